@@ -60,7 +60,7 @@ impl Launch {
 }
 
 /// See the module's text. Shared with whoever launches.
-pub struct Recent<const PLACES: usize> {
+pub struct LaunchLog<const PLACES: usize> {
     /// Launches written so far; may go back where threads launch at the same time. On a line of its own, so that no place lies on two.
     next: CachePadded<AtomicU64>,
     places: [Place; PLACES],
@@ -83,13 +83,13 @@ const COST_SHIFT: u32 = 16;
 const EPOCH: u64 = (1 << GENERATION_SHIFT) - 1;
 const GENERATION_SHIFT: u32 = 40;
 
-impl<const PLACES: usize> Default for Recent<PLACES> {
+impl<const PLACES: usize> Default for LaunchLog<PLACES> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<const PLACES: usize> Recent<PLACES> {
+impl<const PLACES: usize> LaunchLog<PLACES> {
     /// Of a stream without launches.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    fn read<const PLACES: usize>(recent: &Recent<PLACES>, seen: &mut u64) -> Vec<u64> {
+    fn read<const PLACES: usize>(recent: &LaunchLog<PLACES>, seen: &mut u64) -> Vec<u64> {
         let mut marks = Vec::new();
         recent.read(seen, |launch| marks.push(launch.mark));
         marks
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn launches_are_read_once_in_order_and_the_last_ones_where_there_were_too_many() {
-        let recent = Recent::<4>::new();
+        let recent = LaunchLog::<4>::new();
         let mut seen = 0;
         assert_eq!(read(&recent, &mut seen), []);
         (1..=3).for_each(|mark| recent.push(&launch(mark)));
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_count_that_goes_back_makes_the_reader_look_at_everything() {
-        let recent = Recent::<4>::new();
+        let recent = LaunchLog::<4>::new();
         let mut seen = 0;
         (1..=4).for_each(|mark| recent.push(&launch(mark)));
         assert_eq!(read(&recent, &mut seen).len(), 4);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn half_of_one_launch_and_half_of_another_is_none() {
-        let recent = Recent::<1>::new();
+        let recent = LaunchLog::<1>::new();
         recent.push(&launch(100_000));
         recent.places[0].mark.store(200_000, Ordering::Relaxed);
         let mut seen = 0;
@@ -276,7 +276,7 @@ mod tests {
         ) {
             let at_ns = (now_ns - ago_ns) & LOW;
             let launch = Launch { mark, cost_ns, kernel, generation, at_ns, epoch: Launch::low(epoch) };
-            let recent = Recent::<2>::new();
+            let recent = LaunchLog::<2>::new();
             recent.push(&launch);
             let mut found = None;
             recent.read(&mut 0, |read| found = Some(read));

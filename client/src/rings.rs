@@ -220,10 +220,10 @@ mod tests {
     #[test]
     fn a_full_ring_refuses_and_nobody_waits() {
         let (page, thread) = (page(), Only(Cell::new(Claimed::NONE)));
-        let pushed = (0..protocol::pages::RING_RECORDS + 1)
+        let pushed = (0..RING_RECORDS + 1)
             .filter(|_| push_or_count(&page, &thread, &RECORD))
             .count();
-        assert_eq!(pushed, protocol::pages::RING_RECORDS);
+        assert_eq!(pushed, RING_RECORDS);
         assert_eq!(page.counted(Counter::Dropped), 1);
     }
 }

@@ -6,7 +6,7 @@
 //! | free | who makes a slot for a stream, under the lock of `streams` |
 //! | live | who ends the stream, or its context |
 //! | ending | who ended it, and nobody else: to *draining* once an event stands behind its last work, to *free* if nothing is left to wait for |
-//! | draining | the helper when that event is reached, or who ends the context: by [`Life::try_claim`], which one of them wins |
+//! | draining | the helper when that event is reached, or who ends the context: by [`SlotState::try_claim`], which one of them wins |
 //!
 //! So a slot is given up once, and never while somebody still puts an event behind its last work. Who
 //! has taken the event of a slot that is not live must not touch the stream any more: who ends a stream
@@ -35,15 +35,15 @@ const ENDING: u32 = 2;
 const DRAINING: u32 = 3;
 
 /// See the module's text.
-pub struct Life(AtomicU32);
+pub struct SlotState(AtomicU32);
 
-impl Default for Life {
+impl Default for SlotState {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Life {
+impl SlotState {
     /// Of a slot without a stream.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
@@ -115,22 +115,22 @@ const PENDING: u32 = 1;
 const TAKEN: u32 = 2;
 
 /// Whose turn it is with a slot's event: nobody's, or one thread's.
-pub struct Turn(AtomicU32);
+pub struct EventTurn(AtomicU32);
 
-impl Default for Turn {
+impl Default for EventTurn {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Turn {
+impl EventTurn {
     /// Nobody's, and nothing to tell.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self(AtomicU32::new(IDLE))
     }
 
-    /// The same; see [`Life::new`].
+    /// The same; see [`SlotState::new`].
     #[cfg(loom)]
     pub fn new() -> Self {
         Self(AtomicU32::new(IDLE))

@@ -5,8 +5,8 @@
 //! With `--cfg weaken_release` added these tests must fail: CI checks that they do.
 #![cfg(loom)]
 
-use client::launch_log::{Launch, Recent};
-use client::slot_state::{Life, Rest, State, Turn};
+use client::launch_log::{Launch, LaunchLog};
+use client::slot_state::{EventTurn, Rest, SlotState, State};
 use loom::sync::Arc;
 use loom::thread;
 use protocol::sync::{AtomicU32, AtomicU64, Ordering};
@@ -32,19 +32,19 @@ fn model_preempted(times: usize, body: impl Fn() + Sync + Send + 'static) {
 
 /// A slot of a stream on which something was launched, as the library keeps it.
 struct Slot {
-    life: Life,
-    event: Turn,
+    life: SlotState,
+    event: EventTurn,
     /// Times that it was given up.
     freed: AtomicU64,
 }
 
 impl Slot {
     fn live() -> Arc<Self> {
-        let life = Life::new();
+        let life = SlotState::new();
         life.begin();
         Arc::new(Self {
             life,
-            event: Turn::new(),
+            event: EventTurn::new(),
             freed: AtomicU64::new(0),
         })
     }
@@ -142,7 +142,7 @@ fn launch(number: u64) -> Launch {
 #[test]
 fn a_launch_that_is_counted_is_read_and_one_that_is_read_is_whole() {
     model(|| {
-        let recent = Arc::new(Recent::<2>::new());
+        let recent = Arc::new(LaunchLog::<2>::new());
         let launcher = {
             let recent = Arc::clone(&recent);
             thread::spawn(move || (1..=2).for_each(|number| recent.push(&launch(number))))
@@ -169,7 +169,7 @@ fn a_launch_that_is_counted_is_read_and_one_that_is_read_is_whole() {
 fn of_threads_that_launch_at_once_launches_may_be_lost_and_none_is_mixed() {
     // Words that nothing orders: with more there is no end of what a reader may see.
     model_preempted(2, || {
-        let recent = Arc::new(Recent::<1>::new());
+        let recent = Arc::new(LaunchLog::<1>::new());
         let launcher = {
             let recent = Arc::clone(&recent);
             thread::spawn(move || recent.push(&launch(1)))

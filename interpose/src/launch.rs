@@ -9,7 +9,6 @@ use client::marks::Marks;
 use client::rings;
 use protocol::pages::Counter;
 
-use crate::client::{Client, dying, process};
 use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
 use crate::driver;
@@ -17,6 +16,7 @@ use crate::kernels::graphs::{GRAPHS, GraphName};
 #[cfg(not(shim))]
 use crate::kernels::labels::LabelIndex;
 use crate::kernels::{KERNELS, Known, Number, Shape, labels};
+use crate::process::{self, Client, dying};
 use crate::progress::sight::{self, Sight};
 use crate::progress::slot::Slot;
 use crate::progress::stream::{Kind, Stream};

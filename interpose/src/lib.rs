@@ -18,7 +18,7 @@
 //! | [`progress`] | contexts, streams and events; what is complete, and how long it took |
 //! | [`kernels`] | which kernel, graph or operator a launch is, and what it is expected to take |
 //! | [`dispatch`] | the way through a hook: recursion, panics, settings, counts of calls |
-//! | [`mod@client`] | of which daemons the process is a client, its settings, accounts of memory |
+//! | [`process`] | of which daemons the process is a client, its settings, accounts of memory |
 //! | [`driver`] | the driver's own functions, and our calls of them |
 //! | [`platform`] | C library, dynamic linker, kernel; settings, log, tables of fixed size |
 //!
@@ -31,9 +31,9 @@
 //!
 //! **Life of a process.** Nothing happens at load. When the first context on a device is created
 //! the library attaches to the daemon of that device ([`daemon::lifecycle`], [`daemon::attach`])
-//! and becomes a *client*, one for each device ([`client::clients`]), or it stays out of that
+//! and becomes a *client*, one for each device ([`process::clients`]), or it stays out of that
 //! device's way for good. From then on a launch is identified ([`kernels::identify`]) and either
-//! announced (high-priority, `client/src/announce.rs`) or admitted (best-effort, `client/src/gate.rs`).
+//! announced (high-priority, [`client::announce`]) or admitted (best-effort, [`client::gate`]).
 //! Completion is learnt from the application's own synchronisation ([`progress::completion`]) and
 //! from a helper thread ([`daemon::helper`]), which learns from best-effort work how long kernels
 //! take ([`progress::learner`]). A client that a signal ends by default leaves no work behind
@@ -76,17 +76,17 @@ mod driver {
     pub(crate) use calls::*;
 }
 
-mod client {
+mod process {
     pub(crate) mod account;
     pub(crate) mod clients;
     pub(crate) mod dying;
     pub(crate) mod helper_words;
     pub(crate) mod priority;
-    pub(crate) mod process;
     mod state;
     pub(crate) mod sticky_error;
     pub(crate) mod thread;
 
+    pub(crate) use clients::{client, clients, config, set_config};
     pub(crate) use state::*;
 }
 

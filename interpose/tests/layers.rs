@@ -7,13 +7,13 @@ use testing::layers::Layers;
 
 /// A group uses itself and those before it, none after it. `src/lib.rs` says what each is for.
 const ORDER: [&str; 12] = [
-    "platform", "driver", "client", "dispatch", "kernels", "progress", "signals", "daemon",
+    "platform", "driver", "process", "dispatch", "kernels", "progress", "signals", "daemon",
     "memory", "launch", "hooks", "doors",
 ];
 /// Groups whose names are those of one of their modules.
 const FRONTS: [(&str, &str); 3] = [
     ("driver", "calls"),
-    ("client", "state"),
+    ("process", "state"),
     ("kernels", "identify"),
 ];
 /// Files and folders in `src`: what is not a group is `lib.rs`.

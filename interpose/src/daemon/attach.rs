@@ -31,13 +31,13 @@ use protocol::clock::{Clock, Wake};
 use protocol::hello::{self, Attach, HelloError, JobClass, MemoryIs, MemoryOf, Reply, Request};
 use protocol::quota::Quota;
 
-use crate::client::Client;
-use crate::client::helper_words::Words;
-use crate::client::priority::{self, Priorities, PriorityUse};
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
 use crate::platform::sys;
+use crate::process::Client;
+use crate::process::helper_words::Words;
+use crate::process::priority::{self, Priorities, PriorityUse};
 use crate::{driver, kernels};
 
 /// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within

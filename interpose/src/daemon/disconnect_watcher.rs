@@ -23,8 +23,8 @@ use std::thread::Builder;
 
 use client::connection::Connection;
 
-use crate::client::Client;
 use crate::platform::sys;
+use crate::process::Client;
 use crate::progress::waking;
 
 /// One call of `recv` lasts for so long at most. Not for ever, see above; so seldom that it costs nothing.

@@ -37,12 +37,12 @@ use client::slot_state::State;
 use client::{announce, backoff, ending};
 use policy::Looks;
 
-use crate::client::{Client, Handle, dying, process};
 use crate::daemon::reattach::Watch;
 use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::dispatch::{guard, panics};
 use crate::driver;
 use crate::platform::sys;
+use crate::process::{self, Client, Handle, dying};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::learner::Learner;
 use crate::progress::slot::Slot;

@@ -28,8 +28,6 @@ use protocol::clock::Clock;
 use protocol::ledger::UNLIMITED;
 use rustix::net::Shutdown;
 
-use crate::client::clients::CLIENTS;
-use crate::client::{Client, account, process};
 use crate::daemon::attach::{self, Unmanaged};
 use crate::daemon::helper;
 use crate::dispatch::telemetry;
@@ -38,6 +36,8 @@ use crate::platform::config::{Config, DEVICES_MAX};
 use crate::platform::log::{self, Level};
 use crate::platform::phase::{self, Phase};
 use crate::platform::sys;
+use crate::process::clients::CLIENTS;
+use crate::process::{self, Client, account};
 use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::waking;
 use crate::signals::supervised_exit::{self, FROZEN_MS};

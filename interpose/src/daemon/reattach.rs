@@ -28,10 +28,10 @@ use std::sync::PoisonError;
 use client::announce;
 use client::reconnect::{Failure, LOOK_NS, Reconnect};
 
-use crate::client::{Client, account, process};
 use crate::daemon::attach::{self, Met, Unmanaged};
 use crate::daemon::disconnect_watcher::{DisconnectWatcher, Said};
 use crate::platform::log::{self, Level};
+use crate::process::{self, Client, account};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::streams::STREAMS;
 

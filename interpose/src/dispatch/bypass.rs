@@ -15,13 +15,13 @@ use std::fs;
 
 use protocol::pages::Counter;
 
-use crate::client::{Client, process};
 use crate::dispatch::environment;
 use crate::dispatch::seen::SEEN;
 pub(crate) use crate::dispatch::seen::Way;
 use crate::driver::real;
 use crate::platform::log::{self, Level};
 use crate::platform::{config, sys};
+use crate::process::{self, Client};
 
 /// A library is about to be opened in such a way.
 pub(crate) fn handle_opening(way: Way, file: &CStr) {

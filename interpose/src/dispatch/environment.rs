@@ -5,7 +5,6 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::client::process;
 use crate::dispatch::{panics, telemetry};
 use crate::driver;
 use crate::platform::config::{self, Config};
@@ -13,6 +12,7 @@ use crate::platform::inherited::INHERITED;
 use crate::platform::log::{self, Level};
 use crate::platform::phase::{self, Phase};
 use crate::platform::sys;
+use crate::process;
 
 /// What the door does first inside a hook: reads the environment if nobody has, and panics if a
 /// test asks for it. Returns whether the hook has anything to do: not before the driver is

@@ -18,13 +18,13 @@ use core::ptr::{self, NonNull};
 
 use abi::types::CUresult;
 
-use crate::client::{Client, dying, process, sticky_error};
 use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::dispatch::telemetry::{self, Door};
 use crate::dispatch::{environment, panics, reentrancy};
 use crate::driver::real;
 use crate::platform::phase::{self, Phase};
 use crate::platform::sys::Errno;
+use crate::process::{self, Client, dying, sticky_error};
 
 // The word of [`reentrancy`] says where on the stack the hook lies that a thread is inside of:
 // [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`]

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 use protocol::pages::Counter;
 
-use crate::client::process;
 use crate::platform::log::{self, Level};
+use crate::process;
 
 /// Runs one of our own parts; `None` if it panicked.
 #[inline]

@@ -13,12 +13,12 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use abi::{Category, ENTRY_POINTS};
 use protocol::pages::Counter;
 
-use crate::client::{Client, process};
 use crate::dispatch::environment;
 use crate::dispatch::seen::SEEN;
 use crate::driver::real;
 use crate::platform::log::{self, Level};
 use crate::platform::phase;
+use crate::process::{self, Client};
 
 /// A way to an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

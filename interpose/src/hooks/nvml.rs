@@ -23,13 +23,13 @@ use abi::types::CUdevice;
 use protocol::hello::format_uuid;
 use protocol::ledger::UNLIMITED;
 
-use crate::client::{account, process};
 use crate::daemon::attach;
 use crate::dispatch::environment;
 use crate::driver;
 use crate::memory::quota::views;
 use crate::platform::config::{self, Config};
 use crate::platform::{phase, sys};
+use crate::process::{self, account};
 
 mod hooks;
 

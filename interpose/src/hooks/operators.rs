@@ -28,13 +28,13 @@ use abi::types::{CUresult, CUstream};
 use abi::{Library, OPERATORS};
 use protocol::pages::Counter;
 
-use crate::client::{Client, process};
 use crate::dispatch::panics;
 use crate::hooks::libraries::LIBRARIES;
 use crate::kernels::labels::{self, Label};
 use crate::launch::{self, Begun};
 use crate::platform::phase::{self, Phase};
 use crate::platform::sys::Errno;
+use crate::process::{self, Client};
 use crate::progress::stream::{Flavour, Stream};
 
 mod describe;

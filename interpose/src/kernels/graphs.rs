@@ -33,10 +33,10 @@ use policy::{Class, Kernel};
 use protocol::record::EXPECTED_NS_MAX;
 use protocol::sync::SeqLock;
 
-use crate::client::Client;
 use crate::driver;
 use crate::kernels::{self, KERNELS, Known, Learnt, Number, Shape, Taken};
 use crate::platform::table::Keys;
+use crate::process::Client;
 
 /// The executables of this process.
 pub(crate) static GRAPHS: Graphs = Graphs::new();

@@ -46,11 +46,11 @@ use self::functions::{Function, Functions, Origin, Sight};
 use self::identities::{Identities, Identity, IdentityIndex};
 pub(crate) use self::learnt::{Learnt, Number, Taken};
 use self::shapes::{Shapes, What};
-use crate::client::Client;
 use crate::driver;
 use crate::kernels::labels::LabelIndex;
 use crate::kernels::names::{NameIndex, Names};
 use crate::platform::log::{self, Level};
+use crate::process::Client;
 
 /// The kernels of this process.
 pub(crate) static KERNELS: Kernels = Kernels::new();

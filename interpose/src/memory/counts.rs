@@ -7,9 +7,9 @@
 use abi::types::{CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmemorytype, CUresult};
 use protocol::pages::Counter;
 
-use crate::client::Client;
-use crate::client::clients::{CLIENTS, Managed};
 use crate::driver;
+use crate::process::Client;
+use crate::process::clients::{CLIENTS, Managed};
 use crate::progress::stream::Stream;
 use crate::progress::streams::{Place, STREAMS};
 

@@ -14,7 +14,7 @@
 //! | what was imported, from a process or another API | by whoever made it | |
 //! | a context's own | what the daemon's configuration says, or has measured; once for all contexts on a device | |
 //!
-//! The accounts are [`crate::client::account`]. Each table here has a lock, held for a few dozen
+//! The accounts are [`crate::process::account`]. Each table here has a lock, held for a few dozen
 //! instructions and never across a call of the driver, but for [`pools`], which asks the driver
 //! what a pool has.
 
@@ -31,10 +31,10 @@ use protocol::ledger::{Kind, rounded_bytes};
 use self::blocks::Blocks;
 use self::physical::Physical;
 use self::pools::Pools;
-use crate::client::account::{self, DeviceAccount};
-use crate::client::clients::CLIENTS;
 use crate::daemon::lifecycle;
 use crate::driver;
+use crate::process::account::{self, DeviceAccount};
+use crate::process::clients::CLIENTS;
 
 /// What this process holds.
 pub(crate) static HELD: Held = Held {

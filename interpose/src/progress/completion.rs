@@ -8,7 +8,7 @@ use abi::types::{CUcontext, CUevent};
 use client::completion;
 use client::marks::Marks;
 
-use crate::client::{Client, Handle};
+use crate::process::{Client, Handle};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::operations;
 use crate::progress::slot::{Mark, Slot};

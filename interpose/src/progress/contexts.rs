@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use abi::types::{CUcontext, CUdevice};
 
-use crate::client::Handle;
 use crate::driver;
+use crate::process::Handle;
 use crate::progress::waking;
 
 /// The contexts of this process.

@@ -46,9 +46,9 @@ use policy::durations::Durations;
 use protocol::longest::PLACES;
 use protocol::pages::{ClientPage, Counter};
 
-use crate::client::Client;
 use crate::kernels::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Learnt, Name, Number};
+use crate::process::Client;
 use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
 

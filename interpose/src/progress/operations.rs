@@ -1,6 +1,6 @@
 //! How much this process has submitted to the driver, as far as hooks see it.
 
-use crate::client::Client;
+use crate::process::Client;
 
 /// Operations that the client's process has submitted so far, as far as hooks see them; questions
 /// are among them. Modulo 2^32.

@@ -24,8 +24,8 @@
 //! Sources: CUDA driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
 //! `CUDA_DEVICE_MAX_CONNECTIONS` and "Implicit synchronization"; CUDA driver API, `cuStreamCreate`.
 
-use crate::client::{Client, Handle, process};
 use crate::platform::config::CONNECTIONS;
+use crate::process::{self, Client, Handle};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::operations;
 use crate::progress::slot::Slot;

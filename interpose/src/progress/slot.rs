@@ -5,11 +5,11 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use abi::types::CUstream;
 use client::marks::{Issued, Marks, Seen};
-use client::slot_state::{Life, State};
+use client::slot_state::{SlotState, State};
 use protocol::sync::Line;
 
-use crate::client::Handle;
 use crate::platform::sys;
+use crate::process::Handle;
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::stream_events::Event;
 
@@ -36,7 +36,7 @@ pub(crate) struct Slot {
 
 /// What the stream is, written while its slot is nobody else's, and what launches write.
 pub(super) struct Launched {
-    pub(super) life: Life,
+    pub(super) life: SlotState,
     pub(super) kind: AtomicU32,
     pub(super) key: AtomicU64,
     pub(super) handle: AtomicU64,
@@ -74,7 +74,7 @@ impl Slot {
     pub(super) const fn new() -> Self {
         Self {
             launched: Line(Launched {
-                life: Life::new(),
+                life: SlotState::new(),
                 kind: AtomicU32::new(KIND_LEGACY),
                 key: AtomicU64::new(0),
                 handle: AtomicU64::new(0),

@@ -2,9 +2,9 @@
 
 use abi::types::CUstream;
 
-use crate::client::Handle;
 use crate::platform::sys;
 use crate::platform::table::mix;
+use crate::process::Handle;
 
 /// Which stream an entry point means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

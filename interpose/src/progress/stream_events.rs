@@ -9,16 +9,16 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use abi::types::{CUevent, CUresult, CUstream};
 use client::backoff;
 use client::marks::Marks;
-use client::slot_state::{Rest, State, Turn};
+use client::slot_state::{EventTurn, Rest, State};
 use protocol::clock::Clock;
 
-use crate::client::Handle;
 use crate::driver;
+use crate::process::Handle;
 use crate::progress::slot::Slot;
 
 /// A slot's event.
 pub(crate) struct Event {
-    turn: Turn,
+    turn: EventTurn,
     /// The handle; 0 before the first use. The following belong to whoever has taken the event.
     handle: AtomicU64,
     /// The context it was made in: an event cannot be recorded in a stream of another.
@@ -56,7 +56,7 @@ pub(crate) enum Reach {
 impl Event {
     pub(crate) const fn new() -> Self {
         Self {
-            turn: Turn::new(),
+            turn: EventTurn::new(),
             handle: AtomicU64::new(0),
             context: AtomicU64::new(0),
             mark: AtomicU64::new(0),

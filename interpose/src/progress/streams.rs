@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUcontext, CUstream};
 use client::backoff;
-use client::launch_log::{LAUNCHES, Recent};
+use client::launch_log::{LAUNCHES, LaunchLog};
 use client::marks::Marks;
 use client::slot_state::State;
 use crossbeam_utils::CachePadded;
@@ -26,12 +26,12 @@ use protocol::clock::Clock;
 use protocol::record::STREAMS_MAX;
 use protocol::sync::{Locked, TryLock};
 
-use crate::client::clients::{CLIENTS, Managed};
-use crate::client::{Client, Handle};
 use crate::driver;
 use crate::platform::config::DEVICES_MAX;
 use crate::platform::sys;
 use crate::platform::table::Keys;
+use crate::process::clients::{CLIENTS, Managed};
+use crate::process::{Client, Handle};
 use crate::progress::captures::Captures;
 use crate::progress::completion;
 use crate::progress::contexts::{self, CONTEXTS};
@@ -94,7 +94,7 @@ pub(crate) struct Streams {
     /// launches read.
     pub(crate) events: CachePadded<Events>,
     /// What launches write down, by the slot of their stream; each on lines of its own.
-    logs: [Recent<LAUNCHES>; LOGS],
+    logs: [LaunchLog<LAUNCHES>; LOGS],
 }
 
 impl Streams {
@@ -110,7 +110,7 @@ impl Streams {
             capturing: AtomicU32::new(0),
             unplaced_captures: Captures::new(),
             events: CachePadded::new(Events::new()),
-            logs: [const { Recent::new() }; LOGS],
+            logs: [const { LaunchLog::new() }; LOGS],
         }
     }
 
@@ -194,7 +194,7 @@ impl Streams {
 
     /// What launches on a slot's stream write down, if the stream teaches.
     #[inline]
-    pub(super) fn log(&self, index: u32) -> Option<&Recent<LAUNCHES>> {
+    pub(super) fn log(&self, index: u32) -> Option<&LaunchLog<LAUNCHES>> {
         self.logs.get(index as usize)
     }
 

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 
 use client::{backoff, ending};
 
-use crate::client::{Client, process};
 use crate::dispatch::driver_exclusion::HOLDERS;
+use crate::process::{self, Client};
 
 /// A launch wakes a helper that sleeps so much longer than the launch is expected to take, ns.
 /// Where no event is allowed, a stream is asked so often at most.

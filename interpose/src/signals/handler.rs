@@ -56,10 +56,10 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use protocol::clock::Clock;
 
-use crate::client::{dying, process};
 use crate::dispatch::guard;
 use crate::platform::log::{self, Level};
 use crate::platform::sys::Errno;
+use crate::process::{self, dying};
 use crate::progress::waking;
 use crate::signals::supervised_exit::{self, FROZEN_MS, is_seen_to};
 

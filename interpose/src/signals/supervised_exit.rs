@@ -8,7 +8,7 @@
 use client::ending;
 use protocol::ending::FROZEN_NS;
 
-use crate::client::process;
+use crate::process;
 
 /// How long a process that the daemon has asked to end drains at most, and one lives whose time to drain is over while somebody sees to
 /// its end, before it looks whether somebody still does, ms: longer than those who asked for it wait, have MPS end

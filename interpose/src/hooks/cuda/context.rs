@@ -8,11 +8,11 @@ use abi::types::{
 use client::marks::Marks;
 
 use super::{hook, stored};
-use crate::client::{Handle, account};
 use crate::daemon::lifecycle;
 use crate::driver;
 use crate::kernels::KERNELS;
 use crate::memory::quota::HELD;
+use crate::process::{Handle, account};
 use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::streams::STREAMS;
 use crate::progress::{completion, stream_events, waking};

@@ -11,8 +11,8 @@ use abi::types::{CUarray, CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUst
 use protocol::pages::Counter;
 
 use super::hook;
-use crate::client::Client;
 use crate::memory::counts::{handle_copied, of_stream};
+use crate::process::Client;
 use crate::progress::completion::{handle_reached, mark_of_stream};
 use crate::progress::slot::Mark;
 use crate::progress::stream::{Flavour, Stream};

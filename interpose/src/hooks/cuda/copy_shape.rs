@@ -15,9 +15,9 @@ use protocol::pages::Counter;
 
 use super::copy::handle_waited;
 use super::{hook, stored};
-use crate::client::Client;
 use crate::driver;
 use crate::memory::counts::{direction_of, handle_copied, of_stream};
+use crate::process::Client;
 use crate::progress::completion::mark_of_stream;
 use crate::progress::stream::{Flavour, Stream};
 

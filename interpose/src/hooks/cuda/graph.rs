@@ -12,12 +12,12 @@ use abi::types::{
 use protocol::pages::Counter;
 
 use super::{hook, stored};
-use crate::client::{Client, account, process};
 use crate::kernels::graphs::{GRAPHS, known, parts_of};
 use crate::launch::{begin_graph, end_graph};
 use crate::memory::counts::{handle_allocated, of_stream};
 use crate::memory::quota::HELD;
 use crate::memory::quota::pools::{Draw, Source};
+use crate::process::{self, Client, account};
 use crate::progress::stream::{Flavour, Stream};
 
 /// Defines the launch of a graph.

@@ -9,10 +9,10 @@ use abi::types::{
 };
 
 use super::hook;
-use crate::client::{Client, priority};
 use crate::driver::real;
 use crate::kernels::Shape;
 use crate::launch::{Begun, Request, begin, end};
+use crate::process::{Client, priority};
 use crate::progress::stream::{Flavour, Stream};
 
 /// Most attributes of a launch to which one is added; a header of CUDA 13 names 16 kinds.

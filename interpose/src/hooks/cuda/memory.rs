@@ -11,7 +11,6 @@ use abi::types::{CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream};
 use protocol::ledger::Kind;
 
 use super::{hook, stored};
-use crate::client::account::DeviceAccount;
 use crate::driver;
 use crate::memory::counts::{
     handle_allocated, handle_freed, handle_host_allocated, of_address, of_stream,
@@ -19,6 +18,7 @@ use crate::memory::counts::{
 use crate::memory::quota::blocks::Key;
 use crate::memory::quota::pools::{Draw, Source, pool_number};
 use crate::memory::quota::{self, Charge, HELD};
+use crate::process::account::DeviceAccount;
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::streams::STREAMS;
 

@@ -14,11 +14,11 @@ use protocol::ledger::Kind;
 
 use super::memory::{seen, unless_refused};
 use super::{hook, stored};
-use crate::client::Client;
-use crate::client::account::{self, DeviceAccount};
-use crate::client::clients::{CLIENTS, Managed};
 use crate::memory::counts::{handle_allocated, handle_freed, handle_host_allocated, of_handle};
 use crate::memory::quota::{Charge, HELD};
+use crate::process::Client;
+use crate::process::account::{self, DeviceAccount};
+use crate::process::clients::{CLIENTS, Managed};
 
 hook! {
     cuMemCreate(

@@ -11,10 +11,10 @@ use client::marks::Marks;
 use protocol::pages::Counter;
 
 use super::{hook, stored};
-use crate::client::clients::{CLIENTS, Managed};
-use crate::client::{Client, priority};
 use crate::driver;
 use crate::platform::phase;
+use crate::process::clients::{CLIENTS, Managed};
+use crate::process::{Client, priority};
 use crate::progress::contexts::{self, CONTEXTS};
 use crate::progress::sight::{self, Sight};
 use crate::progress::stream::{Flavour, Stream};

@@ -12,9 +12,9 @@ use abi::types::{CUarray, CUcontext, CUdeviceptr, CUmipmappedArray, CUresult};
 use protocol::ledger::Kind;
 
 use super::HELD;
-use crate::client::Handle;
-use crate::client::account::{self, DeviceAccount};
 use crate::platform::sys::locked;
+use crate::process::Handle;
+use crate::process::account::{self, DeviceAccount};
 use crate::progress::contexts::CONTEXTS;
 
 /// What an allocation is known by.

@@ -11,8 +11,8 @@ use protocol::ledger::Kind;
 
 use super::Charge;
 
-use crate::client::account::{self, DeviceAccount};
 use crate::platform::sys::locked;
+use crate::process::account::{self, DeviceAccount};
 
 /// Memory, however many names it has.
 struct Memory {

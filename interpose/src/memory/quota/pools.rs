@@ -25,9 +25,9 @@ use abi::types::{CUdevice, CUmemLocation, CUmemLocationType, CUmemoryPool, CUres
 use crossbeam_utils::CachePadded;
 use protocol::ledger::{Kind, rounded_bytes};
 
-use crate::client::account::{self, DeviceAccount};
 use crate::driver::memory::{self, PoolBytes};
 use crate::platform::sys::locked;
+use crate::process::account::{self, DeviceAccount};
 
 /// Steps in which the driver takes memory for a pool: the granularity of physical memory, 2 MiB on every GPU so far.
 const STEP_BYTES: u64 = 2 << 20;

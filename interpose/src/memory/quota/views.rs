@@ -6,8 +6,8 @@
 use abi::types::CUdevice;
 
 use super::HELD;
-use crate::client::account::{self, DeviceAccount};
 use crate::daemon::lifecycle;
+use crate::process::account::{self, DeviceAccount};
 
 /// Free and total bytes as the application is to see them.
 pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> (u64, u64) {

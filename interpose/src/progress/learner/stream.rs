@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use client::launch_log::{Launch, Recent};
+use client::launch_log::{Launch, LaunchLog};
 use policy::durations::{Completed, Durations, InFlight, Launched};
 
 use super::index_of;
@@ -45,7 +45,7 @@ impl Stream {
     /// Reads what was launched. `told` says what a number is expected to take where nothing is learnt, and whether a profile tells that.
     pub(super) fn read<const PLACES: usize>(
         &mut self,
-        recent: &Recent<PLACES>,
+        recent: &LaunchLog<PLACES>,
         now_ns: u64,
         mut told: impl FnMut(Number) -> Option<(u64, bool)>,
     ) {
@@ -161,7 +161,7 @@ mod tests {
 
     /// A stream whose launches are all of kernel 1, which is told to take 100 µs.
     struct Rig {
-        recent: Recent<8>,
+        recent: LaunchLog<8>,
         stream: Stream,
         durations: Durations,
         mark: u64,
@@ -170,7 +170,7 @@ mod tests {
     impl Rig {
         fn new() -> Self {
             Self {
-                recent: Recent::new(),
+                recent: LaunchLog::new(),
                 stream: Stream::default(),
                 durations: Durations::default(),
                 mark: 0,

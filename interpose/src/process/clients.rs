@@ -14,10 +14,11 @@ use std::sync::Mutex;
 
 use abi::types::CUdevice;
 
-use crate::client::Client;
 use crate::driver;
 use crate::platform::config::{Config, DEVICES_MAX};
+use crate::platform::phase::{self, Phase};
 use crate::platform::sys::{Current, SetOnce, locked};
+use crate::process::Client;
 
 /// The devices of this process.
 pub(crate) static CLIENTS: Clients = Clients::new();
@@ -30,10 +31,10 @@ pub(crate) struct Clients {
     claimed: AtomicUsize,
     /// Held by the thread that claims one.
     noting: Mutex<()>,
-    /// By which settings this process is a client ([`crate::client::process`]). Set without a lock,
+    /// By which settings this process is a client ([`crate::process::process`]). Set without a lock,
     /// unlike by `OnceLock`: a child that is forked while another thread of its parent reads the
     /// environment would wait for that thread, which it does not have, for ever.
-    pub(super) config: SetOnce<Config>,
+    config: SetOnce<Config>,
 }
 
 struct Entry {
@@ -178,6 +179,33 @@ impl Clients {
         self.claimed.store(index + 1, Ordering::Release);
         Some(index)
     }
+}
+
+/// This process as a client for the calling thread's current device, if it is one. Asks the driver
+/// only if the process has several devices.
+#[inline]
+pub(crate) fn client() -> Option<&'static Client> {
+    if phase::now() == Phase::Attached {
+        CLIENTS.current()
+    } else {
+        None
+    }
+}
+
+/// Every client that this process is.
+pub(crate) fn clients() -> impl Iterator<Item = &'static Client> {
+    let is_attached = phase::now() == Phase::Attached;
+    CLIENTS.all().filter(move |_| is_attached)
+}
+
+/// What the environment said, once it was read.
+pub(crate) fn config() -> Option<&'static Config> {
+    CLIENTS.config.get()
+}
+
+/// What the environment said is this, unless another thread was first; what it is.
+pub(crate) fn set_config(config: Config) -> &'static Config {
+    CLIENTS.config.set(config)
 }
 
 #[cfg(test)]

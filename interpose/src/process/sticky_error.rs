@@ -6,7 +6,7 @@
 use abi::types::CUresult;
 use client::ending;
 
-use crate::client::Client;
+use crate::process::Client;
 
 /// A call of the application has failed.
 #[cold]

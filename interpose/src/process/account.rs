@@ -24,7 +24,7 @@ static ACCOUNTS: Accounts = Accounts::new();
 
 /// See [`ACCOUNTS`].
 struct Accounts {
-    /// By the index of the device in [`crate::client::clients::CLIENTS`].
+    /// By the index of the device in [`crate::process::clients::CLIENTS`].
     of_devices: [OnceLock<DeviceAccount>; DEVICES_MAX],
     /// Whether there is one.
     is_any: AtomicBool,

@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 use abi::types::{CUcontext, CUdevice};
 use profiler::ProfileIndex;
 
-use crate::client::helper_words::Words;
-use crate::client::priority::{Priorities, PriorityUse};
-use crate::client::thread::ThisThread;
+use crate::process::helper_words::Words;
+use crate::process::priority::{Priorities, PriorityUse};
+use crate::process::thread::ThisThread;
 
 /// A client. There is at most one for each device in a process, for the life of the process; its
 /// daemons come and go.
 pub(crate) struct Client {
     /// What it shares with them.
     pub(crate) shared: client::Client,
-    /// Its index in [`crate::client::clients::CLIENTS`].
+    /// Its index in [`crate::process::clients::CLIENTS`].
     pub(crate) index: u32,
     /// The device of its daemons.
     pub(crate) device: CUdevice,
