@@ -68,15 +68,25 @@ fn lease(gate: &mut Gate, snapshot: &Snapshot<'_>) -> Lease {
 
 /// A request from `began_ns` on, while the job is seen as `be` in its middle.
 fn request(gate: &mut Gate, began_ns: u64, took_ns: u64, be: JobView) -> u64 {
-    request_of(gate, 3, began_ns, took_ns, be)
+    seen_request(gate, (3, began_ns, took_ns), be, 50 * US)
 }
 
-/// The same, of so many launches.
+/// The same, of so many launches, while the job is seen so almost to the end.
 fn request_of(gate: &mut Gate, launches: u64, began_ns: u64, took_ns: u64, be: JobView) -> u64 {
+    seen_request(gate, (launches, began_ns, took_ns), be, US)
+}
+
+/// A request of which the last look is so long before the end.
+fn seen_request(
+    gate: &mut Gate,
+    (launches, began_ns, took_ns): (u64, u64, u64),
+    be: JobView,
+    before_ns: u64,
+) -> u64 {
     let ended_ns = began_ns + took_ns;
     gate.handle_snapshot(&at(began_ns.saturating_sub(50 * US), IDLE, &[be]));
     gate.handle_snapshot(&at(began_ns, BUSY, &[be]));
-    gate.handle_snapshot(&at(ended_ns - US, BUSY, &[be]));
+    gate.handle_snapshot(&at(ended_ns - before_ns, BUSY, &[be]));
     let request = Request {
         began_ns,
         ended_ns,

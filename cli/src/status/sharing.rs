@@ -13,6 +13,7 @@ pub(crate) fn shared(gpu: &Value) -> String {
             format!("{sharing} (auto; MPS's control daemon answers, and no client has reported it)")
         }
         ("auto", _) => format!("{sharing} (auto; assumed: no client has reported it)"),
+        ("N/A", _) => sharing.to_owned(),
         (configured, _) if configured != sharing => format!("{sharing} (configured: {configured})"),
         _ => sharing.to_owned(),
     }

@@ -226,7 +226,7 @@ fn before_there_is_a_client_the_control_daemon_is_asked_and_a_client_knows_bette
 }
 
 /// Whether priorities between blocks are counted on, and the line of `pillion status` about them.
-fn block_priority(_gpu: &Gpu, daemon: &Daemon) -> (bool, Option<String>) {
+fn block_priority(daemon: &Daemon) -> (bool, Option<String>) {
     let status = daemon.status();
     let is_on = status["policy"]["block_priority"]["on"].as_bool().unwrap();
     let shown = daemon.table();
@@ -247,7 +247,7 @@ fn whether_blocks_have_priorities_a_software_gpus_server_says_and_the_configurat
     ] {
         let daemon = gpu.daemon(keys);
         let line = line.map(str::to_owned);
-        assert_eq!(block_priority(gpu, &daemon), (is_on, line), "{keys}");
+        assert_eq!(block_priority(&daemon), (is_on, line), "{keys}");
         daemon.end();
     }
 }
@@ -263,7 +263,7 @@ fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
     let file = folder.join(format!("{uuid}.measured"));
     let expect = |is_on: bool, part: &str| {
         until(part, || {
-            let (found, line) = block_priority(&gpu, &daemon);
+            let (found, line) = block_priority(&daemon);
             found == is_on && line.unwrap_or_default().contains(part)
         });
     };

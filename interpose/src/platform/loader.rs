@@ -93,7 +93,14 @@ pub(crate) struct Loader {
     /// The program's own handle; `RTLD_DEFAULT` until it was asked for.
     #[cfg(not(shim))]
     program: AtomicPtr<c_void>,
+    /// The unwinder's functions (`platform::unwinder`); null before they were looked for.
+    #[cfg(not(test))]
+    pub(crate) unwinder: [AtomicPtr<c_void>; UNWINDER],
 }
+
+/// How many functions of the unwinder are found by their address.
+#[cfg(not(test))]
+pub(crate) const UNWINDER: usize = 15;
 
 impl Loader {
     const fn new() -> Self {
@@ -110,6 +117,8 @@ impl Loader {
             dlclose: Real::new(c"dlclose"),
             #[cfg(not(shim))]
             program: AtomicPtr::new(libc::RTLD_DEFAULT),
+            #[cfg(not(test))]
+            unwinder: [const { AtomicPtr::new(ptr::null_mut()) }; UNWINDER],
         }
     }
 }

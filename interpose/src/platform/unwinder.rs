@@ -15,26 +15,26 @@
 )]
 
 use core::ffi::{CStr, c_void};
-use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::platform::loader;
+use crate::platform::loader::{self, LOADER, Loader, UNWINDER};
 
 /// glibc's unwinder.
 const LIBRARY: &CStr = c"libgcc_s.so.1";
 
-/// A function of the unwinder.
+/// A function of the unwinder. Where calls of it go is in [`LOADER`], at the same place as this in
+/// [`ENTRIES`]; null before it is known.
 struct Entry {
     name: &'static CStr,
-    /// Where calls go; null before it is known.
-    target: &'static AtomicPtr<c_void>,
     /// The one that is linked into us.
     ours: unsafe extern "C" fn(),
 }
 
 macro_rules! unwinder {
     ($($target:ident $name:literal $real:ident $wrap:literal $linked:literal;)*) => {
-        $(static $target: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());)*
+        /// Which function is at which place.
+        #[repr(usize)]
+        enum Place { $($target),* }
 
         unsafe extern "C" {
             $(
@@ -48,7 +48,6 @@ macro_rules! unwinder {
                 Ok(name) => name,
                 Err(_) => panic!("a name without NUL inside"),
             },
-            target: &$target,
             ours: $real,
         }),*];
 
@@ -60,7 +59,7 @@ macro_rules! unwinder {
                 concat!(".type ", $wrap, ", @function"),
                 concat!($wrap, ":"),
                 "endbr64",
-                "mov r11, qword ptr [rip + {target}]",
+                "mov r11, qword ptr [rip + {loader} + {offset}]",
                 "test r11, r11",
                 "jz 2f",
                 // With the stack as it was: the unwinder begins with whoever called.
@@ -77,9 +76,10 @@ macro_rules! unwinder {
                 "pop rdx",
                 "pop rsi",
                 "pop rdi",
-                "jmp qword ptr [rip + {target}]",
+                "jmp qword ptr [rip + {loader} + {offset}]",
                 concat!(".size ", $wrap, ", . - ", $wrap),
-                target = sym $target,
+                loader = sym LOADER,
+                offset = const offset_of(Place::$target),
                 resolve = sym resolve,
             );
             #[cfg(target_arch = "aarch64")]
@@ -89,8 +89,9 @@ macro_rules! unwinder {
                 concat!(".type ", $wrap, ", %function"),
                 concat!($wrap, ":"),
                 "hint #34",
-                "adrp x16, {target}",
-                "ldr x16, [x16, :lo12:{target}]",
+                "adrp x16, {loader}",
+                "add x16, x16, :lo12:{loader}",
+                "ldr x16, [x16, #{offset}]",
                 "cbz x16, 2f",
                 "br x16",
                 "2:",
@@ -102,35 +103,44 @@ macro_rules! unwinder {
                 "ldp x2, x3, [sp, #32]",
                 "ldp x0, x1, [sp, #16]",
                 "ldp x29, x30, [sp], #48",
-                "adrp x16, {target}",
-                "ldr x16, [x16, :lo12:{target}]",
+                "adrp x16, {loader}",
+                "add x16, x16, :lo12:{loader}",
+                "ldr x16, [x16, #{offset}]",
                 "br x16",
                 concat!(".size ", $wrap, ", . - ", $wrap),
-                target = sym $target,
+                loader = sym LOADER,
+                offset = const offset_of(Place::$target),
                 resolve = sym resolve,
             );
         )*
     };
 }
 
+/// Where a function's address is, from the start of [`LOADER`].
+const fn offset_of(place: Place) -> usize {
+    core::mem::offset_of!(Loader, unwinder) + place as usize * size_of::<AtomicPtr<c_void>>()
+}
+
 // `build.rs` has the same list.
 unwinder! {
-    BACKTRACE "_Unwind_Backtrace" real_backtrace "__wrap__Unwind_Backtrace" "__real__Unwind_Backtrace";
-    DELETE "_Unwind_DeleteException" real_delete "__wrap__Unwind_DeleteException" "__real__Unwind_DeleteException";
-    FIND "_Unwind_FindEnclosingFunction" real_find "__wrap__Unwind_FindEnclosingFunction" "__real__Unwind_FindEnclosingFunction";
-    CFA "_Unwind_GetCFA" real_cfa "__wrap__Unwind_GetCFA" "__real__Unwind_GetCFA";
-    DATA "_Unwind_GetDataRelBase" real_data "__wrap__Unwind_GetDataRelBase" "__real__Unwind_GetDataRelBase";
-    GR "_Unwind_GetGR" real_gr "__wrap__Unwind_GetGR" "__real__Unwind_GetGR";
-    IP "_Unwind_GetIP" real_ip "__wrap__Unwind_GetIP" "__real__Unwind_GetIP";
-    IP_INFO "_Unwind_GetIPInfo" real_ip_info "__wrap__Unwind_GetIPInfo" "__real__Unwind_GetIPInfo";
-    LSDA "_Unwind_GetLanguageSpecificData" real_lsda "__wrap__Unwind_GetLanguageSpecificData" "__real__Unwind_GetLanguageSpecificData";
-    REGION "_Unwind_GetRegionStart" real_region "__wrap__Unwind_GetRegionStart" "__real__Unwind_GetRegionStart";
-    TEXT "_Unwind_GetTextRelBase" real_text "__wrap__Unwind_GetTextRelBase" "__real__Unwind_GetTextRelBase";
-    RAISE "_Unwind_RaiseException" real_raise "__wrap__Unwind_RaiseException" "__real__Unwind_RaiseException";
-    RESUME "_Unwind_Resume" real_resume "__wrap__Unwind_Resume" "__real__Unwind_Resume";
-    SET_GR "_Unwind_SetGR" real_set_gr "__wrap__Unwind_SetGR" "__real__Unwind_SetGR";
-    SET_IP "_Unwind_SetIP" real_set_ip "__wrap__Unwind_SetIP" "__real__Unwind_SetIP";
+    Backtrace "_Unwind_Backtrace" real_backtrace "__wrap__Unwind_Backtrace" "__real__Unwind_Backtrace";
+    Delete "_Unwind_DeleteException" real_delete "__wrap__Unwind_DeleteException" "__real__Unwind_DeleteException";
+    Find "_Unwind_FindEnclosingFunction" real_find "__wrap__Unwind_FindEnclosingFunction" "__real__Unwind_FindEnclosingFunction";
+    Cfa "_Unwind_GetCFA" real_cfa "__wrap__Unwind_GetCFA" "__real__Unwind_GetCFA";
+    Data "_Unwind_GetDataRelBase" real_data "__wrap__Unwind_GetDataRelBase" "__real__Unwind_GetDataRelBase";
+    Gr "_Unwind_GetGR" real_gr "__wrap__Unwind_GetGR" "__real__Unwind_GetGR";
+    Ip "_Unwind_GetIP" real_ip "__wrap__Unwind_GetIP" "__real__Unwind_GetIP";
+    IpInfo "_Unwind_GetIPInfo" real_ip_info "__wrap__Unwind_GetIPInfo" "__real__Unwind_GetIPInfo";
+    Lsda "_Unwind_GetLanguageSpecificData" real_lsda "__wrap__Unwind_GetLanguageSpecificData" "__real__Unwind_GetLanguageSpecificData";
+    Region "_Unwind_GetRegionStart" real_region "__wrap__Unwind_GetRegionStart" "__real__Unwind_GetRegionStart";
+    Text "_Unwind_GetTextRelBase" real_text "__wrap__Unwind_GetTextRelBase" "__real__Unwind_GetTextRelBase";
+    Raise "_Unwind_RaiseException" real_raise "__wrap__Unwind_RaiseException" "__real__Unwind_RaiseException";
+    Resume "_Unwind_Resume" real_resume "__wrap__Unwind_Resume" "__real__Unwind_Resume";
+    SetGr "_Unwind_SetGR" real_set_gr "__wrap__Unwind_SetGR" "__real__Unwind_SetGR";
+    SetIp "_Unwind_SetIP" real_set_ip "__wrap__Unwind_SetIP" "__real__Unwind_SetIP";
 }
+
+const _: () = assert!(ENTRIES.len() == UNWINDER);
 
 /// Finds all of them, in one library. Threads that race find the same.
 extern "C" fn resolve() {
@@ -141,13 +151,13 @@ extern "C" fn resolve() {
         unsafe { loader::dlsym()(library, entry.name.as_ptr()) }
     };
     let is_complete = !library.is_null() && ENTRIES.iter().all(|entry| !found(entry).is_null());
-    for entry in ENTRIES {
+    for (entry, address) in ENTRIES.iter().zip(&LOADER.unwinder) {
         let target = if is_complete {
             found(entry)
         } else {
             entry.ours as *mut c_void
         };
         // Relaxed: code needs no ordering.
-        entry.target.store(target, Ordering::Relaxed);
+        address.store(target, Ordering::Relaxed);
     }
 }

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use abi::types::CUdevice;
+use crossbeam_utils::CachePadded;
 
 use crate::driver;
 use crate::platform::config::{Config, DEVICES_MAX};
@@ -21,7 +22,7 @@ use crate::platform::sys::{Current, SetOnce, locked};
 use crate::process::Client;
 
 /// The devices of this process.
-pub(crate) static CLIENTS: Clients = Clients::new();
+pub(crate) static CLIENTS: CachePadded<Clients> = CachePadded::new(Clients::new());
 
 /// See [`CLIENTS`].
 pub(crate) struct Clients {

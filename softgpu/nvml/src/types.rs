@@ -44,6 +44,12 @@ pub(crate) const fn struct_version<T>(number: u32) -> c_uint {
 const _: () = {
     use std::mem::offset_of;
     assert!(struct_version::<nvmlMemory_v2_t>(2) == 0x0200_0028);
+    // What callers of any release lend us: other sizes would be written past their ends.
+    assert!(size_of::<nvmlMemory_t>() == 24 && size_of::<nvmlPciInfo_t>() == 68);
+    assert!(size_of::<nvmlUtilization_t>() == 8);
+    assert!(size_of::<nvmlProcessInfo_v1_t>() == 16 && size_of::<nvmlProcessInfo_t>() == 24);
+    assert!(size_of::<nvmlProcessUtilizationSample_t>() == 32 && size_of::<nvmlSample_t>() == 16);
+    assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlEventData_t>() == 32);
     assert!(size_of::<PciInfoV1>() == 32 && size_of::<PciInfoV2>() == 52);
     assert!(offset_of!(PciInfoV1, bus_id) == offset_of!(nvmlPciInfo_t, busIdLegacy));
     assert!(offset_of!(PciInfoV1, domain) == offset_of!(nvmlPciInfo_t, domain));

@@ -15,9 +15,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
-use softgpu::wire::{Reply, Request};
+use softgpu::wire::{Reply, Request, WireError};
 
 use crate::world::{CLIENTS_MAX, ClientId, World};
+
+/// CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: the process is of another build.
+const SYSTEM_DRIVER_MISMATCH: u32 = 803;
 
 /// Connections at a time, of drivers and of tools.
 const CONNECTIONS_MAX: usize = 2 * CLIENTS_MAX;
@@ -158,8 +161,15 @@ impl Socket {
         let Ok((packet, fds)) = receive(&connection.socket) else {
             return false;
         };
-        let Ok(request) = Request::decode(&packet) else {
-            return false;
+        let request = match Request::decode(&packet) {
+            Ok(request) => request,
+            Err(WireError::Version(_)) => {
+                // An answer of this version says which one that is.
+                let code = SYSTEM_DRIVER_MISMATCH;
+                let _ = send(&connection.socket, &Reply::Refused { code }.encode(), &[]);
+                return false;
+            }
+            Err(_) => return false,
         };
         match (connection.client, request) {
             (None, Request::Hello { label }) => {

@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::{TEXT_BYTES_MAX, WireError};
+
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Injection {
@@ -58,6 +60,24 @@ pub enum MpsFault {
      `mps-fault [server|start|gpu]`, and beside them `terminate-client PID`"
 )]
 pub struct NoFault;
+
+impl Injection {
+    /// Whether it is one that can be written.
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        let is_word = |label: &str| {
+            let is_one = !label.is_empty() && !label.contains(char::is_whitespace);
+            is_one && label.len() <= TEXT_BYTES_MAX
+        };
+        let is_one = match self {
+            Self::Sticky { code: 0, .. } | Self::TerminateClient(0) => false,
+            Self::Sticky { label, .. } | Self::Xid { label, .. } => {
+                label.as_deref().is_none_or(is_word)
+            }
+            _ => true,
+        };
+        is_one.then_some(()).ok_or(WireError::Unknown("fault"))
+    }
+}
 
 impl FromStr for Injection {
     type Err = NoFault;

@@ -132,6 +132,7 @@ impl Request {
                 slot(*context, CONTEXTS, "context")?;
             }
             Self::Memory(request) => request.check()?,
+            Self::Inject(fault) => fault.check()?,
             _ => {}
         }
         Ok(request)
@@ -151,6 +152,9 @@ impl Reply {
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let reply = read(bytes, "reply")?;
         match &reply {
+            Self::Welcome { device, .. } if device.len() > TEXT_BYTES_MAX => {
+                return Err(WireError::Text);
+            }
             Self::Context { context } => {
                 slot(*context, CONTEXTS, "context")?;
             }
@@ -282,6 +286,25 @@ mod tests {
             Reply::Refused { code: 2 },
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+        }
+    }
+
+    #[test]
+    fn a_fault_that_nobody_could_write_is_refused() {
+        let sticky = |code, label: &str| Injection::Sticky {
+            code,
+            label: Some(label.to_owned()),
+        };
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        for fault in [
+            sticky(0, "be"),
+            sticky(700, ""),
+            sticky(700, "two words"),
+            sticky(700, &long),
+            Injection::TerminateClient(0),
+        ] {
+            let decoded = Request::decode(&Request::Inject(fault).encode());
+            assert_eq!(decoded, Err(WireError::Unknown("fault")));
         }
     }
 

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::WireError;
+use super::{TEXT_BYTES_MAX, WireError};
 
 /// Instants of the past that are told, at most.
 pub const SAMPLES_MAX: usize = 64;
@@ -95,6 +95,9 @@ pub struct ProcessUse {
 impl Monitor {
     /// Whether it is one that a server sends.
     pub(super) fn check(&self) -> Result<(), WireError> {
+        if self.device.len() > TEXT_BYTES_MAX {
+            return Err(WireError::Text);
+        }
         if !(self.scale.is_finite() && self.scale > 0.0) {
             return Err(WireError::Unknown("scale"));
         }
