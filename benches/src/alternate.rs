@@ -63,8 +63,8 @@ impl Samples {
     }
 }
 
-/// What `measure` says of the bare side and of the one with Pillion, in alternated pairs; it is told the number of the pair, and
-/// whether it is with Pillion.
+/// What `measure` says of the bare side and of the one with Pillion, in alternated pairs; it is
+/// told the number of the pair, and whether it is with Pillion.
 ///
 /// # Errors
 /// That of `measure`.

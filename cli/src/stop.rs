@@ -199,7 +199,8 @@ impl Stopping<'_> {
         }
     }
 
-    /// Asks its clients to launch nothing more and to end. Whether any daemon does: one that cannot leaves it to the kill.
+    /// Asks its clients to launch nothing more and to end. Whether any daemon does: one that cannot
+    /// leaves it to the kill.
     fn freeze(&mut self) -> bool {
         self.is_frozen = true;
         let stop = Request::Stop(Stop {

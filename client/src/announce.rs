@@ -102,8 +102,8 @@ fn tell_again(client: &Client, thread: &impl Thread, (index, stream): (u32, &imp
     }
 }
 
-/// Answers a daemon that asks how far a high-priority client has come, if it does. What is in flight
-/// its streams tell; what is not, the daemon has missed, and is told again.
+/// Answers a daemon that asks how far a high-priority client has come, if it does. What is in
+/// flight its streams tell; what is not, the daemon has missed, and is told again.
 pub fn answer<'a, S: Marks + 'a>(
     client: &Client,
     thread: &impl Thread,
@@ -146,7 +146,7 @@ pub fn again<'a, S: Marks + 'a>(
         });
         rings::push_or_count(&client.page, thread, &record);
     }
-    // Who has never launched has nothing to complete, and would count as busy until it does.
+    // A client that has never launched has nothing to complete: it would count as busy for good.
     if has_launched {
         client.page.count(Counter::Dropped, 1);
     }

@@ -3,7 +3,8 @@
 //! Such a call takes microseconds, unless the thread drains a dying process. It may have lost its processor, though, and giving
 //! way again and again (`sched_yield`) costs a time slice of everybody else each time: on a machine with ten busy processes a
 //! hundred thousand times are minutes. And on virtual time, where one thread runs at a time, the driver's stand-in waits on the
-//! clock in the middle of a call; who waits for it must wait there as well, or it waits for all of its patience ([`protocol::clock`]).
+//! clock in the middle of a call; a thread that waits for that call must wait on the clock as well,
+//! or its wait times out ([`protocol::clock`]).
 //!
 //! The shortest wait by the clock takes 75 us (timer slack), and most calls are over before that. So in real time one spins for the first
 //! [`LOOK_NS`]. Giving way instead took 8 ms at a time beside busy processes.

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-/// A descriptor that is kept. A program that closes descriptors which are not its own closes this one as well, and may open something
-/// else under its number: so it is known by its file, too.
+/// A descriptor that is kept. A program that closes descriptors which are not its own closes this
+/// one as well, and may open something else under its number: so it is known by its file, too.
 #[derive(Default)]
 pub struct Descriptor {
     /// With its file. Locked for the length of a system call that does not wait.
@@ -102,8 +102,9 @@ impl Connection {
         self.ended.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Since when a daemon that sleeps has not woken, although threads at the gate rang it: `heartbeat_ns` is of its last poll, and the
-    /// caller's thread rang at `told_ns`. The first ring counts, because no single wait may be as long as a daemon's silence may be.
+    /// Since when a daemon that sleeps has not woken, although threads at the gate rang it:
+    /// `heartbeat_ns` is of its last poll, and the caller's thread rang at `told_ns`. The first
+    /// ring counts, because no single wait may be as long as a daemon's silence may be.
     pub fn rung_ns(&self, heartbeat_ns: u64, told_ns: u64) -> u64 {
         let rung_ns = self.rung_ns.load(Ordering::Relaxed);
         if rung_ns > heartbeat_ns {
@@ -136,7 +137,8 @@ impl Connection {
         Ok(set.unwrap_or(Err(Errno::BADF))?)
     }
 
-    /// Says that nothing more comes from this side, or nothing more at all; whether that could be said.
+    /// Says that nothing more comes from this side, or nothing more at all; whether that could be
+    /// said.
     pub fn end(&self, how: Shutdown) -> bool {
         let ended = self
             .descriptor

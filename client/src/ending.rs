@@ -18,7 +18,7 @@ pub fn is_supervised(page: &ClientPage, now_ns: u64) -> bool {
     u64::from(page.seen_to_until_s.load(Ordering::SeqCst)) > now_ns / 1_000_000_000
 }
 
-/// The time to drain is over, work is in flight, and who sees to the process's end is to know.
+/// The time to drain is over with work in flight: reports that to those who supervise the exit.
 /// What the daemon has asked meanwhile stays.
 pub fn tell_overdue(page: &ClientPage) {
     let (order, relaxed) = (Ordering::SeqCst, Ordering::Relaxed);

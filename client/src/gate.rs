@@ -50,7 +50,7 @@ impl Grant {
         self.terms.is_some_and(|terms| terms.ungated())
     }
 
-    /// The epoch under which it went, for who learns from it ([`Launch::epoch`]).
+    /// The epoch under which the launch went, for the learner ([`Launch::epoch`]).
     #[inline]
     pub fn epoch(&self) -> u64 {
         match &self.terms {
@@ -61,13 +61,13 @@ impl Grant {
     }
 }
 
-/// Longest sleep before looking around again. It bounds what a lost wake-up could cost, and how late
-/// is noticed what nobody rings for: that the daemon serves this process no more, or that its
+/// Longest sleep before looking around again. It bounds what a lost wake-up could cost, and how
+/// late is noticed what nobody rings for: that the daemon serves this process no more, or that its
 /// connection has ended where no thread waits for that.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
-/// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal is
-/// missed, so there are to be few.
+/// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal
+/// is missed, so there are to be few.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
 /// Silence after which a daemon whose connection has ended counts as gone for what it held because
@@ -298,7 +298,7 @@ impl Hold {
     pub fn begin(client: &Client, kernel: Kernel, is_collective: bool) -> Self {
         client.page.count(Counter::Held, 1);
         let begun_ns = client.clock.now_ns();
-        // Before the bell: whoever is woken by it sees that somebody waits.
+        // Before the bell: the daemon, which the bell wakes, sees that a thread waits.
         client.page.waiting.fetch_add(1, Ordering::SeqCst);
         client.link.bell.bell.ring(&client.clock);
         Self {
@@ -378,8 +378,8 @@ impl Hold {
     }
 }
 
-/// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good wakes
-/// ever more seldom.
+/// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good
+/// wakes ever more seldom.
 fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
     match is_for_good {
         true => (waited_ns / 4).clamp(SLEEP_NS_MAX, HELD_SLEEP_NS_MAX),

@@ -59,7 +59,7 @@ impl Launch {
     }
 }
 
-/// See the module's text. Shared with whoever launches.
+/// See the module's text. Shared by the threads that launch and the helper.
 pub struct LaunchLog<const PLACES: usize> {
     /// Launches written so far; may go back where threads launch at the same time. On a line of its own, so that no place lies on two.
     next: CachePadded<AtomicU64>,
@@ -115,8 +115,8 @@ impl<const PLACES: usize> LaunchLog<PLACES> {
         if let Some(place) = self.place(next) {
             place.write(launch);
         }
-        // Release pairs with the Acquire in `read`: who sees it counted sees it written. Without, a launch might be
-        // lacking although nothing overwrote it.
+        // Release pairs with the Acquire in `read`: a reader that sees the count sees the launch.
+        // Without, a launch might be lacking although nothing overwrote it.
         self.next.store(next.wrapping_add(1), PUBLISH);
     }
 

@@ -2,9 +2,9 @@
 //! and goes from one daemon to the next.
 //!
 //! The preloaded library (`interpose`) is this crate with hooks, driver calls, signals and threads
-//! around it. Nothing here calls a driver, keeps a global or is `unsafe`, so others can run the code
-//! that ships: the daemon's fault simulation everything but the ledger's way from one daemon to
-//! the next and the times of [`reconnect`], the model checker [`slot_state`] and [`launch_log`].
+//! around it. Nothing here calls a driver, keeps a global or is `unsafe`, so others can run the
+//! code that ships: the daemon's fault simulation everything but the ledger's way from one daemon
+//! to the next and the times of [`reconnect`], the model checker [`slot_state`] and [`launch_log`].
 //!
 //! | module | what is in it |
 //! |---|---|
@@ -19,7 +19,7 @@
 //! | [`ending`] | what a process that ends, or is broken, says in its page |
 //! | [`marks`] | how far a stream has come |
 //! | [`slot_state`] | whose a stream's slot is, and whose turn it is with its event |
-//! | [`launch_log`] | the last launches on a stream, for who learns how long kernels take |
+//! | [`launch_log`] | the last launches on a stream, which the helper learns from |
 //! | [`waited`] | when work was complete, as the application's waiting tells |
 //! | [`rings`] | records on their way to the daemon, a ring for each thread |
 //! | [`backoff`] | waiting for a thread of our own |

@@ -4,7 +4,8 @@
 //! A daemon goes and another comes; the process goes on. So each page of the daemon has a place of
 //! its own, where the next daemon's page takes its place ([`Mapping::replace`]). Before the first
 //! daemon and without any, the places hold pages of the process's own that hold nothing back: there
-//! is nobody to protect. The client's own page ([`Client::page`](crate::Client::page)) is never replaced.
+//! is nobody to protect. The client's own page ([`Client::page`](crate::Client::page)) is never
+//! replaced.
 //!
 //! **A thread in the middle of a call** meets one daemon's pages first and the other's later. What
 //! it may then do wrong is bounded by one launch of each thread and daemon:

@@ -11,9 +11,9 @@
 //! A process that no daemon has taken yet asks in the same way from its beginning; after a minute,
 //! every five seconds.
 
-/// Between two looks at what nobody tells of, ns: the connection, where no thread waits for its end;
-/// another daemon in the place of one that refuses. An idle client wakes up for it: a look costs
-/// some microseconds.
+/// Between two looks at what nobody tells of, ns: the connection, where no thread waits for its
+/// end; another daemon in the place of one that refuses. An idle client wakes up for it: a look
+/// costs some microseconds.
 pub const LOOK_NS: u64 = 250_000_000;
 /// From a daemon's end to the first attempt, and between the first ones.
 const BACKOFF_NS_MIN: u64 = 5_000_000;
@@ -23,7 +23,8 @@ const BACKOFF_PART: u64 = 8;
 /// return.
 const BACKOFF_NS_MAX: u64 = 500_000_000;
 
-/// A process that has had no daemon for so long since it began most probably is where there is none.
+/// A process that has had no daemon for so long since it began most probably is where there is
+/// none.
 const FIRST_AWAY_NS: u64 = 60_000_000_000;
 /// Between two attempts of that one.
 const FIRST_NS: u64 = 5_000_000_000;

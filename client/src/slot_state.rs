@@ -6,7 +6,7 @@
 //! | free | who makes a slot for a stream, under the lock of `streams` |
 //! | live | who ends the stream, or its context |
 //! | ending | who ended it, and nobody else: to *draining* once an event stands behind its last work, to *free* if nothing is left to wait for |
-//! | draining | the helper when that event is reached, or who ends the context: by [`SlotState::try_claim`], which one of them wins |
+//! | draining | the helper at that event, or who ends the context: [`SlotState::try_claim`] says who |
 //!
 //! So a slot is given up once, and never while somebody still puts an event behind its last work. Who
 //! has taken the event of a slot that is not live must not touch the stream any more: who ends a stream

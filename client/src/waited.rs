@@ -55,8 +55,8 @@ impl Waited {
         is_waited.then(|| self.by_ns.load(Ordering::Relaxed))
     }
 
-    /// What is known to be complete, read after this, was not before then, ns; 0: no call tells. The
-    /// thread that waited may have waited for a processor, too.
+    /// What is known to be complete, read after this, was not before then, ns; 0: no call tells.
+    /// The thread that waited may have waited for a processor, too.
     pub fn busy_until_ns(&self) -> u64 {
         self.busy_until_ns.load(Ordering::Acquire)
     }

@@ -1,5 +1,5 @@
-//! Every interleaving of the end of a stream, the launch log and the table that forgets, explored by
-//! loom.
+//! Every interleaving of the end of a stream, the launch log and the table that forgets, explored
+//! by loom.
 //!
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p pillion-client --release --test interleavings`.
 //! With `--cfg weaken_release` added these tests must fail: CI checks that they do.

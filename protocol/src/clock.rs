@@ -147,8 +147,8 @@ impl Clock {
         })
     }
 
-    /// A clock that stands still until it is set ([`Clock::set`]), for a simulation that has the time:
-    /// nobody may wait on it. Its page stays for the life of the process.
+    /// A clock that stands still until it is set ([`Clock::set`]), for a simulation that has the
+    /// time: nobody may wait on it. Its page stays for the life of the process.
     ///
     /// # Errors
     /// The system gives no memory.

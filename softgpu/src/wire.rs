@@ -8,8 +8,8 @@
 //!
 //! One [`DevicePage`] per client process. The driver puts commands, one thread at a time; the
 //! server takes them. Neither believes the other: a command is copied out, decoded and checked, and
-//! every index is bounded by the tables below. A message is the version (four bytes, the least first)
-//! and what postcard makes of it; numbers of commands are little-endian.
+//! every index is bounded by the tables below. A message is the version (four bytes, the least
+//! first) and what postcard makes of it; numbers of commands are little-endian.
 //!
 //! **Host memory.** What the device reads from and writes to the host lies in the client's *host
 //! arena*, a sparse memory file that both map: pinned allocations and staging for pageable copies.

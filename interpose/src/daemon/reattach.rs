@@ -43,8 +43,8 @@ pub(crate) struct Watch {
     reconnect: Reconnect<Listener>,
 }
 
-/// What tells a daemon's socket from the next one's in its place: device and number of its file, and
-/// when that was made.
+/// What tells a daemon's socket from the next one's in its place: device and number of its file,
+/// and when that was made.
 #[derive(Debug, PartialEq, Eq)]
 struct Listener {
     file: (u64, u64),

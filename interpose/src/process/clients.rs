@@ -32,9 +32,9 @@ pub(crate) struct Clients {
     claimed: AtomicUsize,
     /// Held by the thread that claims one.
     noting: Mutex<()>,
-    /// By which settings this process is a client ([`crate::process::process`]). Set without a lock,
-    /// unlike by `OnceLock`: a child that is forked while another thread of its parent reads the
-    /// environment would wait for that thread, which it does not have, for ever.
+    /// By which settings this process is a client ([`crate::process::config`]). Set without a
+    /// lock, unlike by `OnceLock`: a child that is forked while another thread of its parent reads
+    /// the environment would wait for that thread, which it does not have, for ever.
     config: SetOnce<Config>,
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Where MPS shares the GPU a process that ends with work in flight can take others along. Whoever ends it (`pillion stop`, the daemon) says
 //! so before it sends a signal ([`protocol::pages::ClientPage::seen_to_until_s`]); the process says when its time to drain is over
-//! ([`ending::tell_overdue`]) and lives for [`FROZEN_MS`] more, in which MPS is asked to end the work, and for as long again while somebody sees to
-//! its end: where MPS cannot be asked, work that takes its time has all the grace that its job was given. In a signal handler these are atomics.
+//! ([`ending::tell_overdue`]) and lives for [`FROZEN_MS`] more, in which MPS is asked to end the
+//! work, and for as long again while somebody sees to its end: where MPS cannot be asked, work that
+//! takes its time has all the grace that its job was given. In a signal handler these are atomics.
 
 use client::ending;
 use protocol::ending::FROZEN_NS;

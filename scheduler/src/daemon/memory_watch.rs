@@ -6,7 +6,8 @@
 //! on the virtual clock nothing waits for it. NVML is opened when it is first needed, by the thread
 //! that asks it ([`crate::host::nvml::Asked`]); where there is none that is said once, and the end
 //! of a process has to do. One that fails to answer, or does not come back with one, is asked
-//! again, for a while. While the device is released ([`crate::host::device_release`]) there is none, either.
+//! again, for a while. While the device is released ([`crate::host::device_release`]) there is
+//! none, either.
 //!
 //! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once
 //! nothing has come back for a second; to compare, once a second while any process keeps an

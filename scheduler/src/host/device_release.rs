@@ -1,9 +1,9 @@
 //! What the daemon itself holds open of its device: NVML. A GPU cannot be reset while any process
 //! has it open, so `pillion drain --release` closes NVML until `pillion resume`.
 //!
-//! A thread that opens NVML holds a [`User`] while it is open, and [`DeviceRelease::user`] gives none while
-//! the device is released. A release does not wait: each thread polls [`User::is_over`] and closes
-//! what it opened. A thread whose call into NVML does not return closes nothing;
+//! A thread that opens NVML holds a [`User`] while it is open, and [`DeviceRelease::user`] gives
+//! none while the device is released. A release does not wait: each thread polls [`User::is_over`]
+//! and closes what it opened. A thread whose call into NVML does not return closes nothing;
 //! [`DeviceRelease::released`] counts the users that are left.
 
 use std::sync::Arc;

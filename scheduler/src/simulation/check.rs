@@ -51,7 +51,8 @@ pub(super) struct Facts {
     pub(super) may_be_over: RefCell<Vec<JobKey>>,
     /// Largest bound on best-effort work in flight that was in force, ns.
     bound_ns: Cell<u64>,
-    /// What was in flight of a job when more of it was granted, at most, since that was checked, ns.
+    /// What was in flight of a job when more of it was granted, at most, since that was checked,
+    /// ns.
     in_flight_ns: Cell<u64>,
     /// From which moment on leases are of a policy that gates; none: they need not be.
     gating_since: Cell<Option<u64>>,
@@ -145,7 +146,8 @@ impl Asked {
     }
 }
 
-/// When the daemon of `seat` was last heard of. One that sleeps has its time from the first ring on.
+/// When the daemon of `seat` was last heard of. One that sleeps has its time from the first ring
+/// on.
 fn heard_ns(process: &Process, seat: &Seat, since_ns: Option<u64>) -> u64 {
     let daemon = &seat.client.link.daemon;
     let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
@@ -326,9 +328,9 @@ fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool
     is_served && since.is_some_and(|since| since < asked.at)
 }
 
-/// A launch of `process` that is of no collective kernel, or of a job that is held, goes although no
-/// lease allows it: because it has waited for long, or because the daemon is gone and it is not to
-/// wait for that.
+/// A launch of `process` that is of no collective kernel, or of a job that is held, goes although
+/// no lease allows it: because it has waited for long, or because the daemon is gone and it is not
+/// to wait for that.
 pub(super) fn went_without_lease(world: &World, process: &Process, seat: &Seat, asked: &Asked) {
     let page = &seat.client.link.daemon;
     let (holds, max_hold_ns) = world.aside(|| {

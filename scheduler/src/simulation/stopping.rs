@@ -1,5 +1,5 @@
-//! `pillion stop` (`cli::stop`), how processes end that are asked to (`interpose::signals`), and what
-//! the daemon is to tell whom meanwhile.
+//! `pillion stop` (`cli::stop`), how processes end that are asked to (`interpose::signals`), and
+//! what the daemon is to tell whom meanwhile.
 //!
 //! Who ends a job is in [`stopper`](super::stopper). A process that is asked drains and dies, or handles SIGTERM and goes on until the daemon
 //! asks; the work of some never ends. Beside the daemon's own word stands what it is to be ([`Truth`]), in the plainest way: who ends which

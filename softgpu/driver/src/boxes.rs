@@ -345,8 +345,8 @@ macro_rules! side {
     };
 }
 
-/// Reads descriptors. Depth, levels of detail, slices and heights are those of boxes; rectangles have
-/// none.
+/// Reads descriptors. Depth, levels of detail, slices and heights are those of boxes; rectangles
+/// have none.
 macro_rules! descriptor {
     (
         $type:ty, |$copy:ident|

@@ -55,8 +55,8 @@ impl Driver {
         })
     }
 
-    /// Whether an operation of a batch can be made; none for a barrier, as streams of the software GPU
-    /// are in order with memory anyway.
+    /// Whether an operation of a batch can be made; none for a barrier, as streams of the software
+    /// GPU are in order with memory anyway.
     pub(crate) fn check_batched(
         &self,
         operation: &CUstreamBatchMemOpParams,

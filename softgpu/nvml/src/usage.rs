@@ -97,8 +97,8 @@ pub(crate) fn process_samples(
     Ok(samples)
 }
 
-/// What was used between the instants that the server remembers and that came after a stamp: percents,
-/// each with its stamp before it.
+/// What was used between the instants that the server remembers and that came after a stamp:
+/// percents, each with its stamp before it.
 pub(crate) fn samples(
     monitor: &Monitor,
     sampled: Sampled,
