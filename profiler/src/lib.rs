@@ -16,6 +16,7 @@
 
 pub mod base_name;
 pub mod error;
+pub mod learnt;
 pub mod limits;
 pub mod lookup;
 pub mod names;

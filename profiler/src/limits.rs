@@ -33,3 +33,6 @@ pub const REGISTERS_MAX: u32 = 255;
 
 /// Greatest SM need, so that a grid with two blocks for each SM still exists.
 pub const SM_NEEDED_MAX: u32 = GRID_MAX[0] / 2;
+
+/// Greatest number that a profile can say (TOML's).
+pub const NUMBER_MAX: u64 = i64::MAX as u64;

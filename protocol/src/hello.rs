@@ -113,6 +113,23 @@ pub enum Request {
     },
     /// Say what a job may hold and holds, to a process of it that may be no client.
     Memory(MemoryOf),
+    /// Give what is kept of the kernels of a program of the user who asks. With a
+    /// [`crate::notebook`] as a descriptor, keep what the process that asks notes in it, as long as
+    /// the connection is open, and once more when it ends.
+    Learnt(LearntOf),
+    /// List what is kept of the programs of the user who asks; root sees those of all.
+    LearntList,
+}
+
+/// A program whose kernels are asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearntOf {
+    /// What it is called ([`program_key`]).
+    pub program: String,
+    /// UUID of the device that is meant, as in [`Attach`].
+    pub device: String,
+    /// Whose it is; only root may ask for another's than its own.
+    pub user: Option<u32>,
 }
 
 /// A change of a running job. Who asks must be of the job's user, or root.
@@ -210,6 +227,12 @@ pub enum Reply {
     Done,
     /// What a job may hold and holds.
     Memory(MemoryIs),
+    /// What is kept of a program's kernels, or the list of programs. A descriptor for reading follows,
+    /// of a Pillion profile, or of the list as JSON.
+    Learnt {
+        /// Whether anything is kept; else there is no descriptor.
+        is_known: bool,
+    },
     /// Not attached, or not done; a job runs unmanaged. The reason is one sentence for people.
     Refused {
         /// Why.
@@ -267,6 +290,9 @@ const KIND_EVENTS: u8 = 10;
 const KIND_RESUME: u8 = 11;
 const KIND_ENDING: u8 = 12;
 const KIND_DRAIN: u8 = 13;
+const KIND_LEARNT_OF: u8 = 14;
+const KIND_LEARNT: u8 = 15;
+const KIND_LEARNT_LIST: u8 = 16;
 /// In place of a slot: none.
 const NO_SLOT: u16 = u16::MAX;
 /// The answers to a question, and what stands in place of one.
@@ -308,6 +334,14 @@ impl Request {
                 writer.bytes.push(u8::from(ending.is_over));
                 writer.finish()
             }
+            Self::Learnt(of) => {
+                let mut writer = Writer::new(KIND_LEARNT_OF);
+                writer.text(&of.program);
+                writer.text(&of.device);
+                writer.user(of.user);
+                writer.finish()
+            }
+            Self::LearntList => Writer::new(KIND_LEARNT_LIST).finish(),
             Self::Resume { job } => {
                 let mut writer = Writer::new(KIND_RESUME);
                 writer.text(job);
@@ -354,6 +388,12 @@ impl Request {
         let (kind, mut reader) = Reader::open(packet)?;
         match kind {
             KIND_STATUS => Ok(Self::Status),
+            KIND_LEARNT_LIST => Ok(Self::LearntList),
+            KIND_LEARNT_OF => Ok(Self::Learnt(LearntOf {
+                program: reader.text()?,
+                device: reader.text()?,
+                user: reader.later_user()?,
+            })),
             KIND_EVENTS => Ok(Self::Events {
                 since: u64::from_le_bytes(reader.array()?),
             }),
@@ -423,6 +463,11 @@ impl Reply {
                 writer.finish()
             }
             Self::Done => Writer::new(KIND_DONE).finish(),
+            Self::Learnt { is_known } => {
+                let mut writer = Writer::new(KIND_LEARNT);
+                writer.bytes.push(u8::from(*is_known));
+                writer.finish()
+            }
             Self::Memory(is) => {
                 let mut writer = Writer::new(KIND_MEMORY_IS);
                 for number in [is.quota_bytes, is.held_bytes] {
@@ -454,6 +499,9 @@ impl Reply {
                 },
             }),
             KIND_DONE => Ok(Self::Done),
+            KIND_LEARNT => Ok(Self::Learnt {
+                is_known: reader.byte()? != 0,
+            }),
             KIND_MEMORY_IS => {
                 let [quota_bytes, held_bytes] = [reader.array()?, reader.array()?];
                 let pids = reader.rest.as_chunks().0.iter().take(PIDS_MAX);
@@ -469,6 +517,20 @@ impl Reply {
             _ => Err(HelloError::Malformed("unknown kind of reply")),
         }
     }
+}
+
+/// What a program is called where something is kept of it: `name`, or, where that is longer than a
+/// text may be, its end and a number made of all of it.
+#[must_use]
+pub fn program_key(name: &str) -> String {
+    if name.len() <= TEXT_BYTES_MAX {
+        return name.to_owned();
+    }
+    // FNV-1a: two names with the same end are to be told apart, nothing else.
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let number = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    let start = name.ceil_char_boundary(name.len() - (TEXT_BYTES_MAX - 24));
+    format!("{number:016x}...{}", &name[start..])
 }
 
 /// The version that a packet of any version of this protocol says it speaks.

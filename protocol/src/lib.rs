@@ -15,6 +15,7 @@
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
 //! | [`ending`] | how long the steps take in which a process is made to end |
+//! | [`notebook`] | what a client has learnt of its kernels |
 //! | [`segment`] | memory file descriptors and their mappings |
 //! | [`hello`] | attach and status messages over a Unix socket |
 //! | [`clock`] | the one reading of time, monotonic or virtual |
@@ -43,6 +44,8 @@ pub mod clock;
 #[cfg(not(loom))]
 pub mod hello;
 #[cfg(not(loom))]
+pub mod notebook;
+#[cfg(not(loom))]
 pub mod segment;
 
 /// Protocol version spoken by this build. Daemon and clients are upgraded separately, so:
@@ -64,7 +67,8 @@ pub mod segment;
 /// | 2.3 | a record says when a launch that revoked leases was made, and since when a completion was known ([`record::Launch::at_ns`]) |
 /// | 2.4 | an attach says whether the device is shared by MPS ([`hello::Attach::is_on_mps`]); a daemon can be asked to drain ([`hello::Request::Drain`]); clients count collective kernels and launch functions that pass by |
 /// | 3.0 | a client makes its own page and hands it to one daemon after another ([`hello::Request::Attach`]); the sum of a lease begins at [`lease::FIRST_TOTAL_NS`] |
-pub const VERSION: Version = Version { major: 3, minor: 0 };
+/// | 3.1 | a process can ask for what is known of its program's kernels, and have what it learns kept ([`hello::Request::Learnt`]) |
+pub const VERSION: Version = Version { major: 3, minor: 1 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -509,7 +509,7 @@ fn ask(
             class,
         } => Ok(((client, slot, class), descriptors, own.is_some())),
         Reply::Refused { reason } => Err(Answer::Refused(reason)),
-        Reply::Done | Reply::Memory(_) => {
+        Reply::Done | Reply::Memory(_) | Reply::Learnt { .. } => {
             Err(HelloError::Malformed("a reply to another request").into())
         }
     }

@@ -17,14 +17,11 @@ use super::{
 use crate::ResourceClass;
 use crate::error::{Error, Place};
 use crate::limits::{
-    BLOCK_MAX, BLOCK_THREADS_MAX, DURATION_NS_MAX, GRID_MAX, REGISTERS_MAX, SHARED_BYTES_MAX,
-    SM_NEEDED_MAX,
+    BLOCK_MAX, BLOCK_THREADS_MAX, DURATION_NS_MAX, GRID_MAX, NUMBER_MAX, REGISTERS_MAX,
+    SHARED_BYTES_MAX, SM_NEEDED_MAX,
 };
 use crate::nearest::nearest;
 use crate::text::{NAME_EXPECTED, is_name, shown};
-
-/// Greatest number TOML has.
-const NUMBER_MAX: u64 = i64::MAX as u64;
 
 /// Keys of the file; the last three are not in version 1.
 const KEYS: [&str; 8] = [

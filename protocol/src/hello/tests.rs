@@ -51,6 +51,12 @@ fn requests_and_replies_survive_the_journey() {
         resume,
         Request::Drain { is_release: false },
         Request::Drain { is_release: true },
+        Request::LearntList,
+        Request::Learnt(LearntOf {
+            program: "/home/a/train.py".into(),
+            device: "GPU-1".into(),
+            user: Some(0),
+        }),
     ];
     let events = Request::Events { since: u64::MAX };
     for request in [attach(), Request::Status, events]
@@ -71,6 +77,7 @@ fn requests_and_replies_survive_the_journey() {
             class: Some(JobClass::HighPriority),
         },
         Reply::Done,
+        Reply::Learnt { is_known: true },
         Reply::Memory(MemoryIs {
             quota_bytes: 1 << 40,
             held_bytes: 1,
@@ -286,4 +293,16 @@ proptest! {
         let request = Request::Attach(Attach { job, ..Attach::default() });
         prop_assert!(Request::decode(&request.encode()).is_ok());
     }
+}
+
+#[test]
+fn a_long_name_of_a_program_fits_and_is_still_its_own() {
+    assert_eq!(program_key("/a/train.py"), "/a/train.py");
+    let long = |first: char| format!("/{first}{}/train.py", "é".repeat(TEXT_BYTES_MAX));
+    let [one, other] = ['a', 'b'].map(|first| program_key(&long(first)));
+    assert!(
+        one.len() <= TEXT_BYTES_MAX && one.ends_with("é/train.py"),
+        "{one}"
+    );
+    assert_ne!(one, other);
 }
