@@ -7,6 +7,7 @@ use crate::failure::Failure;
 mod check;
 mod compare;
 mod import;
+mod learnt;
 mod output;
 mod progress;
 mod scrub;
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     Compare(compare::Options),
     Check(check::Options),
     Scrub(scrub::Options),
+    Learnt(learnt::Options),
 }
 
 /// Runs the subcommand.
@@ -30,5 +32,6 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Compare(options) => compare::run(options),
         Command::Check(options) => check::run(options),
         Command::Scrub(options) => scrub::run(options),
+        Command::Learnt(options) => learnt::run(options),
     }
 }

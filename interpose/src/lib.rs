@@ -81,6 +81,7 @@ mod process {
     pub(crate) mod clients;
     pub(crate) mod dying;
     pub(crate) mod helper_words;
+    pub(crate) mod notes;
     pub(crate) mod priority;
     mod state;
     pub(crate) mod sticky_error;
@@ -143,6 +144,7 @@ mod daemon {
     pub(crate) mod attach;
     pub(crate) mod disconnect_watcher;
     pub(crate) mod helper;
+    pub(crate) mod kept;
     pub(crate) mod lifecycle;
     pub(crate) mod reattach;
 }

@@ -28,13 +28,16 @@
 //! Kernels much shorter than the time between two looks are learnt as sums only, and nothing needs more. A batch that
 //! is shorter than expected is so by the kernels in it that no profile told, if there are such.
 //!
+//! How far a kernel's launches lie from its estimate is told by the batches that it fills alone ([`FILLS`]): the mean of the
+//! logarithms' distances, of which each further batch is an eighth.
+//!
 //! Where nobody looks, the calls in which the application waits are the looks. That the work was not complete until shortly
 //! before such a call returned is not certain, so what they make longer goes [`UP`] of the way from the first time on.
 
 use std::collections::VecDeque;
 
 /// Kernels that are learnt; those with greater numbers stay what they were told. As many as the preload library keeps, with
-/// its graphs (32768 and 16384). 384 KiB at most.
+/// its graphs (32768 and 16384). 576 KiB at most.
 pub const KERNELS_MAX: usize = 3 << 14;
 
 /// Launches in flight that are remembered, of a stream, 192 KiB at most; what is beyond says nothing. Where only the
@@ -68,6 +71,10 @@ pub struct Launched {
 pub struct Durations {
     /// By the kernel's number; grows to the greatest that was seen complete.
     estimates: Vec<Estimate>,
+    /// Of them, those of which a launch was seen complete.
+    taught: usize,
+    /// Launches that were seen complete.
+    launches: u64,
 }
 
 /// What was learnt of a kernel.
@@ -75,8 +82,26 @@ pub struct Durations {
 struct Estimate {
     /// 0: what it was told.
     ns: u32,
+    /// Launches of it in batches that were seen complete.
+    launches: u32,
+    /// Mean distance of the logarithms of what was seen and what was expected, in [`SPREAD_UNIT`]s.
+    spread: u16,
     /// Batches that it was in, up to 255.
     batches: u8,
+    /// Launches of it in the batch that is being looked at.
+    in_batch: u16,
+}
+
+/// A kernel as far as its launches have taught.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taught {
+    /// What it is expected to take, ns: a low quantile, near the median. 0: what it was told, which no batch contradicted.
+    pub ns: u64,
+    /// What hardly any launch exceeds, as far as the batches tell that it fills alone; as a share of `ns`, in thousandths
+    /// (1000: as long), up to [`LATEST_PER_MILLE_MAX`].
+    pub latest_per_mille: u32,
+    /// Launches that were seen complete.
+    pub launches: u64,
 }
 
 impl Durations {
@@ -89,6 +114,19 @@ impl Durations {
         }
     }
 
+    /// What launches have taught of a kernel; `None` if none was seen complete.
+    #[must_use]
+    pub fn taught(&self, kernel: u32) -> Option<Taught> {
+        let estimate = self.estimates.get(kernel as usize)?;
+        let spread = f64::from(estimate.spread) * SPREAD_UNIT;
+        let latest = libm::exp(SPREADS_TO_LATEST * spread) * 1000.0;
+        (estimate.launches > 0).then(|| Taught {
+            ns: estimate.ns.into(),
+            latest_per_mille: (latest as u32).min(LATEST_PER_MILLE_MAX),
+            launches: estimate.launches.into(),
+        })
+    }
+
     /// A batch was seen complete, with nothing of high priority beside it.
     pub fn handle_batch(&mut self, batch: &[Launched], seen: Seen) {
         if batch.is_empty() || batch.len() > LAUNCHES_MAX || seen.least_ns > seen.most_ns {
@@ -97,6 +135,7 @@ impl Durations {
         let expected = batch.iter().map(|launch| self.expected_of(launch));
         let expected_ns = expected.fold(0, u64::saturating_add).max(1);
         let nearest_ns = expected_ns.clamp(seen.least_ns, seen.most_ns).max(1);
+        self.count(batch, expected_ns, nearest_ns);
         if nearest_ns == expected_ns && seen.least_ns == 0 {
             // That it took no longer says nothing, and is not the first sight of a kernel.
             return;
@@ -104,14 +143,21 @@ impl Durations {
         let factor = nearest_ns as f64 / expected_ns as f64;
         let all_told = batch.iter().all(|launch| launch.is_told);
         for launch in batch {
-            if factor < 1.0 && launch.is_told && !all_told {
-                continue;
+            if let Some(estimate) = self.estimate_mut(launch.kernel) {
+                estimate.in_batch += 1;
             }
+        }
+        for launch in batch {
             let before_ns = self.expected_of(launch) as f64;
             let Some(estimate) = self.estimate_mut(launch.kernel) else {
                 continue;
             };
-            let share = (before_ns / expected_ns as f64).min(1.0);
+            // All launches of a kernel are moved by its first one in the batch.
+            let launches = core::mem::take(&mut estimate.in_batch);
+            if launches == 0 || (factor < 1.0 && launch.is_told && !all_told) {
+                continue;
+            }
+            let share = (f64::from(launches) * before_ns / expected_ns as f64).min(1.0);
             let first = 1.0 / (1.0 + f64::from(estimate.batches));
             let rate = match factor > 1.0 {
                 true if seen.is_waited => UP,
@@ -130,8 +176,21 @@ impl Durations {
     /// The number is another kernel's from now on.
     pub fn forget(&mut self, kernel: u32) {
         if let Some(estimate) = self.estimates.get_mut(kernel as usize) {
+            self.taught -= usize::from(estimate.launches > 0);
             *estimate = Estimate::default();
         }
+    }
+
+    /// Of how many kernels [`Durations::taught`] tells something.
+    #[must_use]
+    pub fn taught_kernels(&self) -> usize {
+        self.taught
+    }
+
+    /// How many launches have taught something.
+    #[must_use]
+    pub fn taught_launches(&self) -> u64 {
+        self.launches
     }
 
     /// How many kernels are expected to take something else than they were told.
@@ -139,6 +198,26 @@ impl Durations {
     pub fn learnt(&self) -> usize {
         let learnt = self.estimates.iter().filter(|estimate| estimate.ns > 0);
         learnt.count()
+    }
+
+    /// Counts the launches of a batch, and how far it is from what was expected.
+    fn count(&mut self, batch: &[Launched], expected_ns: u64, nearest_ns: u64) {
+        let off = libm::log(nearest_ns as f64 / expected_ns as f64).abs() / SPREAD_UNIT;
+        for launch in batch {
+            let fills = self.expected_of(launch) as f64 >= FILLS * expected_ns as f64;
+            let Some(estimate) = self.estimate_mut(launch.kernel) else {
+                continue;
+            };
+            let is_first = estimate.launches == 0;
+            estimate.launches = estimate.launches.saturating_add(1);
+            // The first sight is of what was told, which may be anything.
+            if fills && estimate.batches > 0 {
+                let before = f64::from(estimate.spread);
+                estimate.spread = (before + (off - before) / SPREAD_BATCHES) as u16;
+            }
+            self.taught += usize::from(is_first);
+            self.launches += 1;
+        }
     }
 
     fn expected_of(&self, launch: &Launched) -> u64 {
@@ -261,6 +340,21 @@ impl InFlight {
 /// From a launch until the device can begin it, amply: 3 µs on a V100.
 const START_NS: u64 = 10_000;
 
+/// Share of a batch from which on a kernel fills it.
+const FILLS: f64 = 0.9;
+
+/// A unit of [`Estimate::spread`]: factors up to e^16.
+const SPREAD_UNIT: f64 = 1.0 / 4_096.0;
+
+/// A batch's share of the spread, as a divisor.
+const SPREAD_BATCHES: f64 = 8.0;
+
+/// Mean distances from the estimate to what hardly any launch exceeds: of a normal distribution 2.06 lead to the 95th percentile.
+const SPREADS_TO_LATEST: f64 = 2.06;
+
+/// Most that [`Taught::latest_per_mille`] says.
+pub const LATEST_PER_MILLE_MAX: u32 = 4_000;
+
 /// Of the way to a longer duration.
 const UP: f64 = 0.15;
 
@@ -324,6 +418,27 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_that_fills_its_batch_with_others_of_its_own_is_known_when_it_was_seen_once() {
+        let (mut durations, batch) = (Durations::default(), [launched(0, 100 * US); 20]);
+        let seen = Seen {
+            least_ns: 40_000 * US,
+            most_ns: 40_020 * US,
+            is_waited: false,
+        };
+        durations.handle_batch(&batch, seen);
+        let learnt_ns = durations.expected_ns(0, 0);
+        assert!((1_990 * US..2_010 * US).contains(&learnt_ns), "{learnt_ns}");
+    }
+
+    fn launched(kernel: u32, told_ns: u64) -> Launched {
+        Launched {
+            kernel,
+            told_ns,
+            is_told: false,
+        }
+    }
+
+    #[test]
     fn of_kernels_that_are_seen_together_each_is_learnt_from_where_it_is_seen_with_others() {
         let truth = [1_000 * US, 100 * US, 400 * US];
         let after = learnt(&[100 * US; 3], &truth, &[1, 2, 3, 2], 400, 0);
@@ -331,6 +446,47 @@ mod tests {
             let off_ns = learnt_ns.abs_diff(true_ns);
             assert!(off_ns <= true_ns / 5, "{after:?}");
         }
+    }
+
+    #[test]
+    fn how_many_launches_taught_and_how_far_they_lie_apart_is_told() {
+        let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
+        assert_eq!(durations.taught(0), None);
+        let mut now_ns = 0;
+        let mut run = |durations: &mut Durations, kernel, took_ns| {
+            now_ns += 1_000 * US;
+            let launched = Launched {
+                kernel,
+                told_ns: 100 * US,
+                is_told: false,
+            };
+            in_flight.handle_launch(now_ns, launched, now_ns);
+            let completed = Completed {
+                after_ns: now_ns + took_ns - LOOK_NS,
+                by_ns: now_ns + took_ns,
+                is_waited: false,
+            };
+            in_flight.handle_complete(now_ns, completed, true, durations);
+        };
+        for round in 0..200 {
+            run(&mut durations, 0, 400 * US);
+            run(
+                &mut durations,
+                1,
+                if round % 2 == 0 { 400 * US } else { 600 * US },
+            );
+            run(&mut durations, 2, 105 * US);
+        }
+        let [steady, varied, right] = [0, 1, 2].map(|kernel| durations.taught(kernel).unwrap());
+        assert_eq!((steady.launches, varied.launches), (200, 200));
+        assert!(steady.latest_per_mille <= 1_050, "{steady:?}");
+        let latest_ns = varied.ns * u64::from(varied.latest_per_mille) / 1_000;
+        assert!((550 * US..=900 * US).contains(&latest_ns), "{varied:?}");
+        assert_eq!(durations.taught_kernels(), 3);
+        durations.forget(1);
+        assert_eq!((durations.taught_kernels(), durations.taught(1)), (2, None));
+        // What was told was never contradicted.
+        assert_eq!((right.ns, right.latest_per_mille), (0, 1_000));
     }
 
     #[test]

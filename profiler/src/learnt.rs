@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::limits::{DURATION_NS_MAX, NUMBER_MAX};
 use crate::profile::{Durations, KernelProfile, Operator, Profile};
+use crate::text;
 
 /// Most kernels and shapes kept of one program. A network has hundreds; one that meets every length
 /// of a text launches most of them once.
@@ -109,6 +110,12 @@ pub fn durations(median_ns: u64, p95_ns: u64, count: u64) -> Durations {
         median_ns,
         p95_ns,
     }
+}
+
+/// Whether a profile can have a kernel or a program of that name.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    text::is_name(name)
 }
 
 fn sms(profile: &Profile) -> Option<u32> {

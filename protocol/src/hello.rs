@@ -655,6 +655,31 @@ pub fn ask_events(path: &Path, since: u64, patience: Duration) -> Result<String,
     ask_document(connect_within(path, patience)?, &Request::Events { since })
 }
 
+/// Asks on a connection what is kept of a program, with the process's notebook if it notes: a file for reading, or `None` if
+/// nothing is kept.
+pub fn ask_learnt(
+    connection: impl AsFd,
+    of: &LearntOf,
+    notebook: Option<BorrowedFd<'_>>,
+) -> Result<Option<OwnedFd>, HelloError> {
+    let request = Request::Learnt(of.clone()).encode();
+    send(&connection, &request, notebook.as_slice())?;
+    let (packet, files) = receive(&connection)?;
+    if packet.is_empty() {
+        return Err(HelloError::Closed);
+    }
+    match Reply::decode(&packet)? {
+        Reply::Learnt { is_known } => Ok(files.into_iter().next().filter(|_| is_known)),
+        Reply::Refused { reason } => Err(HelloError::Refused(reason)),
+        _ => Err(HelloError::Malformed("a reply to another request")),
+    }
+}
+
+/// Asks the daemon at `path` of which programs something is kept: one JSON document. No step takes longer than `patience`.
+pub fn ask_learnt_list(path: &Path, patience: Duration) -> Result<String, HelloError> {
+    ask_document(connect_within(path, patience)?, &Request::LearntList)
+}
+
 fn ask_document(socket: OwnedFd, request: &Request) -> Result<String, HelloError> {
     send(&socket, &request.encode(), &[])?;
     let mut json = Vec::new();

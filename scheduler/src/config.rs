@@ -66,6 +66,19 @@ pub struct Config {
     pub jobs: Vec<JobRule>,
     /// `[faults]`: what is looked for, and what is done about it.
     pub faults: FaultRules,
+    /// `[learnt]`: whether and where durations are kept.
+    pub learnt: LearntRules,
+}
+
+/// Whether what runs teach of a program's kernels is kept for its next start, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LearntRules {
+    /// `keep`; none: unless time is virtual, where the moment at which a run ends is left to chance.
+    pub keep: Option<bool>,
+    /// `folder`, if it is not the usual one.
+    #[serde(deserialize_with = "parse::folder")]
+    pub folder: Option<PathBuf>,
 }
 
 /// What a best-effort job was promised.
@@ -252,6 +265,9 @@ impl Config {
         }
         if self.memory != next.memory {
             return Some("[memory]");
+        }
+        if self.learnt != next.learnt {
+            return Some("[learnt]");
         }
         (self.socket_path != next.socket_path).then_some("[socket]")
     }

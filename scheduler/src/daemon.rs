@@ -6,6 +6,7 @@
 
 pub(crate) mod control;
 mod fault_watch;
+mod keeper;
 mod memory_watch;
 pub(crate) mod shared;
 
@@ -15,7 +16,8 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use protocol::clock::Clock;
@@ -30,9 +32,11 @@ use crate::core::pages::GpuPages;
 use crate::core::state::{Entry, Look, State};
 use crate::daemon::control::Control;
 use crate::daemon::fault_watch::FaultWatch;
+use crate::daemon::keeper::{Inlet, Keeper};
 use crate::daemon::memory_watch::Watch;
 use crate::daemon::shared::Shared;
 use crate::host::drain_marker::DrainMarker;
+use crate::host::learnt::{LearntStore, state_folder};
 use crate::host::measured;
 use crate::host::realtime;
 use crate::host::socket::{Seat, SocketError};
@@ -41,6 +45,10 @@ use crate::report::status::Identity;
 /// The kernel may end a sleep later than asked by this much; the usual 50 us would double every
 /// poll's interval (prctl(2), PR_SET_TIMERSLACK).
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).expect("is not zero");
+
+/// How often, and how long each time, it is waited for the thread that keeps durations.
+const KEEPER_WAITS: u32 = 200;
+const KEEPER_WAIT: Duration = Duration::from_millis(10);
 
 /// Why a daemon cannot start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +76,28 @@ pub struct Daemon {
     control: JoinHandle<()>,
     watch: JoinHandle<()>,
     faults: JoinHandle<()>,
+    keeper: Option<JoinHandle<()>>,
     record: Option<BufWriter<File>>,
+}
+
+/// Where what runs teach is kept; `None` where it is not.
+fn inlet(config: &Config, gpu: &Gpu, shared: &Shared) -> io::Result<Option<Arc<Inlet>>> {
+    let rules = &config.learnt;
+    let keeps = rules.keep.unwrap_or(!shared.clock.is_virtual());
+    let folder = state_folder(rules).filter(|_| keeps);
+    let store = folder.map(|folder| LearntStore::new(folder, gpu));
+    store.map(Inlet::new).transpose()
+}
+
+/// Waits for the thread that keeps durations, as long as a disk that works takes.
+fn wait_for(keeper: &JoinHandle<()>) {
+    for _ in 0..KEEPER_WAITS {
+        if keeper.is_finished() {
+            return;
+        }
+        thread::sleep(KEEPER_WAIT);
+    }
+    tracing::warn!("what runs have learnt is not all kept: the disk takes its time");
 }
 
 /// Ends a daemon from another thread.
@@ -217,7 +246,8 @@ impl Daemon {
         shared.tell_doubts(config);
         let faults = FaultWatch::new(Arc::clone(&shared), &identity.gpu.uuid, &config.faults);
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
-        let control = Control::new(Arc::clone(&shared), seat, fds, identity)
+        let keeper = inlet(config, &identity.gpu, &shared).map_err(system("making an eventfd"))?;
+        let control = Control::new(Arc::clone(&shared), seat, fds, identity, keeper.clone())
             .map_err(system("preparing the socket"))?;
         let stopper = StopAtEnd(Arc::clone(&shared));
         let control = shared
@@ -232,12 +262,19 @@ impl Daemon {
         let faults = shared
             .start_thread("pillion-faults", move || faults.run())
             .map_err(system("starting the thread that looks for faults"))?;
+        let start_keeper = |inlet| {
+            let keeper = Keeper::new(Arc::clone(&shared), inlet);
+            shared.start_thread("pillion-keeper", move || keeper.run())
+        };
+        let keeper = keeper.map(start_keeper).transpose();
+        let keeper = keeper.map_err(system("starting the thread that keeps durations"))?;
         Ok(Self {
             shared,
             gpu,
             control,
             watch,
             faults,
+            keeper,
             record: None,
         })
     }
@@ -293,6 +330,9 @@ impl Daemon {
         self.control.join().map_err(|_| DaemonError::Panicked)?;
         self.faults.join().map_err(|_| DaemonError::Panicked)?;
         self.watch.join().map_err(|_| DaemonError::Panicked)?;
+        if let Some(keeper) = &self.keeper {
+            wait_for(keeper);
+        }
         // Others are not waited for.
         match self.shared.has_panicked.load(Ordering::Relaxed) {
             true => Err(DaemonError::Panicked),

@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// The profile as the contract of the commands has it.
-fn json_of(profile: &Profile) -> Value {
+pub(super) fn json_of(profile: &Profile) -> Value {
     let kernels: Vec<Value> = profile.kernels.iter().map(kernel_json).collect();
     json!({
         "schema_version": 1,

@@ -42,6 +42,7 @@ mod help;
 mod identity;
 mod interposers;
 mod interrupted;
+mod kept;
 mod learnt;
 mod leaving;
 mod machine;

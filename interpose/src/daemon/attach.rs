@@ -31,12 +31,14 @@ use protocol::clock::{Clock, Wake};
 use protocol::hello::{self, Attach, HelloError, JobClass, MemoryIs, MemoryOf, Reply, Request};
 use protocol::quota::Quota;
 
+use crate::daemon::kept;
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
-use crate::platform::sys;
+use crate::platform::sys::{self, Current};
 use crate::process::Client;
 use crate::process::helper_words::Words;
+use crate::process::notes::Notes;
 use crate::process::priority::{self, Priorities, PriorityUse};
 use crate::{driver, kernels};
 
@@ -238,6 +240,10 @@ fn new_client(
     let priorities = range
         .ok()
         .and_then(|(least, greatest)| Priorities::new(least, greatest));
+    let known = Current::new();
+    if let Some(given) = profile(config, device) {
+        known.set(&given.index);
+    }
     Ok(Client {
         shared: client::Client::new(config.class, Clock::process())?,
         index,
@@ -246,7 +252,9 @@ fn new_client(
         sought,
         socket: Mutex::default(),
         helper: Words::new(),
-        profile: profile(config, device).map(|known| &known.index),
+        known,
+        gpu: gpu(device),
+        notes: Notes::default(),
         priorities,
         default_priority: priorities
             .filter(|_| takes_priorities())
@@ -368,7 +376,9 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     client.note_socket(&socket);
     let is_first = client.note_taken();
     say_class(config, class, &socket);
-    let known = client.profile.map(ProfileIndex::profile);
+    let given = profile(config, client.device).map(|known| &known.index);
+    kept::begin(client, &socket, given);
+    let known = client.profile().map(ProfileIndex::profile);
     Ok(Met {
         socket,
         number,

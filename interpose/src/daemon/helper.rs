@@ -7,7 +7,8 @@
 //! [`POLL_NS`] at most. What has completed goes into the client's page, and the daemon is rung if a
 //! thread waits at the gate. *Best-effort, with nobody to protect* (an ungated lease): the helper
 //! does nothing, except in one *window* of 10 ms in each second in which something was launched, so
-//! that durations are learnt before a high-priority job comes. The daemon rings it when leases
+//! that durations are learnt before a high-priority job comes; longer, and for up to a tenth of the
+//! time, while kernels are launched that nobody knows ([`watch`]). The daemon rings it when leases
 //! become gated. *High-priority*: it does nothing, except while the daemon asks (`probe`), because
 //! the application has been silent and best-effort work waits: then it asks streams whether they
 //! are idle.
@@ -269,6 +270,9 @@ impl Helper {
             }
         }
         self.learner.poll_longest(client);
+        if !is_leaving {
+            self.learner.poll_note(client);
+        }
         next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
     }
 

@@ -56,7 +56,7 @@ use crate::process::Client;
 pub(crate) static KERNELS: Kernels = Kernels::new();
 
 /// The shape of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// Blocks in x, y, z.
     pub(crate) grid: [u32; 3],
@@ -230,13 +230,33 @@ impl Kernels {
         client: &Client,
     ) -> impl Iterator<Item = (Name, u32, Learnt<'_>)> {
         let all = self.shapes.of_client(client.index);
-        all.filter_map(|(identity, label, sm_needed, learnt)| {
-            let name = match self.identities.of(identity) {
+        all.filter_map(|launched| {
+            let label = launched.what.label;
+            let name = match self.identities.of(launched.what.identity) {
                 Some(identity) => Name::Kernel(identity.name),
                 None if label.is_kept() => Name::Operator(label),
                 None => return None,
             };
-            Some((name, sm_needed, learnt))
+            Some((name, launched.sm_needed, launched.learnt))
+        })
+    }
+
+    /// Every kernel and shape that a client launched lately, for a profile. Operators that stand for
+    /// their launches are none.
+    pub(crate) fn profiled(&self, client: &Client) -> impl Iterator<Item = Profiled<'_>> {
+        let all = self.shapes.of_client(client.index);
+        all.filter_map(|launched| {
+            let identity = self.identities.of(launched.what.identity)?;
+            Some(Profiled {
+                name: self.names.text(identity.name)?,
+                shape: launched.shape,
+                operator: launched.what.label.operator(),
+                registers: identity.registers,
+                static_shared_bytes: identity.shared_bytes,
+                sm_needed: launched.sm_needed,
+                place: launched.place,
+                learnt: launched.learnt,
+            })
         })
     }
 
@@ -274,7 +294,7 @@ impl Kernels {
                     device: client.index,
                     // Without operators in the profile one place serves the kernel in all of them.
                     label: if label != LabelIndex::NONE
-                        && client.profile.is_some_and(ProfileIndex::has_operators)
+                        && client.profile().is_some_and(ProfileIndex::has_operators)
                     {
                         label
                     } else {
@@ -404,7 +424,7 @@ impl Kernels {
         let operator = what.label.operator();
         let mut is_in_operator = false;
         let found = client
-            .profile
+            .profile()
             .zip(self.text_of(identity))
             .and_then(|(profile, text)| {
                 let (grid, block) = (shape.grid, shape.block);
@@ -496,7 +516,7 @@ impl Kernels {
         let name = identity
             .and_then(|identity| self.text_of(identity))
             .unwrap_or("(no name)");
-        let why = match client.profile {
+        let why = match client.profile() {
             Some(_) => "is not in the profile",
             None => "is unknown, as there is no profile",
         };
@@ -506,6 +526,24 @@ impl Kernels {
             format_args!("kernel {name} {why}; it and others like it count as unknown"),
         );
     }
+}
+
+/// A kernel and shape as a profile has them.
+pub(crate) struct Profiled<'a> {
+    /// The name the driver knows it by.
+    pub(crate) name: &'a str,
+    pub(crate) shape: Shape,
+    /// The operator in which it was launched, if that makes a difference.
+    pub(crate) operator: Option<Operator>,
+    /// Registers of a thread; 0 if the driver did not say.
+    pub(crate) registers: u32,
+    /// Shared memory of a block that the kernel declares, bytes; 0 if the driver did not say.
+    pub(crate) static_shared_bytes: u32,
+    /// SMs that hold all its blocks at once.
+    pub(crate) sm_needed: u32,
+    /// Its number's place.
+    pub(crate) place: u16,
+    pub(crate) learnt: Learnt<'a>,
 }
 
 /// What people know a launch by.
@@ -541,7 +579,7 @@ struct Told {
 fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
     let operator = label.operator();
     let found = client
-        .profile
+        .profile()
         .zip(operator.as_ref())
         .and_then(|(profile, operator)| profile.of_operator(operator));
     let kernel = found.map_or(

@@ -6,8 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use abi::types::{CUcontext, CUdevice};
 use profiler::ProfileIndex;
+use profiler::scale::Gpu;
 
+use crate::platform::sys::Current;
 use crate::process::helper_words::Words;
+use crate::process::notes::Notes;
 use crate::process::priority::{Priorities, PriorityUse};
 use crate::process::thread::ThisThread;
 
@@ -28,8 +31,12 @@ pub(crate) struct Client {
     pub(crate) socket: Mutex<PathBuf>,
     /// How others speak with the thread that finds out what has completed.
     pub(crate) helper: Words,
-    /// What is known about kernels: one file for a process, whatever its devices.
-    pub(crate) profile: Option<&'static ProfileIndex>,
+    /// What is known about kernels: the process's file, and what was kept of runs before.
+    pub(crate) known: Current<ProfileIndex>,
+    /// The device as its driver describes it.
+    pub(crate) gpu: Gpu,
+    /// Where it notes what it learns of kernels.
+    pub(crate) notes: Notes,
     /// The stream priorities of the device, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
     /// What high-priority launches on default streams carry as an attribute, if this driver takes
@@ -55,6 +62,12 @@ impl Client {
     #[inline]
     pub(crate) fn thread(&self) -> ThisThread {
         ThisThread::of(self.index)
+    }
+
+    /// What is known about kernels.
+    #[inline]
+    pub(crate) fn profile(&self) -> Option<&'static ProfileIndex> {
+        self.known.get()
     }
 
     /// A daemon that listens there has taken it.

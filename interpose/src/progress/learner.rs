@@ -52,12 +52,19 @@ use crate::process::Client;
 use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
 
+mod note;
 mod stream;
 
 use stream::Stream;
 
 /// Between two tellings of what was learnt to people: each looks through the tables once, about 0.1 ms.
 const TELL_NS: u64 = 500_000_000;
+
+/// Between two notes of what was learnt: where a kernel is new, but no less than so many times what
+/// the last note took (some milliseconds), and where only durations have changed.
+const NOTE_NEWS_NS: u64 = 500_000_000;
+const NOTE_REST: u64 = 20;
+const NOTE_NS: u64 = 30_000_000_000;
 
 /// Names that are looked for among the longest, because they are no longer as long as they were told.
 const SHORTER_MAX: usize = 256;
@@ -90,6 +97,19 @@ pub(crate) struct Learner {
     is_untold: bool,
     /// When they are told next.
     tell_ns: u64,
+    /// What was learnt is not all noted.
+    is_unnoted: bool,
+    noted: Noted,
+}
+
+/// When it was noted last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Noted {
+    /// Or when there was something to note first; 0 before that.
+    at_ns: u64,
+    took_ns: u64,
+    /// Of so many kernels.
+    kernels: usize,
 }
 
 impl Learner {
@@ -154,11 +174,24 @@ impl Learner {
         let is_alone = |epoch| is_alone(client, epoch);
         let complete = stream.complete((done, given_up), waited, is_alone, durations);
         let mut is_changed = false;
+        let is_complete = !complete.is_empty();
         for launched in complete {
             let generation = self.graphs.generation(launched.kernel);
             is_changed |= publish(durations, launched.kernel, generation);
         }
         self.is_untold |= is_changed;
+        if is_complete && client.notes.are_read() {
+            self.is_unnoted = true;
+            if self.noted.at_ns == 0 {
+                self.noted.at_ns = now_ns;
+            }
+        }
+    }
+
+    /// How many launches, and of how many kernels, have taught something.
+    pub(crate) fn taught(&self) -> (u64, usize) {
+        let durations = &self.durations;
+        (durations.taught_launches(), durations.taught_kernels())
     }
 
     /// Tells people what was learnt, if it is time to.
@@ -175,9 +208,39 @@ impl Learner {
         self.tell(client);
     }
 
+    /// Notes what was learnt for the program's next start, if it is time to and somebody reads it.
+    pub(crate) fn poll_note(&mut self, client: &Client) {
+        let now_ns = client.clock.now_ns();
+        if self.note_ns().is_none_or(|note_ns| now_ns < note_ns) {
+            return;
+        }
+        let unknown_ns = client.link.daemon.unknown_ns.load(Ordering::Relaxed);
+        let notes = &client.notes;
+        notes.write(|| note::text(client, &self.durations, unknown_ns));
+        self.is_unnoted = false;
+        self.noted = Noted {
+            at_ns: now_ns,
+            took_ns: client.clock.now_ns().saturating_sub(now_ns),
+            kernels: self.durations.taught_kernels(),
+        };
+    }
+
+    /// When it is to be noted.
+    fn note_ns(&self) -> Option<u64> {
+        let noted = &self.noted;
+        let is_news = self.durations.taught_kernels() != noted.kernels;
+        let pause_ns = match is_news {
+            true => NOTE_NEWS_NS.max(noted.took_ns.saturating_mul(NOTE_REST)),
+            false => NOTE_NS,
+        };
+        self.is_unnoted
+            .then(|| noted.at_ns.saturating_add(pause_ns))
+    }
+
     /// When it is to look again although nothing is in flight.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.is_untold.then_some(self.tell_ns)
+        let tell_ns = self.is_untold.then_some(self.tell_ns);
+        tell_ns.into_iter().chain(self.note_ns()).min()
     }
 
     fn forget(&mut self, page: &ClientPage) {

@@ -16,7 +16,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::de::DeTable;
 
-use super::{Config, JobRule, MemoryRules, OnCollectives, OnDaemonLoss};
+use super::{Config, JobRule, LearntRules, MemoryRules, OnCollectives, OnDaemonLoss};
 use super::{PATH_BYTES_MAX, SHARING_NAMES};
 use super::{faults, plain};
 use crate::config::fault_rules::FaultRules;
@@ -74,6 +74,7 @@ struct File {
     faults: Table<FaultRules>,
     high_priority: Option<Table<HpAccess>>,
     limits: Table<Limits>,
+    learnt: Table<LearntRules>,
     socket: Table<SocketSection>,
 }
 
@@ -194,6 +195,7 @@ impl File {
             limits: self.limits.0,
             jobs: jobs.collect(),
             faults: self.faults.0,
+            learnt: self.learnt.0,
         })
     }
 }
@@ -374,5 +376,19 @@ fn socket_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Path
         }
         let near = Path::new("/run/pillion").join(text.trim_start_matches('/'));
         Err((!text.is_empty() && text.len() < 80).then(|| format!("{near:?}")))
+    })
+}
+
+/// An absolute folder.
+pub(super) fn folder<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<PathBuf>, D::Error> {
+    let wanted = "an absolute path; nearest is \"/var/lib/pillion\"";
+    settings::text(deserializer, wanted, |text| {
+        let path = PathBuf::from(text);
+        match path.is_absolute() {
+            true => Ok(Some(path)),
+            false => Err(None),
+        }
     })
 }

@@ -57,7 +57,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 47);
+    assert_eq!(shown, 49);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         socket_path: Some("/run/pillion/gpu0.sock".into()),
@@ -84,6 +84,10 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
                 per_hour: 3,
             }],
             ..defaults.faults
+        },
+        learnt: LearntRules {
+            keep: Some(true),
+            folder: Some("/var/lib/pillion".into()),
         },
         high_priority: Some(HpAccess {
             users: vec![1000],
@@ -223,7 +227,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
         (
             "[polcy]",
             "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, memory, faults, high_priority, \
-             limits, socket; nearest is `policy`",
+             limits, learnt, socket; nearest is `policy`",
         ),
         (
             "[policy]\npol_us = 50",

@@ -56,6 +56,8 @@ kinds! {
     ConfigRefused = "config-refused", Error;
     /// What is in force names a program that cannot be run.
     ConfigDoubtful = "config-doubtful", Warning;
+    /// What a run has taught of its kernels could not be kept, or what was kept could not be read.
+    LearntNotKept = "learnt-not-kept", Warning;
     /// A process is a client.
     Attached = "attached", Info;
     /// A new high-priority job is a client of a GPU that is drained.

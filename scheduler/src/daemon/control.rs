@@ -16,6 +16,7 @@
 mod away;
 mod draining;
 mod ending;
+mod learnt;
 
 use std::collections::VecDeque;
 use std::io;
@@ -45,6 +46,7 @@ use crate::core::fairness::place_to_give_up;
 use crate::core::job_key::{JobKey, Peer, job_key};
 use crate::core::ledgers::{Brought, Comer, Found, Image, LedgerError, Opened};
 use crate::core::state::NewPages;
+use crate::daemon::keeper::Inlet;
 use crate::daemon::shared::Shared;
 use crate::host::fd_reaper::{FdReaper, UntrustedSocket};
 use crate::host::mps;
@@ -89,6 +91,8 @@ pub(crate) struct Control {
     readers: Arc<Mutex<Vec<u32>>>,
     /// Who ends jobs.
     askers: Vec<Asker>,
+    /// To the thread that keeps what runs have learnt; `None` where nothing is kept.
+    keeper: Option<Arc<Inlet>>,
 }
 
 /// A connection that has not said yet what it wants.
@@ -151,6 +155,7 @@ impl Control {
         seat: Seat,
         fds: GpuFds,
         identity: Identity,
+        keeper: Option<Arc<Inlet>>,
     ) -> io::Result<Self> {
         // A connection that is gone again when we accept must not make us wait for the next.
         ioctl_fionbio(seat.listener(), true)?;
@@ -165,6 +170,7 @@ impl Control {
             fd_reaper: Arc::new(FdReaper::start()?),
             readers: Arc::default(),
             askers: Vec::new(),
+            keeper,
         })
     }
 
@@ -304,6 +310,8 @@ impl Control {
             Ok(Request::Resume { job }) => self.resume(socket, uid, &job),
             Ok(Request::Drain { is_release }) => self.drain(&socket, uid, is_release),
             Ok(Request::Memory(of)) => self.tell_memory(&socket, &of),
+            Ok(Request::Learnt(of)) => self.pass_on(socket, uid, of, memory),
+            Ok(Request::LearntList) => self.send_learnt(socket, uid),
             Err(HelloError::Version { peer }) => {
                 let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
                 self.turn_away_unknown(&socket, reason);

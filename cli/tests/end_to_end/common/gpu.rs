@@ -200,7 +200,9 @@ impl Gpu {
         let mut command = clean_command(program);
         command
             .env("LD_LIBRARY_PATH", driver_folder())
-            .env("SOFTGPU_SOCKET", self.socket());
+            .env("SOFTGPU_SOCKET", self.socket())
+            // Where its daemon keeps what runs teach.
+            .env("STATE_DIRECTORY", self.path("state"));
         command
     }
 
@@ -662,6 +664,8 @@ pub(crate) fn clean_command(program: impl AsRef<OsStr>) -> Command {
         }
     }
     command
+        // Nobody can make a folder there: what tests teach is not kept on the machine.
+        .env("STATE_DIRECTORY", "/proc/no-state")
         .env_remove("LD_PRELOAD")
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("XDG_RUNTIME_DIR");

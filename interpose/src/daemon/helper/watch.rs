@@ -6,6 +6,7 @@ use abi::types::CUstream;
 use client::marks::Marks;
 use client::slot_state::State;
 use policy::{Look, Looks};
+use protocol::pages::Counter;
 
 use super::{Helper, POLL_NS, SLEEP_NS_MAX, WINDOW_EVERY_NS, WINDOW_NS, can_progress};
 use crate::progress::sight::{self, Sight};
@@ -66,14 +67,76 @@ impl Watched {
 }
 
 /// The time in which durations are learnt with nobody to protect.
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// Of a program whose kernels are known 1 % of the time is enough to notice a change. Of one whose
+/// kernels nobody knows yet, windows take a tenth of the time as long as they teach of further
+/// kernels. A window that teaches nothing is too short: what is launched in it ends after it, behind
+/// what was launched before. Then the next one is longer.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
+    /// How long it is, ns.
+    length_ns: u64,
     /// When the next one begins, ns.
     next_ns: u64,
     /// When this one ends, ns; 0: it has.
     end_ns: u64,
-    /// What had been launched when the last one ended.
+    /// As it was when the last one ended, and as it was when this one began.
+    ended: Seen,
+    began: Seen,
+}
+
+/// What had been launched and learnt at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// On all streams together.
     issued: u64,
+    /// Launches of kernels that no profile knows.
+    unknown: u64,
+    /// Launches that have taught something, and of how many kernels.
+    taught: (u64, usize),
+}
+
+/// Longest window, ns: what a deep queue holds.
+const WINDOW_NS_MAX: u64 = 640_000_000;
+/// Of how much longer each window is than the one before that taught nothing.
+const WINDOW_GROWTH: u64 = 4;
+/// Of how many times its length the next one begins after a window, while there is something to learn.
+const WINDOW_REST: u64 = 9;
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            length_ns: WINDOW_NS,
+            next_ns: 0,
+            end_ns: 0,
+            ended: Seen::default(),
+            began: Seen::default(),
+        }
+    }
+}
+
+impl Window {
+    /// Begins one.
+    fn begin(&mut self, now_ns: u64, seen: Seen) {
+        self.end_ns = now_ns + self.length_ns;
+        self.next_ns = now_ns + WINDOW_EVERY_NS.max(self.length_ns * WINDOW_EVERY_NS / WINDOW_NS);
+        self.began = seen;
+    }
+
+    /// Ends it: how long the next one is, and when it begins.
+    fn end(&mut self, now_ns: u64, seen: Seen) {
+        let began = self.began;
+        let rest_ns = self.length_ns * WINDOW_REST;
+        let is_unknown = seen.unknown != self.ended.unknown;
+        if is_unknown && seen.taught.0 == began.taught.0 {
+            self.length_ns = (self.length_ns * WINDOW_GROWTH).min(WINDOW_NS_MAX);
+            self.next_ns = now_ns + rest_ns;
+        } else if is_unknown && seen.taught.1 != began.taught.1 {
+            self.next_ns = now_ns + rest_ns;
+        }
+        self.end_ns = 0;
+        self.ended = seen;
+    }
 }
 
 impl Helper {
@@ -95,20 +158,24 @@ impl Helper {
         if self.window.end_ns > now_ns {
             return (true, Some(self.window.end_ns));
         }
-        let issued = self.issued();
+        let seen = Seen {
+            issued: self.issued(),
+            unknown: client.page.counted(Counter::UnknownKernels),
+            taught: self.learner.taught(),
+        };
         if self.window.end_ns != 0 {
-            self.window.end_ns = 0;
-            self.window.issued = issued;
+            self.window.end(now_ns, seen);
         }
-        if issued == self.window.issued && !self.streams().any(|(_, slot)| slot.is_in_flight()) {
+        if seen.issued == self.window.ended.issued
+            && !self.streams().any(|(_, slot)| slot.is_in_flight())
+        {
             // The first launch wakes this thread.
             return (false, None);
         }
         if now_ns < self.window.next_ns {
             return (false, Some(self.window.next_ns));
         }
-        self.window.next_ns = now_ns + WINDOW_EVERY_NS;
-        self.window.end_ns = now_ns + WINDOW_NS;
+        self.window.begin(now_ns, seen);
         (true, Some(self.window.end_ns))
     }
 
@@ -406,5 +473,66 @@ impl Helper {
             self.learner.handle_recorded(index, now_ns);
         }
         recorded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows of a program; each is told what is launched and taught in it. How long each was, and
+    /// when it began, ms.
+    fn windows(of: &[Seen]) -> Vec<(u64, u64)> {
+        const MS: u64 = 1_000_000;
+        let mut window = Window::default();
+        let mut seen = Seen::default();
+        let mut said = Vec::new();
+        for more in of {
+            let began_ns = window.next_ns;
+            seen.issued += 1;
+            window.begin(began_ns, seen);
+            said.push((window.length_ns / MS, began_ns / MS));
+            seen.unknown += more.unknown;
+            seen.taught.0 += more.taught.0;
+            seen.taught.1 += more.taught.1;
+            window.end(window.end_ns, seen);
+        }
+        said
+    }
+
+    const fn seen(unknown: u64, launches: u64, kernels: usize) -> Seen {
+        Seen {
+            issued: 0,
+            unknown,
+            taught: (launches, kernels),
+        }
+    }
+
+    #[test]
+    fn of_known_kernels_one_percent_of_the_time_is_looked_at() {
+        let known = [seen(0, 0, 0), seen(0, 5, 2), seen(0, 5, 0)];
+        assert_eq!(windows(&known), [(10, 0), (10, 1_000), (10, 2_000)]);
+    }
+
+    #[test]
+    fn of_unknown_kernels_a_tenth_until_no_further_one_is_learnt() {
+        let learnt = [seen(9, 5, 2), seen(9, 5, 1), seen(9, 5, 0), seen(9, 5, 0)];
+        let began = [(10, 0), (10, 100), (10, 200), (10, 1_200)];
+        assert_eq!(windows(&learnt), began);
+    }
+
+    #[test]
+    fn a_window_that_teaches_nothing_is_followed_by_a_longer_one() {
+        let learnt = [
+            seen(9, 0, 0),
+            seen(9, 0, 0),
+            seen(9, 40, 3),
+            seen(9, 40, 0),
+            seen(9, 40, 0),
+        ];
+        let began = [(10, 0), (40, 100), (160, 500), (160, 2_100), (160, 18_100)];
+        assert_eq!(windows(&learnt), began);
+        let deaf = [seen(9, 0, 0); 7];
+        assert_eq!(windows(&deaf)[6].0, 640);
     }
 }

@@ -25,6 +25,16 @@ pub(super) struct What {
     pub(super) label: LabelIndex,
 }
 
+/// What was launched lately, and what is known of it.
+pub(super) struct Launched<'a> {
+    pub(super) what: What,
+    pub(super) shape: Shape,
+    /// Its number's.
+    pub(super) place: u16,
+    pub(super) sm_needed: u32,
+    pub(super) learnt: Learnt<'a>,
+}
+
 /// Identities are below 2^24.
 const DEVICE_SHIFT: u32 = 24;
 
@@ -86,19 +96,20 @@ impl Shapes {
         self.learnt_of(&found)
     }
 
-    /// What is known of everything that a client launched lately: identity, label, SMs.
-    pub(super) fn of_client(
-        &self,
-        device: u32,
-    ) -> impl Iterator<Item = (IdentityIndex, LabelIndex, u32, Learnt<'_>)> {
+    /// What is known of everything that a client launched lately.
+    pub(super) fn of_client(&self, device: u32) -> impl Iterator<Item = Launched<'_>> {
         let all = (0..SHAPES_MAX).filter_map(|place| self.memo.at(place));
-        all.filter_map(move |([what, .., label], found)| {
-            let what = what as u32;
-            let identity = IdentityIndex(what & ((1 << DEVICE_SHIFT) - 1));
-            let sm_needed = (found.note >> SM_SHIFT) as u32;
+        all.filter_map(move |(key, found)| {
+            let (what, shape) = of_key(&key);
             let learnt = self.learnt_of(&found)?;
-            let is_its = what >> DEVICE_SHIFT == device;
-            is_its.then_some((identity, LabelIndex(label as u32), sm_needed, learnt))
+            let launched = Launched {
+                what,
+                shape,
+                place: found.place as u16 + 1,
+                sm_needed: (found.note >> SM_SHIFT) as u32,
+                learnt,
+            };
+            (what.device == device).then_some(launched)
         })
     }
 
@@ -152,6 +163,26 @@ fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
         pair(block[1], block[2]),
         u64::from(what.label.0),
     ]
+}
+
+/// What was launched under a [`key`].
+fn of_key(&[what, xy, zx, yz, label]: &[u64; KEY_WORDS]) -> (What, Shape) {
+    let pair = |word: u64| (word as u32, (word >> u32::BITS) as u32);
+    let (of_what, shared_bytes) = pair(what);
+    let (grid_x, grid_y) = pair(xy);
+    let (grid_z, block_x) = pair(zx);
+    let (block_y, block_z) = pair(yz);
+    let what = What {
+        identity: IdentityIndex(of_what & ((1 << DEVICE_SHIFT) - 1)),
+        device: of_what >> DEVICE_SHIFT,
+        label: LabelIndex(label as u32),
+    };
+    let shape = Shape {
+        grid: [grid_x, grid_y, grid_z],
+        block: [block_x, block_y, block_z],
+        shared_bytes,
+    };
+    (what, shape)
 }
 
 #[cfg(test)]
@@ -253,8 +284,12 @@ mod tests {
         assert_eq!((found.kernel.expected_ns, found.is_learnt), (7, true));
         assert!(learnt.taken.set(0, 0));
         assert_eq!(SHAPES.find(what(1), &SHAPE), Some(kept));
-        let all: Vec<_> = SHAPES.of_client(0).map(|(identity, ..)| identity).collect();
-        assert_eq!(all, [IdentityIndex(1)]);
+        let all: Vec<_> = SHAPES.of_client(0).collect();
+        let [launched] = &all[..] else {
+            panic!("one shape")
+        };
+        let said = (launched.what.identity, launched.shape, launched.place);
+        assert_eq!(said, (IdentityIndex(1), SHAPE, kept.number.place));
         assert_eq!(SHAPES.of_client(1).count(), 0);
         assert!(SHAPES.learnt(0).is_none() && SHAPES.learnt(u16::MAX).is_none());
     }

@@ -1,0 +1,193 @@
+//! What a run teaches is known to the next start of its program, in real processes.
+
+use std::path::{Path, PathBuf};
+
+use profiler::Profile;
+use serde_json::Value;
+
+use crate::common::{Daemon, Gpu, Job, Process, Program, collect, until};
+
+/// `load` launches `long`, which takes 2 ms where 100 µs are assumed of what nobody knows.
+const LONG_NS: u64 = 2_000_000;
+
+fn load(gpu: &Gpu, daemon: &Daemon, label: &str) -> Job {
+    let job = gpu.job(label, "load 16").best_effort(daemon);
+    job.without_profile()
+}
+
+/// Runs until the daemon knows the kernel's duration and the job has noted it.
+fn teach(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
+    let mut job = load(gpu, daemon, label).start();
+    daemon.job_when(label, "a kernel is learnt", |job| {
+        job["totals"]["kernels_learnt"].as_u64() > Some(0)
+    });
+    // It notes half a second after the first completion that it sees, which is in the first round.
+    job.wait_for_new("round", 40);
+    job
+}
+
+fn listed(gpu: &Gpu, daemon: &Daemon) -> Vec<Value> {
+    let said = gpu.tell(daemon, &["profile", "learnt", "--json"]);
+    let document: Value = serde_json::from_str(&said.expect_success().output).unwrap();
+    document["programs"].as_array().unwrap().clone()
+}
+
+/// Waits until something is kept; the program that it is of.
+fn wait_until_kept(gpu: &Gpu, daemon: &Daemon) -> Value {
+    until("something that is kept", || listed(gpu, daemon).pop())
+}
+
+/// Runs the program again in this class, and shows that no launch was unknown.
+fn expect_known(daemon: &Daemon, label: &str, job: Job) {
+    let mut job = job.start();
+    job.wait_for("round", 3);
+    let ended = job.finish().expect_success();
+    assert_eq!(ended.errors, "", "{label}");
+    assert_eq!(daemon.total(label, "launches_unknown"), 0, "{label}");
+    assert!(daemon.total(label, "launches") > 0);
+}
+
+#[test]
+fn the_second_start_knows_the_kernels_of_the_first_in_either_class() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
+    let said = gpu.tell(&daemon, &["profile", "learnt"]);
+    assert!(said.output.starts_with("nothing is known yet"), "{said:?}");
+
+    teach(&gpu, &daemon, "first").finish().expect_success();
+    assert!(daemon.total("first", "launches_unknown") > 0);
+    let program = wait_until_kept(&gpu, &daemon);
+    let path = Program::Linked("load").path();
+    assert_eq!(program["program"], path.to_str().unwrap(), "{program}");
+    assert_eq!(program["kernels"], 1, "{program}");
+
+    let file = gpu.path("load.toml");
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let arguments = ["profile", "learnt", name, "-o", file.to_str().unwrap()];
+    gpu.tell(&daemon, &arguments).expect_success();
+    let profile = Profile::load(&file).unwrap();
+    let long = &profile.kernels[0];
+    let off_ns = long.durations.median_ns.abs_diff(LONG_NS);
+    assert!(long.name == "long" && off_ns < LONG_NS / 10, "{long:?}");
+
+    expect_known(&daemon, "second", load(&gpu, &daemon, "second"));
+    let hp = gpu.job("hp", "load 16").high_priority(&daemon);
+    expect_known(&daemon, "hp", hp.without_profile());
+    // What the second run saw counts on.
+    let launches = |entry: &Value| entry["launches"].as_u64();
+    until("the second run's launches", || {
+        let again = listed(&gpu, &daemon).pop()?;
+        (launches(&again) > launches(&program)).then_some(())
+    });
+    // Another program begins anew.
+    let other = gpu.job("other", "steady").best_effort(&daemon);
+    let mut other = other.without_profile().start();
+    other.wait_for("round", 1);
+    other.finish().expect_success();
+    assert!(daemon.total("other", "launches_unknown") > 0);
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_what_it_has_noted() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
+    teach(&gpu, &daemon, "first").kill();
+    wait_until_kept(&gpu, &daemon);
+    expect_known(&daemon, "second", load(&gpu, &daemon, "second"));
+}
+
+/// A daemon that is killed with what a run has noted, and one that ends while the run goes on.
+#[test]
+fn the_next_daemon_keeps_what_a_run_notes() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
+    let mut job = teach(&gpu, &daemon, "first");
+    daemon.kill();
+    let daemon = gpu.daemon("name = \"pillion\"");
+    daemon.wait_for_clients("first", 1);
+    job.wait_for_new("round", 5);
+    job.finish().expect_success();
+    wait_until_kept(&gpu, &daemon);
+    let job = teach(&gpu, &daemon, "second");
+    let before = listed(&gpu, &daemon).pop().unwrap();
+    daemon.end();
+    let daemon = gpu.daemon("name = \"pillion\"");
+    let after = listed(&gpu, &daemon).pop().unwrap();
+    assert!(
+        after["launches"].as_u64() > before["launches"].as_u64(),
+        "{after} {before}"
+    );
+    job.finish().expect_success();
+}
+
+fn events(gpu: &Gpu, daemon: &Daemon) -> Vec<String> {
+    let said = gpu.tell(daemon, &["events", "--json"]);
+    let document: Value = serde_json::from_str(&said.expect_success().output).unwrap();
+    let events = document["daemons"][0]["events"].as_array().unwrap().iter();
+    let ours = events.filter(|event| event["kind"] == "learnt-not-kept");
+    ours.map(|event| event["text"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// As on a full disk, or one that is mounted for reading only.
+#[test]
+fn where_nothing_can_be_kept_that_is_said_once_and_jobs_go_on() {
+    let gpu = Gpu::start("mps");
+    std::fs::write(gpu.path("state"), "no folder").unwrap();
+    let daemon = gpu.daemon("name = \"pillion\"");
+    for label in ["first", "second"] {
+        teach(&gpu, &daemon, label)
+            .finish()
+            .expect_success()
+            .expect_errors(&["long"]);
+        until("an event", || {
+            (!events(&gpu, &daemon).is_empty()).then_some(())
+        });
+    }
+    assert_eq!(listed(&gpu, &daemon), Vec::<Value>::new());
+    let said = events(&gpu, &daemon);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("is not kept in"), "{said:?}");
+    // Once there is room again it is kept.
+    std::fs::remove_file(gpu.path("state")).unwrap();
+    teach(&gpu, &daemon, "third").finish().expect_success();
+    wait_until_kept(&gpu, &daemon);
+}
+
+#[test]
+fn a_damaged_file_disturbs_no_job_and_is_replaced() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
+    teach(&gpu, &daemon, "first").finish().expect_success();
+    wait_until_kept(&gpu, &daemon);
+    let file = only_file(&gpu.path("state"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &text[..text.len() - 20]).unwrap();
+    teach(&gpu, &daemon, "second").finish().expect_success();
+    assert!(daemon.total("second", "launches_unknown") > 0);
+    until("an event", || events(&gpu, &daemon).pop());
+    expect_known(&daemon, "third", load(&gpu, &daemon, "third"));
+}
+
+/// The one profile below a folder.
+fn only_file(folder: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(folder).unwrap().flatten();
+    let mut paths = entries.map(|entry| entry.path());
+    let wanted =
+        |path: &PathBuf| path.is_dir() || path.extension().is_some_and(|suffix| suffix == "toml");
+    let found = paths.find(wanted).expect("something that is kept");
+    match found.is_dir() {
+        true => only_file(&found),
+        false => found,
+    }
+}
+
+#[test]
+fn where_keeping_is_off_nothing_is_kept_and_the_command_says_so() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"pillion\"\n[learnt]\nkeep = false");
+    teach(&gpu, &daemon, "first").finish().expect_success();
+    let said = gpu.tell(&daemon, &["profile", "learnt"]);
+    assert_eq!(said.code(), 1);
+    assert!(said.errors.contains("[learnt] keep = false"), "{said:?}");
+    assert!(!gpu.path("state").exists());
+    let command = gpu.pillion(&daemon, &["profile", "learnt"]);
+    daemon.end();
+    assert_eq!(collect(command).code(), 69);
+}
