@@ -126,13 +126,13 @@ impl Window {
     /// Ends it: how long the next one is, and when it begins.
     fn end(&mut self, now_ns: u64, seen: Seen) {
         let began = self.began;
-        let rest_ns = self.length_ns * WINDOW_REST;
-        let is_unknown = seen.unknown != self.ended.unknown;
-        if is_unknown && seen.taught.0 == began.taught.0 {
+        let is_in_vain = seen.issued != began.issued && seen.taught.0 == began.taught.0;
+        let is_news = seen.taught.1 != began.taught.1;
+        if seen.unknown != self.ended.unknown && (is_in_vain || is_news) {
+            self.next_ns = now_ns + self.length_ns * WINDOW_REST;
+        }
+        if is_in_vain {
             self.length_ns = (self.length_ns * WINDOW_GROWTH).min(WINDOW_NS_MAX);
-            self.next_ns = now_ns + rest_ns;
-        } else if is_unknown && seen.taught.1 != began.taught.1 {
-            self.next_ns = now_ns + rest_ns;
         }
         self.end_ns = 0;
         self.ended = seen;
@@ -492,6 +492,7 @@ mod tests {
             seen.issued += 1;
             window.begin(began_ns, seen);
             said.push((window.length_ns / MS, began_ns / MS));
+            seen.issued += 1;
             seen.unknown += more.unknown;
             seen.taught.0 += more.taught.0;
             seen.taught.1 += more.taught.1;
@@ -510,8 +511,15 @@ mod tests {
 
     #[test]
     fn of_known_kernels_one_percent_of_the_time_is_looked_at() {
-        let known = [seen(0, 0, 0), seen(0, 5, 2), seen(0, 5, 0)];
+        let known = [seen(0, 3, 1), seen(0, 5, 2), seen(0, 5, 0)];
         assert_eq!(windows(&known), [(10, 0), (10, 1_000), (10, 2_000)]);
+    }
+
+    #[test]
+    fn of_known_kernels_that_are_never_seen_whole_windows_are_longer_and_rarer() {
+        let deaf = [seen(0, 0, 0); 4];
+        let began = [(10, 0), (40, 1_000), (160, 5_000), (640, 21_000)];
+        assert_eq!(windows(&deaf), began);
     }
 
     #[test]
