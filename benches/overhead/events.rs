@@ -25,7 +25,7 @@ use crate::profile::{HIGH_PRIORITY, TINY};
 use crate::tasks::{Space, Spaced};
 
 /// As in [`crate::threads`].
-const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n";
+const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n";
 /// What an event call takes, ns.
 const EVENTS_NS: [u64; 2] = [0, 1_000];
 /// From the end of a launch to the beginning of the next, ns.

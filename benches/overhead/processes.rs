@@ -26,7 +26,8 @@ const LOOK_NS: u64 = 5_000_000;
 
 /// The daemon's configuration, but for the socket: everything else as shipped, `poll_us` among it. The policy is the one under
 /// which it is plainest who is held and who goes beside whom: by resource class.
-const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nname = \"orion\"\n";
+const CONFIG: &str =
+    "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n[policy]\nname = \"orion\"\n";
 
 /// The processors of a measurement: the thread that is measured has one for itself, the last; the
 /// daemon, the neighbours and the library's own threads share the others. On a machine with many they

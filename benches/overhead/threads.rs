@@ -28,7 +28,7 @@ use crate::profile::{LONG, SERVING};
 use crate::tasks::{Done, Work};
 
 /// The daemon's configuration: as shipped.
-const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n";
+const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n";
 /// How long is measured, and waited before, ns.
 const ROUND_NS: u64 = 10_000_000_000;
 const ROUND_QUICK_NS: u64 = 4_000_000_000;

@@ -122,7 +122,9 @@ impl Stage {
             path("driver/libnvidia-ml.so.1"),
         )?;
         let socket = path("pillion.sock");
-        let config = format!("[gpu]\nindex = 0\nsharing = \"mps\"\n[socket]\npath = {socket:?}\n");
+        let config = format!(
+            "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n[socket]\npath = {socket:?}\n"
+        );
         std::fs::write(path("gpu.toml"), config)?;
         let clock = Clock::monotonic();
         let mut command = Command::new(built.join("softgpu-server"));

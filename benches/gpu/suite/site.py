@@ -225,7 +225,7 @@ class Site:
         socket, config = os.path.join(folder, "pillion.sock"), os.path.join(folder, "gpu.toml")
         with open(config, "w") as file:
             file.write(f'[gpu]\nuuid = "{self.gpu_uuid(sharing)}"\nsharing = "{sharing}"\n\n[policy]\n{policy}\n\n'
-                       f'[socket]\npath = "{socket}"\n')
+                       f'[learnt]\nkeep = false\n\n[socket]\npath = "{socket}"\n')
         env = self.env(sharing if self.model else "timeslice")
         if self.measured:
             env["STATE_DIRECTORY"] = os.path.abspath(self.measured)

@@ -213,6 +213,25 @@ fn play_traces(hp_trace: &str, be_trace: &str, told: Told, policy: &str) -> Outc
     }
 }
 
+/// A training loop that nobody has a profile of, started for the second time: as with the right profile.
+#[test]
+fn the_second_start_without_a_profile_is_bounded_as_with_the_right_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = format!("\n[learnt]\nkeep = true\nfolder = {:?}", folder.path());
+    let right = play(Told::Times(1.0), "");
+    let first = play(Told::Nothing, &keep);
+    assert!(total(&first, "launches_unknown") > 0);
+    let second = play(Told::Nothing, &keep);
+    assert_eq!(total(&second, "launches_unknown"), 0);
+    let (p99_ms, right_ms) = (second.hp_p99_ms, right.hp_p99_ms);
+    assert!(p99_ms <= right_ms * 1.02, "{p99_ms} {right_ms}");
+    let (requests, of_right) = (second.be_requests, right.be_requests);
+    assert!(
+        requests * 50 >= of_right * 49,
+        "{requests} {of_right}: p99 {p99_ms} {right_ms}"
+    );
+}
+
 /// Expected work that was charged for each launch, µs.
 fn charged_us(outcome: &Outcome) -> u64 {
     let charged_ns = outcome.be["charged_ns"].as_u64().unwrap();

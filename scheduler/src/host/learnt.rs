@@ -19,8 +19,9 @@
 //!
 //! **Trust.** What a process notes is parsed, bounded and written anew: nothing of its text reaches
 //! the disk as it came. It can spoil what is kept of its own user's programs, and nobody else's.
-//! All folders from the configured one on belong to the daemon's user and are open to nobody else;
-//! one that is not so is not used. A file that is damaged is none, and the next run replaces it.
+//! All folders from the configured one on must belong to the daemon's user, and nobody else may
+//! write to them; those that are made here nobody else can read. A file that is damaged is none, and
+//! the next run replaces it.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -35,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::LearntRules;
 use crate::config::gpu::Gpu;
+use crate::host::measured;
 
 /// Programs of one user.
 pub const PROGRAMS_MAX: usize = 1_024;
@@ -109,28 +111,12 @@ struct Entry {
     used: SystemTime,
 }
 
-/// Where things are kept that outlive the daemon, unless `rules` say so: what systemd made for it,
-/// or the usual place. `None` where there is none (a user without a home).
+/// Where things are kept that outlive the daemon: where `rules` say, or beside what was measured
+/// ([`measured::folder`]). `None` where there is no such place (a user without a home).
 #[must_use]
 pub fn state_folder(rules: &LearntRules) -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
-    // Of several the first (systemd.exec(5)).
-    let by_systemd = || {
-        let value = variable("STATE_DIRECTORY")?;
-        let first = std::env::split_paths(&value).next();
-        first.and_then(absolute)
-    };
-    let usual = || {
-        if rustix::process::geteuid().is_root() {
-            return Some(PathBuf::from("/var/lib/pillion"));
-        }
-        let state = variable("XDG_STATE_HOME").map(PathBuf::from);
-        let home = || Some(PathBuf::from(variable("HOME")?).join(".local/state"));
-        let state = state.and_then(absolute).or_else(home)?;
-        Some(state.join("pillion"))
-    };
-    rules.folder.clone().or_else(by_systemd).or_else(usual)
+    let folder = rules.folder.clone().unwrap_or_else(measured::folder);
+    folder.is_absolute().then_some(folder)
 }
 
 impl LearntStore {
