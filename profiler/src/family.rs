@@ -41,7 +41,7 @@ use table::{RULES, WRAPPERS};
 pub const DURATION_NS_MIN: u64 = 2_000;
 
 /// A share of recorded time below which a family gets no class, percent. Nearest below is pooling
-/// forward (three recordings say compute, two memory), nearest above convolution.
+/// forward (of four recordings two say compute and two memory), nearest above reductions.
 pub const CONFIDENCE_PCT_MIN: u8 = 75;
 
 /// What is known of a launch; only the name must be.

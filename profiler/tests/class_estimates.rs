@@ -13,6 +13,7 @@
 extern crate testing;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -91,11 +92,14 @@ impl Score {
     }
 
     fn row(self, name: &str) -> String {
+        let right = match self.classed {
+            0 => "-".to_owned(),
+            _ => format!("{:.1}", self.right_pct()),
+        };
         format!(
-            "| {name} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} |",
+            "| {name} | {:.1} | {:.1} | {right} | {:.1} | {:.1} |",
             self.all as f64 / 1e6,
             self.pct(self.classed),
-            self.right_pct(),
             self.pct(self.harmful),
             self.pct(self.slow),
         )
@@ -156,6 +160,13 @@ fn is_real(entries: &[Entry]) -> bool {
         .any(|entry| entry.duration_ns >= DURATION_NS_MIN)
 }
 
+/// Fails if a row of a documented recording or family is not in `docs/formats.md`.
+fn assert_documented(row: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
+    let docs = fs::read_to_string(path).expect("there");
+    assert!(docs.contains(row), "not in docs/formats.md:\n{row}");
+}
+
 fn assert_bounds(recordings: &[(String, Vec<Entry>)], view: View) {
     let mut all = Score::default();
     for (name, entries) in recordings {
@@ -185,6 +196,11 @@ fn by_names_and_shapes_alone_as_much_is_right() {
     let mut recordings = recordings();
     recordings.retain(|(_, entries)| is_real(entries));
     assert_bounds(&recordings, View::Interposer);
+    for (name, entries) in &recordings {
+        if STATED_FROM.contains(&name.as_str()) {
+            assert_documented(&score(entries, View::Interposer).row(name));
+        }
+    }
 }
 
 /// The small launches that get no class, by the share of the SMs that they need: with every share
@@ -275,6 +291,7 @@ fn confidence_is_the_share_that_was_right() {
     let families = families();
     for (family, recorded) in &families {
         testing::print(format_args!("{}", recorded.row(*family)));
+        assert_documented(&recorded.row(*family));
     }
     for family in Family::ALL {
         let recorded = families.get(&family);

@@ -74,7 +74,7 @@ pub(super) const RULES: [Rule; 47] = [
     rule(Family::Embedding, MemoryIfLarge, &["indexselect", "index_select", "index_elementwise", "index_put", "index_get", "take_along", "gather", "scatter", "linearize_index", "bounds_check_indices", "permute_indices"], "an element is read and written for each index"),
     rule(Family::ScanSort, Memory, &["radixsort", "mergesort", "segmentedsort", "devicescan", "deviceselect", "deviceunique", "devicecompact", "devicerunlength", "devicehistogram", "devicepartition", "bykey", "topk", "radixselect", "radixfindkth", "scan_innermost", "scan_outer", "scan_by", "cumsum", "histogram", "__scan", "merge_sort", "radix_sort", "copy_if"], "passes over all elements, a comparison or addition each"),
     rule(Family::PoolingBackward, Memory, &["max_pool_backward", "maxpool_bw", "pool_bw", "pooling_bw", "avg_pool", "average_pool", "averagepool"], "an addition for each element of a window"),
-    rule(Family::Pooling, Neither, &["max_pool", "maxpool", "pooling"], "index arithmetic for each element of a window: 3 recordings say compute, 2 memory"),
+    rule(Family::Pooling, Neither, &["max_pool", "maxpool", "pooling"], "index arithmetic for each element of a window: 2 recordings say compute, 2 memory"),
     rule(Family::Optimiser, MemoryIfLarge, &["multi_tensor_apply", "multitensor", "fused_adam", "fusedadam", "adam_kernel", "adamw", "sgd_kernel", "fused_sgd", "lamb_", "adagrad", "koptimizer"], "reads parameter, gradient and state, writes two of them"),
     // Double precision runs at 1/32 or 1/64 of single on most GPUs, at 1/2 on a few.
     rule(Family::Elementwise, Neither, &["sqrt__float64", "divide__float64", "exp__float64", "log__float64", "power__float64", "sin__float64", "cos__float64", "tanh__float64"], "many operations in double precision: by GPU"),
@@ -82,7 +82,7 @@ pub(super) const RULES: [Rule; 47] = [
     rule(Family::Elementwise, MemoryIfLarge, &["elementwise", "elemwise", "elem_wise", "pointwise", "act_and_mul", "silu", "gelu", "swiglu", "geglu", "_relu", "^relu", "sigmoid", "activation", "eigenmetakernel", "triu_tril", "fillfunctor", "fill_kernel", "cast_kernel", "convert_kernel", "bias_add", "biasadd", "op_tensor", "optensor", "for_each", "foreach", "parallel_for", "parallelfor"], "0.1 to 1 operation for each byte"),
     rule(Family::Elementwise, Memory, &["globalkernel"], "cuBLASLt's epilogue: bias and activation in a pass of its own"),
     // User code and the samples that tutorials have.
-    rule(Family::Elementwise, MemoryIfLarge, &["vecadd", "vec_add", "vectoradd", "vector_add", "add_kernel", "add_parallel", "^add$", "saxpy", "stream_triad", "stream_copy"], "an addition for three numbers"),
+    rule(Family::Elementwise, MemoryIfLarge, &["vecadd", "vec_add", "vectoradd", "vector_add", "add_kernel", "add_parallel", "^add$", "stream_triad", "stream_copy"], "an addition for three numbers"),
     rule(Family::Elementwise, MemoryIfLarge, &["^cupy_copy", "^cupy_fill", "^cupy_add", "^cupy_subtract", "^cupy_multiply", "^cupy_true_divide__float32", "^cupy_sqrt__float32"], "CuPy's functions of one or two arrays"),
     rule(Family::Reduction, MemoryIfLarge, &["^cupy_sum", "^cupy_max", "^cupy_min", "^cupy_mean", "^cupy_amax", "^cupy_amin"], "CuPy's reductions"),
     // XLA names a kernel after what it fused; a product would be called by its library's name.
@@ -91,7 +91,7 @@ pub(super) const RULES: [Rule; 47] = [
     rule(Family::Elementwise, MemoryIfLarge, &["^fusion", "^loop_", "_fusion", "^broadcast_", "^convert_", "^select_", "^compare_", "^add_", "^multiply_", "^subtract_", "^divide_"], "XLA's fusions"),
     rule(Family::Reduction, Memory, &["devicereduce", "devicesegmentedreduce"], "reads each element once, with as many blocks as fit"),
     // PyTorch's reduction has a grid by its outputs, so a small one may read much.
-    rule(Family::Reduction, Memory, &["reduce_kernel"], "reads each element once"),
+    rule(Family::Reduction, Memory, &["^reduce_kernel"], "reads each element once"),
     rule(Family::Reduction, Memory, &["rowreduce", "columnreduce", "blockreduce", "row_reduce", "column_reduce", "reduce_block", "reduction", "__reduce", "argmax", "argmin", "biasgrad", "bias_grad", "norm_kernel"], "reads each element once"),
     rule(Family::Elementwise, MemoryIfLarge, &["bias"], "TensorFlow's additions of a bias"),
     rule(Family::Elementwise, MemoryIfLarge, &["^unrolled_", "^vectorized_"], "PyTorch's loops over elements"),
