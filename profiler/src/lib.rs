@@ -16,6 +16,7 @@
 
 pub mod base_name;
 pub mod error;
+pub mod family;
 pub mod learnt;
 pub mod limits;
 pub mod lookup;
@@ -33,6 +34,7 @@ mod text;
 pub mod trace;
 
 pub use error::{Error, Place};
+pub use family::{Estimate, Family};
 pub use lookup::{Found, Match, NameId, OfOperator, ProfileIndex};
 pub use profile::{ClassRule, Durations, KernelProfile, Operator, Profile};
 pub use resource_class::ResourceClass;

@@ -29,6 +29,10 @@
 //! requests ([`Requests`]), in the file. A value that
 //! was not measured is left out, never written as 0. Version 1, without these, is read too.
 //!
+//! Version 3 may have classes that were estimated by the kernel's name ([`ClassRule::Name`]), with
+//! their family and confidence ([`Evidence`]). What is written is version 2 unless a kernel has one,
+//! so that a program that reads up to version 2 reads every profile that has nothing new.
+//!
 //! A kernel's key is (name, grid, block, shared_bytes, operator), of which there is one `[[kernel]]` each, in
 //! order of first launch. A grid of `[0, 0, 0]` says that the source did not state the shape: such
 //! a kernel is found by name only. [`Profile::write`] always writes this layout, so that equal
@@ -57,8 +61,11 @@ pub use requests::{RequestRule, Requests};
 /// The value of `format` in a profile.
 pub const FORMAT: &str = "pillion-profile";
 
-/// The version of the profile format that is written; it and those before it are read.
-pub const VERSION: u32 = 2;
+/// The newest version of the profile format; it and those before it are read.
+pub const VERSION: u32 = 3;
+
+/// The version that is written where no class was estimated by name.
+const VERSION_WITHOUT_NAMES: u32 = 2;
 
 /// What [`Profile::load`] says it accepts when it is given something else.
 const ACCEPTED: &str = "a Pillion profile (TOML with `format = \"pillion-profile\"`), a Pillion \
@@ -157,11 +164,13 @@ pub enum ClassRule {
     Scaled,
     /// Nothing was known to decide it by.
     Unknown,
+    /// By the family that its name belongs to; nothing was measured.
+    Name,
 }
 
 impl ClassRule {
-    /// All rules, in the order in which messages list them.
-    pub const ALL: [Self; 7] = [
+    /// All rules, in the order in which messages list them; the last is not in versions 1 and 2.
+    pub const ALL: [Self; 8] = [
         Self::Roofline,
         Self::Throughput,
         Self::Vendor,
@@ -169,7 +178,16 @@ impl ClassRule {
         Self::Given,
         Self::Scaled,
         Self::Unknown,
+        Self::Name,
     ];
+
+    /// Those that a profile of `version` may have.
+    fn of_version(version: u64) -> &'static [Self] {
+        match Self::ALL.as_slice() {
+            [until_2 @ .., _] if version < 3 => until_2,
+            all => all,
+        }
+    }
 
     /// The word for it in files.
     #[must_use]
@@ -182,6 +200,7 @@ impl ClassRule {
             Self::Given => "given",
             Self::Scaled => "scaled",
             Self::Unknown => "unknown",
+            Self::Name => "name",
         }
     }
 }

@@ -332,7 +332,8 @@ impl Law {
             mflop_per_s: (place.mflop_per_s as f64 / factor) as u64,
             mbyte_per_s: (place.mbyte_per_s as f64 / factor) as u64,
         });
-        if kernel.class_rule != ClassRule::Unknown {
+        // What follows from the name alone holds on any GPU.
+        if !matches!(kernel.class_rule, ClassRule::Unknown | ClassRule::Name) {
             kernel.class = judged(kernel, ridge_side);
             kernel.class_rule = ClassRule::Scaled;
         }

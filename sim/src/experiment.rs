@@ -116,8 +116,8 @@ impl Experiment {
         let programs = self.jobs.iter().enumerate().map(|(index, job)| {
             let mut program = Program::new(job, &self.device)?;
             if !self.policy.is_clairvoyant() {
-                self.profiles
-                    .tell(&mut program, job.class, self.seed_of(index));
+                let seed = self.seed_of(index);
+                self.profiles.tell(&mut program, job, self.device.sms, seed);
             }
             Ok(program)
         });

@@ -9,16 +9,21 @@
 //! the daemon's configuration gives such kernels ([`UNKNOWN_NS`]), the SMs that the driver computes from
 //! its blocks.
 //!
+//! Or classes are not measured at all, but estimated from names and shapes, as `libpillion.so` does for
+//! kernels that no profile names ([`profiler::family`]); the other errors then change those.
+//!
 //! A policy that knows the future is told the truth, because it asks no profile.
 
 use policy::Class;
+use profiler::ResourceClass;
+use profiler::family::{self, Launch};
 use profiler::settings::{self, decimal};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::{Deserialize, Deserializer};
 
-use crate::job::JobClass;
-use crate::program::Program;
+use crate::job::{Job, JobClass};
+use crate::program::{Program, class_of};
 
 /// Errors of profiles; [`ProfileErrors::NONE`] where they are right.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -37,9 +42,27 @@ pub struct ProfileErrors {
     /// Of all kernels those that no profile names, 0 to 1.
     #[serde(deserialize_with = "share")]
     pub unknown_share: f64,
+    /// Where the classes come from.
+    #[serde(deserialize_with = "classes")]
+    pub classes: Classes,
     /// Whose profiles are wrong; `None` is everybody's.
     #[serde(deserialize_with = "owner")]
     pub of: Option<JobClass>,
+}
+
+/// Where the classes that policies are told come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Classes {
+    /// They are those of the trace.
+    #[default]
+    Measured,
+    /// From names, shapes and SM needs alone; durations are told as they are.
+    Estimated,
+}
+
+fn classes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Classes, D::Error> {
+    let all = [Classes::Measured, Classes::Estimated];
+    settings::word(deserializer, &["measured", "estimated"]).map(|index| all[index])
 }
 
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
@@ -59,13 +82,18 @@ impl ProfileErrors {
         wrong_share: 1.0,
         flipped_share: 0.0,
         unknown_share: 0.0,
+        classes: Classes::Measured,
         of: None,
     };
 
-    /// Changes what policies are told of the program's kernels. `seed` is that of the job's arrivals.
-    pub(crate) fn tell(&self, program: &mut Program, class: JobClass, seed: u64) {
-        if *self == Self::NONE || self.of.is_some_and(|of| of != class) {
+    /// Changes what policies are told of the kernels of the job's program on a device of so many SMs.
+    /// `seed` is that of the job's arrivals.
+    pub(crate) fn tell(&self, program: &mut Program, job: &Job, device_sms: u32, seed: u64) {
+        if *self == Self::NONE || self.of.is_some_and(|of| of != job.class) {
             return;
+        }
+        if self.classes == Classes::Estimated {
+            estimate(program, job, device_sms);
         }
         // Its own stream of numbers: the arrivals of the job stay what they are.
         let mut random = Pcg64::seed_from_u64(seed ^ SALT);
@@ -88,6 +116,21 @@ impl ProfileErrors {
                 kernel.expected_ns = UNKNOWN_NS;
             }
         }
+    }
+}
+
+/// Classes by name instead of those of the job's trace.
+fn estimate(program: &mut Program, job: &Job, device_sms: u32) {
+    for (resolved, kernel) in program.kernels.iter_mut().zip(&job.trace.kernels) {
+        let launch = Launch {
+            name: &kernel.source_name,
+            sm_needed: Some(kernel.sm_needed),
+            device_sms: Some(device_sms),
+            duration_ns: None,
+            operator: None,
+        };
+        let class = family::estimate(&launch).map(|estimate| estimate.class);
+        resolved.kernel.class = class_of(class.unwrap_or(ResourceClass::Unknown));
     }
 }
 

@@ -139,13 +139,18 @@ pub(crate) fn shape_of(kernel: &TraceKernel) -> KernelShape {
 /// The kernel as a policy takes it, from a profile that is right.
 fn kernel_of(kernel: &TraceKernel) -> Kernel {
     Kernel {
-        class: match kernel.class {
-            ResourceClass::Compute => Class::Compute,
-            ResourceClass::Memory => Class::Memory,
-            ResourceClass::Unknown => Class::Unknown,
-        },
+        class: class_of(kernel.class),
         sm_needed: kernel.sm_needed,
         expected_ns: kernel.duration_ns.max(1),
+    }
+}
+
+/// A class as a policy has it.
+pub(crate) fn class_of(class: ResourceClass) -> Class {
+    match class {
+        ResourceClass::Compute => Class::Compute,
+        ResourceClass::Memory => Class::Memory,
+        ResourceClass::Unknown => Class::Unknown,
     }
 }
 

@@ -118,6 +118,7 @@ fn any_profiles() -> impl Strategy<Value = ProfileErrors> {
             wrong_share: wrong,
             flipped_share: flipped,
             unknown_share: unknown,
+            classes: sim::Classes::Measured,
             of: None,
         }
     })

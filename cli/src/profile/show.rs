@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use devices::Device;
+use profiler::family::Family;
 use profiler::profile::{Percent, RequestRule, Requests};
 use profiler::scale::{self, Fit, Gpu};
 use profiler::{KernelProfile, Profile, ResourceClass};
@@ -126,6 +127,8 @@ fn kernel_json(kernel: &KernelProfile) -> Value {
         "l1_pct": percent(evidence.l1_pct),
         "class": kernel.class.word(),
         "class_rule": kernel.class_rule.word(),
+        "class_family": evidence.class_family.map(Family::word),
+        "class_confidence_pct": percent(evidence.class_confidence_pct),
     })
 }
 

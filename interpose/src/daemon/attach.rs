@@ -366,7 +366,12 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
         Err(Answer::Hello(error)) => return Err(Unmanaged::Hello { socket, error }),
         Err(Answer::Refused(reason)) => return Err(Unmanaged::Refused { socket, reason }),
     };
-    let (number, slot, class) = answer;
+    let Answered {
+        number,
+        slot,
+        class,
+        keeps,
+    } = answer;
     let class = class.unwrap_or(config.class);
     let welcome = split(descriptors, class, slot, has_own);
     let accepted = welcome.and_then(|welcome| client.accept(connection, welcome));
@@ -376,8 +381,10 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     client.note_socket(&socket);
     let is_first = client.note_taken();
     say_class(config, class, &socket);
-    let given = profile(config, client.device).map(|known| &known.index);
-    kept::begin(client, &socket, given);
+    if keeps {
+        let given = profile(config, client.device).map(|known| &known.index);
+        kept::begin(client, &socket, given);
+    }
     let known = client.profile().map(ProfileIndex::profile);
     Ok(Met {
         socket,
@@ -455,8 +462,17 @@ fn connect(tried: &[PathBuf]) -> Result<(OwnedFd, PathBuf), Unmanaged> {
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
-/// The client's number, its slot in the job's ledger if the daemon keeps one, and its class if the daemon says it.
-type Answered = (u64, Option<u16>, Option<JobClass>);
+/// What a daemon says to a client that it takes.
+struct Answered {
+    /// The client's number.
+    number: u64,
+    /// Its slot in the job's ledger, if the daemon keeps one.
+    slot: Option<u16>,
+    /// Its class, if the daemon says it.
+    class: Option<JobClass>,
+    /// Whether the daemon knows how to keep what is learnt (protocol 3.1).
+    keeps: bool,
+}
 
 /// A conversation that did not end with a welcome.
 enum Answer {
@@ -517,7 +533,15 @@ fn ask(
             client,
             slot,
             class,
-        } => Ok(((client, slot, class), descriptors, own.is_some())),
+        } => {
+            let answered = Answered {
+                number: client,
+                slot,
+                class,
+                keeps: hello::peer_version(&packet).is_some_and(|version| version.minor >= 1),
+            };
+            Ok((answered, descriptors, own.is_some()))
+        }
         Reply::Refused { reason } => Err(Answer::Refused(reason)),
         Reply::Done | Reply::Memory(_) | Reply::Learnt { .. } => {
             Err(HelloError::Malformed("a reply to another request").into())

@@ -38,7 +38,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use abi::types::{CUfunction, CUkernel};
 use policy::{Class, Kernel};
-use profiler::{Match, Operator, ProfileIndex, ResourceClass};
+use profiler::family::{Launch, estimate};
+use profiler::{ClassRule, Match, Operator, ProfileIndex, ResourceClass};
 use protocol::pages::Counter;
 
 use self::collective::is_collective;
@@ -75,8 +76,9 @@ pub(crate) struct Known {
     /// The same for those who learn what it takes, graphs among them
     /// ([`crate::progress::learner`]).
     pub(crate) number: Number,
-    /// What the gate asks for. Of an unknown kernel the class is unknown, the duration 0 and the
-    /// SMs what the driver's occupancy says, or its blocks: it cannot need more.
+    /// What the gate asks for. Of an unknown kernel the class is the one estimated by its name, if
+    /// any, the duration 0 and the SMs what the driver's occupancy says, or its blocks: it cannot
+    /// need more.
     pub(crate) kernel: Kernel,
     /// Whether the profile knows it.
     pub(crate) is_profiled: bool,
@@ -440,7 +442,17 @@ impl Kernels {
             driver::blocks_per_sm(function, threads(shape), shape.shared_bytes)
         };
         let by_driver = blocks_per_sm.map(|fit| blocks(&shape.grid).div_ceil(fit));
-        let kernel = match found {
+        let estimated = |operator: Option<&Operator>, sm_needed| {
+            let launch = Launch {
+                name: self.text_of(identity).unwrap_or_default(),
+                sm_needed: Some(sm_needed),
+                device_sms: client.gpu.sms,
+                duration_ns: None,
+                operator,
+            };
+            estimate(&launch).map_or(Class::Unknown, |estimate| class(estimate.class))
+        };
+        let mut kernel = match found {
             None => Kernel {
                 sm_needed: by_driver.unwrap_or_else(|| blocks(&shape.grid)),
                 ..unknown(shape)
@@ -455,6 +467,10 @@ impl Kernels {
                 expected_ns: found.durations.p95_ns,
             },
         };
+        // Of what was measured to be bound by nothing the class stays unknown.
+        if found.is_none_or(|(found, _)| found.class_rule == ClassRule::Unknown) {
+            kernel.class = estimated(operator.as_ref(), kernel.sm_needed);
+        }
         let told = Told {
             quality: found.map_or(Match::Unknown, |(_, quality)| quality),
             operator: operator.filter(|_| is_in_operator),

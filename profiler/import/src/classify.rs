@@ -19,11 +19,14 @@
 //!    A kernel whose throughputs were measured and are low stays `unknown`, by `throughput` or
 //!    `vendor`.
 //! 4. `estimated`: no counters, but the shapes of the operator's tensors: operations ÷ bytes
-//!    against the ridge of the device.
-//! 5. `unknown`.
+//!    against the ridge of the device. Of a kernel that does only what is around the operator (a
+//!    change of layout, a sum of partial products) the shapes say nothing; its name does.
+//! 5. `name`: the family that the name belongs to ([`profiler::family`]).
+//! 6. `unknown`.
 
+use profiler::family::{self, Bound, Family, Launch, rule_of};
 pub use profiler::resource_class::BOUND_PCT;
-use profiler::{ClassRule, ResourceClass};
+use profiler::{ClassRule, Estimate, ResourceClass};
 
 use crate::source::{Counters, Work};
 
@@ -72,6 +75,34 @@ pub fn classify(counters: Option<&Counters>, work: Option<&Work>, ridge: Option<
     counted
         .or_else(|| work.zip(ridge).map(|(work, ridge)| by_shapes(work, ridge)))
         .unwrap_or((ResourceClass::Unknown, ClassRule::Unknown))
+}
+
+/// A verdict of [`classify`], and what the name of the kernel says where nothing was counted and no
+/// shape says more.
+#[must_use]
+pub fn by_name(verdict: Verdict, launch: &Launch<'_>) -> (Verdict, Option<Estimate>) {
+    let is_open = match verdict.1 {
+        ClassRule::Unknown => true,
+        ClassRule::Estimated => is_around_an_operator(launch.name),
+        _ => false,
+    };
+    if !is_open {
+        return (verdict, None);
+    }
+    match family::estimate(launch) {
+        Some(estimate) => ((estimate.class, ClassRule::Name), Some(estimate)),
+        None => ((ResourceClass::Unknown, ClassRule::Unknown), None),
+    }
+}
+
+/// Whether a kernel of that name is one of those with which a library prepares or ends a product or
+/// convolution: the operator's operations are not its own.
+fn is_around_an_operator(name: &str) -> bool {
+    rule_of(name).is_some_and(|rule| match rule.family {
+        Family::Setup => true,
+        Family::Copy | Family::Transform | Family::Gemv => rule.bound == Bound::Memory,
+        _ => false,
+    })
 }
 
 /// What of the memory system is shared between SMs: the greater of DRAM and L2.
@@ -165,7 +196,7 @@ fn unbound(counters: &Counters) -> Option<Verdict> {
 mod tests {
     use profiler::{ClassRule, ResourceClass};
 
-    use super::{Ridge, classify};
+    use super::{Launch, Ridge, by_name, classify};
     use crate::source::{Counters, Work};
 
     fn counters(compute: f64, memory: f64, dram: Option<f64>, l2: Option<f64>) -> Counters {
@@ -273,6 +304,57 @@ mod tests {
             ..place(5.0, None)
         };
         assert_eq!(class(&idle), (ResourceClass::Unknown, throughput));
+    }
+
+    #[test]
+    fn the_name_decides_where_nothing_else_does_and_what_only_helps_an_operator() {
+        use ClassRule::{Estimated, Name, Throughput, Unknown, Vendor};
+        use ResourceClass as Class;
+        let layout = "void nchwToNhwcKernel<float, float, float, true, false>(int)";
+        let offsets = "cask_cudnn::computeOffsetsKernel";
+        for (verdict, name, expected) in [
+            (
+                (Class::Unknown, Unknown),
+                "volta_sgemm_128x64_tn",
+                (Class::Compute, Name),
+            ),
+            (
+                (Class::Unknown, Unknown),
+                "softmax_warp_forward",
+                (Class::Memory, Name),
+            ),
+            ((Class::Unknown, Unknown), "f", (Class::Unknown, Unknown)),
+            // Measured, and found to be bound by nothing.
+            (
+                (Class::Unknown, Throughput),
+                "softmax",
+                (Class::Unknown, Throughput),
+            ),
+            (
+                (Class::Unknown, Vendor),
+                "softmax",
+                (Class::Unknown, Vendor),
+            ),
+            (
+                (Class::Memory, Estimated),
+                "sgemm",
+                (Class::Memory, Estimated),
+            ),
+            ((Class::Compute, Estimated), layout, (Class::Memory, Name)),
+            (
+                (Class::Compute, Estimated),
+                offsets,
+                (Class::Unknown, Unknown),
+            ),
+        ] {
+            let launch = Launch {
+                name,
+                ..Launch::default()
+            };
+            let (found, estimate) = by_name(verdict, &launch);
+            assert_eq!(found, expected, "{name}");
+            assert_eq!(estimate.is_some(), expected.1 == Name, "{name}");
+        }
     }
 
     #[test]

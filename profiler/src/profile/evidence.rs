@@ -6,6 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::family::Family;
+
 /// What SM need and class of a kernel were judged by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
@@ -27,6 +29,10 @@ pub struct Evidence {
     pub l1_pct: Option<Percent>,
     /// Where the kernel lies under the roofline.
     pub roofline: Option<Roofline>,
+    /// The family by which its class was estimated.
+    pub class_family: Option<Family>,
+    /// How much of the GPU time of that family was estimated right where it was measured.
+    pub class_confidence_pct: Option<Percent>,
 }
 
 /// A kernel's place under the roofline of device memory.

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::ResourceClass;
 use crate::error::{Error, Place};
+use crate::family::Family;
 use crate::limits::{
     BLOCK_MAX, BLOCK_THREADS_MAX, DURATION_NS_MAX, GRID_MAX, NUMBER_MAX, REGISTERS_MAX,
     SHARED_BYTES_MAX, SM_NEEDED_MAX,
@@ -44,8 +45,9 @@ const REQUESTS_KEYS: [&str; 6] = [
     "order",
 ];
 
-/// Keys of a kernel: the ten that must be there, and those of version 2 that may.
-const KERNEL_KEYS: [&str; 22] = [
+/// Keys of a kernel: the ten that must be there, those of version 2 that may, and the last two, of
+/// version 3.
+const KERNEL_KEYS: [&str; 24] = [
     "name",
     "grid",
     "block",
@@ -68,10 +70,15 @@ const KERNEL_KEYS: [&str; 22] = [
     "mflop_per_s",
     "mbyte_per_s",
     "operator",
+    "class_family",
+    "class_confidence_pct",
 ];
 
 /// How many of [`KERNEL_KEYS`] version 1 has, all of which must be there.
 const KERNEL_KEYS_OF_1: usize = 10;
+
+/// How many of [`KERNEL_KEYS`] version 2 has.
+const KERNEL_KEYS_OF_2: usize = 22;
 
 /// Keys of `operator`, of which only the first must be there.
 const OPERATOR_KEYS: [&str; 5] = ["name", "sizes", "batch", "number", "layout"];
@@ -230,10 +237,10 @@ fn parse_kernels(
     values: &[Value<'_>],
     version: u64,
 ) -> Result<Vec<KernelProfile>, Error> {
-    let known = if version == 1 {
-        KERNEL_KEYS_OF_1
-    } else {
-        KERNEL_KEYS.len()
+    let known = match version {
+        1 => KERNEL_KEYS_OF_1,
+        2 => KERNEL_KEYS_OF_2,
+        _ => KERNEL_KEYS.len(),
     };
     let known = KERNEL_KEYS.get(..known).unwrap_or(&KERNEL_KEYS);
     let mut kernels = Vec::with_capacity(values.len());
@@ -284,7 +291,7 @@ fn parse_kernel(table: &Table<'_>, version: u64) -> Result<KernelProfile, Error>
     let class_rule = file.word(
         "class_rule",
         table.field("class_rule")?,
-        &ClassRule::ALL,
+        ClassRule::of_version(version),
         |rule| rule.word(),
     )?;
     let number = |key, least, most: u32| -> Result<u32, Error> {
@@ -338,6 +345,14 @@ fn parse_evidence(table: &Table<'_>) -> Result<Evidence, Error> {
             mflop_per_s,
             mbyte_per_s,
         }),
+        class_family: match table.table.get("class_family") {
+            Some(value) => {
+                let word = |family: Family| family.word();
+                Some(table.file.word("class_family", value, &Family::ALL, word)?)
+            }
+            None => None,
+        },
+        class_confidence_pct: table.percent("class_confidence_pct")?,
     })
 }
 

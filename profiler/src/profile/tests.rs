@@ -9,6 +9,7 @@ use super::{
     RequestRule, Requests, Roofline,
 };
 use crate::ResourceClass;
+use crate::family::Family;
 use crate::orion::Entry;
 use crate::trace::Trace;
 
@@ -68,8 +69,8 @@ fn a_profile_may_know_no_kernel_and_no_source() {
 const WRONG: &[(&str, &str, &str)] = &[
     (
         "version = 2",
-        "version = 3",
-        "p:2:11: pillion-profile version 3; this program reads versions up to 2",
+        "version = 4",
+        "p:2:11: pillion-profile version 4; this program reads versions up to 3",
     ),
     (
         "version = 2",
@@ -393,24 +394,43 @@ fn evidence() -> impl Strategy<Value = Evidence> {
         prop::option::of(1u64..1 << 40),
         prop::option::of((0u64..1 << 40, 0u64..1 << 40)),
     );
-    let percents = [percent(), percent(), percent(), percent(), percent()];
-    (numbers, percents).prop_map(|((shared, blocks, outliers, roofline), percents)| {
-        let [compute_pct, memory_pct, dram_pct, l2_pct, l1_pct] = percents;
-        Evidence {
-            static_shared_bytes: shared,
-            blocks_per_sm: blocks,
-            outliers,
-            compute_pct,
-            memory_pct,
-            dram_pct,
-            l2_pct,
-            l1_pct,
-            roofline: roofline.map(|(mflop_per_s, mbyte_per_s)| Roofline {
-                mflop_per_s,
-                mbyte_per_s,
-            }),
-        }
-    })
+    let percents = [
+        percent(),
+        percent(),
+        percent(),
+        percent(),
+        percent(),
+        percent(),
+    ];
+    let family = prop::option::of(prop::sample::select(Family::ALL.as_slice()));
+    (numbers, percents, family).prop_map(
+        |((shared, blocks, outliers, roofline), percents, family)| {
+            let [
+                compute_pct,
+                memory_pct,
+                dram_pct,
+                l2_pct,
+                l1_pct,
+                class_confidence_pct,
+            ] = percents;
+            Evidence {
+                static_shared_bytes: shared,
+                blocks_per_sm: blocks,
+                outliers,
+                compute_pct,
+                memory_pct,
+                dram_pct,
+                l2_pct,
+                l1_pct,
+                roofline: roofline.map(|(mflop_per_s, mbyte_per_s)| Roofline {
+                    mflop_per_s,
+                    mbyte_per_s,
+                }),
+                class_family: family,
+                class_confidence_pct,
+            }
+        },
+    )
 }
 
 fn requests() -> impl Strategy<Value = Requests> {
@@ -465,6 +485,35 @@ fn measured() -> impl Strategy<Value = Measured> {
             bandwidth_gb_s,
         },
     )
+}
+
+#[test]
+fn a_class_by_name_has_its_family_and_takes_version_3() {
+    let text = EXAMPLE.replacen("version = 2", "version = 3", 1).replacen(
+        "class_rule = \"given\"\n",
+        "class_rule = \"name\"\nclass_family = \"conv\"\nclass_confidence_pct = 93.00\n",
+        1,
+    );
+    let profile = parse(&text).expect("a good one");
+    assert_eq!(profile.kernels[0].class_rule, ClassRule::Name);
+    assert_eq!(profile.kernels[0].evidence.class_family, Some(Family::Conv));
+    assert_eq!(profile.write(), text);
+    let wrong = text.replacen("\"conv\"", "\"konv\"", 1);
+    let error = parse(&wrong).expect_err("no such family");
+    assert!(error.starts_with("p:17:16: class_family = "), "{error}");
+    // Nothing of it is in the versions before.
+    let old = text.replacen("version = 3", "version = 2", 1);
+    let error = parse(&old).expect_err("version 2 has no such key");
+    assert!(error.contains("unknown key `class_family`"), "{error}");
+    let rule_alone = EXAMPLE.replacen("\"given\"", "\"name\"", 1);
+    let error = parse(&rule_alone).expect_err("version 2 has no such rule");
+    assert!(error.starts_with("p:16:14: class_rule = "), "{error}");
+    // A profile of version 3 that has nothing of it is written so that older programs read it.
+    let nothing_new = EXAMPLE.replacen("version = 2", "version = 3", 1);
+    assert_eq!(
+        parse(&nothing_new).map(|profile| profile.write()),
+        Ok(EXAMPLE.to_owned())
+    );
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::fmt::{self, Write};
 
 use super::{
-    Evidence, FORMAT, KernelProfile, Measured, Operator, Profile, RequestRule, Requests, VERSION,
+    ClassRule, Evidence, FORMAT, KernelProfile, Measured, Operator, Profile, RequestRule, Requests,
+    VERSION, VERSION_WITHOUT_NAMES,
 };
 
 /// `profile` as text.
@@ -14,7 +15,8 @@ pub(super) fn write(profile: &Profile) -> String {
 }
 
 fn write_all(text: &mut String, profile: &Profile) -> fmt::Result {
-    writeln!(text, "format = \"{FORMAT}\"\nversion = {VERSION}")?;
+    let version = version_of(profile);
+    writeln!(text, "format = \"{FORMAT}\"\nversion = {version}")?;
     writeln!(text, "gpu = {}", quoted(&profile.gpu))?;
     writeln!(text, "sources = [{}]", list(&profile.sources, ", "))?;
     if !profile.notices.is_empty() {
@@ -34,6 +36,21 @@ fn write_all(text: &mut String, profile: &Profile) -> fmt::Result {
         write_kernel(text, kernel)?;
     }
     Ok(())
+}
+
+/// The first version that has all that the profile says, of those that are written.
+fn version_of(profile: &Profile) -> u32 {
+    let is_estimated = |kernel: &KernelProfile| {
+        let evidence = &kernel.evidence;
+        kernel.class_rule == ClassRule::Name
+            || evidence.class_family.is_some()
+            || evidence.class_confidence_pct.is_some()
+    };
+    if profile.kernels.iter().any(is_estimated) {
+        VERSION
+    } else {
+        VERSION_WITHOUT_NAMES
+    }
 }
 
 /// Quoted and joined.
@@ -132,7 +149,10 @@ fn write_evidence(text: &mut String, evidence: &Evidence) -> fmt::Result {
     write_optional(text, "l1_pct", evidence.l1_pct)?;
     let roofline = evidence.roofline;
     write_optional(text, "mflop_per_s", roofline.map(|place| place.mflop_per_s))?;
-    write_optional(text, "mbyte_per_s", roofline.map(|place| place.mbyte_per_s))
+    write_optional(text, "mbyte_per_s", roofline.map(|place| place.mbyte_per_s))?;
+    let family = evidence.class_family.map(|family| quoted(family.word()));
+    write_optional(text, "class_family", family)?;
+    write_optional(text, "class_confidence_pct", evidence.class_confidence_pct)
 }
 
 /// A line for a value that is there.

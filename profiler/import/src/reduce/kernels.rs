@@ -1,14 +1,15 @@
 //! One group as an entry of the profile.
 
-use profiler::KernelProfile;
+use profiler::family::Launch;
 use profiler::limits::{DURATION_NS_MAX, SM_NEEDED_MAX};
 use profiler::profile::{Durations, Evidence, Percent, Roofline};
 use profiler::quantile::{MEDIAN_PER_MILLE, P95_PER_MILLE, nearest_rank};
+use profiler::{ClassRule, Estimate, KernelProfile};
 
 use super::choose::Choice;
 use super::group::{Group, shared_bytes};
 use super::{OUTLIER_FACTOR, OUTLIER_LAUNCHES_MIN};
-use crate::classify::{Ridge, classify};
+use crate::classify::{Ridge, by_name, classify};
 use crate::occupancy;
 use crate::source::{Counters, Kernel, StatedLimits, Summary};
 
@@ -17,11 +18,20 @@ pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelPro
     let (count, durations, outliers) = durations(group)?;
     let kernel = group.kernel;
     if let (Some(known), true) = (group.known, group.counters.is_empty()) {
-        return Some(judged(group, known, count, durations, outliers));
+        return Some(judged(group, known, count, durations, outliers, choice));
     }
     let counters = mean(&group.counters).map(|counters| with_dram_pct(counters, choice));
     let blocks_per_sm = blocks_per_sm(group, choice);
     let verdict = classify(counters.as_ref(), group.work, ridge(choice));
+    let sm_needed = sm_needed(kernel, blocks_per_sm);
+    let launch = Launch {
+        name: &kernel.names.shown,
+        sm_needed: kernel.grid.map(|_| sm_needed),
+        device_sms: sms(choice),
+        duration_ns: Some(durations.median_ns),
+        operator: kernel.operator.as_deref(),
+    };
+    let (verdict, estimate) = by_name(verdict, &launch);
     let percent = |value: Option<f64>| value.and_then(Percent::new);
     let of_counters =
         |field: fn(&Counters) -> Option<f64>| percent(counters.as_ref().and_then(field));
@@ -37,7 +47,7 @@ pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelPro
             .registers
             .or(group.counted.and_then(|k| k.registers))
             .unwrap_or(0),
-        sm_needed: sm_needed(kernel, blocks_per_sm),
+        sm_needed,
         class: verdict.0,
         class_rule: verdict.1,
         evidence: Evidence {
@@ -50,19 +60,34 @@ pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelPro
             l2_pct: of_counters(|counters| counters.l2_pct),
             l1_pct: of_counters(|counters| counters.l1_pct),
             roofline: counters.as_ref().and_then(roofline),
+            class_family: estimate.map(|estimate| estimate.family),
+            class_confidence_pct: confidence(estimate),
         },
         operator: kernel.operator.as_deref().cloned(),
     })
 }
 
-/// The entry of a group that a profile has judged and nothing has counted since.
+/// The entry of a group that a profile has judged and nothing has counted since. Where that had
+/// nothing to judge by, the name is judged.
 fn judged(
     group: &Group<'_>,
     known: &KernelProfile,
     count: u64,
     durations: Durations,
     outliers: u64,
+    choice: &Choice,
 ) -> KernelProfile {
+    let launch = Launch {
+        name: &group.kernel.names.shown,
+        sm_needed: (known.grid != [0; 3]).then_some(known.sm_needed),
+        device_sms: sms(choice),
+        duration_ns: Some(durations.median_ns),
+        operator: known.operator.as_ref(),
+    };
+    let ((class, class_rule), estimate) = match known.class_rule {
+        ClassRule::Unknown => by_name((known.class, ClassRule::Unknown), &launch),
+        rule => ((known.class, rule), None),
+    };
     // Of sums, the profile's own outliers are in `known`; launches that were seen here have theirs.
     let outliers = if group.durations_ns.is_empty() {
         known.evidence.outliers
@@ -74,12 +99,29 @@ fn judged(
         mangled: mangled(group).or_else(|| known.mangled.clone()),
         count,
         durations,
+        class,
+        class_rule,
         evidence: Evidence {
             outliers,
+            class_family: known
+                .evidence
+                .class_family
+                .or(estimate.map(|estimate| estimate.family)),
+            class_confidence_pct: known.evidence.class_confidence_pct.or(confidence(estimate)),
             ..known.evidence.clone()
         },
         ..known.clone()
     }
+}
+
+/// How far an estimate is to be trusted, if that is known.
+fn confidence(estimate: Option<Estimate>) -> Option<Percent> {
+    Percent::new(f64::from(estimate?.confidence_pct?))
+}
+
+/// SMs of the GPU, as its launches saw them or as the device table has it.
+fn sms(choice: &Choice) -> Option<u32> {
+    choice.gpu.sms.or(choice.device.map(|device| device.sms))
 }
 
 /// The mangled name, where it is another than the one shown.

@@ -5,6 +5,7 @@ extern crate testing;
 
 mod classes;
 mod common;
+mod estimates;
 mod ncu_made;
 mod ncu_real;
 mod nsys_made;

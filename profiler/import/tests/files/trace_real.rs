@@ -126,7 +126,10 @@ fn recorded_shapes_give_products_and_elementwise_kernels_an_estimated_class() {
         let profile = import(&folder.join(file)).expect("a trace");
         for kernel in &profile.kernels {
             assert!(
-                matches!(kernel.class_rule, ClassRule::Estimated | ClassRule::Unknown),
+                matches!(
+                    kernel.class_rule,
+                    ClassRule::Estimated | ClassRule::Name | ClassRule::Unknown
+                ),
                 "{file}"
             );
             estimated += usize::from(kernel.class_rule == ClassRule::Estimated);

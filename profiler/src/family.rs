@@ -1,0 +1,330 @@
+//! The resource class of a kernel by its name, where nothing was measured.
+//!
+//! Frameworks and libraries launch few kinds of kernels, *families*, and most of a family are bound
+//! by the same resource whatever the model: an elementwise kernel moves 4 to 12 bytes for each
+//! operation, a matrix product does hundreds of operations for each byte. [`table::RULES`] is the
+//! list, one line a rule; [`estimate`] finds the first rule that applies.
+//!
+//! **What an estimate can cost.** A policy lets a best-effort kernel run beside a high-priority one
+//! if their classes are opposite or one of them is unknown. So a class, right or wrong, only takes
+//! pairs away from those that a kernel of unknown class may form: an estimate never admits a pair
+//! that was held back before it. A wrong one is no worse for the high-priority job than no estimate;
+//! it holds back best-effort kernels that could have run. For the same reason a family that is bound
+//! now by this and now by that gets no class: it would cost best-effort jobs their speed, and the
+//! pairs that it would take away are as often harmless ones as harmful ones.
+//!
+//! **Where confidence comes from.** [`Family::confidence_pct`] is the share of recorded GPU time
+//! whose measured class was the estimated one, of all launches of the family in Orion's recordings
+//! that get a class; a launch whose measured class is unknown counts as wrong. The test
+//! `class_estimates` computes it anew. A family that no recording with measured classes has gets no
+//! figure: its class rests on the reason in the table alone.
+//!
+//! **What is not classed.** Launches that end before they bind anything: those that last less than
+//! [`DURATION_NS_MIN`], and of families whose grid grows with their data ([`Bound::MemoryIfLarge`])
+//! those that need fewer SMs than the GPU has.
+//!
+//! Names may be mangled, demangled by any tool, or plain; nothing is allocated, and no name is
+//! demangled. A launch is judged once for each kernel and shape, so a search of the whole table is
+//! quick enough (a few microseconds).
+
+use crate::base_name::base;
+use crate::profile::Operator;
+use crate::resource_class::ResourceClass;
+
+mod table;
+mod work;
+
+use table::{RULES, WRAPPERS};
+
+/// A launch that lasts less is all start and end, ns. The shortest launches of Orion's recordings
+/// of real models last 2.7 µs.
+pub const DURATION_NS_MIN: u64 = 2_000;
+
+/// A share of recorded time below which a family gets no class, percent. Nearest below is pooling
+/// forward (of four recordings two say compute and two memory), nearest above reductions.
+pub const CONFIDENCE_PCT_MIN: u8 = 75;
+
+/// What is known of a launch; only the name must be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Launch<'a> {
+    /// The kernel's name, in any spelling.
+    pub name: &'a str,
+    /// SMs that run all its blocks at once.
+    pub sm_needed: Option<u32>,
+    /// SMs of the GPU.
+    pub device_sms: Option<u32>,
+    /// How long it lasts, ns.
+    pub duration_ns: Option<u64>,
+    /// The call of a library in which it is launched.
+    pub operator: Option<&'a Operator>,
+}
+
+/// A class without a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// The class: compute or memory.
+    pub class: ResourceClass,
+    /// The family it follows from.
+    pub family: Family,
+    /// See [`Family::confidence_pct`]; `None` where sizes of the operator decided.
+    pub confidence_pct: Option<u8>,
+}
+
+/// A kind of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// Attention in one kernel, many queries at a time.
+    Attention,
+    /// Attention of one or few queries to a cache of keys and values.
+    AttentionDecode,
+    /// Kernels of collective communication, which wait for other GPUs.
+    Collective,
+    /// Convolution.
+    Conv,
+    /// Copies and changes of layout, padding and transforms around a convolution.
+    Copy,
+    /// Convolution of each channel by itself.
+    DepthwiseConv,
+    /// Dropout.
+    Dropout,
+    /// Elementwise operations.
+    Elementwise,
+    /// Look-up in tables, gather and scatter.
+    Embedding,
+    /// Matrix products.
+    Gemm,
+    /// Products with a vector or a narrow matrix, BLAS 1 and 2, sums of partial products.
+    Gemv,
+    /// Loss functions.
+    Loss,
+    /// Batch, layer, group and RMS normalisation.
+    Normalisation,
+    /// Steps of optimisers over many tensors.
+    Optimiser,
+    /// Pooling, forward.
+    Pooling,
+    /// Pooling, backward, and averages.
+    PoolingBackward,
+    /// Conversion between number formats.
+    Quantise,
+    /// Random numbers.
+    Random,
+    /// Reductions.
+    Reduction,
+    /// Scans, sorts, selections and histograms.
+    ScanSort,
+    /// Kernels that prepare another one.
+    Setup,
+    /// Softmax.
+    Softmax,
+    /// Fourier transforms.
+    Transform,
+}
+
+impl Family {
+    /// All families, in the order of their words.
+    pub const ALL: [Self; 23] = [
+        Self::Attention,
+        Self::AttentionDecode,
+        Self::Collective,
+        Self::Conv,
+        Self::Copy,
+        Self::DepthwiseConv,
+        Self::Dropout,
+        Self::Elementwise,
+        Self::Embedding,
+        Self::Gemm,
+        Self::Gemv,
+        Self::Loss,
+        Self::Normalisation,
+        Self::Optimiser,
+        Self::Pooling,
+        Self::PoolingBackward,
+        Self::Quantise,
+        Self::Random,
+        Self::Reduction,
+        Self::ScanSort,
+        Self::Setup,
+        Self::Softmax,
+        Self::Transform,
+    ];
+
+    /// The word for it in files.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Attention => "attention",
+            Self::AttentionDecode => "attention-decode",
+            Self::Collective => "collective",
+            Self::Conv => "conv",
+            Self::Copy => "copy",
+            Self::DepthwiseConv => "depthwise-conv",
+            Self::Dropout => "dropout",
+            Self::Elementwise => "elementwise",
+            Self::Embedding => "embedding",
+            Self::Gemm => "gemm",
+            Self::Gemv => "gemv",
+            Self::Loss => "loss",
+            Self::Normalisation => "normalisation",
+            Self::Optimiser => "optimiser",
+            Self::Pooling => "pooling",
+            Self::PoolingBackward => "pooling-backward",
+            Self::Quantise => "quantise",
+            Self::Random => "random",
+            Self::Reduction => "reduction",
+            Self::ScanSort => "scan-sort",
+            Self::Setup => "setup",
+            Self::Softmax => "softmax",
+            Self::Transform => "transform",
+        }
+    }
+
+    /// The family that [`Family::word`] writes as `word`.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|family| family.word() == word)
+    }
+
+    /// Share of recorded GPU time that was classed right, percent (see the module's
+    /// documentation); `None` where no recording with measured classes has the family.
+    #[must_use]
+    pub const fn confidence_pct(self) -> Option<u8> {
+        match self {
+            Self::Conv => Some(93),
+            Self::Gemm => Some(99),
+            Self::DepthwiseConv
+            | Self::Dropout
+            | Self::Gemv
+            | Self::Loss
+            | Self::Normalisation
+            | Self::PoolingBackward
+            | Self::Softmax => Some(100),
+            Self::Elementwise => Some(95),
+            Self::Reduction => Some(84),
+            _ => None,
+        }
+    }
+
+    /// Whether sizes of an operator say more of it than the name.
+    const fn is_product(self) -> bool {
+        matches!(self, Self::Gemm | Self::Conv)
+    }
+}
+
+/// What the kernels of a rule are bound by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Compute.
+    Compute,
+    /// Memory.
+    Memory,
+    /// Memory, if the launch needs at least all SMs of the GPU: its grid grows with its data, and a
+    /// small one ends before it binds anything.
+    MemoryIfLarge,
+    /// Now this, now that, or neither.
+    Neither,
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// The family.
+    pub family: Family,
+    /// What its names contain, in small letters; after `^` what they begin with, before `$` what
+    /// they end with.
+    pub found_by: &'static [&'static str],
+    /// What it is bound by.
+    pub bound: Bound,
+    /// Why, in a few words.
+    pub why: &'static str,
+}
+
+/// The class of a launch by family, sizes and name; `None` where none of them says enough.
+#[must_use]
+pub fn estimate(launch: &Launch<'_>) -> Option<Estimate> {
+    if launch.duration_ns.is_some_and(|ns| ns < DURATION_NS_MIN) {
+        return None;
+    }
+    let rule = rule_of(launch.name);
+    if let Some(operator) = launch.operator
+        && rule.is_none_or(|rule| rule.family.is_product())
+        && let Some((family, class)) = work::by_sizes(operator, launch.name)
+    {
+        return Some(Estimate {
+            class,
+            family,
+            confidence_pct: None,
+        });
+    }
+    let rule = rule?;
+    let class = match rule.bound {
+        Bound::Neither => return None,
+        Bound::Memory => ResourceClass::Memory,
+        Bound::MemoryIfLarge if is_small(launch) => return None,
+        Bound::MemoryIfLarge => ResourceClass::Memory,
+        Bound::Compute if rule.family == Family::Gemm && work::has_narrow_tile(launch.name) => {
+            ResourceClass::Memory
+        }
+        Bound::Compute => ResourceClass::Compute,
+    };
+    Some(Estimate {
+        class,
+        family: rule.family,
+        confidence_pct: rule.family.confidence_pct(),
+    })
+}
+
+/// The rule that finds a kernel of this name: by the function's own name, or, where that is a frame
+/// for many kernels, by the whole.
+#[must_use]
+pub fn rule_of(name: &str) -> Option<&'static Rule> {
+    let own = base(name);
+    let of = |text: &str| {
+        RULES
+            .iter()
+            .find(|rule| rule.found_by.iter().any(|part| is_found(text, part)))
+    };
+    let is_frame = WRAPPERS.iter().any(|frame| own.eq_ignore_ascii_case(frame));
+    if is_frame { of(name) } else { of(own) }
+}
+
+/// Whether a launch needs fewer SMs than there are.
+fn is_small(launch: &Launch<'_>) -> bool {
+    let both = launch.sm_needed.zip(launch.device_sms);
+    both.is_some_and(|(needed, sms)| needed < sms)
+}
+
+/// Whether `text` has `part`, which is in small letters, in it; of letters the case makes no
+/// difference.
+fn is_found(text: &str, part: &str) -> bool {
+    let (text, part) = (text.as_bytes(), part.as_bytes());
+    let (at_start, part) = match part.strip_prefix(b"^") {
+        Some(rest) => (true, rest),
+        None => (false, part),
+    };
+    let (at_end, part) = match part.strip_suffix(b"$") {
+        Some(rest) => (true, rest),
+        None => (false, part),
+    };
+    let starts = || {
+        let start = text.get(..part.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(part))
+    };
+    let ends = || {
+        let start = text.len().checked_sub(part.len());
+        let end = start.and_then(|start| text.get(start..));
+        end.is_some_and(|end| end.eq_ignore_ascii_case(part))
+    };
+    match (at_start, at_end) {
+        (true, true) => text.len() == part.len() && starts(),
+        (true, false) => starts(),
+        (false, true) => ends(),
+        (false, false) => {
+            let mut windows = text.windows(part.len().max(1));
+            windows.any(|window| window.eq_ignore_ascii_case(part))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Orion's pairs with classes estimated from names and shapes instead of measured ones: requests take
+//! as long and best-effort jobs get as far.
+//!
+//! The device runs every kernel as it was measured; only what the policy is told differs. The
+//! recordings are not part of the repository (`testing::data`).
+
+#[macro_use]
+extern crate testing;
+mod common;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use common::recordings::{INFERENCE, TRAINING, folder, read};
+use common::{as_it_is_run, job, run};
+use sim::{
+    Arrivals, Classes, Experiment, HostModel, JobClass, NoObserver, Outcome, PolicySpec,
+    ProfileErrors,
+};
+
+fn main() -> ExitCode {
+    testing::main()
+}
+
+/// How much the p99 of requests, as a multiple of that alone, may differ.
+const P99_MAX: f64 = 0.01;
+
+/// How much of its throughput alone a best-effort job may lose or gain.
+const THROUGHPUT_MAX: f64 = 0.02;
+
+/// As the suite `orion` has them: three seeds of 60 s, a launch every 30 µs.
+const SEEDS: [u64; 3] = [1, 2, 3];
+const SECONDS: f64 = 60.0;
+
+/// What a run is judged by.
+#[derive(Clone, Copy)]
+struct Measures {
+    /// p99 of the high-priority job's requests ÷ the same alone.
+    p99: f64,
+    /// Requests of the best-effort job ÷ those alone.
+    throughput: f64,
+}
+
+fn p99_ns(latencies_ns: &[u64]) -> f64 {
+    let mut sorted = latencies_ns.to_vec();
+    sorted.sort_unstable();
+    profiler::quantile::nearest_rank(&sorted, 990).expect("requests") as f64
+}
+
+/// What of its own work a job got done: launches, so that a started request counts.
+fn launches(outcome: &Outcome, index: usize) -> f64 {
+    outcome.jobs[index].launches as f64
+}
+
+fn experiment(folder: &Path, hp: (&str, f64), be: &str, policy: &str) -> Experiment {
+    let arrivals = Arrivals::Poisson { per_s: hp.1 };
+    let jobs = vec![
+        job(JobClass::HighPriority, &read(folder, hp.0), arrivals),
+        job(JobClass::BestEffort, &read(folder, be), Arrivals::Closed),
+    ];
+    let policy: PolicySpec = policy.parse().expect("a known policy");
+    let host = HostModel {
+        launch_gap_ns: 30_000,
+        ..HostModel::default()
+    };
+    Experiment {
+        host,
+        ..as_it_is_run(jobs, policy, SECONDS)
+    }
+}
+
+/// The result with classes from `classes`, of all seeds.
+fn result(experiment: &Experiment, classes: Classes) -> Measures {
+    let mut sum = Measures {
+        p99: 0.0,
+        throughput: 0.0,
+    };
+    for seed in SEEDS {
+        let profiles = ProfileErrors {
+            classes,
+            ..ProfileErrors::NONE
+        };
+        let experiment = Experiment {
+            seed,
+            profiles,
+            ..experiment.clone()
+        };
+        let alone = |index| {
+            experiment
+                .run_solo(index, &mut NoObserver)
+                .expect("a possible experiment")
+        };
+        let shared = run(&experiment);
+        let (hp, be) = (alone(0), alone(1));
+        sum.p99 += p99_ns(&shared.jobs[0].latencies_ns) / p99_ns(&hp.jobs[0].latencies_ns);
+        sum.throughput += launches(&shared, 1) / launches(&be, 0);
+    }
+    Measures {
+        p99: sum.p99 / SEEDS.len() as f64,
+        throughput: sum.throughput / SEEDS.len() as f64,
+    }
+}
+
+fn compare(policy: &str) {
+    let folder = folder();
+    let mut far = Vec::new();
+    for hp in INFERENCE {
+        for be in TRAINING {
+            let experiment = experiment(&folder, hp, be, policy);
+            let measured = result(&experiment, Classes::Measured);
+            let estimated = result(&experiment, Classes::Estimated);
+            let row = format!(
+                "| {policy} | {} | {be} | {:.4} | {:.4} | {:.4} | {:.4} |",
+                hp.0, measured.p99, estimated.p99, measured.throughput, estimated.throughput,
+            );
+            testing::print(format_args!("{row}"));
+            let is_near = (measured.p99 - estimated.p99).abs() <= P99_MAX
+                && (measured.throughput - estimated.throughput).abs() <= THROUGHPUT_MAX;
+            far.extend((!is_near).then_some(row));
+        }
+    }
+    assert!(far.is_empty(), "{far:#?}");
+}
+
+#[test]
+fn orion_does_as_well_with_estimated_classes() {
+    compare("orion");
+}
