@@ -9,6 +9,7 @@ mod compare;
 mod import;
 mod output;
 mod progress;
+mod record;
 mod scrub;
 mod show;
 
@@ -16,6 +17,7 @@ mod show;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Import(import::Options),
+    Record(record::Options),
     Show(show::Options),
     Compare(compare::Options),
     Check(check::Options),
@@ -26,6 +28,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Import(options) => import::run(options),
+        Command::Record(options) => record::run(options),
         Command::Show(options) => show::run(options),
         Command::Compare(options) => compare::run(options),
         Command::Check(options) => check::run(options),

@@ -14,6 +14,7 @@
 //! | [`quota`] | how people say what it may hold |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
+//! | [`recording`] | what a recorded process leaves: kernels, launches, durations |
 //! | [`ending`] | how long the steps take in which a process is made to end |
 //! | [`segment`] | memory file descriptors and their mappings |
 //! | [`hello`] | attach and status messages over a Unix socket |
@@ -42,6 +43,8 @@ pub mod bell;
 pub mod clock;
 #[cfg(not(loom))]
 pub mod hello;
+#[cfg(not(loom))]
+pub mod recording;
 #[cfg(not(loom))]
 pub mod segment;
 

@@ -24,6 +24,7 @@ use rustix::mm::{
 use crate::clock::{Clock, ClockPage};
 use crate::ledger::LedgerPage;
 use crate::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
+use crate::recording::RecordPage;
 use crate::sync::Ordering;
 
 /// A type that may lie in memory shared with another process.
@@ -47,6 +48,8 @@ unsafe impl SharedPage for LeasePage {}
 unsafe impl SharedPage for LedgerPage {}
 // SAFETY: as above.
 unsafe impl SharedPage for ClockPage {}
+// SAFETY: as above.
+unsafe impl SharedPage for RecordPage {}
 
 /// What is sealed of a page: its size, for good.
 const SEALS: SealFlags = SealFlags::SHRINK

@@ -30,6 +30,8 @@ pub(crate) struct Client {
     pub(crate) helper: Words,
     /// What is known about kernels: one file for a process, whatever its devices.
     pub(crate) profile: Option<&'static ProfileIndex>,
+    /// Whether what is launched is recorded ([`crate::kernels::record`]).
+    pub(crate) is_recording: bool,
     /// The stream priorities of the device, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
     /// What high-priority launches on default streams carry as an attribute, if this driver takes

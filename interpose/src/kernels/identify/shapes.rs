@@ -86,6 +86,16 @@ impl Shapes {
         self.learnt_of(&found)
     }
 
+    /// What a number stands for, and the SMs it needs; `None` of one that is another's by now.
+    pub(super) fn described(&self, number: Number) -> Option<(What, Shape, u32)> {
+        let (key, found) = self.memo.at(usize::from(number.place).checked_sub(1)?)?;
+        if found.generation as u8 != number.generation {
+            return None;
+        }
+        let (what, shape) = of_key(&key);
+        Some((what, shape, (found.note >> SM_SHIFT) as u32))
+    }
+
     /// What is known of everything that a client launched lately: identity, label, SMs.
     pub(super) fn of_client(
         &self,
@@ -154,6 +164,25 @@ fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
     ]
 }
 
+/// What [`key`] was made of.
+fn of_key(key: &[u64; KEY_WORDS]) -> (What, Shape) {
+    let pair = |word: u64| [word as u32, (word >> 32) as u32];
+    let [what, xy, zx, yz, label] = *key;
+    let ([what, shared_bytes], [label, _]) = (pair(what), pair(label));
+    let ([x, y], [z, block_x], [block_y, block_z]) = (pair(xy), pair(zx), pair(yz));
+    let what = What {
+        identity: IdentityIndex(what & ((1 << DEVICE_SHIFT) - 1)),
+        device: what >> DEVICE_SHIFT,
+        label: LabelIndex(label),
+    };
+    let shape = Shape {
+        grid: [x, y, z],
+        block: [block_x, block_y, block_z],
+        shared_bytes,
+    };
+    (what, shape)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +207,26 @@ mod tests {
         is_profiled: false,
         ..PROFILED_KERNEL
     };
+
+    #[test]
+    fn a_number_tells_what_it_stands_for() {
+        static SHAPES: Shapes = Shapes::new();
+        let what = What {
+            identity: IdentityIndex(77),
+            device: 3,
+            label: LabelIndex(9),
+        };
+        let known = SHAPES.keep(what, &SHAPE, || UNKNOWN_KERNEL);
+        let (told, shape, sm_needed) = SHAPES.described(known.number).expect("it is kept");
+        let words = (told.identity, told.device, told.label);
+        assert_eq!(words, (what.identity, what.device, what.label));
+        assert_eq!((shape, sm_needed), (SHAPE, KERNEL.sm_needed));
+        let later = Number {
+            generation: known.number.generation + 1,
+            ..known.number
+        };
+        assert!(SHAPES.described(later).is_none());
+    }
 
     fn what(identity: u32) -> What {
         What {
