@@ -51,6 +51,11 @@ impl Failure {
         }
     }
 
+    /// As a job ended that the command ran, without a word.
+    pub(crate) fn ended(code: u8) -> Self {
+        Self { code, error: None }
+    }
+
     /// The reason, in one line; empty where the output has said it.
     pub(crate) fn why(&self) -> String {
         let error = self.error.as_ref();

@@ -10,6 +10,7 @@ mod import;
 mod learnt;
 mod output;
 mod progress;
+mod record;
 mod scrub;
 mod show;
 
@@ -17,6 +18,7 @@ mod show;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Import(import::Options),
+    Record(record::Options),
     Show(show::Options),
     Compare(compare::Options),
     Check(check::Options),
@@ -28,6 +30,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Import(options) => import::run(options),
+        Command::Record(options) => record::run(options),
         Command::Show(options) => show::run(options),
         Command::Compare(options) => compare::run(options),
         Command::Check(options) => check::run(options),

@@ -17,6 +17,7 @@ use crate::kernels::graphs::{GRAPHS, GraphName};
 use crate::kernels::labels::LabelIndex;
 use crate::kernels::{KERNELS, Known, Number, Shape, labels};
 use crate::process::{self, Client, dying};
+use crate::progress::recorder::{self, Launched, Ticket};
 use crate::progress::sight::{self, Sight};
 use crate::progress::slot::Slot;
 use crate::progress::stream::{Kind, Stream};
@@ -36,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) shape: Shape,
     /// Where.
     pub(crate) stream: Stream,
+    /// Whether two events around it leave it as it is ([`recorder`]).
+    pub(crate) may_time: bool,
 }
 
 /// A launch between [`begin`] and [`end`].
@@ -50,6 +53,7 @@ pub(crate) enum Begun {
         slot: u32,
         seq: u64,
         stream: Stream,
+        ticket: Ticket,
     },
     /// Admitted.
     Admitted {
@@ -59,6 +63,7 @@ pub(crate) enum Begun {
         grant: Grant,
         /// What goes, for who learns how long it takes.
         number: Number,
+        ticket: Ticket,
     },
 }
 
@@ -69,6 +74,7 @@ pub(crate) fn begin(client: Option<&'static Client>, request: &Request) -> Begun
     begin_known(
         client,
         request.stream,
+        Launched::Kernel(request.function, request.may_time),
         || request.is_empty(),
         |client| {
             let known = KERNELS.identify(client, request.function, &request.shape, label);
@@ -83,6 +89,7 @@ pub(crate) fn begin(client: Option<&'static Client>, request: &Request) -> Begun
 fn begin_known(
     client: Option<&'static Client>,
     stream: Stream,
+    launched: Launched,
     is_refused: impl FnOnce() -> bool,
     look: impl FnOnce(&'static Client) -> (Known, u64),
 ) -> Begun {
@@ -102,7 +109,7 @@ fn begin_known(
     };
     let (known, unknown) = look(client);
     if client.is_high_priority() {
-        return announced(client, place, stream, &known);
+        return announced(client, place, stream, &known, launched);
     }
     // The driver refuses it, and should do so at once.
     if is_refused() {
@@ -129,14 +136,30 @@ fn begin_known(
             slot,
             grant,
             number: known.number,
+            ticket: ticket(client, slot, &known, launched),
         },
-        Err(IsHighPriority) => announced(client, place, stream, &known),
+        Err(IsHighPriority) => announced(client, place, stream, &known, launched),
+    }
+}
+
+/// The launch as it is recorded.
+#[inline]
+fn ticket(client: &Client, slot: Option<u32>, known: &Known, launched: Launched) -> Ticket {
+    match client.is_recording {
+        true => recorder::begin(client, slot, known.number, launched),
+        false => Ticket::NONE,
     }
 }
 
 /// A high-priority launch.
 #[inline]
-fn announced(client: &'static Client, place: Place, stream: Stream, known: &Known) -> Begun {
+fn announced(
+    client: &'static Client,
+    place: Place,
+    stream: Stream,
+    known: &Known,
+    launched: Launched,
+) -> Begun {
     let index = match place {
         Place::Slot(index) => index,
         _ => STREAMS.overflow_of(client.index),
@@ -154,6 +177,7 @@ fn announced(client: &'static Client, place: Place, stream: Stream, known: &Know
         slot: index,
         seq: announce::submit(client, &client.thread(), (index, slot), &launch),
         stream,
+        ticket: ticket(client, Some(index), known, launched),
     }
 }
 
@@ -167,6 +191,7 @@ impl Request {
 /// A graph's launch between [`begin_graph`] and [`end_graph`].
 pub(crate) struct BegunGraph {
     begun: Begun,
+    exec: CUgraphExec,
     kernels: u64,
     collectives: u64,
 }
@@ -182,6 +207,7 @@ pub(crate) fn begin_graph(
     let begun = begin_known(
         client,
         stream,
+        Launched::Graph,
         || exec.is_null(),
         |client| {
             let (cost, known) = GRAPHS.launched(exec);
@@ -200,6 +226,7 @@ pub(crate) fn begin_graph(
     );
     BegunGraph {
         begun,
+        exec,
         kernels,
         collectives,
     }
@@ -208,7 +235,7 @@ pub(crate) fn begin_graph(
 /// What comes after it.
 #[inline]
 pub(crate) fn end_graph(graph: &BegunGraph, result: CUresult) {
-    settle(&graph.begun, result, |client| {
+    settle(&graph.begun, result, Some(graph.exec), |client| {
         client.page.count(Counter::GraphLaunches, 1);
         client.page.count(Counter::GraphKernels, graph.kernels);
         if graph.collectives > 0 && !client.is_high_priority() {
@@ -227,6 +254,7 @@ pub(crate) fn begin_operator(
     begin_known(
         client,
         stream,
+        Launched::Operator,
         || false,
         |client| {
             let known = KERNELS.operator(client, label);
@@ -238,7 +266,7 @@ pub(crate) fn begin_operator(
 /// What comes after it; another result than success takes it back.
 #[cfg(not(shim))]
 pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
-    settle(begun, result, |client| {
+    settle(begun, result, None, |client| {
         client.page.count(Counter::OperatorsAsLaunches, 1);
     });
 }
@@ -275,6 +303,16 @@ impl Begun {
         }
     }
 
+    /// The slot of its stream, and how it is recorded.
+    #[inline]
+    fn recorded(&self) -> (Option<u32>, Ticket) {
+        match *self {
+            Self::Announced { slot, ticket, .. } => (Some(slot), ticket),
+            Self::Admitted { slot, ticket, .. } => (slot, ticket),
+            Self::Unmanaged | Self::Recorded(_) => (None, Ticket::NONE),
+        }
+    }
+
     /// The driver refused the launch only because of that priority.
     #[cold]
     pub(crate) fn give_up_priority(&self) {
@@ -287,14 +325,19 @@ impl Begun {
 /// What comes after the driver's call.
 #[inline]
 pub(crate) fn end(begun: &Begun, result: CUresult) {
-    settle(begun, result, |client| {
+    settle(begun, result, None, |client| {
         rings::count_launch(&client.page, &client.thread());
     });
 }
 
 /// Counts a launch that the driver took, and settles what was announced or charged.
 #[inline]
-fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) {
+fn settle(
+    begun: &Begun,
+    result: CUresult,
+    graph: Option<CUgraphExec>,
+    count: impl FnOnce(&'static Client),
+) {
     let accepted = result == CUresult::SUCCESS;
     let client = match begun {
         Begun::Unmanaged => return,
@@ -306,6 +349,10 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
         }
         Begun::Announced { client, .. } | Begun::Admitted { client, .. } => *client,
     };
+    let (slot, ticket) = begun.recorded();
+    if ticket.is_some() {
+        recorder::end(client, slot, ticket, graph, accepted);
+    }
     if accepted {
         count(client);
     }

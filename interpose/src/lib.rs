@@ -112,6 +112,7 @@ mod kernels {
     #[path = "labels/shim.rs"]
     pub(crate) mod labels;
     mod names;
+    pub(crate) mod record;
 
     pub(crate) use identify::*;
 }
@@ -123,6 +124,7 @@ mod progress {
     pub(crate) mod events;
     pub(crate) mod learner;
     pub(crate) mod operations;
+    pub(crate) mod recorder;
     pub(crate) mod sight;
     pub(crate) mod slot;
     pub(crate) mod stream;

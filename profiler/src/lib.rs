@@ -39,5 +39,5 @@ pub use lookup::{Found, Match, NameId, OfOperator, ProfileIndex};
 pub use profile::{ClassRule, Durations, KernelProfile, Operator, Profile};
 pub use resource_class::ResourceClass;
 pub use shape::{Shape, shape_for};
-pub use text::{Format, decode, read_text};
+pub use text::{Format, decode, is_name, read_text};
 pub use trace::{Trace, TraceKernel};

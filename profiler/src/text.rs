@@ -145,7 +145,8 @@ pub(crate) fn shown(value: &str) -> String {
 
 /// Whether `name` can name a kernel, device or source: something, and nothing that a line or
 /// a C string could not hold.
-pub(crate) fn is_name(name: &str) -> bool {
+#[must_use]
+pub fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_control) && name.trim() == name
 }
 

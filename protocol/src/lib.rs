@@ -14,6 +14,7 @@
 //! | [`quota`] | how people say what it may hold |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
+//! | [`recording`] | what a recorded process leaves: kernels, launches, durations |
 //! | [`ending`] | how long the steps take in which a process is made to end |
 //! | [`notebook`] | what a client has learnt of its kernels |
 //! | [`segment`] | memory file descriptors and their mappings |
@@ -45,6 +46,8 @@ pub mod clock;
 pub mod hello;
 #[cfg(not(loom))]
 pub mod notebook;
+#[cfg(not(loom))]
+pub mod recording;
 #[cfg(not(loom))]
 pub mod segment;
 

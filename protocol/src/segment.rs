@@ -25,6 +25,7 @@ use crate::clock::{Clock, ClockPage};
 use crate::ledger::LedgerPage;
 use crate::notebook::NotebookPage;
 use crate::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
+use crate::recording::RecordPage;
 use crate::sync::Ordering;
 
 /// A type that may lie in memory shared with another process.
@@ -50,6 +51,8 @@ unsafe impl SharedPage for LedgerPage {}
 unsafe impl SharedPage for ClockPage {}
 // SAFETY: as above.
 unsafe impl SharedPage for NotebookPage {}
+// SAFETY: as above.
+unsafe impl SharedPage for RecordPage {}
 
 /// What is sealed of a page: its size, for good.
 const SEALS: SealFlags = SealFlags::SHRINK

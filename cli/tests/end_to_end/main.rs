@@ -64,6 +64,7 @@ mod pipes;
 mod profiles;
 mod quota;
 mod real_driver;
+mod record;
 mod released;
 mod reload;
 mod resolution;

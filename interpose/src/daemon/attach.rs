@@ -30,8 +30,10 @@ use profiler::{Profile, ProfileIndex};
 use protocol::clock::{Clock, Wake};
 use protocol::hello::{self, Attach, HelloError, JobClass, MemoryIs, MemoryOf, Reply, Request};
 use protocol::quota::Quota;
+use protocol::recording::GpuWords;
 
 use crate::daemon::kept;
+use crate::kernels::KERNELS;
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
@@ -255,6 +257,7 @@ fn new_client(
         known,
         gpu: gpu(device),
         notes: Notes::default(),
+        is_recording: begin_record(config, device, index),
         priorities,
         default_priority: priorities
             .filter(|_| takes_priorities())
@@ -606,6 +609,43 @@ fn profile(config: &Config, device: CUdevice) -> Option<&'static Known> {
         .kernels
         .get_or_init(|| config.profile.as_ref().and_then(load))
         .as_ref()
+}
+
+/// Begins the record of the process, or goes on in it, with that device; whether there is one.
+fn begin_record(config: &Config, device: CUdevice, index: u32) -> bool {
+    let Some(folder) = &config.record else {
+        return false;
+    };
+    match KERNELS.begin_record(folder) {
+        Ok(record) => {
+            if let Some(words) = record.page().gpus.get(index as usize) {
+                set_gpu(words, &gpu(device));
+            }
+            true
+        }
+        Err(error) => {
+            let folder = folder.display();
+            log::say(
+                Level::Error,
+                format_args!("{folder}: {error}; this process is not recorded"),
+            );
+            false
+        }
+    }
+}
+
+fn set_gpu(words: &GpuWords, gpu: &scale::Gpu) {
+    let (major, minor) = gpu.compute_capability.unwrap_or_default();
+    for (word, value) in [
+        (&words.sms, gpu.sms.unwrap_or(0)),
+        (&words.major, major),
+        (&words.minor, minor),
+        (&words.clock_mhz, gpu.clock_mhz.unwrap_or(0)),
+        (&words.bandwidth_gb_s, gpu.bandwidth_gb_s.unwrap_or(0)),
+    ] {
+        word.store(value, Ordering::Relaxed);
+    }
+    words.set_name(&gpu.name);
 }
 
 /// The profile as it holds on `device`, or none and a line that says why: the job then runs with unknown

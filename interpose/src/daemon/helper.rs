@@ -48,7 +48,8 @@ use crate::progress::contexts::CONTEXTS;
 use crate::progress::learner::Learner;
 use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
-use crate::progress::{completion, waking};
+use crate::progress::waking::EARLIER_NS;
+use crate::progress::{completion, recorder, waking};
 use crate::signals::handler;
 
 mod watch;
@@ -174,11 +175,13 @@ fn run(client: &'static Client, is_refused: bool) {
         }
         // A panic of ours costs one look, not the thread.
         let next_ns = panics::guarded(usize::MAX, || helper.poll()).flatten();
+        let record_ns = panics::guarded(usize::MAX, || helper.poll_record()).flatten();
         // Of one that is about to exit nobody looks, also where it would be time to.
         let is_leaving = LEAVING.load(Ordering::SeqCst);
         let others = [
             watch.next_ns().filter(|_| !is_leaving),
             helper.learner.next_ns(),
+            record_ns,
         ];
         let until_ns = others.into_iter().flatten().chain(next_ns).min();
         // While there is no daemon to be told, launches do not wake it.
@@ -274,6 +277,20 @@ impl Helper {
             self.learner.poll_note(client);
         }
         next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
+    }
+
+    /// Reads what was recorded; when to do so again.
+    fn poll_record(&mut self) -> Option<u64> {
+        let client = self.client;
+        if !client.is_recording {
+            return None;
+        }
+        let now_ns = client.clock.now_ns();
+        let next_ns = self.in_driver(|helper| {
+            helper.relax();
+            recorder::poll(client, now_ns)
+        });
+        next_ns.unwrap_or(Some(now_ns + EARLIER_NS))
     }
 
     /// The process is dying: waits for what is in flight on the client's device, and says so.

@@ -39,7 +39,7 @@ use crate::platform::sys;
 use crate::process::clients::CLIENTS;
 use crate::process::{self, Client, account};
 use crate::progress::contexts::{CONTEXTS, Kind};
-use crate::progress::waking;
+use crate::progress::{recorder, waking};
 use crate::signals::supervised_exit::{self, FROZEN_MS};
 
 /// What the C library calls at a fork of this process and at its exit.
@@ -164,8 +164,10 @@ fn try_attach(
         );
     }
     let reason = |error: &Unmanaged| {
-        // A job started by `pillion run` expects a daemon; a bare preload may just be there.
-        let is_expected = config.job.is_some() || !error.is_absence();
+        // A job started by `pillion run` expects a daemon; a bare preload may just be there, and a
+        // record needs none.
+        let is_asked_for = config.job.is_some() && config.record.is_none();
+        let is_expected = is_asked_for || !error.is_absence();
         let level = if is_expected {
             Level::Warn
         } else {
@@ -329,6 +331,9 @@ extern "C" fn handle_exit() {
     // A child of a fork has no helper to wait for, and the connections are not its own.
     for client in process::clients() {
         waking::stop(client);
+    }
+    if process::clients().any(|client| client.is_recording) {
+        recorder::read_last();
     }
     for client in process::clients().filter(|client| client.clock.is_virtual()) {
         if client.connection.end(Shutdown::Write) {

@@ -259,6 +259,44 @@ pub(crate) fn new_event() -> Result<CUevent, CUresult> {
     checked(result, event)
 }
 
+/// A new event that also says when it was reached.
+pub(crate) fn new_timing_event() -> Result<CUevent, CUresult> {
+    let mut event = CUevent::NULL;
+    let flags = CUevent_flags::DEFAULT.0;
+    let result = call!(cuEventCreate(&raw mut event => *mut CUevent, flags => c_uint));
+    checked(result, event)
+}
+
+/// The time between two events that were reached, ms.
+pub(crate) fn elapsed_ms(start: CUevent, end: CUevent) -> Result<f32, CUresult> {
+    let mut ms = 0.0;
+    let mut result = call!(cuEventElapsedTime_v2(
+        &raw mut ms => *mut f32,
+        start => CUevent,
+        end => CUevent
+    ));
+    if result == CUresult::NOT_FOUND {
+        result = call!(cuEventElapsedTime(
+            &raw mut ms => *mut f32,
+            start => CUevent,
+            end => CUevent
+        ));
+    }
+    checked(result, ms)
+}
+
+/// Runs `body` while captures of other threads forbid this one nothing.
+pub(crate) fn with_relaxed_captures<T>(body: impl FnOnce() -> T) -> T {
+    let mut mode = CUstreamCaptureMode::RELAXED;
+    let exchange = |mode: &mut CUstreamCaptureMode| call!(cuThreadExchangeStreamCaptureMode(&raw mut *mode => *mut CUstreamCaptureMode));
+    let is_relaxed = exchange(&mut mode) == CUresult::SUCCESS;
+    let value = body();
+    if is_relaxed {
+        let _ = exchange(&mut mode);
+    }
+    value
+}
+
 /// Ends an event.
 pub(crate) fn destroy_event(event: CUevent) -> CUresult {
     call!(cuEventDestroy_v2(event => CUevent))

@@ -254,6 +254,15 @@ impl Graphs {
         })
     }
 
+    /// The numbers of the kernels that a launch of the executable runs, 0 of what is not known;
+    /// `None` of an executable that is not known.
+    pub(crate) fn numbers(&self, exec: CUgraphExec) -> Option<Vec<Number>> {
+        let details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = details.as_ref()?.execs.get(&(exec.0.addr() as u64))?;
+        let running = known.parts.iter().filter_map(Part::running);
+        Some(running.map(|known| known.number).collect())
+    }
+
     /// A graph was instantiated.
     pub(crate) fn handle_made(&self, exec: CUgraphExec, parts: Option<Vec<Part>>) {
         self.change(exec, |_| parts);

@@ -35,6 +35,8 @@ mod shapes;
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::io;
+use std::path::Path;
 
 use abi::types::{CUfunction, CUkernel};
 use policy::{Class, Kernel};
@@ -50,7 +52,9 @@ use self::shapes::{Shapes, What};
 use crate::driver;
 use crate::kernels::labels::LabelIndex;
 use crate::kernels::names::{NameIndex, Names};
+use crate::kernels::record::{Described, Record};
 use crate::platform::log::{self, Level};
+use crate::platform::sys::SetOnce;
 use crate::process::Client;
 
 /// The kernels of this process.
@@ -130,6 +134,8 @@ pub(crate) struct Kernels {
     generation: AtomicU32,
     /// Whether it was said that there are unknown kernels.
     is_unknown_said: AtomicBool,
+    /// The record of them, in a process that is recorded.
+    record: SetOnce<Record>,
 }
 
 impl Kernels {
@@ -141,6 +147,7 @@ impl Kernels {
             shapes: Shapes::new(),
             generation: AtomicU32::new(0),
             is_unknown_said: AtomicBool::new(false),
+            record: SetOnce::new(),
         }
     }
 
@@ -262,6 +269,42 @@ impl Kernels {
         })
     }
 
+    /// Begins the record of this process in a folder, unless it has one.
+    pub(crate) fn begin_record(&self, folder: &Path) -> io::Result<&Record> {
+        if let Some(record) = self.record.get() {
+            return Ok(record);
+        }
+        // That kernels are in no profile is no news in a job that makes one.
+        handle_said_unknown();
+        Ok(self.record.set(Record::open(folder)?))
+    }
+
+    /// The record of this process.
+    pub(crate) fn record(&self) -> Option<&Record> {
+        self.record.get()
+    }
+
+    /// What the record says of a number, `function` being one of its kernel if one is at hand.
+    pub(crate) fn describe(&self, number: Number, function: CUfunction) -> Option<Described> {
+        let (what, shape, sm_needed) = self.shapes.described(number)?;
+        let identity = self.identities.of(what.identity)?;
+        let blocks_per_sm = match function.0.is_null() {
+            true => None,
+            false => driver::blocks_per_sm(function, threads(&shape), shape.shared_bytes),
+        };
+        let operator = what.label.operator();
+        Some(Described {
+            name: self.names.text(identity.name)?.to_owned(),
+            operator: operator.map_or_else(String::new, |operator| operator.line()),
+            shape,
+            static_shared_bytes: identity.shared_bytes,
+            registers: identity.registers,
+            sm_needed: blocks_per_sm.map_or(sm_needed, |fit| blocks(&shape.grid).div_ceil(fit)),
+            blocks_per_sm: blocks_per_sm.unwrap_or(0),
+            client: what.device,
+        })
+    }
+
     /// A name as people read it.
     pub(crate) fn say_name(&self, name: &Name) -> String {
         match name {
@@ -294,9 +337,11 @@ impl Kernels {
                 let what = What {
                     identity,
                     device: client.index,
-                    // Without operators in the profile one place serves the kernel in all of them.
+                    // Without operators in the profile one place serves the kernel in all of them,
+                    // unless a record is to tell them apart.
                     label: if label != LabelIndex::NONE
-                        && client.profile().is_some_and(ProfileIndex::has_operators)
+                        && (client.is_recording
+                            || client.profile().is_some_and(ProfileIndex::has_operators))
                     {
                         label
                     } else {

@@ -5,6 +5,7 @@
 //! | `PILLION_CLASS` | `high-priority`, `best-effort` | class of the job; best-effort if not set |
 //! | `PILLION_MEMORY` | `10GiB`, `40%`, `unlimited` | what the job may hold of each device; see [`quotas`] |
 //! | `PILLION_PROFILE` | a file | what is known about the job's kernels |
+//! | `PILLION_RECORD` | a folder | where this process records what it launches; set by `pillion profile record` |
 //! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
@@ -53,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) class: JobClass,
     /// File that says what is known about the job's kernels.
     pub(crate) profile: Option<PathBuf>,
+    /// Folder for the record of what is launched, if there is to be one.
+    pub(crate) record: Option<PathBuf>,
     /// Socket of the daemon, if it is not to be looked for.
     pub(crate) socket: Option<PathBuf>,
     /// Id of the job, if one was given. Whoever set it expects a daemon.
@@ -121,6 +124,7 @@ impl Config {
             quotas,
             drain_ms,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
+            record: set("PILLION_RECORD").map(PathBuf::from),
             socket: set("PILLION_SOCKET").map(PathBuf::from),
             expects_daemon: ["PILLION_CLASS", "PILLION_JOB", "PILLION_SOCKET"]
                 .into_iter()
@@ -222,12 +226,14 @@ mod tests {
         let config = config(&[
             ("PILLION_CLASS", "high-priority"),
             ("PILLION_PROFILE", "p.toml"),
+            ("PILLION_RECORD", "/dev/shm/r"),
             ("PILLION_SOCKET", "/run/x.sock"),
             ("PILLION_JOB", "7"),
             ("PILLION_TEST_PANIC", "cuLaunchKernel"),
         ]);
         assert_eq!(config.class, JobClass::HighPriority);
         assert_eq!(config.profile.unwrap().to_str(), Some("p.toml"));
+        assert_eq!(config.record.unwrap().to_str(), Some("/dev/shm/r"));
         assert_eq!(config.socket.unwrap().to_str(), Some("/run/x.sock"));
         assert_eq!(config.job.as_deref(), Some("7"));
         assert_eq!(config.panic_at, Some(abi::id::cuLaunchKernel));

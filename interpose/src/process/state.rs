@@ -37,6 +37,8 @@ pub(crate) struct Client {
     pub(crate) gpu: Gpu,
     /// Where it notes what it learns of kernels.
     pub(crate) notes: Notes,
+    /// Whether what is launched is recorded ([`crate::kernels::record`]).
+    pub(crate) is_recording: bool,
     /// The stream priorities of the device, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
     /// What high-priority launches on default streams carry as an attribute, if this driver takes

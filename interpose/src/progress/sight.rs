@@ -24,6 +24,8 @@
 //! Sources: CUDA driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
 //! `CUDA_DEVICE_MAX_CONNECTIONS` and "Implicit synchronization"; CUDA driver API, `cuStreamCreate`.
 
+use protocol::recording::Why;
+
 use crate::platform::config::CONNECTIONS;
 use crate::process::{self, Client, Handle};
 use crate::progress::contexts::CONTEXTS;
@@ -95,6 +97,24 @@ pub(crate) fn sight_of(client: &Client, slot: &Slot) -> Sight {
         is_deep: operations::submitted(client).wrapping_sub(slot.idle_at()) > OPERATIONS_MAX,
     };
     sight(kind, around)
+}
+
+/// Why a launch on a stream of a client is not timed by two events of the launching thread, in the
+/// same call; `None`: it may be ([`crate::progress::recorder`] says why, also in the legacy stream
+/// of a context that has blocking ones).
+pub(crate) fn why_not_timed(client: &Client, slot: &Slot) -> Option<Why> {
+    let deep = || operations::submitted(client).wrapping_sub(slot.idle_at()) > OPERATIONS_MAX;
+    if client.is_high_priority() {
+        Some(Why::HighPriority)
+    } else if STREAMS.is_capturing() {
+        Some(Why::Capture)
+    } else if is_crowded(slot.context()) {
+        Some(Why::Crowded)
+    } else if deep() {
+        Some(Why::Deep)
+    } else {
+        None
+    }
 }
 
 /// Whether two streams of the context may share a hardware queue. The legacy stream counts, used or not.

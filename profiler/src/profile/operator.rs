@@ -50,6 +50,41 @@ impl Operator {
     }
 }
 
+impl Operator {
+    /// It as one line for programs, from which [`Operator::of_line`] makes an equal one.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();
+        let batch = self.batch.map(|batch| batch.to_string());
+        let word = |word: &Option<String>| word.clone().unwrap_or_default();
+        let parts = [
+            self.name.clone(),
+            sizes.join(","),
+            batch.unwrap_or_default(),
+            word(&self.number),
+            word(&self.layout),
+        ];
+        parts.join("\t")
+    }
+
+    /// The operator of a line; `None` if it is none.
+    #[must_use]
+    pub fn of_line(line: &str) -> Option<Self> {
+        let parts: Vec<&str> = line.split('\t').collect();
+        let [name, sizes, batch, number, layout] = parts.try_into().ok()?;
+        let stated = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let sizes = sizes.split(',').filter(|size| !size.is_empty());
+        let batch = stated(batch).map(|batch| batch.parse());
+        Some(Self {
+            name: stated(name)?,
+            sizes: sizes.map(str::parse).collect::<Result<_, _>>().ok()?,
+            batch: batch.transpose().ok()?,
+            number: stated(number),
+            layout: stated(layout),
+        })
+    }
+}
+
 impl fmt::Display for Operator {
     /// `gemm f16 tn 4096x1024x512 x12`, without what is not stated.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,6 +149,20 @@ mod tests {
             },
         ] {
             assert!(!other.covers(&call), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_line_for_programs_gives_the_operator_again() {
+        let name_alone = Operator {
+            name: "backend".to_owned(),
+            ..Operator::default()
+        };
+        for operator in [product(), name_alone] {
+            assert_eq!(Operator::of_line(&operator.line()), Some(operator));
+        }
+        for other in ["", "gemm", "gemm\t1,x\t\t\t", "\t1\t\t\t"] {
+            assert_eq!(Operator::of_line(other), None, "{other}");
         }
     }
 

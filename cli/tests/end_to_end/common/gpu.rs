@@ -95,6 +95,20 @@ impl Gpu {
         })
     }
 
+    /// A V100 that writes what it runs to `device.tsv` in its folder.
+    pub(crate) fn start_recording(sharing: &'static str) -> Self {
+        Self::start_with("V100-SXM2-16GB", sharing, |command, folder| {
+            command.arg("--record").arg(folder.join("device.tsv"));
+        })
+    }
+
+    /// Ends it; what it has written there.
+    pub(crate) fn end_recording(self, record: &Path) -> String {
+        self.server.signal(Signal::TERM);
+        self.server.finish().expect_success();
+        std::fs::read_to_string(record).unwrap()
+    }
+
     /// One on which waiting blocks of a kernel with the greater priority do not go first.
     pub(crate) fn start_without_block_priority(sharing: &'static str) -> Self {
         Self::start_with("V100-SXM2-16GB", sharing, |command, _| {
@@ -441,6 +455,16 @@ impl Machine {
             .join("pillion")
             .join(format!("{uuid}.sock"));
         self.gpus[index].daemon_at(socket, policy)
+    }
+
+    /// A command that sees all GPUs.
+    pub(crate) fn command(&self, label: &str, program: &Path, arguments: &[&str]) -> Job {
+        let sockets = std::env::join_paths(self.gpus.iter().map(Gpu::socket)).unwrap();
+        self.gpus[0]
+            .job_of(label, program)
+            .args(arguments)
+            .env("SOFTGPU_SOCKET", sockets)
+            .env("XDG_RUNTIME_DIR", self.folder.path())
     }
 
     /// A process of this label that sees all GPUs and has nothing to do with Pillion.

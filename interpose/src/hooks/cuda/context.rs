@@ -15,7 +15,8 @@ use crate::memory::quota::HELD;
 use crate::process::{Handle, account};
 use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::streams::STREAMS;
-use crate::progress::{completion, stream_events, waking};
+use crate::progress::waking::KeptOut;
+use crate::progress::{completion, recorder, stream_events, waking};
 
 hook! {
     always cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
@@ -63,7 +64,7 @@ macro_rules! destroy {
     ($name:ident) => {
         hook! {
             always $name(context: CUcontext);
-            before |_| waking::keep_out();
+            before |_| keep_out();
             after |_, _, result| {
                 if result == CUresult::SUCCESS {
                     handle_destroyed(context);
@@ -86,7 +87,7 @@ hook! {
 
 hook! {
     always cuCtxDetach(context: CUcontext);
-    before |_| waking::keep_out();
+    before |_| keep_out();
     after |_, _, result| {
         // It goes with the last that was attached to it; whether that was this one is counted and not
         // asked, as the handle may be nobody's by now.
@@ -119,7 +120,7 @@ hook! {
 hook! {
     always cuGreenCtxDestroy(green: CUgreenCtx);
     // Afterwards nothing tells which context it was.
-    before |_| (waking::keep_out(), driver::context_of_green(green).ok());
+    before |_| (keep_out(), driver::context_of_green(green).ok());
     after |_, (_, known), result| {
         if let (Some((context, device)), CUresult::SUCCESS) = (known, result) {
             handle_green_destroyed(*context, *device);
@@ -132,7 +133,7 @@ macro_rules! release {
     ($name:ident) => {
         hook! {
             always $name(device: CUdevice);
-            before |_| waking::keep_out();
+            before |_| keep_out();
             after |_, _, _| handle_released(device);
         }
     };
@@ -142,6 +143,13 @@ release!(cuDevicePrimaryCtxRelease);
 release!(cuDevicePrimaryCtxRelease_v2);
 release!(cuDevicePrimaryCtxReset);
 release!(cuDevicePrimaryCtxReset_v2);
+
+/// Keeps the helpers out of the driver, as a context may end. What is recorded is read before.
+fn keep_out() -> KeptOut {
+    let kept_out = waking::keep_out();
+    recorder::read_last();
+    kept_out
+}
 
 /// # Safety
 /// As [`stored`].
@@ -190,6 +198,7 @@ fn handle_destroyed(context: CUcontext) {
         completion::give_up(index, slot, slot.issued());
         STREAMS.free(index);
     }
+    recorder::handle_context_destroyed(context);
     stream_events::forget_all_of(STREAMS.used().map(|(_, slot)| slot), Handle::from(context));
     // A capture in it ended too, for which the helpers may have stayed out.
     waking::wake_all();

@@ -46,6 +46,7 @@ macro_rules! launch_kernel {
                     shared_bytes,
                 },
                 stream: Stream::of(stream, $flavour),
+                may_time: true,
             });
             call |begun, real| {
                 let extended = begun
@@ -109,7 +110,14 @@ macro_rules! launch_kernel_ex {
             before |client| {
                 // SAFETY: the application's configuration, valid for the call, or null.
                 match unsafe { config.as_ref() } {
-                    Some(config) => begin(client, &request_of(config, function, $flavour)),
+                    Some(config) => {
+                        let mut request = request_of(config, function, $flavour);
+                        if client.is_some_and(|client| client.is_recording) {
+                            // SAFETY: the application's configuration with its attributes.
+                            request.may_time = !unsafe { is_programmatic(config) };
+                        }
+                        begin(client, &request)
+                    }
                     None => Begun::Unmanaged,
                 }
             };
@@ -165,6 +173,7 @@ macro_rules! launch_cooperative {
                     shared_bytes,
                 },
                 stream: Stream::of(stream, $flavour),
+                may_time: true,
             });
             after |_, begun, result| end(begun, result);
         }
@@ -210,6 +219,7 @@ unsafe fn begin_each(
                 shared_bytes: params.shared_mem_bytes,
             },
             stream: Stream::of(params.stream, Flavour::Plain),
+            may_time: false,
         };
         *begun = begin(client, &request);
     }
@@ -257,7 +267,33 @@ fn request_of(config: &CUlaunchConfig, function: CUfunction, flavour: Flavour) -
             shared_bytes: config.shared_mem_bytes,
         },
         stream: Stream::of(config.stream, flavour),
+        may_time: true,
     }
+}
+
+/// Whether the launch may begin before what is in front of it ends, or what comes behind it before
+/// it ends.
+///
+/// # Safety
+/// `config` has `num_attrs` attributes.
+unsafe fn is_programmatic(config: &CUlaunchConfig) -> bool {
+    // SAFETY: the caller's promise.
+    let mut given = unsafe { attributes_of(config) }.iter();
+    given.any(|attribute| match attribute.id {
+        CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION => attribute.value.as_int() != 0,
+        CUlaunchAttributeID::PROGRAMMATIC_EVENT => true,
+        _ => false,
+    })
+}
+
+/// # Safety
+/// `config` has `num_attrs` attributes.
+unsafe fn attributes_of(config: &CUlaunchConfig) -> &[CUlaunchAttribute] {
+    if config.num_attrs == 0 || config.attrs.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(config.attrs.cast_const(), config.num_attrs as usize) }
 }
 
 /// The configuration with a priority, its attributes in `room`; `None` leaves it as it is: it has
@@ -272,13 +308,10 @@ unsafe fn with_priority(
 ) -> Option<CUlaunchConfig> {
     // SAFETY: the caller's promise.
     let mut config = unsafe { config.as_ref() }.copied()?;
-    let count = config.num_attrs as usize;
-    let given = if count == 0 || config.attrs.is_null() {
-        &[]
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { slice::from_raw_parts(config.attrs.cast_const(), count) }
-    };
+    // A copy, as the configuration is written to below.
+    let application = config;
+    // SAFETY: the caller's promise.
+    let given = unsafe { attributes_of(&application) };
     let stays = |attribute: &CUlaunchAttribute| match attribute.id {
         CUlaunchAttributeID::PRIORITY => true,
         CUlaunchAttributeID::COOPERATIVE => attribute.value.as_int() != 0,
@@ -320,6 +353,26 @@ mod tests {
             id,
             pad: [0; 4],
             value: CUlaunchAttributeValue::from_int(value),
+        }
+    }
+
+    #[test]
+    fn a_launch_that_overlaps_its_neighbour_is_known_by_its_attributes() {
+        let serialized = CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION;
+        for (attributes, expected) in [
+            (vec![], false),
+            (vec![attribute(serialized, 0)], false),
+            (vec![attribute(serialized, 1)], true),
+            (
+                vec![attribute(CUlaunchAttributeID::PROGRAMMATIC_EVENT, 0)],
+                true,
+            ),
+            (vec![CUlaunchAttribute::priority(1)], false),
+        ] {
+            let mut attributes = attributes;
+            let config = config(&mut attributes);
+            // SAFETY: a valid configuration with its attributes.
+            assert_eq!(unsafe { is_programmatic(&config) }, expected);
         }
     }
 

@@ -96,6 +96,16 @@ impl Shapes {
         self.learnt_of(&found)
     }
 
+    /// What a number stands for, and the SMs it needs; `None` of one that is another's by now.
+    pub(super) fn described(&self, number: Number) -> Option<(What, Shape, u32)> {
+        let (key, found) = self.memo.at(usize::from(number.place).checked_sub(1)?)?;
+        if found.generation as u8 != number.generation {
+            return None;
+        }
+        let (what, shape) = of_key(&key);
+        Some((what, shape, (found.note >> SM_SHIFT) as u32))
+    }
+
     /// What is known of everything that a client launched lately.
     pub(super) fn of_client(&self, device: u32) -> impl Iterator<Item = Launched<'_>> {
         let all = (0..SHAPES_MAX).filter_map(|place| self.memo.at(place));
@@ -209,6 +219,26 @@ mod tests {
         is_profiled: false,
         ..PROFILED_KERNEL
     };
+
+    #[test]
+    fn a_number_tells_what_it_stands_for() {
+        static SHAPES: Shapes = Shapes::new();
+        let what = What {
+            identity: IdentityIndex(77),
+            device: 3,
+            label: LabelIndex(9),
+        };
+        let known = SHAPES.keep(what, &SHAPE, || UNKNOWN_KERNEL);
+        let (told, shape, sm_needed) = SHAPES.described(known.number).expect("it is kept");
+        let words = (told.identity, told.device, told.label);
+        assert_eq!(words, (what.identity, what.device, what.label));
+        assert_eq!((shape, sm_needed), (SHAPE, KERNEL.sm_needed));
+        let later = Number {
+            generation: known.number.generation + 1,
+            ..known.number
+        };
+        assert!(SHAPES.described(later).is_none());
+    }
 
     fn what(identity: u32) -> What {
         What {

@@ -1,0 +1,111 @@
+//! The job as a child: signals are passed on to it, and its end is waited for.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// What is passed on: what ends a program, and what programs give a meaning of their own.
+const PASSED_ON: [Signal; 6] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
+
+/// `si_code` of a signal that the kernel made (sigaction(2)): a terminal's, which goes to its whole
+/// foreground group and so to the job as well.
+const FROM_KERNEL: i32 = 0x80;
+
+/// What a shell adds to the number of a signal that ended a program.
+const SIGNALLED: i32 = 128;
+
+/// A job that runs.
+pub(super) struct Child {
+    pid: Pid,
+    /// The signals passed on, and the end of a child; blocked for as long as the command lives.
+    signals: SignalFd,
+}
+
+impl Child {
+    /// Starts a program with arguments, and one variable more. It has the signals blocked that this
+    /// command was started with, and no others.
+    pub(super) fn start(
+        program: &Path,
+        arguments: &[OsString],
+        (name, value): (OsString, OsString),
+    ) -> io::Result<Self> {
+        let mask: SigSet = PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect();
+        let before = SigSet::thread_get_mask()?;
+        // Before the start: a signal that comes now is not lost, it waits to be passed on.
+        mask.thread_block()?;
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let mut how = PosixSpawnAttr::init()?;
+        how.set_sigmask(&before)?;
+        how.set_flags(PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK)?;
+        let files = PosixSpawnFileActions::init()?;
+        let own = OsString::from("pillion");
+        let arguments = [&own].into_iter().chain(arguments);
+        let arguments: Vec<CString> = arguments
+            .map(|text| text_of(text))
+            .collect::<io::Result<_>>()?;
+        let others = std::env::vars_os().filter(|(other, _)| *other != name);
+        let mut variables = Vec::new();
+        for (other, value) in others.chain([(name.clone(), value)]) {
+            variables.push(text_of(&assignment(&other, &value))?);
+        }
+        let program = text_of(program.as_os_str())?;
+        let pid = posix_spawn(program.as_c_str(), &files, &how, &arguments, &variables)?;
+        Ok(Self { pid, signals })
+    }
+
+    /// Waits for so long at most; the exit code if the job has ended.
+    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<u8>> {
+        let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+        let mut sources = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut sources, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        while let Some(come) = self.signals.read_signal()? {
+            let signal = Signal::try_from(come.ssi_signo as i32).ok();
+            let signal = signal.filter(|signal| PASSED_ON.contains(signal));
+            if let Some(signal) = signal.filter(|_| come.ssi_code != FROM_KERNEL) {
+                // One that has ended meanwhile is found below.
+                let _ = kill(self.pid, signal);
+            }
+        }
+        let ended = match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, code)) => code,
+            Ok(WaitStatus::Signaled(_, signal, _)) => SIGNALLED + signal as i32,
+            Ok(_) | Err(Errno::EINTR) => return Ok(None),
+            // Whoever started this command had it leave its children's ends unseen.
+            Err(Errno::ECHILD) => 1,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Some(u8::try_from(ended).unwrap_or(1)))
+    }
+}
+
+fn assignment(name: &OsStr, value: &OsStr) -> OsString {
+    let mut text = name.to_owned();
+    text.push("=");
+    text.push(value);
+    text
+}
+
+fn text_of(text: &OsStr) -> io::Result<CString> {
+    Ok(CString::new(text.as_bytes())?)
+}

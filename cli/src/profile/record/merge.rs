@@ -1,0 +1,316 @@
+//! The records of all processes of a job as one.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use profiler::profile::{Measured, Operator};
+use protocol::recording::{Entry, FILE_SUFFIX, GpuWords, Kind, RecordPage, Why};
+use protocol::segment::{Access, Mapping};
+use serde_json::{Map, Value};
+
+use super::is_gone;
+use crate::out;
+
+/// What makes two entries one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    /// The model of GPU.
+    pub(super) gpu: String,
+    /// The driver's name of the kernel.
+    pub(super) name: String,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared_bytes: u32,
+    pub(super) operator: Option<Operator>,
+}
+
+/// A kernel and shape.
+#[derive(Clone, Debug)]
+pub(super) struct Kernel {
+    pub(super) key: Key,
+    pub(super) launches: u64,
+    pub(super) graph_launches: u64,
+    pub(super) static_shared_bytes: u32,
+    pub(super) registers: u32,
+    pub(super) sm_needed: u32,
+    pub(super) blocks_per_sm: u32,
+    pub(super) kind: Kind,
+    pub(super) measured: u64,
+    pub(super) measured_ns: u64,
+    /// Durations, ns, each with how many it stands for.
+    pub(super) samples: Vec<(f32, f64)>,
+}
+
+/// All that a job's processes recorded.
+#[derive(Debug, Default)]
+pub(super) struct Merged {
+    /// In order of first launch, process by process.
+    pub(super) kernels: Vec<Kernel>,
+    pub(super) gpus: HashMap<String, Measured>,
+    pub(super) processes: u64,
+    /// Another job had processes on a GPU with a daemon.
+    pub(super) is_beside_others: bool,
+    reasons: HashMap<&'static str, u64>,
+    places: HashMap<Key, usize>,
+}
+
+/// The reasons, by their words in JSON.
+const REASONS: [(Why, &str); 14] = [
+    (Why::Capture, "capture"),
+    (Why::Crowded, "streams_share_queues"),
+    (Why::Deep, "queue_deep"),
+    (Why::Full, "events_waiting"),
+    (Why::Programmatic, "programmatic_launch"),
+    (Why::HighPriority, "high_priority"),
+    (Why::NoEvent, "no_event"),
+    (Why::NoSlot, "no_stream_slot"),
+    (Why::NoRoom, "no_room_in_record"),
+    (Why::Graphs, "graphs"),
+    (Why::UnknownGraphs, "graphs_unknown"),
+    (Why::Operators, "operators_unseen"),
+    (Why::Streams, "streams"),
+    (Why::Gated, "gated"),
+];
+/// Those of [`REASONS`] that are no reasons why a launch was not timed.
+const NO_REASONS: [&str; 3] = ["graphs", "streams", "gated"];
+
+impl Merged {
+    /// Reads the records in a folder. One that cannot be read is named.
+    pub(super) fn read(folder: &Path) -> Self {
+        let mut merged = Self::default();
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
+        files.sort();
+        let is_record = |path: &Path| path.to_string_lossy().ends_with(FILE_SUFFIX);
+        for path in files.iter().filter(|path| is_record(path)) {
+            let page = File::open(path).and_then(|file| Mapping::open(file, Access::Read));
+            let page: Mapping<RecordPage> = match page {
+                Ok(page) => page,
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => {
+                    out::note(format_args!("pillion: {}: {error}", path.display()));
+                    continue;
+                }
+            };
+            if page.is_valid() {
+                merged.add_page(&page);
+            }
+        }
+        merged
+    }
+
+    /// Whether nothing was launched.
+    pub(super) fn is_empty(&self) -> bool {
+        self.launches() == 0
+    }
+
+    /// All launches that have an entry.
+    pub(super) fn launches(&self) -> u64 {
+        let of = |kernel: &Kernel| kernel.launches + kernel.graph_launches;
+        self.kernels.iter().map(of).sum()
+    }
+
+    /// What was counted of a reason.
+    pub(super) fn count_of(&self, why: Why) -> u64 {
+        let word = REASONS.iter().find(|(reason, _)| *reason == why);
+        let count = word.and_then(|(_, word)| self.reasons.get(word));
+        count.copied().unwrap_or(0)
+    }
+
+    /// Why launches were not timed, by how many.
+    pub(super) fn reasons(&self) -> Value {
+        let reasons = REASONS
+            .iter()
+            .filter(|(_, word)| !NO_REASONS.contains(word));
+        let counted = reasons.map(|(why, word)| ((*word).to_owned(), self.count_of(*why).into()));
+        Value::Object(counted.collect::<Map<_, _>>())
+    }
+
+    fn add_page(&mut self, page: &RecordPage) {
+        let before = self.launches();
+        for (why, word) in REASONS {
+            let sum = self.reasons.entry(word).or_default();
+            *sum = sum.saturating_add(page.count_of(why));
+        }
+        for entry in page.used() {
+            self.add(kernel_of(page, entry));
+        }
+        for gpu in &page.gpus {
+            let name = model_name(gpu);
+            if !name.is_empty() {
+                self.gpus.entry(name).or_insert_with(|| measured_of(gpu));
+            }
+        }
+        self.processes += u64::from(self.launches() > before);
+    }
+
+    /// Adds a kernel to that of the same key. Of two kinds of samples the better one stays.
+    pub(super) fn add(&mut self, kernel: Kernel) {
+        let place = self.places.get(&kernel.key);
+        let Some(known) = place.and_then(|&place| self.kernels.get_mut(place)) else {
+            self.places.insert(kernel.key.clone(), self.kernels.len());
+            self.kernels.push(kernel);
+            return;
+        };
+        known.launches = known.launches.saturating_add(kernel.launches);
+        known.graph_launches = known.graph_launches.saturating_add(kernel.graph_launches);
+        for (known, other) in [
+            (&mut known.static_shared_bytes, kernel.static_shared_bytes),
+            (&mut known.registers, kernel.registers),
+            (&mut known.sm_needed, kernel.sm_needed),
+            (&mut known.blocks_per_sm, kernel.blocks_per_sm),
+        ] {
+            if *known == 0 {
+                *known = other;
+            }
+        }
+        if kernel.kind > known.kind {
+            known.kind = kernel.kind;
+            (known.measured, known.measured_ns) = (kernel.measured, kernel.measured_ns);
+            known.samples = kernel.samples;
+        } else if kernel.kind == known.kind {
+            known.measured = known.measured.saturating_add(kernel.measured);
+            known.measured_ns = known.measured_ns.saturating_add(kernel.measured_ns);
+            known.samples.extend(kernel.samples);
+        }
+    }
+}
+
+impl Kernel {
+    /// The duration at so many thousandths of all that was measured and is not longer than `most`,
+    /// by nearest rank, ns.
+    pub(super) fn quantile_ns(&self, per_mille: u32, most: f32) -> Option<f32> {
+        let mut samples = self.samples.clone();
+        samples.retain(|(ns, _)| *ns <= most);
+        samples.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let all: f64 = samples.iter().map(|(_, weight)| weight).sum();
+        let rank = all * f64::from(per_mille) / 1e3;
+        let mut passed = 0.0;
+        let found = samples.iter().find(|(_, weight)| {
+            passed += weight;
+            // Sums of shares of equal weight are a little off.
+            passed >= rank - 1e-6
+        });
+        found.or(samples.last()).map(|(ns, _)| *ns)
+    }
+}
+
+fn kernel_of(page: &RecordPage, entry: &Entry) -> Kernel {
+    let of = |word: &std::sync::atomic::AtomicU32| word.load(Ordering::Relaxed);
+    let samples = entry.samples_ns();
+    let measured = entry.measured.load(Ordering::Relaxed);
+    let weight = measured as f64 / samples.len().max(1) as f64;
+    let gpu = page.gpus.get(of(&entry.gpu) as usize);
+    Kernel {
+        key: Key {
+            gpu: gpu.map_or_else(String::new, model_name),
+            name: page.text(&entry.name),
+            grid: entry.grid.each_ref().map(of),
+            block: entry.block.each_ref().map(of),
+            shared_bytes: of(&entry.shared_bytes),
+            operator: Operator::of_line(&page.text(&entry.operator)),
+        },
+        launches: entry.launches.load(Ordering::Relaxed),
+        graph_launches: entry.graph_launches.load(Ordering::Relaxed),
+        static_shared_bytes: of(&entry.static_shared_bytes),
+        registers: of(&entry.registers),
+        sm_needed: of(&entry.sm_needed),
+        blocks_per_sm: of(&entry.blocks_per_sm),
+        kind: Kind::of(of(&entry.kind)),
+        measured,
+        measured_ns: entry.measured_ns.load(Ordering::Relaxed),
+        samples: samples.into_iter().map(|ns| (ns, weight)).collect(),
+    }
+}
+
+/// The device table's name of a GPU, else the driver's.
+fn model_name(gpu: &GpuWords) -> String {
+    let name = gpu.name();
+    let model = devices::model_of(&name).map(|device| device.name.clone());
+    model.unwrap_or(name)
+}
+
+fn measured_of(gpu: &GpuWords) -> Measured {
+    let of = |word: &std::sync::atomic::AtomicU32| {
+        Some(word.load(Ordering::Relaxed)).filter(|&value| value > 0)
+    };
+    Measured {
+        sms: of(&gpu.sms),
+        compute_capability: of(&gpu.major).map(|major| (major, of(&gpu.minor).unwrap_or(0))),
+        clock_mhz: of(&gpu.clock_mhz),
+        bandwidth_gb_s: of(&gpu.bandwidth_gb_s),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn kernel(name: &str, kind: Kind, samples: &[f32]) -> Kernel {
+        Kernel {
+            key: Key {
+                gpu: "V100-SXM2-16GB".to_owned(),
+                name: name.to_owned(),
+                grid: [4, 1, 1],
+                block: [256, 1, 1],
+                shared_bytes: 0,
+                operator: None,
+            },
+            launches: 10,
+            graph_launches: 0,
+            static_shared_bytes: 0,
+            registers: 32,
+            sm_needed: 4,
+            blocks_per_sm: 8,
+            kind,
+            measured: samples.len() as u64,
+            measured_ns: samples.iter().map(|ns| *ns as u64).sum(),
+            samples: samples.iter().map(|ns| (*ns, 1.0)).collect(),
+        }
+    }
+
+    #[test]
+    fn counts_of_processes_add_up_and_their_samples_too() {
+        let mut merged = Merged::default();
+        merged.add(kernel("k", Kind::Busy, &[10.0, 30.0]));
+        merged.add(kernel("k", Kind::Busy, &[20.0]));
+        merged.add(kernel("other", Kind::Busy, &[5.0]));
+        assert_eq!((merged.kernels.len(), merged.launches()), (2, 30));
+        let first = &merged.kernels[0];
+        assert_eq!((first.measured, first.measured_ns), (3, 60));
+        assert_eq!(first.quantile_ns(500, f32::MAX), Some(20.0));
+        assert_eq!(first.quantile_ns(950, f32::MAX), Some(30.0));
+        assert_eq!(first.quantile_ns(950, 25.0), Some(20.0));
+    }
+
+    #[test]
+    fn a_better_kind_of_sample_in_any_process_replaces_lesser_ones() {
+        for order in [[0, 1], [1, 0]] {
+            let two = [
+                kernel("k", Kind::Share, &[900.0, 900.0]),
+                kernel("k", Kind::Busy, &[50.0]),
+            ];
+            let mut merged = Merged::default();
+            order
+                .iter()
+                .for_each(|&index| merged.add(two[index].clone()));
+            let only = &merged.kernels[0];
+            assert_eq!((only.launches, only.measured), (20, 1));
+            assert_eq!(only.quantile_ns(500, f32::MAX), Some(50.0));
+        }
+    }
+
+    #[test]
+    fn a_sample_counts_as_often_as_it_stands_for() {
+        let mut much = kernel("k", Kind::Busy, &[10.0]);
+        much.samples[0].1 = 9.0;
+        let mut merged = Merged::default();
+        merged.add(much);
+        merged.add(kernel("k", Kind::Busy, &[90.0]));
+        let only = &merged.kernels[0];
+        let quantiles = [500, 900, 950].map(|part| only.quantile_ns(part, f32::MAX).unwrap());
+        assert_eq!(quantiles, [10.0, 10.0, 90.0]);
+    }
+}

@@ -1,0 +1,104 @@
+/* record HOW ROUNDS: what is recorded of it is known: kernels of one, two and three blocks that take 25, 120 and 600 us.
+ *
+ *   rounds    rounds of 16 launches, then one of 512 blocks whose blocks run in several waves; each round is waited for
+ *   idle      each launch is waited for
+ *   capture   a stream is in capture while another thread launches rounds; the graph of it then runs
+ *   forks     rounds, and a child of an early fork that has rounds of its own and ends by _exit
+ *   for-ever  rounds that are printed, until standard input ends or the process is killed; prints its process id first
+ *
+ * Returns 7, as nobody else does.
+ */
+#include "cuda_min.h"
+
+CUresult cuStreamBeginCapture_v2(CUstream, int);
+CUresult cuStreamEndCapture(CUstream, void **);
+CUresult cuGraphInstantiateWithFlags(void **, void *, uint64_t);
+CUresult cuGraphLaunch(void *, CUstream);
+
+static struct work work;
+static CUfunction brief, middle, lengthy, waves;
+
+static void open_all(void) {
+    open_door("linked");
+    work_open(&work, "softgpu-module 1\n"
+                     "kernel brief block_ns=25000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
+                     "kernel middle block_ns=120000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
+                     "kernel lengthy block_ns=600000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
+                     "kernel waves block_ns=50000 regs=128 shared=0 compute=0.5 bandwidth=0.01\n");
+    CHECK(cu.ModuleGetFunction(&brief, work.module, "brief"));
+    CHECK(cu.ModuleGetFunction(&middle, work.module, "middle"));
+    CHECK(cu.ModuleGetFunction(&lengthy, work.module, "lengthy"));
+    CHECK(cu.ModuleGetFunction(&waves, work.module, "waves"));
+}
+
+static void wait_for(int each) {
+    if (each) CHECK(cu.CtxSynchronize());
+}
+
+static void round_of_launches(CUstream stream, int each) {
+    for (int i = 0; i < 5; i++) {
+        launch(brief, 1, stream, NULL), wait_for(each);
+        launch(middle, 2, stream, NULL), wait_for(each);
+        launch(lengthy, 3, stream, NULL), wait_for(each);
+    }
+    launch(waves, 512, stream, NULL);
+    CHECK(cu.CtxSynchronize());
+}
+
+static void rounds(int count, int each) {
+    for (int i = 0; i < count; i++) round_of_launches(NULL, each);
+}
+
+/* On a stream of its own, which does not wait for the one in capture. */
+static void *beside(void *count) {
+    CUstream stream;
+    CHECK(cu.CtxSetCurrent(work.context));
+    CHECK(cu.StreamCreate(&stream, 1));
+    for (int i = 0; i < 5 * (int)(intptr_t)count; i++) launch(brief, 1, stream, NULL);
+    return NULL;
+}
+
+static void capture(int count) {
+    pthread_t thread;
+    CUstream stream;
+    void *graph, *exec;
+    CHECK(cu.StreamCreate(&stream, 1));
+    CHECK(cuStreamBeginCapture_v2(stream, 0));
+    CHECK(cu.LaunchKernel(middle, 2, 1, 1, 256, 1, 1, 0, stream, NULL, NULL));
+    if (pthread_create(&thread, NULL, beside, (void *)(intptr_t)count)) exit(5);
+    pthread_join(thread, NULL);
+    CHECK(cu.LaunchKernel(lengthy, 3, 1, 1, 256, 1, 1, 0, stream, NULL, NULL));
+    CHECK(cuStreamEndCapture(stream, &graph));
+    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < count; i++) CHECK(cuGraphLaunch(exec, stream));
+    CHECK(cu.CtxSynchronize());
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    int count = atoi(argv[2]);
+    if (!strcmp(argv[1], "forks")) {
+        pid_t child = fork();
+        if (child == 0) {
+            open_all();
+            rounds(count, 0);
+            _exit(0);
+        }
+        int status;
+        if (waitpid(child, &status, 0) != child || status) exit(6);
+    }
+    open_all();
+    if (!strcmp(argv[1], "capture")) {
+        capture(count);
+    } else if (!strcmp(argv[1], "for-ever")) {
+        printf("%d\n", getpid()), fflush(stdout);
+        do {
+            rounds(count, 0);
+            say("round");
+        } while (!is_told_to_end());
+    } else {
+        rounds(count, !strcmp(argv[1], "idle"));
+    }
+    say_asked();
+    return 7;
+}
