@@ -302,6 +302,29 @@ const YES: u8 = 2;
 /// In place of a user: none is named. It is the kernel's number of nobody's, too (chown(2)).
 const NO_USER: u32 = u32::MAX;
 
+impl Attach {
+    fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new(KIND_ATTACH);
+        writer.class(self.class);
+        for text in [
+            &self.job,
+            &self.name,
+            &self.profile,
+            &self.profile_fit,
+            &self.device,
+        ] {
+            writer.text(text);
+        }
+        if let Some(memory) = &self.memory {
+            writer.text(memory);
+            writer.slot(self.slot);
+            writer.bytes.push(u8::from(self.falls_with_parent));
+            writer.answer(self.is_on_mps);
+        }
+        writer.finish()
+    }
+}
+
 impl Request {
     /// The packet.
     pub fn encode(&self) -> Vec<u8> {
@@ -360,26 +383,7 @@ impl Request {
                 writer.text(&of.device);
                 writer.finish()
             }
-            Self::Attach(attach) => {
-                let mut writer = Writer::new(KIND_ATTACH);
-                writer.class(attach.class);
-                for text in [
-                    &attach.job,
-                    &attach.name,
-                    &attach.profile,
-                    &attach.profile_fit,
-                    &attach.device,
-                ] {
-                    writer.text(text);
-                }
-                if let Some(memory) = &attach.memory {
-                    writer.text(memory);
-                    writer.slot(attach.slot);
-                    writer.bytes.push(u8::from(attach.falls_with_parent));
-                    writer.answer(attach.is_on_mps);
-                }
-                writer.finish()
-            }
+            Self::Attach(attach) => attach.encode(),
         }
     }
 

@@ -88,7 +88,7 @@ impl Notebook {
         }
         let number = self.number + 1;
         let [even, odd] = &self.page.0;
-        let half = if number % 2 == 0 { even } else { odd };
+        let half = if number.is_multiple_of(2) { even } else { odd };
         let (head, rest) = half.split_at(HEAD_WORDS);
         // Relaxed, all of it: whether a note is whole is told by its checksum.
         for (word, value) in rest.iter().zip(words_of(text)) {

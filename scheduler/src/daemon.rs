@@ -16,8 +16,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use protocol::clock::Clock;
@@ -38,6 +37,7 @@ use crate::daemon::shared::Shared;
 use crate::host::drain_marker::DrainMarker;
 use crate::host::learnt::{LearntStore, state_folder};
 use crate::host::measured;
+use crate::host::pages::GpuFds;
 use crate::host::realtime;
 use crate::host::socket::{Seat, SocketError};
 use crate::report::status::Identity;
@@ -48,7 +48,7 @@ const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).expect("is not zero");
 
 /// How often, and how long each time, it is waited for the thread that keeps durations.
 const KEEPER_WAITS: u32 = 200;
-const KEEPER_WAIT: Duration = Duration::from_millis(10);
+const KEEPER_WAIT_NS: u64 = 10_000_000;
 
 /// Why a daemon cannot start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -89,13 +89,19 @@ fn inlet(config: &Config, gpu: &Gpu, shared: &Shared) -> io::Result<Option<Arc<I
     store.map(Inlet::new).transpose()
 }
 
+fn start_keeper(shared: &Arc<Shared>, inlet: Arc<Inlet>) -> io::Result<JoinHandle<()>> {
+    let keeper = Keeper::new(Arc::clone(shared), inlet);
+    shared.start_thread("pillion-keeper", move || keeper.run())
+}
+
 /// Waits for the thread that keeps durations, as long as a disk that works takes.
 fn wait_for(keeper: &JoinHandle<()>) {
+    let clock = Clock::monotonic();
     for _ in 0..KEEPER_WAITS {
         if keeper.is_finished() {
             return;
         }
-        thread::sleep(KEEPER_WAIT);
+        clock.sleep_until(clock.now_ns() + KEEPER_WAIT_NS);
     }
     tracing::warn!("what runs have learnt is not all kept: the disk takes its time");
 }
@@ -216,8 +222,7 @@ impl Daemon {
         let stop = bell(EventfdFlags::empty());
         let leaving = bell(EventfdFlags::NONBLOCK);
         let alarm = bell(EventfdFlags::NONBLOCK);
-        let gpu = identity.gpu.clone();
-        let mut state = State::new(config, gpu.sms, Arc::clone(&pages));
+        let mut state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
         state.block_priority.known = known;
         if seat.has_predecessor() {
             state.expect_returning(identity.started_ns);
@@ -244,6 +249,18 @@ impl Daemon {
         shared.tell_start(&identity);
         shared.take_over();
         shared.tell_doubts(config);
+        Self::start_threads(shared, config, seat, fds, identity)
+    }
+
+    fn start_threads(
+        shared: Arc<Shared>,
+        config: &Config,
+        seat: Seat,
+        fds: GpuFds,
+        identity: Identity,
+    ) -> Result<Self, DaemonError> {
+        let system = |doing| move |source| DaemonError::System { doing, source };
+        let gpu = identity.gpu.clone();
         let faults = FaultWatch::new(Arc::clone(&shared), &identity.gpu.uuid, &config.faults);
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
         let keeper = inlet(config, &identity.gpu, &shared).map_err(system("making an eventfd"))?;
@@ -262,11 +279,7 @@ impl Daemon {
         let faults = shared
             .start_thread("pillion-faults", move || faults.run())
             .map_err(system("starting the thread that looks for faults"))?;
-        let start_keeper = |inlet| {
-            let keeper = Keeper::new(Arc::clone(&shared), inlet);
-            shared.start_thread("pillion-keeper", move || keeper.run())
-        };
-        let keeper = keeper.map(start_keeper).transpose();
+        let keeper = keeper.map(|inlet| start_keeper(&shared, inlet)).transpose();
         let keeper = keeper.map_err(system("starting the thread that keeps durations"))?;
         Ok(Self {
             shared,

@@ -4,7 +4,7 @@
 //! the thread that talks with clients passes on to this one. The answer is what is kept of the
 //! process's program ([`crate::host::learnt`]). If the process brought a notebook, the connection
 //! stays open, and its end says that the process has ended. The notebook is read then, and every
-//! [`READ_EVERY`] before, so that a run of weeks is kept although the machine loses its power.
+//! [`READ_EVERY_NS`] before, so that a run of weeks is kept although the machine loses its power.
 //!
 //! The disk may take its time, or be full: this thread alone waits for it. Who asks meanwhile goes
 //! on without an answer after a quarter of a second. What cannot be kept is an event, once until
@@ -17,10 +17,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use profiler::Profile;
+use protocol::clock::Clock;
 use protocol::hello::{LearntOf, Reply, send};
 use protocol::notebook;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -32,8 +32,8 @@ use crate::daemon::shared::Shared;
 use crate::host::fd_reaper::UntrustedSocket;
 use crate::host::learnt::{Kept, LearntStore};
 
-/// Between two looks into the notebook of a process that lives.
-const READ_EVERY: Duration = Duration::from_secs(60);
+/// Between two looks into the notebook of a process that lives, ns.
+const READ_EVERY_NS: u64 = 60_000_000_000;
 
 /// Requests that wait for this thread; who comes then is refused.
 const WAITING_MAX: usize = 64;
@@ -66,6 +66,8 @@ pub(crate) struct Keeper {
     sessions: Vec<Session>,
     /// That something cannot be kept was said.
     is_said: bool,
+    /// Real time.
+    clock: Clock,
 }
 
 /// A process that notes what it learns.
@@ -76,7 +78,8 @@ struct Session {
     program: String,
     /// The last note that was kept; 0: none.
     kept: u64,
-    due: Instant,
+    /// When it is looked into again, ns.
+    due_ns: u64,
     /// Packets that it has sent.
     said: u32,
 }
@@ -120,6 +123,7 @@ impl Keeper {
             inlet,
             sessions: Vec::new(),
             is_said: false,
+            clock: Clock::monotonic(),
         }
     }
 
@@ -157,9 +161,15 @@ impl Keeper {
             .iter()
             .map(|source| PollFd::new(source, PollFlags::IN))
             .collect();
-        let due = self.sessions.iter().map(|session| session.due).min();
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let due_ns = self.sessions.iter().map(|session| session.due_ns).min();
+        let timeout = due_ns.map(|due_ns| {
+            let left_ns = due_ns.saturating_sub(self.clock.now_ns());
+            // A minute at most.
+            Timespec {
+                tv_sec: (left_ns / 1_000_000_000) as i64,
+                tv_nsec: (left_ns % 1_000_000_000) as i64,
+            }
+        });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -194,7 +204,7 @@ impl Keeper {
             uid,
             program: of.program,
             kept: 0,
-            due: Instant::now() + READ_EVERY,
+            due_ns: self.clock.now_ns() + READ_EVERY_NS,
             said: 0,
         });
     }
@@ -223,9 +233,10 @@ impl Keeper {
 
     /// Reads the notebooks whose time it is.
     fn look(&mut self) {
-        let now = Instant::now();
+        let now_ns = self.clock.now_ns();
         for place in 0..self.sessions.len() {
-            if self.sessions.get(place).is_some_and(|one| one.due <= now) {
+            let session = self.sessions.get(place);
+            if session.is_some_and(|session| session.due_ns <= now_ns) {
                 self.keep(place);
             }
         }
@@ -236,7 +247,7 @@ impl Keeper {
         let Some(session) = self.sessions.get_mut(place) else {
             return;
         };
-        session.due = Instant::now() + READ_EVERY;
+        session.due_ns = self.clock.now_ns() + READ_EVERY_NS;
         let note = match notebook::read(&session.notebook) {
             Ok(Some(note)) if note.number != session.kept => note,
             Ok(_) => return,

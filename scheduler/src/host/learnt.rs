@@ -28,10 +28,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use profiler::{Profile, learnt};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use protocol::clock::Clock;
+use rustix::fs::{
+    FlockOperation, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, flock, futimens,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::config::LearntRules;
@@ -49,7 +52,17 @@ pub const FILE_BYTES_MAX: usize = 2 << 20;
 
 /// How often the lock of a folder is tried that another daemon has, and how long between.
 const LOCK_TRIES: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+const LOCK_PAUSE_NS: u64 = 20_000_000;
+
+/// In place of a time that is to stay as it is, and of the present one (utimensat(2)).
+const OMITTED: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: UTIME_OMIT,
+};
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: UTIME_NOW,
+};
 
 const SUFFIX: &str = "toml";
 /// Of a file that is being written; left by a daemon that was killed, and written over.
@@ -149,7 +162,11 @@ impl LearntStore {
     pub(crate) fn find(&self, uid: u32, program: &str) -> Option<File> {
         let file = open(&self.path(uid, program)).ok()?;
         // A folder on a medium that takes no more writing still serves what is in it.
-        let _ = file.set_modified(SystemTime::now());
+        let now = Timestamps {
+            last_access: OMITTED,
+            last_modification: NOW,
+        };
+        let _ = futimens(&file, &now);
         Some(file)
     }
 
@@ -377,10 +394,13 @@ fn lock(folder: &Path) -> Option<File> {
         .mode(FILE_MODE)
         .custom_flags((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits().cast_signed());
     let file = options.open(path).ok()?;
+    let clock = Clock::monotonic();
     for _ in 0..LOCK_TRIES {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Some(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                clock.sleep_until(clock.now_ns() + LOCK_PAUSE_NS);
+            }
             Err(_) => return None,
         }
     }

@@ -1,6 +1,7 @@
 //! What is kept of programs, on a disk that fails, among users, and beyond its bounds.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::time::Duration;
 
 use profiler::profile::{Evidence, Measured};
 use profiler::{ClassRule, KernelProfile, ResourceClass};
@@ -216,7 +217,8 @@ fn a_lock_that_another_daemon_keeps_is_not_waited_for_for_ever() {
 
 fn set_age(rig: &Rig, uid: u32, program: &str, days: u64) {
     let file = open(&rig.store.path(uid, program)).unwrap();
-    let then = SystemTime::now() - Duration::from_secs(86_400 * days);
+    let now = file.metadata().unwrap().modified().unwrap();
+    let then = now - Duration::from_secs(86_400 * days);
     file.set_modified(then).unwrap();
 }
 
