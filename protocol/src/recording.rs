@@ -177,7 +177,7 @@ pub struct Entry {
     pub measured: AtomicU64,
     /// Their durations together.
     pub measured_ns: AtomicU64,
-    /// Some of them: the first [`RecordPage::kept`], as bits of an `f32`.
+    /// Some of them, as bits of an `f32`.
     pub samples: [AtomicU32; SAMPLES],
 }
 

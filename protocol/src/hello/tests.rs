@@ -53,7 +53,7 @@ fn requests_and_replies_survive_the_journey() {
         Request::Drain { is_release: true },
         Request::LearntList,
         Request::Learnt(LearntOf {
-            program: "/home/a/train.py".into(),
+            program: "/a/train.py".into(),
             device: "GPU-1".into(),
             user: Some(0),
         }),

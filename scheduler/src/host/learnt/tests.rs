@@ -10,7 +10,7 @@ use super::*;
 
 const ANNE: u32 = 61_001;
 const BOB: u32 = 61_002;
-const PROGRAM: &str = "/home/anne/train.py";
+const PROGRAM: &str = "/data/anne/train.py";
 
 struct Rig {
     store: LearntStore,
