@@ -9,13 +9,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::kernels::names::NameIndex;
 use crate::platform::table::mix;
 
-/// Most identities, as many as there are names.
-const IDENTITIES_MAX: usize = 1 << 16;
+/// Most identities: of the functions of a process only those are one that it launches, some thousand.
+const IDENTITIES_MAX: usize = 1 << 15;
 
 /// Most places tried for one.
 const PROBES_MAX: usize = 64;
 
-/// A kept identity. Below 2^16.
+/// A kept identity. Below 2^15.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IdentityIndex(pub(super) u32);
 
