@@ -38,7 +38,12 @@ fn wait_until_kept(gpu: &Gpu, daemon: &Daemon) -> Value {
 }
 
 /// Runs the program again in this class, and shows that no launch was unknown.
-fn expect_known(daemon: &Daemon, label: &str, job: Job) {
+fn expect_known(gpu: &Gpu, daemon: &Daemon, label: &str, job: Job) {
+    // The daemon may be writing down the run before for as long as a busy disk takes, for which a
+    // job does not wait. The answer to this comes after that.
+    let path = Program::Linked("load").path();
+    let arguments = ["profile", "learnt", path.to_str().unwrap()];
+    gpu.tell(daemon, &arguments).expect_success();
     let mut job = job.start();
     job.wait_for("round", 3);
     let ended = job.finish().expect_success();
@@ -67,11 +72,12 @@ fn the_second_start_knows_the_kernels_of_the_first_in_either_class() {
     let profile = Profile::load(&file).unwrap();
     let long = &profile.kernels[0];
     let off_ns = long.durations.median_ns.abs_diff(LONG_NS);
-    assert!(long.name == "long" && off_ns < LONG_NS / 10, "{long:?}");
+    // As far as a launch that is seen with others is learnt (docs/limits.md).
+    assert!(long.name == "long" && off_ns < LONG_NS / 5, "{long:?}");
 
-    expect_known(&daemon, "second", load(&gpu, &daemon, "second"));
+    expect_known(&gpu, &daemon, "second", load(&gpu, &daemon, "second"));
     let hp = gpu.job("hp", "load 16").high_priority(&daemon);
-    expect_known(&daemon, "hp", hp.without_profile());
+    expect_known(&gpu, &daemon, "hp", hp.without_profile());
     // Another program begins anew.
     let other = gpu.job("other", "steady").best_effort(&daemon);
     let mut other = other.without_profile().start();
@@ -85,7 +91,7 @@ fn a_run_that_is_killed_leaves_what_it_has_noted() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
     teach(&gpu, &daemon, "first").kill();
     wait_until_kept(&gpu, &daemon);
-    expect_known(&daemon, "second", load(&gpu, &daemon, "second"));
+    expect_known(&gpu, &daemon, "second", load(&gpu, &daemon, "second"));
 }
 
 /// A daemon that is killed with what a run has noted, and one that ends while the run goes on.
@@ -156,7 +162,7 @@ fn a_damaged_file_disturbs_no_job_and_is_replaced() {
     teach(&gpu, &daemon, "second").finish().expect_success();
     assert!(daemon.total("second", "launches_unknown") > 0);
     until("an event", || events(&gpu, &daemon).pop());
-    expect_known(&daemon, "third", load(&gpu, &daemon, "third"));
+    expect_known(&gpu, &daemon, "third", load(&gpu, &daemon, "third"));
 }
 
 /// The one profile below a folder.
