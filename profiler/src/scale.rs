@@ -332,7 +332,7 @@ impl Law {
             mflop_per_s: (place.mflop_per_s as f64 / factor) as u64,
             mbyte_per_s: (place.mbyte_per_s as f64 / factor) as u64,
         });
-        // What follows from the name alone holds on any GPU.
+        // What a name makes likely, it does on any GPU; durations do not rest on it.
         if !matches!(kernel.class_rule, ClassRule::Unknown | ClassRule::Name) {
             kernel.class = judged(kernel, ridge_side);
             kernel.class_rule = ClassRule::Scaled;
@@ -353,7 +353,12 @@ impl Law {
             };
             rounds(&self.to, resident.1) / rounds(&self.from, resident.0)
         };
-        let by_class = match kernel.class {
+        // What a name makes likely must not make a launch shorter than what is certain does.
+        let class = match kernel.class_rule {
+            ClassRule::Name => ResourceClass::Unknown,
+            _ => kernel.class,
+        };
+        let by_class = match class {
             ResourceClass::Memory => memory,
             ResourceClass::Compute => rounds((1, 1)) * clock * self.lanes_ratio().recip(),
             ResourceClass::Unknown => {

@@ -93,6 +93,33 @@ fn a_kernel_bound_by_compute_goes_with_sms_clock_and_units() {
     assert_eq!(after.kernels[0].sm_needed, 171);
 }
 
+/// What a name makes likely protects nobody: a wrong class must not make a launch look shorter.
+#[test]
+fn an_estimated_class_makes_no_launch_shorter() {
+    let scaled = |class: &str, rule: &str| {
+        let mut before = profile(
+            "A100-SXM4-80GB",
+            "compute_pct = 20.00\ndram_pct = 90.00\n",
+            "",
+        );
+        let kernel = &mut before.kernels[0];
+        kernel.class = ResourceClass::from_word(class).expect("a class");
+        kernel.class_rule = ClassRule::ALL
+            .into_iter()
+            .find(|known| known.word() == rule)
+            .expect("a rule");
+        let (after, _) = scale(before, &device("H100-SXM5-80GB"));
+        let kernel = &after.kernels[0];
+        assert_eq!(kernel.class.word(), class);
+        kernel.durations.p95_ns
+    };
+    let unknown_ns = scaled("unknown", "unknown");
+    for class in ["compute", "memory"] {
+        assert_eq!(scaled(class, "name"), unknown_ns, "{class}");
+    }
+    assert!(scaled("compute", "given") < unknown_ns);
+}
+
 #[test]
 fn a_class_is_judged_by_the_peaks_of_the_other_gpu() {
     // An H100's ridge is twice as high as an A100's: what just is bound by memory there is not here.
