@@ -41,12 +41,13 @@ const fn rule(
 
 /// See the module's documentation.
 #[rustfmt::skip]
-pub(super) const RULES: [Rule; 47] = [
+pub(super) const RULES: [Rule; 48] = [
     rule(Family::Collective, Neither, &["^nccl", "^oneccl", "nvshmem", "_on_stream_kernel", "cross_device_reduce", "multimem_all"], "waits for another GPU"),
-    rule(Family::Setup, Neither, &["computeoffsets", "computeboffsets", "offsetskernel", "precompute_indices", "initkernel", "prepare_varlen"], "computes addresses for the kernel after it; a few µs"),
+    rule(Family::Setup, Neither, &["computeoffsets", "computeboffsets", "offsetskernel", "precompute_indices", "initkernel", "prepare_varlen", "singletile", "exclusivesum"], "prepares the kernel after it, or one block; a few µs"),
     // torch.compile says in a prefix what a generated kernel is; the rest lists all that was fused.
     rule(Family::Elementwise, MemoryIfLarge, &["^triton_poi", "^triton_for", "^triton_unk"], "TorchInductor's pointwise kernels"),
     rule(Family::Reduction, MemoryIfLarge, &["^triton_red", "^triton_per", "^triton_spl"], "TorchInductor's reductions: each element read once or twice"),
+    rule(Family::AttentionDecode, Memory, &["flex_decoding"], "each key and value is read for one or few queries"),
     rule(Family::Attention, Compute, &["flex_attention"], "two products for each pair of blocks"),
     rule(Family::Gemm, Compute, &["^triton_tem", "^triton_mm", "^triton_bmm", "^triton_gemm"], "a product from a template"),
     // nvFuser: likewise.
@@ -62,10 +63,10 @@ pub(super) const RULES: [Rule; 47] = [
     rule(Family::Softmax, Memory, &["softmax"], "reads and writes each element, some operations"),
     rule(Family::Loss, Memory, &["nll_loss", "classnll", "cross_entropy", "crossentropy", "xentropy", "mse_loss", "kl_div", "bce_"], "reads each element once"),
     rule(Family::Dropout, Memory, &["dropout"], "elementwise, a random number for 4 elements"),
-    rule(Family::AttentionDecode, Memory, &["paged_attention", "pagedattention", "splitkv", "split_kv", "flash_decod", "batchdecode", "singledecode", "decode_attention", "fwd_grouped_kernel_stage", "masked_multihead", "mmha", "flash_attn_ext_vec", "mqa_decode", "flash_attn_combine", "fwdcombine"], "each key and value is read for one or few queries"),
-    rule(Family::Copy, Memory, &["bwd_dot_do", "bwd_convert", "bwd_preprocess", "bwd_postprocess", "reshape_and_cache", "copy_blocks", "swap_blocks", "concat_and_cache", "rotary", "_rope", "^rope"], "around attention: a pass over its tensors"),
+    rule(Family::AttentionDecode, Memory, &["paged_attention", "pagedattention", "splitkv", "split_kv", "flash_decod", "batchdecode", "singledecode", "decode_attention", "fwd_grouped_kernel_stage", "masked_multihead", "mmha", "flash_attn_ext_vec", "flash_attn_vec_ext", "mqa_decode", "flash_attn_combine", "fwdcombine"], "each key and value is read for one or few queries"),
+    rule(Family::Copy, Memory, &["bwd_dot_do", "bwd_convert", "bwd_preprocess", "bwd_postprocess", "bwdpreprocess", "bwdpostprocess", "marlin_repack", "reshape_and_cache", "copy_blocks", "swap_blocks", "concat_and_cache", "rotary", "_rope", "^rope"], "around attention or a product: a pass over tensors"),
     rule(Family::Attention, Compute, &["flash_fwd", "flash_bwd", "flashattn", "flash_attn", "flash_attention", "fmha", "sdpa", "attention", "attn_fwd", "attn_bwd", "batchprefill", "singleprefill"], "two products for each pair of blocks, which stay on the SM"),
-    rule(Family::Gemv, Memory, &["gemv", "gemmsn", "gemmk1", "^dot_kernel", "axpy", "scal_kernel", "nrm2", "asum", "iamax", "splitkreduce", "splitk_reduce", "reduce_1block", "trsv", "symv", "ger_kernel", "mul_mat_vec"], "a matrix is read for one or few vectors; partial products are summed"),
+    rule(Family::Gemv, Memory, &["gemv", "gemmsn", "gemmk1", "^dot_kernel", "axpy", "scal_kernel", "nrm2", "asum", "iamax", "splitkreduce", "splitk_reduce", "reduce_1block", "reducesplitk", "reduce_wgrad", "stream_k_fixup", "4bit_inference_naive", "trsv", "symv", "ger_kernel", "mul_mat_vec"], "a matrix is read for one or few vectors; partial products are summed"),
     rule(Family::Quantise, Memory, &["quantize", "quant_kernel", "_quant_", "fp8_q", "fp8row", "hfp8"], "one pass, a smaller number for each"),
     rule(Family::Conv, Compute, &["^conv$", "convolve", "cudnn_", "scudnn", "hcudnn", "884cudnn", "1688cudnn", "16816cudnn", "fprop", "dgrad", "wgrad", "winograd", "implicit_gemm", "implicit_precomp", "conv2d", "conv3d", "convolution"], "each weight is used at all places of an image"),
     rule(Family::Gemm, Compute, &["gemm", "matmul", "mul_mat_q", "^nvjet", "cutlass", "marlin", "s884", "s1688", "s16816", "wgmma", "tensorop", "_bmm"], "n operations for each element of n × n matrices"),

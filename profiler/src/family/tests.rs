@@ -203,9 +203,39 @@ fn products_are_compute_and_narrow_ones_memory() {
             "void reduce_1Block_kernel<float, 128, 7>(int)",
             "saxpy(int, float, float *, float *)",
             "void mul_mat_vec_q<(ggml_type)12, 1>(void const*)",
-            "void kgemm_4bit_inference_naive_gemv<float>(int)",
+            "void kgemm_4bit_inference_naive<float, 128, 32>(int, int, int)",
         ],
     );
+}
+
+/// Names that hold a product's or attention's, and are a pass over its tensors.
+#[test]
+fn what_is_around_a_product_is_not_taken_for_it() {
+    assert_all(
+        Family::Copy,
+        Some(Memory),
+        &[
+            "void cutlass::device_kernel<flash::FlashAttnBwdPreprocess<cute::tuple<int>>>(int)",
+            "void cutlass::device_kernel<flash::FlashAttnBwdPostprocessConvertdQ<int>>(int)",
+            "void marlin::gptq_marlin_repack_kernel<256, 4, false>(unsigned int const*)",
+        ],
+    );
+    assert_all(
+        Family::Gemv,
+        Some(Memory),
+        &[
+            "void cutlass::Kernel<cutlass::reduction::kernel::ReduceSplitK<int, int>>(int)",
+            "void cudnn::cnn::reduce_wgrad_nchw_helper<float, float>(int)",
+            "void mul_mat_q_stream_k_fixup<(ggml_type)2, 64, false>(int const*)",
+        ],
+    );
+    let decode = [
+        "void flash_attn_vec_ext_f16<128, 2, 2>(char const*)",
+        "triton_tem_fused_flex_decoding_1",
+    ];
+    assert_all(Family::AttentionDecode, Some(Memory), &decode);
+    let single = "void cub::DeviceReduceSingleTileKernel<int, float*, float*, int>(float*)";
+    assert_all(Family::Setup, None, &[single]);
 }
 
 #[test]
