@@ -28,8 +28,8 @@
 //! Kernels much shorter than the time between two looks are learnt as sums only, and nothing needs more. A batch that
 //! is shorter than expected is so by the kernels in it that no profile told, if there are such.
 //!
-//! How far a kernel's launches lie from its estimate is told by the batches that it fills alone ([`FILLS`]): the mean of the
-//! logarithms' distances, of which each further batch is an eighth.
+//! How far a kernel's launches lie from its estimate is told by the batches that it fills alone
+//! ([`FILLS`]): the mean of the logarithms' distances, of which each further batch is an eighth.
 //!
 //! Where nobody looks, the calls in which the application waits are the looks. That the work was not complete until shortly
 //! before such a call returned is not certain, so what they make longer goes [`UP`] of the way from the first time on.
@@ -95,10 +95,11 @@ struct Estimate {
 /// A kernel as far as its launches have taught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taught {
-    /// What it is expected to take, ns: a low quantile, near the median. 0: what it was told, which no batch contradicted.
+    /// What it is expected to take, ns: a low quantile, near the median. 0: what it was told, which
+    /// no batch contradicted.
     pub ns: u64,
-    /// What hardly any launch exceeds, as far as the batches tell that it fills alone; as a share of `ns`, in thousandths
-    /// (1000: as long), up to [`LATEST_PER_MILLE_MAX`].
+    /// What hardly any launch exceeds, as far as the batches tell that it fills alone; as a share of
+    /// `ns`, in thousandths (1000: as long), up to [`LATEST_PER_MILLE_MAX`].
     pub latest_per_mille: u32,
     /// Launches that were seen complete.
     pub launches: u64,
@@ -349,7 +350,8 @@ const SPREAD_UNIT: f64 = 1.0 / 4_096.0;
 /// A batch's share of the spread, as a divisor.
 const SPREAD_BATCHES: f64 = 8.0;
 
-/// Mean distances from the estimate to what hardly any launch exceeds: of a normal distribution 2.06 lead to the 95th percentile.
+/// Mean distances from the estimate to what hardly any launch exceeds: of a normal distribution 2.06
+/// lead to the 95th percentile.
 const SPREADS_TO_LATEST: f64 = 2.06;
 
 /// Most that [`Taught::latest_per_mille`] says.

@@ -661,8 +661,8 @@ pub fn ask_events(path: &Path, since: u64, patience: Duration) -> Result<String,
     ask_document(connect_within(path, patience)?, &Request::Events { since })
 }
 
-/// Asks on a connection what is kept of a program, with the process's notebook if it notes: a file for reading, or `None` if
-/// nothing is kept.
+/// Asks on a connection what is kept of a program, with the process's notebook if it notes: a file
+/// for reading, or `None` if nothing is kept.
 pub fn ask_learnt(
     connection: impl AsFd,
     of: &LearntOf,
@@ -681,7 +681,8 @@ pub fn ask_learnt(
     }
 }
 
-/// Asks the daemon at `path` of which programs something is kept: one JSON document. No step takes longer than `patience`.
+/// Asks the daemon at `path` of which programs something is kept: one JSON document. No step takes
+/// longer than `patience`.
 pub fn ask_learnt_list(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::LearntList)
 }

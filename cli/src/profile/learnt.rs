@@ -26,7 +26,8 @@ use crate::daemons::{PATIENCE, sockets};
 use crate::failure::Failure;
 use crate::out;
 
-/// Lists the programs of whose kernels runs have taught how long they take, or writes what is known of one as a profile.
+/// Lists the programs of whose kernels runs have taught how long they take, or writes what is known
+/// of one as a profile.
 ///
 /// Best-effort jobs teach it as they run; the next start of the program, in either class, begins
 /// with it where the job has no profile.

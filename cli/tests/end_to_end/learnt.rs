@@ -213,7 +213,8 @@ fn play_traces(hp_trace: &str, be_trace: &str, told: Told, policy: &str) -> Outc
     }
 }
 
-/// A training loop that nobody has a profile of, started for the second time: as with the right profile.
+/// A training loop that nobody has a profile of, started for the second time: as with the right
+/// profile.
 #[test]
 fn the_second_start_without_a_profile_is_bounded_as_with_the_right_one() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,13 @@
-/* record HOW ROUNDS: what is recorded of it is known: kernels of one, two and three blocks that take 25, 120 and 600 us.
+/* record HOW ROUNDS: what is recorded of it is known: kernels of one, two and three blocks that take
+ * 25, 120 and 600 us.
  *
- *   rounds    rounds of 16 launches, then one of 512 blocks whose blocks run in several waves; each round is waited for
+ *   rounds    rounds of 16 launches, then one of 512 blocks whose blocks run in several waves; each
+ *             round is waited for
  *   idle      each launch is waited for
  *   capture   a stream is in capture while another thread launches rounds; the graph of it then runs
  *   forks     rounds, and a child of an early fork that has rounds of its own and ends by _exit
- *   for-ever  rounds that are printed, until standard input ends or the process is killed; prints its process id first
+ *   for-ever  rounds that are printed, until standard input ends or the process is killed; prints its
+ *             process id first
  *
  * Returns 7, as nobody else does.
  */

@@ -7,8 +7,9 @@
 //! ([`crate::progress::learner`]) the daemon reads when the connection ends.
 //!
 //! The daemon answers within a millisecond, or its disk takes its time: after [`PATIENCE`] the
-//! process goes on with what it has. Nothing here is an error for the application, and nothing of it
-//! is asked of the driver.
+//! process goes on with what it has. The answer is the daemon's file, which this process reads, so
+//! a disk that hangs between the two holds it. Nothing here is an error for the application, and
+//! nothing of it is asked of the driver.
 //!
 //! Kernels that were launched before the answer came stay as they were judged: that is so in a
 //! process whose first daemon comes after its first launches.
@@ -157,15 +158,15 @@ mod tests {
         let named = |executable: &str, arguments: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
             program_of(Path::new(executable), &arguments, |script| {
-                Some(Path::new("/work").join(script))
+                Some(Path::new("/jobs").join(script))
             })
         };
         for (arguments, program) in [
-            (&["train.py", "--lr", "1"][..], "/work/train.py"),
+            (&["train.py", "--lr", "1"][..], "/jobs/train.py"),
             (&["-u", "-W", "ignore", "/a/b.py"], "/a/b.py"),
             (
                 &["-X", "dev", "-Bu", "serve.py", "-m", "x"],
-                "/work/serve.py",
+                "/jobs/serve.py",
             ),
             (
                 &["-m", "torch.distributed.run", "t.py"],

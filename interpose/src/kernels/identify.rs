@@ -20,8 +20,8 @@
 //!   CUDA 12.3 cannot tell names of functions, so there a replaced function stays without a name.
 //! - Shapes (32 768): a shape that was not launched lately is replaced ([`crate::platform::memo`]),
 //!   and judged again when it is launched again.
-//! - Names (65 536) and identities (32 768): a kernel with a further name is judged by its blocks alone, for
-//!   good. The driver is not asked about it at each launch.
+//! - Names (65 536) and identities (32 768): a kernel with a further name is judged by its blocks
+//!   alone, for good. The driver is not asked about it at each launch.
 //!
 //! Names and identities are kept for good, because what refers to them is read without a lock. A name
 //! is kept once by its text, however often modules are loaded and unloaded. Only a program that

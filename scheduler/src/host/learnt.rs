@@ -197,6 +197,9 @@ impl LearntStore {
         };
         joined.sources = vec![program.to_owned()];
         joined.gpu.clone_from(&self.gpu);
+        // What else a note says, nobody has use for.
+        joined.notices.clear();
+        joined.requests = None;
         learnt::bound(&mut joined, FILE_BYTES_MAX);
         write(&path, joined.write().as_bytes())?;
         self.bound_user(uid, &path)?;

@@ -98,9 +98,9 @@ struct Seen {
 
 /// Longest window, ns: what a deep queue holds.
 const WINDOW_NS_MAX: u64 = 640_000_000;
-/// Of how much longer each window is than the one before that taught nothing.
+/// A window is so many times as long as the one before it that taught nothing.
 const WINDOW_GROWTH: u64 = 4;
-/// Of how many times its length the next one begins after a window, while there is something to learn.
+/// So many times its length after a window the next one begins, while there is something to learn.
 const WINDOW_REST: u64 = 9;
 
 impl Default for Window {
