@@ -16,7 +16,8 @@ pub fn base(name: &str) -> &str {
 }
 
 /// The last part of the (nested) name of a mangled function: what follows `_Z`. Template
-/// arguments come after it (`I…E`), so the scan stops at the first thing that is no length.
+/// arguments come after it (`I…E`), so the scan stops at the first thing that is no length. Of a
+/// nested name that was cut off within that part, what is left of it.
 fn mangled_base(rest: &str) -> Option<&str> {
     let mut rest = rest.strip_prefix('N').unwrap_or(rest);
     // cv- and ref-qualifiers, and the mark of internal linkage.
@@ -29,7 +30,11 @@ fn mangled_base(rest: &str) -> Option<&str> {
         };
         let length: usize = length;
         let end = digits.checked_add(length)?;
-        last = Some(rest.get(digits..end)?);
+        let Some(part) = rest.get(digits..end) else {
+            let left = rest.get(digits..).filter(|left| !left.is_empty());
+            return last.and(left.or(last));
+        };
+        last = Some(part);
         rest = rest.get(end..)?;
         rest = rest.strip_prefix('L').unwrap_or(rest);
     }
@@ -55,8 +60,12 @@ fn demangled_base(name: &str) -> Option<&str> {
             }
             '(' if end > start => return name.get(start..end),
             '<' | '(' | '[' | '{' => {
-                // Template arguments, or `<unnamed>`, `(anonymous namespace)`, `{lambda()#1}`.
-                at = skip_brackets(name, at)?;
+                // Template arguments, or `<unnamed>`, `(anonymous namespace)`, `{lambda()#1}`; a
+                // name that was cut off within them ends here.
+                let Some(after) = skip_brackets(name, at) else {
+                    break;
+                };
+                at = after;
                 continue;
             }
             _ => end = at + length,
@@ -149,7 +158,21 @@ mod tests {
             ),
             ("_Z99x", "_Z99x"),
             ("_Z", "_Z"),
-            ("f<", "f<"),
+            // Cut off, as tools do with long names.
+            ("f<", "f"),
+            (
+                "void at::native::reduce_kernel<512, at::native::ReduceOp<float, softmax",
+                "reduce_kernel",
+            ),
+            ("void (anonymous namesp", "void (anonymous namesp"),
+            (
+                "_ZN2at6native29vectorized_elementwise_ker",
+                "vectorized_elementwise_ker",
+            ),
+            (
+                "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8Red",
+                "reduce_kernel",
+            ),
             ("", ""),
         ] {
             assert_eq!(base(name), expected, "{name}");

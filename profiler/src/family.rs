@@ -25,16 +25,18 @@
 //!
 //! Names may be mangled, demangled by any tool, or plain; nothing is allocated, and no name is
 //! demangled. A launch is judged once for each kernel and shape, so a search of the whole table is
-//! quick enough (a few microseconds).
+//! quick enough (some ten microseconds).
 
 use crate::base_name::base;
-use crate::profile::Operator;
+use crate::profile::ClassRule;
 use crate::resource_class::ResourceClass;
 
+mod frame;
 mod table;
 mod work;
 
 use table::{RULES, WRAPPERS};
+pub use work::Intensity;
 
 /// A launch that lasts less is all start and end, ns. The shortest launches of Orion's recordings
 /// of real models last 2.7 µs.
@@ -47,7 +49,7 @@ pub const CONFIDENCE_PCT_MIN: u8 = 75;
 /// What is known of a launch; only the name must be.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Launch<'a> {
-    /// The kernel's name, in any spelling.
+    /// The kernel's name, in any spelling; empty if only the call is known.
     pub name: &'a str,
     /// SMs that run all its blocks at once.
     pub sm_needed: Option<u32>,
@@ -55,8 +57,8 @@ pub struct Launch<'a> {
     pub device_sms: Option<u32>,
     /// How long it lasts, ns.
     pub duration_ns: Option<u64>,
-    /// The call of a library in which it is launched.
-    pub operator: Option<&'a Operator>,
+    /// What the sizes say of the call of a library in which it is launched.
+    pub intensity: Option<Intensity>,
 }
 
 /// A class without a measurement.
@@ -64,10 +66,21 @@ pub struct Launch<'a> {
 pub struct Estimate {
     /// The class: compute or memory.
     pub class: ResourceClass,
-    /// The family it follows from.
-    pub family: Family,
-    /// See [`Family::confidence_pct`]; `None` where sizes of the operator decided.
+    /// The family it follows from; `None` where sizes of the call decided.
+    pub family: Option<Family>,
+    /// See [`Family::confidence_pct`]; `None` where sizes of the call decided.
     pub confidence_pct: Option<u8>,
+}
+
+impl Estimate {
+    /// The rule it was made by: by name, or from the sizes of the call.
+    #[must_use]
+    pub const fn rule(&self) -> ClassRule {
+        match self.family {
+            Some(_) => ClassRule::Name,
+            None => ClassRule::Estimated,
+        }
+    }
 }
 
 /// A kind of kernels.
@@ -230,8 +243,9 @@ pub enum Bound {
 pub struct Rule {
     /// The family.
     pub family: Family,
-    /// What its names contain, in small letters; after `^` what they begin with, before `$` what
-    /// they end with.
+    /// What its names contain, in small letters; after `^` what they begin with, after `|` what a
+    /// word of them begins with (`|fft` is in `vector_fft` and not in `offtarget`), before `$` what
+    /// they end with but for a number (`conv$` is in `conv_12`).
     pub found_by: &'static [&'static str],
     /// What it is bound by.
     pub bound: Bound,
@@ -246,13 +260,12 @@ pub fn estimate(launch: &Launch<'_>) -> Option<Estimate> {
         return None;
     }
     let rule = rule_of(launch.name);
-    if let Some(operator) = launch.operator
-        && rule.is_none_or(|rule| rule.family.is_product())
-        && let Some((family, class)) = work::by_sizes(operator, launch.name)
+    if rule.is_none_or(|rule| rule.family.is_product())
+        && let Some(class) = launch.intensity.and_then(|of| of.class(launch.name))
     {
         return Some(Estimate {
             class,
-            family,
+            family: None,
             confidence_pct: None,
         });
     }
@@ -269,13 +282,13 @@ pub fn estimate(launch: &Launch<'_>) -> Option<Estimate> {
     };
     Some(Estimate {
         class,
-        family: rule.family,
+        family: Some(rule.family),
         confidence_pct: rule.family.confidence_pct(),
     })
 }
 
 /// The rule that finds a kernel of this name: by the function's own name, or, where that is a frame
-/// for many kernels, by the whole.
+/// for many kernels, by what it is a frame for.
 #[must_use]
 pub fn rule_of(name: &str) -> Option<&'static Rule> {
     let own = base(name);
@@ -284,8 +297,10 @@ pub fn rule_of(name: &str) -> Option<&'static Rule> {
             .iter()
             .find(|rule| rule.found_by.iter().any(|part| is_found(text, part)))
     };
-    let is_frame = WRAPPERS.iter().any(|frame| own.eq_ignore_ascii_case(frame));
-    if is_frame { of(name) } else { of(own) }
+    if !WRAPPERS.iter().any(|frame| own.eq_ignore_ascii_case(frame)) {
+        return of(own);
+    }
+    frame::paths(name, own).find_map(of).or_else(|| of(name))
 }
 
 /// Whether a launch needs fewer SMs than there are.
@@ -294,36 +309,47 @@ fn is_small(launch: &Launch<'_>) -> bool {
     both.is_some_and(|(needed, sms)| needed < sms)
 }
 
-/// Whether `text` has `part`, which is in small letters, in it; of letters the case makes no
+/// Whether `text` has `part` in it, as [`Rule::found_by`] says; of letters the case makes no
 /// difference.
 fn is_found(text: &str, part: &str) -> bool {
     let (text, part) = (text.as_bytes(), part.as_bytes());
-    let (at_start, part) = match part.strip_prefix(b"^") {
-        Some(rest) => (true, rest),
-        None => (false, part),
-    };
-    let (at_end, part) = match part.strip_suffix(b"$") {
-        Some(rest) => (true, rest),
-        None => (false, part),
-    };
-    let starts = || {
-        let start = text.get(..part.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(part))
-    };
-    let ends = || {
-        let start = text.len().checked_sub(part.len());
-        let end = start.and_then(|start| text.get(start..));
-        end.is_some_and(|end| end.eq_ignore_ascii_case(part))
-    };
-    match (at_start, at_end) {
-        (true, true) => text.len() == part.len() && starts(),
-        (true, false) => starts(),
-        (false, true) => ends(),
-        (false, false) => {
-            let mut windows = text.windows(part.len().max(1));
-            windows.any(|window| window.eq_ignore_ascii_case(part))
-        }
-    }
+    let (at_start, part) = without(part, <[u8]>::strip_prefix, b"^");
+    let (begins_word, part) = without(part, <[u8]>::strip_prefix, b"|");
+    let (at_end, part) = without(part, <[u8]>::strip_suffix, b"$");
+    let text = if at_end { without_number(text) } else { text };
+    let mut places = text.windows(part.len().max(1)).enumerate();
+    places.any(|(at, window)| {
+        window.eq_ignore_ascii_case(part)
+            && (!at_start || at == 0)
+            && (!at_end || at + part.len() == text.len())
+            && (!begins_word || is_word_start(text, at))
+    })
+}
+
+/// Whether a mark was there, and the part without it.
+fn without<'a>(
+    part: &'a [u8],
+    strip: fn(&'a [u8], &'static [u8; 1]) -> Option<&'a [u8]>,
+    mark: &'static [u8; 1],
+) -> (bool, &'a [u8]) {
+    strip(part, mark).map_or((false, part), |rest| (true, rest))
+}
+
+/// A name without the number that a compiler gave it: `fusion` of `fusion_12`.
+fn without_number(text: &[u8]) -> &[u8] {
+    let is_number = |byte: &&u8| byte.is_ascii_digit() || matches!(byte, b'_' | b'.');
+    let digits = text.iter().rev().take_while(is_number).count();
+    text.get(..text.len() - digits).unwrap_or(text)
+}
+
+/// Whether a word begins at a position: after anything but a letter, or at a capital after a small
+/// letter.
+fn is_word_start(text: &[u8], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| text.get(before));
+    let first = text.get(at).is_some_and(u8::is_ascii_uppercase);
+    before.is_none_or(|before| {
+        !before.is_ascii_alphabetic() || (before.is_ascii_lowercase() && first)
+    })
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ fn estimate(program: &mut Program, job: &Job, device_sms: u32) {
             sm_needed: Some(kernel.sm_needed),
             device_sms: Some(device_sms),
             duration_ns: None,
-            operator: None,
+            intensity: None,
         };
         let class = family::estimate(&launch).map(|estimate| estimate.class);
         resolved.kernel.class = class_of(class.unwrap_or(ResourceClass::Unknown));

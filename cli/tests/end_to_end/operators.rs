@@ -176,6 +176,35 @@ fn a_profile_that_knows_the_operator_is_believed_before_one_that_knows_the_kerne
     }
 }
 
+/// The stand-in's products are called `gemm`, which alone says compute; 64 × 32 × 16 is bound by
+/// memory.
+#[test]
+fn without_a_profile_the_sizes_of_a_product_say_its_class() {
+    let stage = Stage::new();
+    let what = ["calls"];
+    let alone = stage.alone(&what);
+    for class in CLASSES {
+        let ended = stage.in_class(class, &what, &alone);
+        for name in ["softgpu_gemm_f32_nt", "softgpu_gemm_f16_nn"] {
+            let judged = format!("kernel {name}: grid ");
+            let mut lines = ended.errors.lines().filter(|line| line.contains(&judged));
+            let line = lines.next().unwrap_or_default();
+            assert!(line.ends_with(" ns, memory by sizes"), "{ended:#?}");
+        }
+        // Where the launches are not seen, of the operator itself.
+        let job = stage.gpu.job(class.name(), "products");
+        let job = job.under(stage.daemon.socket(), class);
+        let job = job.arg(Program::Library("cublas").path());
+        let job = job.args(&["10"]).env("HIDDEN_CALLS", "10");
+        let ended = job.env("PILLION_LOG", "debug").run().expect_success();
+        let goes =
+            "operator gemm f32 nt 64x32x16: its launches are not seen, it goes as one: unknown, ";
+        let mut lines = ended.errors.lines().filter(|line| line.contains(goes));
+        let line = lines.next().unwrap_or_default();
+        assert!(line.ends_with(" SMs, 0 ns, memory by sizes"), "{ended:#?}");
+    }
+}
+
 /// Runs products of a library whose first `hidden` ones reach the driver unseen.
 fn products(stage: &Stage, class: Option<JobClass>, count: u32, hidden: u32) -> Ended {
     let label = class.map_or("alone", JobClass::name);

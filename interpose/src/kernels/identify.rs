@@ -41,7 +41,7 @@ use std::path::Path;
 use abi::types::{CUfunction, CUkernel};
 use policy::{Class, Kernel};
 use profiler::family::{Launch, estimate};
-use profiler::{ClassRule, Match, Operator, ProfileIndex, ResourceClass};
+use profiler::{ClassRule, Estimate, Match, Operator, ProfileIndex, ResourceClass};
 use protocol::pages::Counter;
 
 use self::collective::is_collective;
@@ -80,8 +80,8 @@ pub(crate) struct Known {
     /// The same for those who learn what it takes, graphs among them
     /// ([`crate::progress::learner`]).
     pub(crate) number: Number,
-    /// What the gate asks for. Of an unknown kernel the class is the one estimated by its name, if
-    /// any, the duration 0 and the SMs what the driver's occupancy says, or its blocks: it cannot
+    /// What the gate asks for. Of an unknown kernel the class is the one estimated from the sizes of
+    /// its call or by its name, if any, the duration 0 and the SMs what the driver's occupancy says, or its blocks: it cannot
     /// need more.
     pub(crate) kernel: Kernel,
     /// Whether the profile knows it.
@@ -337,15 +337,15 @@ impl Kernels {
                 let what = What {
                     identity,
                     device: client.index,
-                    // Without operators in the profile one place serves the kernel in all of them,
-                    // unless a record is to tell them apart.
+                    // Without operators in the profile one place serves the kernel in all of those
+                    // whose sizes say the same, unless a record is to tell them apart.
                     label: if label != LabelIndex::NONE
                         && (client.is_recording
                             || client.profile().is_some_and(ProfileIndex::has_operators))
                     {
                         label
                     } else {
-                        LabelIndex::NONE
+                        label.without_operator()
                     },
                 };
                 self.shapes.find(what, shape).unwrap_or_else(|| {
@@ -487,16 +487,6 @@ impl Kernels {
             driver::blocks_per_sm(function, threads(shape), shape.shared_bytes)
         };
         let by_driver = blocks_per_sm.map(|fit| blocks(&shape.grid).div_ceil(fit));
-        let estimated = |operator: Option<&Operator>, sm_needed| {
-            let launch = Launch {
-                name: self.text_of(identity).unwrap_or_default(),
-                sm_needed: Some(sm_needed),
-                device_sms: client.gpu.sms,
-                duration_ns: None,
-                operator,
-            };
-            estimate(&launch).map_or(Class::Unknown, |estimate| class(estimate.class))
-        };
         let mut kernel = match found {
             None => Kernel {
                 sm_needed: by_driver.unwrap_or_else(|| blocks(&shape.grid)),
@@ -513,12 +503,22 @@ impl Kernels {
             },
         };
         // Of what was measured to be bound by nothing the class stays unknown.
+        let mut estimated = None;
         if found.is_none_or(|(found, _)| found.class_rule == ClassRule::Unknown) {
-            kernel.class = estimated(operator.as_ref(), kernel.sm_needed);
+            let launch = Launch {
+                name: self.text_of(identity).unwrap_or_default(),
+                sm_needed: Some(kernel.sm_needed),
+                device_sms: client.gpu.sms,
+                duration_ns: None,
+                intensity: what.label.intensity(),
+            };
+            estimated = estimate(&launch);
+            kernel.class = class_of(estimated);
         }
         let told = Told {
             quality: found.map_or(Match::Unknown, |(_, quality)| quality),
             operator: operator.filter(|_| is_in_operator),
+            estimated,
         };
         let name = Shown(self.text_of(identity).unwrap_or_default());
         let longest = &client.page.told.longest;
@@ -553,7 +553,7 @@ impl Kernels {
             Level::Debug,
             format_args!(
                 "kernel {}: grid {:?} block {:?} shared {shared_bytes}+{} registers {registers}: \
-                 {:?}{}, {} SMs, {} ns",
+                 {:?}{}, {} SMs, {} ns{}",
                 Shown(text),
                 shape.grid,
                 shape.block,
@@ -564,6 +564,7 @@ impl Kernels {
                     .map_or_else(String::new, |operator| format!(" in {operator}")),
                 kernel.sm_needed,
                 kernel.expected_ns,
+                Estimated(told.estimated),
             ),
         );
     }
@@ -631,6 +632,23 @@ struct Told {
     quality: Match,
     /// The operator by which it was found.
     operator: Option<Operator>,
+    /// What its class was estimated by, if it was.
+    estimated: Option<Estimate>,
+}
+
+/// What an estimate says and rests on; nothing where there is none.
+struct Estimated(Option<Estimate>);
+
+impl fmt::Display for Estimated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(Estimate { class, family, .. }) = self.0 else {
+            return Ok(());
+        };
+        match family {
+            Some(family) => write!(f, ", {} by name ({})", class.word(), family.word()),
+            None => write!(f, ", {} by sizes", class.word()),
+        }
+    }
 }
 
 /// What the gate will ask for, for an operator that stands for its launches. Of one that the profile does not have it is
@@ -643,9 +661,17 @@ fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
         .profile()
         .zip(operator.as_ref())
         .and_then(|(profile, operator)| profile.of_operator(operator));
+    // Its longest kernel may be one that only helps, so a class that the profile has stays.
+    let estimated = match found {
+        Some(_) => None,
+        None => estimate(&Launch {
+            intensity: label.intensity(),
+            ..Launch::default()
+        }),
+    };
     let kernel = found.map_or(
         Kernel {
-            class: Class::Unknown,
+            class: class_of(estimated),
             sm_needed: u32::MAX,
             expected_ns: 0,
         },
@@ -663,10 +689,11 @@ fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
         log::say(
             Level::Debug,
             format_args!(
-                "operator {operator}: its launches are not seen, it goes as one: {}, {} SMs, {} ns",
+                "operator {operator}: its launches are not seen, it goes as one: {}, {} SMs, {} ns{}",
                 found.map_or("unknown", |_| "profiled"),
                 kernel.sm_needed,
                 kernel.expected_ns,
+                Estimated(estimated),
             ),
         );
     }
@@ -689,6 +716,10 @@ fn unknown(shape: &Shape) -> Kernel {
         sm_needed: blocks(&shape.grid),
         expected_ns: 0,
     }
+}
+
+fn class_of(estimated: Option<Estimate>) -> Class {
+    estimated.map_or(Class::Unknown, |estimate| class(estimate.class))
 }
 
 fn class(class: ResourceClass) -> Class {

@@ -3,7 +3,7 @@
 //! A call of cuBLAS, cuBLASLt or cuDNN is an *operator* ([`abi::OPERATORS`]); for as long as it lasts, what its thread
 //! launches carries its *label*: the operator's name, sizes, batch, layout, and what the matrices consist of. One kernel
 //! serves products of all sizes in the same shape of launch, so the label is part of what a launch is looked up by, if
-//! the profile knows operators.
+//! the profile knows operators; what the sizes say of the kernel's class is so in any case.
 //!
 //! Labels are kept once each in a table of fixed size, which forgets those that were not used
 //! lately ([`crate::platform::memo`]). One that comes again after that is another label, under
@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use abi::OPERATOR_NAMES;
 use profiler::Operator;
+use profiler::family::Intensity;
 
 use crate::platform::log::{self, Level};
 use crate::platform::memo::{Found, Memo};
@@ -259,15 +260,43 @@ impl fmt::Display for Label {
     }
 }
 
-/// A kept label: its place, from 1, and its generation above that. 0 is none.
+/// A kept label: its place, from 1, its generation above that, and in the top bits what its sizes
+/// say ([`LabelIndex::intensity`]), which may be there alone. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LabelIndex(pub(crate) u32);
 
 /// Places from 1 to [`LABELS_MAX`] have so many bits.
 const PLACE_BITS: u32 = LABELS_MAX.trailing_zeros() + 1;
 
+/// Where the intensity lies, above place and generation.
+const INTENSITY_SHIFT: u32 = 30;
+
+const _: () = assert!(PLACE_BITS + u16::BITS <= INTENSITY_SHIFT);
+
+/// The intensities by their two bits; 0 is none.
+const INTENSITIES: [Option<Intensity>; 4] = [
+    None,
+    Some(Intensity::Low),
+    Some(Intensity::Middle),
+    Some(Intensity::High),
+];
+
 impl LabelIndex {
     pub(crate) const NONE: Self = Self(0);
+
+    /// What the sizes say of the kernel that does the work, if they say anything.
+    pub(crate) fn intensity(self) -> Option<Intensity> {
+        let bits = (self.0 >> INTENSITY_SHIFT) as usize;
+        INTENSITIES.get(bits).copied().flatten()
+    }
+
+    /// What makes a difference to a launch where nothing is known of operators: the intensity
+    /// alone. So a kernel that serves products of ever new sizes is still one kernel, or one for
+    /// each intensity.
+    #[inline]
+    pub(crate) const fn without_operator(self) -> Self {
+        Self(self.0 >> INTENSITY_SHIFT << INTENSITY_SHIFT)
+    }
 
     /// The operator, as a profile states it; allocates.
     pub(crate) fn operator(self) -> Option<Operator> {
@@ -280,7 +309,8 @@ impl LabelIndex {
     }
 
     fn new(found: &Found<0>) -> Self {
-        Self((found.place as u32 + 1) | u32::from(found.generation) << PLACE_BITS)
+        let place = (found.place as u32 + 1) | u32::from(found.generation) << PLACE_BITS;
+        Self(place | (found.note as u32) << INTENSITY_SHIFT)
     }
 }
 
@@ -312,7 +342,12 @@ impl Labels {
         };
         match self.memo.find(&words) {
             found @ Some(_) => (index(found), false),
-            None => (index(self.memo.keep(&words, 0, |_| [])), true),
+            None => {
+                let intensity = Intensity::of(&label.operator());
+                let known = INTENSITIES.iter().position(|known| *known == intensity);
+                let note = known.unwrap_or(0) as u64;
+                (index(self.memo.keep(&words, note, |_| [])), true)
+            }
         }
     }
 
@@ -477,6 +512,36 @@ mod tests {
         });
         assert!(forgotten.count() > 2 * LABELS_MAX);
         assert_eq!(LABELS.of(LabelIndex::NONE), None);
+    }
+
+    #[test]
+    fn a_label_tells_what_its_sizes_say_and_those_that_say_the_same_are_one_without_the_rest() {
+        static LABELS: Labels = Labels::new();
+        let gemm = OPERATOR_NAMES.iter().position(|name| *name == "gemm");
+        let of = |size: u32, name_index: usize| {
+            let label = Label {
+                name_index: name_index as u16,
+                sizes: [size, size, size, 0, 0, 0, 0, 0, 0, 0],
+                ..product(size)
+            };
+            let (index, _) = LABELS.intern(&label);
+            assert_eq!(LABELS.of(index), Some(label));
+            assert_eq!(LABELS.intern(&label), (index, false));
+            index
+        };
+        let gemm = gemm.expect("it is an operator");
+        let [small, other, large] = [of(16, gemm), of(17, gemm), of(4096, gemm)];
+        assert_eq!(small.intensity(), Some(Intensity::Low));
+        assert_eq!(large.intensity(), Some(Intensity::High));
+        assert_ne!(small, other);
+        let [small, other, large] = [small, other, large].map(LabelIndex::without_operator);
+        assert_eq!(small, other);
+        assert_ne!(small, large);
+        assert_eq!(large.intensity(), Some(Intensity::High));
+        assert_eq!(LABELS.of(large), None);
+        let gemv = OPERATOR_NAMES.iter().position(|name| *name == "gemv");
+        let gemv = of(16, gemv.expect("it is an operator"));
+        assert_eq!(gemv.without_operator(), LabelIndex::NONE);
     }
 
     #[test]

@@ -18,13 +18,15 @@
 //!    below [`BOUND_PCT`], nothing bounds it; if one is greater by [`VENDOR_GAP_PCT`], that does.
 //!    A kernel whose throughputs were measured and are low stays `unknown`, by `throughput` or
 //!    `vendor`.
-//! 4. `estimated`: no counters, but the shapes of the operator's tensors: operations ÷ bytes
-//!    against the ridge of the device. Of a kernel that does only what is around the operator (a
-//!    change of layout, a sum of partial products) the shapes say nothing; its name does.
+//! 4. `estimated`: no counters, but the shapes of the operator's tensors, or the sizes of the call:
+//!    operations ÷ bytes against the ridge of the device, or of GPUs
+//!    ([`profiler::family::Intensity`]). Of a kernel that does only what is around a product or
+//!    convolution (a change of layout, a bias, a sum of partial products) they say nothing; its
+//!    name does.
 //! 5. `name`: the family that the name belongs to ([`profiler::family`]).
 //! 6. `unknown`.
 
-use profiler::family::{self, Bound, Family, Launch, rule_of};
+use profiler::family::{self, Family, Launch, rule_of};
 pub use profiler::resource_class::BOUND_PCT;
 use profiler::{ClassRule, Estimate, ResourceClass};
 
@@ -77,31 +79,43 @@ pub fn classify(counters: Option<&Counters>, work: Option<&Work>, ridge: Option<
         .unwrap_or((ResourceClass::Unknown, ClassRule::Unknown))
 }
 
-/// A verdict of [`classify`], and what the name of the kernel says where nothing was counted and no
-/// shape says more.
+/// A verdict of [`classify`] for a kernel of an operator that computes `work`, and what its name or
+/// the sizes of its call say where nothing was counted and no shape says more. The estimate is
+/// there if the name decided.
 #[must_use]
-pub fn by_name(verdict: Verdict, launch: &Launch<'_>) -> (Verdict, Option<Estimate>) {
+pub fn by_name(
+    verdict: Verdict,
+    work: Option<&Work>,
+    launch: &Launch<'_>,
+) -> (Verdict, Option<Estimate>) {
     let is_open = match verdict.1 {
         ClassRule::Unknown => true,
-        ClassRule::Estimated => is_around_an_operator(launch.name),
+        ClassRule::Estimated => {
+            work.is_some_and(Work::is_product) && is_around_a_product(launch.name)
+        }
         _ => false,
     };
     if !is_open {
         return (verdict, None);
     }
     match family::estimate(launch) {
-        Some(estimate) => ((estimate.class, ClassRule::Name), Some(estimate)),
+        Some(estimate) => {
+            let is_by_name = estimate.rule() == ClassRule::Name;
+            let verdict = (estimate.class, estimate.rule());
+            (verdict, is_by_name.then_some(estimate))
+        }
         None => ((ResourceClass::Unknown, ClassRule::Unknown), None),
     }
 }
 
-/// Whether a kernel of that name is one of those with which a library prepares or ends a product or
-/// convolution: the operator's operations are not its own.
-fn is_around_an_operator(name: &str) -> bool {
-    rule_of(name).is_some_and(|rule| match rule.family {
-        Family::Setup => true,
-        Family::Copy | Family::Transform | Family::Gemv => rule.bound == Bound::Memory,
-        _ => false,
+/// Whether a kernel of that name is known to be another than the one that does the operations of a
+/// product or convolution: one that a library launches before or after it.
+fn is_around_a_product(name: &str) -> bool {
+    rule_of(name).is_some_and(|rule| {
+        !matches!(
+            rule.family,
+            Family::Gemm | Family::Conv | Family::DepthwiseConv
+        )
     })
 }
 
@@ -194,7 +208,8 @@ fn unbound(counters: &Counters) -> Option<Verdict> {
 
 #[cfg(test)]
 mod tests {
-    use profiler::{ClassRule, ResourceClass};
+    use profiler::family::Intensity;
+    use profiler::{ClassRule, Operator, ResourceClass};
 
     use super::{Launch, Ridge, by_name, classify};
     use crate::source::{Counters, Work};
@@ -310,8 +325,11 @@ mod tests {
     fn the_name_decides_where_nothing_else_does_and_what_only_helps_an_operator() {
         use ClassRule::{Estimated, Name, Throughput, Unknown, Vendor};
         use ResourceClass as Class;
+        let product = work("aten::mm");
         let layout = "void nchwToNhwcKernel<float, float, float, true, false>(int)";
         let offsets = "cask_cudnn::computeOffsetsKernel";
+        let bias = "void at::native::vectorized_elementwise_kernel<4, Add>(int)";
+        let sum = "void at::native::reduce_kernel<128, 4, Sum>(int)";
         for (verdict, name, expected) in [
             (
                 (Class::Unknown, Unknown),
@@ -341,6 +359,13 @@ mod tests {
                 (Class::Memory, Estimated),
             ),
             ((Class::Compute, Estimated), layout, (Class::Memory, Name)),
+            ((Class::Compute, Estimated), bias, (Class::Memory, Name)),
+            ((Class::Compute, Estimated), sum, (Class::Memory, Name)),
+            (
+                (Class::Compute, Estimated),
+                "nobody_knows_it",
+                (Class::Compute, Estimated),
+            ),
             (
                 (Class::Compute, Estimated),
                 offsets,
@@ -351,9 +376,45 @@ mod tests {
                 name,
                 ..Launch::default()
             };
-            let (found, estimate) = by_name(verdict, &launch);
+            let (found, estimate) = by_name(verdict, Some(&product), &launch);
             assert_eq!(found, expected, "{name}");
             assert_eq!(estimate.is_some(), expected.1 == Name, "{name}");
+        }
+        // Of what is no product the shapes are those of the kernel.
+        let launch = Launch {
+            name: sum,
+            ..Launch::default()
+        };
+        let by_shapes = (Class::Compute, Estimated);
+        let found = by_name(by_shapes, Some(&work("elementwise")), &launch);
+        assert_eq!(found, (by_shapes, None));
+    }
+
+    #[test]
+    fn sizes_of_the_call_decide_by_the_rule_of_shapes() {
+        let operator = Operator {
+            name: "gemm".to_owned(),
+            sizes: vec![4096, 8, 4096],
+            number: Some("f16".to_owned()),
+            ..Operator::default()
+        };
+        let launch = Launch {
+            name: "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn",
+            intensity: Intensity::of(&operator),
+            ..Launch::default()
+        };
+        let unknown = (ResourceClass::Unknown, ClassRule::Unknown);
+        let expected = (ResourceClass::Memory, ClassRule::Estimated);
+        assert_eq!(by_name(unknown, None, &launch), (expected, None));
+    }
+
+    fn work(operator: &'static str) -> Work {
+        Work {
+            operator,
+            flop: 1.0,
+            bytes: 1.0,
+            is_tensor: false,
+            call: None,
         }
     }
 

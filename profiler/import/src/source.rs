@@ -202,6 +202,17 @@ pub struct Work {
     pub call: Option<Arc<Operator>>,
 }
 
+impl Work {
+    /// Whether it is a product or a convolution, which libraries do with several kernels.
+    #[must_use]
+    pub fn is_product(&self) -> bool {
+        self.operator != ELEMENTWISE
+    }
+}
+
+/// The operator of a [`Work`] that does some operations for each element.
+pub const ELEMENTWISE: &str = "elementwise";
+
 /// Sums over the launches of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {

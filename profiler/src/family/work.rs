@@ -1,7 +1,6 @@
-//! What sizes tell of a product or a convolution: those of its operator, and that of the tile in
-//! its name.
+//! What sizes tell of a product or a convolution: those of its call, and that of the tile in its
+//! name.
 
-use super::Family;
 use crate::profile::Operator;
 use crate::resource_class::ResourceClass;
 
@@ -9,62 +8,110 @@ use crate::resource_class::ResourceClass;
 /// compute, single precision on FP32 units: V100 17, T4 25, A100 10, H100 20.
 const RIDGE_FP32: f64 = 15.0;
 
+/// The same in double precision: V100 9, A100 13 and H100 20 with tensor cores, 6 and 10 without;
+/// T4 and what is made for graphics below 2.
+const RIDGE_FP64: f64 = 10.0;
+
+/// The same for the tensor cores with TF32, which takes 32 bits a number: A100 100, H100 148.
+const RIDGE_TF32: f64 = 120.0;
+
 /// The same for the tensor cores at 16 bits: V100 139, A100 153, T4 203, H100 295.
 const RIDGE_TENSOR: f64 = 150.0;
 
+/// The same at 8 bits: A100 401, T4 406, H100 590, L40S 848.
+const RIDGE_8_BITS: f64 = 450.0;
+
+/// The same at 4 bits: B200 1 125.
+const RIDGE_4_BITS: f64 = 1100.0;
+
+/// Real operations of a complex multiplication and addition, over those of a real one.
+const COMPLEX_FACTOR: f64 = 4.0;
+
 /// What names of kernels for tensor cores have in them.
-const TENSOR_WORDS: [&str; 12] = [
+const TENSOR_WORDS: [&str; 14] = [
     "tensorop", "s884", "h884", "s1688", "h1688", "s16816", "h16816", "nvjet", "tf32", "bf16",
-    "f16f16", "e4m3",
+    "f16f16", "e4m3", "s16832", "i16832",
 ];
 
 /// Operations for each byte that a tile alone reaches, at 16 bits, up to which a kernel is meant
 /// for products with few rows or columns: 32 × 32 and 64 × 16 are, 64 × 32 is not.
 const NARROW_TILE: u64 = 16;
 
-/// Family and class of a call of which sizes are stated.
-pub(super) fn by_sizes(operator: &Operator, name: &str) -> Option<(Family, ResourceClass)> {
-    let (family, flop, elements) = match operator.name.as_str() {
-        "gemm" | "gemm3m" => product(&operator.sizes)?,
-        name if name.starts_with("conv_") && !name.ends_with("bias") => {
-            convolution(&operator.sizes)?
+/// Operations ÷ bytes of a call, by its sizes, against the ridges of GPUs. Each byte is taken to
+/// move once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Intensity {
+    /// Below every ridge.
+    Low,
+    /// Above that of the units for single precision, and below that of the tensor cores, which a
+    /// kernel may use instead.
+    Middle,
+    /// Above every ridge.
+    High,
+}
+
+impl Intensity {
+    /// That of a call; `None` of one whose sizes are not stated, or that is neither a product nor a
+    /// convolution.
+    #[must_use]
+    pub fn of(operator: &Operator) -> Option<Self> {
+        let (flop, elements) = match operator.name.as_str() {
+            "gemm" | "gemm3m" => product(&operator.sizes)?,
+            name if name.starts_with("conv_") && !name.ends_with("bias") => {
+                convolution(&operator.sizes)?
+            }
+            _ => return None,
+        };
+        let number = operator.number.as_deref().unwrap_or("f32");
+        // Bytes of a number, the ridges without and with tensor cores, and operations.
+        let (bytes_each, plain, tensor, factor) = match number {
+            "f64" => (8.0, RIDGE_FP64, RIDGE_FP64, 1.0),
+            "c32" => (8.0, RIDGE_FP32, RIDGE_TF32, COMPLEX_FACTOR),
+            "c64" => (16.0, RIDGE_FP64, RIDGE_FP64, COMPLEX_FACTOR),
+            "f16" | "bf16" => (2.0, RIDGE_TENSOR, RIDGE_TENSOR, 1.0),
+            "i8" | "u8" => (1.0, RIDGE_8_BITS, RIDGE_8_BITS, 1.0),
+            number if number.starts_with("f8") => (1.0, RIDGE_8_BITS, RIDGE_8_BITS, 1.0),
+            number if number.starts_with("f4") => (0.5, RIDGE_4_BITS, RIDGE_4_BITS, 1.0),
+            _ => (4.0, RIDGE_FP32, RIDGE_TF32, 1.0),
+        };
+        let intensity = flop * factor / (elements * bytes_each);
+        if !(flop > 0.0 && intensity.is_finite()) {
+            None
+        } else if intensity >= tensor {
+            Some(Self::High)
+        } else if intensity >= plain {
+            Some(Self::Middle)
+        } else {
+            Some(Self::Low)
         }
-        _ => return None,
-    };
-    let number = operator.number.as_deref().unwrap_or("f32");
-    let (bytes_each, is_half) = match number {
-        "f64" | "c32" => (8.0, false),
-        "c64" => (16.0, false),
-        "f16" | "bf16" => (2.0, true),
-        number if number.starts_with("f8") || number == "i8" => (1.0, true),
-        _ => (4.0, false),
-    };
-    let ridge = if is_half || is_tensor(name) {
-        RIDGE_TENSOR
-    } else {
-        RIDGE_FP32
-    };
-    let class = if flop >= elements * bytes_each * ridge {
-        ResourceClass::Compute
-    } else {
-        ResourceClass::Memory
-    };
-    (flop > 0.0 && elements > 0.0).then_some((family, class))
+    }
+
+    /// The class of the kernel of that name that does the work of the call; where no name is known
+    /// (it is empty), that of any kernel that does, if there is but one.
+    pub(super) fn class(self, name: &str) -> Option<ResourceClass> {
+        match self {
+            Self::Low => Some(ResourceClass::Memory),
+            Self::High => Some(ResourceClass::Compute),
+            Self::Middle if name.is_empty() => None,
+            Self::Middle if is_tensor(name) => Some(ResourceClass::Memory),
+            Self::Middle => Some(ResourceClass::Compute),
+        }
+    }
 }
 
 /// Operations and elements of a product of m × k by k × n.
-fn product(sizes: &[u64]) -> Option<(Family, f64, f64)> {
+fn product(sizes: &[u64]) -> Option<(f64, f64)> {
     let &[m, n, k] = sizes else {
         return None;
     };
     let [m, n, k] = [m, n, k].map(|size| size as f64);
-    Some((Family::Gemm, 2.0 * m * n * k, m * k + k * n + m * n))
+    Some((2.0 * m * n * k, m * k + k * n + m * n))
 }
 
 /// Operations and elements of a convolution, by a tensor (images, channels, extents) and the
 /// filters (outputs, channels of a group, extents). The stride is not stated and taken as 1, so
 /// that both tensors have the same extents.
-fn convolution(sizes: &[u64]) -> Option<(Family, f64, f64)> {
+fn convolution(sizes: &[u64]) -> Option<(f64, f64)> {
     let half = sizes.len() / 2;
     if !sizes.len().is_multiple_of(2) || !(3..=5).contains(&half) {
         return None;
@@ -78,15 +125,9 @@ fn convolution(sizes: &[u64]) -> Option<(Family, f64, f64)> {
     let of = |sizes: &[u64]| sizes.iter().map(|&size| size as f64).product::<f64>();
     let places = images as f64 * of(extents);
     let (channels, outputs, of_group) = (channels as f64, outputs as f64, of_group as f64);
-    let is_depthwise = of_group <= 1.0 && channels > 1.0;
     let flop = 2.0 * places * outputs * of_group * of(window);
     let elements = places * (channels + outputs) + outputs * of_group * of(window);
-    let family = if is_depthwise {
-        Family::DepthwiseConv
-    } else {
-        Family::Conv
-    };
-    Some((family, flop, elements))
+    Some((flop, elements))
 }
 
 /// Whether a kernel of this name uses tensor cores.
@@ -103,14 +144,19 @@ pub(super) fn has_narrow_tile(name: &str) -> bool {
         })
 }
 
-/// The first two numbers of a name with an `x` between them.
+/// The first two numbers of a name with an `x` between them that are the tile's: those behind a
+/// letter are something else (`bf16x9` is a way to multiply), but for `tilesize`.
 fn tile(name: &str) -> Option<(u64, u64)> {
     let bytes = name.as_bytes();
     let at_x = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'x');
     at_x.filter_map(|(at, _)| {
         let (before, after) = (bytes.get(..at)?, bytes.get(at + 1..)?);
         let before_digits = before.iter().rev().take_while(|b| b.is_ascii_digit());
-        let first = before.get(before.len() - before_digits.count()..)?;
+        let (word, first) = before.split_at_checked(before.len() - before_digits.count())?;
+        let is_behind_letter = word.last().is_some_and(u8::is_ascii_alphabetic);
+        if is_behind_letter && !word.ends_with(b"tilesize") {
+            return None;
+        }
         let after_digits = after.iter().take_while(|b| b.is_ascii_digit());
         let second = after.get(..after_digits.count())?;
         Some((number(first)?, number(second)?))

@@ -2,6 +2,7 @@
 //! the driver, so only the preload library can see them, and it steps aside for the shim.
 
 use profiler::Operator;
+use profiler::family::Intensity;
 
 /// A kept label; 0, the only one here, is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +14,17 @@ impl LabelIndex {
     /// No operator.
     pub(crate) fn operator(self) -> Option<Operator> {
         None
+    }
+
+    /// No sizes.
+    pub(crate) const fn intensity(self) -> Option<Intensity> {
+        None
+    }
+
+    /// None, as ever.
+    #[inline]
+    pub(crate) const fn without_operator(self) -> Self {
+        self
     }
 
     /// There are none to keep.

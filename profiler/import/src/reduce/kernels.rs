@@ -1,6 +1,6 @@
 //! One group as an entry of the profile.
 
-use profiler::family::Launch;
+use profiler::family::{Intensity, Launch};
 use profiler::limits::{DURATION_NS_MAX, SM_NEEDED_MAX};
 use profiler::profile::{Durations, Evidence, Percent, Roofline};
 use profiler::quantile::{MEDIAN_PER_MILLE, P95_PER_MILLE, nearest_rank};
@@ -29,9 +29,9 @@ pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelPro
         sm_needed: kernel.grid.map(|_| sm_needed),
         device_sms: sms(choice),
         duration_ns: Some(durations.median_ns),
-        operator: kernel.operator.as_deref(),
+        intensity: kernel.operator.as_deref().and_then(Intensity::of),
     };
-    let (verdict, estimate) = by_name(verdict, &launch);
+    let (verdict, estimate) = by_name(verdict, group.work, &launch);
     let percent = |value: Option<f64>| value.and_then(Percent::new);
     let of_counters =
         |field: fn(&Counters) -> Option<f64>| percent(counters.as_ref().and_then(field));
@@ -60,7 +60,7 @@ pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelPro
             l2_pct: of_counters(|counters| counters.l2_pct),
             l1_pct: of_counters(|counters| counters.l1_pct),
             roofline: counters.as_ref().and_then(roofline),
-            class_family: estimate.map(|estimate| estimate.family),
+            class_family: estimate.and_then(|estimate| estimate.family),
             class_confidence_pct: confidence(estimate),
         },
         operator: kernel.operator.as_deref().cloned(),
@@ -82,10 +82,10 @@ fn judged(
         sm_needed: (known.grid != [0; 3]).then_some(known.sm_needed),
         device_sms: sms(choice),
         duration_ns: Some(durations.median_ns),
-        operator: known.operator.as_ref(),
+        intensity: known.operator.as_ref().and_then(Intensity::of),
     };
     let ((class, class_rule), estimate) = match known.class_rule {
-        ClassRule::Unknown => by_name((known.class, ClassRule::Unknown), &launch),
+        ClassRule::Unknown => by_name((known.class, ClassRule::Unknown), None, &launch),
         rule => ((known.class, rule), None),
     };
     // Of sums, the profile's own outliers are in `known`; launches that were seen here have theirs.
@@ -106,7 +106,7 @@ fn judged(
             class_family: known
                 .evidence
                 .class_family
-                .or(estimate.map(|estimate| estimate.family)),
+                .or(estimate.and_then(|estimate| estimate.family)),
             class_confidence_pct: known.evidence.class_confidence_pct.or(confidence(estimate)),
             ..known.evidence.clone()
         },

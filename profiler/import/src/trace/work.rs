@@ -12,7 +12,7 @@ use std::sync::Arc;
 use profiler::Operator;
 
 use super::event::{Args, Number};
-use crate::source::Work;
+use crate::source::{self, Work};
 
 /// Operators that do a few operations for each element of their inputs, by name without `aten::`
 /// and without the `_` of their variants in place.
@@ -103,7 +103,7 @@ pub(super) fn of(name: &str, args: &Args) -> Option<Work> {
             let is_known = largest > 0.0;
             is_known.then(|| {
                 work(
-                    "elementwise",
+                    source::ELEMENTWISE,
                     (ELEMENTWISE_FLOP * largest, elements + largest),
                 )
             })
