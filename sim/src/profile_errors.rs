@@ -121,11 +121,13 @@ impl ProfileErrors {
 
 /// Classes by name instead of those of the job's trace.
 fn estimate(program: &mut Program, job: &Job, device_sms: u32) {
+    // As in `libpillion.so`: of a high-priority job small launches have a class too.
+    let small_below = (job.class == JobClass::BestEffort).then_some(device_sms);
     for (resolved, kernel) in program.kernels.iter_mut().zip(&job.trace.kernels) {
         let launch = Launch {
             name: &kernel.source_name,
             sm_needed: Some(kernel.sm_needed),
-            device_sms: Some(device_sms),
+            device_sms: small_below,
             duration_ns: None,
             intensity: None,
         };

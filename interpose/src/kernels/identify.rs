@@ -508,7 +508,9 @@ impl Kernels {
             let launch = Launch {
                 name: self.text_of(identity).unwrap_or_default(),
                 sm_needed: Some(kernel.sm_needed),
-                device_sms: client.gpu.sms,
+                // A class only takes pairs away. So the small launches of who is protected have
+                // theirs; those of best-effort jobs, which seldom contend, are held back by none.
+                device_sms: client.gpu.sms.filter(|_| !client.is_high_priority()),
                 duration_ns: None,
                 intensity: what.label.intensity(),
             };
