@@ -104,7 +104,7 @@ pub fn push_or_count(page: &ClientPage, thread: &impl Thread, record: &Record) -
 pub fn count_launch(page: &ClientPage, thread: &impl Thread) {
     match thread.ring().index() {
         index if index < page.rings.len() => page.count_launch_of_ring(index),
-        _ => page.count(Counter::Launches, 1),
+        _ => _ = page.count(Counter::Launches, 1),
     }
 }
 

@@ -219,7 +219,7 @@ pub(crate) fn begin_graph(
                 longest.note(cost.kernel.expected_ns, cost.kernel.sm_needed, name);
             }
             if cost.unknown > 0 {
-                client.page.count(Counter::UnknownKernels, cost.unknown);
+                KERNELS.handle_unknown(client, cost.unknown);
             }
             (known, if known.is_learnt { 0 } else { cost.unknown })
         },

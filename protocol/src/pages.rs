@@ -338,12 +338,12 @@ impl ClientPage {
     /// Words before the rings: sums, counters, and the owners of rings.
     pub const WORDS_BEFORE_RINGS: usize = core::mem::offset_of!(Self, rings) / 8;
 
-    /// Adds to a counter. Relaxed: totals are read for people, and nothing is ordered by them; that
+    /// Adds to a counter; what it was before. Relaxed: totals are read for people, and nothing is ordered by them; that
     /// collectives were launched ([`Counter::Collectives`]) decides about leases, one poll later
     /// where it is read late.
     #[inline]
-    pub fn count(&self, counter: Counter, by: u64) {
-        self.told.counters[counter as usize].fetch_add(by, crate::sync::Ordering::Relaxed);
+    pub fn count(&self, counter: Counter, by: u64) -> u64 {
+        self.told.counters[counter as usize].fetch_add(by, crate::sync::Ordering::Relaxed)
     }
 
     /// Counts a launch by the thread that owns a ring. A load and a store, as nobody else writes

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use protocol::hello::JobClass;
 
 use crate::common::{
-    Daemon, Ended, Gpu, Program, cargo_folder, clean_command, collect, pillion, workspace,
+    Daemon, Ended, Gpu, Program, cargo_folder, clean_command, collect, pillion, until, workspace,
 };
 
 /// A configuration file with one fault, and what must be said of it: line, column, and words.
@@ -170,8 +170,8 @@ fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path
             ended.errors.contains(&*profile.to_string_lossy()),
             "{label}: {ended:#?}"
         );
-        // Once with the reason; a second line for the first such kernel would say it twice.
-        let said_again = ended.errors.contains("count as unknown");
+        // Once with the reason; a second line about such kernels would say it twice.
+        let said_again = ended.errors.contains("unknown duration");
         assert!(!said_again, "{label}: said once: {ended:#?}");
         assert_eq!(ended.asked("launches"), 13);
         ended
@@ -231,6 +231,11 @@ fn orions_own_malformed_file_is_said_with_its_line_and_the_job_runs() {
     expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &["resnet50_32_fb1_new:"]);
 }
 
+/// The one line about kernels of unknown duration.
+const UNKNOWN: &str = "pillion: kernels of unknown duration, the largest saxpy, count as 100 us \
+                       each until learnt; run the job once as best-effort, or use `pillion profile \
+                       record -o FILE -- CMD`\n";
+
 #[test]
 fn without_a_profile_kernels_are_unknown_which_is_said_once() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
@@ -240,7 +245,20 @@ fn without_a_profile_kernels_are_unknown_which_is_said_once() {
         let job = job.under(daemon.socket(), class).without_profile().run();
         let ended = job.expect_success();
         assert_eq!(daemon.total(label, "launches_unknown"), 13);
-        assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
-        ended.expect_errors(&["saxpy", "unknown", "no profile"]);
+        assert_eq!(ended.errors, UNKNOWN);
+    }
+}
+
+#[test]
+fn a_job_that_goes_on_is_told_of_unknown_kernels_while_it_runs() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "[learnt]\nkeep = false");
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let job = gpu
+            .job(class.name(), "steady")
+            .under(daemon.socket(), class);
+        let mut job = job.without_profile().start();
+        until("the line", || job.errors() == UNKNOWN);
+        job.wait_for_new("round", 60);
+        assert_eq!(job.finish().expect_success().errors, UNKNOWN);
     }
 }

@@ -33,6 +33,7 @@ use protocol::quota::Quota;
 use protocol::recording::GpuWords;
 
 use crate::daemon::kept;
+use crate::driver;
 use crate::kernels::KERNELS;
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
@@ -42,7 +43,6 @@ use crate::process::Client;
 use crate::process::helper_words::Words;
 use crate::process::notes::Notes;
 use crate::process::priority::{self, Priorities, PriorityUse};
-use crate::{driver, kernels};
 
 /// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within
 /// 100 us; a second is a daemon that is stopped.
@@ -666,7 +666,7 @@ fn load_profile(path: &Path, device: CUdevice) -> Option<Known> {
                 Level::Error,
                 format_args!("{error}; the job runs with unknown kernels"),
             );
-            kernels::handle_said_unknown();
+            KERNELS.handle_said_unknown();
             None
         }
     }

@@ -32,6 +32,7 @@ use crate::daemon::attach::{self, Unmanaged};
 use crate::daemon::helper;
 use crate::dispatch::telemetry;
 use crate::driver;
+use crate::kernels::KERNELS;
 use crate::platform::config::{Config, DEVICES_MAX};
 use crate::platform::log::{self, Level};
 use crate::platform::phase::{self, Phase};
@@ -320,6 +321,7 @@ fn finish(limit_ms: u32) -> bool {
 /// moment at which the daemon forgets this client must not be left to chance either: we hang up
 /// first, and the daemon closes its side once it has.
 extern "C" fn handle_exit() {
+    KERNELS.handle_exit();
     let limit_ms = HANDLERS.drain_ms.load(Ordering::Relaxed);
     if limit_ms != 0 && !finish(limit_ms) {
         log::say(

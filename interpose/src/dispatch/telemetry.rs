@@ -72,7 +72,7 @@ pub(crate) const fn family(category: Category) -> Option<Counter> {
 pub(crate) fn handle_call(client: Option<&'static Client>, family: Option<Counter>) {
     match (client, family) {
         (_, None) => {}
-        (Some(client), Some(family)) => client.page.count(family, 1),
+        (Some(client), Some(family)) => _ = client.page.count(family, 1),
         (None, Some(family)) => add(family),
     }
 }

@@ -32,9 +32,10 @@ mod functions;
 mod identities;
 mod learnt;
 mod shapes;
+mod unknown;
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::path::Path;
 
@@ -42,13 +43,13 @@ use abi::types::{CUfunction, CUkernel};
 use policy::{Class, Kernel};
 use profiler::family::{Launch, estimate};
 use profiler::{ClassRule, Estimate, Match, Operator, ProfileIndex, ResourceClass};
-use protocol::pages::Counter;
 
 use self::collective::is_collective;
 use self::functions::{Function, Functions, Origin, Sight};
 use self::identities::{Identities, Identity, IdentityIndex};
 pub(crate) use self::learnt::{Learnt, Number, Taken};
 use self::shapes::{Shapes, What};
+use self::unknown::Unknown;
 use crate::driver;
 use crate::kernels::labels::LabelIndex;
 use crate::kernels::names::{NameIndex, Names};
@@ -132,8 +133,7 @@ pub(crate) struct Kernels {
     identities: Identities,
     shapes: Shapes,
     generation: AtomicU32,
-    /// Whether it was said that there are unknown kernels.
-    is_unknown_said: AtomicBool,
+    unknown: Unknown,
     /// The record of them, in a process that is recorded.
     record: SetOnce<Record>,
 }
@@ -146,7 +146,7 @@ impl Kernels {
             identities: Identities::new(),
             shapes: Shapes::new(),
             generation: AtomicU32::new(0),
-            is_unknown_said: AtomicBool::new(false),
+            unknown: Unknown::new(),
             record: SetOnce::new(),
         }
     }
@@ -192,16 +192,16 @@ impl Kernels {
         shape: &Shape,
         label: LabelIndex,
     ) -> Known {
-        let (known, identity) = self.known(client, function, shape, label);
+        let known = self.known(client, function, shape, label);
         if !known.is_profiled {
-            self.handle_unknown(client, identity);
+            self.handle_unknown(client, 1);
         }
         known
     }
 
     /// What is known about a kernel that may be launched later.
     pub(crate) fn look(&self, client: &Client, function: CUfunction, shape: &Shape) -> Known {
-        self.known(client, function, shape, LabelIndex::NONE).0
+        self.known(client, function, shape, LabelIndex::NONE)
     }
 
     /// What is known about an operator whose launches are not seen: it goes as one launch of what the profile says. Counts
@@ -223,7 +223,7 @@ impl Kernels {
                 .keep(what, &NO_SHAPE, || judge_operator(client, label))
         });
         if !known.is_profiled {
-            self.handle_unknown(client, None);
+            self.handle_unknown(client, 1);
         }
         known
     }
@@ -275,7 +275,7 @@ impl Kernels {
             return Ok(record);
         }
         // That kernels are in no profile is no news in a job that makes one.
-        handle_said_unknown();
+        self.unknown.handle_said();
         Ok(self.record.set(Record::open(folder)?))
     }
 
@@ -322,7 +322,7 @@ impl Kernels {
         function: CUfunction,
         shape: &Shape,
         label: LabelIndex,
-    ) -> (Known, Option<IdentityIndex>) {
+    ) -> Known {
         let generation = self.generation.load(Ordering::Relaxed);
         let identity = match self.functions.find(function.0 as u64) {
             Some(Function {
@@ -332,7 +332,7 @@ impl Kernels {
             }) if seen == generation => identity,
             found => self.identify_anew(client, function, found, generation),
         };
-        let known = match identity {
+        match identity {
             Some(identity) => {
                 let what = What {
                     identity,
@@ -359,8 +359,7 @@ impl Kernels {
                 is_collective: false,
             }
             .not_kept(),
-        };
-        (known, identity)
+        }
     }
 
     /// What a handle is that was not launched yet, or not since the last unload.
@@ -517,6 +516,9 @@ impl Kernels {
             estimated = estimate(&launch);
             kernel.class = class_of(estimated);
         }
+        if found.is_none() {
+            self.unknown.note(self.identities.of(identity), shape);
+        }
         let told = Told {
             quality: found.map_or(Match::Unknown, |(_, quality)| quality),
             operator: operator.filter(|_| is_in_operator),
@@ -568,26 +570,6 @@ impl Kernels {
                 kernel.expected_ns,
                 Estimated(told.estimated),
             ),
-        );
-    }
-
-    #[cold]
-    fn handle_unknown(&self, client: &Client, identity: Option<IdentityIndex>) {
-        client.page.count(Counter::UnknownKernels, 1);
-        if self.is_unknown_said.load(Ordering::Relaxed) {
-            return;
-        }
-        let name = identity
-            .and_then(|identity| self.text_of(identity))
-            .unwrap_or("(no name)");
-        let why = match client.profile() {
-            Some(_) => "is not in the profile",
-            None => "is unknown, as there is no profile",
-        };
-        log::say_once(
-            &self.is_unknown_said,
-            Level::Warn,
-            format_args!("kernel {name} {why}; it and others like it count as unknown"),
         );
     }
 }
@@ -704,11 +686,6 @@ fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
         is_profiled: found.is_some(),
         is_collective: false,
     }
-}
-
-/// Somebody has said that kernels are unknown, and why; once is enough.
-pub(crate) fn handle_said_unknown() {
-    KERNELS.is_unknown_said.store(true, Ordering::Relaxed);
 }
 
 /// A launch that nothing is known about: it cannot need more SMs than it has blocks.
