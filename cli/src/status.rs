@@ -173,7 +173,8 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
 
 /// What is to be said of a job beside its rows; a line each.
 fn remarks(job: &Value, policy: &Value) -> Vec<String> {
-    let mut lines = hold::lines(job, policy["affordable_ns"].as_u64());
+    let mut lines: Vec<String> = known(job).into_iter().collect();
+    lines.extend(hold::lines(job, policy["affordable_ns"].as_u64()));
     let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
     if refused > 0 {
         lines.push(format!(
@@ -223,6 +224,16 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     let fits = profile_fits(job).into_iter();
     lines.extend(fits.map(|fit| format!("its profile was {fit}")));
     lines
+}
+
+/// How well the job's kernels are known; none before it has launched any. Rounded down, so that 100 %
+/// is all.
+fn known(job: &Value) -> Option<String> {
+    let known_pct = job["gpu_time_known_pct"].as_f64()?.floor();
+    let classed_pct = job["gpu_time_classed_pct"].as_f64()?.floor();
+    Some(format!(
+        "{known_pct:.0} % of GPU time known, {classed_pct:.0} % classed"
+    ))
 }
 
 /// Bytes for people, in MiB or GiB; `none` where there is no number.
@@ -310,6 +321,20 @@ pub(crate) fn table(header: &[&str]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_well_a_job_is_known_is_one_line_and_none_before_anything_is() {
+        let said = |known_pct: Value, classed_pct: Value| {
+            known(&json!({"gpu_time_known_pct": known_pct, "gpu_time_classed_pct": classed_pct}))
+        };
+        let line = "93 % of GPU time known, 61 % classed";
+        assert_eq!(said(json!(93.0), json!(61.2)).as_deref(), Some(line));
+        let line = "99 % of GPU time known, 0 % classed";
+        assert_eq!(said(json!(99.99), json!(0)).as_deref(), Some(line));
+        assert_eq!(said(Value::Null, Value::Null), None);
+        // A daemon before protocol 3.2.
+        assert_eq!(known(&json!({})), None);
+    }
 
     #[test]
     fn names_that_would_drive_a_terminal_are_shown_without_that() {

@@ -128,6 +128,13 @@ impl Durations {
         })
     }
 
+    /// Whether launches have taught of a kernel ([`Durations::taught`]).
+    #[must_use]
+    pub fn is_taught(&self, kernel: u32) -> bool {
+        let estimate = self.estimates.get(kernel as usize);
+        estimate.is_some_and(|estimate| estimate.launches > 0)
+    }
+
     /// A batch was seen complete, with nothing of high priority beside it.
     pub fn handle_batch(&mut self, batch: &[Launched], seen: Seen) {
         if batch.is_empty() || batch.len() > LAUNCHES_MAX || seen.least_ns > seen.most_ns {

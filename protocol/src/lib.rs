@@ -71,7 +71,8 @@ pub mod segment;
 /// | 2.4 | an attach says whether the device is shared by MPS ([`hello::Attach::is_on_mps`]); a daemon can be asked to drain ([`hello::Request::Drain`]); clients count collective kernels and launch functions that pass by |
 /// | 3.0 | a client makes its own page and hands it to one daemon after another ([`hello::Request::Attach`]); the sum of a lease begins at [`lease::FIRST_TOTAL_NS`] |
 /// | 3.1 | a process can ask for what is known of its program's kernels, and have what it learns kept ([`hello::Request::Learnt`]) |
-pub const VERSION: Version = Version { major: 3, minor: 1 };
+/// | 3.2 | best-effort clients sum up how much of their GPU time is of kernels that are known ([`pages::Counter::GpuTime`]) |
+pub const VERSION: Version = Version { major: 3, minor: 2 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

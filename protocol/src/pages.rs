@@ -324,6 +324,14 @@ counters! {
     Collectives = "launches_collective",
     /// Launches of these that did not wait although no lease allowed them.
     CollectivesPassed = "collectives_passed",
+    /// Expected duration of launches whose kernels' share is told below, ns: of a best-effort client
+    /// those that were written down for learning. Of a high-priority client the daemon sums up its
+    /// records instead. 0 also of a client older than protocol 3.2.
+    GpuTime = "gpu_time_ns",
+    /// Of this the part of kernels whose duration is known, from a profile or learnt.
+    GpuTimeKnown = "gpu_time_known_ns",
+    /// Of this the part of kernels that have a resource class.
+    GpuTimeClassed = "gpu_time_classed_ns",
 }
 
 impl Counter {
@@ -356,7 +364,7 @@ impl ClientPage {
         }
     }
 
-    /// Says how many there are now of what is no running total.
+    /// Says how many there are now of what is no running total, or a total that one thread keeps.
     pub fn tell(&self, counter: Counter, count: u64) {
         self.told.counters[counter as usize].store(count, crate::sync::Ordering::Relaxed);
     }
@@ -406,6 +414,7 @@ const _: () = {
     assert!(offset_of!(ClientPage, sticky) == 56 && offset_of!(ClientPage, seen_to_until_s) == 60);
     assert!(offset_of!(ClientPage, told) == 64);
     assert!(Counter::KernelsLearnt as usize == 42);
+    assert!(Counter::GpuTime as usize == 50);
     assert!((Counter::ALL[Counter::ALL.len() - 1] as usize) < COUNTERS_ROOM);
     assert!(offset_of!(Told, longest) == 8 * COUNTERS_ROOM && size_of::<Told>() == 8 * 128);
     let owners = 64 + 8 * 128;

@@ -14,7 +14,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{Gpu, Process, cargo_folder, clean_command, driver_folder, library, until};
+use crate::common::{
+    Daemon, Gpu, Process, cargo_folder, clean_command, driver_folder, library, until,
+};
 
 /// What the daemon assumes of a kernel that no profile names, unless it is told otherwise, ns.
 const UNKNOWN_NS: u64 = 100_000;
@@ -127,6 +129,11 @@ impl Stage {
 
     /// `hp` answers thirty requests a second, any other name has work without end.
     fn start_replay(&self, name: &str, rank: u16, trace: &Path, profile: Option<&Path>) -> Process {
+        Process::start(name, self.replay(name, rank, trace, profile))
+    }
+
+    /// The same, not started yet.
+    fn replay(&self, name: &str, rank: u16, trace: &Path, profile: Option<&Path>) -> Command {
         let mut replay = self.command("pillion-replay", rank);
         let class = match name {
             "hp" => "high-priority",
@@ -153,7 +160,7 @@ impl Stage {
         if let Some(profile) = profile {
             replay.env("PILLION_PROFILE", profile);
         }
-        Process::start(name, replay)
+        replay
     }
 
     fn report(&self, name: &str) -> Value {
@@ -298,6 +305,92 @@ fn with_learning_switched_off_a_kernel_is_charged_what_was_told_or_assumed_of_it
     let outcome = play(Told::Nothing, "learnt_durations = false");
     let charged_ns = outcome.be["charged_ns"].as_u64().unwrap();
     assert_eq!(charged_ns, UNKNOWN_NS * total(&outcome, "launches"));
+    // What nobody learns nobody sums up.
+    assert_eq!(outcome.be["gpu_time_known_pct"], Value::Null);
+}
+
+/// A request of ten kernels that the profile has, 200 µs each, and ten that it has not and that
+/// count as 100 µs.
+const HALF_TRACE: &str = "\
+pillion-trace 1
+device V100-SXM2-16GB
+kernel class=compute grid=40,1,1 block=512,1,1 shared_bytes=65536 registers=64 sm_needed=40 block_ns=200000 duration_ns=200000 compute_demand=0.4 bandwidth_demand=0.1 source=\"serve\" name=\"serve\"
+kernel class=compute grid=40,1,1 block=512,1,1 shared_bytes=65536 registers=64 sm_needed=40 block_ns=50000 duration_ns=50000 compute_demand=0.4 bandwidth_demand=0.1 source=\"serve\" name=\"other\"
+launch 0 x10
+launch 1 x10
+";
+
+#[test]
+fn the_status_has_the_share_of_gpu_time_that_is_known_of_jobs_in_either_class() {
+    let stage = Stage::new();
+    let hp_trace = stage.write("hp.trace", HALF_TRACE);
+    let be_trace = stage.write("be.trace", BE_TRACE);
+    let mut half = Profile::from_trace(&Trace::read(&hp_trace).unwrap());
+    half.kernels.retain(|kernel| kernel.name == "serve");
+    let half = stage.write("hp.toml", &half.write());
+    let whole = stage.write("be.toml", &profile_of(&be_trace, 1.0));
+    let _server = stage.start_server();
+    let daemon = stage.start_daemon("name = \"pillion\"");
+    // Without the kernels of its own by which the replay checks what the device does.
+    let start = |name: &str, rank: u16, trace: &Path, profile: &Path| {
+        let mut replay = stage.replay(name, rank, trace, Some(profile));
+        replay.args(["--check-every", "0"]);
+        Process::start(name, replay)
+    };
+    let hp = start("hp", 1, &hp_trace, &half);
+    let be = start("be", 2, &be_trace, &whole);
+    for job in [hp, be] {
+        job.finish_whenever().expect_success();
+    }
+    let socket = stage.path("pillion.sock");
+    let status: Value = serde_json::from_str(&ask_status(&socket).unwrap()).unwrap();
+    daemon.signal(Signal::TERM);
+    daemon.finish_whenever().expect_success();
+    let shares = |name: &str| {
+        let mut jobs = status["jobs"].as_array().unwrap().iter();
+        let job = jobs.find(|job| job["job"] == name).unwrap();
+        ["gpu_time_known_pct", "gpu_time_classed_pct"].map(|field| job[field].as_f64().unwrap())
+    };
+    let [known_pct, classed_pct] = shares("hp");
+    let two_thirds = 200.0 / 3.0;
+    assert!((known_pct - two_thirds).abs() < 1e-6, "{known_pct}");
+    assert!((classed_pct - two_thirds).abs() < 1e-6, "{classed_pct}");
+    assert_eq!(shares("be"), [100.0, 100.0]);
+}
+
+/// Waits until the shares of a job are these, and shows that people are told so.
+fn wait_for_shares(daemon: &Daemon, label: &str, known_pct: f64, classed_pct: f64) {
+    daemon.job_when(label, "the shares of its GPU time", |job| {
+        job["gpu_time_known_pct"] == known_pct && job["gpu_time_classed_pct"] == classed_pct
+    });
+    let table = daemon.table();
+    let line = format!("job {label}: {known_pct} % of GPU time known, {classed_pct} % classed\n");
+    assert!(table.contains(&line), "{table}");
+}
+
+#[test]
+fn nothing_of_a_job_without_a_profile_is_known_until_it_is_learnt() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
+    // Beside it what best-effort jobs launch is looked at all the time.
+    let hp = gpu.job("hp", "steady 20").high_priority(&daemon);
+    let hp = hp.start_until("round");
+    wait_for_shares(&daemon, "hp", 100.0, 100.0);
+    let whole = gpu.job("whole", "steady").best_effort(&daemon).start();
+    wait_for_shares(&daemon, "whole", 100.0, 100.0);
+    whole.finish().expect_success();
+    // Of kernels that do not end nothing is learnt. The later ones wait at the gate, and are written
+    // down.
+    let endless = gpu.job("endless", "hang").args(&["30000000000", "8"]);
+    let endless = endless.best_effort(&daemon).without_profile();
+    let endless = endless.start_until("launched");
+    wait_for_shares(&daemon, "endless", 0.0, 0.0);
+    endless.kill();
+    let be = gpu.job("be", "load 16").best_effort(&daemon);
+    let be = be.without_profile().start();
+    wait_for_shares(&daemon, "be", 100.0, 0.0);
+    for job in [hp, be] {
+        job.finish().expect_success();
+    }
 }
 
 /// Whether `long`, which takes 2 ms where 100 µs are assumed of what nobody knows, is learnt and told to be too long.

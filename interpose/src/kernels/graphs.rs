@@ -494,6 +494,7 @@ impl Sum {
         Some(Learnt {
             told_ns: cost.kernel.expected_ns,
             unknown: cost.unknown,
+            is_classed: cost.kernel.class != Class::Unknown,
             taken: self.taken(),
         })
     }

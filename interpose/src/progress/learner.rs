@@ -53,8 +53,10 @@ use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
 
 mod note;
+mod shares;
 mod stream;
 
+use shares::Shares;
 use stream::Stream;
 
 /// Between two tellings of what was learnt to people: each looks through the tables once, about 0.1 ms.
@@ -93,6 +95,7 @@ pub(crate) struct Learner {
     /// By slot, as far as any was looked at.
     streams: Vec<Stream>,
     graphs: Generations,
+    shares: Shares,
     /// People have not been told all of it.
     is_untold: bool,
     /// When they are told next.
@@ -148,7 +151,7 @@ impl Learner {
         if index >= self.streams.len() {
             self.streams.resize_with(index + 1, Stream::default);
         }
-        self.graphs.poll(&mut self.durations, &mut self.streams);
+        self.forget_stale();
         let Some(stream) = self.streams.get_mut(index) else {
             return;
         };
@@ -161,14 +164,23 @@ impl Learner {
         }
         let now_ns = client.clock.now_ns();
         let unknown_ns = client.link.daemon.unknown_ns.load(Ordering::Relaxed);
-        let graphs = &mut self.graphs;
-        stream.read(recent, now_ns, |number| {
-            let learnt = learnt_of(number.place).filter(|learnt| graphs.note(number, learnt))?;
+        let (graphs, shares) = (&mut self.graphs, &mut self.shares);
+        let durations = &mut self.durations;
+        stream.read(recent, now_ns, |launch| {
+            let number = Number {
+                place: launch.kernel,
+                generation: launch.generation,
+            };
+            let index = index_of(number.place);
+            let learnt = learnt_of(number.place).filter(|learnt| graphs.note(number, learnt));
+            let is_taught = durations.is_taught(index);
+            shares.handle_launch(launch.cost_ns.into(), index, learnt.as_ref(), is_taught);
+            let learnt = learnt?;
             let unknown_ns = unknown_ns.saturating_mul(learnt.unknown);
             let told_ns = learnt.told_ns.saturating_add(unknown_ns).max(1);
             Some((told_ns, learnt.unknown == 0))
         });
-        let durations = &mut self.durations;
+        shares.tell(&client.page);
         let by_ns = slot.waited().by_ns(done).unwrap_or(now_ns).min(now_ns);
         let waited = (after_ns, by_ns);
         let is_alone = |epoch| is_alone(client, epoch);
@@ -243,6 +255,14 @@ impl Learner {
         tell_ns.into_iter().chain(self.note_ns()).min()
     }
 
+    /// Forgets what was learnt of numbers that are another's by now.
+    fn forget_stale(&mut self) {
+        for index in &self.graphs.stale {
+            self.shares.forget(*index);
+        }
+        self.graphs.poll(&mut self.durations, &mut self.streams);
+    }
+
     fn forget(&mut self, page: &ClientPage) {
         for index in 0..policy::durations::KERNELS_MAX as u32 {
             let is_learnt = self.durations.expected_ns(index, 0) != 0;
@@ -251,6 +271,8 @@ impl Learner {
             }
         }
         self.durations = Durations::default();
+        self.shares = Shares::default();
+        self.shares.tell(page);
         page.told.longest.forget();
         self.is_untold = true;
         self.tell_ns = 0;
@@ -473,6 +495,7 @@ mod tests {
         let learnt = Learnt {
             told_ns: US,
             unknown: 0,
+            is_classed: false,
             taken,
         };
         let number = |generation| Number {

@@ -33,6 +33,7 @@ mod be_job;
 mod collectives;
 mod death;
 mod faulty;
+mod gpu_time;
 mod hp_client;
 mod leaving;
 mod record;
@@ -72,6 +73,7 @@ use faulty::Holds;
 pub(crate) use faulty::{
     HELD_JOBS_PER_USER, HELD_USERS_MAX, JobProgress, NewlyHeld, Progress, Released, Sticky, Whose,
 };
+pub(crate) use gpu_time::GpuTime;
 pub use hp_client::Faults;
 use hp_client::HpClient;
 use record::Record;
@@ -212,11 +214,15 @@ impl Client {
 
     /// What its page says, of the whole life of its process.
     pub(crate) fn page_totals(&self) -> Totals {
-        Totals {
+        let mut totals = Totals {
             counters: core::array::from_fn(|i| self.page.counted(Counter::ALL[i])),
             charged_ns: self.page.charged_ns.load(Ordering::Relaxed),
             faults: self.faults(),
+        };
+        if let Some(hp_client) = &self.hp_client {
+            hp_client.gpu_time().count(&mut totals);
         }
+        totals
     }
 
     pub(crate) fn faults(&self) -> Faults {
@@ -395,7 +401,11 @@ impl State {
         pages: NewPages,
     ) -> Result<Attached, Refused> {
         let key = job_key(&attach.job, attach.class, peer);
-        let counted = self.retire(now_ns, pages.file);
+        let mut counted = self.retire(now_ns, pages.file);
+        if key.class == JobClass::HighPriority {
+            // Its records are summed up anew.
+            GpuTime::default().count(&mut counted);
+        }
         let job = self.check_comer(&key)?;
         // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.
         let is_new_hp = key.class == JobClass::HighPriority && job.is_none();

@@ -22,7 +22,9 @@ use crate::config::{AUTO, sharing_name};
 use crate::core::job_key::JobKey;
 use crate::core::ledgers::{Ledgers, MemoryStatus};
 use crate::core::sharing::sharing_by;
-use crate::core::state::{BeJob, Client, EndedJob, Faults, Job, Listed, State, Totals, Whose};
+use crate::core::state::{
+    BeJob, Client, EndedJob, Faults, GpuTime, Job, Listed, State, Totals, Whose,
+};
 use crate::host::device_release::Released;
 use crate::host::realtime;
 use crate::report::events::EventsStatus;
@@ -280,6 +282,12 @@ pub struct JobStatus {
     pub clients: Vec<ClientStatus>,
     /// Of all its clients, also those that have gone, by name of [`Counter`].
     pub totals: BTreeMap<&'static str, u64>,
+    /// How much of its GPU time is of kernels whose duration is known (from a profile, from what was
+    /// kept, learnt), 0 to 100, since it came; none before there is any, and of libraries older than
+    /// protocol 3.2 (best-effort).
+    pub gpu_time_known_pct: Option<f64>,
+    /// The same of kernels that have a resource class (compute or memory).
+    pub gpu_time_classed_pct: Option<f64>,
     /// Expected ns of its launches that are not seen complete.
     pub in_flight_ns: u64,
     /// Expected ns of all its launches, also of clients that have gone.
@@ -523,6 +531,8 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
             .map(|client| client_status(state, client))
             .collect(),
         totals: counters_by_name(&totals),
+        gpu_time_known_pct: GpuTime::of(&totals).known_pct(),
+        gpu_time_classed_pct: GpuTime::of(&totals).classed_pct(),
         in_flight_ns: be_job.map_or(0, |be_job| be_job.view().in_flight_ns()),
         charged_ns: totals.charged_ns,
         waiting: be_job.is_some_and(|be_job| be_job.view().waiting),
@@ -550,6 +560,8 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         ended_ns: Some(job.ended_ns),
         clients: Vec::new(),
         totals: counters_by_name(&job.totals),
+        gpu_time_known_pct: GpuTime::of(&job.totals).known_pct(),
+        gpu_time_classed_pct: GpuTime::of(&job.totals).classed_pct(),
         in_flight_ns: 0,
         charged_ns: job.totals.charged_ns,
         waiting: false,

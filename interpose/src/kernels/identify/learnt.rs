@@ -26,6 +26,8 @@ pub(crate) struct Learnt<'a> {
     pub(crate) told_ns: u64,
     /// How many kernels of it the profile does not know; each lasts as long as the daemon assumes.
     pub(crate) unknown: u64,
+    /// Whether it has a resource class.
+    pub(crate) is_classed: bool,
     /// What it was seen to take.
     pub(crate) taken: Taken<'a>,
 }

@@ -129,6 +129,7 @@ impl Shapes {
         Some(Learnt {
             told_ns: if is_profiled { expected_ns } else { 0 },
             unknown: u64::from(!is_profiled),
+            is_classed: class_of(found.note) != Class::Unknown,
             taken: Taken(self.memo.word(found.place, TAKEN)?),
         })
     }
@@ -148,7 +149,7 @@ fn known(found: &Found<REST_WORDS>) -> Known {
             generation: found.generation as u8,
         },
         kernel: Kernel {
-            class: Class::from_bits((note >> CLASS_SHIFT & CLASS_MASK) as u32),
+            class: class_of(note),
             sm_needed: (note >> SM_SHIFT) as u32,
             expected_ns: if learnt_ns == 0 { told_ns } else { learnt_ns },
         },
@@ -156,6 +157,11 @@ fn known(found: &Found<REST_WORDS>) -> Known {
         is_learnt: learnt_ns != 0,
         is_collective: note & COLLECTIVE != 0,
     }
+}
+
+#[inline]
+fn class_of(note: u64) -> Class {
+    Class::from_bits((note >> CLASS_SHIFT & CLASS_MASK) as u32)
 }
 
 /// All that a launch is judged by, as five words; the label is the last one.

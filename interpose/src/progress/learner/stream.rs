@@ -6,7 +6,6 @@ use client::launch_log::{Launch, LaunchLog};
 use policy::durations::{Completed, Durations, InFlight, Launched};
 
 use super::index_of;
-use crate::kernels::Number;
 
 /// A stream as its launches and its event tell.
 #[derive(Default)]
@@ -42,12 +41,13 @@ impl Stream {
         self.not_yet_recorded_ns = self.recorded_ns;
     }
 
-    /// Reads what was launched. `told` says what a number is expected to take where nothing is learnt, and whether a profile tells that.
+    /// Reads what was launched, each launch once. `told` says what its number is expected to take
+    /// where nothing is learnt, and whether a profile tells that.
     pub(super) fn read<const PLACES: usize>(
         &mut self,
         recent: &LaunchLog<PLACES>,
         now_ns: u64,
-        mut told: impl FnMut(Number) -> Option<(u64, bool)>,
+        mut told: impl FnMut(&Launch) -> Option<(u64, bool)>,
     ) {
         self.launches.clear();
         recent.read(&mut self.seen, |launch| self.launches.push(launch));
@@ -68,15 +68,12 @@ impl Stream {
                 self.in_flight.handle_lost(launch.mark - 1);
             }
             self.last = launch.mark;
+            let told = told(launch);
             if launch.mark <= self.done {
                 // Seen complete before it was written down.
                 continue;
             }
             self.note_epoch(launch.mark, launch.epoch);
-            let told = told(Number {
-                place: launch.kernel,
-                generation: launch.generation,
-            });
             let launched = Launched {
                 kernel: told.map_or(u32::MAX, |_| index_of(launch.kernel)),
                 told_ns: told.map_or_else(|| launch.cost_ns.into(), |(told_ns, _)| told_ns),

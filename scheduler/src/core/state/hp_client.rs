@@ -12,6 +12,8 @@ use protocol::record::Record;
 use protocol::ring::Cursor;
 use protocol::sync::Ordering;
 
+use super::GpuTime;
+
 /// A busy client that has told nothing for so long is asked (design §1: 100 us).
 pub(crate) const QUIET_NS: u64 = 100_000;
 
@@ -50,6 +52,7 @@ pub(crate) struct HpClient {
     /// When somebody last wanted to know.
     wanted_ns: u64,
     faults: Faults,
+    gpu_time: GpuTime,
 }
 
 const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
@@ -76,6 +79,7 @@ impl HpClient {
             asked_ns: None,
             wanted_ns: 0,
             faults: Faults::default(),
+            gpu_time: GpuTime::default(),
         }
     }
 
@@ -90,6 +94,11 @@ impl HpClient {
 
     pub(crate) fn faults(&self) -> Faults {
         self.faults
+    }
+
+    /// What its launches were expected to take.
+    pub(crate) fn gpu_time(&self) -> GpuTime {
+        self.gpu_time
     }
 
     /// Reads everything that has arrived, at `now_ns`. Returns whether any of it is work, or may
@@ -149,6 +158,9 @@ impl HpClient {
                     sm_needed: launch.sm_needed,
                     expected_ns,
                 };
+                let is_classed = kernel.class != Class::Unknown;
+                self.gpu_time
+                    .handle_launch(expected_ns, launch.expected_ns != 0, is_classed);
                 let at_ns = launch.at_ns;
                 let launch = Launch {
                     stream: launch.stream,

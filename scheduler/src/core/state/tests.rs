@@ -4,6 +4,7 @@
 mod collectives;
 mod death;
 mod faulty;
+mod gpu_time;
 mod hold;
 mod hostile;
 mod leaving;

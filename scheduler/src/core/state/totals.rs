@@ -42,6 +42,21 @@ impl Totals {
         self
     }
 
+    /// What a counter counts.
+    pub(crate) fn of(&self, counter: Counter) -> u64 {
+        let counts = Counter::ALL.iter().zip(self.counters);
+        let mut its = counts.filter(|(known, _)| **known == counter);
+        its.next().map_or(0, |(_, count)| count)
+    }
+
+    pub(crate) fn set(&mut self, counter: Counter, to: u64) {
+        for (known, count) in Counter::ALL.iter().zip(&mut self.counters) {
+            if *known == counter {
+                *count = to;
+            }
+        }
+    }
+
     /// What is left of them once the client has ended.
     pub(crate) fn of_ended(mut self) -> Self {
         for (counter, count) in Counter::ALL.iter().zip(&mut self.counters) {

@@ -1,0 +1,63 @@
+//! How well the kernels of a job are known, as the status tells it.
+
+use super::*;
+
+/// Known and classed, per cent, of the only job.
+fn shares(rig: &Rig) -> [Option<f64>; 2] {
+    let job = &rig.status(Viewer::Operator)["jobs"][0];
+    ["gpu_time_known_pct", "gpu_time_classed_pct"].map(|field| job[field].as_f64())
+}
+
+/// What a library of protocol 3.2 tells.
+fn tell(be: &Player, all_ns: u64, known_ns: u64, classed_ns: u64) {
+    be.page.tell(Counter::GpuTime, all_ns);
+    be.page.tell(Counter::GpuTimeKnown, known_ns);
+    be.page.tell(Counter::GpuTimeClassed, classed_ns);
+}
+
+#[test]
+fn of_a_high_priority_job_records_tell_and_an_unknown_kernel_counts_as_what_is_assumed() {
+    let mut rig = Rig::new("unknown_kernel_us = 100");
+    let mut hp = rig.hp("serve");
+    rig.poll();
+    assert_eq!(shares(&rig), [None, None], "before there is any");
+    rig.launch(&mut hp, Class::Compute, 200 * US);
+    rig.launch(&mut hp, Class::Unknown, 100 * US);
+    // No profile tells its duration, its name tells its class.
+    rig.launch(&mut hp, Class::Memory, 0);
+    rig.poll();
+    assert_eq!(shares(&rig), [Some(75.0), Some(75.0)]);
+    rig.launch(&mut hp, Class::Unknown, 0);
+    rig.poll();
+    assert_eq!(shares(&rig), [Some(60.0), Some(60.0)]);
+    // A client that comes again is counted on, not anew and not twice.
+    let again = hp.page_fd.try_clone().unwrap();
+    let class = JobClass::HighPriority;
+    let mut hp = rig.try_attach_with(class, "serve", again).unwrap();
+    assert_eq!(shares(&rig), [Some(60.0), Some(60.0)]);
+    rig.launch(&mut hp, Class::Unknown, 500 * US);
+    rig.poll();
+    assert_eq!(shares(&rig), [Some(80.0), Some(30.0)]);
+    rig.state.handle_detach(rig.now_ns, hp.client);
+    assert_eq!(shares(&rig), [Some(80.0), Some(30.0)], "it has ended");
+}
+
+#[test]
+fn of_a_best_effort_job_the_libraries_tell_and_older_ones_tell_nothing() {
+    let mut rig = Rig::new("");
+    let older = rig.be("train");
+    // It launches and counts, and has no such counters.
+    older.page.count(Counter::Launches, 5);
+    older.page.charged_ns.fetch_add(500, Ordering::Relaxed);
+    rig.poll();
+    assert_eq!(shares(&rig), [None, None]);
+    let be = rig.be("train");
+    tell(&be, 100, 0, 0);
+    assert_eq!(shares(&rig), [Some(0.0), Some(0.0)]);
+    tell(&be, 400, 300, 100);
+    assert_eq!(shares(&rig), [Some(75.0), Some(25.0)]);
+    // Of several processes their time together.
+    let third = rig.be("train");
+    tell(&third, 400, 0, 400);
+    assert_eq!(shares(&rig), [Some(37.5), Some(62.5)]);
+}
