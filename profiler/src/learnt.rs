@@ -56,8 +56,18 @@ pub fn joined(before: Profile, mut now: Profile) -> Profile {
         kernels.extend(added.cloned());
         now.kernels = kernels;
     }
-    bound(&mut now, usize::MAX);
+    keep_first(&mut now.kernels);
+    keep_longest(&mut now.kernels, KERNELS_MAX);
     now
+}
+
+/// Leaves one kernel of each key: what a process notes is not believed to have no more, and a
+/// profile with two is not read.
+fn keep_first(kernels: &mut Vec<KernelProfile>) {
+    let mut seen = HashSet::new();
+    let is_first: Vec<bool> = kernels.iter().map(|k| seen.insert(key(k))).collect();
+    let mut is_first = is_first.into_iter();
+    kernels.retain(|_| is_first.next().unwrap_or(false));
 }
 
 /// Leaves out the kernels that took least time in all, until there are no more than
@@ -237,6 +247,18 @@ mod tests {
             (equal.kernels.len(), &*equal.kernels[0].name),
             (KERNELS_MAX, "0")
         );
+    }
+
+    /// A parser takes these for different ones, because their names for people are.
+    #[test]
+    fn of_two_kernels_that_the_driver_knows_by_one_name_one_is_kept() {
+        let mut shown = kernel("shown", 3, 50);
+        shown.mangled = Some("a".to_owned());
+        let now = profile(&[kernel("a", 2, 40), shown]);
+        let before = profile(&[kernel("a", 10, 100), now.kernels[1].clone()]);
+        let joined = joined(before, now);
+        assert_eq!(joined.kernels.len(), 1, "{joined:?}");
+        assert!(Profile::parse(&joined.write(), Path::new("kept")).is_ok());
     }
 
     #[test]

@@ -33,8 +33,8 @@
 //! their family and confidence ([`Evidence`]). What is written is version 2 unless a kernel has one,
 //! so that a program that reads up to version 2 reads every profile that has nothing new.
 //!
-//! A kernel's key is (name, grid, block, shared_bytes, operator), of which there is one `[[kernel]]` each, in
-//! order of first launch. A grid of `[0, 0, 0]` says that the source did not state the shape: such
+//! A kernel's key is (name, mangled, grid, block, shared_bytes, operator), of which there is one
+//! `[[kernel]]` each, in order of first launch. A grid of `[0, 0, 0]` says that the source did not state the shape: such
 //! a kernel is found by name only. [`Profile::write`] always writes this layout, so that equal
 //! profiles are equal files and a version-control system shows what changed. A comment is read
 //! over, and lost when the file is written again.
@@ -86,7 +86,7 @@ pub struct Profile {
     /// The requests of the job; `None` if none were told apart.
     pub requests: Option<Requests>,
     /// The kernels in order of first launch. In a profile that was read no two have the same
-    /// (name, grid, block, shared_bytes, operator).
+    /// (name, mangled, grid, block, shared_bytes, operator).
     pub kernels: Vec<KernelProfile>,
 }
 

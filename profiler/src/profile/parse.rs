@@ -244,7 +244,8 @@ fn parse_kernels(
     };
     let known = KERNEL_KEYS.get(..known).unwrap_or(&KERNEL_KEYS);
     let mut kernels = Vec::with_capacity(values.len());
-    let mut first_lines = HashMap::new();
+    // Where each begins: a line is counted from the start of the text, so only where it is said.
+    let mut firsts = HashMap::new();
     for value in values {
         let table = file.table("kernel", value, "a [[kernel]] table")?;
         let table = Table {
@@ -253,16 +254,15 @@ fn parse_kernels(
         };
         table.check_keys(known)?;
         let kernel = parse_kernel(&table, version)?;
-        let place = file.place(value.span().start);
-        let line = place.line;
         let key = (
             kernel.name.clone(),
+            kernel.mangled.clone(),
             kernel.grid,
             kernel.block,
             kernel.shared_bytes,
             kernel.operator.clone(),
         );
-        if let Some(first_line) = first_lines.insert(key, line) {
+        if let Some(first) = firsts.insert(key, value.span().start) {
             let operator = kernel.operator.as_ref();
             let found = format!(
                 "{} with grid {:?}, block {:?}, shared_bytes {}{}",
@@ -272,6 +272,8 @@ fn parse_kernels(
                 kernel.shared_bytes,
                 operator.map_or_else(String::new, |operator| format!(", operator {operator}")),
             );
+            let place = file.place(value.span().start);
+            let first_line = file.place(first).line;
             return Err(Error::duplicate(place, "kernel", found, first_line));
         }
         kernels.push(kernel);

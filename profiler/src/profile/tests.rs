@@ -270,6 +270,17 @@ fn a_kernel_may_stand_once_for_each_operator() {
     assert!(error.contains(", operator gemm 1x2x3"), "{error}");
 }
 
+/// Two instances of a template, which people are shown by one name.
+#[test]
+fn a_kernel_may_stand_once_for_each_mangled_name() {
+    let (head, kernel) = EXAMPLE.split_at(EXAMPLE.rfind("\n[[kernel]]").expect("two kernels"));
+    let mangled = |name: &str| format!("{kernel}mangled = \"{name}\"\n");
+    let (one, other) = (mangled("_Z1fi"), mangled("_Z1fj"));
+    parse(&format!("{head}{kernel}{one}{other}")).expect("three kernels");
+    let error = parse(&format!("{head}{one}{other}{one}")).expect_err("twice");
+    assert!(error.contains("again; it is already at line"), "{error}");
+}
+
 #[test]
 fn the_same_kernel_and_shape_twice_is_refused() {
     let (head, kernel) = EXAMPLE.split_at(EXAMPLE.rfind("\n[[kernel]]").expect("two kernels"));
