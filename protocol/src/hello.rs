@@ -229,8 +229,8 @@ pub enum Reply {
     Done,
     /// What a job may hold and holds.
     Memory(MemoryIs),
-    /// What is kept of a program's kernels, or the list of programs. A descriptor for reading follows,
-    /// of a Pillion profile, or of the list as JSON.
+    /// What is kept of a program's kernels. A memory file follows that nobody can change: a Pillion
+    /// profile.
     Learnt {
         /// Whether anything is kept; else there is no descriptor.
         is_known: bool,
@@ -661,8 +661,8 @@ pub fn ask_events(path: &Path, since: u64, patience: Duration) -> Result<String,
     ask_document(connect_within(path, patience)?, &Request::Events { since })
 }
 
-/// Asks on a connection what is kept of a program, with the process's notebook if it notes: a file
-/// for reading, or `None` if nothing is kept.
+/// Asks on a connection what is kept of a program, with the process's notebook if it notes: a memory
+/// file for reading, or `None` if nothing is kept.
 pub fn ask_learnt(
     connection: impl AsFd,
     of: &LearntOf,

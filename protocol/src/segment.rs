@@ -12,6 +12,7 @@ use core::sync::atomic::AtomicU64;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 
 use rustix::fs::{
     MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
@@ -322,6 +323,22 @@ pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// A memory file with a text that nobody can change any more, for a peer to read from its beginning:
+/// reading it waits for no disk.
+///
+/// # Errors
+///
+/// The system gives no memory file.
+pub fn sealed_text(name: &str, text: &[u8]) -> io::Result<OwnedFd> {
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = File::from(fd);
+    // Written without moving the place that is read from.
+    file.write_all_at(text, 0)?;
+    fchmod(&file, Mode::RUSR)?;
+    fcntl_add_seals(&file, SEALS.union(SealFlags::WRITE))?;
+    Ok(file.into())
+}
+
 /// A second descriptor of the same memory that can only be mapped for reading.
 pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
@@ -354,6 +371,15 @@ mod tests {
         let fd = read_only(&fd).unwrap();
         assert!(Mapping::<HpPage>::open(&fd, Access::ReadWrite).is_err());
         assert!(Mapping::<HpPage>::open(&fd, Access::Read).is_ok());
+    }
+
+    #[test]
+    fn a_sealed_text_is_read_from_its_beginning_and_never_changes() {
+        let mut file = File::from(sealed_text("pillion-test", b"a text").unwrap());
+        assert!(file.write_at(b"b", 0).is_err() && file.set_len(0).is_err());
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+        assert_eq!(text, "a text");
     }
 
     #[test]

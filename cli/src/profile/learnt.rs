@@ -204,7 +204,7 @@ fn export(options: &Options, program: &str, all: &[Kept]) -> Result<(), Failure>
     output::write(&profile.write(), options.output.as_deref())
 }
 
-/// The file itself, from the daemon that has it.
+/// A copy of the file, from the daemon that has it.
 fn fetch(kept: &Kept) -> Result<OwnedFd, Failure> {
     let of = LearntOf {
         program: kept.listed.program.clone(),

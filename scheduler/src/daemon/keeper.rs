@@ -1,28 +1,37 @@
 //! The thread that keeps what runs teach of their kernels, and gives it to the next ones.
 //!
 //! A process asks on a connection of its own ([`Request::Learnt`](protocol::hello::Request)), which
-//! the thread that talks with clients passes on to this one. The answer is what is kept of the
-//! process's program ([`crate::host::learnt`]). If the process brought a notebook, the connection
-//! stays open, and its end says that the process has ended. The notebook is read then, and every
-//! [`READ_EVERY_NS`] before, so that a run of weeks is kept although the machine loses its power.
+//! the thread that talks with clients passes on to this one. The answer is a copy in memory of what
+//! is kept of the process's program ([`crate::host::learnt`]), so that who reads it waits for no
+//! disk. If the process brought a notebook, the connection stays open, and its end says that the
+//! process has ended. The notebook is read then, and every [`READ_EVERY_NS`] before, so that a run of
+//! weeks is kept although the machine loses its power.
+//!
+//! **In turns.** In each turn this thread answers one process of each user, and reads one notebook:
+//! that of the next user who has any to be read. So whatever one user does, another's request waits
+//! for one notebook of each user at most (some 0.1 s each at the longest). A process that begins
+//! what another has just ended is answered when the note of that one is kept.
 //!
 //! The disk may take its time, or be full: this thread alone waits for it. Who asks meanwhile goes
 //! on without an answer after a quarter of a second. What cannot be kept is an event, once until
-//! something was kept again.
+//! something was kept again, and what was damaged is one at most every [`TELL_EVERY_NS`]. A panic
+//! over one notebook costs that one.
 //!
 //! Real time: on the virtual clock nothing waits for this thread.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use profiler::Profile;
+use profiler::{Profile, learnt};
 use protocol::clock::Clock;
 use protocol::hello::{LearntOf, Reply, send};
-use protocol::notebook;
+use protocol::notebook::{self, Note};
+use protocol::segment::sealed_text;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -35,8 +44,19 @@ use crate::host::learnt::{Kept, LearntStore};
 /// Between two looks into the notebook of a process that lives, ns.
 const READ_EVERY_NS: u64 = 60_000_000_000;
 
-/// Requests that wait for this thread; who comes then is refused.
-const WAITING_MAX: usize = 64;
+/// Until the notebook of a process that has ended is tried again while another daemon writes, ns,
+/// and how often it is tried.
+const AGAIN_NS: u64 = 1_000_000_000;
+const TRIES_MAX: u32 = 30;
+/// The same when the daemon ends, one after the other.
+const TRIES_AT_END: u32 = 5;
+
+/// Requests that wait for this thread, of all and of one user; who comes then is refused.
+const WAITING_MAX: usize = 256;
+const WAITING_OF_USER_MAX: usize = 64;
+
+/// Between two events of the same kind, ns.
+const TELL_EVERY_NS: u64 = 60_000_000_000;
 
 /// Packets that a process may send on its connection, on which it has nothing to say.
 const TALK_MAX: u32 = 64;
@@ -64,10 +84,23 @@ pub(crate) struct Keeper {
     shared: Arc<Shared>,
     inlet: Arc<Inlet>,
     sessions: Vec<Session>,
-    /// That something cannot be kept was said.
-    is_said: bool,
+    /// Whose notebook was read last.
+    last_uid: u32,
+    failures: Teller,
+    damages: Teller,
     /// Real time.
     clock: Clock,
+}
+
+/// What is said once in a while of one kind of trouble.
+#[derive(Default)]
+struct Teller {
+    /// It was said, and nothing has gone well since.
+    is_said: bool,
+    /// Not before then is it said again, ns.
+    next_ns: u64,
+    /// Times that it was not said.
+    unsaid: u32,
 }
 
 /// A process that notes what it learns.
@@ -82,6 +115,29 @@ struct Session {
     due_ns: u64,
     /// Packets that it has sent.
     said: u32,
+    /// The process has ended: the notebook is read once more.
+    is_over: bool,
+    /// How often it was in vain since then, because another daemon wrote.
+    tries: u32,
+}
+
+impl Teller {
+    /// Whether to say it now, and how often it was not said before.
+    fn handle(&mut self, now_ns: u64) -> Option<u32> {
+        if now_ns < self.next_ns {
+            self.unsaid = self.unsaid.saturating_add(1);
+            return None;
+        }
+        self.next_ns = now_ns + TELL_EVERY_NS;
+        Some(std::mem::take(&mut self.unsaid))
+    }
+
+    /// The same, of what goes on until something has gone well.
+    fn handle_lasting(&mut self, now_ns: u64) -> Option<u32> {
+        let said = (!self.is_said).then(|| self.handle(now_ns)).flatten();
+        self.is_said |= said.is_some();
+        said
+    }
 }
 
 impl Inlet {
@@ -96,13 +152,13 @@ impl Inlet {
     /// Passes a request on; gives it back if too many wait.
     pub(crate) fn put(&self, asked: Asked) -> Result<(), Asked> {
         let mut waiting = self.waiting.lock();
-        if waiting.len() >= WAITING_MAX {
+        let own = waiting.iter().filter(|other| other.uid == asked.uid);
+        if waiting.len() >= WAITING_MAX || own.count() >= WAITING_OF_USER_MAX {
             return Err(asked);
         }
         waiting.push_back(asked);
         drop(waiting);
-        // It can fail only if it is readable 2^64 - 2 times over.
-        let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
+        self.ring();
         Ok(())
     }
 
@@ -110,9 +166,29 @@ impl Inlet {
         &self.store
     }
 
-    fn take(&self) -> VecDeque<Asked> {
+    /// The first request of each user; the others stay.
+    fn take_turn(&self) -> Vec<Asked> {
         let _ = rustix::io::read(&self.alarm, &mut [0; 8]);
-        std::mem::take(&mut *self.waiting.lock())
+        let mut users = HashSet::new();
+        let mut waiting = self.waiting.lock();
+        let all = std::mem::take(&mut *waiting).into_iter();
+        let (turn, rest): (Vec<Asked>, Vec<Asked>) = all.partition(|asked| users.insert(asked.uid));
+        waiting.extend(rest);
+        if !waiting.is_empty() {
+            self.ring();
+        }
+        turn
+    }
+
+    /// For a later turn.
+    fn put_back(&self, asked: Asked) {
+        self.waiting.lock().push_front(asked);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // It can fail only if it is readable 2^64 - 2 times over.
+        let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
     }
 }
 
@@ -122,7 +198,9 @@ impl Keeper {
             shared,
             inlet,
             sessions: Vec::new(),
-            is_said: false,
+            last_uid: 0,
+            failures: Teller::default(),
+            damages: Teller::default(),
             clock: Clock::monotonic(),
         }
     }
@@ -130,39 +208,33 @@ impl Keeper {
     /// Keeps until the daemon ends, and then once more.
     pub(crate) fn run(mut self) {
         while !self.shared.is_stopping() {
-            let ready = match self.wait() {
-                Ok(ready) => ready,
-                Err(error) => {
-                    tracing::error!("waiting for what runs have learnt: {error}");
-                    return;
+            // Before the ends are heard: who began after an end is answered after it.
+            let turn = self.inlet.take_turn();
+            if let Err(error) = self.hear_all(!turn.is_empty()) {
+                tracing::error!("waiting for what runs have learnt: {error}");
+                return;
+            }
+            for asked in turn {
+                match self.is_before_a_note(&asked) {
+                    true => self.inlet.put_back(asked),
+                    false => self.answer(asked),
                 }
-            };
-            // From the last to the first, so that removing one leaves the places of the rest.
-            for place in ready.into_iter().rev() {
-                self.hear(place);
             }
-            for asked in self.inlet.take() {
-                self.answer(asked);
+            if let Some(place) = self.next() {
+                self.keep(place);
             }
-            self.look();
         }
-        for place in 0..self.sessions.len() {
-            self.keep(place);
+        for place in (0..self.sessions.len()).rev() {
+            // Other daemons of the machine may be ending, too.
+            (0..TRIES_AT_END).any(|_| !self.keep(place));
         }
     }
 
-    /// Waits until somebody asks or ends, or a look is due; which sessions have something to say.
-    fn wait(&self) -> io::Result<Vec<usize>> {
-        let mut sources: Vec<BorrowedFd<'_>> =
-            vec![self.shared.stop_fd(), self.inlet.alarm.as_fd()];
-        let others = sources.len();
-        sources.extend(self.sessions.iter().map(|session| session.socket.as_fd()));
-        let mut fds: Vec<PollFd<'_>> = sources
-            .iter()
-            .map(|source| PollFd::new(source, PollFlags::IN))
-            .collect();
+    /// Waits until somebody asks or ends, or a look is due, unless there `is_work`, and hears who has
+    /// something to say.
+    fn hear_all(&mut self, is_work: bool) -> io::Result<()> {
         let due_ns = self.sessions.iter().map(|session| session.due_ns).min();
-        let timeout = due_ns.map(|due_ns| {
+        let timeout = due_ns.filter(|_| !is_work).map(|due_ns| {
             let left_ns = due_ns.saturating_sub(self.clock.now_ns());
             // A minute at most.
             Timespec {
@@ -170,13 +242,39 @@ impl Keeper {
                 tv_nsec: (left_ns % 1_000_000_000) as i64,
             }
         });
+        let timeout = match is_work {
+            true => Some(Timespec::default()),
+            false => timeout,
+        };
+        let alive = self.sessions.iter().enumerate();
+        let alive = alive.filter(|(_, session)| !session.is_over);
+        let (places, sockets): (Vec<usize>, Vec<BorrowedFd<'_>>) = alive
+            .map(|(at, session)| (at, session.socket.as_fd()))
+            .unzip();
+        let others = [self.shared.stop_fd(), self.inlet.alarm.as_fd()];
+        let mut fds: Vec<PollFd<'_>> = others
+            .iter()
+            .chain(&sockets)
+            .map(|source| PollFd::new(source, PollFlags::IN))
+            .collect();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let ready = fds.iter().skip(others).enumerate();
-        let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
-        Ok(ready.map(|(place, _)| place).collect())
+        let ready = fds.iter().skip(others.len()).zip(places);
+        let ready = ready.filter(|(fd, _)| !fd.revents().is_empty());
+        let ready: Vec<usize> = ready.map(|(_, place)| place).collect();
+        ready.into_iter().for_each(|place| self.hear(place));
+        Ok(())
+    }
+
+    /// Whether a process of the same program has ended whose note is not kept yet.
+    fn is_before_a_note(&self, asked: &Asked) -> bool {
+        let whose = asked.of.user.unwrap_or(asked.uid);
+        self.sessions.iter().any(|session| {
+            let is_first = session.is_over && session.tries == 0;
+            is_first && session.uid == whose && session.program == asked.of.program
+        })
     }
 
     /// Tells a process what is kept of its program, and listens for its end if it notes.
@@ -189,13 +287,14 @@ impl Keeper {
         } = asked;
         let whose = of.user.unwrap_or(uid);
         let kept = self.inlet.store.find(whose, &of.program);
-        let is_known = kept.is_some();
-        let kept: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
+        let copy = kept.and_then(|text| sealed_text("pillion-learnt", text.as_bytes()).ok());
+        let is_known = copy.is_some();
+        let copy: Vec<BorrowedFd<'_>> = copy.iter().map(AsFd::as_fd).collect();
         let reply = Reply::Learnt { is_known }.encode();
-        if send(&*socket, &reply, &kept).is_err() {
-            return;
-        }
-        let Some(notebook) = notebook.filter(|_| whose == uid && self.has_room(uid)) else {
+        // Who does not hear it may note all the same; who has ended is heard to.
+        let _ = send(&*socket, &reply, &copy);
+        let may_note = whose == uid && learnt::is_name(&of.program) && self.has_room(uid);
+        let Some(notebook) = notebook.filter(|_| may_note) else {
             return;
         };
         self.sessions.push(Session {
@@ -206,6 +305,8 @@ impl Keeper {
             kept: 0,
             due_ns: self.clock.now_ns() + READ_EVERY_NS,
             said: 0,
+            is_over: false,
+            tries: 0,
         });
     }
 
@@ -217,6 +318,7 @@ impl Keeper {
 
     /// A process has ended its connection, or says something.
     fn hear(&mut self, place: usize) {
+        let now_ns = self.clock.now_ns();
         let Some(session) = self.sessions.get_mut(place) else {
             return;
         };
@@ -226,64 +328,203 @@ impl Keeper {
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         };
         if is_over || session.said > TALK_MAX {
-            self.keep(place);
+            (session.is_over, session.due_ns) = (true, now_ns);
+        }
+    }
+
+    /// Which notebook is read next, if it is time for one.
+    fn next(&self) -> Option<usize> {
+        let due = self
+            .sessions
+            .iter()
+            .map(|session| (session.uid, session.due_ns));
+        next_due(due, self.last_uid, self.clock.now_ns())
+    }
+
+    /// Keeps what is new in a notebook, and forgets a process that has ended. Whether another daemon
+    /// writes just now, so that it is to be tried again.
+    fn keep(&mut self, place: usize) -> bool {
+        let now_ns = self.clock.now_ns();
+        let Some(session) = self.sessions.get_mut(place) else {
+            return false;
+        };
+        self.last_uid = session.uid;
+        session.due_ns = now_ns + READ_EVERY_NS;
+        let store = &self.inlet.store;
+        let kept = catch_unwind(AssertUnwindSafe(|| session.keep(store)));
+        let kept = kept.unwrap_or_else(|_| {
+            session.is_over = true;
+            Err(io::Error::other("this daemon panicked over its note"))
+        });
+        let is_busy = matches!(&kept, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        if is_busy && session.tries < TRIES_MAX {
+            session.tries += 1;
+            session.due_ns = now_ns + AGAIN_NS;
+            return true;
+        }
+        let (uid, program) = (session.uid, session.program.clone());
+        session.tries = 0;
+        if session.is_over {
             self.sessions.swap_remove(place);
         }
+        self.tell(uid, &program, kept);
+        false
     }
 
-    /// Reads the notebooks whose time it is.
-    fn look(&mut self) {
+    fn tell(&mut self, uid: u32, program: &str, kept: io::Result<Option<Kept>>) {
         let now_ns = self.clock.now_ns();
-        for place in 0..self.sessions.len() {
-            let session = self.sessions.get(place);
-            if session.is_some_and(|session| session.due_ns <= now_ns) {
-                self.keep(place);
+        let (text, unsaid) = match kept {
+            Ok(None) => return,
+            Ok(Some(kept)) => {
+                self.failures.is_said = false;
+                let Kept::OverDamage(why) = kept else {
+                    return;
+                };
+                let text = format!("what was kept of {program:?} of user {uid} is replaced: {why}");
+                (text, self.damages.handle(now_ns))
             }
-        }
-    }
-
-    /// Keeps what is new in a notebook.
-    fn keep(&mut self, place: usize) {
-        let Some(session) = self.sessions.get_mut(place) else {
-            return;
-        };
-        session.due_ns = self.clock.now_ns() + READ_EVERY_NS;
-        let note = match notebook::read(&session.notebook) {
-            Ok(Some(note)) if note.number != session.kept => note,
-            Ok(_) => return,
-            Err(error) => return tracing::debug!("{}: {error}", session.program),
-        };
-        session.kept = note.number;
-        let text = String::from_utf8_lossy(&note.text);
-        let noted = match Profile::parse(&text, Path::new("notebook")) {
-            Ok(noted) => noted,
-            // Its own user's loss.
-            Err(error) => return tracing::debug!("{}: {error}", session.program),
-        };
-        let kept = self.inlet.store.keep(session.uid, &session.program, noted);
-        let program = session.program.clone();
-        self.tell(&program, kept);
-    }
-
-    fn tell(&mut self, program: &str, kept: io::Result<Kept>) {
-        match kept {
-            Ok(kept) => {
-                self.is_said = false;
-                if let Kept::OverDamage(why) = kept {
-                    let text = format!("what was kept of {program:?} is replaced: {why}");
-                    self.shared.tell(Draft::new(Kind::LearntNotKept, text));
-                }
-            }
-            Err(_) if self.is_said => {}
             Err(error) => {
-                self.is_said = true;
                 let folder = self.inlet.store.folder().display();
                 let text = format!(
                     "what runs teach of their kernels is not kept in {folder}: {error}; the next \
-                     start of {program:?} begins with what was kept before"
+                     start of {program:?} of user {uid} begins with what was kept before"
                 );
-                self.shared.tell(Draft::new(Kind::LearntNotKept, text));
+                (text, self.failures.handle_lasting(now_ns))
             }
+        };
+        let text = match unsaid {
+            None => return,
+            Some(0) => text,
+            Some(unsaid) => format!("{text} ({unsaid} more of these were not said)"),
+        };
+        self.shared.tell(Draft::new(Kind::LearntNotKept, text));
+    }
+}
+
+impl Session {
+    /// Keeps what is new; `None` if nothing is that is a profile.
+    fn keep(&mut self, store: &LearntStore) -> io::Result<Option<Kept>> {
+        let Note { number, text } = match notebook::read(&self.notebook) {
+            Ok(Some(note)) if note.number != self.kept => note,
+            Ok(_) => return Ok(None),
+            Err(error) => {
+                tracing::debug!("{}: {error}", self.program);
+                return Ok(None);
+            }
+        };
+        let text = String::from_utf8_lossy(&text);
+        let noted = match Profile::parse(&text, Path::new("notebook")) {
+            Ok(noted) => noted,
+            // Its own user's loss.
+            Err(error) => {
+                tracing::debug!("{}: {error}", self.program);
+                self.kept = number;
+                return Ok(None);
+            }
+        };
+        let kept = store.keep(self.uid, &self.program, noted)?;
+        self.kept = number;
+        Ok(Some(kept))
+    }
+}
+
+/// The place of what is next of these users and times: of the user after the last one.
+fn next_due(due: impl Iterator<Item = (u32, u64)>, last_uid: u32, now_ns: u64) -> Option<usize> {
+    let after = last_uid.wrapping_add(1);
+    let due = due.enumerate().filter(|(_, (_, due_ns))| *due_ns <= now_ns);
+    let next = due.min_by_key(|(_, (uid, due_ns))| (uid.wrapping_sub(after), *due_ns));
+    next.map(|(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::config::gpu::Gpu;
+    use crate::host::fd_reaper::FdReaper;
+
+    const ANNE: u32 = 61_001;
+    const BOB: u32 = 61_002;
+
+    fn inlet() -> Arc<Inlet> {
+        let gpu = Gpu {
+            uuid: "GPU-1".to_owned(),
+            name: "V100".to_owned(),
+            pci: "0000:04:00.0".parse().unwrap(),
+            sms: 80,
+            memory_bytes: 16 << 30,
+            cuda_driver: 12_080,
+            block_priority: None,
+        };
+        Inlet::new(LearntStore::new("/nowhere".into(), &gpu)).unwrap()
+    }
+
+    fn asked(uid: u32, program: &str) -> Asked {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let fd_reaper = Arc::new(FdReaper::start().unwrap());
+        Asked {
+            socket: UntrustedSocket::new(socket.into(), uid, &fd_reaper),
+            uid,
+            of: LearntOf {
+                program: program.to_owned(),
+                device: String::new(),
+                user: None,
+            },
+            notebook: None,
         }
+    }
+
+    #[test]
+    fn a_user_who_asks_all_the_time_takes_one_turn_like_everybody_and_not_all_the_room() {
+        let inlet = inlet();
+        for number in 0..WAITING_OF_USER_MAX {
+            assert!(inlet.put(asked(ANNE, &number.to_string())).is_ok());
+        }
+        assert!(inlet.put(asked(ANNE, "more")).is_err());
+        assert!(inlet.put(asked(BOB, "bobs")).is_ok());
+        let turn = |inlet: &Inlet| -> Vec<(u32, String)> {
+            let turn = inlet.take_turn().into_iter();
+            turn.map(|asked| (asked.uid, asked.of.program)).collect()
+        };
+        let of = |uid, program: &str| (uid, program.to_owned());
+        assert_eq!(turn(&inlet), [of(ANNE, "0"), of(BOB, "bobs")]);
+        assert_eq!(turn(&inlet), [of(ANNE, "1")]);
+        // For a later turn, and before what came after it.
+        let first = inlet.take_turn().pop().unwrap();
+        inlet.put_back(first);
+        assert_eq!(turn(&inlet), [of(ANNE, "2")]);
+        // What waits wakes the thread again.
+        assert!(rustix::io::read(&inlet.alarm, &mut [0; 8]).is_ok());
+        while !inlet.take_turn().is_empty() {}
+        assert!(rustix::io::read(&inlet.alarm, &mut [0; 8]).is_err());
+    }
+
+    #[test]
+    fn notebooks_are_read_one_of_each_user_in_turn() {
+        let mut due = vec![(7, 1), (7, 2), (7, 3), (9, 4), (8, 90)];
+        let (mut last_uid, mut read) = (7, Vec::new());
+        while let Some(place) = next_due(due.iter().copied(), last_uid, 10) {
+            last_uid = due[place].0;
+            read.push(due.remove(place));
+        }
+        assert_eq!(read, [(9, 4), (7, 1), (7, 2), (7, 3)]);
+        assert_eq!(due, [(8, 90)]);
+    }
+
+    #[test]
+    fn what_happens_all_the_time_is_said_once_a_minute_with_how_often() {
+        let mut teller = Teller::default();
+        let said: Vec<u32> = (0..180)
+            .filter_map(|second| teller.handle(second * 1_000_000_000))
+            .collect();
+        assert_eq!(said, [0, 59, 59]);
+        // What lasts is said once, also where another user's program is kept in between.
+        let mut teller = Teller::default();
+        assert_eq!(teller.handle_lasting(0), Some(0));
+        assert_eq!(teller.handle_lasting(TELL_EVERY_NS * 9), None);
+        teller.is_said = false;
+        assert_eq!(teller.handle_lasting(TELL_EVERY_NS / 2), None);
+        assert_eq!(teller.handle_lasting(TELL_EVERY_NS), Some(1));
     }
 }

@@ -7,11 +7,15 @@
 //!                         model and SMs     user  the program's name as a number
 //! ```
 //!
-//! The daemons of a machine's GPUs share the folder, so that a program that ran on one GPU is known
-//! on its neighbour. A file is written beside the one it replaces and renamed, so a daemon that is
-//! killed at any instant leaves the old one or the new one. Of two daemons that write at once the
-//! later one reads what the earlier one wrote (a lock on the user's folder, which is not waited for
-//! longer than [`LOCK_TRIES`]).
+//! Its first line is a comment that says what the list says of the file, and how long the rest is
+//! ([`Heading`]), so that a list reads no profile. The daemons of a machine's GPUs share the folder,
+//! so that a program that ran on one GPU is known on its neighbour.
+//!
+//! **Atomic.** A file is written beside the folders and renamed, so a daemon that is killed at any
+//! instant leaves the old one or the new one, and what it leaves half-written is written over by
+//! the next. All that changes anything goes on under one lock for each model of GPU: so of two
+//! daemons that write at once the later one reads what the earlier one wrote. Without the lock
+//! nothing is written ([`LOCK_TRIES`]). What is written was read again before.
 //!
 //! **Bounds.** [`PROGRAMS_MAX`] programs and [`BYTES_MAX`] bytes of one user, and four times as much
 //! of all: then the file goes that was not used for the longest, of the user who has most. A file
@@ -20,8 +24,11 @@
 //! **Trust.** What a process notes is parsed, bounded and written anew: nothing of its text reaches
 //! the disk as it came. It can spoil what is kept of its own user's programs, and nobody else's.
 //! All folders from the configured one on must belong to the daemon's user, and nobody else may
-//! write to them; those that are made here nobody else can read. A file that is damaged is none, and
-//! the next run replaces it.
+//! write to them; those that are made here nobody else can read.
+//!
+//! **Damage.** A file that is not what was written is none, and the next run replaces it. That it
+//! cannot be read just now (a disk that fails, no memory) says nothing of what is in it: then it
+//! stays, and nothing is kept.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -32,9 +39,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use profiler::{Profile, learnt};
 use protocol::clock::Clock;
+use protocol::notebook;
 use rustix::fs::{
     FlockOperation, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, flock, futimens,
 };
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::config::LearntRules;
@@ -47,10 +56,13 @@ pub const PROGRAMS_MAX: usize = 1_024;
 pub const BYTES_MAX: u64 = 64 << 20;
 /// Of all users, as many times what one may have.
 const USERS_SHARE: u64 = 4;
-/// Bytes of one file, and so of one program on one model of GPU.
-pub const FILE_BYTES_MAX: usize = 2 << 20;
+/// Bytes of one file, and so of one program on one model of GPU: as many as a note has.
+pub const FILE_BYTES_MAX: usize = notebook::TEXT_BYTES_MAX;
+/// Of which the first line has less: a name of 256 bytes, each escaped, and numbers.
+const HEADING_BYTES_MAX: usize = 1_024;
+const HEADING_START: &str = "# learnt ";
 
-/// How often the lock of a folder is tried that another daemon has, and how long between.
+/// How often the lock is tried that another daemon has, and how long between.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE_NS: u64 = 20_000_000;
 
@@ -65,8 +77,9 @@ const NOW: Timespec = Timespec {
 };
 
 const SUFFIX: &str = "toml";
-/// Of a file that is being written; left by a daemon that was killed, and written over.
-const NEW_SUFFIX: &str = "new";
+/// The file that is being written; left by a daemon that was killed, and written over.
+const NEW: &str = ".new";
+const LOCK: &str = ".lock";
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
@@ -116,6 +129,25 @@ pub(crate) enum Kept {
     OverDamage(String),
 }
 
+/// The first line of a file, behind [`HEADING_START`], as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Heading {
+    program: String,
+    kernels: usize,
+    launches: u64,
+    time_ms: u64,
+    /// Of the rest of the file.
+    bytes: u64,
+}
+
+/// What there was of a program.
+enum Before {
+    Nothing,
+    Profile(Profile),
+    /// A file that is not what was written.
+    Damage(String),
+}
+
 /// A file of the folder.
 struct Entry {
     path: PathBuf,
@@ -158,8 +190,8 @@ impl LearntStore {
         &self.folder
     }
 
-    /// What is kept of a program, for reading; it counts as used.
-    pub(crate) fn find(&self, uid: u32, program: &str) -> Option<File> {
+    /// What is kept of a program, as a profile's text; it counts as used.
+    pub(crate) fn find(&self, uid: u32, program: &str) -> Option<String> {
         let file = open(&self.path(uid, program)).ok()?;
         // A folder on a medium that takes no more writing still serves what is in it.
         let now = Timestamps {
@@ -167,46 +199,62 @@ impl LearntStore {
             last_modification: NOW,
         };
         let _ = futimens(&file, &now);
-        Some(file)
+        let text = text_of(file).ok()?;
+        let heading = heading_of(&text, text.len() as u64)?;
+        (heading.program == program).then_some(text)
     }
 
     /// Joins what a run noted with what is kept of its program.
     ///
     /// # Errors
     ///
-    /// The disk is full, a folder is not the daemon's alone, or what else the system says. What was
-    /// kept before is still kept.
+    /// The disk is full, a folder is not the daemon's alone, or what else the system says; of kind
+    /// [`io::ErrorKind::WouldBlock`] that another daemon writes just now. What was kept before is
+    /// still kept.
     pub(crate) fn keep(&self, uid: u32, program: &str, now: Profile) -> io::Result<Kept> {
-        let folder = self.user_folder(uid);
-        self.make_folders(&folder)?;
-        let _lock = lock(&folder);
+        self.make_folders(&self.folder)?;
+        let _lock = lock(&self.folder)?;
+        self.make_folders(&self.user_folder(uid))?;
         let path = self.path(uid, program);
-        let before = match open(&path) {
-            Ok(file) => read(file, &path, program).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.to_string()),
+        let (joined, kept) = match before(&path, program)? {
+            Before::Nothing => (now, Kept::Well),
+            Before::Profile(before) => (learnt::joined(before, now), Kept::Well),
+            Before::Damage(why) => (now, Kept::OverDamage(why)),
         };
-        let is_new = matches!(before, Ok(None));
-        let (before, kept) = match before {
-            Ok(before) => (before, Kept::Well),
-            Err(why) => (None, Kept::OverDamage(why)),
-        };
-        let mut joined = match before {
-            Some(before) => learnt::joined(before, now),
-            None => now,
-        };
-        joined.sources = vec![program.to_owned()];
-        joined.gpu.clone_from(&self.gpu);
-        // What else a note says, nobody has use for.
-        joined.notices.clear();
-        joined.requests = None;
-        learnt::bound(&mut joined, FILE_BYTES_MAX);
-        write(&path, joined.write().as_bytes())?;
-        self.bound_user(uid, &path)?;
-        if is_new {
-            self.bound_all(&path)?;
-        }
+        let text = self.text(program, joined)?;
+        write(&self.folder.join(NEW), &path, text.as_bytes())?;
+        self.bound(uid, &path)?;
         Ok(kept)
+    }
+
+    /// The file's text, which can be read again.
+    fn text(&self, program: &str, mut profile: Profile) -> io::Result<String> {
+        profile.sources = vec![program.to_owned()];
+        profile.gpu.clone_from(&self.gpu);
+        // What else a note says, nobody has use for.
+        profile.notices.clear();
+        profile.requests = None;
+        learnt::bound(&mut profile, FILE_BYTES_MAX - HEADING_BYTES_MAX);
+        let rest = profile.write();
+        let kernels = profile.kernels.iter();
+        let (launches, sum_ns) = kernels.fold((0_u64, 0_u64), |sums, kernel| {
+            let (count, sum_ns) = (kernel.count, kernel.durations.sum_ns);
+            (sums.0.saturating_add(count), sums.1.saturating_add(sum_ns))
+        });
+        let heading = serde_json::to_string(&Heading {
+            program: program.to_owned(),
+            kernels: profile.kernels.len(),
+            launches,
+            time_ms: sum_ns / 1_000_000,
+            bytes: rest.len() as u64,
+        })?;
+        let text = format!("{HEADING_START}{heading}\n{rest}");
+        let read = Profile::parse(&text, Path::new("what was noted"));
+        let is_same = read.map_err(io::Error::other)? == profile;
+        match is_same && text.len() <= FILE_BYTES_MAX {
+            true => Ok(text),
+            false => Err(io::Error::other("what was noted is no profile")),
+        }
     }
 
     /// What is kept of a user's programs, or of all (`None`), the last used first. A file that
@@ -218,19 +266,19 @@ impl LearntStore {
         };
         entries.sort_by_key(|entry| core::cmp::Reverse(entry.used));
         let listed = entries.iter().filter_map(|entry| {
-            let text = text_of(open(&entry.path).ok()?).ok()?;
-            let profile = Profile::parse(&text, &entry.path).ok()?;
-            let (count, sum) = profile.kernels.iter().fold((0_u64, 0_u64), |sums, kernel| {
-                let (count, sum_ns) = (kernel.count, kernel.durations.sum_ns);
-                (sums.0.saturating_add(count), sums.1.saturating_add(sum_ns))
-            });
+            let mut start = Vec::new();
+            let file = open(&entry.path).ok()?;
+            file.take(HEADING_BYTES_MAX as u64)
+                .read_to_end(&mut start)
+                .ok()?;
+            let heading = heading_of(&String::from_utf8_lossy(&start), entry.bytes)?;
             let used = entry.used.duration_since(UNIX_EPOCH).unwrap_or_default();
             Some(Listed {
-                program: profile.sources.into_iter().next()?,
+                program: heading.program,
                 user: entry.uid,
-                kernels: profile.kernels.len(),
-                launches: count,
-                time_ms: sum / 1_000_000,
+                kernels: heading.kernels,
+                launches: heading.launches,
+                time_ms: heading.time_ms,
                 bytes: entry.bytes,
                 used_unix_ms: u64::try_from(used.as_millis()).unwrap_or(u64::MAX),
             })
@@ -269,34 +317,38 @@ impl LearntStore {
         Ok(())
     }
 
-    /// Removes what one user has too much of; never the file at `new`.
-    fn bound_user(&self, uid: u32, new: &Path) -> io::Result<()> {
-        let mut entries = self.of_user(uid);
-        entries.sort_by_key(|entry| core::cmp::Reverse(entry.used));
-        let mut bytes: u64 = entries.iter().map(|entry| entry.bytes).sum();
-        while let Some(oldest) = entries.pop() {
-            let count = entries.len() + 1;
-            if count <= self.limits.programs && bytes <= self.limits.bytes {
-                break;
-            }
-            if oldest.path != new {
-                fs::remove_file(&oldest.path)?;
-                bytes -= oldest.bytes;
-            }
-        }
-        Ok(())
+    /// Removes what one user has too much of, and what all have; never the file at `new`.
+    fn bound(&self, uid: u32, new: &Path) -> io::Result<()> {
+        let mut entries = self.all();
+        let of_user = self.bound_user(uid, new, &mut entries);
+        of_user.and(self.bound_all(new, &mut entries))
     }
 
-    /// Removes what all users together have too much of: of the user with most the file that was not
-    /// used for the longest; never the one at `new`.
-    fn bound_all(&self, new: &Path) -> io::Result<()> {
-        let mut entries = self.all();
+    /// Of one user: what was not used for the longest.
+    fn bound_user(&self, uid: u32, new: &Path, entries: &mut Vec<Entry>) -> io::Result<()> {
+        loop {
+            let own = || entries.iter().filter(|entry| entry.uid == uid);
+            let bytes: u64 = own().map(|entry| entry.bytes).sum();
+            if own().count() <= self.limits.programs && bytes <= self.limits.bytes {
+                return Ok(());
+            }
+            let others = entries.iter().enumerate();
+            let others = others.filter(|(_, entry)| entry.uid == uid && entry.path != new);
+            let Some((place, _)) = others.min_by_key(|(_, entry)| entry.used) else {
+                return Ok(());
+            };
+            self.remove(&entries.swap_remove(place))?;
+        }
+    }
+
+    /// Of all users together: of the one with most the file that was not used for the longest.
+    fn bound_all(&self, new: &Path, entries: &mut Vec<Entry>) -> io::Result<()> {
         let programs = self.limits.programs as u64 * USERS_SHARE;
         let bytes = self.limits.bytes * USERS_SHARE;
         let mut sum: u64 = entries.iter().map(|entry| entry.bytes).sum();
         while entries.len() as u64 > programs || sum > bytes {
             let mut shares: HashMap<u32, (u64, u64)> = HashMap::new();
-            for entry in &entries {
+            for entry in entries.iter() {
                 let share = shares.entry(entry.uid).or_default();
                 *share = (share.0 + entry.bytes, share.1 + 1);
             }
@@ -309,9 +361,20 @@ impl LearntStore {
                 return Ok(());
             };
             let removed = entries.swap_remove(place);
-            fs::remove_file(&removed.path)?;
+            self.remove(&removed)?;
             sum -= removed.bytes;
         }
+        Ok(())
+    }
+
+    /// Removes a file, and its user's folder with the last one.
+    fn remove(&self, entry: &Entry) -> io::Result<()> {
+        match fs::remove_file(&entry.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // It stays if there is anything in it.
+        let _ = fs::remove_dir(self.user_folder(entry.uid));
         Ok(())
     }
 
@@ -375,20 +438,54 @@ fn text_of(file: File) -> io::Result<String> {
     Ok(text)
 }
 
-/// What is kept of `program`, or why it cannot be used.
-fn read(file: File, path: &Path, program: &str) -> Result<Profile, String> {
-    let text = text_of(file).map_err(|error| format!("{}: {error}", path.display()))?;
-    let profile = Profile::parse(&text, path).map_err(|error| error.to_string())?;
-    match profile.sources.first().is_some_and(|of| of == program) {
-        true => Ok(profile),
-        false => Err(format!("{}: it is another program's", path.display())),
+/// What there is at `path` of `program`.
+///
+/// # Errors
+///
+/// It cannot be read just now.
+fn before(path: &Path, program: &str) -> io::Result<Before> {
+    let text = match open(path).and_then(text_of) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Before::Nothing),
+        Err(error) if is_damage(&error) => {
+            return Ok(Before::Damage(format!("{}: {error}", path.display())));
+        }
+        Err(error) => return Err(error),
+    };
+    let damage = |why: &str| Ok(Before::Damage(format!("{}: {why}", path.display())));
+    match heading_of(&text, text.len() as u64) {
+        None => return damage("it is not whole"),
+        Some(heading) if heading.program != program => return damage("it is another program's"),
+        Some(_) => {}
     }
+    Ok(match Profile::parse(&text, path) {
+        Ok(profile) => Before::Profile(profile),
+        Err(error) => Before::Damage(error.to_string()),
+    })
 }
 
-/// The lock of a user's folder, unless another daemon keeps it: then what that writes may be lost,
-/// which a run makes good.
-fn lock(folder: &Path) -> Option<File> {
-    let path = folder.join(".lock");
+/// Whether an error of reading a file says what is in it, or that it is no file of ours: no text, too
+/// long, or a link. All others may pass.
+fn is_damage(error: &io::Error) -> bool {
+    let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+    let kinds = [io::ErrorKind::InvalidData, io::ErrorKind::FileTooLarge];
+    is_link || kinds.contains(&error.kind())
+}
+
+/// The heading of a file of so many bytes that begins with `text`, if all of the file is there.
+fn heading_of(text: &str, bytes: u64) -> Option<Heading> {
+    let (line, _) = text.split_once('\n')?;
+    let heading: Heading = serde_json::from_str(line.strip_prefix(HEADING_START)?).ok()?;
+    let whole = heading.bytes.checked_add(line.len() as u64 + 1);
+    (whole == Some(bytes)).then_some(heading)
+}
+
+/// The lock of a model's folder.
+///
+/// # Errors
+///
+/// Of kind [`io::ErrorKind::WouldBlock`]: another daemon keeps it.
+fn lock(folder: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
         .write(true)
@@ -396,38 +493,38 @@ fn lock(folder: &Path) -> Option<File> {
         .truncate(false)
         .mode(FILE_MODE)
         .custom_flags((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits().cast_signed());
-    let file = options.open(path).ok()?;
+    let file = options.open(folder.join(LOCK))?;
     let clock = Clock::monotonic();
     for _ in 0..LOCK_TRIES {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Some(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
                 clock.sleep_until(clock.now_ns() + LOCK_PAUSE_NS);
             }
-            Err(_) => return None,
+            Err(error) => return Err(error.into()),
         }
     }
-    None
+    let text = "another daemon is writing there";
+    Err(io::Error::new(io::ErrorKind::WouldBlock, text))
 }
 
-/// Puts `text` at `path` in one step.
-fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = path.with_extension(NEW_SUFFIX);
+/// Puts `text` at `path` in one step; it is written at `new`.
+fn write(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     let written = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(FILE_MODE)
         .custom_flags((OFlags::NOFOLLOW | OFlags::CLOEXEC).bits().cast_signed())
-        .open(&new)
+        .open(new)
         .and_then(|mut file| {
             file.write_all(text)?;
             // A rename that outlives the machine's power must not lead to an empty file.
             file.sync_all()
         })
-        .and_then(|()| fs::rename(&new, path));
+        .and_then(|()| fs::rename(new, path));
     if written.is_err() {
-        let _ = fs::remove_file(&new);
+        let _ = fs::remove_file(new);
     }
     written
 }
