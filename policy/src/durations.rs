@@ -37,7 +37,7 @@
 use std::collections::VecDeque;
 
 /// Kernels that are learnt; those with greater numbers stay what they were told. As many as the preload library keeps, with
-/// its graphs (32768 and 16384). 576 KiB at most.
+/// its graphs (32768 and 16384). 768 KiB at most.
 pub const KERNELS_MAX: usize = 3 << 14;
 
 /// Launches in flight that are remembered, of a stream, 192 KiB at most; what is beyond says nothing. Where only the
@@ -84,13 +84,16 @@ struct Estimate {
     ns: u32,
     /// Launches of it in batches that were seen complete.
     launches: u32,
-    /// Mean distance of the logarithms of what was seen and what was expected, in [`SPREAD_UNIT`]s.
-    spread: u16,
+    /// Mean distance of the logarithms of what was seen and what was expected, in [`SPREAD_UNIT`]s;
+    /// `None` before the first batch that tells.
+    spread: Option<u16>,
     /// Batches that it was in, up to 255.
     batches: u8,
     /// Launches of it in the batch that is being looked at.
     in_batch: u16,
 }
+
+const _: () = assert!(KERNELS_MAX * size_of::<Estimate>() == 768 << 10);
 
 /// A kernel as far as its launches have taught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +101,12 @@ pub struct Taught {
     /// What it is expected to take, ns: a low quantile, near the median. 0: what it was told, which
     /// no batch contradicted.
     pub ns: u64,
-    /// What hardly any launch exceeds, as far as the batches tell that it fills alone; as a share of
-    /// `ns`, in thousandths (1000: as long), up to [`LATEST_PER_MILLE_MAX`].
-    pub latest_per_mille: u32,
+    /// What hardly any launch exceeds, as a share of `ns` in thousandths (1000: as long), up to
+    /// [`LATEST_PER_MILLE_MAX`]. `None` where it filled no batch that tells.
+    pub latest_per_mille: Option<u32>,
+    /// Some batch said at least how long it takes. If none did, `ns` is 0 and what it was told was
+    /// neither contradicted nor confirmed: all its launches went beside high-priority work, say.
+    pub is_seen: bool,
     /// Launches that were seen complete.
     pub launches: u64,
 }
@@ -119,11 +125,14 @@ impl Durations {
     #[must_use]
     pub fn taught(&self, kernel: u32) -> Option<Taught> {
         let estimate = self.estimates.get(kernel as usize)?;
-        let spread = f64::from(estimate.spread) * SPREAD_UNIT;
-        let latest = libm::exp(SPREADS_TO_LATEST * spread) * 1000.0;
         (estimate.launches > 0).then(|| Taught {
             ns: estimate.ns.into(),
-            latest_per_mille: (latest as u32).min(LATEST_PER_MILLE_MAX),
+            latest_per_mille: estimate.spread.map(|spread| {
+                let spread = f64::from(spread) * SPREAD_UNIT;
+                let latest = libm::exp(SPREADS_TO_LATEST * spread) * 1000.0;
+                (latest as u32).min(LATEST_PER_MILLE_MAX)
+            }),
+            is_seen: estimate.batches > 0,
             launches: estimate.launches.into(),
         })
     }
@@ -143,9 +152,10 @@ impl Durations {
         let expected = batch.iter().map(|launch| self.expected_of(launch));
         let expected_ns = expected.fold(0, u64::saturating_add).max(1);
         let nearest_ns = expected_ns.clamp(seen.least_ns, seen.most_ns).max(1);
-        self.count(batch, expected_ns, nearest_ns);
-        if nearest_ns == expected_ns && seen.least_ns == 0 {
-            // That it took no longer says nothing, and is not the first sight of a kernel.
+        // That it took no longer says nothing, and is not the first sight of a kernel.
+        let is_telling = nearest_ns != expected_ns || seen.least_ns != 0;
+        self.count(batch, expected_ns, is_telling.then_some(nearest_ns));
+        if !is_telling {
             return;
         }
         let factor = nearest_ns as f64 / expected_ns as f64;
@@ -208,9 +218,10 @@ impl Durations {
         learnt.count()
     }
 
-    /// Counts the launches of a batch, and how far it is from what was expected.
-    fn count(&mut self, batch: &[Launched], expected_ns: u64, nearest_ns: u64) {
-        let off = libm::log(nearest_ns as f64 / expected_ns as f64).abs() / SPREAD_UNIT;
+    /// Counts the launches of a batch, and how far it is from what was expected, if it tells.
+    fn count(&mut self, batch: &[Launched], expected_ns: u64, nearest_ns: Option<u64>) {
+        let off_of = |ns: u64| libm::log(ns as f64 / expected_ns as f64).abs() / SPREAD_UNIT;
+        let off = nearest_ns.map(off_of);
         for launch in batch {
             let fills = self.expected_of(launch) as f64 >= FILLS * expected_ns as f64;
             let Some(estimate) = self.estimate_mut(launch.kernel) else {
@@ -219,9 +230,9 @@ impl Durations {
             let is_first = estimate.launches == 0;
             estimate.launches = estimate.launches.saturating_add(1);
             // The first sight is of what was told, which may be anything.
-            if fills && estimate.batches > 0 {
-                let before = f64::from(estimate.spread);
-                estimate.spread = (before + (off - before) / SPREAD_BATCHES) as u16;
+            if let Some(off) = off.filter(|_| fills && estimate.batches > 0) {
+                let before = f64::from(estimate.spread.unwrap_or(0));
+                estimate.spread = Some((before + (off - before) / SPREAD_BATCHES) as u16);
             }
             self.taught += usize::from(is_first);
             self.launches += 1;
@@ -488,14 +499,34 @@ mod tests {
         }
         let [steady, varied, right] = [0, 1, 2].map(|kernel| durations.taught(kernel).unwrap());
         assert_eq!((steady.launches, varied.launches), (200, 200));
-        assert!(steady.latest_per_mille <= 1_050, "{steady:?}");
-        let latest_ns = varied.ns * u64::from(varied.latest_per_mille) / 1_000;
+        assert!(steady.latest_per_mille <= Some(1_050), "{steady:?}");
+        let latest_ns = varied.ns * u64::from(varied.latest_per_mille.unwrap()) / 1_000;
         assert!((550 * US..=900 * US).contains(&latest_ns), "{varied:?}");
         assert_eq!(durations.taught_kernels(), 3);
         durations.forget(1);
         assert_eq!((durations.taught_kernels(), durations.taught(1)), (2, None));
         // What was told was never contradicted.
-        assert_eq!((right.ns, right.latest_per_mille), (0, 1_000));
+        assert_eq!((right.ns, right.latest_per_mille), (0, Some(1_000)));
+        assert!(right.is_seen);
+    }
+
+    /// All of its launches went beside high-priority work.
+    #[test]
+    fn of_a_kernel_that_is_never_alone_nothing_is_seen() {
+        let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
+        for round in 1..9 {
+            let at_ns = round * 1_000 * US;
+            in_flight.handle_launch(round, launched(0, 100 * US), at_ns);
+            let completed = Completed {
+                after_ns: at_ns + 400 * US,
+                by_ns: at_ns + 420 * US,
+                is_waited: false,
+            };
+            in_flight.handle_complete(round, completed, false, &mut durations);
+        }
+        let taught = durations.taught(0).unwrap();
+        assert_eq!((taught.launches, taught.ns), (8, 0));
+        assert!(!taught.is_seen && taught.latest_per_mille.is_none());
     }
 
     #[test]

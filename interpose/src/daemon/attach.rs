@@ -202,7 +202,8 @@ pub(crate) fn attach(
     let client = made.map_err(Unmanaged::NoMemory)?;
     let met = found.and_then(|()| ask_again(Unmanaged::is_hang_up, || meet(config, &client)));
     match met {
-        Ok(met) => {
+        Ok(mut met) => {
+            met.ask_kept(config, &client);
             if let Some(error) = Clock::open_error() {
                 log::say(Level::Error, format_args!("{error}; using real time"));
             }
@@ -341,9 +342,25 @@ pub(crate) struct Met {
     /// The client's number there.
     number: u64,
     class: JobClass,
+    /// It keeps what is learnt of kernels.
+    keeps: bool,
     kernels: usize,
     /// None has before.
     pub(crate) is_first: bool,
+}
+
+impl Met {
+    /// Asks the daemon what it keeps of the process's program. It may take a quarter of a second: who
+    /// has something to announce does so before.
+    pub(crate) fn ask_kept(&mut self, config: &Config, client: &Client) {
+        if self.keeps {
+            let _occupied = Occupied::new();
+            let given = profile(config, client.device).map(|known| &known.index);
+            kept::begin(client, &self.socket, given);
+        }
+        let known = client.profile().map(ProfileIndex::profile);
+        self.kernels = known.map_or(0, |profile| profile.kernels.len());
+    }
 }
 
 impl fmt::Display for Met {
@@ -384,16 +401,12 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     client.note_socket(&socket);
     let is_first = client.note_taken();
     say_class(config, class, &socket);
-    if keeps {
-        let given = profile(config, client.device).map(|known| &known.index);
-        kept::begin(client, &socket, given);
-    }
-    let known = client.profile().map(ProfileIndex::profile);
     Ok(Met {
         socket,
         number,
         class,
-        kernels: known.map_or(0, |profile| profile.kernels.len()),
+        keeps,
+        kernels: 0,
         is_first,
     })
 }

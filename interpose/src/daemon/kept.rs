@@ -7,17 +7,20 @@
 //! ([`crate::progress::learner`]) the daemon reads when the connection ends.
 //!
 //! The daemon answers within a millisecond, or its disk takes its time: after [`PATIENCE`] the
-//! process goes on with what it has. The answer is the daemon's file, which this process reads, so
-//! a disk that hangs between the two holds it. Nothing here is an error for the application, and
-//! nothing of it is asked of the driver.
+//! process goes on with what it has, and the daemon has its notebook all the same. The answer is a
+//! memory file, which reading waits for nobody. Only the first answer is taken: those of later
+//! daemons rest on what this very process has noted. Nothing here is an error for the application,
+//! and nothing of it is asked of the driver.
 //!
 //! Kernels that were launched before the answer came stay as they were judged: that is so in a
 //! process whose first daemon comes after its first launches.
 
 use core::time::Duration;
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use profiler::{Profile, ProfileIndex, learnt, scale};
@@ -37,16 +40,21 @@ const BYTES_MAX: u64 = notebook::TEXT_BYTES_MAX as u64;
 /// Asks the daemon at `socket`, and takes what it keeps beside what the process knows already.
 pub(crate) fn begin(client: &Client, socket: &Path, given: Option<&'static ProfileIndex>) {
     let _occupied = Occupied::new();
-    let Some(program) = program() else {
+    let Some(program) = client.notes.program(program) else {
         return;
     };
-    match ask(client, socket, &program) {
-        Ok(Some(kept)) => take(client, kept, &program, given),
+    match ask(client, socket, program) {
+        Ok(kept) if !client.notes.is_first_answer() => drop(kept),
+        Ok(Some(kept)) => take(client, kept, program, given),
         Ok(None) => {}
-        Err(error) => log::say(
-            Level::Debug,
-            format_args!("what runs of {program} have taught is not known: {error}"),
-        ),
+        Err(error) => {
+            if is_late(&error) {
+                // What the next daemon answers rests on what this one was handed.
+                client.notes.is_first_answer();
+            }
+            let why = format_args!("what runs of {program} have taught is not known: {error}");
+            log::say(Level::Debug, why);
+        }
     }
 }
 
@@ -63,11 +71,18 @@ fn ask(client: &Client, socket: &Path, program: &str) -> Result<Option<OwnedFd>,
         user: None,
     };
     let notebook = notebook.as_ref().map(OwnedFd::as_fd);
-    let kept = hello::ask_learnt(&connection, &of, notebook)?;
-    if notebook.is_some() {
+    let kept = hello::ask_learnt(&connection, &of, notebook);
+    // A daemon that is only late has it.
+    if notebook.is_some() && kept.as_ref().map_or_else(is_late, |_| true) {
         client.notes.begin(connection);
     }
-    Ok(kept)
+    kept
+}
+
+/// Whether the daemon may still answer.
+fn is_late(error: &HelloError) -> bool {
+    // As a receive timeout is told (socket(7)).
+    matches!(error, HelloError::Io(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static ProfileIndex>) {
@@ -102,7 +117,8 @@ fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static Pr
 }
 
 /// What this process's program is called: the path of its script where an interpreter of Python runs
-/// one, else of its executable.
+/// one, else of its executable; and the share of the SMs that MPS was asked to give it, as its
+/// kernels last as long as they do on so many.
 fn program() -> Option<String> {
     let executable = std::fs::read_link("/proc/self/exe").ok()?;
     let arguments = std::fs::read("/proc/self/cmdline").ok()?;
@@ -110,13 +126,47 @@ fn program() -> Option<String> {
     let arguments: Vec<String> = arguments
         .map(|argument| String::from_utf8_lossy(argument).into_owned())
         .collect();
-    let name = program_of(&executable, &arguments, |script| {
-        let absolute = std::path::absolute(script).ok()?;
-        Some(std::fs::canonicalize(&absolute).unwrap_or(absolute))
-    });
+    let mut name = program_of(&executable, &arguments, resolve);
+    if let Some(share) = std::env::var(SM_SHARE_ENV)
+        .ok()
+        .and_then(|of| sm_share(&of))
+    {
+        name = format!("{name} (on {share} % of the SMs)");
+    }
     // What a profile can have for a source.
     let name: String = name.trim().replace(char::is_control, "?");
     (!name.is_empty()).then(|| hello::program_key(&name))
+}
+
+/// Documented by NVIDIA ("Multi-Process Service", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE).
+const SM_SHARE_ENV: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+/// The share in percent, if it is less than all.
+fn sm_share(text: &str) -> Option<f32> {
+    let share: f32 = text.trim().parse().ok()?;
+    (share > 0.0 && share < 100.0).then_some(share)
+}
+
+/// Where a script is.
+fn resolve(script: &str) -> Option<PathBuf> {
+    let environment = std::fs::read("/proc/self/environ").unwrap_or_default();
+    let mut words = environment.split(|byte| *byte == 0);
+    let started = words.find_map(|word| word.strip_prefix(b"PWD="));
+    let started = started.map(|folder| Path::new(OsStr::from_bytes(folder)));
+    let here = std::env::current_dir().ok();
+    script_in(here.as_deref(), started, script)
+}
+
+/// The same from the working directory, or, if the program has left that in which it was `started`,
+/// from there.
+fn script_in(here: Option<&Path>, started: Option<&Path>, script: &str) -> Option<PathBuf> {
+    let places = [here, started].map(|folder| Some(folder?.join(script)));
+    let found = places
+        .iter()
+        .flatten()
+        .flat_map(std::fs::canonicalize)
+        .next();
+    found.or_else(|| places.into_iter().flatten().next())
 }
 
 /// The same from the executable and what follows it; `resolve` finds a script.
@@ -133,20 +183,60 @@ fn program_of(
     }
     let mut arguments = arguments.iter().map(String::as_str);
     while let Some(argument) = arguments.next() {
-        match argument {
-            // A module, by its name: where it lies is not told.
-            "-m" => return format!("{text} -m {}", arguments.next().unwrap_or_default()),
-            // These have another one behind them (python(1)).
-            "-W" | "-X" | "--check-hash-based-pycs" => _ = arguments.next(),
-            "-c" | "-" | "" => break,
-            option if option.starts_with('-') => {}
-            script => {
-                let found = resolve(script).map(|path| path.to_string_lossy().into_owned());
-                return found.unwrap_or_else(|| script.to_owned());
+        match PythonWord::of(argument) {
+            PythonWord::Option => {}
+            PythonWord::OptionOfTwo => _ = arguments.next(),
+            PythonWord::NoScript => break,
+            // By its name: where it lies is not told.
+            PythonWord::Module(module) => {
+                let module = module.or_else(|| arguments.next());
+                return format!("{text} -m {}", module.unwrap_or_default());
+            }
+            PythonWord::Script => {
+                let found = resolve(argument).map(|path| path.to_string_lossy().into_owned());
+                return found.unwrap_or_else(|| argument.to_owned());
             }
         }
     }
     text.to_owned()
+}
+
+/// What a word of a command line of Python is, up to its script (python(1)).
+enum PythonWord<'a> {
+    /// One or several options in one word.
+    Option,
+    /// The same, whose last one has the next word.
+    OptionOfTwo,
+    /// From here on there is no script: `-c`, or the standard input.
+    NoScript,
+    /// `-m`, with its module if that is in the same word.
+    Module(Option<&'a str>),
+    Script,
+}
+
+impl<'a> PythonWord<'a> {
+    fn of(word: &'a str) -> Self {
+        let options = match word.strip_prefix('-') {
+            None if word.is_empty() => return Self::NoScript,
+            None => return Self::Script,
+            Some("") => return Self::NoScript,
+            Some("-check-hash-based-pycs") => return Self::OptionOfTwo,
+            Some(long) if long.starts_with('-') => return Self::Option,
+            Some(options) => options,
+        };
+        // What follows one that has a value, in the same word, is its value.
+        for (at, option) in options.char_indices() {
+            let value = options.get(at + 1..).filter(|value| !value.is_empty());
+            match option {
+                'c' => return Self::NoScript,
+                'm' => return Self::Module(value),
+                'W' | 'X' if value.is_none() => return Self::OptionOfTwo,
+                'W' | 'X' => return Self::Option,
+                _ => {}
+            }
+        }
+        Self::Option
+    }
 }
 
 #[cfg(test)]
@@ -172,12 +262,56 @@ mod tests {
                 &["-m", "torch.distributed.run", "t.py"],
                 "/usr/bin/python3.12 -m torch.distributed.run",
             ),
+            (&["-x", "old.py"], "/jobs/old.py"),
+            (&["-uB", "x.py", "-c"], "/jobs/x.py"),
+            (&["-BWignore", "-uX", "dev", "x.py"], "/jobs/x.py"),
+            (
+                &["-Xdev", "--check-hash-based-pycs", "always", "x.py"],
+                "/jobs/x.py",
+            ),
+            (&["-um", "a.b", "x.py"], "/usr/bin/python3.12 -m a.b"),
+            (&["-ma.b", "x.py"], "/usr/bin/python3.12 -m a.b"),
             (&["-c", "import torch", "x.py"], "/usr/bin/python3.12"),
+            (&["-uc", "import torch", "x.py"], "/usr/bin/python3.12"),
+            (&["-", "x.py"], "/usr/bin/python3.12"),
             (&[], "/usr/bin/python3.12"),
         ] {
             assert_eq!(named("/usr/bin/python3.12", arguments), program);
         }
         assert_eq!(named("/opt/serve", &["x.py"]), "/opt/serve");
         assert_eq!(named("/opt/serve (deleted)", &[]), "/opt/serve");
+    }
+
+    #[test]
+    fn a_share_of_the_sms_is_told_if_it_is_less_than_all() {
+        for (text, share) in [
+            ("50", Some(50.0)),
+            (" 12.5", Some(12.5)),
+            ("100", None),
+            ("0", None),
+            ("", None),
+            ("nan", None),
+            ("many", None),
+        ] {
+            assert_eq!(sm_share(text), share, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_script_is_where_the_program_was_started_if_it_is_not_here() {
+        let name = format!("pillion-kept-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let [here, started] = ["here", "started"].map(|name| folder.join(name));
+        for folder in [&here, &started] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("both.py"), "").unwrap();
+        }
+        std::fs::write(started.join("left.py"), "").unwrap();
+        let find = |script| script_in(Some(&here), Some(&started), script).unwrap();
+        assert!(find("both.py").ends_with("here/both.py"));
+        assert!(find("left.py").ends_with("started/left.py"));
+        assert!(find("gone.py").ends_with("here/gone.py"));
+        assert_eq!(find("/proc/version"), Path::new("/proc/version"));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

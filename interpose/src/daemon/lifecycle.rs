@@ -333,6 +333,7 @@ extern "C" fn handle_exit() {
     // A child of a fork has no helper to wait for, and the connections are not its own.
     for client in process::clients() {
         waking::stop(client);
+        client.notes.end();
     }
     if process::clients().any(|client| client.is_recording) {
         recorder::read_last();

@@ -125,7 +125,7 @@ impl Watch {
         // Never without one: it was read before the first client was made.
         let config = process::config().ok_or(Unmanaged::NoUuid(abi::types::CUresult::SUCCESS));
         match config.and_then(|config| attach::meet(config, self.client)) {
-            Ok(met) => self.handle_met(&met),
+            Ok(met) => self.handle_met(met),
             Err(reason) => self.handle_failure(&reason, listener),
         }
     }
@@ -153,7 +153,7 @@ impl Watch {
     }
 
     /// A daemon has taken the client, and its pages are in place.
-    fn handle_met(&mut self, met: &Met) {
+    fn handle_met(&mut self, mut met: Met) {
         let client = self.client;
         if client.is_high_priority() {
             announce::again(client, &client.thread(), STREAMS.used_by(client.index));
@@ -170,6 +170,9 @@ impl Watch {
         }
         self.watcher = listen_for_end(client);
         self.reconnect.handle_met();
+        if let Some(config) = process::config() {
+            met.ask_kept(config, client);
+        }
         let again = if met.is_first { "" } else { ", again" };
         log::say(Level::Info, format_args!("{met}{again}"));
     }

@@ -18,6 +18,8 @@ pub(crate) struct Words {
     pub(crate) is_watching: AtomicBool,
     /// It has what it needs to drain the process.
     pub(crate) is_ready: AtomicBool,
+    /// The process is about to exit, and what was to be noted is.
+    pub(crate) has_noted: AtomicBool,
 }
 
 impl Words {
@@ -28,6 +30,7 @@ impl Words {
             is_learning: CachePadded::new(AtomicBool::new(false)),
             is_watching: AtomicBool::new(false),
             is_ready: AtomicBool::new(false),
+            has_noted: AtomicBool::new(false),
         }
     }
 

@@ -6,10 +6,11 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use client::connection::Descriptor;
 use protocol::notebook::Notebook;
+use rustix::net::{Shutdown, shutdown};
 
 use crate::platform::sys::locked;
 
@@ -24,6 +25,9 @@ pub(crate) struct Notes {
     connection: Descriptor,
     /// A daemon was given it.
     are_read: AtomicBool,
+    /// A daemon has said what is kept.
+    is_answered: AtomicBool,
+    program: OnceLock<Option<String>>,
 }
 
 impl Notes {
@@ -50,10 +54,29 @@ impl Notes {
         self.are_read.load(Ordering::Relaxed)
     }
 
-    /// Notes what `text` makes.
-    pub(crate) fn write(&self, text: impl FnOnce() -> String) {
-        if let Some(notebook) = &mut *locked(&self.notebook) {
-            notebook.write(text().as_bytes());
+    /// Notes what `text` makes, if anything.
+    pub(crate) fn write(&self, text: impl FnOnce() -> Option<String>) {
+        if let Some(notebook) = &mut *locked(&self.notebook)
+            && let Some(text) = text()
+        {
+            notebook.write(text.as_bytes());
         }
+    }
+
+    /// The process exits: the daemon need not wait for children that hold the connection, too.
+    pub(crate) fn end(&self) {
+        self.connection
+            .with(|connection| shutdown(connection, Shutdown::Both).is_ok());
+    }
+
+    /// What this process's program is called; found out once, as early as it is asked.
+    pub(crate) fn program(&self, find: impl FnOnce() -> Option<String>) -> Option<&str> {
+        self.program.get_or_init(find).as_deref()
+    }
+
+    /// Whether this is the first answer to what is kept of the program. Later ones are of what this
+    /// very run has taught, which it knows better.
+    pub(crate) fn is_first_answer(&self) -> bool {
+        !self.is_answered.swap(true, Ordering::Relaxed)
     }
 }

@@ -226,15 +226,25 @@ impl Learner {
         if self.note_ns().is_none_or(|note_ns| now_ns < note_ns) {
             return;
         }
+        self.note(client, now_ns);
+    }
+
+    /// The process exits, and nothing is in flight any more: notes what was not noted, if anything.
+    pub(crate) fn note_last(&mut self, client: &Client) {
+        if self.is_unnoted {
+            self.note(client, client.clock.now_ns());
+        }
+    }
+
+    fn note(&mut self, client: &Client, now_ns: u64) {
+        // First, so that a panic over it costs this note, and not every look from here on.
+        self.is_unnoted = false;
+        self.noted.at_ns = now_ns;
+        self.noted.kernels = self.durations.taught_kernels();
         let unknown_ns = client.link.daemon.unknown_ns.load(Ordering::Relaxed);
         let notes = &client.notes;
         notes.write(|| note::text(client, &self.durations, unknown_ns));
-        self.is_unnoted = false;
-        self.noted = Noted {
-            at_ns: now_ns,
-            took_ns: client.clock.now_ns().saturating_sub(now_ns),
-            kernels: self.durations.taught_kernels(),
-        };
+        self.noted.took_ns = client.clock.now_ns().saturating_sub(now_ns);
     }
 
     /// When it is to be noted.
@@ -249,10 +259,12 @@ impl Learner {
             .then(|| noted.at_ns.saturating_add(pause_ns))
     }
 
-    /// When it is to look again although nothing is in flight.
-    pub(crate) fn next_ns(&self) -> Option<u64> {
+    /// When it is to look again although nothing is in flight. A process that is leaving notes when
+    /// nothing is, whenever that may be.
+    pub(crate) fn next_ns(&self, is_leaving: bool) -> Option<u64> {
         let tell_ns = self.is_untold.then_some(self.tell_ns);
-        tell_ns.into_iter().chain(self.note_ns()).min()
+        let note_ns = self.note_ns().filter(|_| !is_leaving);
+        tell_ns.into_iter().chain(note_ns).min()
     }
 
     /// Forgets what was learnt of numbers that are another's by now.
@@ -273,6 +285,7 @@ impl Learner {
         self.durations = Durations::default();
         self.shares = Shares::default();
         self.shares.tell(page);
+        self.is_unnoted = false;
         page.told.longest.forget();
         self.is_untold = true;
         self.tell_ns = 0;

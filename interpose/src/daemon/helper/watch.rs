@@ -71,7 +71,8 @@ impl Watched {
 /// Of a program whose kernels are known 1 % of the time is enough to notice a change. Of one whose
 /// kernels nobody knows yet, windows take a tenth of the time as long as they teach of further
 /// kernels. A window that teaches nothing is too short: what is launched in it ends after it, behind
-/// what was launched before. Then the next one is longer.
+/// what was launched before. Then the next one is longer. When the longest teaches nothing, nothing
+/// will, and 1 % it is again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     /// How long it is, ns.
@@ -123,12 +124,19 @@ impl Window {
         self.began = seen;
     }
 
+    /// None begins now, as nothing is to be learnt.
+    fn skip(&mut self, now_ns: u64, seen: Seen) {
+        self.next_ns = now_ns + WINDOW_EVERY_NS;
+        self.ended = seen;
+    }
+
     /// Ends it: how long the next one is, and when it begins.
     fn end(&mut self, now_ns: u64, seen: Seen) {
         let began = self.began;
         let is_in_vain = seen.issued != began.issued && seen.taught.0 == began.taught.0;
         let is_news = seen.taught.1 != began.taught.1;
-        if seen.unknown != self.ended.unknown && (is_in_vain || is_news) {
+        let may_teach = is_in_vain && self.length_ns < WINDOW_NS_MAX;
+        if seen.unknown != self.ended.unknown && (may_teach || is_news) {
             self.next_ns = now_ns + self.length_ns * WINDOW_REST;
         }
         if is_in_vain {
@@ -141,7 +149,11 @@ impl Window {
 
 impl Helper {
     /// Whether completion is of interest now, and when that may change by itself.
-    pub(super) fn poll_interest(&mut self, now_ns: u64) -> (bool, Option<u64>) {
+    pub(super) fn poll_interest(
+        &mut self,
+        now_ns: u64,
+        wants_learning: bool,
+    ) -> (bool, Option<u64>) {
         let client = self.client;
         if !client.is_taken() {
             return (false, None);
@@ -155,7 +167,7 @@ impl Helper {
             self.window = Window::default();
             return (true, None);
         }
-        if self.window.end_ns > now_ns {
+        if wants_learning && self.window.end_ns > now_ns {
             return (true, Some(self.window.end_ns));
         }
         let seen = Seen {
@@ -173,6 +185,10 @@ impl Helper {
             return (false, None);
         }
         if now_ns < self.window.next_ns {
+            return (false, Some(self.window.next_ns));
+        }
+        if !wants_learning {
+            self.window.skip(now_ns, seen);
             return (false, Some(self.window.next_ns));
         }
         self.window.begin(now_ns, seen);
@@ -540,7 +556,19 @@ mod tests {
         ];
         let began = [(10, 0), (40, 100), (160, 500), (160, 2_100), (160, 18_100)];
         assert_eq!(windows(&learnt), began);
-        let deaf = [seen(9, 0, 0); 7];
-        assert_eq!(windows(&deaf)[6].0, 640);
+    }
+
+    #[test]
+    fn where_the_longest_window_teaches_nothing_one_percent_is_looked_at_again() {
+        let deaf = [seen(9, 0, 0); 6];
+        let began = [
+            (10, 0),
+            (40, 100),
+            (160, 500),
+            (640, 2_100),
+            (640, 66_100),
+            (640, 130_100),
+        ];
+        assert_eq!(windows(&deaf), began);
     }
 }

@@ -1,14 +1,15 @@
 //! What was learnt, as a profile: a note for the next start of the program.
 //!
-//! A kernel that was seen complete is in it with what it is expected to take, also where that is
-//! still what was assumed of it and nothing contradicted. What is kept of the runs before counts on:
-//! a kernel's launches are those of all runs.
+//! A kernel of which some batch has said how long it takes is in it, also where that is what was
+//! assumed of it. One that was only seen beside high-priority work is not: nothing is known of it.
+//! What is kept of the runs before counts on: a kernel's launches are those of all runs, and its
+//! durations stay as they are as long as nothing contradicts them ([`quantiles`]).
 
 use std::collections::HashMap;
 
 use policy::durations::{Durations, Taught};
 use profiler::learnt::{self, KERNELS_MAX};
-use profiler::profile::{Evidence, Measured};
+use profiler::profile::{self as kept, Evidence, Measured};
 use profiler::{ClassRule, KernelProfile, Match, Profile, ResourceClass, names};
 use protocol::notebook::TEXT_BYTES_MAX;
 
@@ -16,12 +17,13 @@ use super::index_of;
 use crate::kernels::{KERNELS, Profiled};
 use crate::process::Client;
 
-/// The note of a client, at most [`TEXT_BYTES_MAX`] long.
-pub(super) fn text(client: &Client, durations: &Durations, unknown_ns: u64) -> String {
+/// The note of a client, at most [`TEXT_BYTES_MAX`] long; `None` if there is nothing to note.
+pub(super) fn text(client: &Client, durations: &Durations, unknown_ns: u64) -> Option<String> {
     let mut kernels: Vec<KernelProfile> = Vec::new();
     let mut places = HashMap::new();
     for launched in KERNELS.profiled(client) {
-        let Some(taught) = durations.taught(index_of(launched.place)) else {
+        let taught = durations.taught(index_of(launched.place));
+        let Some(taught) = taught.filter(|taught| taught.is_seen) else {
             continue;
         };
         if !learnt::is_name(launched.name) {
@@ -57,7 +59,32 @@ pub(super) fn text(client: &Client, durations: &Durations, unknown_ns: u64) -> S
     };
     learnt::bound(&mut profile, TEXT_BYTES_MAX);
     debug_assert!(profile.kernels.len() <= KERNELS_MAX);
-    profile.write()
+    (!profile.kernels.is_empty()).then(|| profile.write())
+}
+
+/// Median and 95th percentile of a kernel, ns, that was told to take `told_ns`; `before` is what
+/// exactly its profile said where that was what was told.
+///
+/// A run begins with the percentile as what it expects. So what it ends with, if that is no more and
+/// no less than the median, is what was known, not a longer median: else a kernel would grow from
+/// run to run.
+fn quantiles(taught: Taught, told_ns: u64, before: Option<kept::Durations>) -> (u64, u64) {
+    let median_ns = if taught.ns == 0 { told_ns } else { taught.ns };
+    let share = |ns: u64, of: u64, whole: u64| {
+        let ns = u128::from(ns) * u128::from(of) / u128::from(whole.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    };
+    let is_as_before =
+        |before: &kept::Durations| (before.median_ns..=before.p95_ns).contains(&median_ns);
+    match (taught.latest_per_mille, before) {
+        (_, Some(before)) if taught.ns == 0 => (before.median_ns, before.p95_ns),
+        (Some(per_mille), _) => (median_ns, share(median_ns, per_mille.into(), 1_000)),
+        (None, Some(before)) if is_as_before(&before) => (before.median_ns, before.p95_ns),
+        (None, Some(before)) if median_ns < before.median_ns => {
+            (median_ns, share(median_ns, before.p95_ns, before.median_ns))
+        }
+        (None, _) => (median_ns, median_ns),
+    }
 }
 
 fn entry(
@@ -73,16 +100,17 @@ fn entry(
         known.find_launch(operator, name, grid, block, shape.shared_bytes)
     });
     let exact = before.filter(|found| found.quality == Match::Exact);
-    let before = exact
-        .and_then(|found| found.kernel)
-        .map_or(0, |kernel| kernel.count);
-    let count = taught.launches.saturating_add(before);
-    let told_ns = match launched.learnt.unknown {
-        0 => launched.learnt.told_ns,
-        _ => unknown_ns,
+    let before = exact.and_then(|found| found.kernel);
+    let count = before.map_or(0, |kernel| kernel.count);
+    let count = taught.launches.saturating_add(count);
+    let (told_ns, before) = match launched.learnt.unknown {
+        0 => (
+            launched.learnt.told_ns,
+            before.map(|kernel| kernel.durations),
+        ),
+        _ => (unknown_ns, None),
     };
-    let median_ns = if taught.ns == 0 { told_ns } else { taught.ns };
-    let p95_ns = median_ns.saturating_mul(taught.latest_per_mille.into()) / 1_000;
+    let (median_ns, p95_ns) = quantiles(taught, told_ns, before);
     let shown = names::demangled(name).filter(|shown| learnt::is_name(shown));
     KernelProfile {
         mangled: shown.as_ref().map(|_| (*name).to_owned()),
@@ -101,5 +129,62 @@ fn entry(
             ..Evidence::default()
         },
         operator: launched.operator.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: kept::Durations = kept::Durations {
+        sum_ns: 10_000_000,
+        median_ns: 100_000,
+        p95_ns: 140_000,
+    };
+
+    const fn taught(ns: u64, latest_per_mille: Option<u32>) -> Taught {
+        Taught {
+            ns,
+            latest_per_mille,
+            is_seen: true,
+            launches: 7,
+        }
+    }
+
+    #[test]
+    fn what_nothing_contradicts_stays_as_it_was_kept() {
+        for as_before in [
+            (0, None),
+            (0, Some(1_000)),
+            (100_000, None),
+            (140_000, None),
+        ] {
+            let (ns, latest) = as_before;
+            let kept = quantiles(taught(ns, latest), BEFORE.p95_ns, Some(BEFORE));
+            assert_eq!(kept, (100_000, 140_000), "{as_before:?}");
+        }
+        // Nobody knew it, and what was assumed was right.
+        assert_eq!(quantiles(taught(0, None), 100, None), (100, 100));
+    }
+
+    #[test]
+    fn what_is_contradicted_is_as_this_run_says() {
+        let said = |ns, latest| quantiles(taught(ns, latest), BEFORE.p95_ns, Some(BEFORE));
+        assert_eq!(said(120_000, Some(1_500)), (120_000, 180_000));
+        assert_eq!(said(50_000, None), (50_000, 70_000));
+        assert_eq!(said(900_000, None), (900_000, 900_000));
+    }
+
+    /// Runs that are each too short to tell, of a kernel that is a small part of its batches.
+    #[test]
+    fn no_kernel_grows_from_run_to_run() {
+        let mut kept = BEFORE;
+        for _ in 0..100 {
+            // A hundredth of the way from what was told towards the median.
+            let ns = kept.p95_ns - kept.p95_ns.saturating_sub(100_000) / 100;
+            let (median_ns, p95_ns) = quantiles(taught(ns, None), kept.p95_ns, Some(kept));
+            (kept.median_ns, kept.p95_ns) = (median_ns, p95_ns);
+        }
+        assert_eq!(kept, BEFORE);
     }
 }
