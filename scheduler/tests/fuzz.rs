@@ -6,18 +6,21 @@
 #[path = "../../profiler/import/tests/fuzzing/mod.rs"]
 mod fuzzing;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use fuzzing::{Random, finds, try_broken};
+use profiler::Profile;
 use protocol::clock::Clock;
 use protocol::hello::{
-    Attach, Ending, JobClass, MemoryIs, MemoryOf, Reply, Request, Set, Stop, ask_status,
-    connect_to, receive, send,
+    Attach, Ending, JobClass, LearntOf, MemoryIs, MemoryOf, Reply, Request, Set, Stop, ask_learnt,
+    ask_learnt_list, ask_status, connect_to, receive, send,
 };
+use protocol::notebook::{Notebook, TEXT_BYTES_MAX};
 use protocol::pages::ClientPage;
 use protocol::record::{Launch, Record};
 use protocol::segment::{client_page, create_sealed};
@@ -72,6 +75,23 @@ const CONFIG_WORDS: [&[u8]; 24] = [
     "\u{10ffff}\u{202e}".as_bytes(),
 ];
 
+const NOTE_WORDS: [&[u8]; 14] = [
+    b"[[kernel]]\n",
+    b"[measured]\n",
+    b"[requests]\n",
+    b"name = \"\"\n",
+    b"mangled = \"a\"\n",
+    b"count = 9223372036854775807\n",
+    b"sms = 0\n",
+    b"{ sum = 1, median = 1, p95 = 1 }",
+    b"[0, 0, 0]",
+    b"\\u0000",
+    b"\"\"\"",
+    b"\xff\xfe",
+    b"# learnt {\"program\":\"/x\"}\n",
+    "\u{2028}".as_bytes(),
+];
+
 /// What the library and the tools send, of this version and of older ones.
 fn packets() -> Vec<Vec<u8>> {
     let attach = |class, job: &str, device: &str, memory: Option<&str>| {
@@ -119,6 +139,8 @@ fn packets() -> Vec<Vec<u8>> {
         Request::Resume { job: String::new() },
         Request::Drain { is_release: true },
         Request::Memory(of),
+        Request::Learnt(learnt_of("/srv/train.py")),
+        Request::LearntList,
     ];
     let mut packets: Vec<Vec<u8>> = requests.iter().map(Request::encode).collect();
     for minor in [0, 1] {
@@ -127,6 +149,14 @@ fn packets() -> Vec<Vec<u8>> {
         packets.push(older);
     }
     packets
+}
+
+fn learnt_of(program: &str) -> LearntOf {
+    LearntOf {
+        program: program.to_owned(),
+        device: UUID.to_owned(),
+        user: None,
+    }
 }
 
 fn replies() -> Vec<Vec<u8>> {
@@ -141,7 +171,14 @@ fn replies() -> Vec<Vec<u8>> {
         pids: vec![7, 8, 9],
     });
     let reason = "256 clients are attached, no more are served".to_owned();
-    let replies = [welcome, Reply::Done, memory, Reply::Refused { reason }];
+    let learnt = Reply::Learnt { is_known: true };
+    let replies = [
+        welcome,
+        Reply::Done,
+        memory,
+        learnt,
+        Reply::Refused { reason },
+    ];
     replies.iter().map(Reply::encode).collect()
 }
 
@@ -187,7 +224,10 @@ struct Running {
 impl Running {
     fn new(sections: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let text = format!("[gpu]\nindex = 0\nsharing = \"mps\"\n{sections}");
+        let text = format!(
+            "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = true\nfolder = {:?}\n{sections}",
+            folder.path().join("state")
+        );
         let config = Config::check(Path::new("gpu0.toml"), &text).expect("it is right");
         let gpu = Gpu {
             uuid: UUID.to_owned(),
@@ -416,6 +456,97 @@ fn records_and_words_in_pages() {
             }
             scribble(&running, bytes, random);
         },
+    );
+    running.check();
+}
+
+/// Notes as a process writes them, of one kernel and of many.
+fn notes() -> Vec<Vec<u8>> {
+    let head = "format = \"pillion-profile\"\nversion = 2\ngpu = \"V100-SXM2-16GB\"\n\
+                sources = []\n\n[measured]\nsms = 80\n";
+    let kernel = |name: &str| {
+        format!(
+            "\n[[kernel]]\nname = \"{name}\"\nmangled = \"_Z{name}\"\n\
+             operator = {{ name = \"gemm\", sizes = [1, 2, 3], batch = 4 }}\n\
+             grid = [8, 1, 1]\nblock = [128, 1, 1]\nshared_bytes = 0\ncount = 7\n\
+             duration_ns = {{ sum = 700, median = 90, p95 = 120 }}\nregisters = 32\n\
+             sm_needed = 8\nclass = \"unknown\"\nclass_rule = \"unknown\"\n"
+        )
+    };
+    let many: String = (0..60).map(|n| kernel(&format!("k{n}"))).collect();
+    let texts = [
+        head.to_owned(),
+        format!("{head}{}", kernel("a")),
+        format!("{head}{many}"),
+    ];
+    texts.map(String::into_bytes).to_vec()
+}
+
+/// A process that notes `bytes`, or has them somewhere in its notebook, and ends. What is kept of
+/// its program is a profile each time.
+fn note(running: &Running, bytes: &[u8], random: &mut Random) {
+    let (file, mut notebook) = Notebook::create().expect("room");
+    for _ in 0..=random.below(3) {
+        notebook.write(bytes);
+    }
+    for _ in 0..random.below(3) {
+        // The head of a half, or anywhere.
+        let at = [random.below(32), random.below(TEXT_BYTES_MAX)][random.below(2)];
+        let half = random.below(2) * (TEXT_BYTES_MAX + 24);
+        let word = random.next().to_le_bytes();
+        rustix::io::pwrite(&file, &word, (at + half) as u64).expect("it is its own");
+    }
+    let programs = ["/srv/train.py", "/srv/\"odd\".py", " ", "a\nb", ""];
+    let of = learnt_of(programs[random.below(programs.len())]);
+    let connection = connect_to(&running.socket()).expect("it listens");
+    let notebook = (random.below(8) != 0).then(|| file.as_fd());
+    let kept = ask_learnt(&connection, &of, notebook).expect("it answers");
+    if let Some(kept) = kept {
+        // A file of the daemon's disk has none.
+        let seals = rustix::fs::fcntl_get_seals(&kept).expect("it is a memory file");
+        assert!(seals.contains(rustix::fs::SealFlags::WRITE), "{seals:?}");
+        let mut text = String::new();
+        std::fs::File::from(kept)
+            .read_to_string(&mut text)
+            .expect("it is text");
+        let profile = Profile::parse(&text, Path::new("kept")).expect("it is a profile");
+        assert_eq!(profile.sources, [of.program]);
+    }
+}
+
+#[test]
+fn notebooks() {
+    let running = Running::new("");
+    let mut notes_read = 0_u32;
+    try_broken("notebooks", &notes(), &NOTE_WORDS, |bytes, random| {
+        note(&running, bytes, random);
+        notes_read += 1;
+        if notes_read.is_multiple_of(64) {
+            running.check();
+        }
+    });
+    // What is whole is kept, whatever came before it.
+    for whole in notes() {
+        note(&running, &whole, &mut Random::of(1));
+    }
+    let (file, mut notebook) = Notebook::create().expect("room");
+    assert!(notebook.write(&notes()[1]));
+    let of = learnt_of("/srv/last.py");
+    let connection = connect_to(&running.socket()).expect("it listens");
+    ask_learnt(&connection, &of, Some(file.as_fd())).expect("it answers");
+    drop(connection);
+    let connection = connect_to(&running.socket()).expect("it listens");
+    // The answer comes after what the one before has noted was kept.
+    let kept = ask_learnt(&connection, &of, None).expect("it answers");
+    assert!(kept.is_some());
+    let list = ask_learnt_list(&running.socket(), Duration::from_secs(10)).expect("it answers");
+    let list: serde_json::Value = serde_json::from_str(&list).expect("it is JSON");
+    let programs = list["programs"].as_array().expect("a list");
+    let names = programs.iter().map(|listed| listed["program"].as_str());
+    let names: Vec<&str> = names.flatten().collect();
+    assert!(
+        names.contains(&"/srv/last.py") && names.len() <= 3,
+        "{list}"
     );
     running.check();
 }

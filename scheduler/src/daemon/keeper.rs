@@ -9,7 +9,7 @@
 //!
 //! **In turns.** In each turn this thread answers one process of each user, and reads one notebook:
 //! that of the next user who has any to be read. So whatever one user does, another's request waits
-//! for one notebook of each user at most (some 0.1 s each at the longest). A process that begins
+//! for one notebook of each user at most (some 0.3 s each at the longest). A process that begins
 //! what another has just ended is answered when the note of that one is kept.
 //!
 //! The disk may take its time, or be full: this thread alone waits for it. Who asks meanwhile goes

@@ -362,7 +362,7 @@ fn many(programs: usize, kernels: usize) {
     assert_eq!(files.count(), 3, "two users and the lock");
 }
 
-/// `PILLION_KEPT_PROGRAMS=10000` is tried by hand, with a network's kernels each (docs/operating.md).
+/// `PILLION_KEPT_PROGRAMS=10000` is tried by hand, with a network's kernels each (decision 049).
 #[test]
 fn ten_thousand_programs_take_the_room_of_a_thousand() {
     let programs = std::env::var("PILLION_KEPT_PROGRAMS").ok();
