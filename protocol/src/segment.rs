@@ -378,7 +378,7 @@ mod tests {
         let mut file = File::from(sealed_text("pillion-test", b"a text").unwrap());
         assert!(file.write_at(b"b", 0).is_err() && file.set_len(0).is_err());
         let mut text = String::new();
-        std::io::Read::read_to_string(&mut file, &mut text).unwrap();
+        io::Read::read_to_string(&mut file, &mut text).unwrap();
         assert_eq!(text, "a text");
     }
 

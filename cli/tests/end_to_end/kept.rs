@@ -15,12 +15,17 @@ fn load(gpu: &Gpu, daemon: &Daemon, label: &str) -> Job {
     job.without_profile()
 }
 
-/// Runs until the daemon knows the kernel's duration and the job has noted it.
-fn teach(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
-    let mut job = load(gpu, daemon, label).start();
+/// Waits until the job knows the kernel's duration.
+fn learn(daemon: &Daemon, label: &str) {
     daemon.job_when(label, "a kernel is learnt", |job| {
         job["totals"]["kernels_learnt"].as_u64() > Some(0)
     });
+}
+
+/// Runs until the daemon knows the kernel's duration and the job has noted it.
+fn teach(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
+    let mut job = load(gpu, daemon, label).start();
+    learn(daemon, label);
     // It notes half a second after the first completion that it sees, which is in the first round.
     job.wait_for_new("round", 40);
     job
@@ -92,6 +97,36 @@ fn a_run_that_is_killed_leaves_what_it_has_noted() {
     teach(&gpu, &daemon, "first").kill();
     wait_until_kept(&gpu, &daemon);
     expect_known(&gpu, &daemon, "second", load(&gpu, &daemon, "second"));
+}
+
+/// It exits before the half second is over after which a note is written.
+#[test]
+fn a_run_that_exits_leaves_what_it_learnt_last() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
+    let half = [("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "50")];
+    for (label, environment) in [("whole", &half[..0]), ("half", &half)] {
+        let mut job = load(&gpu, &daemon, label);
+        for (name, value) in environment {
+            job = job.env(name, value);
+        }
+        let job = job.start();
+        learn(&daemon, label);
+        job.finish().expect_success();
+        wait_until_kept(&gpu, &daemon);
+    }
+    // On a share of the SMs a kernel takes its time.
+    let programs = until("two programs", || {
+        let listed = listed(&gpu, &daemon);
+        (listed.len() == 2).then_some(listed)
+    });
+    let mut names: Vec<&str> = programs
+        .iter()
+        .flat_map(|p| p["program"].as_str())
+        .collect();
+    names.sort_unstable();
+    let path = Program::Linked("load").path();
+    let path = path.to_str().unwrap();
+    assert_eq!(names, [path, &format!("{path} (on 50 % of the SMs)")]);
 }
 
 /// A daemon that is killed with what a run has noted, and one that ends while the run goes on.

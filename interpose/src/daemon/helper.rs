@@ -75,7 +75,8 @@ const READY_NS: u64 = 50_000_000;
 /// ends it first, and is seen to have launched only then.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// Longest wait at exit for the last note of what was learnt, ns. One of 4 096 kernels takes less.
+/// Longest wait at exit for the last note of what was learnt, ns. One of some hundred kernels takes
+/// milliseconds.
 const LAST_NOTE_NS: u64 = 20_000_000;
 
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
@@ -129,8 +130,9 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
     is_over
 }
 
-/// Waits until what the process has learnt is noted, where a daemon reads it: some 0.1 ms where all
-/// is, and never longer than [`LAST_NOTE_NS`], after which the note before is the last.
+/// Waits until what the process has learnt is noted, where a daemon reads it: where all is, as long
+/// as the helper takes to wake. Never longer than [`LAST_NOTE_NS`], after which the note before is
+/// the last.
 fn wait_for_last_note(client: &Client) {
     if client.notes.are_read() && !client.clock.is_virtual() {
         let has_noted = || client.helper.has_noted.load(Ordering::Relaxed);
