@@ -44,6 +44,10 @@ use crate::process::helper_words::Words;
 use crate::process::notes::Notes;
 use crate::process::priority::{self, Priorities, PriorityUse};
 
+mod met;
+
+pub(crate) use met::Met;
+
 /// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within
 /// 100 us; a second is a daemon that is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -336,19 +340,6 @@ fn job_id(config: &Config) -> String {
     job.unwrap_or_else(|| format!("pid-{}", std::process::id()))
 }
 
-/// A daemon that has taken a client.
-pub(crate) struct Met {
-    socket: PathBuf,
-    /// The client's number there.
-    number: u64,
-    class: JobClass,
-    /// It keeps what is learnt of kernels.
-    keeps: bool,
-    kernels: usize,
-    /// None has before.
-    pub(crate) is_first: bool,
-}
-
 impl Met {
     /// Asks the daemon what it keeps of the process's program. It may take a quarter of a second: who
     /// has something to announce does so before.
@@ -360,19 +351,6 @@ impl Met {
         }
         let known = client.profile().map(ProfileIndex::profile);
         self.kernels = known.map_or(0, |profile| profile.kernels.len());
-    }
-}
-
-impl fmt::Display for Met {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "attached to {} as {} client {}, {} kernels known",
-            self.socket.display(),
-            self.class.name(),
-            self.number,
-            self.kernels
-        )
     }
 }
 

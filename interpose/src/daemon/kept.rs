@@ -116,8 +116,8 @@ fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static Pr
     );
 }
 
-/// What this process's program is called: the path of its script where an interpreter of Python runs
-/// one, else of its executable; and the share of the SMs that MPS was asked to give it, as its
+/// What this process's program is called: the path of its script where an interpreter of Python
+/// runs one, else of its executable; and the share of the SMs that MPS was asked to give it, as its
 /// kernels last as long as they do on so many.
 fn program() -> Option<String> {
     let executable = std::fs::read_link("/proc/self/exe").ok()?;

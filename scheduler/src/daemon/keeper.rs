@@ -4,8 +4,8 @@
 //! the thread that talks with clients passes on to this one. The answer is a copy in memory of what
 //! is kept of the process's program ([`crate::host::learnt`]), so that who reads it waits for no
 //! disk. If the process brought a notebook, the connection stays open, and its end says that the
-//! process has ended. The notebook is read then, and every [`READ_EVERY_NS`] before, so that a run of
-//! weeks is kept although the machine loses its power.
+//! process has ended. The notebook is read then, and every [`READ_EVERY_NS`] before, so that a run
+//! of weeks is kept although the machine loses its power.
 //!
 //! **In turns.** In each turn this thread answers one process of each user, and reads one notebook:
 //! that of the next user who has any to be read. So whatever one user does, another's request waits
@@ -230,8 +230,8 @@ impl Keeper {
         }
     }
 
-    /// Waits until somebody asks or ends, or a look is due, unless there `is_work`, and hears who has
-    /// something to say.
+    /// Waits until somebody asks or ends, or a look is due, unless there `is_work`, and hears who
+    /// has something to say.
     fn hear_all(&mut self, is_work: bool) -> io::Result<()> {
         let due_ns = self.sessions.iter().map(|session| session.due_ns).min();
         let timeout = due_ns.filter(|_| !is_work).map(|due_ns| {
@@ -341,8 +341,8 @@ impl Keeper {
         next_due(due, self.last_uid, self.clock.now_ns())
     }
 
-    /// Keeps what is new in a notebook, and forgets a process that has ended. Whether another daemon
-    /// writes just now, so that it is to be tried again.
+    /// Keeps what is new in a notebook, and forgets a process that has ended. Whether another
+    /// daemon writes just now, so that it is to be tried again.
     fn keep(&mut self, place: usize) -> bool {
         let now_ns = self.clock.now_ns();
         let Some(session) = self.sessions.get_mut(place) else {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Its first line is a comment that says what the list says of the file, and how long the rest is
-//! ([`Heading`]), so that a list reads no profile. The daemons of a machine's GPUs share the folder,
-//! so that a program that ran on one GPU is known on its neighbour.
+//! ([`Heading`]), so that a list reads no profile. The daemons of a machine's GPUs share the
+//! folder, so that a program that ran on one GPU is known on its neighbour.
 //!
 //! **Atomic.** A file is written beside the folders and renamed, so a daemon that is killed at any
 //! instant leaves the old one or the new one, and what it leaves half-written is written over by
@@ -17,9 +17,9 @@
 //! daemons that write at once the later one reads what the earlier one wrote. Without the lock
 //! nothing is written ([`LOCK_TRIES`]). What is written was read again before.
 //!
-//! **Bounds.** [`PROGRAMS_MAX`] programs and [`BYTES_MAX`] bytes of one user, and four times as much
-//! of all: then the file goes that was not used for the longest, of the user who has most. A file
-//! has at most [`FILE_BYTES_MAX`] bytes.
+//! **Bounds.** [`PROGRAMS_MAX`] programs and [`BYTES_MAX`] bytes of one user, and four times as
+//! much of all: then the file goes that was not used for the longest, of the user who has most. A
+//! file has at most [`FILE_BYTES_MAX`] bytes.
 //!
 //! **Trust.** What a process notes is parsed, bounded and written anew: nothing of its text reaches
 //! the disk as it came. It can spoil what is kept of its own user's programs, and nobody else's.
@@ -464,8 +464,8 @@ fn before(path: &Path, program: &str) -> io::Result<Before> {
     })
 }
 
-/// Whether an error of reading a file says what is in it, or that it is no file of ours: no text, too
-/// long, or a link. All others may pass.
+/// Whether an error of reading a file says what is in it, or that it is no file of ours: no text,
+/// too long, or a link. All others may pass.
 fn is_damage(error: &io::Error) -> bool {
     let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     let kinds = [io::ErrorKind::InvalidData, io::ErrorKind::FileTooLarge];

@@ -65,8 +65,8 @@ pub(super) fn text(client: &Client, durations: &Durations, unknown_ns: u64) -> O
 /// Median and 95th percentile of a kernel, ns, that was told to take `told_ns`; `before` is what
 /// exactly its profile said where that was what was told.
 ///
-/// A run begins with the percentile as what it expects. So what it ends with, if that is no more and
-/// no less than the median, is what was known, not a longer median: else a kernel would grow from
+/// A run begins with the percentile as what it expects. So what it ends with, if that is no more
+/// and no less than the median, is what was known, not a longer median: else a kernel would grow from
 /// run to run.
 fn quantiles(taught: Taught, told_ns: u64, before: Option<kept::Durations>) -> (u64, u64) {
     let median_ns = if taught.ns == 0 { told_ns } else { taught.ns };
