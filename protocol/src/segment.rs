@@ -21,6 +21,7 @@ use rustix::fs::{
 use rustix::mm::{
     Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap,
 };
+use rustix::process::{Resource, getrlimit};
 
 use crate::clock::{Clock, ClockPage};
 use crate::ledger::LedgerPage;
@@ -312,8 +313,23 @@ impl<T: SharedPage> Drop for Mapping<T> {
     }
 }
 
+/// Whether this process may make a file of so many bytes, memory files included. Beyond its limit
+/// (`RLIMIT_FSIZE`) the kernel does not only refuse: it sends SIGXFSZ, which ends the process.
+///
+/// # Errors
+/// It may not.
+pub fn check_file_limit(size_bytes: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(most) if most < size_bytes => Err(io::Error::other(format!(
+            "the limit for files (ulimit -f) is {most} bytes, and {size_bytes} are needed"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// A sealed memory file of `size_bytes`, zeroed.
 pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
+    check_file_limit(size_bytes)?;
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, size_bytes)?;
     // A memory file is made with mode 0777: whoever is handed it for reading could open it again for
