@@ -1,16 +1,16 @@
 //! What a process that is recorded leaves for `pillion profile record`: launches and durations, by
 //! kernel and shape.
 //!
-//! The library maps a file of the spool folder (`PILLION_RECORD`) as one [`RecordPage`] and counts
+//! The library maps a file of the spool folder (`PILLION_RECORD_SPOOL`) as one [`RecordPage`] and counts
 //! in it, so that a process that is killed leaves all that it counted. The command reads the files
 //! of all processes once the job has ended, and while it runs to show how far it has come.
 //!
-//! The file has its full size from the start and is sparse. The library writes zeros to a part of
-//! it before it touches that part through the mapping: where the file system has no room, the
-//! write fails and the kernel is counted as [`Why::NoRoom`]; a mapped page never lacks memory.
+//! The file has its full size from the start and is sparse. The library has memory given to a part of
+//! it before it touches that part through the mapping: where the file system has no room, that
+//! fails and the kernel is counted as [`Why::NoRoom`]; a mapped page never lacks memory.
 //!
-//! Only the process writes. One thread at a time makes entries and adds samples; counts are added
-//! by any. A reader believes nothing: offsets are checked ([`RecordPage::text`]), and a file that is
+//! Only the process writes. One thread at a time adds samples; entries are made, and counts are added,
+//! by any. An entry that was left half made has no launches. A reader believes nothing: offsets are checked ([`RecordPage::text`]), and a file that is
 //! cut or scribbled in gives other numbers and no fault.
 //!
 //! Units: durations are nanoseconds.
@@ -62,10 +62,12 @@ pub enum Why {
     UnknownGraphs,
     /// Calls of libraries whose launches are not seen: in no entry.
     Operators,
-    /// Streams of the process.
+    /// Streams of each device of the process, beyond the first.
     Streams,
     /// Whether a daemon had a high-priority job to protect.
     Gated,
+    /// The host took longer for the launch, on an idle stream, than the GPU for the kernel.
+    Brief,
 }
 
 /// Room for [`Why`].

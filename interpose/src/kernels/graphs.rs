@@ -24,7 +24,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use abi::types::{
     CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType,
@@ -254,13 +254,21 @@ impl Graphs {
         })
     }
 
-    /// The numbers of the kernels that a launch of the executable runs, 0 of what is not known;
-    /// `None` of an executable that is not known.
-    pub(crate) fn numbers(&self, exec: CUgraphExec) -> Option<Vec<Number>> {
-        let details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = details.as_ref()?.execs.get(&(exec.0.addr() as u64))?;
-        let running = known.parts.iter().filter_map(Part::running);
-        Some(running.map(|known| known.number).collect())
+    /// The numbers of the kernels that a launch of the executable runs, 0 of what is not known; inside,
+    /// `None` of an executable that is not known. `None` while another thread has the table: a launch
+    /// does not wait here.
+    pub(crate) fn try_numbers(&self, exec: CUgraphExec) -> Option<Option<Vec<Number>>> {
+        let details = match self.details.try_lock() {
+            Ok(details) => details,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let known = details.as_ref();
+        let known = known.and_then(|details| details.execs.get(&(exec.0.addr() as u64)));
+        Some(known.map(|known| {
+            let running = known.parts.iter().filter_map(Part::running);
+            running.map(|known| known.number).collect()
+        }))
     }
 
     /// A graph was instantiated.

@@ -4,55 +4,76 @@
 //! Only in a process that is recorded ([`Record::open`]); all others have a flag in their clients
 //! that is not set. What is counted and measured is [`crate::progress::recorder`]'s to say.
 //!
-//! The file is written to, in pieces of [`PIECE_BYTES`], before the mapping is touched there: an
+//! Memory is given to the file in pieces of [`PIECE_BYTES`] before the mapping is touched there: an
 //! application never gets a SIGBUS because a file system is full.
+//!
+//! No launch waits here: a thread may leave a hook by `siglongjmp`, and a signal handler may end the
+//! process, in the middle of anything. Entries are found and made by atomics, so that every launch is
+//! counted; what is behind a lock is tried, and a duration may be lost there.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Mutex;
 
 use protocol::clock::Clock;
 use protocol::recording::{
     ENTRIES_MAX, Entry, FILE_SUFFIX, Kind, MAGIC, RecordPage, TEXT_BYTES, Why, write_text,
 };
-use protocol::segment::{Access, Mapping};
+use protocol::segment::{Access, Mapping, check_file_limit};
 use protocol::sync::TryLock;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 use crate::kernels::{NUMBER_MAX, Number, Shape};
-use crate::platform::sys::locked;
+use crate::platform::sys;
 
-mod timings;
+mod due;
+mod pairs;
 
-pub(crate) use timings::{Pair, Timed, Timings, Waiting};
+pub(crate) use due::{Due, Known};
+pub(crate) use pairs::{Pair, Pairs, Timed, Waiting};
 
 /// How much of the file is prepared at once, bytes.
 const PIECE_BYTES: usize = 256 << 10;
+/// A signal may come while the file system looks for memory; so often that is tried again.
+const INTERRUPTIONS_MAX: u32 = 100;
 /// In place of an entry: there is no room for the kernel.
 const NO_ROOM: u32 = u32::MAX;
+/// Graphs of which it is told apart when the next launch is timed; more of them share.
+const GRAPHS_MAX: usize = 1024;
 
 /// The record of a process.
 pub(crate) struct Record {
     page: Mapping<RecordPage>,
-    making: Mutex<Making>,
+    file: File,
+    /// How many entries, and how many bytes of text, somebody has taken.
+    entries_taken: AtomicU32,
+    text_taken: AtomicU32,
+    entries_room: Room,
+    text_room: Room,
+    /// By the place of a number: its generation, and in the lower half its entry plus one or
+    /// [`NO_ROOM`].
+    of_places: Box<[AtomicU64]>,
+    /// By entry, and by the place of a graph's number modulo [`GRAPHS_MAX`].
+    dues: Box<[Due]>,
+    graph_dues: Box<[Due]>,
     /// What is not read yet.
-    pub(crate) timings: Mutex<Timings>,
+    pub(crate) pairs: Pairs,
     /// Held by the thread that reads it.
     pub(crate) reading: TryLock,
-    /// For the choice among many samples.
+    /// Held by the thread that adds a duration.
+    adding: TryLock,
     random: AtomicU64,
 }
 
-/// What the makers of entries share.
-struct Making {
-    file: File,
-    /// Bytes of entries, and of text, that the file has room for.
-    entries_bytes: usize,
-    text_bytes: usize,
-    /// By the place of a number: its generation, and its entry plus one or [`NO_ROOM`].
-    of_places: Vec<(u8, u32)>,
+/// How much of a part of the file has memory.
+struct Room {
+    /// Where the part begins, and its size, bytes.
+    at: usize,
+    all: usize,
+    has: AtomicUsize,
 }
 
 /// An entry of the record.
@@ -75,31 +96,69 @@ pub(crate) struct Described {
     pub(crate) client: u32,
 }
 
+#[cfg(test)]
+impl Described {
+    /// A kernel of that name.
+    pub(crate) fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            operator: String::new(),
+            shape: Shape {
+                grid: [7, 1, 1],
+                block: [256, 1, 1],
+                shared_bytes: 48,
+            },
+            static_shared_bytes: 16,
+            registers: 32,
+            sm_needed: 7,
+            blocks_per_sm: 8,
+            client: 0,
+        }
+    }
+}
+
 impl Record {
     /// Begins a record in a folder.
-    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
+        let size = size_of::<RecordPage>();
+        check_file_limit(size as u64)?;
         let now_ns = Clock::monotonic().now_ns();
         let name = format!("{}-{now_ns:x}{FILE_SUFFIX}", std::process::id());
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let file = options.open(folder.join(name))?;
-        file.set_len(size_of::<RecordPage>() as u64)?;
-        write_zeros(&file, 0, RecordPage::HEAD_BYTES)?;
+        file.set_len(size as u64)?;
+        let mut rooms = [
+            Room::new(RecordPage::HEAD_BYTES, ENTRIES_MAX * size_of::<Entry>()),
+            Room::new(RecordPage::TEXT_AT, TEXT_BYTES),
+        ];
+        match allocate(&file, 0, RecordPage::HEAD_BYTES) {
+            // Not every file system can: then all of it is written once.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                write_zeros(&file, size)?;
+                rooms = rooms.map(Room::full);
+            }
+            allocated => allocated?,
+        }
         let page: Mapping<RecordPage> = Mapping::open(&file, Access::ReadWrite)?;
         page.keep_from_children()?;
         page.pid.store(std::process::id(), Ordering::Relaxed);
         page.magic.store(MAGIC, Ordering::Release);
-        let making = Making {
-            file,
-            entries_bytes: 0,
-            text_bytes: 0,
-            of_places: vec![(0, 0); usize::from(NUMBER_MAX) + 1],
-        };
+        let [entries_room, text_room] = rooms;
+        let places = usize::from(NUMBER_MAX) + 1;
         Ok(Self {
             page,
-            making: Mutex::new(making),
-            timings: Mutex::default(),
+            file,
+            entries_taken: AtomicU32::new(0),
+            text_taken: AtomicU32::new(0),
+            entries_room,
+            text_room,
+            of_places: (0..places).map(|_| AtomicU64::new(0)).collect(),
+            dues: (0..ENTRIES_MAX).map(|_| Due::default()).collect(),
+            graph_dues: (0..GRAPHS_MAX).map(|_| Due::default()).collect(),
+            pairs: Pairs::new(),
             reading: TryLock::new(),
+            adding: TryLock::new(),
             random: AtomicU64::new(now_ns | 1),
         })
     }
@@ -116,39 +175,34 @@ impl Record {
         number: Number,
         describe: impl FnOnce() -> Option<Described>,
     ) -> Option<EntryIndex> {
+        let of_place = self.of_places.get(usize::from(number.place))?;
         if number.place == 0 {
             return None;
         }
-        {
-            let making = locked(&self.making);
-            match making.of_places.get(usize::from(number.place)) {
-                Some(&(_, 0)) | None => {}
-                Some(&(generation, entry)) if generation == number.generation => {
-                    return (entry != NO_ROOM).then(|| EntryIndex(entry - 1));
-                }
-                Some(_) => {}
-            }
+        // Acquire pairs with the Release below: the entry is there.
+        let word = of_place.load(Ordering::Acquire);
+        let (generation, entry) = ((word >> 32) as u32, word as u32);
+        if entry != 0 && generation == u32::from(number.generation) {
+            return (entry != NO_ROOM).then(|| EntryIndex(entry - 1));
         }
-        // The driver may be asked here, so without the lock.
-        let described = describe();
-        let mut making = locked(&self.making);
-        let made = described.and_then(|described| self.make(&mut making, &described));
-        if let Some(of_place) = making.of_places.get_mut(usize::from(number.place)) {
-            let entry = made.map_or(NO_ROOM, |EntryIndex(entry)| entry + 1);
-            *of_place = (number.generation, entry);
-        }
+        // What comes here may be a point of cancellation.
+        let made = sys::without_cancellation(|| self.make(&describe()?));
+        let entry = made.map_or(NO_ROOM, |EntryIndex(entry)| entry + 1);
+        let word = u64::from(number.generation) << 32 | u64::from(entry);
+        of_place.store(word, Ordering::Release);
         made
     }
 
     /// Makes an entry. Threads that see a kernel for the first time at once make one each, which the
-    /// reader adds up.
-    fn make(&self, making: &mut Making, described: &Described) -> Option<EntryIndex> {
+    /// reader adds up. One that a thread leaves half made has no launches.
+    fn make(&self, described: &Described) -> Option<EntryIndex> {
         let page = &*self.page;
-        let index = page.entries_used.load(Ordering::Relaxed);
+        let name = self.keep_text(&described.name)?;
+        let operator = self.keep_text(&described.operator)?;
+        let index = take(&self.entries_taken, 1, ENTRIES_MAX)?;
         let entry = page.entries.get(index as usize)?;
-        making.prepare_entries(index as usize + 1).ok()?;
-        let name = self.keep_text(making, &described.name)?;
-        let operator = self.keep_text(making, &described.operator)?;
+        let end = (index as usize + 1) * size_of::<Entry>();
+        self.entries_room.prepare(&self.file, end).ok()?;
         fill(&entry.name, name);
         fill(&entry.operator, operator);
         fill(&entry.grid, described.shape.grid);
@@ -163,21 +217,19 @@ impl Record {
         ] {
             word.store(value, Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `RecordPage::used`.
-        page.entries_used.store(index + 1, Ordering::Release);
+        // Release pairs with the Acquire in `RecordPage::used`. All entries in front have memory.
+        page.entries_used.fetch_max(index + 1, Ordering::Release);
         Some(EntryIndex(index))
     }
 
     /// Keeps a text; where it is.
-    fn keep_text(&self, making: &mut Making, text: &str) -> Option<[u32; 2]> {
+    fn keep_text(&self, text: &str) -> Option<[u32; 2]> {
         let page = &*self.page;
-        let at = page.text_used.load(Ordering::Relaxed) as usize;
-        let end = at
-            .checked_add(text.len())
-            .filter(|end| *end <= TEXT_BYTES)?;
-        making.prepare_text(end).ok()?;
+        let at = take(&self.text_taken, text.len(), TEXT_BYTES)? as usize;
+        let end = at + text.len();
+        self.text_room.prepare(&self.file, end).ok()?;
         write_text(page.text.get(at..end)?, text.as_bytes());
-        page.text_used.store(end as u32, Ordering::Relaxed);
+        page.text_used.fetch_max(end as u32, Ordering::Relaxed);
         Some([at as u32, text.len() as u32])
     }
 
@@ -186,18 +238,36 @@ impl Record {
         self.page.entries.get(index as usize)
     }
 
-    /// Adds a duration to an entry.
+    /// When a launch of an entry is timed.
+    pub(crate) fn due(&self, EntryIndex(index): EntryIndex) -> Option<&Due> {
+        self.dues.get(index as usize)
+    }
+
+    /// The same of a graph.
+    pub(crate) fn graph_due(&self, number: Number) -> Option<&Due> {
+        self.graph_dues.get(usize::from(number.place) % GRAPHS_MAX)
+    }
+
+    /// Adds a duration to an entry. It is lost where another thread adds one for long, or never ends.
     pub(crate) fn add(&self, index: EntryIndex, kind: Kind, ns: f32) {
-        let _making = locked(&self.making);
+        let random = self.random();
+        let Some(_adding) = self.adding.try_lock() else {
+            return self.note(Why::NoEvent, 1);
+        };
+        if let Some(entry) = self.entry(index) {
+            entry.add(kind, ns, random >> 8);
+        }
+    }
+
+    /// A number that looks like chance, another one each time and in each process.
+    pub(crate) fn random(&self) -> u64 {
         let random = self.random.load(Ordering::Relaxed);
-        // xorshift64 (Marsaglia 2003), which is enough to choose samples by.
+        // xorshift64 (Marsaglia 2003), which is enough to choose launches and samples by.
         let random = random ^ random << 13;
         let random = random ^ random >> 7;
         let random = random ^ random << 17;
         self.random.store(random, Ordering::Relaxed);
-        if let Some(entry) = self.entry(index) {
-            entry.add(kind, ns, random >> 8);
-        }
+        random
     }
 
     /// Counts a reason.
@@ -206,53 +276,67 @@ impl Record {
     }
 }
 
-impl Making {
-    fn prepare_entries(&mut self, count: usize) -> io::Result<()> {
-        let all = ENTRIES_MAX * size_of::<Entry>();
-        let wanted = count * size_of::<Entry>();
-        let file = &self.file;
-        prepare(
-            file,
-            RecordPage::HEAD_BYTES,
-            &mut self.entries_bytes,
-            wanted,
+impl Room {
+    const fn new(at: usize, all: usize) -> Self {
+        Self {
+            at,
             all,
-        )
+            has: AtomicUsize::new(0),
+        }
     }
 
-    fn prepare_text(&mut self, bytes: usize) -> io::Result<()> {
-        let file = &self.file;
-        prepare(
-            file,
-            RecordPage::TEXT_AT,
-            &mut self.text_bytes,
-            bytes,
-            TEXT_BYTES,
-        )
+    fn full(self) -> Self {
+        self.has.store(self.all, Ordering::Relaxed);
+        self
+    }
+
+    /// Sees to it that the first `wanted` bytes of the part have memory. What has some keeps its
+    /// content, so that any number of threads may do it at once.
+    fn prepare(&self, file: &File, wanted: usize) -> Result<(), Errno> {
+        let mut has = self.has.load(Ordering::Relaxed);
+        while has < wanted {
+            let bytes = PIECE_BYTES.min(self.all - has);
+            allocate(file, self.at + has, bytes)?;
+            has += bytes;
+            self.has.fetch_max(has, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 
-/// Gives a part of the file room for `wanted` bytes of at most `all`.
-fn prepare(file: &File, at: usize, has: &mut usize, wanted: usize, all: usize) -> io::Result<()> {
-    while *has < wanted {
-        let bytes = PIECE_BYTES.min(all - *has);
-        write_zeros(file, at + *has, bytes)?;
-        *has += bytes;
+fn allocate(file: &File, at: usize, bytes: usize) -> Result<(), Errno> {
+    let mut interruptions = 0;
+    loop {
+        let flags = FallocateFlags::KEEP_SIZE;
+        match fallocate(file, flags, at as u64, bytes as u64) {
+            Err(Errno::INTR) if interruptions < INTERRUPTIONS_MAX => interruptions += 1,
+            result => return result,
+        }
     }
-    Ok(())
 }
 
-fn write_zeros(file: &File, at: usize, bytes: usize) -> io::Result<()> {
+fn write_zeros(file: &File, bytes: usize) -> io::Result<()> {
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut done = 0;
     while done < bytes {
         let piece = ZEROS
             .get(..(bytes - done).min(ZEROS.len()))
             .unwrap_or(&ZEROS);
-        file.write_all_at(piece, (at + done) as u64)?;
+        file.write_all_at(piece, done as u64)?;
         done += piece.len();
     }
     Ok(())
+}
+
+/// Takes so much of what there is at most `all` of; what was taken before.
+fn take(taken: &AtomicU32, wanted: usize, all: usize) -> Option<u32> {
+    let more = |before: u32| {
+        let after = (before as usize).checked_add(wanted)?;
+        u32::try_from(after).ok().filter(|_| after <= all)
+    };
+    taken
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+        .ok()
 }
 
 fn fill<const N: usize>(words: &[AtomicU32; N], values: [u32; N]) {
@@ -264,23 +348,6 @@ fn fill<const N: usize>(words: &[AtomicU32; N], values: [u32; N]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn described(name: &str) -> Described {
-        Described {
-            name: name.to_owned(),
-            operator: String::new(),
-            shape: Shape {
-                grid: [7, 1, 1],
-                block: [256, 1, 1],
-                shared_bytes: 48,
-            },
-            static_shared_bytes: 16,
-            registers: 32,
-            sm_needed: 7,
-            blocks_per_sm: 8,
-            client: 0,
-        }
-    }
 
     fn number(place: u16, generation: u8) -> Number {
         Number { place, generation }
@@ -298,10 +365,10 @@ mod tests {
     #[test]
     fn a_number_has_one_entry_in_each_of_its_generations() {
         let (folder, record) = record("generations");
-        let first = record.entry_of(number(1, 0), || Some(described("first")));
+        let first = record.entry_of(number(1, 0), || Some(Described::named("first")));
         let again = record.entry_of(number(1, 0), || panic!("it is known"));
         assert_eq!(first, again);
-        let second = record.entry_of(number(1, 1), || Some(described("second")));
+        let second = record.entry_of(number(1, 1), || Some(Described::named("second")));
         assert_ne!(first, second);
         assert_eq!(record.entry_of(number(0, 0), || panic!("it is none")), None);
         let page = record.page();
@@ -311,16 +378,44 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_see_kernels_at_once_count_every_launch() {
+        const KERNELS: u16 = 1_000;
+        let (folder, record) = record("threads");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for place in 1..=KERNELS {
+                        let name = format!("kernel {place}");
+                        let describe = || Some(Described::named(&name));
+                        let entry = record.entry_of(number(place, 0), describe).unwrap();
+                        let words = record.entry(entry).unwrap();
+                        words.launches.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let page = record.page();
+        let mut counts = std::collections::HashMap::new();
+        for entry in page.used() {
+            let count: &mut u64 = counts.entry(page.text(&entry.name)).or_default();
+            *count += entry.launches.load(Ordering::Relaxed);
+        }
+        assert_eq!(counts.len(), usize::from(KERNELS));
+        assert!(counts.values().all(|count| *count == 4));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
     fn what_finds_no_room_has_no_entry_and_is_not_looked_for_again() {
         let (folder, record) = record("room");
         let long = "x".repeat(TEXT_BYTES - 1);
         assert!(
             record
-                .entry_of(number(1, 0), || Some(described(&long)))
+                .entry_of(number(1, 0), || Some(Described::named(&long)))
                 .is_some()
         );
         assert_eq!(
-            record.entry_of(number(2, 0), || Some(described("yz"))),
+            record.entry_of(number(2, 0), || Some(Described::named("yz"))),
             None
         );
         assert_eq!(
@@ -329,7 +424,7 @@ mod tests {
         );
         assert!(
             record
-                .entry_of(number(3, 0), || Some(described("z")))
+                .entry_of(number(3, 0), || Some(Described::named("z")))
                 .is_some()
         );
         std::fs::remove_dir_all(folder).unwrap();

@@ -25,14 +25,18 @@
 //! ([`Kind::Busy`]), the time between the two is the kernel's own and the gap in front of it, in
 //! which the GPU starts it; [`GAP_NS`] is subtracted for that. On an idle stream the GPU
 //! reaches the first event at once and waits for the launch, so what the host took for that is
-//! subtracted ([`Kind::Idle`]); such durations only count where there are no others.
+//! subtracted ([`Kind::Idle`]); such durations only count where there are no others. That is right if the
+//! GPU hears of both at the end of their calls, as drivers ring last.
 //!
 //! **Graphs.** An event inside would be another graph. Some launches of a graph are timed as a
 //! whole. What they take beyond the kernels that were timed outside of graphs is shared evenly among
 //! the others ([`Kind::Share`]).
 //!
-//! **How many.** The first [`FIRST`] of each kernel and shape, then one in [`EVERY`].
-//! Pairs are bounded ([`crate::kernels::record::Timings`]). A pair costs about as much as the launch.
+//! **How many.** The first of each kernel and shape, one in four until [`FIRST`] were timed, then one in
+//! 32, by chance ([`Due`]). Pairs are bounded ([`crate::kernels::record::Pairs`]). A pair costs about as much as the
+//! launch.
+//!
+//! No thread waits for another: see [`crate::kernels::record`].
 
 use core::sync::atomic::Ordering;
 
@@ -43,27 +47,22 @@ use protocol::recording::{Kind, Why};
 
 use crate::driver;
 use crate::kernels::graphs::GRAPHS;
-use crate::kernels::record::{EntryIndex, Pair, Record, Timed, Waiting};
+use crate::kernels::record::{Due, EntryIndex, Known, Pair, Record, Timed, Waiting};
 use crate::kernels::{KERNELS, Number};
-use crate::platform::sys::locked;
 use crate::process::{Client, Handle};
 use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
 use crate::progress::{operations, sight};
 
-/// Launches of a kernel and shape, or of a graph, that are all timed.
+/// So many durations of a kernel and shape, or launches of a graph, are soon to be there.
 const FIRST: u64 = 64;
-/// Of these, and of more on an idle stream, at most so many are tried.
-const TRIED_MAX: u32 = 256;
-/// After them, one in so many is timed.
-const EVERY: u32 = 32;
 /// Pairs that wait at once in a stream. Its queue takes about 1000 operations, and a program may put
 /// as many launches behind a wait that it ends itself.
-const STREAM_PAIRS: usize = 8;
+const STREAM_PAIRS: u32 = 8;
 /// How many may with that of a kernel of which a duration is known: the others are for those that
 /// come late in a burst of launches. And behind so much work that the queue may be full.
-const KNOWN_PAIRS: usize = 4;
-const DEEP_KNOWN_PAIRS: usize = 2;
+const KNOWN_PAIRS: u32 = 4;
+const DEEP_KNOWN_PAIRS: u32 = 2;
 /// So many durations of a kernel are enough there.
 const DEEP_MEASURED: u64 = 4;
 /// Between two looks at events that wait to be read, ns.
@@ -71,7 +70,10 @@ const LOOK_NS: u64 = 2_000_000;
 /// What lies between two kernels of a stream that were both submitted long before, ns: the mean of
 /// the 7249 gaps below 10 µs in a V100's timeline of ResNet-50's training (softgpu/src/gpu.rs).
 const GAP_NS: f32 = 1_400.0;
-/// Longest wait of a thread that ends a context or the process for another that reads, ns.
+/// The least share of a graph's time that says something, ns: no kernel takes less.
+const SHARE_NS_MIN: f32 = 100.0;
+/// Longest wait of a thread that ends a context or the process for another that reads, or of one
+/// that launches a graph for another that makes one, ns.
 const PATIENCE_NS: u64 = 20_000_000;
 
 /// What is launched.
@@ -126,34 +128,81 @@ pub(crate) fn begin(
     let Some(record) = KERNELS.record() else {
         return Ticket::NONE;
     };
-    let mut measured = None;
-    let (entry, is_wanted) = match launched {
-        Launched::Operator => (OPERATOR, false),
-        Launched::Graph => (GRAPH, wants_graph(record, number)),
+    let (entry, wanted) = match launched {
+        Launched::Operator => (OPERATOR, None),
+        Launched::Graph => (GRAPH, wanted_graph(record, number)),
         Launched::Kernel(function, may_time) => {
             let describe = || KERNELS.describe(number, function);
             match record.entry_of(number, describe) {
-                None => (NO_ENTRY, false),
+                None => (NO_ENTRY, None),
                 Some(entry) => {
-                    measured = measured_of(record, entry);
-                    let seen = locked(&record.timings).see(entry);
-                    let is_wanted = is_due(seen, measured);
-                    if is_wanted && !may_time {
+                    let wanted = wanted_kernel(record, entry);
+                    if wanted.is_some() && !may_time {
                         record.note(Why::Programmatic, 1);
                     }
-                    (entry.0 + 1, is_wanted && may_time)
+                    (entry.0 + 1, wanted.filter(|_| may_time))
                 }
             }
         }
     };
     let mut pair = 0;
-    if is_wanted {
-        match open(client, record, slot, measured) {
-            Ok(at) => pair = at as u32 + 1,
-            Err(why) => record.note(why, 1),
+    if let Some(wanted) = wanted {
+        match open(client, record, slot, &wanted) {
+            Ok(at) => {
+                pair = at as u32 + 1;
+                wanted.due.handle_tried(wanted.known(), record.random());
+            }
+            Err(why) => {
+                if matches!(why, Why::Full | Why::Deep) {
+                    wanted.due.put_off(wanted.known(), record.random());
+                }
+                record.note(why, 1);
+            }
         }
     }
     Ticket { entry, pair }
+}
+
+/// A launch that is to be timed.
+struct Wanted<'a> {
+    due: &'a Due,
+    /// How many of its launches were measured on a busy stream; `None` if none was on any.
+    measured: Option<u64>,
+    is_graph: bool,
+}
+
+impl Wanted<'_> {
+    fn known(&self) -> Known {
+        match self.measured {
+            None if self.is_graph && u64::from(self.due.tried()) >= FIRST => Known::Enough,
+            None => Known::Nothing,
+            Some(..FIRST) => Known::Little,
+            Some(_) => Known::Enough,
+        }
+    }
+}
+
+fn wanted_kernel(record: &Record, entry: EntryIndex) -> Option<Wanted<'_>> {
+    let (words, due) = (record.entry(entry)?, record.due(entry)?);
+    let measured = match Kind::of(words.kind.load(Ordering::Relaxed)) {
+        Kind::Busy => Some(words.measured.load(Ordering::Relaxed)),
+        Kind::Idle => Some(0),
+        Kind::None | Kind::Share => None,
+    };
+    due.see().then_some(Wanted {
+        due,
+        measured,
+        is_graph: false,
+    })
+}
+
+fn wanted_graph(record: &Record, number: Number) -> Option<Wanted<'_>> {
+    let due = record.graph_due(number)?;
+    due.see().then_some(Wanted {
+        due,
+        measured: None,
+        is_graph: true,
+    })
 }
 
 /// After it; whether the driver took it.
@@ -171,13 +220,15 @@ pub(crate) fn end(
     let pair = ticket.pair.checked_sub(1).map(|at| at as usize);
     if !is_accepted {
         if let Some(at) = pair {
-            locked(&record.timings).give_back(at);
+            record.pairs.give_back(at);
         }
         return;
     }
+    // First of all: what comes before the second event is measured with the launch.
     let host_end_ns = client.clock.now_ns();
+    let closed = pair.map(|at| (at, close(client, record, (slot, at), host_end_ns)));
     let timed = match (ticket.entry, launched) {
-        (GRAPH, Some(exec)) => Some(Timed::Graph(count_graph(record, exec))),
+        (GRAPH, Some(exec)) => Some(Timed::Graph(count_graph(client, record, exec))),
         (OPERATOR, _) => {
             record.note(Why::Operators, 1);
             None
@@ -194,40 +245,29 @@ pub(crate) fn end(
             Some(Timed::Kernel(entry))
         }
     };
-    note_stream(record, slot);
-    if let Some((at, timed)) = pair.zip(timed) {
-        close(client, record, (slot, at), timed, host_end_ns);
+    note_stream(client, record, slot);
+    let Some((at, closed)) = closed else {
+        return;
+    };
+    match closed.zip(timed) {
+        Some((closed, timed)) => record.pairs.wait(at, Waiting { timed, ..closed }),
+        None => {
+            record.pairs.give_back(at);
+            record.note(Why::NoEvent, 1);
+        }
     }
-}
-
-/// How many launches of an entry were measured on a busy stream; `None` if none was on any.
-fn measured_of(record: &Record, entry: EntryIndex) -> Option<u64> {
-    let words = record.entry(entry)?;
-    match Kind::of(words.kind.load(Ordering::Relaxed)) {
-        Kind::Busy => Some(words.measured.load(Ordering::Relaxed)),
-        Kind::Idle => Some(0),
-        Kind::None | Kind::Share => None,
-    }
-}
-
-/// Whether a launch is to be timed that `seen` others came before, of which `measured` were.
-fn is_due(seen: u32, measured: Option<u64>) -> bool {
-    match measured {
-        None => true,
-        Some(measured) => (measured < FIRST && seen < TRIED_MAX) || seen.is_multiple_of(EVERY),
-    }
-}
-
-fn wants_graph(record: &Record, number: Number) -> bool {
-    let mut timings = locked(&record.timings);
-    let seen = timings.see_graph(number.place);
-    is_due(seen, Some(u64::from(seen))) && timings.has_room_for_graph()
 }
 
 /// Counts the kernels of a graph that was launched; their entries.
-fn count_graph(record: &Record, exec: CUgraphExec) -> Vec<EntryIndex> {
+fn count_graph(client: &Client, record: &Record, exec: CUgraphExec) -> Vec<EntryIndex> {
     record.note(Why::Graphs, 1);
-    let numbers = GRAPHS.numbers(exec);
+    let mut numbers = None;
+    // A thread that makes graphs has them for a moment, or for good if it never comes back.
+    backoff::wait_for(&client.clock, PATIENCE_NS, || {
+        numbers = GRAPHS.try_numbers(exec);
+        numbers.is_some()
+    });
+    let numbers = numbers.flatten();
     let is_known = numbers.is_some();
     let numbers = numbers.unwrap_or_default();
     let of =
@@ -242,16 +282,17 @@ fn count_graph(record: &Record, exec: CUgraphExec) -> Vec<EntryIndex> {
     entries
 }
 
-fn note_stream(record: &Record, slot: Option<u32>) {
+/// Counts streams of a device beyond the first.
+fn note_stream(client: &Client, record: &Record, slot: Option<u32>) {
     if let Some(slot) = slot
-        && locked(&record.timings).is_new_slot(slot)
+        && record.pairs.is_further_stream(client.index, slot)
     {
         record.note(Why::Streams, 1);
     }
 }
 
 /// How many pairs may wait in a stream with that of a launch of which so many were measured.
-fn pairs_max(measured: Option<u64>, is_deep: bool) -> usize {
+fn pairs_max(measured: Option<u64>, is_deep: bool) -> u32 {
     match (measured, is_deep) {
         (None, _) => STREAM_PAIRS,
         (Some(_), false) => KNOWN_PAIRS,
@@ -265,7 +306,7 @@ fn open(
     client: &Client,
     record: &Record,
     slot: Option<u32>,
-    measured: Option<u64>,
+    wanted: &Wanted<'_>,
 ) -> Result<usize, Why> {
     let index = slot.ok_or(Why::NoSlot)?;
     let slot = STREAMS.slot(index).ok_or(Why::NoSlot)?;
@@ -275,13 +316,14 @@ fn open(
         Some(Why::Deep) => true,
         Some(why) => return Err(why),
     };
-    if waiting_in(record, index) >= pairs_max(measured, is_deep) {
-        return Err(why.unwrap_or(Why::Full));
-    }
     let stream = slot.stream_here().ok_or(Why::NoSlot)?;
     let context = slot.context();
-    let taken = locked(&record.timings).take(context.0);
-    let (at, mut pair) = taken.ok_or(Why::NoEvent)?;
+    let most = pairs_max(wanted.measured, is_deep);
+    let taken = record.pairs.take(context.0, index, most, wanted.is_graph);
+    let (at, mut pair) = taken.map_err(|refused| match refused {
+        Why::Full => why.unwrap_or(Why::Full),
+        refused => refused,
+    })?;
     let begun = in_context(context, || {
         if pair.context != context.0 {
             pair = new_pair(context)?;
@@ -289,56 +331,33 @@ fn open(
         succeeded(driver::record_event(event(pair.start), stream))
     });
     pair.began_ns = client.clock.now_ns();
-    let mut timings = locked(&record.timings);
-    timings.set(at, pair);
+    record.pairs.set(at, &pair);
     if begun.is_err() {
-        timings.give_back(at);
+        record.pairs.give_back(at);
         return Err(Why::NoEvent);
     }
     Ok(at)
 }
 
-/// How many pairs wait in the stream of a slot.
-fn waiting_in(record: &Record, slot: u32) -> usize {
-    let timings = locked(&record.timings);
-    let its = timings
-        .waiting
-        .iter()
-        .filter(|waiting| waiting.slot == slot);
-    its.count()
-}
-
-/// Records the second event of a pair: what was launched waits to be read.
+/// Records the second event of a pair; what is to be read of it, as of the launch of no kernel.
 fn close(
     client: &Client,
     record: &Record,
-    (slot_index, at): (Option<u32>, usize),
-    timed: Timed,
+    (slot, at): (Option<u32>, usize),
     host_end_ns: u64,
-) {
-    let pair = locked(&record.timings).pair(at);
-    let slot = slot_index.and_then(|index| Some((index, STREAMS.slot(index)?)));
-    let ended = slot.zip(pair).and_then(|((index, slot), pair)| {
-        let stream = slot.stream_here()?;
-        let kind = in_context(slot.context(), || finish_pair(&pair, stream)).ok()?;
-        Some(Waiting {
-            pair: at,
-            timed,
-            kind,
-            host_ns: host_end_ns.saturating_sub(pair.began_ns),
-            client: client.index,
-            slot: index,
-            operations: operations::submitted(client),
-        })
-    });
-    let mut timings = locked(&record.timings);
-    match ended {
-        Some(waiting) => timings.waiting.push_back(waiting),
-        None => {
-            timings.give_back(at);
-            record.note(Why::NoEvent, 1);
-        }
-    }
+) -> Option<Waiting> {
+    let (index, pair) = (slot?, record.pairs.pair(at)?);
+    let slot = STREAMS.slot(index)?;
+    let stream = slot.stream_here()?;
+    let kind = in_context(slot.context(), || finish_pair(&pair, stream)).ok()?;
+    Some(Waiting {
+        timed: Timed::Graph(Vec::new()),
+        kind,
+        host_ns: host_end_ns.saturating_sub(pair.began_ns),
+        client: client.index,
+        slot: index,
+        operations: operations::submitted(client),
+    })
 }
 
 /// Records the second event, and finds out whether the first had been reached by now.
@@ -361,14 +380,28 @@ pub(crate) fn poll(client: &Client, now_ns: u64) -> Option<u64> {
     {
         record.note(Why::Gated, 1);
     }
-    let waits = read(record, |waiting| waiting.client == client.index);
-    let next_ns = if waits { LOOK_NS } else { 10 * LOOK_NS };
+    // Who reads just now reads it all.
+    let was_any = record
+        .reading
+        .try_lock()
+        .is_some_and(|_reading| read(record, |waiting| waiting.client == client.index));
+    let next_ns = if was_any { LOOK_NS } else { 10 * LOOK_NS };
     Some(now_ns + next_ns)
 }
 
-/// Before a context or the process ends: reads what was reached of all launches.
+/// Before a context or the process ends: reads what was reached of all launches. A thread that was
+/// interrupted while it reads may come here again: it does not wait for itself for long.
 pub(crate) fn read_last() {
-    if let Some(record) = KERNELS.record() {
+    let Some(record) = KERNELS.record() else {
+        return;
+    };
+    let mut reading = None;
+    // What another thread holds just now this one would not find.
+    backoff::wait_for(&Clock::process(), PATIENCE_NS, || {
+        reading = record.reading.try_lock();
+        reading.is_some()
+    });
+    if reading.is_some() {
         driver::with_relaxed_captures(|| read(record, |_| true));
     }
 }
@@ -376,62 +409,47 @@ pub(crate) fn read_last() {
 /// A context is gone, and its events with it.
 pub(crate) fn handle_context_destroyed(context: CUcontext) {
     if let Some(record) = KERNELS.record() {
-        let lost = locked(&record.timings).forget(Handle::from(context).0);
+        let lost = record.pairs.forget(Handle::from(context).0);
         record.note(Why::NoEvent, lost);
     }
 }
 
-/// Reads what was reached of the launches that `is_its` picks; whether others of them are left.
+/// Reads what was reached of the launches that `is_its` picks; whether there were any. By the thread
+/// that holds [`Record::reading`].
 fn read(record: &Record, is_its: impl Fn(&Waiting) -> bool) -> bool {
-    let mut reading = None;
-    // One reader at a time: what one has taken out the other would not find.
-    backoff::wait_for(&Clock::process(), PATIENCE_NS, || {
-        reading = record.reading.try_lock();
-        reading.is_some()
-    });
-    if reading.is_none() {
-        return true;
-    }
-    let all: Vec<Waiting> = locked(&record.timings).waiting.drain(..).collect();
-    let mut kept = Vec::new();
-    let mut busy_slots: Vec<u32> = Vec::new();
-    for waiting in all {
-        let is_behind = busy_slots.contains(&waiting.slot);
-        if is_behind || !is_its(&waiting) {
-            kept.push(waiting);
-        } else if let Some(waiting) = try_read(record, waiting) {
-            busy_slots.push(waiting.slot);
-            kept.push(waiting);
+    let mut was_any = false;
+    record.pairs.read_each(|pair, waiting| {
+        if !is_its(&waiting) {
+            return Some(waiting);
         }
-    }
-    let is_left = kept.iter().any(is_its);
-    let mut timings = locked(&record.timings);
-    for waiting in kept.into_iter().rev() {
-        timings.waiting.push_front(waiting);
-    }
-    is_left
+        was_any = true;
+        try_read(record, pair, waiting)
+    });
+    was_any
 }
 
 /// Reads a launch; gives it again if it is not over.
-fn try_read(record: &Record, waiting: Waiting) -> Option<Waiting> {
-    let pair = locked(&record.timings).pair(waiting.pair)?;
-    match driver::query_event(event(pair.end)) {
-        CUresult::NOT_READY => return Some(waiting),
-        CUresult::SUCCESS => {
+fn try_read(record: &Record, pair: &Pair, waiting: Waiting) -> Option<Waiting> {
+    let (start, end) = (event(pair.start), event(pair.end));
+    let elapsed = || match driver::elapsed_ms(start, end) {
+        Err(CUresult::NOT_READY) => Ok(None),
+        elapsed => elapsed.map(Some),
+    };
+    // A thread that ends the process may have no context any more, and need none for this.
+    let took = in_context(Handle(pair.context), elapsed).or_else(|_| elapsed());
+    match took {
+        Ok(None) => return Some(waiting),
+        Ok(Some(ms)) => {
             if let Some(slot) = STREAMS
                 .slot(waiting.slot)
                 .filter(|s| s.context().0 == pair.context)
             {
                 note_idle(slot, waiting.operations);
             }
-            match driver::elapsed_ms(event(pair.start), event(pair.end)) {
-                Ok(ms) => add(record, &waiting, ms * 1e6),
-                Err(_) => record.note(Why::NoEvent, 1),
-            }
+            add(record, &waiting, ms * 1e6);
         }
-        _ => record.note(Why::NoEvent, 1),
+        Err(_) => record.note(Why::NoEvent, 1),
     }
-    locked(&record.timings).give_back(waiting.pair);
     None
 }
 
@@ -447,7 +465,7 @@ fn add(record: &Record, waiting: &Waiting, ns: f32) {
     let host_ns = waiting.host_ns as f32;
     let ns = match waiting.kind {
         // What took the host longer than the kernel the GPU tells nothing.
-        Kind::Idle if host_ns >= ns => return,
+        Kind::Idle if host_ns >= ns => return record.note(Why::Brief, 1),
         Kind::Idle => ns - host_ns,
         // Of a kernel as short as the gap a part is left.
         _ => (ns - GAP_NS).max(ns / 4.0),
@@ -473,8 +491,9 @@ fn share(record: &Record, entries: &[EntryIndex], ns: f32) {
         .copied()
         .filter(|entry| own_ns(entry).is_none())
         .collect();
-    let share_ns = (ns - known_ns).max(0.0) / others.len().max(1) as f32;
-    for entry in others {
+    let share_ns = (ns - known_ns) / others.len().max(1) as f32;
+    // Where the others took it all it is not known of these.
+    for entry in others.into_iter().filter(|_| share_ns >= SHARE_NS_MIN) {
         record.add(entry, Kind::Share, share_ns);
     }
 }
@@ -519,16 +538,32 @@ fn succeeded(result: CUresult) -> Result<(), CUresult> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::record::Described;
 
     #[test]
-    fn the_first_launches_are_timed_and_then_one_in_so_many() {
-        assert!((0..FIRST as u32).all(|seen| is_due(seen, Some(u64::from(seen)))));
-        let later = (1_000..2_000).filter(|seen| is_due(*seen, Some(FIRST)));
-        assert_eq!(later.count(), 1_000 / EVERY as usize);
-        // On an idle stream more are tried, not all.
-        let tried = (0..10_000).filter(|seen| is_due(*seen, Some(0)));
-        assert!(tried.count() < 2 * TRIED_MAX as usize + 10_000 / EVERY as usize);
-        assert!(is_due(10_001, None), "as long as there is none");
+    fn a_graph_whose_known_kernels_took_it_all_says_nothing_of_the_others() {
+        let name = format!("pillion-recorder-test-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let record = Record::open(&folder).unwrap();
+        let entry = |place| {
+            let number = Number {
+                place,
+                generation: 0,
+            };
+            record
+                .entry_of(number, || Some(Described::named("k")))
+                .unwrap()
+        };
+        let [known, other] = [entry(1), entry(2)];
+        record.add(known, Kind::Busy, 9_000.0);
+        for graph_ns in [8_000.0, 9_000.0, 9_050.0] {
+            share(&record, &[known, other], graph_ns);
+            assert!(record.entry(other).unwrap().samples_ns().is_empty());
+        }
+        share(&record, &[known, other], 13_000.0);
+        assert_eq!(record.entry(other).unwrap().samples_ns(), [4_000.0]);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(super) struct Merged {
 }
 
 /// The reasons, by their words in JSON.
-const REASONS: [(Why, &str); 14] = [
+const REASONS: [(Why, &str); 15] = [
     (Why::Capture, "capture"),
     (Why::Crowded, "streams_share_queues"),
     (Why::Deep, "queue_deep"),
@@ -72,6 +72,7 @@ const REASONS: [(Why, &str); 14] = [
     (Why::Operators, "operators_unseen"),
     (Why::Streams, "streams"),
     (Why::Gated, "gated"),
+    (Why::Brief, "shorter_than_launch"),
 ];
 /// Those of [`REASONS`] that are no reasons why a launch was not timed.
 const NO_REASONS: [&str; 3] = ["graphs", "streams", "gated"];
