@@ -1,7 +1,7 @@
 //! `pillion profile record`: a profile of what a job launches, without a profiler.
 //!
 //! The job is started as `pillion run` starts it, by that command itself, with a spool folder in its
-//! environment (`PILLION_RECORD`). The library counts and measures there, in a file for each process
+//! environment (`PILLION_RECORD_SPOOL`). The library counts and measures there, in a file for each process
 //! ([`protocol::recording`]). When the job has ended, however that was, the files become one
 //! profile.
 //!
@@ -9,7 +9,7 @@
 //! what is sent to the command is passed on.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,20 +17,21 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use profiler::Profile;
 use protocol::clock::Clock;
-use protocol::hello::ask_status_within;
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use serde_json::json;
 
+use self::beside::{Beside, Job};
 use self::child::Child;
 use self::merge::Merged;
+use self::spool::Spool;
 use super::output;
-use crate::daemons;
 use crate::failure::Failure;
 use crate::out;
 
+mod beside;
 mod child;
 mod convert;
 mod merge;
+mod spool;
 
 /// Records a job: runs it, and makes a profile of the kernels that it launches.
 ///
@@ -44,7 +45,7 @@ mod merge;
                   Record a job that has the GPU for itself: beside others its kernels take longer. The profile is written when the job \
                   has ended, also when it failed or was killed.\n\n\
                   Exit status: that of the job, 128+n if signal n ended it; 2 if FILE cannot be written, in which case the job is not \
-                  started; 1 if the job succeeded and nothing was recorded."
+                  started; 1 if the job succeeded and nothing was recorded, or FILE could not be written after all."
 )]
 pub(crate) struct Options {
     /// Where to write the profile; `-` is the standard output.
@@ -65,33 +66,43 @@ pub(crate) struct Options {
 }
 
 /// Where the library is told to record.
-const FOLDER_ENV: &str = "PILLION_RECORD";
-/// Memory files that outlive a process and need no disk.
-const SHARED_MEMORY: &str = "/dev/shm";
-/// The beginning of a spool folder's name, before the id of its command.
-const FOLDER_PREFIX: &str = "pillion-record-";
+const FOLDER_ENV: &str = "PILLION_RECORD_SPOOL";
 /// Between two looks at a job that runs.
 const LOOK: Duration = Duration::from_millis(500);
-/// From when on, and then how often, people are told how far it has come, ns.
+/// From when on, and then how often, people are told how far it has come, and daemons are asked who
+/// else is there, ns.
 const TELL_NS: u64 = 10_000_000_000;
-/// Longest wait for a daemon's word on who else has work on its GPU.
-const STATUS_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Ends as the job does.
+/// Ends as the job does. What fails afterwards is said, and is the exit code of a job that succeeded.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    check_writable(&options.output).map_err(Failure::usage)?;
-    let spool = spool().context("no folder for what is recorded")?;
-    let was_beside = others();
+    check(options).map_err(Failure::usage)?;
+    let spool = Spool::new().context("no folder for what is recorded")?;
+    let mut beside = Beside::default();
+    beside.look(None);
     let mut child = start(options, spool.path())?;
-    let code = watch(&mut child, spool.path())?;
+    let code = watch(&mut child, spool.path(), &mut beside)?;
+    let finished = finish(options, spool, &beside, code);
+    match code {
+        0 => finished,
+        code => {
+            if let Err(failure) = finished {
+                failure.report();
+            }
+            Err(Failure::ended(code))
+        }
+    }
+}
+
+/// Makes the profile of what the ended job has recorded.
+fn finish(options: &Options, spool: Spool, beside: &Beside, code: u8) -> Result<(), Failure> {
     let mut merged = Merged::read(spool.path());
-    merged.is_beside_others = was_beside || others();
+    merged.is_beside_others = beside.is_any();
     drop(spool);
     if merged.is_empty() {
         let why =
             "nothing was recorded: no process of the job launched a kernel that the library saw";
         out::note(format_args!("pillion: {why}"));
-        return Err(Failure::ended(if code == 0 { 1 } else { code }));
+        return Err(Failure::silent());
     }
     let recorded = convert::profile(&merged, &convert::source_of(&options.command));
     if recorded.profile.kernels.is_empty() {
@@ -103,14 +114,41 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         out::note(format_args!(
             "pillion: no kernel was timed, so no profile is written"
         ));
-        return Err(Failure::ended(if code == 0 { 1 } else { code }));
+        return Err(Failure::silent());
     }
-    output::write(&recorded.profile.write(), Some(&options.output))?;
-    say(options, &merged, &recorded, code)?;
-    match code {
-        0 => Ok(()),
-        code => Err(Failure::ended(code)),
+    write(&recorded.profile.write(), &options.output)?;
+    say(options, &merged, &recorded, code)
+}
+
+/// Writes the profile; where that does not go, to a file for it elsewhere.
+fn write(text: &str, path: &Path) -> Result<(), Failure> {
+    output::write(text, Some(path)).map_err(|failure| match keep(text) {
+        Ok(copy) if !failure.why().is_empty() => {
+            let (why, copy) = (failure.why(), copy.display());
+            Failure::with_code(1, anyhow!("{why}; the profile is in {copy}"))
+        }
+        _ => failure,
+    })
+}
+
+/// Keeps a profile in the folder for temporary files; where.
+fn keep(text: &str) -> anyhow::Result<PathBuf> {
+    let mut builder = tempfile::Builder::new();
+    let mut file = builder
+        .prefix("pillion-")
+        .suffix(".profile.toml")
+        .tempfile()?;
+    file.write_all(text.as_bytes())?;
+    Ok(file.keep()?.1)
+}
+
+/// That the profile can be written where it is wanted, before anything runs.
+fn check(options: &Options) -> anyhow::Result<()> {
+    if options.json && options.output == Path::new("-") {
+        let why = "--json and -o -: both would be on the standard output; name a file";
+        return Err(anyhow!(why));
     }
+    check_writable(&options.output)
 }
 
 /// That the profile can be written where it is wanted, before anything runs.
@@ -133,27 +171,6 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A folder for what is recorded, of this user alone. What a command left that was killed is
-/// removed.
-fn spool() -> std::io::Result<TempDir> {
-    let shared = Path::new(SHARED_MEMORY);
-    for entry in fs::read_dir(shared).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name.strip_prefix(FOLDER_PREFIX);
-        let pid = pid
-            .and_then(|rest| rest.split_once('-'))
-            .map(|(pid, _)| pid);
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another user's stays where it is.
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-    let prefix = format!("{FOLDER_PREFIX}{}-", std::process::id());
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(&prefix);
-    builder.tempdir_in(shared).or_else(|_| builder.tempdir())
-}
-
 /// Starts the job by `pillion run`.
 fn start(options: &Options, folder: &Path) -> Result<Child, Failure> {
     let mut arguments: Vec<std::ffi::OsString> =
@@ -172,16 +189,26 @@ fn start(options: &Options, folder: &Path) -> Result<Child, Failure> {
 }
 
 /// Waits for the end of the job, passing signals on; its exit code.
-fn watch(child: &mut Child, folder: &Path) -> Result<u8, Failure> {
+fn watch(child: &mut Child, folder: &Path, beside: &mut Beside) -> Result<u8, Failure> {
+    let id = std::env::var("PILLION_JOB").ok();
+    let job = Job {
+        id: id.filter(|id| !id.is_empty()),
+        pid: child.pid(),
+    };
     let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let clock = Clock::monotonic();
     let mut tell_ns = clock.now_ns() + TELL_NS;
     loop {
         if let Some(code) = child.wait(LOOK)? {
+            beside.look(Some(&job));
             return Ok(code);
         }
-        if is_terminal && clock.now_ns() >= tell_ns {
-            tell_ns += TELL_NS;
+        if clock.now_ns() < tell_ns {
+            continue;
+        }
+        tell_ns += TELL_NS;
+        beside.look(Some(&job));
+        if is_terminal {
             let merged = Merged::read(folder);
             let launches = output::counted(merged.launches(), "launch", "launches");
             let kernels = merged.kernels.len() as u64;
@@ -189,18 +216,6 @@ fn watch(child: &mut Child, folder: &Path) -> Result<u8, Failure> {
             out::note(format_args!("pillion: recording: {launches} of {kernels}"));
         }
     }
-}
-
-/// Whether a daemon says that another job has processes on its GPU.
-fn others() -> bool {
-    daemons::sockets().iter().any(|socket| {
-        let status = ask_status_within(socket, STATUS_PATIENCE).ok();
-        let status: Option<Value> = status.and_then(|text| serde_json::from_str(&text).ok());
-        let jobs = status.and_then(|status| status["jobs"].as_array().cloned());
-        let has_clients =
-            |job: &Value| job["clients"].as_array().is_some_and(|all| !all.is_empty());
-        jobs.is_some_and(|jobs| jobs.iter().any(has_clients))
-    })
 }
 
 /// What was recorded, for people or for a program.

@@ -5,6 +5,9 @@
  *             round is waited for
  *   idle      each launch is waited for
  *   capture   a stream is in capture while another thread launches rounds; the graph of it then runs
+ *   turns     rounds of 32 launches of one kernel of four blocks, of which the first takes 300 us and the
+ *             others 30, behind a long one of another
+ *   cancel    a thread that was cancelled makes the first launches, which are no points of cancellation
  *   forks     rounds, and a child of an early fork that has rounds of its own and ends by _exit
  *   for-ever  rounds that are printed, until standard input ends or the process is killed; prints its
  *             process id first
@@ -77,6 +80,44 @@ static void capture(int count) {
     CHECK(cu.CtxSynchronize());
 }
 
+/* Two kernels that nobody can tell apart. */
+static CUfunction turn(const char *text) {
+    CUmodule module;
+    CUfunction function;
+    CHECK(cu.ModuleLoadData(&module, text));
+    CHECK(cu.ModuleGetFunction(&function, module, "turn"));
+    return function;
+}
+
+static void turns(int count) {
+    CUfunction slow = turn("softgpu-module 1\n"
+                           "kernel turn block_ns=300000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n");
+    CUfunction quick = turn("softgpu-module 1\n"
+                            "kernel turn block_ns=30000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n");
+    for (int i = 0; i < count; i++) {
+        launch(lengthy, 3, NULL, NULL);
+        launch(slow, 4, NULL, NULL);
+        for (int other = 1; other < 32; other++) launch(quick, 4, NULL, NULL);
+        CHECK(cu.CtxSynchronize());
+    }
+}
+
+static void *launch_cancelled(void *count) {
+    CHECK(cu.CtxSetCurrent(work.context));
+    pthread_cancel(pthread_self());
+    for (int i = 0; i < (int)(intptr_t)count; i++) launch(brief, 1 + i, NULL, NULL);
+    pthread_testcancel();
+    exit(8);
+}
+
+static void cancel(int count) {
+    pthread_t thread;
+    void *result;
+    if (pthread_create(&thread, NULL, launch_cancelled, (void *)(intptr_t)count)) exit(5);
+    if (pthread_join(thread, &result) || result != PTHREAD_CANCELED) exit(6);
+    CHECK(cu.CtxSynchronize());
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     int count = atoi(argv[2]);
@@ -93,6 +134,10 @@ int main(int argc, char **argv) {
     open_all();
     if (!strcmp(argv[1], "capture")) {
         capture(count);
+    } else if (!strcmp(argv[1], "turns")) {
+        turns(count);
+    } else if (!strcmp(argv[1], "cancel")) {
+        cancel(count);
     } else if (!strcmp(argv[1], "for-ever")) {
         printf("%d\n", getpid()), fflush(stdout);
         do {

@@ -5,7 +5,7 @@
 //! | `PILLION_CLASS` | `high-priority`, `best-effort` | class of the job; best-effort if not set |
 //! | `PILLION_MEMORY` | `10GiB`, `40%`, `unlimited` | what the job may hold of each device; see [`quotas`] |
 //! | `PILLION_PROFILE` | a file | what is known about the job's kernels |
-//! | `PILLION_RECORD` | a folder | where this process records what it launches; set by `pillion profile record` |
+//! | `PILLION_RECORD_SPOOL` | a folder | where this process records what it launches; set by `pillion profile record` |
 //! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
@@ -124,7 +124,7 @@ impl Config {
             quotas,
             drain_ms,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
-            record: set("PILLION_RECORD").map(PathBuf::from),
+            record: set("PILLION_RECORD_SPOOL").map(PathBuf::from),
             socket: set("PILLION_SOCKET").map(PathBuf::from),
             expects_daemon: ["PILLION_CLASS", "PILLION_JOB", "PILLION_SOCKET"]
                 .into_iter()
@@ -226,7 +226,7 @@ mod tests {
         let config = config(&[
             ("PILLION_CLASS", "high-priority"),
             ("PILLION_PROFILE", "p.toml"),
-            ("PILLION_RECORD", "/dev/shm/r"),
+            ("PILLION_RECORD_SPOOL", "/dev/shm/r"),
             ("PILLION_SOCKET", "/run/x.sock"),
             ("PILLION_JOB", "7"),
             ("PILLION_TEST_PANIC", "cuLaunchKernel"),

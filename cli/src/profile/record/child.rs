@@ -13,7 +13,7 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid, getsid};
 
 /// What is passed on: what ends a program, and what programs give a meaning of their own.
 const PASSED_ON: [Signal; 6] = [
@@ -26,7 +26,7 @@ const PASSED_ON: [Signal; 6] = [
 ];
 
 /// `si_code` of a signal that the kernel made (sigaction(2)): a terminal's, which goes to its whole
-/// foreground group and so to the job as well.
+/// foreground group and so to the job as well. But that it hangs up it tells the session's leader alone.
 const FROM_KERNEL: i32 = 0x80;
 
 /// What a shell adds to the number of a signal that ended a program.
@@ -71,6 +71,11 @@ impl Child {
         Ok(Self { pid, signals })
     }
 
+    /// Its process.
+    pub(super) fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
     /// Waits for so long at most; the exit code if the job has ended.
     pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<u8>> {
         let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
@@ -82,7 +87,10 @@ impl Child {
         while let Some(come) = self.signals.read_signal()? {
             let signal = Signal::try_from(come.ssi_signo as i32).ok();
             let signal = signal.filter(|signal| PASSED_ON.contains(signal));
-            if let Some(signal) = signal.filter(|_| come.ssi_code != FROM_KERNEL) {
+            let is_for_group = |signal: &Signal| {
+                come.ssi_code == FROM_KERNEL && !(*signal == Signal::SIGHUP && is_session_leader())
+            };
+            if let Some(signal) = signal.filter(|signal| !is_for_group(signal)) {
                 // One that has ended meanwhile is found below.
                 let _ = kill(self.pid, signal);
             }
@@ -97,6 +105,10 @@ impl Child {
         };
         Ok(Some(u8::try_from(ended).unwrap_or(1)))
     }
+}
+
+fn is_session_leader() -> bool {
+    getsid(None) == Ok(getpid())
 }
 
 fn assignment(name: &OsStr, value: &OsStr) -> OsString {

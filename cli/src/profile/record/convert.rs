@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use import::reduce::{OUTLIER_FACTOR, OUTLIER_LAUNCHES_MIN};
+use profiler::base_name::base;
 use profiler::limits::{DURATION_NS_MAX, REGISTERS_MAX, SM_NEEDED_MAX};
 use profiler::profile::{ClassRule, Durations, Evidence};
 use profiler::quantile::{MEDIAN_PER_MILLE, P95_PER_MILLE};
@@ -27,6 +28,8 @@ pub(super) struct Recorded {
 pub(super) struct LeftOut {
     pub(super) kernels: u64,
     pub(super) launches: u64,
+    /// Their names, each with its launches.
+    names: Vec<(u64, String)>,
 }
 
 /// What the profile says that it comes from: the program, and the script that an interpreter runs,
@@ -75,6 +78,7 @@ pub(super) fn profile(merged: &Merged, source: &str) -> Recorded {
             None => {
                 left_out.kernels += 1;
                 left_out.launches = left_out.launches.saturating_add(count);
+                left_out.names.push((count, shown_name(&kernel.key.name)));
             }
         }
     }
@@ -101,6 +105,30 @@ fn most_used(merged: &Merged) -> String {
     gpus.dedup();
     let most = gpus.into_iter().max_by_key(|gpu| launches(gpu));
     most.unwrap_or_default().to_owned()
+}
+
+impl LeftOut {
+    /// Those with most launches by name.
+    fn named(&self) -> String {
+        let mut names = self.names.clone();
+        names.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        let mut seen = HashSet::new();
+        names.retain(|(_, name)| seen.insert(name.clone()));
+        let more = names.len().saturating_sub(NAMED_MAX);
+        let named = names.iter().take(NAMED_MAX).map(|(_, name)| &**name);
+        let named = named.collect::<Vec<_>>().join(", ");
+        match more {
+            0 => named,
+            more => format!("{named} and {more} more"),
+        }
+    }
+}
+
+/// As people know it, without its arguments.
+fn shown_name(driver_name: &str) -> String {
+    let shown = names::demangled(driver_name);
+    let shown = shown.as_deref().unwrap_or(driver_name);
+    base(shown).replace(char::is_control, "?")
 }
 
 /// A kernel that has a duration, and a name that a profile can have.
@@ -198,9 +226,10 @@ fn notices(merged: &Merged, gpu: &str, timed: u64, left_out: &LeftOut) -> Vec<St
     }
     if left_out.kernels > 0 {
         notices.push(format!(
-            "{} with {} were never timed and are left out",
+            "{} with {} were never timed and are left out: {}",
             kernels(left_out.kernels),
             counted(left_out.launches, "launch", "launches"),
+            left_out.named(),
         ));
     }
     for (why, text) in WHYS {
@@ -226,11 +255,15 @@ fn notices(merged: &Merged, gpu: &str, timed: u64, left_out: &LeftOut) -> Vec<St
 /// What else ran beside what is in the profile.
 fn circumstances(merged: &Merged, gpu: &str) -> Vec<String> {
     let mut notices = Vec::new();
-    let streams = merged.count_of(Why::Streams);
-    if streams > merged.processes {
+    let at_once = "where kernels ran at once they took longer than alone";
+    if merged.count_of(Why::Streams) > 0 {
         notices.push(format!(
-            "launches were on {streams} streams: where kernels ran at once they took longer than alone"
+            "launches were on several streams of a device: {at_once}"
         ));
+    }
+    if merged.processes > 1 {
+        let processes = merged.processes;
+        notices.push(format!("launches were by {processes} processes: {at_once}"));
     }
     if merged.is_beside_others || merged.count_of(Why::Gated) > 0 {
         let text = "another job was on the GPU, beside which kernels take longer than alone";
@@ -249,6 +282,9 @@ fn circumstances(merged: &Merged, gpu: &str) -> Vec<String> {
     notices
 }
 
+/// So many kernels that are left out are named.
+const NAMED_MAX: usize = 8;
+
 fn kernels(count: u64) -> String {
     counted(count, "kernel and shape", "kernels and shapes")
 }
@@ -266,7 +302,7 @@ const KINDS: [(Kind, &str); 2] = [
 ];
 
 /// Why launches were not timed.
-const WHYS: [(Why, &str); 7] = [
+const WHYS: [(Why, &str); 8] = [
     (Why::Capture, "beside a stream in capture"),
     (
         Why::Crowded,
@@ -289,6 +325,10 @@ const WHYS: [(Why, &str); 7] = [
         "for which there was no event, or whose context ended",
     ),
     (Why::NoSlot, "on more streams than are told apart"),
+    (
+        Why::Brief,
+        "that took less than the host needed for them, on an idle stream",
+    ),
 ];
 
 /// What was launched and has no entry.
