@@ -8,7 +8,7 @@ mod check;
 mod compare;
 mod import;
 mod learnt;
-mod output;
+pub(crate) mod output;
 mod progress;
 mod record;
 mod scrub;

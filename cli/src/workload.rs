@@ -1,9 +1,8 @@
 //! `pillion workload`: writes the kernel trace of a built-in network.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use profiler::{ResourceClass, Trace};
 use softgpu::Device;
@@ -11,6 +10,7 @@ use workloads::{Precision, Workload};
 
 use crate::failure::Failure;
 use crate::out;
+use crate::profile::output::write;
 use crate::status::table;
 
 /// Writes the kernel trace of a built-in network, for --hp, --be, --profile and `simulate`.
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if output == Path::new("-") {
         out::text(&trace.write())?;
     } else {
-        write_whole(output, &trace.write())?;
+        write(&trace.write(), Some(output))?;
         out::note(format_args!("{}: {}", output.display(), summary(&trace)));
     }
     Ok(())
@@ -89,19 +89,4 @@ fn list() -> Result<(), Failure> {
         rows.add_row([workload.name, &batch, workload.about]);
     }
     out::line(format_args!("{rows}"))
-}
-
-/// Writes a file whole or not at all.
-fn write_whole(path: &Path, text: &str) -> anyhow::Result<()> {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let mut file =
-        tempfile::NamedTempFile::new_in(folder).with_context(|| format!("{}", folder.display()))?;
-    file.write_all(text.as_bytes())
-        .with_context(|| format!("{}", path.display()))?;
-    file.persist(path)
-        .with_context(|| format!("{}", path.display()))?;
-    Ok(())
 }

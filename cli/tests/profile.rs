@@ -237,3 +237,42 @@ fn unusable_files_end_with_2_and_nothing_written() {
     assert_eq!(pillion(&["scrub"], &[&good, &copy]).status.code(), Some(0));
     assert!(import(&[&copy]).status.success());
 }
+
+/// Whoever is root would else put a file in the place of `/dev/null`.
+#[test]
+fn what_is_no_file_is_written_to_and_not_replaced() {
+    use std::os::unix::fs::FileTypeExt as _;
+    let folder = tempfile::tempdir().expect("room");
+    let counted = folder.path().join("counted.csv");
+    fs::write(&counted, ncu("12.5")).expect("room");
+    let pipe = folder.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("coreutils").success());
+    let workload: &[&str] = &["workload", "resnet50-inference", "-o"];
+    let (scrub, import): (&[&str], &[&str]) = (&["profile", "scrub"], &["profile", "import", "-o"]);
+    for (arguments, input) in [
+        (workload, None),
+        (scrub, Some(&counted)),
+        (import, Some(&counted)),
+    ] {
+        let reader = {
+            let pipe = pipe.clone();
+            std::thread::spawn(move || fs::read(pipe).expect("what was written"))
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pillion"));
+        command.args(arguments);
+        // scrub FROM TO, import -o TO FROM.
+        match arguments.last() {
+            Some(&"-o") => command.arg(&pipe).args(input),
+            _ => command.args(input).arg(&pipe),
+        };
+        let ended = command.output().expect("it runs");
+        let is_pipe = fs::metadata(&pipe)
+            .expect("it is there")
+            .file_type()
+            .is_fifo();
+        assert!(is_pipe, "{arguments:?}");
+        assert!(ended.status.success(), "{}", text(&ended.stderr));
+        assert!(!reader.join().expect("it read").is_empty(), "{arguments:?}");
+    }
+}

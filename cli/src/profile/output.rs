@@ -16,7 +16,7 @@ use crate::out;
 const NAME_CHARS_MAX: usize = 44;
 
 /// Writes `text` to `path`, all of it or nothing; to the standard output if there is no path.
-pub(super) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else {
         return out::text(text);
     };

@@ -38,6 +38,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         progress: &mut |done, total| progress.handle(done, total),
     };
     import::scrub(&options.input, &copy, &mut context).map_err(Failure::usage)?;
-    std::fs::rename(&copy, &options.output)?;
+    // A pipe or device is written to; a file is replaced when the copy is whole.
+    if std::fs::metadata(&options.output).is_ok_and(|found| !found.is_file()) {
+        let mut output = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&options.output)?;
+        std::io::copy(&mut std::fs::File::open(&copy)?, &mut output)?;
+    } else {
+        std::fs::rename(&copy, &options.output)?;
+    }
     Ok(())
 }
