@@ -40,6 +40,7 @@ pub use crate::gpu::{
     Completion, Config, ContextUtilisation, Dispatch, Gpu, LAUNCH_GAP_NS, Sharing, Utilisation,
 };
 pub use crate::kernel::KernelShape;
+pub use crate::kernel_record::KernelRecord;
 pub use crate::op::{ContextId, CopyDirection, KernelId, Op, OpKind, StreamId};
 pub use crate::trace_shape::{TraceClass, shape_of_trace_entry};
 pub use devices::{ComputeCapability, Device};
@@ -75,6 +76,7 @@ mod error;
 mod flat;
 mod gpu;
 mod kernel;
+mod kernel_record;
 mod op;
 mod sm_pool;
 mod stream;

@@ -49,7 +49,7 @@ mod words;
 
 /// Version of everything in this file; both sides must have the same. A variant or field of a
 /// message that is added, moved or removed makes another one.
-pub const WIRE_VERSION: u32 = 7;
+pub const WIRE_VERSION: u32 = 8;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.
@@ -76,6 +76,8 @@ pub const COMMANDS: usize = 1024;
 /// one command each. NVIDIA does not document a limit. With its drivers a launch blocks after about
 /// 1000 launches, counted for each stream (Stack Overflow, question 53970187, 2018).
 pub const STREAM_DEPTH_MAX: u64 = 1024;
+/// Kernels that are complete and that a page remembers, for a driver that asks for their times.
+pub const KERNEL_TIMES: usize = 8192;
 /// 64-bit words of a command.
 pub const COMMAND_WORDS: usize = 24;
 /// Parameters of a built-in kernel.
@@ -130,6 +132,8 @@ pub struct DevicePage {
     /// Launches, of kernels and graphs, that were recorded into a capture. The driver writes: they
     /// do not come to the server.
     pub captured: AtomicU64,
+    /// Whether the driver wants to know when kernels ran; not 0: yes. The driver writes.
+    pub wants_kernel_times: AtomicU64,
     /// Commands taken out, ever. The server writes.
     pub taken: Line<AtomicU64>,
     /// Commands put in, ever. The driver writes.
@@ -146,6 +150,10 @@ pub struct DevicePage {
     pub host_due: Line<AtomicU64>,
     /// The numbers of the last of these calls.
     pub host_calls: [AtomicU64; HOST_CALLS],
+    /// Kernels that were complete since the driver wanted to know, ever. The server writes.
+    pub kernels_done: Line<AtomicU64>,
+    /// When the last of these ran.
+    pub kernel_times: [KernelTime; KERNEL_TIMES],
 }
 
 /// How far a stream has come.
@@ -168,6 +176,18 @@ pub struct EventTime {
     pub at_ns: AtomicU64,
 }
 
+/// When a kernel ran.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct KernelTime {
+    /// Slot of its stream. Kernels of one stream complete in the order in which they were put.
+    pub stream: AtomicU64,
+    /// When its first block began.
+    pub started_ns: AtomicU64,
+    /// When its last block was done.
+    pub ended_ns: AtomicU64,
+}
+
 /// One command as words.
 #[derive(Debug)]
 #[repr(C)]
@@ -185,7 +205,13 @@ const _: () = {
         offset_of!(DevicePage, host_due)
             == 256 + 16 * (STREAMS + EVENTS) + 8 * COMMAND_WORDS * COMMANDS
     );
-    assert!(size_of::<DevicePage>() == offset_of!(DevicePage, host_due) + 64 + 8 * HOST_CALLS);
+    assert!(
+        offset_of!(DevicePage, kernels_done)
+            == offset_of!(DevicePage, host_due) + 64 + 8 * HOST_CALLS
+    );
+    assert!(
+        size_of::<DevicePage>() == offset_of!(DevicePage, kernels_done) + 64 + 24 * KERNEL_TIMES
+    );
 };
 
 /// What was wrong with a command or packet.
@@ -290,6 +316,37 @@ impl DevicePage {
         // Acquire pairs with the Release in `publish_host_call`: the number is there.
         (self.host_due.0.load(Ordering::Acquire) > taken)
             .then(|| self.host_calls[taken as usize % HOST_CALLS].load(Ordering::Relaxed))
+    }
+
+    /// Writes down when a kernel ran, if the driver wants to know.
+    pub fn publish_kernel(&self, stream: u32, started_ns: u64, ended_ns: u64) {
+        if self.wants_kernel_times.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let done = self.kernels_done.0.load(Ordering::Relaxed);
+        let time = &self.kernel_times[done as usize % KERNEL_TIMES];
+        time.stream.store(stream.into(), Ordering::Relaxed);
+        time.started_ns.store(started_ns, Ordering::Relaxed);
+        time.ended_ns.store(ended_ns, Ordering::Relaxed);
+        // Release pairs with the Acquire in `kernel_time`.
+        self.kernels_done
+            .0
+            .store(done.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The stream, the start and the end of kernel number `taken`, counted from 0, once it is
+    /// complete. Whoever comes more than [`KERNEL_TIMES`] late gets another's.
+    pub fn kernel_time(&self, taken: u64) -> Option<(u32, u64, u64)> {
+        // Acquire pairs with the Release in `publish_kernel`: the times are there.
+        if self.kernels_done.0.load(Ordering::Acquire) <= taken {
+            return None;
+        }
+        let time = &self.kernel_times[taken as usize % KERNEL_TIMES];
+        Some((
+            time.stream.load(Ordering::Relaxed) as u32,
+            time.started_ns.load(Ordering::Relaxed),
+            time.ended_ns.load(Ordering::Relaxed),
+        ))
     }
 
     /// Writes down when a record of an event happened, unless a later record already did.

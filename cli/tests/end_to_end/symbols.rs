@@ -104,9 +104,10 @@ fn the_shim_exports_exactly_the_hooks_and_its_mark() {
 }
 
 #[test]
-fn the_stand_in_driver_exports_exactly_the_table_and_one_of_its_own() {
+fn the_stand_in_driver_exports_exactly_the_table_and_three_of_its_own() {
     let mut expected = table(|_| true);
-    expected.insert("softgpu_block_priority".to_owned());
+    let own = ["block_priority", "next_kernel", "trace_kernels"];
+    expected.extend(own.map(|name| format!("softgpu_{name}")));
     expect_equal(&exported(&cargo_folder().join("libcuda.so")), &expected);
 }
 

@@ -15,6 +15,7 @@ use crate::fork_guard::{self, Mode, mode};
 use crate::host_calls::HostCalls;
 use crate::link::{Link, Live};
 use crate::tables::{Point, Stream, Tables};
+use crate::trace::Trace;
 use crate::{event_lock, thread, visible};
 
 /// Device of the null mode.
@@ -35,6 +36,8 @@ pub(crate) struct Driver {
     pub(crate) host_calls: HostCalls,
     /// Connections from host to device of each context.
     pub(crate) connections: u32,
+    /// When kernels ran, if anybody asks.
+    pub(crate) trace: Trace,
 }
 
 /// A device that this process sees.
@@ -123,6 +126,7 @@ fn connect() -> Result<Driver, String> {
             tables: Mutex::new(Tables::new(1)),
             host_calls: HostCalls::default(),
             connections: connections(),
+            trace: Trace::default(),
         });
     }
     let sockets = std::env::var_os("SOFTGPU_SOCKET").ok_or("SOFTGPU_SOCKET is not set")?;
@@ -158,6 +162,7 @@ fn connect() -> Result<Driver, String> {
         tables: Mutex::new(Tables::new(seen.len())),
         host_calls: HostCalls::default(),
         connections: connections(),
+        trace: Trace::default(),
     })
 }
 

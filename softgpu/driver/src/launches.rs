@@ -11,6 +11,7 @@ use crate::graphs::Kind;
 use crate::images::packed;
 use crate::raw::{In, Params};
 use crate::tables::{Function, Kernel, Stream};
+use crate::trace::Traced;
 
 /// Attributes of one launch; there are fewer than 20 kinds.
 const ATTRIBUTES_MAX: u32 = 64;
@@ -106,6 +107,12 @@ impl Driver {
             params,
         };
         self.submit(stream, work)?;
+        if self.is_tracing() {
+            let name = self.launchable(launch.function, stream.context)?.name;
+            let sizes = (launch.grid, launch.block);
+            let traced = Traced::new(&name, sizes, &shape, launch.dynamic_shared_bytes);
+            self.note_put(stream, [traced]);
+        }
         self.link.spend(SUBMIT_HOST_NS);
         Ok(())
     }

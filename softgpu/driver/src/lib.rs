@@ -1,6 +1,6 @@
 //! A stand-in for NVIDIA's `libcuda.so.1`: the CUDA driver API on the software GPU.
 //!
-//! It exports every symbol of `abi`'s table, and one of its own (`softgpu_block_priority`). What
+//! It exports every symbol of `abi`'s table, and three of its own (`softgpu_…`). What
 //! the software GPU has goes to the device server (`softgpu-server`) that `SOFTGPU_SOCKET` names;
 //! the rest answers CUDA_ERROR_NOT_SUPPORTED and is counted. `cuGetExportTable` is denied: the
 //! private tables behind it are NVIDIA's, and real cudart from 11.2 on, which insists on them, does
@@ -93,5 +93,6 @@ mod shared_events;
 mod streams;
 mod tables;
 mod thread;
+mod trace;
 mod values;
 mod visible;

@@ -158,6 +158,19 @@ impl Live {
         self.clock.spawn(builder, body).map(drop)
     }
 
+    /// Tells the servers that this process wants to know when its kernels ran.
+    pub(crate) fn want_kernel_times(&self) {
+        for server in &self.servers {
+            server.page.wants_kernel_times.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The slot of the stream at its server, the start and the end of kernel number `taken` of a
+    /// device, once it is complete.
+    pub(crate) fn kernel_time(&self, device: usize, taken: u64) -> Option<(u32, u64, u64)> {
+        self.server(device).page.kernel_time(taken)
+    }
+
     /// Host call number `taken` of a device, if it is due.
     pub(crate) fn host_call(&self, device: usize, taken: u64) -> Option<u64> {
         self.server(device).page.host_call(taken)
@@ -472,6 +485,11 @@ fn take_device(slot: &mut u32, per_device: usize) -> usize {
 /// The number of the first host call of a device.
 pub(crate) fn first_call_of(device: usize) -> u64 {
     (device as u64) << CALL_BITS
+}
+
+/// The slot here of a stream at a device's server.
+pub(crate) fn stream_of(device: usize, slot: u32) -> u32 {
+    first_stream_of(device) + slot
 }
 
 /// The first stream of a device, for what is no stream's.

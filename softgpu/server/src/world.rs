@@ -287,7 +287,12 @@ impl World {
             Effect::Free { address } => client.free(address).ok_or(Fault),
             Effect::Kernel {
                 builtin, params, ..
-            } => builtin.map_or(Ok(()), |b| b.run(&params, &mut client.space)),
+            } => {
+                client
+                    .page
+                    .publish_kernel(slot, completion.started_ns, completion.at_ns);
+                builtin.map_or(Ok(()), |b| b.run(&params, &mut client.space))
+            }
             Effect::Event { event, record } => {
                 client.page.publish_event(event, record, completion.at_ns);
                 Ok(())

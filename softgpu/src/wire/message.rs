@@ -314,7 +314,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 8") && text.contains("this build 7"),
+            text.contains("version 9") && text.contains("this build 8"),
             "{text}"
         );
     }

@@ -5,6 +5,8 @@ use std::ffi::c_int;
 
 use abi::types::{CUdevice, CUresult};
 
+use softgpu::KernelRecord;
+
 use super::define;
 use crate::captures::Care;
 use crate::raw::Out;
@@ -17,4 +19,16 @@ define! {
             let ways = driver.gpu(device)?.ways.ok_or(CUresult::NOT_SUPPORTED)?;
             value.set(ways.block_priority.into())
         })
+}
+
+define! {
+    softgpu_trace_kernels()
+        // From here on the driver knows when kernels ran, for the stand-in CUPTI.
+        crate::door::enter(Care::None, move |driver| driver.begin_trace())
+}
+
+define! {
+    softgpu_next_kernel(record: Out<KernelRecord>)
+        // The next kernel that is complete; CUDA_ERROR_NOT_READY if there is none.
+        crate::door::enter(Care::None, move |driver| record.set(driver.next_kernel()?))
 }

@@ -12,6 +12,7 @@ use crate::host_calls::HostWork;
 use crate::link::{Link, Live, first_stream_of};
 use crate::memory::Place;
 use crate::tables::{Event, Point, Stream, Tables};
+use crate::trace::Traced;
 
 /// A graph that can be launched.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub(crate) struct ExecNode {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     works: Vec<Work>,
+    /// The kernels among them, in that order.
+    kernels: Vec<Traced>,
     /// Host calls, in the order of their numbers.
     calls: Vec<HostWork>,
     /// Events recorded, in the order of their numbers.
@@ -209,6 +212,9 @@ impl Driver {
             call,
         };
         let point = self.submit(stream, work)?;
+        if self.is_tracing() {
+            self.note_put(stream, plan.kernels);
+        }
         let mut tables = self.tables.lock();
         for event in &plan.records {
             if let Some(event) = tables.events.get_mut(event) {
@@ -287,12 +293,21 @@ impl Driver {
         match &node.kind {
             Kind::Empty => {}
             Kind::Child(_) => self.plan_nodes(live, &node.child, plan)?,
-            Kind::Kernel(kernel) => plan.works.push(Work::Launch {
-                priority: kernel.options.priority,
-                shape: kernel.shape,
-                builtin: kernel.builtin,
-                params: *kernel.values,
-            }),
+            Kind::Kernel(kernel) => {
+                plan.works.push(Work::Launch {
+                    priority: kernel.options.priority,
+                    shape: kernel.shape,
+                    builtin: kernel.builtin,
+                    params: *kernel.values,
+                });
+                // One whose module is gone has no name any more.
+                let function = self.launchable(kernel.function, kernel.context);
+                let name = function.map(|function| function.name).unwrap_or_default();
+                let sizes = (kernel.grid, kernel.block);
+                let dynamic_bytes = kernel.dynamic_shared_bytes;
+                let traced = Traced::new(&name, sizes, &kernel.shape, dynamic_bytes);
+                plan.kernels.push(traced.in_graph());
+            }
             Kind::Set(set) => plan.works.extend(set.rows().map(|(to, count)| Work::Set {
                 to,
                 width_bytes: set.width_bytes,

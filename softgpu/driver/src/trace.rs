@@ -1,0 +1,153 @@
+//! When kernels ran, for the stand-in CUPTI (`softgpu/cupti`), which asks by functions that no
+//! driver of NVIDIA's has (`crate::exports`).
+//!
+//! The server tells of each kernel the stream and the times, and kernels of a stream complete in
+//! the order in which they were put there. So the driver remembers what it has put, by stream, and
+//! the two are joined. Where two threads launch into one stream at the same instant, they may be
+//! taken for each other.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use abi::types::CUresult;
+use parking_lot::Mutex;
+use softgpu::{KernelRecord, KernelShape};
+
+use crate::driver::Driver;
+use crate::link::{Link, stream_of};
+use crate::tables::Stream;
+
+/// What was put and is not complete.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    is_on: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By slot of the stream.
+    put: HashMap<u32, VecDeque<Traced>>,
+    /// Kernels taken of each device.
+    taken: Vec<u64>,
+    calls: u32,
+    names: HashMap<Vec<u8>, &'static CStr>,
+}
+
+/// A kernel as it was put.
+#[derive(Clone, Debug)]
+pub(crate) struct Traced {
+    name: Vec<u8>,
+    grid: [u32; 3],
+    block: [u32; 3],
+    registers: u32,
+    static_shared_bytes: u32,
+    dynamic_shared_bytes: u32,
+    is_in_graph: bool,
+    call: u32,
+}
+
+impl Traced {
+    /// A launch of a kernel.
+    pub(crate) fn new(
+        name: &CStr,
+        (grid, block): ([u32; 3], [u32; 3]),
+        shape: &KernelShape,
+        dynamic_shared_bytes: u32,
+    ) -> Self {
+        Self {
+            name: name.to_bytes().to_owned(),
+            grid,
+            block,
+            registers: shape.registers_per_thread,
+            static_shared_bytes: shape
+                .shared_bytes_per_block
+                .saturating_sub(dynamic_shared_bytes),
+            dynamic_shared_bytes,
+            is_in_graph: false,
+            call: 0,
+        }
+    }
+
+    /// The same as a node of a graph.
+    pub(crate) fn in_graph(self) -> Self {
+        Self {
+            is_in_graph: true,
+            ..self
+        }
+    }
+}
+
+impl Driver {
+    /// From here on kernels are told of. Before the first launch, else what is in flight is taken
+    /// for what comes after it.
+    pub(crate) fn begin_trace(&self) -> Result<(), CUresult> {
+        let Link::Live(live) = &self.link else {
+            return Err(CUresult::NOT_SUPPORTED);
+        };
+        live.want_kernel_times();
+        self.trace.is_on.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether kernels are told of.
+    pub(crate) fn is_tracing(&self) -> bool {
+        self.trace.is_on.load(Ordering::Relaxed)
+    }
+
+    /// One call has put these kernels on a stream.
+    pub(crate) fn note_put(&self, stream: &Stream, kernels: impl IntoIterator<Item = Traced>) {
+        let mut state = self.trace.state.lock();
+        state.calls += 1;
+        let call = state.calls;
+        let put = state.put.entry(stream.slot).or_default();
+        put.extend(kernels.into_iter().map(|traced| Traced { call, ..traced }));
+    }
+
+    /// The next kernel that is complete, of any device; CUDA_ERROR_NOT_READY if there is none.
+    pub(crate) fn next_kernel(&self) -> Result<KernelRecord, CUresult> {
+        let Link::Live(live) = &self.link else {
+            return Err(CUresult::NOT_SUPPORTED);
+        };
+        let mut state = self.trace.state.lock();
+        let state = &mut *state;
+        state.taken.resize(self.gpus.len(), 0);
+        for (device, taken) in state.taken.iter_mut().enumerate() {
+            let Some((slot, started_ns, ended_ns)) = live.kernel_time(device, *taken) else {
+                continue;
+            };
+            let stream = stream_of(device, slot);
+            // What completes before its launch returns is told of when that has been noted.
+            let put = state.put.get_mut(&stream);
+            let Some(traced) = put.and_then(VecDeque::pop_front) else {
+                continue;
+            };
+            *taken += 1;
+            let kept = state.names.get(&traced.name).copied();
+            let name = kept.unwrap_or_else(|| {
+                let name = std::ffi::CString::new(traced.name.clone()).unwrap_or_default();
+                // As often as there are names of kernels.
+                let name: &'static CStr = Box::leak(name.into_boxed_c_str());
+                state.names.insert(traced.name.clone(), name);
+                name
+            });
+            return Ok(KernelRecord {
+                name: name.as_ptr(),
+                started_ns,
+                ended_ns,
+                device: device as u32,
+                stream,
+                call: traced.call,
+                registers: traced.registers,
+                grid: traced.grid,
+                block: traced.block,
+                static_shared_bytes: traced.static_shared_bytes,
+                dynamic_shared_bytes: traced.dynamic_shared_bytes,
+                is_in_graph: traced.is_in_graph.into(),
+                pad: 0,
+            });
+        }
+        Err(CUresult::NOT_READY)
+    }
+}
