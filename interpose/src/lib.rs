@@ -121,6 +121,7 @@ mod progress {
     mod captures;
     pub(crate) mod completion;
     pub(crate) mod contexts;
+    pub(crate) mod cupti;
     pub(crate) mod events;
     pub(crate) mod learner;
     pub(crate) mod operations;

@@ -17,6 +17,10 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+pub use cupti::{Call, Cupti};
+
+mod cupti;
+
 /// What the first word of a page is once the page is in use: the text `plnrec01`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plnrec01");
 
@@ -68,6 +72,12 @@ pub enum Why {
     Gated,
     /// The host took longer for the launch, on an idle stream, than the GPU for the kernel.
     Brief,
+    /// Kernels of which CUPTI had no room for a record.
+    CuptiDropped,
+    /// Kernels of which CUPTI's record has no times.
+    CuptiUntimed,
+    /// Kernels of which CUPTI has a record and the record here no entry.
+    CuptiUnknown,
 }
 
 /// Room for [`Why`].
@@ -84,6 +94,8 @@ pub enum Kind {
     Idle,
     /// Between two events that were both submitted before the first was reached.
     Busy,
+    /// From the start to the end that CUPTI tells.
+    Cupti,
 }
 
 impl Kind {
@@ -94,6 +106,7 @@ impl Kind {
             1 => Self::Share,
             2 => Self::Idle,
             3 => Self::Busy,
+            4 => Self::Cupti,
             _ => Self::None,
         }
     }
@@ -111,8 +124,8 @@ pub struct RecordPage {
     pub entries_used: AtomicU32,
     /// Bytes of text that are there.
     pub text_used: AtomicU32,
-    /// Padding.
-    pub pad: AtomicU32,
+    /// [`Cupti`].
+    pub cupti: AtomicU32,
     /// By [`Why`].
     pub whys: [AtomicU64; WHYS_MAX],
     /// By the index of the device in the process.
@@ -169,8 +182,8 @@ pub struct Entry {
     pub gpu: AtomicU32,
     /// [`Kind`] of the samples.
     pub kind: AtomicU32,
-    /// Padding.
-    pub pad: AtomicU32,
+    /// Not 0: the same kernel and shape is launched on the device in another operator, too.
+    pub is_ambiguous: AtomicU32,
     /// Launches by the application.
     pub launches: AtomicU64,
     /// Launches in graphs.
@@ -322,7 +335,7 @@ mod tests {
             blocks_per_sm: AtomicU32::new(0),
             gpu: AtomicU32::new(0),
             kind: AtomicU32::new(0),
-            pad: AtomicU32::new(0),
+            is_ambiguous: AtomicU32::new(0),
             launches: AtomicU64::new(0),
             graph_launches: AtomicU64::new(0),
             measured: AtomicU64::new(0),

@@ -30,13 +30,15 @@ use crate::out;
 mod beside;
 mod child;
 mod convert;
+mod cupti;
 mod merge;
 mod spool;
 
 /// Records a job: runs it, and makes a profile of the kernels that it launches.
 ///
-/// Kernels are counted by the preloaded library and timed by CUDA events around some of their
-/// launches; no profiler is needed. The job runs as a best-effort job of `pillion run`, and its
+/// Kernels are counted by the preloaded library. They are timed by CUPTI where there is one that
+/// nobody else in the process uses, and else by CUDA events around some of their launches; no
+/// profiler is needed. What times them is said. The job runs as a best-effort job of `pillion run`, and its
 /// results, its output and its exit status are the same.
 #[derive(Debug, Args)]
 #[command(
@@ -44,6 +46,8 @@ mod spool;
                   pillion run --profile job.profile.toml -- python train.py\n\n\
                   Record a job that has the GPU for itself: beside others its kernels take longer. The profile is written when the job \
                   has ended, also when it failed or was killed.\n\n\
+                  CUPTI has one user in a process: a job that profiles itself (torch.profiler) is recorded with --cupti off. This way \
+                  was seen to work with a stand-in for NVIDIA's library alone.\n\n\
                   Exit status: that of the job, 128+n if signal n ended it; 2 if FILE cannot be written, in which case the job is not \
                   started; 1 if the job succeeded and nothing was recorded, or FILE could not be written after all."
 )]
@@ -57,6 +61,14 @@ pub(crate) struct Options {
     /// Also stand in the place of the driver's library, as `pillion run --shim` does.
     #[arg(long)]
     shim: bool,
+    /// The library of CUPTI: `auto` looks for one, `off` times by events, FILE is one.
+    #[arg(
+        long,
+        value_name = "FILE|off|auto",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    cupti: PathBuf,
     /// The summary as one JSON line on the standard output, after all that the job writes there.
     #[arg(long)]
     json: bool,
@@ -67,6 +79,8 @@ pub(crate) struct Options {
 
 /// Where the library is told to record.
 const FOLDER_ENV: &str = "PILLION_RECORD_SPOOL";
+/// By what it is told to time kernels.
+const CUPTI_ENV: &str = "PILLION_RECORD_CUPTI";
 /// Between two looks at a job that runs.
 const LOOK: Duration = Duration::from_millis(500);
 /// From when on, and then how often, people are told how far it has come, and daemons are asked who
@@ -76,10 +90,12 @@ const TELL_NS: u64 = 10_000_000_000;
 /// Ends as the job does. What fails afterwards is said, and is the exit code of a job that succeeded.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     check(options).map_err(Failure::usage)?;
+    let cupti = cupti::value_of(&options.cupti);
+    let cupti = cupti.map_err(|text| Failure::usage(anyhow!(text)))?;
     let spool = Spool::new().context("no folder for what is recorded")?;
     let mut beside = Beside::default();
     beside.look(None);
-    let mut child = start(options, spool.path())?;
+    let mut child = start(options, spool.path(), cupti)?;
     let code = watch(&mut child, spool.path(), &mut beside)?;
     let finished = finish(options, spool, &beside, code);
     match code {
@@ -172,7 +188,7 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Starts the job by `pillion run`.
-fn start(options: &Options, folder: &Path) -> Result<Child, Failure> {
+fn start(options: &Options, folder: &Path, cupti: std::ffi::OsString) -> Result<Child, Failure> {
     let mut arguments: Vec<std::ffi::OsString> =
         ["run", "--class", "best-effort"].map(Into::into).into();
     if let Some(gpu) = &options.gpu {
@@ -184,8 +200,11 @@ fn start(options: &Options, folder: &Path) -> Result<Child, Failure> {
     arguments.push("--".into());
     arguments.extend(options.command.iter().cloned());
     let own = std::env::current_exe().context("this program's own file is not known")?;
-    let folder = (FOLDER_ENV.into(), folder.as_os_str().to_owned());
-    Ok(Child::start(&own, &arguments, folder)?)
+    let variables = [
+        (FOLDER_ENV.into(), folder.as_os_str().to_owned()),
+        (CUPTI_ENV.into(), cupti),
+    ];
+    Ok(Child::start(&own, &arguments, &variables)?)
 }
 
 /// Waits for the end of the job, passing signals on; its exit code.
@@ -244,6 +263,7 @@ fn say(
             "kernels": kernels.len(),
             "launches": launches,
             "launches_timed": recorded.timed,
+            "launches_timed_by_cupti": recorded.timed_by_cupti,
             "duration_ns": sum_ns,
             "not_timed": merged.reasons(),
             "left_out": { "kernels": recorded.left_out.kernels, "launches": recorded.left_out.launches },

@@ -13,6 +13,8 @@ use crate::common::{
     Daemon, Ended, Gpu, Machine, Process, Program, collect, pillion, until, write_script,
 };
 
+mod cupti;
+
 /// Shorter kernels are not compared: an event takes the device half a microsecond.
 const COMPARED_NS: u64 = 20_000;
 /// How far a median may be off, percent.

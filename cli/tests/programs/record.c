@@ -4,6 +4,7 @@
  *   rounds    rounds of 16 launches, then one of 512 blocks whose blocks run in several waves; each
  *             round is waited for
  *   idle      each launch is waited for
+ *   brief     rounds of launches of four blocks that take 5 us, each round waited for
  *   capture   a stream is in capture while another thread launches rounds; the graph of it then runs
  *   turns     rounds of 32 launches of one kernel of four blocks, of which the first takes 300 us and the
  *             others 30, behind a long one of another
@@ -22,15 +23,17 @@ CUresult cuGraphInstantiateWithFlags(void **, void *, uint64_t);
 CUresult cuGraphLaunch(void *, CUstream);
 
 static struct work work;
-static CUfunction brief, middle, lengthy, waves;
+static CUfunction tiny, brief, middle, lengthy, waves;
 
 static void open_all(void) {
     open_door("linked");
     work_open(&work, "softgpu-module 1\n"
+                     "kernel tiny block_ns=5000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
                      "kernel brief block_ns=25000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
                      "kernel middle block_ns=120000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
                      "kernel lengthy block_ns=600000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
                      "kernel waves block_ns=50000 regs=128 shared=0 compute=0.5 bandwidth=0.01\n");
+    CHECK(cu.ModuleGetFunction(&tiny, work.module, "tiny"));
     CHECK(cu.ModuleGetFunction(&brief, work.module, "brief"));
     CHECK(cu.ModuleGetFunction(&middle, work.module, "middle"));
     CHECK(cu.ModuleGetFunction(&lengthy, work.module, "lengthy"));
@@ -53,6 +56,13 @@ static void round_of_launches(CUstream stream, int each) {
 
 static void rounds(int count, int each) {
     for (int i = 0; i < count; i++) round_of_launches(NULL, each);
+}
+
+static void tiny_rounds(int count) {
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < 16; j++) launch(tiny, 4, NULL, NULL);
+        CHECK(cu.CtxSynchronize());
+    }
 }
 
 /* On a stream of its own, which does not wait for the one in capture. */
@@ -138,6 +148,8 @@ int main(int argc, char **argv) {
         turns(count);
     } else if (!strcmp(argv[1], "cancel")) {
         cancel(count);
+    } else if (!strcmp(argv[1], "brief")) {
+        tiny_rounds(count);
     } else if (!strcmp(argv[1], "for-ever")) {
         printf("%d\n", getpid()), fflush(stdout);
         do {

@@ -43,6 +43,7 @@ use crate::process::Client;
 use crate::process::helper_words::Words;
 use crate::process::notes::Notes;
 use crate::process::priority::{self, Priorities, PriorityUse};
+use crate::progress::cupti;
 
 mod met;
 
@@ -251,6 +252,7 @@ fn new_client(
     if let Some(given) = profile(config, device) {
         known.set(&given.index);
     }
+    let is_recording = begin_record(config, (device, index), &uuid);
     Ok(Client {
         shared: client::Client::new(config.class, Clock::process())?,
         index,
@@ -262,7 +264,7 @@ fn new_client(
         known,
         gpu: gpu(device),
         notes: Notes::default(),
-        is_recording: begin_record(config, device, index),
+        is_recording,
         priorities,
         default_priority: priorities
             .filter(|_| takes_priorities())
@@ -603,7 +605,7 @@ fn profile(config: &Config, device: CUdevice) -> Option<&'static Known> {
 }
 
 /// Begins the record of the process, or goes on in it, with that device; whether there is one.
-fn begin_record(config: &Config, device: CUdevice, index: u32) -> bool {
+fn begin_record(config: &Config, (device, index): (CUdevice, u32), uuid: &str) -> bool {
     let Some(folder) = &config.record else {
         return false;
     };
@@ -612,6 +614,7 @@ fn begin_record(config: &Config, device: CUdevice, index: u32) -> bool {
             if let Some(words) = record.page().gpus.get(index as usize) {
                 set_gpu(words, &gpu(device));
             }
+            cupti::begin(record, config, uuid);
             true
         }
         Err(error) => {

@@ -40,7 +40,7 @@ use crate::platform::sys;
 use crate::process::clients::CLIENTS;
 use crate::process::{self, Client, account};
 use crate::progress::contexts::{CONTEXTS, Kind};
-use crate::progress::{recorder, waking};
+use crate::progress::{cupti, recorder, waking};
 use crate::signals::supervised_exit::{self, FROZEN_MS};
 
 /// What the C library calls at a fork of this process and at its exit.
@@ -337,6 +337,7 @@ extern "C" fn handle_exit() {
     }
     if process::clients().any(|client| client.is_recording) {
         recorder::read_last();
+        cupti::flush_last();
     }
     for client in process::clients().filter(|client| client.clock.is_virtual()) {
         if client.connection.end(Shutdown::Write) {

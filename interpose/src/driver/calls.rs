@@ -62,6 +62,13 @@ pub(crate) fn is_initialised() -> bool {
     call!(cuDeviceGetCount(&raw mut count => *mut c_int)) == CUresult::SUCCESS
 }
 
+/// The version of CUDA that the driver is of, as `cuDriverGetVersion` writes it: 12080 is 12.8.
+pub(crate) fn version() -> Option<u32> {
+    let mut version = 0;
+    let result = call!(cuDriverGetVersion(&raw mut version => *mut c_int));
+    checked(result, version).ok()?.try_into().ok()
+}
+
 /// The calling thread's context; null if it has none.
 pub(crate) fn current_context() -> Result<CUcontext, CUresult> {
     let mut context = CUcontext::NULL;

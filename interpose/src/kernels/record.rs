@@ -11,11 +11,12 @@
 //! process, in the middle of anything. Entries are found and made by atomics, so that every launch is
 //! counted; what is behind a lock is tried, and a duration may be lost there.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Mutex;
 
 use protocol::clock::Clock;
 use protocol::recording::{
@@ -27,12 +28,16 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use crate::kernels::{NUMBER_MAX, Number, Shape};
-use crate::platform::sys;
+use crate::platform::sys::{self, SetOnce, locked};
 
+pub(crate) mod activity;
 mod due;
+mod keys;
 mod pairs;
+pub(crate) mod told;
 
 pub(crate) use due::{Due, Known};
+use keys::Keys;
 pub(crate) use pairs::{Pair, Pairs, Timed, Waiting};
 
 /// How much of the file is prepared at once, bytes.
@@ -66,6 +71,12 @@ pub(crate) struct Record {
     /// Held by the thread that adds a duration.
     adding: TryLock,
     random: AtomicU64,
+    /// Entries by what CUPTI tells of a launch. No thread that launches waits for it.
+    keys: Mutex<Keys>,
+    /// What CUPTI is needed for, where it times this process.
+    pub(crate) told: SetOnce<told::Told>,
+    /// Whether that has been tried.
+    pub(crate) is_cupti_asked: AtomicBool,
 }
 
 /// How much of a part of the file has memory.
@@ -159,6 +170,9 @@ impl Record {
             pairs: Pairs::new(),
             reading: TryLock::new(),
             adding: TryLock::new(),
+            keys: Mutex::default(),
+            told: SetOnce::new(),
+            is_cupti_asked: AtomicBool::new(false),
             random: AtomicU64::new(now_ns | 1),
         })
     }
@@ -231,6 +245,34 @@ impl Record {
         write_text(page.text.get(at..end)?, text.as_bytes());
         page.text_used.fetch_max(end as u32, Ordering::Relaxed);
         Some([at as u32, text.len() as u32])
+    }
+
+    /// The entry of what CUPTI tells of a launch.
+    pub(crate) fn entry_told(&self, name: &str, shape: &Shape, client: u32) -> Option<EntryIndex> {
+        let mut keys = locked(&self.keys);
+        keys.read(&self.page);
+        keys.find(name, shape, client).map(EntryIndex)
+    }
+
+    /// Finds kernels that are launched in several operators, so that events time them.
+    pub(crate) fn poll_keys(&self) {
+        locked(&self.keys).read(&self.page);
+    }
+
+    /// Whether CUPTI times the process.
+    pub(crate) fn is_told(&self) -> bool {
+        self.told.get().is_some_and(told::Told::is_timing)
+    }
+
+    /// Whether launches of an entry are to be timed by events: CUPTI has not told of them, and does
+    /// not, or not in which operator they were.
+    pub(crate) fn wants_events(&self, index: EntryIndex) -> bool {
+        let Some(entry) = self.entry(index) else {
+            return false;
+        };
+        let is_ambiguous = || entry.is_ambiguous.load(Ordering::Relaxed) != 0;
+        Kind::of(entry.kind.load(Ordering::Relaxed)) != Kind::Cupti
+            && (!self.is_told() || is_ambiguous())
     }
 
     /// An entry's words.
@@ -402,6 +444,43 @@ mod tests {
         }
         assert_eq!(counts.len(), usize::from(KERNELS));
         assert!(counts.values().all(|count| *count == 4));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_differs_in_its_operator_alone_cupti_cannot_tell_apart() {
+        let (folder, record) = record("operators");
+        let of = |place, operator: &str, name: &str| {
+            let described = Described {
+                operator: operator.to_owned(),
+                ..Described::named(name)
+            };
+            let entry = record.entry_of(number(place, 0), || Some(described));
+            let launches = &record.entry(entry.unwrap()).unwrap().launches;
+            launches.fetch_add(1, Ordering::Release);
+            record.poll_keys();
+            entry.unwrap()
+        };
+        let is_ambiguous = |entry| {
+            let entry = record.entry(entry).unwrap();
+            entry.is_ambiguous.load(Ordering::Relaxed) != 0
+        };
+        let (gemm, other) = (of(1, "gemm a", "gemm"), of(2, "gemm a", "other"));
+        // Made anew, as after its number was another's.
+        let again = of(3, "gemm a", "gemm");
+        assert!(![gemm, other, again].into_iter().any(is_ambiguous));
+        let shape = Described::named("gemm").shape;
+        assert_eq!(record.entry_told("gemm", &shape, 0), Some(gemm));
+        assert_eq!(record.entry_told("gemm", &shape, 1), None, "no such device");
+        let second = of(4, "gemm b", "gemm");
+        assert!(is_ambiguous(gemm) && is_ambiguous(second) && !is_ambiguous(other));
+        assert!(is_ambiguous(of(5, "gemm a", "gemm")));
+        assert!(record.wants_events(other), "there is no CUPTI");
+        record.told.set(told::tests::told()).switch_on();
+        assert!(!record.wants_events(other) && record.wants_events(second));
+        // What was told of the first one while it was the only one stays.
+        record.add(gemm, Kind::Cupti, 7.0);
+        assert!(!record.wants_events(gemm));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

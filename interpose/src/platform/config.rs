@@ -6,6 +6,7 @@
 //! | `PILLION_MEMORY` | `10GiB`, `40%`, `unlimited` | what the job may hold of each device; see [`quotas`] |
 //! | `PILLION_PROFILE` | a file | what is known about the job's kernels |
 //! | `PILLION_RECORD_SPOOL` | a folder | where this process records what it launches; set by `pillion profile record` |
+//! | `PILLION_RECORD_CUPTI` | `auto`, `off`, or a library's path | by what a process that is recorded times its kernels; `auto` if not set |
 //! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
@@ -56,6 +57,10 @@ pub(crate) struct Config {
     pub(crate) profile: Option<PathBuf>,
     /// Folder for the record of what is launched, if there is to be one.
     pub(crate) record: Option<PathBuf>,
+    /// CUPTI's library for the record.
+    pub(crate) cupti: Library,
+    /// Whether the environment says that another profiler has the process.
+    pub(crate) is_profiled: bool,
     /// Socket of the daemon, if it is not to be looked for.
     pub(crate) socket: Option<PathBuf>,
     /// Id of the job, if one was given. Whoever set it expects a daemon.
@@ -125,6 +130,8 @@ impl Config {
             drain_ms,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
             record: set("PILLION_RECORD_SPOOL").map(PathBuf::from),
+            cupti: library(set("PILLION_RECORD_CUPTI")),
+            is_profiled: PROFILED.into_iter().any(|name| set(name).is_some()),
             socket: set("PILLION_SOCKET").map(PathBuf::from),
             expects_daemon: ["PILLION_CLASS", "PILLION_JOB", "PILLION_SOCKET"]
                 .into_iter()
@@ -134,6 +141,35 @@ impl Config {
             panic_at,
             complaints,
         }
+    }
+}
+
+/// A library that is used where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    /// To be looked for.
+    Auto,
+    /// Not to be used.
+    Off,
+    /// That file.
+    At(PathBuf),
+}
+
+/// What NVIDIA's tools set in a process that they profile: the driver loads the library that the first
+/// names into it (CUPTI's documentation, "Profiling"), the others are Nsight Systems' and Nsight Compute's.
+const PROFILED: [&str; 3] = [
+    "CUDA_INJECTION64_PATH",
+    "NSYS_PROFILING_SESSION_ID",
+    "NV_NSIGHT_INJECTION_TRANSPORT_TYPE",
+];
+
+/// The library that a value names.
+fn library(value: Option<OsString>) -> Library {
+    match value {
+        None => Library::Auto,
+        Some(value) if value == "auto" => Library::Auto,
+        Some(value) if value == "off" => Library::Off,
+        Some(path) => Library::At(PathBuf::from(path)),
     }
 }
 

@@ -32,6 +32,9 @@
 //! whole. What they take beyond the kernels that were timed outside of graphs is shared evenly among
 //! the others ([`Kind::Share`]).
 //!
+//! **CUPTI.** Where it times the process ([`crate::progress::cupti`]) there is no event, but for
+//! kernels that are told apart by their operators alone.
+//!
 //! **How many.** The first of each kernel and shape, one in four until [`FIRST`] were timed, then one in
 //! 32, by chance ([`Due`]). Pairs are bounded ([`crate::kernels::record::Pairs`]). A pair costs about as much as the
 //! launch.
@@ -52,7 +55,7 @@ use crate::kernels::{KERNELS, Number};
 use crate::process::{Client, Handle};
 use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
-use crate::progress::{operations, sight};
+use crate::progress::{cupti, operations, sight};
 
 /// So many durations of a kernel and shape, or launches of a graph, are soon to be there.
 const FIRST: u64 = 64;
@@ -130,11 +133,13 @@ pub(crate) fn begin(
     };
     let (entry, wanted) = match launched {
         Launched::Operator => (OPERATOR, None),
+        Launched::Graph if record.is_told() => (GRAPH, None),
         Launched::Graph => (GRAPH, wanted_graph(record, number)),
         Launched::Kernel(function, may_time) => {
             let describe = || KERNELS.describe(number, function);
             match record.entry_of(number, describe) {
                 None => (NO_ENTRY, None),
+                Some(entry) if !record.wants_events(entry) => (entry.0 + 1, None),
                 Some(entry) => {
                     let wanted = wanted_kernel(record, entry);
                     if wanted.is_some() && !may_time {
@@ -185,7 +190,7 @@ impl Wanted<'_> {
 fn wanted_kernel(record: &Record, entry: EntryIndex) -> Option<Wanted<'_>> {
     let (words, due) = (record.entry(entry)?, record.due(entry)?);
     let measured = match Kind::of(words.kind.load(Ordering::Relaxed)) {
-        Kind::Busy => Some(words.measured.load(Ordering::Relaxed)),
+        Kind::Busy | Kind::Cupti => Some(words.measured.load(Ordering::Relaxed)),
         Kind::Idle => Some(0),
         Kind::None | Kind::Share => None,
     };
@@ -240,11 +245,13 @@ pub(crate) fn end(
         (entry, _) => {
             let entry = EntryIndex(entry - 1);
             if let Some(words) = record.entry(entry) {
-                words.launches.fetch_add(1, Ordering::Relaxed);
+                // Release pairs with the Acquire of `Keys::read`: the entry is whole.
+                words.launches.fetch_add(1, Ordering::Release);
             }
             Some(Timed::Kernel(entry))
         }
     };
+    cupti::note_launched(record, timed.as_ref());
     note_stream(client, record, slot);
     let Some((at, closed)) = closed else {
         return;
@@ -274,7 +281,7 @@ fn count_graph(client: &Client, record: &Record, exec: CUgraphExec) -> Vec<Entry
         |number: &Number| record.entry_of(*number, || KERNELS.describe(*number, CUfunction::NULL));
     let entries: Vec<EntryIndex> = numbers.iter().filter_map(of).collect();
     for entry in entries.iter().filter_map(|entry| record.entry(*entry)) {
-        entry.graph_launches.fetch_add(1, Ordering::Relaxed);
+        entry.graph_launches.fetch_add(1, Ordering::Release);
     }
     if !is_known || entries.len() < numbers.len() {
         record.note(Why::UnknownGraphs, 1);
@@ -380,6 +387,7 @@ pub(crate) fn poll(client: &Client, now_ns: u64) -> Option<u64> {
     {
         record.note(Why::Gated, 1);
     }
+    cupti::poll(record, now_ns);
     // Who reads just now reads it all.
     let was_any = record
         .reading

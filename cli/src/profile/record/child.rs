@@ -40,12 +40,12 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts a program with arguments, and one variable more. It has the signals blocked that this
+    /// Starts a program with arguments, and some variables more. It has the signals blocked that this
     /// command was started with, and no others.
     pub(super) fn start(
         program: &Path,
         arguments: &[OsString],
-        (name, value): (OsString, OsString),
+        more: &[(OsString, OsString)],
     ) -> io::Result<Self> {
         let mask: SigSet = PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect();
         let before = SigSet::thread_get_mask()?;
@@ -61,10 +61,11 @@ impl Child {
         let arguments: Vec<CString> = arguments
             .map(|text| text_of(text))
             .collect::<io::Result<_>>()?;
-        let others = std::env::vars_os().filter(|(other, _)| *other != name);
+        let is_other = |name: &OsString| more.iter().all(|(set, _)| set != name);
+        let others = std::env::vars_os().filter(|(name, _)| is_other(name));
         let mut variables = Vec::new();
-        for (other, value) in others.chain([(name.clone(), value)]) {
-            variables.push(text_of(&assignment(&other, &value))?);
+        for (name, value) in others.chain(more.iter().cloned()) {
+            variables.push(text_of(&assignment(&name, &value))?);
         }
         let program = text_of(program.as_os_str())?;
         let pid = posix_spawn(program.as_c_str(), &files, &how, &arguments, &variables)?;

@@ -12,6 +12,7 @@ use profiler::quantile::{MEDIAN_PER_MILLE, P95_PER_MILLE};
 use profiler::{KernelProfile, Profile, ResourceClass, is_name, names};
 use protocol::recording::{Kind, Why};
 
+use super::cupti;
 use super::merge::{Kernel, Merged};
 use crate::profile::output::counted;
 
@@ -20,6 +21,8 @@ pub(super) struct Recorded {
     pub(super) profile: Profile,
     /// Launches that were timed by themselves.
     pub(super) timed: u64,
+    /// Those of them that CUPTI timed.
+    pub(super) timed_by_cupti: u64,
     pub(super) left_out: LeftOut,
 }
 
@@ -60,7 +63,8 @@ pub(super) fn profile(merged: &Merged, source: &str) -> Recorded {
         measured: merged.gpus.get(&gpu).cloned(),
         ..Profile::default()
     };
-    let (mut timed, mut left_out) = (0_u64, LeftOut::default());
+    let (mut timed, mut timed_by_cupti) = (0_u64, 0_u64);
+    let mut left_out = LeftOut::default();
     let mut names = HashSet::new();
     for kernel in merged.kernels.iter().filter(is_its) {
         let count = kernel.launches.saturating_add(kernel.graph_launches);
@@ -72,6 +76,9 @@ pub(super) fn profile(merged: &Merged, source: &str) -> Recorded {
                 if kernel.kind > Kind::Share {
                     timed = timed.saturating_add(kernel.measured);
                 }
+                if kernel.kind == Kind::Cupti {
+                    timed_by_cupti = timed_by_cupti.saturating_add(kernel.measured);
+                }
                 make_unique(&mut entry, &mut names);
                 profile.kernels.push(entry);
             }
@@ -82,10 +89,11 @@ pub(super) fn profile(merged: &Merged, source: &str) -> Recorded {
             }
         }
     }
-    profile.notices = notices(merged, &gpu, timed, &left_out);
+    profile.notices = notices(merged, &gpu, [timed, timed_by_cupti], &left_out);
     Recorded {
         profile,
         timed,
+        timed_by_cupti,
         left_out,
     }
 }
@@ -211,13 +219,12 @@ fn make_unique(entry: &mut KernelProfile, names: &mut Names) {
 }
 
 /// What to know, a sentence each.
-fn notices(merged: &Merged, gpu: &str, timed: u64, left_out: &LeftOut) -> Vec<String> {
+fn notices(merged: &Merged, gpu: &str, timed: [u64; 2], left_out: &LeftOut) -> Vec<String> {
     let of_gpu = || merged.kernels.iter().filter(|kernel| kernel.key.gpu == gpu);
     let launches: u64 = of_gpu().map(|kernel| kernel.launches).sum();
-    let mut notices = vec![format!(
-        "recorded by events around {timed} of {}; the others count as these",
-        counted(launches, "launch", "launches"),
-    )];
+    let in_graphs: u64 = of_gpu().map(|kernel| kernel.graph_launches).sum();
+    let mut notices = vec![recorded_by(timed, launches, in_graphs)];
+    notices.extend(cupti::sentences(merged));
     for (kind, text) in KINDS {
         let count = of_gpu().filter(|kernel| kernel.kind == kind).count();
         if count > 0 {
@@ -250,6 +257,25 @@ fn notices(merged: &Merged, gpu: &str, timed: u64, left_out: &LeftOut) -> Vec<St
     }
     notices.extend(circumstances(merged, gpu));
     notices
+}
+
+/// How many of the launches were timed, `timed_by_cupti` of them by CUPTI, which times those in
+/// graphs, too.
+fn recorded_by([timed, timed_by_cupti]: [u64; 2], launches: u64, in_graphs: u64) -> String {
+    let by_events = timed - timed_by_cupti;
+    let all = counted(launches + in_graphs, "launch", "launches");
+    match (timed_by_cupti, by_events) {
+        (0, _) => {
+            let launches = counted(launches, "launch", "launches");
+            format!("recorded by events around {timed} of {launches}; the others count as these")
+        }
+        (_, 0) => {
+            format!("recorded by CUPTI, which timed {timed} of {all}; the others count as these")
+        }
+        _ => format!(
+            "recorded by CUPTI, which timed {timed_by_cupti} of {all}, and by events around {by_events}; the others count as these"
+        ),
+    }
 }
 
 /// What else ran beside what is in the profile.
@@ -302,7 +328,7 @@ const KINDS: [(Kind, &str); 2] = [
 ];
 
 /// Why launches were not timed.
-const WHYS: [(Why, &str); 8] = [
+const WHYS: [(Why, &str); 10] = [
     (Why::Capture, "beside a stream in capture"),
     (
         Why::Crowded,
@@ -329,10 +355,12 @@ const WHYS: [(Why, &str); 8] = [
         Why::Brief,
         "that took less than the host needed for them, on an idle stream",
     ),
+    (Why::CuptiDropped, "of which CUPTI had no room for a record"),
+    (Why::CuptiUntimed, "of which CUPTI's record has no times"),
 ];
 
 /// What was launched and has no entry.
-const LACKING: [(Why, &str, &str, &str); 3] = [
+const LACKING: [(Why, &str, &str, &str); 4] = [
     (
         Why::NoRoom,
         "launch",
@@ -350,6 +378,12 @@ const LACKING: [(Why, &str, &str, &str); 3] = [
         "call",
         "calls",
         "of libraries whose launches are not seen",
+    ),
+    (
+        Why::CuptiUnknown,
+        "record",
+        "records",
+        "of CUPTI's of kernels whose launches were not seen, or under another name",
     ),
 ];
 
@@ -375,6 +409,7 @@ mod tests {
             profile,
             timed,
             left_out,
+            ..
         } = profile(&merged, "recorded: job");
         assert_eq!((timed, left_out.kernels, left_out.launches), (6, 1, 10));
         let first = &profile.kernels[0];
@@ -389,6 +424,17 @@ mod tests {
         assert_eq!(first.evidence.outliers, Some(1));
         let read = Profile::parse(&profile.write(), Path::new("x")).unwrap();
         assert_eq!(read, profile);
+    }
+
+    #[test]
+    fn what_cupti_timed_is_said_apart_from_what_events_did() {
+        let mut merged = Merged::default();
+        merged.add(kernel("by cupti", Kind::Cupti, &[7.0, 8.0, 9.0]));
+        merged.add(kernel("by events", Kind::Busy, &[7.0]));
+        let recorded = profile(&merged, "recorded: job");
+        assert_eq!((recorded.timed, recorded.timed_by_cupti), (4, 3));
+        let notice = "recorded by CUPTI, which timed 3 of 20 launches, and by events around 1; the others count as these";
+        assert_eq!(recorded.profile.notices[0], notice);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The records of all processes of a job as one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use profiler::profile::{Measured, Operator};
-use protocol::recording::{Entry, FILE_SUFFIX, GpuWords, Kind, RecordPage, Why};
+use protocol::recording::{Cupti, Entry, FILE_SUFFIX, GpuWords, Kind, RecordPage, Why};
 use protocol::segment::{Access, Mapping};
 use serde_json::{Map, Value};
 
@@ -52,12 +52,14 @@ pub(super) struct Merged {
     pub(super) processes: u64,
     /// Another job had processes on a GPU with a daemon.
     pub(super) is_beside_others: bool,
+    /// Processes that launched, by what they made of CUPTI.
+    pub(super) cupti: BTreeMap<Cupti, u64>,
     reasons: HashMap<&'static str, u64>,
     places: HashMap<Key, usize>,
 }
 
 /// The reasons, by their words in JSON.
-const REASONS: [(Why, &str); 15] = [
+const REASONS: [(Why, &str); 18] = [
     (Why::Capture, "capture"),
     (Why::Crowded, "streams_share_queues"),
     (Why::Deep, "queue_deep"),
@@ -73,6 +75,9 @@ const REASONS: [(Why, &str); 15] = [
     (Why::Streams, "streams"),
     (Why::Gated, "gated"),
     (Why::Brief, "shorter_than_launch"),
+    (Why::CuptiDropped, "cupti_dropped"),
+    (Why::CuptiUntimed, "cupti_without_times"),
+    (Why::CuptiUnknown, "cupti_of_no_launch"),
 ];
 /// Those of [`REASONS`] that are no reasons why a launch was not timed.
 const NO_REASONS: [&str; 3] = ["graphs", "streams", "gated"];
@@ -144,7 +149,11 @@ impl Merged {
                 self.gpus.entry(name).or_insert_with(|| measured_of(gpu));
             }
         }
-        self.processes += u64::from(self.launches() > before);
+        if self.launches() > before {
+            self.processes += 1;
+            let is = Cupti::of(page.cupti.load(Ordering::Relaxed));
+            *self.cupti.entry(is).or_default() += 1;
+        }
     }
 
     /// Adds a kernel to that of the same key. Of two kinds of samples the better one stays.

@@ -1,0 +1,96 @@
+//! Entries by what CUPTI tells of a launch: the kernel's name, its shape and its device.
+//!
+//! CUPTI does not tell in which operator a kernel was launched. Where two entries differ in that
+//! alone, what it tells is nobody's, and both are *ambiguous*.
+//!
+//! Whoever reads what CUPTI told reads the new entries first ([`Keys::read`]). So no launch waits
+//! here, and an entry is found to be ambiguous a moment after its first launch.
+
+use core::sync::atomic::Ordering;
+use std::collections::HashMap;
+
+use protocol::recording::{Entry, RecordPage};
+
+use crate::kernels::Shape;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    by_name: HashMap<String, Vec<Key>>,
+    /// How many entries of the page were read, and which of them had no launch.
+    read: u32,
+    unlaunched: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Key {
+    shape: Shape,
+    client: u32,
+    operator: String,
+    entry: u32,
+}
+
+impl Keys {
+    /// Reads the entries that are new, or were launched for the first time since.
+    pub(super) fn read(&mut self, page: &RecordPage) {
+        // Acquire pairs with the Release of the maker of an entry.
+        let used = page.entries_used.load(Ordering::Acquire);
+        let before = std::mem::take(&mut self.unlaunched);
+        let new = self.read..used;
+        self.read = self.read.max(used);
+        for index in before.into_iter().chain(new) {
+            let Some(entry) = page.entries.get(index as usize) else {
+                continue;
+            };
+            // Acquire pairs with the Release of who counts: one that is half made has no launch.
+            let launches = entry.launches.load(Ordering::Acquire);
+            let in_graphs = entry.graph_launches.load(Ordering::Acquire);
+            match launches + in_graphs {
+                0 => self.unlaunched.push(index),
+                _ => self.note(page, entry, index),
+            }
+        }
+    }
+
+    /// Keeps an entry. If there is one of the same name, shape and device, that stays.
+    fn note(&mut self, page: &RecordPage, entry: &Entry, index: u32) {
+        let (shape, client) = shape_of(entry);
+        let operator = page.text(&entry.operator);
+        let keys = self.by_name.entry(page.text(&entry.name)).or_default();
+        let mut known = keys.iter();
+        let Some(known) = known.find(|key| key.shape == shape && key.client == client) else {
+            keys.push(Key {
+                shape,
+                client,
+                operator,
+                entry: index,
+            });
+            return;
+        };
+        if let Some(first) = page.entries.get(known.entry as usize)
+            && (known.operator != operator || first.is_ambiguous.load(Ordering::Relaxed) != 0)
+        {
+            first.is_ambiguous.store(1, Ordering::Relaxed);
+            entry.is_ambiguous.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The first entry of a name, shape and device.
+    pub(super) fn find(&self, name: &str, shape: &Shape, client: u32) -> Option<u32> {
+        let keys = self.by_name.get(name)?;
+        let found = keys
+            .iter()
+            .find(|key| key.shape == *shape && key.client == client);
+        found.map(|key| key.entry)
+    }
+}
+
+fn shape_of(entry: &Entry) -> (Shape, u32) {
+    let word = |word: &core::sync::atomic::AtomicU32| word.load(Ordering::Relaxed);
+    let shape = Shape {
+        grid: entry.grid.each_ref().map(word),
+        block: entry.block.each_ref().map(word),
+        shared_bytes: word(&entry.shared_bytes),
+    };
+    (shape, word(&entry.gpu))
+}

@@ -1,0 +1,243 @@
+//! What a process that is timed by CUPTI keeps for it: buffers, and how far CUPTI has told.
+//!
+//! The buffers are few and made once. A thread that launches may be the one that CUPTI asks for a
+//! buffer from, so that taking one is a few atomic operations. Where none is free CUPTI drops
+//! records and counts them.
+
+#![expect(unsafe_code, reason = "lends memory to CUPTI by its address")]
+
+use core::ffi::{c_int, c_void};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::Mutex;
+
+use crate::platform::sys::locked;
+
+/// Buffers that are lent at most.
+const BUFFERS: u32 = u32::BITS;
+/// Bytes of one: about 1200 records. NVIDIA advises 1 to 10 MB; but a buffer is given back when all
+/// that is in it is complete, on a busy GPU when it is full, and what is not given back a job that
+/// is killed loses.
+pub(crate) const BUFFER_BYTES: usize = 256 << 10;
+/// Between two times that CUPTI is asked for what is complete, ns.
+const FLUSH_NS: u64 = 100_000_000;
+/// CUPTI is another's when so much is launched and nothing told: several buffers' worth...
+const LOST_LAUNCHES: u64 = 8192;
+/// ... and for so long, ns.
+const LOST_NS: u64 = 2_000_000_000;
+
+/// `cuptiActivityGetNextRecord`.
+pub(crate) type NextRecord = unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> c_int;
+/// `cuptiActivityFlushAll`.
+pub(crate) type FlushAll = unsafe extern "C" fn(u32) -> c_int;
+/// `cuptiActivityGetNumDroppedRecords`.
+pub(crate) type Dropped = unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> c_int;
+
+/// The functions of CUPTI that are called while the job runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls {
+    pub(crate) next_record: NextRecord,
+    pub(crate) flush_all: FlushAll,
+    pub(crate) dropped: Dropped,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) calls: Calls,
+    memory: Memory,
+    /// A bit for each buffer that is not lent.
+    free: AtomicU32,
+    /// CUPTI takes records.
+    is_on: AtomicBool,
+    /// It did, and another tool has them now.
+    is_lost: AtomicBool,
+    /// Launches of kernels, and what was told of them, dropped ones included.
+    launched: AtomicU64,
+    told: AtomicU64,
+    progress: Mutex<Progress>,
+}
+
+/// All buffers, one behind the other. Never freed.
+#[derive(Debug)]
+struct Memory(NonNull<u8>);
+
+// SAFETY: the memory is used by whoever holds a buffer of it, which `free` says.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// How far it had come at the last look.
+#[derive(Debug, Default)]
+struct Progress {
+    due_ns: u64,
+    /// When something had been told for the last time, and what of both was then.
+    told_ns: u64,
+    told: u64,
+    launched: u64,
+}
+
+impl Told {
+    /// Buffers for a CUPTI that is to be called so.
+    pub(crate) fn new(calls: Calls) -> Self {
+        let words = BUFFERS as usize * BUFFER_BYTES / size_of::<u64>();
+        // Of zeros the allocator makes no page before it is touched.
+        let memory: &'static mut [u64] = vec![0; words].leak();
+        Self {
+            calls,
+            memory: Memory(NonNull::from(memory).cast()),
+            free: AtomicU32::new(u32::MAX),
+            is_on: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
+            launched: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            progress: Mutex::default(),
+        }
+    }
+
+    /// CUPTI takes records from now on.
+    pub(crate) fn switch_on(&self) {
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    /// Whether kernels are timed by CUPTI and need no events.
+    pub(crate) fn is_timing(&self) -> bool {
+        self.is_on.load(Ordering::Acquire) && !self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// A buffer that is free.
+    pub(crate) fn lend(&self) -> Option<NonNull<u8>> {
+        // Acquire pairs with the Release in `take_back`: what was read from the buffer was read.
+        let without_lowest = |free: u32| (free != 0).then(|| free & (free - 1));
+        let before = self
+            .free
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, without_lowest)
+            .ok()?;
+        let place = before.trailing_zeros() as usize;
+        // SAFETY: one of the buffers, which lie in one allocation.
+        Some(unsafe { self.memory.0.byte_add(place * BUFFER_BYTES) })
+    }
+
+    /// Which buffer begins at an address, if it is lent: another tool's may come here.
+    pub(crate) fn place_of(&self, address: *mut u8) -> Option<u32> {
+        let offset = address.addr().checked_sub(self.memory.0.addr().get())?;
+        let place = u32::try_from(offset / BUFFER_BYTES).ok()?;
+        let is_buffer = offset.is_multiple_of(BUFFER_BYTES) && place < BUFFERS;
+        let is_lent = || self.free.load(Ordering::Relaxed) & 1 << place == 0;
+        (is_buffer && is_lent()).then_some(place)
+    }
+
+    /// The first bytes of a buffer that CUPTI has given back, while they are read.
+    pub(crate) fn bytes(&self, place: u32, valid: usize) -> &[u8] {
+        let valid = valid.min(BUFFER_BYTES);
+        // SAFETY: a buffer of ours, which was zeroed and which nobody writes to before it is lent
+        // again.
+        unsafe {
+            let start = self.memory.0.byte_add(place as usize * BUFFER_BYTES);
+            core::slice::from_raw_parts(start.as_ptr(), valid)
+        }
+    }
+
+    /// A buffer is free again.
+    pub(crate) fn take_back(&self, place: u32) {
+        // Release pairs with the Acquire in `lend`.
+        self.free.fetch_or(1 << place, Ordering::Release);
+    }
+
+    /// So many kernels were launched.
+    pub(crate) fn count_launched(&self, count: u64) {
+        self.launched.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// So many were told of.
+    pub(crate) fn count_told(&self, count: u64) {
+        self.told.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Whether it is time to ask CUPTI again. One of the threads that ask at once is told so.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        let mut progress = locked(&self.progress);
+        let is_due = self.is_timing() && now_ns >= progress.due_ns;
+        if is_due {
+            progress.due_ns = now_ns + FLUSH_NS;
+        }
+        is_due
+    }
+
+    /// After it was asked: whether it has become another's, once.
+    pub(crate) fn is_newly_lost(&self, now_ns: u64) -> bool {
+        let [told, launched] = [&self.told, &self.launched].map(|n| n.load(Ordering::Relaxed));
+        let mut progress = locked(&self.progress);
+        if told != progress.told || progress.told_ns == 0 {
+            (progress.told, progress.launched, progress.told_ns) = (told, launched, now_ns);
+        }
+        let is_lost = launched.saturating_sub(progress.launched) > LOST_LAUNCHES
+            && now_ns.saturating_sub(progress.told_ns) > LOST_NS;
+        is_lost && !self.is_lost.swap(true, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    extern "C" fn next_record(_: *mut u8, _: usize, _: *mut *mut u8) -> c_int {
+        0
+    }
+    extern "C" fn flush_all(_: u32) -> c_int {
+        0
+    }
+    extern "C" fn dropped(_: *mut c_void, _: u32, _: *mut usize) -> c_int {
+        0
+    }
+
+    pub(in crate::kernels::record) fn told() -> Told {
+        Told::new(Calls {
+            next_record,
+            flush_all,
+            dropped,
+        })
+    }
+
+    #[test]
+    fn buffers_are_bounded_aligned_and_lent_again() {
+        let told = told();
+        let all: Vec<_> = (0..BUFFERS).map(|_| told.lend().unwrap()).collect();
+        assert!(told.lend().is_none());
+        assert!(all.iter().all(|buffer| buffer.addr().get() % 8 == 0));
+        let place = told.place_of(all[5].as_ptr()).unwrap();
+        told.take_back(place);
+        assert_eq!(told.place_of(all[5].as_ptr()), None, "it is not lent");
+        assert_eq!(told.lend(), Some(all[5]));
+    }
+
+    #[test]
+    fn a_buffer_of_another_tool_is_none_of_ours() {
+        let told = told();
+        let own = told.lend().unwrap().as_ptr();
+        let mut other = [0_u8; 8];
+        let past = own.wrapping_add(BUFFERS as usize * BUFFER_BYTES);
+        for address in [own.wrapping_add(8), past, other.as_mut_ptr()] {
+            assert_eq!(told.place_of(address), None);
+        }
+    }
+
+    #[test]
+    fn it_is_lost_when_much_is_launched_and_nothing_told_for_long() {
+        let told = told();
+        told.switch_on();
+        assert!(!told.is_newly_lost(1));
+        told.count_launched(2 * LOST_LAUNCHES);
+        assert!(!told.is_newly_lost(LOST_NS / 2), "not for long");
+        told.count_told(1);
+        assert!(!told.is_newly_lost(2 * LOST_NS), "something was told");
+        assert!(!told.is_newly_lost(9 * LOST_NS), "nothing was launched");
+        told.count_launched(LOST_LAUNCHES + 1);
+        assert!(told.is_timing());
+        assert!(told.is_newly_lost(9 * LOST_NS));
+        assert!(
+            !told.is_timing() && !told.is_newly_lost(9 * LOST_NS),
+            "once"
+        );
+    }
+}

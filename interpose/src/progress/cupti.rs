@@ -1,0 +1,396 @@
+//! Kernels timed by CUPTI, NVIDIA's library for profilers, in a process that is recorded.
+//!
+//! CUPTI tells of each kernel when it began and ended on the GPU, those of graphs included
+//! (`CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`, which does not serialise kernels). It writes records
+//! to buffers that it asks for ([`Told`]) and gives back; what is in them goes to the entry of the
+//! same name, shape and device. Launches are counted by the hooks as ever.
+//!
+//! **When.** With the process's first client: a context is there, and nothing was launched. Not in
+//! a child of a fork, which has no client, and not in a signal handler.
+//!
+//! **Nobody else's.** CUPTI has one user in a process. It is left alone where the environment is
+//! that of a profiler, and where a trial subscription (`cuptiSubscribe`) says that another tool is
+//! there. The subscription is given up at once: a job that profiles itself later (PyTorch's Kineto)
+//! then gets CUPTI, and takes it from us. That shows in that nothing is told any more while
+//! launches go on ([`Told::is_newly_lost`]); from then on kernels are timed by events. A buffer
+//! that comes here and is not ours is the other tool's, and not touched.
+//!
+//! **Getting records.** A helper thread asks every 100 ms for buffers whose records are complete
+//! (`cuptiActivityFlushAll`), so that a job that is killed leaves most of what was told. At a
+//! normal exit all are asked for, once, in a thread that is waited for at most [`LAST_NS`]: CUPTI
+//! may be gone by then. What is not told is not timed, and the record says how many launches were.
+//!
+//! Facts about CUPTI are from its public headers (see `kernels/record/activity.rs`) and its
+//! documentation.
+
+#![expect(
+    unsafe_code,
+    reason = "calls CUPTI's functions by their addresses, and is called by it"
+)]
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use client::backoff;
+use protocol::clock::Clock;
+use protocol::recording::{Call, Cupti, Kind, Why};
+
+use crate::dispatch::panics;
+use crate::driver;
+use crate::kernels::record::activity::{self, CONCURRENT_KERNEL, KernelRecord};
+use crate::kernels::record::told::{BUFFER_BYTES, Calls, Dropped, FlushAll, NextRecord, Told};
+use crate::kernels::record::{Record, Timed};
+use crate::kernels::{KERNELS, Shape};
+use crate::platform::config::{Config, Library};
+use crate::platform::phase::{self, Phase};
+use crate::platform::stdio_guard::Occupied;
+use crate::platform::{loader, sys};
+use crate::process;
+
+mod find;
+
+/// Results of `cupti_result.h`.
+const SUCCESS: c_int = 0;
+const MULTIPLE_SUBSCRIBERS: c_int = 39;
+/// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: buffers with records that are not complete, too.
+const FORCED: u32 = 1;
+/// `CUPTI_API_VERSION` of CUDA 11.0, the oldest that is used.
+const VERSION_MIN: u32 = 13;
+/// The same of CUDA 12.0; from CUDA 13.0 on it is the major version times this.
+const VERSION_12: u32 = 19;
+const VERSION_MAJOR: u32 = 10_000;
+/// Longest wait for the last records of a process that exits, ns.
+const LAST_NS: u64 = 1_000_000_000;
+/// How the UUID of a software GPU ends (`softgpu::UUID_END`: `sw-gpu`).
+const SOFTWARE_UUID_END: &str = "73772d677075";
+
+type GetVersion = unsafe extern "C" fn(*mut u32) -> c_int;
+type Subscribe = unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void) -> c_int;
+type Callback = extern "C" fn(*mut c_void, c_int, u32, *const c_void);
+type Unsubscribe = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+type Completed = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+type Register = unsafe extern "C" fn(Requested, Completed) -> c_int;
+type Enable = unsafe extern "C" fn(c_int) -> c_int;
+
+/// CUPTI's functions, as far as they are called here.
+struct Functions {
+    get_version: GetVersion,
+    subscribe: Subscribe,
+    unsubscribe: Unsubscribe,
+    register: Register,
+    enable: Enable,
+    calls: Calls,
+}
+
+/// Begins with the first client of a process that is recorded, whose device has that UUID. The page
+/// says what came of it.
+pub(crate) fn begin(record: &Record, config: &Config, uuid: &str) {
+    if record.is_cupti_asked.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // CUPTI's threads are none of the application's: its handlers do not run there.
+    let begun = sys::without_cancellation(|| {
+        sys::with_signals_blocked(|| {
+            panics::guarded(usize::MAX, || try_begin(record, config, uuid))
+        })
+    });
+    let is = match begun {
+        Some(Ok(())) => Cupti::Used,
+        Some(Err(why)) => why,
+        None => Cupti::NotFound,
+    };
+    record.page().cupti.store(is.word(), Ordering::Relaxed);
+}
+
+fn try_begin(record: &Record, config: &Config, uuid: &str) -> Result<(), Cupti> {
+    if config.cupti == Library::Off {
+        return Err(Cupti::Off);
+    }
+    if config.cupti == Library::Auto && uuid.to_ascii_lowercase().ends_with(SOFTWARE_UUID_END) {
+        return Err(Cupti::SoftwareGpu);
+    }
+    if config.is_profiled {
+        return Err(Cupti::Profiled);
+    }
+    let major = driver::version().ok_or(Cupti::NotFound)? / 1000;
+    let _occupied = Occupied::new();
+    let library = open(&config.cupti, major).ok_or(Cupti::NotFound)?;
+    let functions = Functions::of(library).ok_or(Cupti::Incomplete)?;
+    functions.check_version(major)?;
+    functions.try_subscription()?;
+    let told = record.told.set(Told::new(functions.calls));
+    // SAFETY: the prototypes are those of the header; the functions stay for good.
+    let result = unsafe { (functions.register)(requested, completed) };
+    succeeded(Call::Register, result)?;
+    // SAFETY: as above.
+    let result = unsafe { (functions.enable)(CONCURRENT_KERNEL as c_int) };
+    succeeded(Call::Enable, result)?;
+    told.switch_on();
+    Ok(())
+}
+
+fn succeeded(call: Call, result: c_int) -> Result<(), Cupti> {
+    match result {
+        SUCCESS => Ok(()),
+        MULTIPLE_SUBSCRIBERS => Err(Cupti::Taken),
+        result => Err(Cupti::Failed(call, result as u32)),
+    }
+}
+
+/// The library's handle, which is never given back: CUPTI does not survive that.
+fn open(library: &Library, major: u32) -> Option<NonNull<c_void>> {
+    let candidates = match library {
+        Library::At(path) => vec![CString::new(path.as_os_str().as_bytes()).ok()?],
+        _ => {
+            let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+            let toolkit = ["CUDA_HOME", "CUDA_PATH"];
+            let toolkit = toolkit.into_iter().find_map(std::env::var_os);
+            find::candidates(&maps, major, toolkit)
+        }
+    };
+    candidates.iter().find_map(|name| {
+        let mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
+        // SAFETY: a string that ends in NUL. What the library does when it is loaded is what it
+        // does in every program that is linked with it.
+        NonNull::new(unsafe { loader::dlopen()(name.as_ptr(), mode) })
+    })
+}
+
+impl Functions {
+    fn of(library: NonNull<c_void>) -> Option<Self> {
+        let find = |name: &CStr| {
+            // SAFETY: an open library and a string that ends in NUL.
+            NonNull::new(unsafe { loader::dlsym()(library.as_ptr(), name.as_ptr()) })
+        };
+        macro_rules! function {
+            ($name:literal, $type:ty) => {
+                // SAFETY: CUPTI's function of that name has this prototype in its header, CUDA 11
+                // to 13.
+                unsafe { core::mem::transmute::<*mut c_void, $type>(find($name)?.as_ptr()) }
+            };
+        }
+        Some(Self {
+            get_version: function!(c"cuptiGetVersion", GetVersion),
+            subscribe: function!(c"cuptiSubscribe", Subscribe),
+            unsubscribe: function!(c"cuptiUnsubscribe", Unsubscribe),
+            register: function!(c"cuptiActivityRegisterCallbacks", Register),
+            enable: function!(c"cuptiActivityEnable", Enable),
+            calls: Calls {
+                next_record: function!(c"cuptiActivityGetNextRecord", NextRecord),
+                flush_all: function!(c"cuptiActivityFlushAll", FlushAll),
+                dropped: function!(c"cuptiActivityGetNumDroppedRecords", Dropped),
+            },
+        })
+    }
+
+    /// Whether it can be that of a driver of a major version.
+    fn check_version(&self, driver_major: u32) -> Result<(), Cupti> {
+        let mut version = 0;
+        // SAFETY: a place for the number.
+        let result = unsafe { (self.get_version)(&raw mut version) };
+        succeeded(Call::Version, result)?;
+        let is_fit = version >= VERSION_MIN && major_of(version) <= driver_major;
+        is_fit.then_some(()).ok_or(Cupti::Unfit(version))
+    }
+
+    /// Whether nobody else has subscribed. Nor have we afterwards.
+    fn try_subscription(&self) -> Result<(), Cupti> {
+        let mut subscriber = ptr::null_mut();
+        // SAFETY: a place for the handle, and a function that is called for nothing, as nothing is
+        // enabled.
+        let result = unsafe { (self.subscribe)(&raw mut subscriber, nothing, ptr::null_mut()) };
+        succeeded(Call::Subscribe, result)?;
+        // SAFETY: the handle that the call above has written.
+        let result = unsafe { (self.unsubscribe)(subscriber) };
+        succeeded(Call::Subscribe, result)
+    }
+}
+
+/// The major version of CUDA that a version of CUPTI's interface came with.
+fn major_of(version: u32) -> u32 {
+    match version {
+        VERSION_MAJOR.. => version / VERSION_MAJOR,
+        VERSION_12.. => 12,
+        _ => 11,
+    }
+}
+
+extern "C" fn nothing(_data: *mut c_void, _domain: c_int, _id: u32, _more: *const c_void) {}
+
+/// What CUPTI is to write to, if this process is the one that it was begun in: a child of a fork
+/// does not have the record's page.
+fn told() -> Option<(&'static Record, &'static Told)> {
+    if !matches!(phase::now(), Phase::Virgin | Phase::Attached) {
+        return None;
+    }
+    let record = KERNELS.record()?;
+    Some((record, record.told.get()?))
+}
+
+/// CUPTI wants a buffer, in any thread.
+extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records_max: *mut usize) {
+    let lent = told().and_then(|(_, told)| told.lend());
+    let bytes = lent.map_or(0, |_| BUFFER_BYTES);
+    // SAFETY: by the header places for the three; null is no buffer, and 0 as many records as there
+    // is room for.
+    unsafe {
+        buffer.write(lent.map_or(ptr::null_mut(), NonNull::as_ptr));
+        size.write(bytes);
+        records_max.write(0);
+    }
+}
+
+/// CUPTI gives a buffer back, in a thread of its own or in one that asked for it.
+extern "C" fn completed(
+    _context: *mut c_void,
+    _stream: u32,
+    buffer: *mut u8,
+    _size: usize,
+    valid: usize,
+) {
+    panics::guarded(usize::MAX, || {
+        let Some((record, told)) = told() else {
+            return;
+        };
+        // Another tool's, whose functions ours have replaced.
+        let Some(place) = told.place_of(buffer) else {
+            return;
+        };
+        read(record, told, place, valid);
+        told.take_back(place);
+    });
+}
+
+fn read(record: &Record, told: &Told, place: u32, valid: usize) {
+    let bytes = told.bytes(place, valid);
+    let base = bytes.as_ptr().cast_mut();
+    let next = |last: Option<usize>| {
+        let mut at = last.map_or(ptr::null_mut(), |last| base.wrapping_add(last));
+        // SAFETY: the buffer that CUPTI gave back with so many bytes, and null or a record in it.
+        let result = unsafe { (told.calls.next_record)(base, bytes.len(), &raw mut at) };
+        let offset = at.addr().checked_sub(base.addr());
+        offset.filter(|_| result == SUCCESS && !at.is_null())
+    };
+    let mut count = 0;
+    activity::read(bytes, next, |kernel| {
+        count += 1;
+        add(record, kernel);
+    });
+    told.count_told(count);
+}
+
+/// Adds what one kernel took.
+fn add(record: &Record, kernel: &KernelRecord) {
+    let entry = name_of(kernel).and_then(|name| {
+        let shape = Shape {
+            grid: kernel.grid,
+            block: kernel.block,
+            shared_bytes: kernel.dynamic_shared_bytes,
+        };
+        let ordinal = i32::try_from(kernel.device).ok()?;
+        let mut clients = process::clients();
+        let client = clients.find(|client| client.device.0 == ordinal)?;
+        record.entry_told(name, &shape, client.index)
+    });
+    let words = entry.and_then(|entry| record.entry(entry));
+    let Some((entry, words)) = entry.zip(words) else {
+        record.note(Why::CuptiUnknown, 1);
+        return;
+    };
+    let Some(ns) = kernel.duration_ns() else {
+        record.note(Why::CuptiUntimed, 1);
+        return;
+    };
+    // Of which operator it is nobody knows; events time those.
+    if words.is_ambiguous.load(Ordering::Relaxed) == 0 {
+        record.add(entry, Kind::Cupti, ns);
+    }
+}
+
+fn name_of(kernel: &KernelRecord) -> Option<&str> {
+    let name = NonNull::new(ptr::with_exposed_provenance_mut(kernel.name))?;
+    // SAFETY: by the header a text that ends in NUL, good for as long as the buffer is read.
+    unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().ok()
+}
+
+/// After a launch that was counted.
+pub(crate) fn note_launched(record: &Record, launched: Option<&Timed>) {
+    if let Some(told) = record.told.get() {
+        told.count_launched(match launched {
+            Some(Timed::Graph(entries)) => entries.len() as u64,
+            Some(Timed::Kernel(_)) => 1,
+            None => 0,
+        });
+    }
+}
+
+/// In a helper thread, while it is in the driver: gets what is complete, if it is time to.
+pub(crate) fn poll(record: &Record, now_ns: u64) {
+    let Some(told) = record.told.get().filter(|told| told.is_due(now_ns)) else {
+        return;
+    };
+    record.poll_keys();
+    flush(record, told, 0);
+    if told.is_newly_lost(now_ns) {
+        let lost = Cupti::Lost.word();
+        record.page().cupti.store(lost, Ordering::Relaxed);
+    }
+}
+
+fn flush(record: &Record, told: &Told, flag: u32) {
+    let mut dropped = 0;
+    sys::without_cancellation(|| {
+        // SAFETY: the prototypes are those of the header; a place for the number.
+        unsafe {
+            (told.calls.flush_all)(flag);
+            (told.calls.dropped)(ptr::null_mut(), 0, &raw mut dropped);
+        }
+    });
+    record.note(Why::CuptiDropped, dropped as u64);
+    told.count_told(dropped as u64);
+}
+
+/// Before the process exits, when nothing is in flight any more: gets all that is left, in a thread
+/// that is not waited for long.
+pub(crate) fn flush_last() {
+    let Some((record, told)) = told().filter(|(_, told)| told.is_timing()) else {
+        return;
+    };
+    let is_done = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&is_done);
+    let last = move || {
+        panics::guarded(usize::MAX, || flush(record, told, FORCED));
+        tell.store(true, Ordering::Release);
+    };
+    let builder = std::thread::Builder::new().name("pillion".into());
+    let started = sys::with_signals_blocked(|| builder.spawn(last));
+    if started.is_ok() {
+        let is_done = || is_done.load(Ordering::Acquire);
+        backoff::wait_for(&Clock::monotonic(), LAST_NS, is_done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_the_interface_are_of_a_version_of_cuda() {
+        // cupti_version.h of CUDA 13.0 has the list.
+        for (version, major) in [
+            (13, 11),
+            (18, 11),
+            (19, 12),
+            (28, 12),
+            (130_000, 13),
+            (140_100, 14),
+        ] {
+            assert_eq!(major_of(version), major);
+        }
+    }
+}
