@@ -57,7 +57,7 @@
 use crate::rules::Rules;
 use crate::terms::JobTerms;
 use crate::{
-    Bounds, JobId, JobView, Kernel, Lease, Limit, Outlook, Policy, Request, Snapshot, none,
+    Bounds, JobId, JobView, Kernel, Lease, Limit, Mark, Outlook, Policy, Request, Snapshot, none,
 };
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -111,6 +111,12 @@ impl Gate {
     /// `pillion` listens.
     pub fn handle_request(&mut self, client: u64, request: &Request) {
         self.rules.handle_request(client, request);
+    }
+
+    /// The HP client `client` says that a request begins or ends, in the order in which it happened. From the first on its
+    /// requests are those that it marks. After [`Gate::handle_jobs`]. Only `pillion` listens.
+    pub fn handle_mark(&mut self, client: u64, mark: &Mark) {
+        self.rules.handle_mark(client, mark);
     }
 
     /// The HP client `client` has gone: what was learnt of it is forgotten.

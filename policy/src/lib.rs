@@ -26,6 +26,7 @@
 //! | [`reef_n`], [`orion_code`] | policies that decide about queues of launches, not by lease |
 //! | [`queue`] | what such a policy sees and says |
 //! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; decides nothing |
+//! | [`slo`] | the level: how much high-priority requests can bear, by how many miss their target |
 //! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
 //! **How a daemon uses it.** Each poll: feed what the rings brought to one
@@ -58,6 +59,7 @@ pub mod queue;
 pub mod reef_n;
 pub mod registry;
 pub mod rules;
+pub mod slo;
 pub mod sm_search;
 pub mod snapshot;
 pub mod temporal;
@@ -75,7 +77,7 @@ pub use limit::Limit;
 pub use looks::{Look, Looks};
 pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
-pub use pillion::{Bounds, PillionParams, Slo, SloError};
+pub use pillion::{Bounds, Mark, PillionParams, Slo, SloError};
 pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
 pub use progress::{Held, Progress, Share};
 pub use queue::{Op, OpKind, QueueClient};

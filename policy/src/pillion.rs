@@ -97,10 +97,6 @@
 //! has charged no more than the idle bound (times its weight) in its turn gets all of the bound that is free. What jobs
 //! were promised, and when HP's target comes before it: [`crate::terms`].
 
-use std::error::Error;
-use std::fmt;
-use std::str::FromStr;
-
 use crate::gate::{in_flight_ns, quantum_ns};
 use crate::orion;
 use crate::registry::{Entry, Settings};
@@ -120,82 +116,21 @@ pub const ENTRY: Entry = Entry {
 };
 
 pub mod feedback;
+mod marked;
 pub mod pace;
 pub mod pacing;
 pub mod quiet;
 pub mod solo;
+mod target;
 
 use feedback::{GAIN_MAX, GAIN_MIN, Gain};
+pub use marked::Mark;
+use marked::Marked;
 use pace::Pace;
 use quiet::Quiet;
 use solo::Solo;
-
-/// What an HP request may take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Slo {
-    /// So many times as long as alone; more than 1.
-    Slowdown(f64),
-    /// So long, in ns.
-    LatencyNs(u64),
-    /// On the mean so long that this share of its rate alone is left, more than 0 and at most 1: for a job that trains.
-    Throughput(f64),
-}
-
-impl Slo {
-    /// What a request may take that takes `solo_ns` alone.
-    #[must_use]
-    pub fn target_ns(self, solo_ns: u64) -> u64 {
-        match self {
-            // Exact up to 2^53 ns, and the conversion back saturates.
-            Self::Slowdown(slowdown) => (solo_ns as f64 * slowdown) as u64,
-            Self::LatencyNs(latency_ns) => latency_ns,
-            Self::Throughput(share) => (solo_ns as f64 / share) as u64,
-        }
-    }
-}
-
-impl FromStr for Slo {
-    type Err = SloError;
-
-    /// `1.2x`, a number from 1 to 100, or `20ms`, a number above 0; nothing between number and unit.
-    fn from_str(text: &str) -> Result<Self, SloError> {
-        let number = |digits: &str| digits.parse::<f64>().ok();
-        let slowdown = text.strip_suffix('x').and_then(number);
-        let latency_ms = text.strip_suffix("ms").and_then(number);
-        match (slowdown, latency_ms) {
-            (Some(times), _) if (1.0..=SLOWDOWN_MAX).contains(&times) => Ok(Self::Slowdown(times)),
-            (_, Some(ms)) if ms > 0.0 && ms <= LATENCY_MS_MAX => {
-                Ok(Self::LatencyNs((ms * 1e6) as u64))
-            }
-            _ => Err(SloError),
-        }
-    }
-}
-
-impl fmt::Display for Slo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Slowdown(slowdown) => write!(f, "{slowdown}x"),
-            Self::LatencyNs(latency_ns) => write!(f, "{}ms", *latency_ns as f64 / 1e6),
-            Self::Throughput(share) => write!(f, "{share} of the rate alone"),
-        }
-    }
-}
-
-/// A text is no target. An operator's mistake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SloError;
-
-impl fmt::Display for SloError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "must be times alone from \"1x\" to \"{SLOWDOWN_MAX}x\", or ms, such as \"20ms\""
-        )
-    }
-}
-
-impl Error for SloError {}
+pub(crate) use target::SLOWDOWN_MAX;
+pub use target::{Slo, SloError, THROUGHPUT_MIN};
 
 /// The numbers of `pillion`, and a switch for each of its mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -283,6 +218,7 @@ pub struct Bounds {
 struct Learnt {
     solo: Solo,
     gain: Gain,
+    marked: Marked,
     quiet: Quiet,
     pace: Pace,
     bounds: Bounds,
@@ -325,6 +261,9 @@ impl Learnt {
     /// A request of an HP client has ended. Before the snapshot of the same look.
     fn handle_request(&mut self, params: &PillionParams, client: u64, request: &Request) {
         self.requests = self.requests.wrapping_add(1);
+        if self.marked.is_of(client) {
+            return;
+        }
         if request.unsure_ns > params.look_ns_max {
             return;
         }
@@ -359,6 +298,16 @@ impl Learnt {
         }
     }
 
+    fn handle_mark(&mut self, params: &PillionParams, client: u64, mark: &Mark) {
+        // What a job that trains may lose is a mean, and no request's.
+        if matches!(params.slo, Slo::Throughput(_)) {
+            return;
+        }
+        let target_ns = |solo_ns| params.slo.target_ns(solo_ns);
+        let wanted_ns = self.wanted_ns;
+        self.marked.handle_mark(client, mark, target_ns, wanted_ns);
+    }
+
     /// What is in flight, or waits, meets the requests of this look. What has completed since the
     /// last snapshot was in flight between both.
     fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
@@ -377,6 +326,7 @@ impl Learnt {
 
     /// An HP client has gone.
     fn handle_detach(&mut self, client: u64) {
+        self.marked.handle_detach(client);
         self.solo.handle_detach(client);
     }
 
@@ -406,6 +356,8 @@ impl Learnt {
             let is_alone = !snapshot.hp.busy && in_flight_ns > 0;
             self.pace.handle_snapshot(now_ns, completed_ns, is_alone);
         }
+        let is_exposed = in_flight_ns > 0 || completed_ns != self.completed_ns;
+        self.marked.handle_time(now_ns, is_exposed);
         self.bounds = self.next_bounds(params, snapshot, is_behind);
         self.predict(params, snapshot, in_flight_ns, completed_ns);
         // What takes less than a quarter of the slack from a request leaves it as good as alone; and what the least gain
@@ -457,6 +409,9 @@ impl Learnt {
         snapshot: &Snapshot<'_>,
         is_behind: bool,
     ) -> Bounds {
+        if let Some(bounds) = self.bounds_by_level(params, snapshot, is_behind) {
+            return bounds;
+        }
         let bounds = self.bounds_by_gain(params, snapshot, is_behind);
         let floor_ns = scaled(self.floor_ns(params, snapshot), self.pace.value());
         Bounds {
@@ -464,6 +419,35 @@ impl Learnt {
             floor: bounds.idle_ns < floor_ns,
             ..bounds
         }
+    }
+
+    /// The bounds where clients mark their requests; others' requests bound them as ever.
+    fn bounds_by_level(
+        &self,
+        params: &PillionParams,
+        snapshot: &Snapshot<'_>,
+        is_behind: bool,
+    ) -> Option<Bounds> {
+        let target_ns = |solo_ns| params.slo.target_ns(solo_ns);
+        let unknown_ns = params.residual_ns_unknown;
+        let marked = &self.marked;
+        let bounds = marked.bounds(
+            snapshot,
+            target_ns,
+            unknown_ns,
+            params.block_priority,
+            is_behind,
+        )?;
+        let pace = self.pace.value();
+        let bounds = Bounds {
+            idle_ns: scaled(bounds.idle_ns, pace),
+            beside_ns: scaled(bounds.beside_ns, pace),
+            ..bounds
+        };
+        Some(match self.solo.is_empty() {
+            true => bounds,
+            false => bounds.meet(self.bounds_by_gain(params, snapshot, is_behind)),
+        })
     }
 
     /// What may be in flight while HP is idle however little the gain is; 0 where there is no floor.
@@ -613,6 +597,10 @@ impl Rules for Pillion {
         self.learnt.handle_request(&self.params, client, request);
     }
 
+    fn handle_mark(&mut self, client: u64, mark: &Mark) {
+        self.learnt.handle_mark(&self.params, client, mark);
+    }
+
     fn handle_detach(&mut self, client: u64) {
         self.learnt.handle_detach(client);
     }
@@ -745,15 +733,6 @@ fn limit_of(lease: &Lease, open: Limit) -> Limit {
         open
     }
 }
-
-/// Of its rate alone a training job may be asked to keep so much at least: who lets it lose more needs no gate.
-pub const THROUGHPUT_MIN: f64 = 0.5;
-
-/// A high-priority job that may take a hundred times as long is none.
-pub(crate) const SLOWDOWN_MAX: f64 = 100.0;
-
-/// An hour.
-const LATENCY_MS_MAX: f64 = 3.6e6;
 
 /// By default a request may take 5 % longer than alone.
 const SLOWDOWN: f64 = 1.05;

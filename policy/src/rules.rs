@@ -9,7 +9,8 @@
 use std::fmt;
 
 use crate::{
-    Bounds, JobId, JobTerms, JobView, Kernel, Lease, Limit, Outlook, Request, Snapshot, admits,
+    Bounds, JobId, JobTerms, JobView, Kernel, Lease, Limit, Mark, Outlook, Request, Snapshot,
+    admits,
 };
 
 /// A policy at work. Pure: all that it may look at is in its arguments, the time too.
@@ -52,6 +53,9 @@ pub trait Rules: fmt::Debug + Send {
 
     /// See [`crate::Gate::handle_request`].
     fn handle_request(&mut self, _client: u64, _request: &Request) {}
+
+    /// See [`crate::Gate::handle_mark`].
+    fn handle_mark(&mut self, _client: u64, _mark: &Mark) {}
 
     /// See [`crate::Gate::handle_detach`].
     fn handle_detach(&mut self, _client: u64) {}

@@ -71,6 +71,9 @@ pub struct Job {
     /// When its process is killed, ns after the start, whatever it was at. What the device has is
     /// completed, because kernels cannot be recalled; nothing else of it is.
     pub death_ns: Option<u64>,
+    /// Of a high-priority job: its process says when a request arrived, begins and ends; else requests are inferred from its
+    /// launches.
+    pub marks: bool,
     /// Of a best-effort job: its weight against others, 1 to [`policy::terms::WEIGHT_MAX`].
     pub weight: u32,
     /// Of a best-effort job: the least share that it was promised ([`policy::progress`]), 0 to 1.
@@ -99,6 +102,7 @@ impl Job {
             threads: 1,
             start_ns: 0,
             death_ns: None,
+            marks: false,
             weight: 1,
             min_progress: 0.0,
         }

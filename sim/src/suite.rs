@@ -155,7 +155,7 @@ const fn part(key: &'static str, title: &'static str, text: &'static str, is_qui
     }
 }
 
-static SUITES: [Suite; 4] = [
+static SUITES: [Suite; 5] = [
     Suite {
         name: "orion",
         about: "the experiments of Orion (EuroSys'24)",
@@ -186,6 +186,13 @@ static SUITES: [Suite; 4] = [
         data: "orion/model_kernels",
         publication: None,
         parts: &ABLATION,
+    },
+    Suite {
+        name: "slo",
+        about: "whether a target is held and spent, where requests are marked",
+        data: "orion/model_kernels",
+        publication: None,
+        parts: &SLO,
     },
 ];
 
@@ -370,6 +377,21 @@ static ABLATION: [Part; 9] = [
     ),
 ];
 
+static SLO: [Part; 2] = [
+    part(
+        "poisson",
+        "Targets asked and held, Poisson arrivals",
+        include_str!("suite/slo/poisson.toml"),
+        true,
+    ),
+    part(
+        "uniform",
+        "Targets asked and held, requests at equal intervals",
+        include_str!("suite/slo/uniform.toml"),
+        true,
+    ),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,7 +447,7 @@ mod tests {
         let error = Suite::by_name("oriom").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "oriom: suites are orion, robustness, busy, ablation"
+            "oriom: suites are orion, robustness, busy, ablation, slo"
         );
     }
 }

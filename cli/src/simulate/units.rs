@@ -155,6 +155,7 @@ impl Key {
             threads,
             start_ns,
             death_ns,
+            marks,
             weight,
             min_progress,
         } = &experiment.jobs[index];
@@ -164,7 +165,7 @@ impl Key {
         let host = if is_alone { host.undisturbed() } else { host };
         self.add(format_args!("{host:?} {copies:?} {start_ns} {death_ns:?}"));
         if !is_alone {
-            self.add(format_args!("{threads} {weight} {min_progress}"));
+            self.add(format_args!("{threads} {marks} {weight} {min_progress}"));
         }
         match arrivals {
             Arrivals::Gaps(ns) | Arrivals::Times(ns) => {

@@ -56,6 +56,13 @@ pub(crate) fn next_look_ns(
         return after(IDLE_MAX);
     }
     let bounds = learnt.bounds;
+    if !learnt.marked.is_empty() {
+        // The slack of open requests shrinks as time passes.
+        return learnt
+            .marked
+            .changes_ns(now_ns, after(BUSY_MAX))
+            .max(soon_ns);
+    }
     if !snapshot.hp.busy {
         let used_ns = pillion.used_ns(snapshot);
         if free_ns(bounds.idle_ns, used_ns, bounds.whole) > 0 {

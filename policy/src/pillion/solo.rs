@@ -111,6 +111,11 @@ impl Solo {
         self.note();
     }
 
+    /// Whether no client's requests are known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
     /// A client has gone.
     pub(crate) fn handle_detach(&mut self, id: u64) {
         self.clients.retain(|client| client.id != id);

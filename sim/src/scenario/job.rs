@@ -54,6 +54,7 @@ pub(super) struct JobSection {
     threads: Option<Whole<1, { THREADS_MAX as u64 }>>,
     start_s: Option<Seconds>,
     death_s: Option<Seconds>,
+    marks: Option<bool>,
     weight: Option<Whole<1, { WEIGHT_MAX as u64 }>>,
     min_progress: Option<Decimal<1>>,
 }
@@ -175,6 +176,7 @@ impl JobReader<'_, '_, '_> {
             threads: job.threads.map_or(1, |threads| threads.0 as u32),
             start_ns: job.start_s.map_or(0, ns),
             death_ns: job.death_s.map(ns),
+            marks: job.marks.unwrap_or(false),
             weight: job.weight.map_or(1, |weight| weight.0 as u32),
             min_progress: job.min_progress.map_or(0.0, |share| share.0),
         };

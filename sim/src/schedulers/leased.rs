@@ -40,8 +40,8 @@
 use std::collections::VecDeque;
 
 use policy::{
-    ClassSet, Gate, HpTimeline, HpView, JobId, JobTerms, JobView, Kernel, Lease, Limit, Outlook,
-    Policy, Progress, Sharing, Snapshot, admits,
+    ClassSet, Gate, HpTimeline, HpView, JobId, JobTerms, JobView, Kernel, Lease, Limit, Mark,
+    Outlook, Policy, Progress, Sharing, Snapshot, admits,
 };
 
 use crate::experiment::Experiment;
@@ -96,6 +96,9 @@ struct Feed {
     timeline: HpTimeline,
     /// What it pushed and the daemon has not read.
     records: Vec<Record>,
+    /// The same of requests, where its job marks them.
+    marks: Vec<Mark>,
+    is_marking: bool,
     /// When the daemon last read a record of it.
     heard_ns: u64,
     /// When it last looked for some.
@@ -169,7 +172,7 @@ impl Leased {
             matches!(&policy, Policy::Pillion(params) if params.learnt_durations);
         let clients = experiment.jobs.iter().enumerate();
         let clients = clients.map(|(index, job)| match job.class {
-            JobClass::HighPriority => Client::HighPriority(Box::new(Feed::new())),
+            JobClass::HighPriority => Client::HighPriority(Box::new(Feed::new(job.marks))),
             JobClass::BestEffort => {
                 let mut be_job = BeJob::new(index, learns_durations);
                 (be_job.weight, be_job.min_progress) = (job.weight, job.min_progress);
@@ -229,6 +232,9 @@ impl Leased {
         self.gate.handle_jobs(clock_ns, &self.views);
         for (id, client) in (0..).zip(&mut self.clients) {
             if let Client::HighPriority(feed) = client {
+                for mark in feed.marks.drain(..) {
+                    self.gate.handle_mark(id, &mark);
+                }
                 while let Some(request) = feed.timeline.take_request() {
                     self.gate.handle_request(id, &request);
                 }
@@ -381,17 +387,34 @@ impl Scheduler for Leased {
         }
     }
 
-    fn handle_request_start(&mut self, now_ns: u64, client: ClientId, _arrival_ns: u64) {
+    fn handle_request_start(&mut self, now_ns: u64, client: ClientId, arrival_ns: u64) {
+        let host = &self.host;
         if let Client::HighPriority(feed) = &mut self.clients[client.0] {
             feed.began_ns = now_ns;
+            if feed.is_marking {
+                feed.marks.push(Mark::Begin {
+                    id: arrival_ns,
+                    kind: 0,
+                    arrived_ns: host.clock_ns(arrival_ns),
+                    at_ns: host.clock_ns(now_ns),
+                });
+            }
         }
     }
 
-    fn handle_request_end(&mut self, now_ns: u64, client: ClientId, _arrival_ns: u64) {
-        let seq = match &self.clients[client.0] {
+    fn handle_request_end(&mut self, now_ns: u64, client: ClientId, arrival_ns: u64) {
+        let at_ns = self.host.clock_ns(now_ns);
+        let seq = match &mut self.clients[client.0] {
             Client::HighPriority(feed) => {
                 let began_ns = self.host.clock_ns(feed.began_ns);
-                let latency_ns = self.host.clock_ns(now_ns) - began_ns;
+                let latency_ns = at_ns - began_ns;
+                if feed.is_marking {
+                    feed.marks.push(Mark::End {
+                        id: arrival_ns,
+                        at_ns,
+                        is_cancelled: false,
+                    });
+                }
                 self.gate.handle_hp_request(latency_ns);
                 feed.helper.issued
             }
@@ -502,10 +525,12 @@ impl Client {
 }
 
 impl Feed {
-    fn new() -> Self {
+    fn new(is_marking: bool) -> Self {
         Self {
             timeline: HpTimeline::new(),
             records: Vec::new(),
+            marks: Vec::new(),
+            is_marking,
             heard_ns: 0,
             drained_ns: 0,
             is_asked: false,

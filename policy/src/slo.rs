@@ -1,0 +1,141 @@
+//! The level: how much best-effort work high-priority requests can bear, by how many of them miss their target.
+//!
+//! A target says that of the requests a share α may take longer (p99: α = 0.01). The level is one number, the only
+//! integrator of its law. A request within its target raises it by η, one over it lowers it by η(1 − α)/α, so that it stays
+//! where a share α misses. What the level allows is [`crate::pillion`]'s business.
+//!
+//! # The bound
+//!
+//! Whatever requests do, in any order, as long as it does not stand at the floor,
+//!
+//! ```text
+//! misses − misses at the floor ≤ α (requests + range/η)
+//! ```
+//!
+//! because the sum of all steps cannot be less than minus the range. A step that the top or a freeze cuts off only lowers the
+//! level, and a larger step before the first miss cannot pass the top. At the floor best-effort work is paused, so what is
+//! missed there is not its doing. Price of the range: with 7/0.001 = 7000 more requests' share, 70 misses, may be spent at once.
+//!
+//! Source: a quantile law with saturation in the place of GPUColo's mean law (§IV–V).
+
+/// The floor: best-effort work is paused.
+pub const LEAST: f64 = -6.0;
+
+/// The top: best-effort work may go whenever a request can bear it.
+pub const GREATEST: f64 = 1.0;
+
+/// η, for a request within its target. A miss at α = 0.01 costs 0.099, so 70 in a row cross the range: Poisson
+/// arrivals bring misses in bursts, and a smaller range would be crossed by each of them.
+pub const STEP: f64 = 0.001;
+
+/// Until the first miss the level rises by so many steps for a request.
+const FIRST_STEPS: f64 = 10.0;
+
+/// See the module's text.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Level {
+    value: f64,
+    /// Requests that were judged.
+    pub requests: u64,
+    /// Those of them that were over their target.
+    pub misses: u64,
+    /// Those of the misses that found the level at its floor: it could not fall by a whole step.
+    pub misses_at_floor: u64,
+}
+
+impl Level {
+    /// Between [`LEAST`] and [`GREATEST`]; 0 before the first request.
+    #[must_use]
+    pub fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// A request was over its target, of which a share `alpha` may be (more than 0, less than 1); or within it.
+    /// `may_rise`: best-effort work wanted to go, so a request within its target is a reason to let more go.
+    pub fn handle_request(&mut self, is_miss: bool, alpha: f64, may_rise: bool) {
+        self.requests += 1;
+        if is_miss {
+            let next = self.value - STEP * (1.0 - alpha) / alpha;
+            self.misses += 1;
+            self.misses_at_floor += u64::from(next < LEAST);
+            self.value = next.max(LEAST);
+        } else if may_rise {
+            let steps = if self.misses == 0 { FIRST_STEPS } else { 1.0 };
+            self.value = (self.value + STEP * steps).min(GREATEST);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ALPHA: f64 = 0.01;
+
+    fn has_kept_the_bound(level: &Level, alpha: f64) -> bool {
+        let spent = level.misses - level.misses_at_floor;
+        let most = alpha * (level.requests as f64 + (GREATEST - LEAST) / STEP);
+        // One of rounding: thousands of sums of steps that are no binary fractions.
+        spent as f64 <= most + 1e-6 * most + 1.0
+    }
+
+    proptest! {
+        #[test]
+        fn no_sequence_of_requests_passes_the_bound(
+            runs in prop::collection::vec((any::<bool>(), any::<bool>(), 1_u32..2_000), 1..60),
+            alpha in prop::sample::select(vec![0.001, 0.005, 0.01, 0.05, 0.5]),
+        ) {
+            let mut level = Level::default();
+            for (is_miss, may_rise, count) in runs {
+                for _ in 0..count {
+                    level.handle_request(is_miss, alpha, may_rise);
+                    prop_assert!((LEAST..=GREATEST).contains(&level.value()));
+                    prop_assert!(has_kept_the_bound(&level, alpha), "{level:?}");
+                }
+            }
+        }
+
+        /// Misses whenever the level is above a threshold, as a plant does that cannot bear more.
+        #[test]
+        fn a_plant_that_misses_above_a_level_settles_at_its_share(at in -5.0..0.9_f64, skip in 0_u32..40) {
+            let mut level = Level::default();
+            for n in 0..40_000_u32 {
+                let is_miss = level.value() > at && n % 40 >= skip;
+                level.handle_request(is_miss, ALPHA, true);
+            }
+            prop_assert!(has_kept_the_bound(&level, ALPHA));
+            prop_assert!((level.value() - at).abs() < 0.15, "{level:?}");
+        }
+    }
+
+    /// The adversary of the bound: as many misses as it can have above the floor.
+    #[test]
+    fn an_adversary_gets_what_the_bound_leaves_it_and_no_more() {
+        let mut level = Level::default();
+        let fall = STEP * (1.0 - ALPHA) / ALPHA;
+        for _ in 0..10_000 {
+            level.handle_request(level.value() - fall >= LEAST, ALPHA, true);
+        }
+        assert_eq!(level.misses_at_floor, 0);
+        assert!(has_kept_the_bound(&level, ALPHA));
+        // It begins at 0, so a range of 6 and not of 7 is its to spend: α × (10 000 + 6 000).
+        assert!((155..=160).contains(&level.misses), "{level:?}");
+    }
+
+    #[test]
+    fn it_rises_fast_until_the_first_miss_and_not_while_nothing_wants_to_go() {
+        let mut level = Level::default();
+        for _ in 0..50 {
+            level.handle_request(false, ALPHA, true);
+        }
+        assert!((level.value() - 0.5).abs() < 1e-9);
+        level.handle_request(true, ALPHA, true);
+        assert!((level.value() - 0.401).abs() < 1e-9);
+        level.handle_request(false, ALPHA, false);
+        assert!((level.value() - 0.401).abs() < 1e-9);
+        level.handle_request(false, ALPHA, true);
+        assert!((level.value() - 0.402).abs() < 1e-9);
+    }
+}
