@@ -197,6 +197,20 @@ impl Leased {
         }
     }
 
+    /// The gate hears of the marks and requests that have ended.
+    fn hand_over_requests(&mut self) {
+        for (id, client) in (0..).zip(&mut self.clients) {
+            if let Client::HighPriority(feed) = client {
+                for mark in feed.marks.drain(..) {
+                    self.gate.handle_mark(id, &mark);
+                }
+                while let Some(request) = feed.timeline.take_request() {
+                    self.gate.handle_request(id, &request);
+                }
+            }
+        }
+    }
+
     /// Somebody rings the daemon.
     fn ring(&mut self, now_ns: u64) {
         self.look_ns = self.look_ns.min(now_ns + self.host.wake_ns);
@@ -230,16 +244,7 @@ impl Leased {
         let be_jobs = self.clients.iter().filter_map(Client::be_job);
         self.views.extend(be_jobs.map(|be_job| be_job.view));
         self.gate.handle_jobs(clock_ns, &self.views);
-        for (id, client) in (0..).zip(&mut self.clients) {
-            if let Client::HighPriority(feed) = client {
-                for mark in feed.marks.drain(..) {
-                    self.gate.handle_mark(id, &mark);
-                }
-                while let Some(request) = feed.timeline.take_request() {
-                    self.gate.handle_request(id, &request);
-                }
-            }
-        }
+        self.hand_over_requests();
         let snapshot = Snapshot {
             now_ns: clock_ns,
             sharing: self.sharing,
