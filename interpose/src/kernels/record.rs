@@ -247,11 +247,22 @@ impl Record {
         Some([at as u32, text.len() as u32])
     }
 
-    /// The entry of what CUPTI tells of a launch.
-    pub(crate) fn entry_told(&self, name: &str, shape: &Shape, client: u32) -> Option<EntryIndex> {
+    /// Adds what CUPTI tells of a launch to its entry; whether there is one. Of kernels that are
+    /// launched in several operators it is one of these durations: it stands where nothing better is
+    /// known, as of their launches in graphs.
+    pub(crate) fn add_told(&self, name: &str, shape: &Shape, client: u32, ns: f32) -> bool {
         let mut keys = locked(&self.keys);
         keys.read(&self.page);
-        keys.find(name, shape, client).map(EntryIndex)
+        let entries = keys.find(name, shape, client);
+        for index in entries {
+            let entry = EntryIndex(*index);
+            let is_ambiguous = |words: &Entry| words.is_ambiguous.load(Ordering::Relaxed) != 0;
+            match self.entry(entry).is_some_and(is_ambiguous) {
+                true => self.add(entry, Kind::Share, ns),
+                false => self.add(entry, Kind::Cupti, ns),
+            }
+        }
+        !entries.is_empty()
     }
 
     /// Finds kernels that are launched in several operators, so that events time them.
@@ -470,16 +481,27 @@ mod tests {
         let again = of(3, "gemm a", "gemm");
         assert!(![gemm, other, again].into_iter().any(is_ambiguous));
         let shape = Described::named("gemm").shape;
-        assert_eq!(record.entry_told("gemm", &shape, 0), Some(gemm));
-        assert_eq!(record.entry_told("gemm", &shape, 1), None, "no such device");
+        let known = |entry: EntryIndex| {
+            let words = record.entry(entry).unwrap();
+            let kind = Kind::of(words.kind.load(Ordering::Relaxed));
+            (kind, words.measured.load(Ordering::Relaxed))
+        };
+        assert!(record.add_told("gemm", &shape, 0, 7.0));
+        assert!(!record.add_told("gemm", &shape, 1, 7.0), "no such device");
+        assert_eq!(
+            [gemm, again].map(known),
+            [(Kind::Cupti, 1), (Kind::None, 0)]
+        );
         let second = of(4, "gemm b", "gemm");
-        assert!(is_ambiguous(gemm) && is_ambiguous(second) && !is_ambiguous(other));
+        assert!([gemm, again, second].into_iter().all(is_ambiguous) && !is_ambiguous(other));
+        // What was told while there was one operator stays.
+        assert!(record.add_told("gemm", &shape, 0, 9.0));
+        assert_eq!(known(gemm), (Kind::Cupti, 1));
+        assert_eq!([again, second].map(known), [(Kind::Share, 1); 2]);
         assert!(is_ambiguous(of(5, "gemm a", "gemm")));
         assert!(record.wants_events(other), "there is no CUPTI");
         record.told.set(told::tests::told()).switch_on();
         assert!(!record.wants_events(other) && record.wants_events(second));
-        // What was told of the first one while it was the only one stays.
-        record.add(gemm, Kind::Cupti, 7.0);
         assert!(!record.wants_events(gemm));
         std::fs::remove_dir_all(folder).unwrap();
     }

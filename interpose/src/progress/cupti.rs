@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use client::backoff;
 use protocol::clock::Clock;
-use protocol::recording::{Call, Cupti, Kind, Why};
+use protocol::recording::{Call, Cupti, Why};
 
 use crate::dispatch::panics;
 use crate::driver;
@@ -278,38 +278,33 @@ fn read(record: &Record, told: &Told, place: u32, valid: usize) {
     };
     let mut count = 0;
     activity::read(bytes, next, |kernel| {
-        count += 1;
-        add(record, kernel);
+        count += u64::from(add(record, kernel));
     });
     told.count_told(count);
 }
 
-/// Adds what one kernel took.
-fn add(record: &Record, kernel: &KernelRecord) {
-    let entry = name_of(kernel).and_then(|name| {
-        let shape = Shape {
-            grid: kernel.grid,
-            block: kernel.block,
-            shared_bytes: kernel.dynamic_shared_bytes,
-        };
-        let ordinal = i32::try_from(kernel.device).ok()?;
-        let mut clients = process::clients();
-        let client = clients.find(|client| client.device.0 == ordinal)?;
-        record.entry_told(name, &shape, client.index)
-    });
-    let words = entry.and_then(|entry| record.entry(entry));
-    let Some((entry, words)) = entry.zip(words) else {
-        record.note(Why::CuptiUnknown, 1);
-        return;
-    };
+/// Adds what one kernel took; whether that is of use.
+fn add(record: &Record, kernel: &KernelRecord) -> bool {
     let Some(ns) = kernel.duration_ns() else {
         record.note(Why::CuptiUntimed, 1);
-        return;
+        return false;
     };
-    // Of which operator it is nobody knows; events time those.
-    if words.is_ambiguous.load(Ordering::Relaxed) == 0 {
-        record.add(entry, Kind::Cupti, ns);
+    let shape = Shape {
+        grid: kernel.grid,
+        block: kernel.block,
+        shared_bytes: kernel.dynamic_shared_bytes,
+    };
+    let client = i32::try_from(kernel.device).ok().and_then(|ordinal| {
+        let mut clients = process::clients();
+        clients.find(|client| client.device.0 == ordinal)
+    });
+    let is_added = client.zip(name_of(kernel));
+    let is_added =
+        is_added.is_some_and(|(client, name)| record.add_told(name, &shape, client.index, ns));
+    if !is_added {
+        record.note(Why::CuptiUnknown, 1);
     }
+    is_added
 }
 
 fn name_of(kernel: &KernelRecord) -> Option<&str> {
@@ -345,10 +340,12 @@ pub(crate) fn poll(record: &Record, now_ns: u64) {
 fn flush(record: &Record, told: &Told, flag: u32) {
     let mut dropped = 0;
     sys::without_cancellation(|| {
-        // SAFETY: the prototypes are those of the header; a place for the number.
-        unsafe {
-            (told.calls.flush_all)(flag);
-            (told.calls.dropped)(ptr::null_mut(), 0, &raw mut dropped);
+        // SAFETY: the prototype is that of the header.
+        unsafe { (told.calls.flush_all)(flag) };
+        // To ask is to set it to 0, and where nothing came it may be another tool's.
+        if told.is_told_more() {
+            // SAFETY: as above; a place for the number.
+            unsafe { (told.calls.dropped)(ptr::null_mut(), 0, &raw mut dropped) };
         }
     });
     record.note(Why::CuptiDropped, dropped as u64);

@@ -44,7 +44,7 @@ fn sentence(is: Cupti) -> Option<String> {
     let why = match is {
         Cupti::Unasked | Cupti::Used | Cupti::Off => return None,
         Cupti::Lost => {
-            let text = "CUPTI told of kernels until another tool in the process took it; from then on events timed them";
+            let text = "CUPTI told of kernels until another tool in the process took it; from then on events timed those of which it had told nothing";
             return Some(text.to_owned());
         }
         Cupti::SoftwareGpu => "the software GPU has none".to_owned(),

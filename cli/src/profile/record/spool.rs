@@ -3,7 +3,7 @@
 //! It is somebody's for as long as he holds its lock (flock(2)): process ids mean nothing where
 //! `/dev/shm` is shared with other containers.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -51,8 +51,10 @@ impl Spool {
         builder.prefix(&prefix);
         let folder = builder.tempdir_in(shared).or_else(|_| builder.tempdir())?;
         let lock = File::open(folder.path())?;
-        // Where locks are not known nobody removes anything either.
-        let _ = lock.try_lock();
+        // Where locks are not known nobody removes anything either. Who holds it removes it.
+        if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         fs::metadata(folder.path())?;
         Ok(Self {
             folder,

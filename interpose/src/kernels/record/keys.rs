@@ -27,7 +27,10 @@ struct Key {
     shape: Shape,
     client: u32,
     operator: String,
-    entry: u32,
+    /// Two threads that see a kernel for the first time at once make one each.
+    entries: Vec<u32>,
+    /// They differ in their operators.
+    is_ambiguous: bool,
 }
 
 impl Keys {
@@ -52,36 +55,41 @@ impl Keys {
         }
     }
 
-    /// Keeps an entry. If there is one of the same name, shape and device, that stays.
+    /// Keeps an entry.
     fn note(&mut self, page: &RecordPage, entry: &Entry, index: u32) {
         let (shape, client) = shape_of(entry);
         let operator = page.text(&entry.operator);
         let keys = self.by_name.entry(page.text(&entry.name)).or_default();
-        let mut known = keys.iter();
-        let Some(known) = known.find(|key| key.shape == shape && key.client == client) else {
+        let mut known = keys.iter_mut();
+        let Some(key) = known.find(|key| key.shape == shape && key.client == client) else {
             keys.push(Key {
                 shape,
                 client,
                 operator,
-                entry: index,
+                entries: vec![index],
+                is_ambiguous: false,
             });
             return;
         };
-        if let Some(first) = page.entries.get(known.entry as usize)
-            && (known.operator != operator || first.is_ambiguous.load(Ordering::Relaxed) != 0)
-        {
-            first.is_ambiguous.store(1, Ordering::Relaxed);
-            entry.is_ambiguous.store(1, Ordering::Relaxed);
+        key.entries.push(index);
+        key.is_ambiguous |= key.operator != operator;
+        if key.is_ambiguous {
+            let entries = key.entries.iter();
+            for entry in entries.filter_map(|index| page.entries.get(*index as usize)) {
+                entry.is_ambiguous.store(1, Ordering::Relaxed);
+            }
         }
     }
 
-    /// The first entry of a name, shape and device.
-    pub(super) fn find(&self, name: &str, shape: &Shape, client: u32) -> Option<u32> {
-        let keys = self.by_name.get(name)?;
-        let found = keys
-            .iter()
-            .find(|key| key.shape == *shape && key.client == client);
-        found.map(|key| key.entry)
+    /// The entries of a name, shape and device: the first, or all if they are ambiguous.
+    pub(super) fn find(&self, name: &str, shape: &Shape, client: u32) -> &[u32] {
+        let keys = self.by_name.get(name).map(Vec::as_slice);
+        let mut keys = keys.unwrap_or_default().iter();
+        let found = keys.find(|key| key.shape == *shape && key.client == client);
+        found.map_or(&[], |key| match key.is_ambiguous {
+            true => &key.entries,
+            false => &key.entries[..1],
+        })
     }
 }
 

@@ -55,12 +55,15 @@ pub(crate) struct Told {
     /// Launches of kernels, and what was told of them, dropped ones included.
     launched: AtomicU64,
     told: AtomicU64,
+    /// A buffer came back.
+    is_told_more: AtomicBool,
     progress: Mutex<Progress>,
 }
 
-/// All buffers, one behind the other. Never freed.
+/// All buffers. Never freed here; each is an allocation of its own, as a tool that has taken CUPTI
+/// over may get one and free it.
 #[derive(Debug)]
-struct Memory(NonNull<u8>);
+struct Memory([Option<NonNull<u8>>; BUFFERS as usize]);
 
 // SAFETY: the memory is used by whoever holds a buffer of it, which `free` says.
 unsafe impl Send for Memory {}
@@ -78,19 +81,22 @@ struct Progress {
 }
 
 impl Told {
-    /// Buffers for a CUPTI that is to be called so.
+    /// Buffers for a CUPTI that is to be called so. Where there is no memory there are fewer.
     pub(crate) fn new(calls: Calls) -> Self {
-        let words = BUFFERS as usize * BUFFER_BYTES / size_of::<u64>();
-        // Of zeros the allocator makes no page before it is touched.
-        let memory: &'static mut [u64] = vec![0; words].leak();
+        // SAFETY: two numbers.
+        let made = || NonNull::new(unsafe { libc::calloc(1, BUFFER_BYTES) }.cast());
+        let memory = Memory(core::array::from_fn(|_| made()));
+        let free = memory.0.iter().rev();
+        let free = free.fold(0, |free, buffer| free << 1 | u32::from(buffer.is_some()));
         Self {
             calls,
-            memory: Memory(NonNull::from(memory).cast()),
-            free: AtomicU32::new(u32::MAX),
+            memory,
+            free: AtomicU32::new(free),
             is_on: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
             launched: AtomicU64::new(0),
             told: AtomicU64::new(0),
+            is_told_more: AtomicBool::new(false),
             progress: Mutex::default(),
         }
     }
@@ -113,33 +119,32 @@ impl Told {
             .free
             .fetch_update(Ordering::Acquire, Ordering::Relaxed, without_lowest)
             .ok()?;
-        let place = before.trailing_zeros() as usize;
-        // SAFETY: one of the buffers, which lie in one allocation.
-        Some(unsafe { self.memory.0.byte_add(place * BUFFER_BYTES) })
+        *self.memory.0.get(before.trailing_zeros() as usize)?
     }
 
     /// Which buffer begins at an address, if it is lent: another tool's may come here.
     pub(crate) fn place_of(&self, address: *mut u8) -> Option<u32> {
-        let offset = address.addr().checked_sub(self.memory.0.addr().get())?;
-        let place = u32::try_from(offset / BUFFER_BYTES).ok()?;
-        let is_buffer = offset.is_multiple_of(BUFFER_BYTES) && place < BUFFERS;
-        let is_lent = || self.free.load(Ordering::Relaxed) & 1 << place == 0;
-        (is_buffer && is_lent()).then_some(place)
+        let address = NonNull::new(address)?;
+        let mut buffers = self.memory.0.iter();
+        let place = buffers.position(|buffer| *buffer == Some(address))? as u32;
+        let is_lent = self.free.load(Ordering::Relaxed) & 1 << place == 0;
+        is_lent.then_some(place)
     }
 
     /// The first bytes of a buffer that CUPTI has given back, while they are read.
     pub(crate) fn bytes(&self, place: u32, valid: usize) -> &[u8] {
         let valid = valid.min(BUFFER_BYTES);
+        let Some(Some(start)) = self.memory.0.get(place as usize) else {
+            return &[];
+        };
         // SAFETY: a buffer of ours, which was zeroed and which nobody writes to before it is lent
         // again.
-        unsafe {
-            let start = self.memory.0.byte_add(place as usize * BUFFER_BYTES);
-            core::slice::from_raw_parts(start.as_ptr(), valid)
-        }
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), valid) }
     }
 
     /// A buffer is free again.
     pub(crate) fn take_back(&self, place: u32) {
+        self.is_told_more.store(true, Ordering::Relaxed);
         // Release pairs with the Acquire in `lend`.
         self.free.fetch_or(1 << place, Ordering::Release);
     }
@@ -152,6 +157,11 @@ impl Told {
     /// So many were told of.
     pub(crate) fn count_told(&self, count: u64) {
         self.told.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Whether a buffer came back since this was asked last.
+    pub(crate) fn is_told_more(&self) -> bool {
+        self.is_told_more.swap(false, Ordering::Relaxed)
     }
 
     /// Whether it is time to ask CUPTI again. One of the threads that ask at once is told so.
