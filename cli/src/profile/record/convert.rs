@@ -319,7 +319,7 @@ fn kernels(count: u64) -> String {
 const KINDS: [(Kind, &str); 2] = [
     (
         Kind::Share,
-        "were measured in CUDA graphs, or by CUPTI in several operators, alone and have a share of what these took",
+        "were measured only in CUDA graphs, or by CUPTI in several operators at once, and have a share of what these took",
     ),
     (
         Kind::Idle,
