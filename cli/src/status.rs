@@ -173,7 +173,7 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
 
 /// What is to be said of a job beside its rows; a line each.
 fn remarks(job: &Value, policy: &Value) -> Vec<String> {
-    let mut lines: Vec<String> = known(job).into_iter().collect();
+    let mut lines: Vec<String> = known(job).into_iter().chain(requests(job)).collect();
     lines.extend(hold::lines(job, policy["affordable_ns"].as_u64()));
     let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
     if refused > 0 {
@@ -234,6 +234,21 @@ fn known(job: &Value) -> Option<String> {
     Some(format!(
         "{known_pct:.0} % of GPU time known, {classed_pct:.0} % classed"
     ))
+}
+
+/// Where a high-priority job's requests are known from; nothing of jobs that have none.
+fn requests(job: &Value) -> Option<String> {
+    let said = match job["requests_source"].as_str()? {
+        "marks" => "the program marks its requests",
+        "nvtx" => "NVTX ranges mark its requests",
+        _ => "requests are inferred from launches",
+    };
+    let count = |name: &str| job["totals"][name].as_u64().filter(|&count| count > 0);
+    let marked =
+        count("requests_marked").map(|marked| format!(", {marked} marked ones have ended"));
+    let refused = count("marks_refused").map(|refused| format!(", {refused} marks were refused"));
+    let [marked, refused] = [marked, refused].map(Option::unwrap_or_default);
+    Some(format!("{said}{marked}{refused}"))
 }
 
 /// Bytes for people, in MiB or GiB; `none` where there is no number.
@@ -334,6 +349,22 @@ mod tests {
         assert_eq!(said(Value::Null, Value::Null), None);
         // A daemon before protocol 3.2.
         assert_eq!(known(&json!({})), None);
+    }
+
+    #[test]
+    fn where_requests_are_known_from_is_said_of_jobs_that_make_some() {
+        let job = json!({
+            "requests_source": "marks", "totals": {"requests_marked": 20, "marks_refused": 3}
+        });
+        let line =
+            "the program marks its requests, 20 marked ones have ended, 3 marks were refused";
+        assert_eq!(requests(&job).as_deref(), Some(line));
+        let job = json!({"requests_source": "inferred", "totals": {"requests_marked": 0}});
+        let line = "requests are inferred from launches";
+        assert_eq!(requests(&job).as_deref(), Some(line));
+        for none in [json!({"requests_source": null}), json!({})] {
+            assert_eq!(requests(&none), None);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! | module | what crosses the border |
 //! |---|---|
-//! | [`record`] | 64-byte launch and completion records, checked on arrival |
+//! | [`record`] | 64-byte records of launches, completions and requests, checked on arrival |
 //! | [`ring`] | bounded queues of records in shared memory |
 //! | [`pages`] | the shared pages: daemon, high-priority, bell, client, lease |
 //! | [`ledger`] | what a job holds of a GPU's memory, exact across its processes |
@@ -72,7 +72,8 @@ pub mod segment;
 /// | 3.0 | a client makes its own page and hands it to one daemon after another ([`hello::Request::Attach`]); the sum of a lease begins at [`lease::FIRST_TOTAL_NS`] |
 /// | 3.1 | a process can ask for what is known of its program's kernels, and have what it learns kept ([`hello::Request::Learnt`]) |
 /// | 3.2 | best-effort clients sum up how much of their GPU time is of kernels that are known ([`pages::Counter::GpuTime`]) |
-pub const VERSION: Version = Version { major: 3, minor: 2 };
+/// | 3.3 | high-priority clients say when requests begin and end, and what they may take, to a daemon that knows such records ([`pages::DaemonPage::marks`]); clients count iterations and what they refuse of that |
+pub const VERSION: Version = Version { major: 3, minor: 3 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

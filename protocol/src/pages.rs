@@ -66,6 +66,9 @@ pub struct DaemonPage {
     /// Zero, for good: clients that were built while copies could be cut (2.2 to early 2.4) take
     /// another value as that.
     _reserved: AtomicU32,
+    /// Non-zero: the daemon knows what clients say of their requests
+    /// ([`crate::record::Record::is_mark`]), which others count as faults.
+    pub marks: AtomicU32,
     /// The epoch that live leases name; 0 if none does. Alone on its line: every HP launch reads it.
     pub live_epoch: Line<AtomicU64>,
 }
@@ -332,6 +335,14 @@ counters! {
     GpuTimeKnown = "gpu_time_known_ns",
     /// Of this the part of kernels that have a resource class.
     GpuTimeClassed = "gpu_time_classed_ns",
+    /// Requests that the program has marked and that have ended, as the daemon reads it in a
+    /// high-priority client's records: no client counts them.
+    RequestsMarked = "requests_marked",
+    /// Iterations that the program says it has made.
+    Iterations = "iterations",
+    /// What the program said of requests and cannot be: they arrive in the future or more than an
+    /// hour ago, end twice, or began nowhere; targets out of range.
+    MarksRefused = "marks_refused",
 }
 
 impl Counter {
@@ -405,7 +416,7 @@ const _: () = {
     assert!(size_of::<DaemonPage>() == 128 && offset_of!(DaemonPage, live_epoch) == 64);
     assert!(offset_of!(DaemonPage, max_hold_ns) == 24 && offset_of!(DaemonPage, unknown_ns) == 32);
     assert!(offset_of!(DaemonPage, learnt_durations) == 40);
-    assert!(offset_of!(DaemonPage, _reserved) == 44);
+    assert!(offset_of!(DaemonPage, _reserved) == 44 && offset_of!(DaemonPage, marks) == 48);
     assert!(size_of::<HpPage>() == 64);
     assert!(size_of::<LeasePage>() == 128 && offset_of!(LeasePage, charges) == 64);
     assert!(offset_of!(LeasePage, limit_total_ns) == 32 && offset_of!(LeasePage, bell) == 48);
@@ -414,7 +425,7 @@ const _: () = {
     assert!(offset_of!(ClientPage, sticky) == 56 && offset_of!(ClientPage, seen_to_until_s) == 60);
     assert!(offset_of!(ClientPage, told) == 64);
     assert!(Counter::KernelsLearnt as usize == 42);
-    assert!(Counter::GpuTime as usize == 50);
+    assert!(Counter::GpuTime as usize == 50 && Counter::RequestsMarked as usize == 53);
     assert!((Counter::ALL[Counter::ALL.len() - 1] as usize) < COUNTERS_ROOM);
     assert!(offset_of!(Told, longest) == 8 * COUNTERS_ROOM && size_of::<Told>() == 8 * 128);
     let owners = 64 + 8 * 128;

@@ -1,4 +1,5 @@
-//! The 64-byte record that a high-priority client pushes for each launch and each completion.
+//! The 64-byte record that a high-priority client pushes for each launch, each completion, and for
+//! what its program says of its requests (a *mark*).
 //!
 //! A record travels as eight `u64` words. [`Record::decode`] is the trust boundary: it accepts only
 //! what a correct client can have written, and everything after it works on the checked copy.
@@ -13,7 +14,17 @@ pub const STREAMS_MAX: u32 = 4096;
 /// after the daemon's own bound on queue lengths.
 pub const EXPECTED_NS_MAX: u64 = 3_600_000_000_000;
 
-/// What a record says.
+/// A request that arrived longer ago than this when it begins is refused, ns.
+pub const ARRIVED_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Longest target of a request, ns.
+pub const TARGET_NS_MAX: u64 = 3_600_000_000_000;
+
+/// The quantiles for which a target may be set, per mille: the median to the 999th.
+pub const PER_MILLE: core::ops::RangeInclusive<u32> = 500..=999;
+
+/// What a record says. Marks ([`Record::is_mark`]) go only to a daemon that knows them
+/// ([`crate::pages::DaemonPage::marks`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A kernel (or a graph as one) was submitted.
@@ -27,6 +38,50 @@ pub enum Record {
         /// When the client knew of it, on the shared clock; 0: not told.
         at_ns: u64,
     },
+    /// Work on a request begins.
+    Begin(Begin),
+    /// A request is answered, or given up.
+    End(End),
+    /// The program wants a request of kind `kind` to take at most `ns`.
+    Target {
+        /// Which kind of request.
+        kind: u32,
+        /// From its arrival to its end, in 1..=[`TARGET_NS_MAX`].
+        ns: u64,
+        /// For which quantile, of [`PER_MILLE`].
+        per_mille: u32,
+    },
+}
+
+/// Work on a request begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// The request's number, of which no other of this client is; never 0.
+    pub id: u64,
+    /// Which kind of request it is, as the program counts kinds.
+    pub kind: u32,
+    /// How many inputs it works on; 0: not told.
+    pub batch: u32,
+    /// When it arrived, on the shared clock: not after `at_ns`, and at most [`ARRIVED_NS_MAX`]
+    /// before it.
+    pub arrived_ns: u64,
+    /// When work on it began, on the shared clock.
+    pub at_ns: u64,
+    /// An NVTX range says so, and not the program by our own interface.
+    pub is_nvtx: bool,
+}
+
+/// A request is answered, or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its number.
+    pub id: u64,
+    /// When, on the shared clock.
+    pub at_ns: u64,
+    /// It was given up.
+    pub is_cancelled: bool,
+    /// It ends when what was launched until now has completed, not at `at_ns`.
+    pub with_launches: bool,
 }
 
 /// One submitted launch.
@@ -69,15 +124,53 @@ pub enum RecordError {
     /// The expected duration is not believable.
     #[error("expected duration {0} ns, expected at most {EXPECTED_NS_MAX}")]
     Expected(u64),
+    /// Requests are numbered from 1.
+    #[error("request number 0, expected from 1")]
+    Id,
+    /// The request begins before it arrived, or too long after.
+    #[error(
+        "request arrived at {arrived_ns} ns and begins at {at_ns}, expected at most {ARRIVED_NS_MAX} ns later"
+    )]
+    Arrived {
+        /// When it arrived.
+        arrived_ns: u64,
+        /// When it begins.
+        at_ns: u64,
+    },
+    /// The target is not believable.
+    #[error("target of {0} ns, expected 1 to {TARGET_NS_MAX}")]
+    Target(u64),
+    /// No target is set for that quantile.
+    #[error("target at {0} per mille, expected 500 to 999")]
+    PerMille(u32),
 }
 
 const KIND_LAUNCH: u8 = 1;
 const KIND_COMPLETE: u8 = 2;
+const KIND_BEGIN: u8 = 3;
+const KIND_END: u8 = 4;
+const KIND_TARGET: u8 = 5;
+
+/// Flags of a beginning and of an end, in the second byte.
+const BEGIN_NVTX: u64 = 1 << 8;
+const END_CANCELLED: u64 = 1 << 8;
+const END_WITH_LAUNCHES: u64 = 1 << 9;
 
 impl Record {
-    /// The record as words, in the layout `kind | class << 8 | stream << 32`, seq, kernel,
-    /// expected_ns, sm_needed, at_ns, two words zero for later minor versions; of a completion the
-    /// third word is at_ns.
+    /// Whether it says something of a request.
+    pub const fn is_mark(&self) -> bool {
+        matches!(self, Self::Begin(_) | Self::End(_) | Self::Target { .. })
+    }
+
+    /// The record as words; those not named are zero, for later minor versions:
+    ///
+    /// | kind | word 0, from bit 0 | further words |
+    /// |---|---|---|
+    /// | 1 launch | kind 8, class 8, from 32 stream | seq, kernel, expected_ns, sm_needed, at_ns |
+    /// | 2 completion | kind 8, from 32 stream | seq, at_ns |
+    /// | 3 beginning | kind 8, flags 8, from 32 kind of request | id, at_ns, arrived_ns, batch |
+    /// | 4 end | kind 8, flags 8 | id, at_ns |
+    /// | 5 target | kind 8, from 32 kind of request | ns, per_mille |
     #[inline]
     pub fn encode(&self) -> [u64; RECORD_WORDS] {
         match *self {
@@ -91,56 +184,161 @@ impl Record {
                 0,
                 0,
             ],
-            Self::Complete { stream, seq, at_ns } => [
+            Self::Complete { stream, seq, at_ns } => words([
                 u64::from(KIND_COMPLETE) | u64::from(stream) << 32,
                 seq,
                 at_ns,
                 0,
                 0,
+            ]),
+            Self::Begin(begin) => words([
+                u64::from(KIND_BEGIN)
+                    | if begin.is_nvtx { BEGIN_NVTX } else { 0 }
+                    | u64::from(begin.kind) << 32,
+                begin.id,
+                begin.at_ns,
+                begin.arrived_ns,
+                u64::from(begin.batch),
+            ]),
+            Self::End(end) => words([
+                u64::from(KIND_END)
+                    | if end.is_cancelled { END_CANCELLED } else { 0 }
+                    | if end.with_launches {
+                        END_WITH_LAUNCHES
+                    } else {
+                        0
+                    },
+                end.id,
+                end.at_ns,
                 0,
                 0,
+            ]),
+            Self::Target {
+                kind,
+                ns,
+                per_mille,
+            } => words([
+                u64::from(KIND_TARGET) | u64::from(kind) << 32,
+                ns,
+                u64::from(per_mille),
                 0,
-            ],
+                0,
+            ]),
         }
     }
 
-    /// Checks a copied record. Words that this version does not define are ignored, so that a newer
-    /// minor version may use them.
+    /// Checks a copied record. Words and flags that this version does not define are ignored, so
+    /// that a newer minor version may use them.
     pub fn decode(words: &[u64; RECORD_WORDS]) -> Result<Self, RecordError> {
-        let kind = words[0] as u8;
-        let stream = (words[0] >> 32) as u32;
-        let seq = words[1];
-        if kind != KIND_LAUNCH && kind != KIND_COMPLETE {
-            return Err(RecordError::Kind(kind));
+        match words[0] as u8 {
+            KIND_LAUNCH => decode_launch(words),
+            KIND_COMPLETE => {
+                let (stream, seq) = decode_place(words)?;
+                let at_ns = words[2];
+                Ok(Self::Complete { stream, seq, at_ns })
+            }
+            KIND_BEGIN => decode_begin(words).map(Self::Begin),
+            KIND_END => Ok(Self::End(End {
+                id: decode_id(words)?,
+                at_ns: words[2],
+                is_cancelled: words[0] & END_CANCELLED != 0,
+                with_launches: words[0] & END_WITH_LAUNCHES != 0,
+            })),
+            KIND_TARGET => decode_target(words),
+            kind => Err(RecordError::Kind(kind)),
         }
-        if stream >= STREAMS_MAX {
-            return Err(RecordError::Stream(stream));
-        }
-        if seq == 0 {
-            return Err(RecordError::Seq);
-        }
-        if kind == KIND_COMPLETE {
-            let at_ns = words[2];
-            return Ok(Self::Complete { stream, seq, at_ns });
-        }
-        let class = (words[0] >> 8) as u8;
-        if !matches!(class, 1 | 2 | 4) {
-            return Err(RecordError::Class(class));
-        }
-        let expected_ns = words[3];
-        if expected_ns > EXPECTED_NS_MAX {
-            return Err(RecordError::Expected(expected_ns));
-        }
-        Ok(Self::Launch(Launch {
-            stream,
-            seq,
-            kernel: words[2],
-            expected_ns,
-            sm_needed: words[4] as u32,
-            class,
-            at_ns: words[5],
-        }))
     }
+}
+
+#[inline]
+fn words(first: [u64; 5]) -> [u64; RECORD_WORDS] {
+    let [a, b, c, d, e] = first;
+    [a, b, c, d, e, 0, 0, 0]
+}
+
+/// The upper half of the first word.
+fn upper(words: &[u64; RECORD_WORDS]) -> u32 {
+    (words[0] >> 32) as u32
+}
+
+/// Stream and number there.
+fn decode_place(words: &[u64; RECORD_WORDS]) -> Result<(u32, u64), RecordError> {
+    let (stream, seq) = (upper(words), words[1]);
+    if stream >= STREAMS_MAX {
+        return Err(RecordError::Stream(stream));
+    }
+    if seq == 0 {
+        return Err(RecordError::Seq);
+    }
+    Ok((stream, seq))
+}
+
+fn decode_launch(words: &[u64; RECORD_WORDS]) -> Result<Record, RecordError> {
+    let (stream, seq) = decode_place(words)?;
+    let class = (words[0] >> 8) as u8;
+    if !matches!(class, 1 | 2 | 4) {
+        return Err(RecordError::Class(class));
+    }
+    let expected_ns = words[3];
+    if expected_ns > EXPECTED_NS_MAX {
+        return Err(RecordError::Expected(expected_ns));
+    }
+    Ok(Record::Launch(Launch {
+        stream,
+        seq,
+        kernel: words[2],
+        expected_ns,
+        sm_needed: words[4] as u32,
+        class,
+        at_ns: words[5],
+    }))
+}
+
+/// A request's number.
+fn decode_id(words: &[u64; RECORD_WORDS]) -> Result<u64, RecordError> {
+    match words[1] {
+        0 => Err(RecordError::Id),
+        id => Ok(id),
+    }
+}
+
+fn decode_begin(words: &[u64; RECORD_WORDS]) -> Result<Begin, RecordError> {
+    let id = decode_id(words)?;
+    let (at_ns, arrived_ns) = (words[2], words[3]);
+    if !has_arrived(arrived_ns, at_ns) {
+        return Err(RecordError::Arrived { arrived_ns, at_ns });
+    }
+    Ok(Begin {
+        id,
+        kind: upper(words),
+        batch: words[4] as u32,
+        arrived_ns,
+        at_ns,
+        is_nvtx: words[0] & BEGIN_NVTX != 0,
+    })
+}
+
+fn decode_target(words: &[u64; RECORD_WORDS]) -> Result<Record, RecordError> {
+    let (ns, quantile) = (words[1], words[2]);
+    if !(1..=TARGET_NS_MAX).contains(&ns) {
+        return Err(RecordError::Target(ns));
+    }
+    let per_mille = u32::try_from(quantile).unwrap_or(u32::MAX);
+    if !PER_MILLE.contains(&per_mille) {
+        return Err(RecordError::PerMille(per_mille));
+    }
+    Ok(Record::Target {
+        kind: upper(words),
+        ns,
+        per_mille,
+    })
+}
+
+/// Whether a request that begins at `at_ns` may have arrived at `arrived_ns`.
+#[inline]
+pub fn has_arrived(arrived_ns: u64, at_ns: u64) -> bool {
+    let waited_ns = at_ns.checked_sub(arrived_ns);
+    waited_ns.is_some_and(|waited_ns| waited_ns <= ARRIVED_NS_MAX)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -162,7 +360,28 @@ mod tests {
         }
 
         #[test]
-        fn any_words_are_refused_or_stay_in_bounds(words: [u64; RECORD_WORDS]) {
+        fn a_mark_survives_the_journey(
+            id in 1u64.., kind: u32, batch: u32, at_ns in ARRIVED_NS_MAX.., waited_ns in 0..=ARRIVED_NS_MAX,
+            flags: [bool; 2], ns in 1..=TARGET_NS_MAX, per_mille in PER_MILLE,
+        ) {
+            let begin = Begin {
+                id, kind, batch, arrived_ns: at_ns - waited_ns, at_ns, is_nvtx: flags[0],
+            };
+            let [is_cancelled, with_launches] = flags;
+            for record in [
+                Record::Begin(begin),
+                Record::End(End { id, at_ns, is_cancelled, with_launches }),
+                Record::Target { kind, ns, per_mille },
+            ] {
+                prop_assert!(record.is_mark());
+                prop_assert_eq!(Record::decode(&record.encode()), Ok(record));
+            }
+        }
+
+        #[test]
+        fn any_words_are_refused_or_stay_in_bounds(kind in 0u64..8, mut words: [u64; RECORD_WORDS]) {
+            // Most of all kinds are none.
+            words[0] = words[0] & !0xff | kind;
             match Record::decode(&words) {
                 Ok(Record::Launch(l)) => {
                     prop_assert!(l.stream < STREAMS_MAX && l.seq > 0);
@@ -171,6 +390,15 @@ mod tests {
                 }
                 Ok(Record::Complete { stream, seq, .. }) => {
                     prop_assert!(stream < STREAMS_MAX && seq > 0);
+                }
+                Ok(Record::Begin(begin)) => {
+                    prop_assert!(begin.id > 0 && begin.arrived_ns <= begin.at_ns);
+                    prop_assert!(begin.at_ns - begin.arrived_ns <= ARRIVED_NS_MAX);
+                }
+                Ok(Record::End(end)) => prop_assert!(end.id > 0),
+                Ok(Record::Target { ns, per_mille, .. }) => {
+                    prop_assert!((1..=TARGET_NS_MAX).contains(&ns));
+                    prop_assert!(PER_MILLE.contains(&per_mille));
                 }
                 Err(_) => {}
             }
@@ -185,5 +413,51 @@ mod tests {
             at_ns: 11,
         };
         assert_eq!(Record::decode(&record.encode()), Ok(record));
+    }
+
+    #[test]
+    fn a_mark_that_cannot_be_true_is_refused_by_name() {
+        let begin = |id, arrived_ns, at_ns| {
+            let is_nvtx = false;
+            let (kind, batch) = (0, 0);
+            let begin = Begin {
+                id,
+                kind,
+                batch,
+                arrived_ns,
+                at_ns,
+                is_nvtx,
+            };
+            Record::decode(&Record::Begin(begin).encode()).map_err(|error| error.to_string())
+        };
+        let late_ns = ARRIVED_NS_MAX + 1;
+        assert!(begin(1, 7, 7).is_ok() && begin(1, 0, ARRIVED_NS_MAX).is_ok());
+        assert_eq!(
+            begin(0, 7, 7).unwrap_err(),
+            "request number 0, expected from 1"
+        );
+        for (arrived_ns, at_ns) in [(8, 7), (0, late_ns), (u64::MAX, 0)] {
+            let error = begin(1, arrived_ns, at_ns).unwrap_err();
+            let start = format!("request arrived at {arrived_ns} ns and begins at {at_ns}, ");
+            assert!(error.starts_with(&start), "{error}");
+        }
+        let target = |ns, per_mille| {
+            let target = Record::Target {
+                kind: 0,
+                ns,
+                per_mille,
+            };
+            Record::decode(&target.encode())
+        };
+        assert!(target(1, 999).is_ok() && target(TARGET_NS_MAX, 500).is_ok());
+        for ns in [0, TARGET_NS_MAX + 1] {
+            assert_eq!(target(ns, 990), Err(RecordError::Target(ns)));
+        }
+        for per_mille in [0, 499, 1_000, u32::MAX] {
+            assert_eq!(target(1, per_mille), Err(RecordError::PerMille(per_mille)));
+        }
+        // Upper bits of the quantile's word are not left out.
+        let far = [5, 1, 1 << 32 | 990, 0, 0, 0, 0, 0];
+        assert_eq!(Record::decode(&far), Err(RecordError::PerMille(u32::MAX)));
     }
 }

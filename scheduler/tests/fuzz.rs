@@ -22,7 +22,7 @@ use protocol::hello::{
 };
 use protocol::notebook::{Notebook, TEXT_BYTES_MAX};
 use protocol::pages::ClientPage;
-use protocol::record::{Launch, Record};
+use protocol::record::{Begin, End, Launch, Record};
 use protocol::segment::{client_page, create_sealed};
 use scheduler::config::ConfigError;
 use scheduler::daemon::{DaemonError, Stopper};
@@ -353,6 +353,25 @@ fn records() -> Vec<Vec<u8>> {
             stream: 0,
             seq: 1,
             at_ns: 0,
+        },
+        Record::Begin(Begin {
+            id: 1,
+            kind: 2,
+            batch: 4,
+            arrived_ns: 5,
+            at_ns: 7,
+            is_nvtx: false,
+        }),
+        Record::End(End {
+            id: 1,
+            at_ns: 9,
+            is_cancelled: true,
+            with_launches: false,
+        }),
+        Record::Target {
+            kind: 2,
+            ns: 15_000_000,
+            per_mille: 990,
         },
     ];
     let bytes = |record: &Record| {

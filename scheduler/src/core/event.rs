@@ -79,6 +79,8 @@ kinds! {
     /// A best-effort job launches collective kernels, and is refused for it beside high-priority
     /// jobs.
     Collectives = "collectives", Warning;
+    /// A high-priority client marked its requests and does so no more.
+    MarksSilent = "marks-silent", Warning;
     /// A process has memory that is in no account.
     MemoryExcess = "memory-excess", Warning;
     /// A process was asked to end, or killed, for its memory.

@@ -39,6 +39,7 @@ pub(crate) fn configure(daemon: &DaemonPage, config: &Config) {
     daemon
         .unknown_ns
         .store(config.unknown_kernel_ns, Ordering::Relaxed);
+    daemon.marks.store(1, Ordering::Relaxed);
     let learns = matches!(&config.policy, Policy::Pillion(params) if params.learnt_durations);
     daemon
         .learnt_durations

@@ -36,6 +36,7 @@ mod faulty;
 mod gpu_time;
 mod hp_client;
 mod leaving;
+mod marks;
 mod record;
 mod rejected;
 mod room;
@@ -60,6 +61,7 @@ use protocol::sync::Ordering;
 use crate::config::limits::{CLIENTS_MAX, HpAccess, Limits};
 use crate::config::{Config, JobRule, OnCollectives};
 use crate::core::block_priority::Counting;
+use crate::core::event::Draft;
 use crate::core::job_key::{JobKey, Peer, job_key};
 use crate::core::pages::GpuPages;
 use crate::core::sharing::{Ways, sharing_by};
@@ -76,6 +78,7 @@ pub(crate) use faulty::{
 pub(crate) use gpu_time::GpuTime;
 pub use hp_client::Faults;
 use hp_client::HpClient;
+pub(crate) use marks::Source;
 use record::Record;
 pub use record::{Entry, Grant};
 pub(crate) use rejected::Rejected;
@@ -221,6 +224,7 @@ impl Client {
         };
         if let Some(hp_client) = &self.hp_client {
             hp_client.gpu_time().count(&mut totals);
+            totals.set(Counter::RequestsMarked, hp_client.marks().ended());
         }
         totals
     }
@@ -300,6 +304,8 @@ pub struct State {
     pub(crate) holds: Holds,
     pub(crate) rejected: Rejected,
     stopping: Stopping,
+    /// Of clients that mark no requests any more, until somebody asks.
+    marks_news: Vec<Draft>,
     /// Why the last reading of the configuration changed nothing.
     pub(crate) config_error: Option<String>,
 }
@@ -338,6 +344,7 @@ impl State {
             holds: Holds::default(),
             rejected: Rejected::default(),
             stopping: Stopping::default(),
+            marks_news: Vec::new(),
             config_error: None,
         }
     }
@@ -405,6 +412,7 @@ impl State {
         if key.class == JobClass::HighPriority {
             // Its records are summed up anew.
             GpuTime::default().count(&mut counted);
+            counted.set(Counter::RequestsMarked, 0);
         }
         let job = self.check_comer(&key)?;
         // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.
@@ -612,16 +620,7 @@ impl State {
         if self.be_jobs().any(BeJob::is_excluded_at_work) {
             self.gate.handle_excluded(now_ns);
         }
-        for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
-            let id = client.id;
-            while let Some(request) = client
-                .hp_client
-                .as_mut()
-                .and_then(|hp_client| hp_client.timeline().take_request())
-            {
-                self.gate.handle_request(id, &request);
-            }
-        }
+        self.hand_over_requests(now_ns);
         let snapshot = Snapshot {
             now_ns,
             sharing: self.ways.in_force(),

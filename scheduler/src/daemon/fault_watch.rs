@@ -267,7 +267,7 @@ impl FaultWatch {
             let mut state = self.shared.state();
             (state.take_stickies(), state.take_deaths())
         };
-        self.shared.tell_collectives();
+        self.shared.tell_of_clients();
         faults.extend(stickies.into_iter().map(Fault::of_sticky));
         faults.extend(deaths.into_iter().map(Fault::of_death));
         if !self.is_real() {

@@ -237,9 +237,14 @@ impl Shared {
         }
     }
 
-    /// Reports jobs that launch collective kernels and are refused for it.
-    pub(crate) fn tell_collectives(&self) {
-        let news = self.state().take_collectives();
+    /// Reports jobs that launch collective kernels and are refused for it, and clients that mark no
+    /// requests any more.
+    pub(crate) fn tell_of_clients(&self) {
+        let (mut news, marks) = {
+            let mut state = self.state();
+            (state.take_collectives(), state.take_marks_news())
+        };
+        news.extend(marks);
         for draft in news {
             self.tell(draft);
         }

@@ -23,7 +23,7 @@ use crate::core::job_key::JobKey;
 use crate::core::ledgers::{Ledgers, MemoryStatus};
 use crate::core::sharing::sharing_by;
 use crate::core::state::{
-    BeJob, Client, EndedJob, Faults, GpuTime, Job, Listed, State, Totals, Whose,
+    BeJob, Client, EndedJob, Faults, GpuTime, Job, Listed, Source, State, Totals, Whose,
 };
 use crate::host::device_release::Released;
 use crate::host::realtime;
@@ -288,6 +288,10 @@ pub struct JobStatus {
     pub gpu_time_known_pct: Option<f64>,
     /// The same of kernels that have a resource class (compute or memory).
     pub gpu_time_classed_pct: Option<f64>,
+    /// Where its requests are known from: `marks` (its program says when they begin and end), `nvtx`
+    /// (ranges of NVTX do) or `inferred` (from its launches); none for best-effort jobs and jobs
+    /// that have ended. Of several processes any one that is not inferred.
+    pub requests_source: Option<&'static str>,
     /// Expected ns of its launches that are not seen complete.
     pub in_flight_ns: u64,
     /// Expected ns of all its launches, also of clients that have gone.
@@ -533,6 +537,7 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
         totals: counters_by_name(&totals),
         gpu_time_known_pct: GpuTime::of(&totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&totals).classed_pct(),
+        requests_source: requests_source(job).map(Source::name),
         in_flight_ns: be_job.map_or(0, |be_job| be_job.view().in_flight_ns()),
         charged_ns: totals.charged_ns,
         waiting: be_job.is_some_and(|be_job| be_job.view().waiting),
@@ -562,6 +567,7 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         totals: counters_by_name(&job.totals),
         gpu_time_known_pct: GpuTime::of(&job.totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&job.totals).classed_pct(),
+        requests_source: None,
         in_flight_ns: 0,
         charged_ns: job.totals.charged_ns,
         waiting: false,
@@ -572,6 +578,17 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         lease: None,
         faults: job.totals.faults,
         memory: ledgers.status_of(&job.key),
+    }
+}
+
+/// Where a high-priority job's requests are known from.
+fn requests_source(job: &Job) -> Option<Source> {
+    let hp_clients = job.clients.iter().filter_map(|c| c.hp_client.as_ref());
+    let mut sources = hp_clients.map(|hp_client| hp_client.marks().source());
+    let first = sources.next()?;
+    match first {
+        Source::Inferred => Some(sources.find(|source| *source != first).unwrap_or(first)),
+        told => Some(told),
     }
 }
 

@@ -13,6 +13,7 @@ use protocol::ring::Cursor;
 use protocol::sync::Ordering;
 
 use super::GpuTime;
+use super::marks::Marks;
 
 /// A busy client that has told nothing for so long is asked (design §1: 100 us).
 pub(crate) const QUIET_NS: u64 = 100_000;
@@ -53,6 +54,7 @@ pub(crate) struct HpClient {
     wanted_ns: u64,
     faults: Faults,
     gpu_time: GpuTime,
+    marks: Marks,
 }
 
 const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
@@ -80,6 +82,7 @@ impl HpClient {
             wanted_ns: 0,
             faults: Faults::default(),
             gpu_time: GpuTime::default(),
+            marks: Marks::default(),
         }
     }
 
@@ -99,6 +102,16 @@ impl HpClient {
     /// What its launches were expected to take.
     pub(crate) fn gpu_time(&self) -> GpuTime {
         self.gpu_time
+    }
+
+    /// What it says of its requests.
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// The same, to be told of others or handed over.
+    pub(super) fn marks_mut(&mut self) -> &mut Marks {
+        &mut self.marks
     }
 
     /// Reads everything that has arrived, at `now_ns`. Returns whether any of it is work, or may
@@ -144,10 +157,19 @@ impl HpClient {
 
     /// Whether the record is about new work.
     fn handle(&mut self, words: &[u64; 8], now_ns: u64, unknown_ns: u64) -> bool {
+        let record = Record::decode(words);
+        if let Ok(mark) = record
+            && mark.is_mark()
+        {
+            // Says nothing of what has completed.
+            let is_true = self.marks.handle(&mark, self.looked_ns, now_ns);
+            self.faults.bad_records += u64::from(!is_true);
+            return false;
+        }
         self.heard_ns = now_ns;
         // What a client says of a time is believed as far as it can be true.
         let believed = |at_ns: u64| at_ns.clamp(self.looked_ns.min(now_ns), now_ns);
-        match Record::decode(words) {
+        match record {
             Ok(Record::Launch(launch)) => {
                 let expected_ns = match launch.expected_ns {
                     0 => unknown_ns,
@@ -185,6 +207,7 @@ impl HpClient {
                 self.timeline.handle_complete(stream, seq, at_ns);
                 false
             }
+            Ok(_) => false,
             Err(_) => {
                 self.faults.bad_records += 1;
                 false

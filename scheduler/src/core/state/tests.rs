@@ -8,6 +8,7 @@ mod gpu_time;
 mod hold;
 mod hostile;
 mod leaving;
+mod marks;
 mod pacing;
 mod users;
 mod words;

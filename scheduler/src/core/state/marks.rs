@@ -1,0 +1,229 @@
+//! What a high-priority client says of its requests, until the policy hears of it.
+//!
+//! **Marked or inferred.** Requests are inferred from launches until [`SURE`] that the program has
+//! marked have ended: one that marks a single thing does not lose the others. From then on what it
+//! marks counts, and inferred requests no more. A client that goes on without marks for
+//! [`SILENT_NS`], and makes [`SILENT_REQUESTS`] requests as they are inferred, is back to these.
+//! What was learnt of the other kind of requests is forgotten at both changes.
+//!
+//! **Order.** Threads have rings of their own, which are read one after the other: the end of a
+//! request may be read before its beginning, if two threads say them. So marks wait here until all
+//! that was pushed before them has been read, and are handed over in the order of their times.
+
+use policy::Mark;
+use protocol::record::{Begin, End, Record, has_arrived};
+
+use super::{Client, State};
+use crate::core::event::{Draft, Kind};
+
+/// Marked requests that end before inferred ones count no more.
+const SURE: u64 = 16;
+
+/// So long a client that makes requests may mark none, ns.
+const SILENT_NS: u64 = 10_000_000_000;
+
+/// So many it makes meanwhile. One that rests for an hour is not silent, and what it launches
+/// outside its requests is little.
+const SILENT_REQUESTS: u64 = 8;
+
+/// What is said to happen later than this after rings were read, happens then, ns: reading them
+/// takes less.
+const AHEAD_NS: u64 = 1_000_000;
+
+/// Where the requests of a client are known from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// What it launches, and when that completes.
+    #[default]
+    Inferred,
+    /// Its program says so by our interface.
+    Marks,
+    /// Ranges of NVTX say so.
+    Nvtx,
+}
+
+impl Source {
+    /// The word in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Inferred => "inferred",
+            Self::Marks => "marks",
+            Self::Nvtx => "nvtx",
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// Whether they count, and not what is inferred.
+    are_used: bool,
+    /// Whether ranges of NVTX made the last one.
+    is_nvtx: bool,
+    /// Read, and not handed over.
+    waiting: Vec<Mark>,
+    /// Marked requests that have ended.
+    ended: u64,
+    /// Of them so many since inferred ones count.
+    ended_unused: u64,
+    /// When the last mark was read.
+    marked_ns: u64,
+    /// Requests inferred since then.
+    inferred: u64,
+}
+
+/// Other requests count from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Those that are marked.
+    Marked,
+    /// Those that are inferred, as no more are marked.
+    Silent,
+}
+
+impl Marks {
+    /// Takes in a mark that was read between `looked_ns` and soon after `now_ns`; whether it can be
+    /// true.
+    pub(crate) fn handle(&mut self, record: &Record, looked_ns: u64, now_ns: u64) -> bool {
+        // What a client says of a time is believed as far as it can be true.
+        let latest_ns = now_ns.saturating_add(AHEAD_NS);
+        let believed = |at_ns: u64| at_ns.clamp(looked_ns.min(now_ns), latest_ns);
+        let mark = match *record {
+            Record::Begin(Begin {
+                id,
+                kind,
+                arrived_ns,
+                at_ns,
+                is_nvtx,
+                ..
+            }) => {
+                let at_ns = believed(at_ns);
+                if !has_arrived(arrived_ns, at_ns) {
+                    return false;
+                }
+                self.is_nvtx = is_nvtx;
+                Mark::Begin {
+                    id,
+                    kind,
+                    arrived_ns,
+                    at_ns,
+                }
+            }
+            Record::End(End {
+                id,
+                at_ns,
+                is_cancelled,
+                ..
+            }) => {
+                self.ended += 1;
+                self.ended_unused += 1;
+                Mark::End {
+                    id,
+                    at_ns: believed(at_ns),
+                    is_cancelled,
+                }
+            }
+            _ => return true,
+        };
+        self.marked_ns = now_ns;
+        self.inferred = 0;
+        self.waiting.push(mark);
+        true
+    }
+
+    /// A request was inferred.
+    fn handle_inferred(&mut self) {
+        self.inferred += 1;
+    }
+
+    /// Where its requests are known from.
+    pub(crate) fn source(&self) -> Source {
+        match (self.are_used, self.is_nvtx) {
+            (false, _) => Source::Inferred,
+            (true, false) => Source::Marks,
+            (true, true) => Source::Nvtx,
+        }
+    }
+
+    /// Marked requests that have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// Whether other requests count from now on.
+    fn poll_turn(&mut self, now_ns: u64) -> Option<Turn> {
+        let is_quiet = now_ns.saturating_sub(self.marked_ns) >= SILENT_NS;
+        let turn = match self.are_used {
+            false if self.ended_unused >= SURE => Turn::Marked,
+            true if is_quiet && self.inferred >= SILENT_REQUESTS => Turn::Silent,
+            _ => return None,
+        };
+        self.are_used = turn == Turn::Marked;
+        self.ended_unused = 0;
+        Some(turn)
+    }
+
+    /// What has happened until `now_ns`, in that order; all that was pushed until then has been
+    /// read.
+    fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark)) {
+        // A request that begins and ends in the same ns begins first.
+        self.waiting
+            .sort_by_key(|mark| (at_ns(mark), matches!(mark, Mark::End { .. })));
+        let ripe = self.waiting.partition_point(|mark| at_ns(mark) <= now_ns);
+        for mark in self.waiting.drain(..ripe) {
+            if self.are_used {
+                hand(&mark);
+            }
+        }
+    }
+}
+
+/// When it happened.
+fn at_ns(mark: &Mark) -> u64 {
+    match *mark {
+        Mark::Begin { at_ns, .. } | Mark::End { at_ns, .. } => at_ns,
+    }
+}
+
+impl State {
+    /// Tells the policy of the requests that rings have told until `now_ns`, marked or inferred.
+    pub(super) fn hand_over_requests(&mut self, now_ns: u64) {
+        let gate = &mut self.gate;
+        for job in &mut self.jobs {
+            for client in &mut job.clients {
+                let Client {
+                    id,
+                    hp_client: Some(hp_client),
+                    ..
+                } = client
+                else {
+                    continue;
+                };
+                while let Some(request) = hp_client.timeline().take_request() {
+                    hp_client.marks_mut().handle_inferred();
+                    gate.handle_request(*id, &request);
+                }
+                let marks = hp_client.marks_mut();
+                let turn = marks.poll_turn(now_ns);
+                if turn.is_some() {
+                    gate.handle_detach(*id);
+                }
+                if turn == Some(Turn::Silent) {
+                    let text = format!(
+                        "client {} ({}) of job {} marks no requests any more: they are inferred from its launches again",
+                        client.peer.pid, client.name, job.key.id
+                    );
+                    let news = Draft::new(Kind::MarksSilent, text);
+                    self.marks_news
+                        .push(news.of_job(&job.key).pid(client.peer.pid));
+                }
+                marks.take(now_ns, |mark| gate.handle_mark(*id, mark));
+            }
+        }
+    }
+
+    /// What is to be told of clients that mark no requests any more, since this was last asked.
+    pub(crate) fn take_marks_news(&mut self) -> Vec<Draft> {
+        std::mem::take(&mut self.marks_news)
+    }
+}

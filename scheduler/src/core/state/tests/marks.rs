@@ -1,0 +1,194 @@
+//! Requests that a program marks, on their way to the policy and into the status.
+
+use protocol::record::{ARRIVED_NS_MAX, Begin, End};
+
+use super::*;
+use crate::core::event::Kind;
+
+/// A record of the beginning of a request that has just arrived.
+fn begin(id: u64, at_ns: u64) -> Record {
+    Record::Begin(Begin {
+        id,
+        kind: 0,
+        batch: 1,
+        arrived_ns: at_ns,
+        at_ns,
+        is_nvtx: false,
+    })
+}
+
+fn end(id: u64, at_ns: u64) -> Record {
+    Record::End(End {
+        id,
+        at_ns,
+        is_cancelled: false,
+        with_launches: false,
+    })
+}
+
+/// One request of 10 ms every 40 ms, with a launch; marked or not.
+fn request(rig: &mut Rig, hp: &mut Player, id: u64, is_marked: bool) {
+    if is_marked {
+        hp.push(&begin(id, rig.now_ns));
+    }
+    rig.launch(hp, Class::Compute, 10 * MS);
+    rig.poll();
+    rig.now_ns += 10 * MS;
+    hp.complete();
+    if is_marked {
+        hp.push(&end(id, rig.now_ns));
+    }
+    rig.poll();
+    rig.poll_after(30 * MS);
+}
+
+fn job(rig: &Rig) -> Value {
+    let jobs = rig.status(Viewer::Operator)["jobs"].clone();
+    let jobs = jobs.as_array().unwrap();
+    let serve = jobs.iter().find(|job| job["job"] == "serve");
+    serve.unwrap().clone()
+}
+
+/// Source and count, as the status tells them.
+fn told(rig: &Rig) -> (String, u64) {
+    let job = job(rig);
+    let source = job["requests_source"].as_str().unwrap_or("none");
+    let marked = job["totals"]["requests_marked"].as_u64().unwrap();
+    (source.to_owned(), marked)
+}
+
+#[test]
+fn marked_requests_count_once_sixteen_have_ended_and_each_is_counted() {
+    let (mut rig, _be, mut hp) = Rig::new("name = \"pillion\"").with_two();
+    for id in 1..=15 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    assert_eq!(told(&rig), ("inferred".to_owned(), 15));
+    request(&mut rig, &mut hp, 16, true);
+    assert_eq!(told(&rig), ("marks".to_owned(), 16));
+    for id in 17..=100 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    assert_eq!(told(&rig), ("marks".to_owned(), 100));
+    let be = rig.status(Viewer::Operator)["jobs"][0].clone();
+    assert_eq!(be["requests_source"], Value::Null);
+    assert_eq!(job(&rig)["faults"]["bad_records"], 0);
+    // A client that comes again is counted on.
+    let again = hp.page_fd.try_clone().unwrap();
+    let class = JobClass::HighPriority;
+    let mut hp = rig.try_attach_with(class, "serve", again).unwrap();
+    request(&mut rig, &mut hp, 101, true);
+    assert_eq!(told(&rig), ("inferred".to_owned(), 101));
+    rig.state.handle_detach(rig.now_ns, hp.client);
+    assert_eq!(told(&rig), ("none".to_owned(), 101));
+}
+
+#[test]
+fn the_policy_learns_what_requests_take_from_marks_alone() {
+    // Of inferred requests it learns another thing: what is launched takes 10 ms of them.
+    let (mut rig, _be, mut hp) = Rig::new("name = \"pillion\"").with_two();
+    for id in 1..=16 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    let before = rig.state.gate.bounds().unwrap();
+    for id in 17..=200 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    let bounds = rig.state.gate.bounds().unwrap();
+    // Narrow: 5 % of 10 ms, which only marked requests make of it.
+    assert_ne!(bounds, before);
+    assert!(bounds.idle_ns >= 500 * US, "{bounds:?}");
+}
+
+#[test]
+fn who_marks_no_more_is_inferred_again_after_ten_seconds_of_requests_and_not_of_rest() {
+    let (mut rig, _be, mut hp) = Rig::new("name = \"pillion\"").with_two();
+    for id in 1..=20 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    rig.poll_after(3_600_000 * MS);
+    request(&mut rig, &mut hp, 21, true);
+    assert_eq!(told(&rig), ("marks".to_owned(), 21), "it has rested");
+    assert!(rig.state.take_marks_news().is_empty());
+    let since_ns = rig.now_ns;
+    while told(&rig).0 == "marks" {
+        request(&mut rig, &mut hp, 0, false);
+        assert!(rig.now_ns < since_ns + 20_000 * MS);
+    }
+    assert!(rig.now_ns >= since_ns + 9_900 * MS);
+    let news = rig.state.take_marks_news();
+    assert_eq!(news.len(), 1);
+    assert_eq!(news[0].kind(), Kind::MarksSilent);
+    // And marked again, once it marks as many as at first.
+    for id in 30..46 {
+        assert_eq!(told(&rig).0, "inferred");
+        request(&mut rig, &mut hp, id, true);
+    }
+    assert_eq!(told(&rig), ("marks".to_owned(), 37));
+}
+
+#[test]
+fn what_threads_say_is_handed_over_in_the_order_of_its_times() {
+    let (mut rig, _be, mut hp) = Rig::new("name = \"pillion\"").with_two();
+    claim_rings(&hp.page, 2);
+    for id in 1..=16 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    // The thread whose ring is read first ends what the other began; it begins again at once.
+    for id in 100..600 {
+        let at_ns = rig.now_ns;
+        hp.page.rings[1].push(&begin(id, at_ns).encode()).unwrap();
+        hp.push(&end(id, at_ns + 10 * MS));
+        rig.poll_after(10 * MS);
+        rig.poll_after(30 * MS);
+    }
+    // None is left open: with one that is late by minutes nothing would go.
+    assert!(rig.state.gate.bounds().unwrap().idle_ns > 0);
+    assert_eq!(told(&rig), ("marks".to_owned(), 516));
+}
+
+#[test]
+fn marks_that_cannot_be_true_are_counted_as_faults_and_end_nothing() {
+    let (mut rig, _be, mut hp) = Rig::new("name = \"pillion\"").with_two();
+    for id in 1..=20 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    rig.now_ns += 2 * ARRIVED_NS_MAX;
+    rig.poll();
+    let now_ns = rig.now_ns;
+    let arrived = |arrived_ns, at_ns| {
+        Record::Begin(Begin {
+            id: 77,
+            kind: 0,
+            batch: 0,
+            arrived_ns,
+            at_ns,
+            is_nvtx: false,
+        })
+    };
+    // In the future by its own word and by the daemon's clock, and too long ago.
+    for lie in [
+        arrived(now_ns + 1, now_ns),
+        arrived(now_ns + 60_000 * MS, now_ns + 60_000 * MS),
+        arrived(now_ns - ARRIVED_NS_MAX - 1, now_ns),
+        begin(0, now_ns),
+        end(0, now_ns),
+        Record::Target {
+            kind: 0,
+            ns: 0,
+            per_mille: 990,
+        },
+    ] {
+        hp.push(&lie);
+    }
+    rig.poll_after(MS);
+    assert_eq!(job(&rig)["faults"]["bad_records"], 6);
+    // Ends of what never began, and one that is said to be far ahead, hold up nobody.
+    for id in 1_000..1_100 {
+        hp.push(&end(id, u64::MAX));
+    }
+    rig.poll_after(10 * MS);
+    request(&mut rig, &mut hp, 2_000, true);
+    assert_eq!(told(&rig), ("marks".to_owned(), 121));
+    assert_eq!(job(&rig)["faults"]["bad_records"], 6);
+}
