@@ -4,7 +4,8 @@
 //! The preloaded library (`interpose`) is this crate with hooks, driver calls, signals and threads
 //! around it. Nothing here calls a driver, keeps a global or is `unsafe`, so others can run the
 //! code that ships: the daemon's fault simulation everything but the ledger's way from one daemon
-//! to the next and the times of [`reconnect`], the model checker [`slot_state`] and [`launch_log`].
+//! to the next and the times of [`reconnect`], the model checker [`slot_state`],
+//! [`launch_log`] and [`requests`].
 //!
 //! | module | what is in it |
 //! |---|---|
@@ -20,6 +21,7 @@
 //! | [`marks`] | how far a stream has come |
 //! | [`slot_state`] | whose a stream's slot is, and whose turn it is with its event |
 //! | [`launch_log`] | the last launches on a stream, which the helper learns from |
+//! | [`requests`] | which of a program's requests are open |
 //! | [`waited`] | when work was complete, as the application's waiting tells |
 //! | [`rings`] | records on their way to the daemon, a ring for each thread |
 //! | [`backoff`] | waiting for a thread of our own |
@@ -28,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 pub mod launch_log;
+pub mod requests;
 pub mod slot_state;
 pub mod waited;
 

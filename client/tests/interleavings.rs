@@ -6,6 +6,7 @@
 #![cfg(loom)]
 
 use client::launch_log::{Launch, LaunchLog};
+use client::requests::OpenRequests;
 use client::slot_state::{EventTurn, Rest, SlotState, State};
 use loom::sync::Arc;
 use loom::thread;
@@ -241,5 +242,26 @@ fn threads_that_replace_each_others_keys_leave_each_place_with_one() {
             let (key, found) = memo.at(place).expect("a place was lost");
             assert_eq!((found.rest, found.note), (key, key[0]), "a mixture");
         }
+    });
+}
+
+#[test]
+fn a_request_that_two_threads_end_ends_once_and_one_that_takes_its_place_stays() {
+    model(|| {
+        let requests = Arc::new(OpenRequests::<1>::new(7, 0));
+        let id = requests.begin().id;
+        let other = thread::spawn({
+            let requests = Arc::clone(&requests);
+            move || requests.end(id)
+        });
+        // With one place: the first is given up if it is still open.
+        let next = requests.begin();
+        let is_ended_here = requests.end(id);
+        let is_ended_there = other.join().unwrap();
+        let ends = u32::from(is_ended_here)
+            + u32::from(is_ended_there)
+            + u32::from(next.given_up == Some(id));
+        assert_eq!(ends, 1);
+        assert!(requests.end(next.id), "it was open all the time");
     });
 }

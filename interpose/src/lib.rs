@@ -10,7 +10,7 @@
 //! | group | what is in it |
 //! |---|---|
 //! | [`doors`] | what a program gets from `dlsym` and `dlopen`: the hooks |
-//! | [`hooks`] | the functions that stand before those of CUDA, cuBLAS, cuDNN and NVML |
+//! | [`hooks`] | the functions that stand before those of CUDA, cuBLAS, cuDNN and NVML; our own interface |
 //! | [`launch`] | a launch, before and after the driver's call |
 //! | [`memory`] | memory is charged to the job's quota, copies and allocations are counted |
 //! | [`daemon`] | attaching to a daemon, noticing its loss, finding the next; the helper thread |
@@ -81,6 +81,8 @@ mod process {
     pub(crate) mod clients;
     pub(crate) mod dying;
     pub(crate) mod helper_words;
+    #[cfg(not(shim))]
+    pub(crate) mod marks;
     pub(crate) mod notes;
     pub(crate) mod priority;
     mod state;
@@ -160,6 +162,8 @@ mod memory {
 mod launch;
 
 mod hooks {
+    #[cfg(not(shim))]
+    mod api;
     pub(crate) mod cuda;
     #[cfg(not(shim))]
     mod libraries;

@@ -93,6 +93,7 @@ fn the_preload_library_exports_exactly_the_hooks_the_operators_and_the_doors_of_
     expected.extend(operators.map(|operator| operator.symbol.to_str().unwrap().to_owned()));
     expected.extend(NVML.map(str::to_owned));
     expected.extend(LIBC.map(str::to_owned));
+    expected.insert("pillion_api".to_owned());
     expect_equal(&exported(&library()), &expected);
 }
 

@@ -25,6 +25,8 @@ use abi::types::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use client::Welcome;
 use client::link::Pages;
 use client::reconnect::jittered;
+#[cfg(not(shim))]
+use client::requests::OpenRequests;
 use profiler::scale::{self, Fit};
 use profiler::{Profile, ProfileIndex};
 use protocol::clock::{Clock, Wake};
@@ -270,6 +272,8 @@ fn new_client(
             .filter(|_| takes_priorities())
             .map(|range| range.for_high_priority(priority::DEFAULT)),
         priority_use: PriorityUse::default(),
+        #[cfg(not(shim))]
+        requests: OpenRequests::new(std::process::id(), index),
         is_on_mps: driver::is_on_mps(device),
     })
 }

@@ -149,7 +149,10 @@ impl Clients {
 
     /// All clients that this process is.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static Client> {
-        self.entries.iter().filter_map(|entry| entry.client.get())
+        // Relaxed: what an entry holds is read with its own Acquire.
+        let claimed = self.claimed.load(Ordering::Relaxed);
+        let entries = self.entries.iter().take(claimed);
+        entries.filter_map(|entry| entry.client.get())
     }
 
     #[cold]

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use abi::types::{CUcontext, CUdevice};
+#[cfg(not(shim))]
+use client::requests::OpenRequests;
 use profiler::ProfileIndex;
 use profiler::scale::Gpu;
 
@@ -46,6 +48,9 @@ pub(crate) struct Client {
     pub(crate) default_priority: Option<i32>,
     /// What the application asked of the one, and whether the driver takes the other.
     pub(crate) priority_use: PriorityUse,
+    /// Which requests its program has begun and not ended ([`crate::process::marks`]).
+    #[cfg(not(shim))]
+    pub(crate) requests: OpenRequests,
     /// Whether MPS shares the device, if this driver says so.
     pub(crate) is_on_mps: Option<bool>,
 }

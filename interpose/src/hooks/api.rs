@@ -1,0 +1,100 @@
+//! Our own interface for programs that know of us: `include/pillion.h`.
+//!
+//! One function, `pillion_api`, gives a table of functions. The table grows only at its end, and its
+//! size tells how far it goes, so that programs and libraries of different versions go together.
+
+#![expect(unsafe_code, reason = "a symbol for programs")]
+
+use core::ffi::c_int;
+use core::ptr;
+
+use crate::process::marks::{self, Beginning, Ending};
+
+/// The number of this interface: another one where a function means something else.
+const ABI: u32 = 1;
+
+/// `pillion_v1`.
+#[repr(C)]
+pub(super) struct Api {
+    size: u32,
+    abi: u32,
+    begin: extern "C" fn(u64, u32, u32) -> u64,
+    end: extern "C" fn(u64) -> c_int,
+    cancel: extern "C" fn(u64) -> c_int,
+    slo: extern "C" fn(u32, u64, u32) -> c_int,
+    iteration: extern "C" fn() -> c_int,
+}
+
+const _: () = assert!(size_of::<Api>() == 8 + 5 * 8);
+
+const API: &Api = &Api {
+    size: size_of::<Api>() as u32,
+    abi: ABI,
+    begin,
+    end,
+    cancel,
+    slo,
+    iteration,
+};
+
+/// The functions of that interface; null if this library does not have it.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(super) extern "C" fn pillion_api(abi: u32) -> *const Api {
+    match abi {
+        ABI => API,
+        _ => ptr::null(),
+    }
+}
+
+extern "C" fn begin(arrived_ns: u64, kind: u32, batch: u32) -> u64 {
+    marks::begin(&Beginning {
+        arrived_ns,
+        kind,
+        batch,
+        is_nvtx: false,
+    })
+}
+
+extern "C" fn end(id: u64) -> c_int {
+    result(marks::end(id, Ending::default()))
+}
+
+extern "C" fn cancel(id: u64) -> c_int {
+    let is_cancelled = true;
+    result(marks::end(
+        id,
+        Ending {
+            is_cancelled,
+            ..Ending::default()
+        },
+    ))
+}
+
+extern "C" fn slo(kind: u32, ns: u64, per_mille: u32) -> c_int {
+    result(marks::target(kind, ns, per_mille))
+}
+
+extern "C" fn iteration() -> c_int {
+    result(marks::iteration())
+}
+
+/// As C says it.
+fn result(is_done: bool) -> c_int {
+    if is_done { 0 } else { -1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_a_process_that_is_no_client_everything_is_refused_and_nothing_happens() {
+        assert!(pillion_api(0).is_null() && pillion_api(2).is_null());
+        // SAFETY: never null for this number, and there for ever.
+        let api = unsafe { &*pillion_api(1) };
+        assert_eq!((api.size, api.abi), (48, 1));
+        assert_eq!((api.begin)(0, 1, 2), 0);
+        assert_eq!(((api.end)(0), (api.end)(7), (api.cancel)(7)), (-1, -1, -1));
+        assert_eq!(((api.slo)(0, 1_000_000, 990), (api.iteration)()), (-1, -1));
+    }
+}
