@@ -349,6 +349,14 @@ impl HpTimeline {
         self.busy_since_ns.is_some()
     }
 
+    /// Whether everything on that stream up to that number is complete, as far as is known. A stream
+    /// that cannot be told apart has nothing in flight.
+    #[must_use]
+    pub fn is_complete(&self, stream: u32, seq: u64) -> bool {
+        let stream = self.streams.get(stream as usize);
+        stream.is_none_or(|stream| seq <= stream.done_seq)
+    }
+
     /// When all in flight is predicted to be over, and when a kernel of other classes than at
     /// `now_ns`, or none, is predicted to execute first in a stream; neither is looked for beyond
     /// `until_ns`, and what is there is told as `u64::MAX`. Call after [`HpTimeline::poll_view`] of

@@ -37,6 +37,7 @@ mod gpu_time;
 mod hp_client;
 mod leaving;
 mod marks;
+mod range_ends;
 mod record;
 mod rejected;
 mod room;

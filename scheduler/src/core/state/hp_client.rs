@@ -13,7 +13,7 @@ use protocol::ring::Cursor;
 use protocol::sync::Ordering;
 
 use super::GpuTime;
-use super::marks::Marks;
+use super::marks::{Marks, Read};
 
 /// A busy client that has told nothing for so long is asked (design §1: 100 us).
 pub(crate) const QUIET_NS: u64 = 100_000;
@@ -126,7 +126,7 @@ impl HpClient {
             }
             for _ in 0..RING_RECORDS {
                 match page.rings[index].pop(&mut self.cursors[index]) {
-                    Ok(Some(words)) => is_busier |= self.handle(&words, now_ns, unknown_ns),
+                    Ok(Some(words)) => is_busier |= self.handle(index, &words, now_ns, unknown_ns),
                     Ok(None) => break,
                     Err(_) => {
                         self.given_up |= 1 << index;
@@ -141,7 +141,7 @@ impl HpClient {
             let Some(words) = page.shared_ring.pop(&mut self.shared_cursor) else {
                 break;
             };
-            is_busier |= self.handle(&words, now_ns, unknown_ns);
+            is_busier |= self.handle(RINGS, &words, now_ns, unknown_ns);
         }
         // Read after the rings: what was dropped is younger than what they held.
         let dropped = page.counted(Counter::Dropped);
@@ -155,14 +155,20 @@ impl HpClient {
         is_busier || is_lost
     }
 
-    /// Whether the record is about new work.
-    fn handle(&mut self, words: &[u64; 8], now_ns: u64, unknown_ns: u64) -> bool {
+    /// Whether the record, from the ring of that index, is about new work; the shared ring comes
+    /// after the others.
+    fn handle(&mut self, ring: usize, words: &[u64; 8], now_ns: u64, unknown_ns: u64) -> bool {
         let record = Record::decode(words);
         if let Ok(mark) = record
             && mark.is_mark()
         {
             // Says nothing of what has completed.
-            let is_true = self.marks.handle(&mark, self.looked_ns, now_ns);
+            let read = Read {
+                ring,
+                looked_ns: self.looked_ns,
+                now_ns,
+            };
+            let is_true = self.marks.handle(&mark, &read, &self.timeline);
             self.faults.bad_records += u64::from(!is_true);
             return false;
         }
@@ -183,6 +189,7 @@ impl HpClient {
                 let is_classed = kernel.class != Class::Unknown;
                 self.gpu_time
                     .handle_launch(expected_ns, launch.expected_ns != 0, is_classed);
+                self.marks.handle_launch(ring, launch.stream, launch.seq);
                 let at_ns = launch.at_ns;
                 let launch = Launch {
                     stream: launch.stream,
@@ -205,6 +212,7 @@ impl HpClient {
                     at_ns => believed(at_ns),
                 };
                 self.timeline.handle_complete(stream, seq, at_ns);
+                self.marks.handle_complete(stream, seq, at_ns);
                 false
             }
             Ok(_) => false,

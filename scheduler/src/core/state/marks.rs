@@ -10,9 +10,10 @@
 //! request may be read before its beginning, if two threads say them. So marks wait here until all
 //! that was pushed before them has been read, and are handed over in the order of their times.
 
-use policy::Mark;
+use policy::{HpTimeline, Mark};
 use protocol::record::{Begin, End, Record, has_arrived};
 
+use super::range_ends::{Ended, RangeEnds};
 use super::{Client, State};
 use crate::core::event::{Draft, Kind};
 
@@ -70,6 +71,18 @@ pub(crate) struct Marks {
     marked_ns: u64,
     /// Requests inferred since then.
     inferred: u64,
+    ranges: RangeEnds,
+}
+
+/// Where and when a mark was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    /// In which of the client's rings; the shared one comes after the others.
+    pub(crate) ring: usize,
+    /// When the rings were read before.
+    pub(crate) looked_ns: u64,
+    /// They are read now, or soon after.
+    pub(crate) now_ns: u64,
 }
 
 /// Other requests count from now on.
@@ -82,13 +95,13 @@ enum Turn {
 }
 
 impl Marks {
-    /// Takes in a mark that was read between `looked_ns` and soon after `now_ns`; whether it can be
-    /// true.
-    pub(crate) fn handle(&mut self, record: &Record, looked_ns: u64, now_ns: u64) -> bool {
+    /// Takes in a mark; whether it can be true.
+    pub(crate) fn handle(&mut self, record: &Record, read: &Read, timeline: &HpTimeline) -> bool {
         // What a client says of a time is believed as far as it can be true.
-        let latest_ns = now_ns.saturating_add(AHEAD_NS);
-        let believed = |at_ns: u64| at_ns.clamp(looked_ns.min(now_ns), latest_ns);
-        let mark = match *record {
+        let latest_ns = read.now_ns.saturating_add(AHEAD_NS);
+        let earliest_ns = read.looked_ns.min(read.now_ns);
+        let believed = |at_ns: u64| at_ns.clamp(earliest_ns, latest_ns);
+        match *record {
             Record::Begin(Begin {
                 id,
                 kind,
@@ -102,33 +115,52 @@ impl Marks {
                     return false;
                 }
                 self.is_nvtx = is_nvtx;
-                Mark::Begin {
+                if is_nvtx {
+                    self.ranges.handle_begin(read.ring);
+                }
+                self.waiting.push(Mark::Begin {
                     id,
                     kind,
                     arrived_ns,
                     at_ns,
-                }
+                });
             }
             Record::End(End {
                 id,
                 at_ns,
                 is_cancelled,
-                ..
+                with_launches,
             }) => {
                 self.ended += 1;
                 self.ended_unused += 1;
-                Mark::End {
+                let ended = Ended {
                     id,
                     at_ns: believed(at_ns),
                     is_cancelled,
-                }
+                };
+                let ended = match with_launches {
+                    true => self.ranges.handle_end(read.ring, ended, timeline),
+                    false => Some(ended),
+                };
+                self.waiting.extend(ended.map(end));
             }
             _ => return true,
-        };
-        self.marked_ns = now_ns;
+        }
+        self.marked_ns = read.now_ns;
         self.inferred = 0;
-        self.waiting.push(mark);
         true
+    }
+
+    /// A launch was read from that ring.
+    pub(crate) fn handle_launch(&mut self, ring: usize, stream: u32, seq: u64) {
+        self.ranges.handle_launch(ring, stream, seq);
+    }
+
+    /// All on that stream up to that number is complete, as is known since `at_ns`.
+    pub(crate) fn handle_complete(&mut self, stream: u32, seq: u64, at_ns: u64) {
+        let waiting = &mut self.waiting;
+        self.ranges
+            .handle_complete(stream, seq, at_ns, |ended| waiting.push(end(ended)));
     }
 
     /// A request was inferred.
@@ -175,6 +207,14 @@ impl Marks {
                 hand(&mark);
             }
         }
+    }
+}
+
+fn end(ended: Ended) -> Mark {
+    Mark::End {
+        id: ended.id,
+        at_ns: ended.at_ns,
+        is_cancelled: ended.is_cancelled,
     }
 }
 
