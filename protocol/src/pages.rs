@@ -343,6 +343,9 @@ counters! {
     /// What the program said of requests and cannot be: they arrive in the future or more than an
     /// hour ago, end twice, or began nowhere; targets out of range.
     MarksRefused = "marks_refused",
+    /// Requests that were inferred from launches, as the daemon does of a high-priority client,
+    /// whether or not its program marks requests: no client counts them.
+    RequestsInferred = "requests_inferred",
 }
 
 impl Counter {

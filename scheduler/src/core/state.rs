@@ -226,6 +226,7 @@ impl Client {
         if let Some(hp_client) = &self.hp_client {
             hp_client.gpu_time().count(&mut totals);
             totals.set(Counter::RequestsMarked, hp_client.marks().ended());
+            totals.set(Counter::RequestsInferred, hp_client.marks().all_inferred());
         }
         totals
     }
@@ -414,6 +415,7 @@ impl State {
             // Its records are summed up anew.
             GpuTime::default().count(&mut counted);
             counted.set(Counter::RequestsMarked, 0);
+            counted.set(Counter::RequestsInferred, 0);
         }
         let job = self.check_comer(&key)?;
         // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.

@@ -71,6 +71,8 @@ pub(crate) struct Marks {
     marked_ns: u64,
     /// Requests inferred since then.
     inferred: u64,
+    /// Requests inferred.
+    all_inferred: u64,
     ranges: RangeEnds,
 }
 
@@ -166,6 +168,7 @@ impl Marks {
     /// A request was inferred.
     fn handle_inferred(&mut self) {
         self.inferred += 1;
+        self.all_inferred += 1;
     }
 
     /// Where its requests are known from.
@@ -180,6 +183,11 @@ impl Marks {
     /// Marked requests that have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.ended
+    }
+
+    /// Requests that were inferred, whether or not these count.
+    pub(crate) fn all_inferred(&self) -> u64 {
+        self.all_inferred
     }
 
     /// Whether other requests count from now on.

@@ -211,7 +211,11 @@ mod tests {
             assert_eq!(client.end(0, id, 5), None);
         }
         assert_eq!(client.end(0, 1_000, 5), Some((0, 5)));
-        let most = client.ranges.waiting.iter().map(|waiting| waiting.left.len());
+        let most = client
+            .ranges
+            .waiting
+            .iter()
+            .map(|waiting| waiting.left.len());
         assert_eq!(most.max(), Some(STREAMS));
     }
 }

@@ -70,6 +70,8 @@ fn marked_requests_count_once_sixteen_have_ended_and_each_is_counted() {
         request(&mut rig, &mut hp, id, true);
     }
     assert_eq!(told(&rig), ("marks".to_owned(), 100));
+    // Each is a busy period of its own, so inference counts as many.
+    assert_eq!(job(&rig)["totals"]["requests_inferred"], 100);
     let be = rig.status(Viewer::Operator)["jobs"][0].clone();
     assert_eq!(be["requests_source"], Value::Null);
     assert_eq!(job(&rig)["faults"]["bad_records"], 0);
