@@ -236,10 +236,15 @@ impl Player {
 
     /// Everything launched until now is seen complete.
     pub(super) fn complete(&self) {
+        self.complete_at(0);
+    }
+
+    /// The same, as its client knows since then.
+    pub(super) fn complete_at(&self, at_ns: u64) {
         self.push(&Record::Complete {
             stream: 0,
             seq: self.seq,
-            at_ns: 0,
+            at_ns,
         });
     }
 

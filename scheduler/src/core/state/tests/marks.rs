@@ -103,6 +103,50 @@ fn the_policy_learns_what_requests_take_from_marks_alone() {
 }
 
 #[test]
+fn a_range_that_is_left_before_its_work_is_complete_ends_with_that() {
+    let run = |leaves_early: bool| {
+        let (mut rig, _be, mut hp) = Rig::new("name = \"pillion\"").with_two();
+        for id in 1..=200 {
+            let at_ns = rig.now_ns;
+            hp.push(&Record::Begin(Begin {
+                id,
+                kind: 0,
+                batch: 0,
+                arrived_ns: at_ns,
+                at_ns,
+                is_nvtx: true,
+            }));
+            rig.launch(&mut hp, Class::Compute, 10 * MS);
+            let left = |at_ns| {
+                Record::End(End {
+                    id,
+                    at_ns,
+                    is_cancelled: false,
+                    with_launches: true,
+                })
+            };
+            if leaves_early {
+                hp.push(&left(at_ns));
+            }
+            rig.poll();
+            rig.now_ns += 10 * MS;
+            hp.complete_at(rig.now_ns);
+            if !leaves_early {
+                hp.push(&left(rig.now_ns));
+            }
+            rig.poll();
+            rig.poll_after(30 * MS);
+        }
+        assert_eq!(told(&rig), ("nvtx".to_owned(), 200));
+        rig.state.gate.bounds().unwrap()
+    };
+    let (early, late) = (run(true), run(false));
+    assert_eq!(early, late);
+    // As requests of 10 ms have it.
+    assert!(early.idle_ns >= 500 * US, "{early:?}");
+}
+
+#[test]
 fn who_marks_no_more_is_inferred_again_after_ten_seconds_of_requests_and_not_of_rest() {
     let (mut rig, _be, mut hp) = Rig::new("name = \"pillion\"").with_two();
     for id in 1..=20 {
