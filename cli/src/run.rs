@@ -19,6 +19,7 @@ use protocol::hello::{
     JobClass, TEXT_BYTES_MAX, ask_status_within, connect_to, socket_folders, socket_paths,
 };
 use protocol::quota::Quota;
+use protocol::ranges::{self, RangePattern};
 use scheduler::config::gpu::{self, Gpu, Select};
 use serde_json::Value;
 
@@ -56,6 +57,13 @@ pub(crate) struct Options {
     /// 40%, or unlimited (default: `PILLION_MEMORY`, or what the daemon's configuration says).
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
     memory: Option<Quota>,
+    /// NVTX ranges that are the job's requests, each of which is to take no longer than it would alone: a domain and a name, with *
+    /// and ? in the name; nothing before the slash is the default domain (default: `PILLION_REQUEST_RANGE`). Example: --request-range '/forward*'
+    #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
+    request_range: Option<RangePattern>,
+    /// NVTX ranges that are the job's iterations, whose number `pillion status` shows (default: `PILLION_ITERATION_RANGE`).
+    #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
+    iteration_range: Option<RangePattern>,
     /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is
     /// drained.
     #[arg(long)]
@@ -101,6 +109,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(quota) = memory(options)? {
         command.env("PILLION_MEMORY", quota.to_string());
     }
+    ask_for_ranges(&mut command, options, &library)?;
     if let Some(profile) = &options.profile {
         // A file that cannot be used is no reason to keep a job from its work: the library says what
         // is wrong with it, and takes the job's kernels as unknown.
@@ -153,6 +162,50 @@ fn memory(options: &Options) -> Result<Option<Quota>, Failure> {
             Err(why) => Err(Failure::usage(anyhow!("PILLION_MEMORY={text}: {why}"))),
         },
     }
+}
+
+/// Says which NVTX ranges are requests and iterations, and has NVTX tell them to the library, unless another tool is to hear of them.
+fn ask_for_ranges(command: &mut Command, options: &Options, library: &Path) -> Result<(), Failure> {
+    let mut is_asked = false;
+    for (name, given) in [
+        ("PILLION_REQUEST_RANGE", &options.request_range),
+        ("PILLION_ITERATION_RANGE", &options.iteration_range),
+    ] {
+        let set = std::env::var(name).ok().filter(|text| !text.is_empty());
+        let pattern = match (given, set) {
+            (Some(given), _) => given.clone(),
+            (None, Some(text)) => {
+                range_of(&text).map_err(|why| Failure::usage(anyhow!("{name}={text}: {why}")))?
+            }
+            (None, None) => continue,
+        };
+        command.env(name, pattern.to_string());
+        is_asked = true;
+    }
+    if !is_asked {
+        return Ok(());
+    }
+    if options.shim {
+        return Err(Failure::usage(anyhow!(
+            "NVTX ranges are not seen with --shim: leave it out, or the ranges"
+        )));
+    }
+    match std::env::var_os(NVTX_TOOL).filter(|v| !v.is_empty() && v != library.as_os_str()) {
+        None => _ = command.env(NVTX_TOOL, library),
+        Some(other) => out::note(format_args!(
+            "pillion: {NVTX_TOOL}={}: that tool hears of NVTX ranges and Pillion does not; requests are inferred from launches",
+            other.display()
+        )),
+    }
+    Ok(())
+}
+
+/// Names the library that NVTX opens, in every process that uses it.
+pub(crate) const NVTX_TOOL: &str = "NVTX_INJECTION64_PATH";
+
+/// The ranges that a flag or a variable names.
+fn range_of(text: &str) -> Result<RangePattern, String> {
+    RangePattern::parse(text).ok_or_else(|| format!("expected {}", ranges::EXPECTED))
 }
 
 /// The dynamic linker only says that it leaves out what it cannot load, in every process of the job,

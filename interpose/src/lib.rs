@@ -170,6 +170,8 @@ mod hooks {
     #[cfg(not(shim))]
     pub(crate) mod nvml;
     #[cfg(not(shim))]
+    pub(crate) mod nvtx;
+    #[cfg(not(shim))]
     pub(crate) mod operators;
     mod resolver;
 }

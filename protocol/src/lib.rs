@@ -12,6 +12,7 @@
 //! | [`ledger`] | what a job holds of a GPU's memory, exact across its processes |
 //! | [`longest`] | the longest kernels of a client, by name |
 //! | [`quota`] | how people say what it may hold |
+//! | [`ranges`] | which NVTX ranges are its requests |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
 //! | [`recording`] | what a recorded process leaves: kernels, launches, durations |
@@ -34,6 +35,7 @@ pub mod ledger;
 pub mod longest;
 pub mod pages;
 pub mod quota;
+pub mod ranges;
 pub mod record;
 pub mod ring;
 pub mod sync;

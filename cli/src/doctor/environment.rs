@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 
 use profiler::Profile;
 use protocol::hello::JobClass;
+use protocol::ranges::{self, RangePattern};
 use scheduler::config::Config;
 
 use super::Finding;
+use crate::artifacts;
+use crate::run::NVTX_TOOL;
 
 /// Where an installation keeps one file for each GPU.
 const FOLDER: &str = "/etc/pillion";
@@ -22,6 +25,10 @@ pub(super) fn examine(findings: &mut Vec<Finding>, configs: &[PathBuf]) {
     if let Some(class) = set("PILLION_CLASS") {
         findings.push(class_named(&class));
     }
+    for name in ["PILLION_REQUEST_RANGE", "PILLION_ITERATION_RANGE"] {
+        findings.extend(set(name).map(|text| range(name, &text)));
+    }
+    findings.extend(set(NVTX_TOOL).map(|path| nvtx_tool(&path)));
     if set("PILLION_DISABLE").is_some_and(|value| value != "0") {
         findings.push(Finding::warning(
             "PILLION_DISABLE",
@@ -81,6 +88,30 @@ fn profile(path: &Path) -> Finding {
             "jobs run with all their kernels unknown until it is mended",
         ),
     }
+}
+
+fn range(name: &str, text: &str) -> Finding {
+    match RangePattern::parse(text) {
+        Some(pattern) => Finding::ok(name, pattern.to_string()),
+        None => Finding::error(
+            name,
+            format!("{text:?}"),
+            format!("set it to {}; `pillion run` refuses it", ranges::EXPECTED),
+        ),
+    }
+}
+
+/// One tool hears of a process's NVTX ranges: who is named here.
+fn nvtx_tool(path: &str) -> Finding {
+    let ours = artifacts::find(artifacts::LIBRARY);
+    if ours.is_ok_and(|ours| ours.as_os_str() == path) {
+        return Finding::ok(NVTX_TOOL, path);
+    }
+    Finding::warning(
+        NVTX_TOOL,
+        path,
+        "that tool hears of NVTX ranges and Pillion does not, whatever --request-range says: unset it once you have profiled",
+    )
 }
 
 fn class_named(class: &str) -> Finding {

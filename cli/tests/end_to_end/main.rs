@@ -53,6 +53,7 @@ mod monitors;
 mod mps_client;
 mod newcomers;
 mod nvml;
+mod nvtx;
 mod openers;
 mod operators;
 mod order;

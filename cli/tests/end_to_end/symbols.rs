@@ -94,6 +94,7 @@ fn the_preload_library_exports_exactly_the_hooks_the_operators_and_the_doors_of_
     expected.extend(NVML.map(str::to_owned));
     expected.extend(LIBC.map(str::to_owned));
     expected.insert("pillion_api".to_owned());
+    expected.insert("InitializeInjectionNvtx2".to_owned());
     expect_equal(&exported(&library()), &expected);
 }
 

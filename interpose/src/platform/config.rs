@@ -10,6 +10,7 @@
 //! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
+//! | `PILLION_REQUEST_RANGE`, `PILLION_ITERATION_RANGE` | `DOMAIN/GLOB` | which NVTX ranges are requests, or iterations; see [`protocol::ranges`] |
 //! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process or it exits; 2000 if not set, 0: none |
 //! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
 //! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
@@ -21,6 +22,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::path::PathBuf;
 
 use protocol::hello::JobClass;
+use protocol::ranges::{self, RangePattern};
 
 use crate::platform::inherited::INHERITED;
 use crate::platform::log::Level;
@@ -73,6 +75,12 @@ pub(crate) struct Config {
     /// [`crate::signals::handler`].
     #[cfg_attr(shim, allow(dead_code, reason = "signals are not the shim's"))]
     pub(crate) drain_ms: u32,
+    /// Which NVTX ranges are requests ([`crate::hooks::nvtx`]).
+    #[cfg_attr(shim, allow(dead_code, reason = "ranges are not the shim's"))]
+    pub(crate) request_range: Option<RangePattern>,
+    /// Which are iterations.
+    #[cfg_attr(shim, allow(dead_code, reason = "ranges are not the shim's"))]
+    pub(crate) iteration_range: Option<RangePattern>,
     /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the
     /// driver's.
     pub(crate) connections: u32,
@@ -122,12 +130,27 @@ impl Config {
                 DRAIN_MS
             })
         });
+        let mut range = |name: &str| {
+            let value = set(name)?;
+            let found = word(&value, RangePattern::parse);
+            if found.is_none() {
+                let (value, expected) = (value.to_string_lossy(), ranges::EXPECTED);
+                complaints.push(format!(
+                    "{name}={value:?}: expected {expected}; taking none"
+                ));
+            }
+            found
+        };
+        let request_range = range("PILLION_REQUEST_RANGE");
+        let iteration_range = range("PILLION_ITERATION_RANGE");
         let quotas = Quotas::read(&variable, &mut complaints);
         Self {
             connections: connections(set("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
             class,
             quotas,
             drain_ms,
+            request_range,
+            iteration_range,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
             record: set("PILLION_RECORD_SPOOL").map(PathBuf::from),
             cupti: library(set("PILLION_RECORD_CUPTI")),

@@ -12,6 +12,7 @@
 //! `PILLION_TORCH12_PYTHON` names a python that has one (`cuda12`). That is another 2.5 GB to load down, so CI does without.
 
 mod cuda12;
+mod ranges;
 mod repeated;
 mod scenarios;
 
