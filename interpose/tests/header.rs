@@ -15,7 +15,7 @@ const SHORT: &str = "#include \"pillion.h\"\n\
 
 fn compile(folder: &Path, compiler: &[&str], text: &str, name: &str) {
     let source = folder.join(format!("{name}.c"));
-    fs::write(&source, text).unwrap();
+    fs::write(&source, text).expect("a source file");
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../include");
     let mut command = Command::new(compiler[0]);
     command
@@ -26,7 +26,8 @@ fn compile(folder: &Path, compiler: &[&str], text: &str, name: &str) {
         .arg(&source)
         .arg("-o")
         .arg(folder.join(name));
-    assert!(command.status().unwrap().success(), "{compiler:?}");
+    let status = command.status().expect("a compiler");
+    assert!(status.success(), "{compiler:?}");
 }
 
 #[test]

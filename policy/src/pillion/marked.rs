@@ -65,6 +65,16 @@ pub enum Mark {
         /// It was given up: it counts if its target had passed by then.
         is_cancelled: bool,
     },
+    /// What requests of a kind may take at most, as the job itself says. It only tightens: the configured target holds too, and
+    /// a quantile below the configured one counts as that. What is less than the kind takes alone is no target.
+    Target {
+        /// Which kind.
+        kind: u32,
+        /// From its arrival to its end, ns.
+        ns: u64,
+        /// So many of 1000 requests are to keep it, below 1000.
+        per_mille: u32,
+    },
 }
 
 /// Requests of a kind that meet no best-effort work, to begin with.
@@ -173,6 +183,8 @@ struct Kind {
     latencies_ns: Vec<u64>,
     replayed: usize,
     p99_ns: Option<u64>,
+    /// What the job itself asks for: a time in ns, and the share that may take longer.
+    own: Option<(u64, f64)>,
 }
 
 impl Marked {
@@ -214,6 +226,15 @@ impl Marked {
                 arrived_ns,
                 at_ns,
             } => client.begin(id, kind, arrived_ns.min(at_ns), at_ns),
+            Mark::Target {
+                kind,
+                ns,
+                per_mille,
+            } => {
+                let kind = client.kind(kind);
+                let alpha = f64::from(1000_u32.saturating_sub(per_mille).max(1)) / 1000.0;
+                client.kinds[kind].own = Some((ns, alpha));
+            }
             Mark::End {
                 id,
                 at_ns,
@@ -364,9 +385,10 @@ impl Client {
         let took_ns = at_ns.saturating_sub(open.arrived_ns);
         let served_ns = at_ns.saturating_sub(open.began_ns);
         if let Some(p99_ns) = kind.p99_ns {
-            let is_miss = took_ns > target_ns(p99_ns);
+            let (target_ns, alpha) = kind.target(p99_ns, target_ns);
+            let is_miss = took_ns > target_ns;
             if is_miss || !is_cancelled {
-                self.level.handle_request(is_miss, ALPHA, may_rise);
+                self.level.handle_request(is_miss, alpha, may_rise);
             }
         }
         if is_cancelled {
@@ -404,7 +426,7 @@ impl Client {
             else {
                 return (0.0, 0);
             };
-            let target_ns = target_ns(p99_ns);
+            let (target_ns, _) = kind.target(p99_ns, &target_ns);
             let done_ns = open.alone_ns as f64 + self.rate * open.exposed_ns as f64;
             // Never over before it has ended.
             let left_ns = (service_ns as f64 - done_ns).max(service_ns as f64 / 20.0);
@@ -419,7 +441,7 @@ impl Client {
     /// is not known.
     fn fresh(&self, target_ns: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
         let known = self.kinds.iter().filter_map(|kind| {
-            let target_ns = target_ns(kind.p99_ns?);
+            let (target_ns, _) = kind.target(kind.p99_ns?, &target_ns);
             Some((kind.service_ns?, target_ns))
         });
         known.min_by_key(|(service_ns, target_ns)| target_ns.saturating_sub(*service_ns))
@@ -520,6 +542,16 @@ impl Kind {
             latencies_ns: Vec::new(),
             replayed: 0,
             p99_ns: None,
+            own: None,
+        }
+    }
+
+    /// What a request may take that takes `p99_ns` alone, and the share that may take longer.
+    fn target(&self, p99_ns: u64, target_ns: impl Fn(u64) -> u64) -> (u64, f64) {
+        let asked_ns = target_ns(p99_ns);
+        match self.own {
+            Some((ns, alpha)) if ns >= p99_ns => (asked_ns.min(ns), ALPHA.min(alpha)),
+            _ => (asked_ns, ALPHA),
         }
     }
 
@@ -531,12 +563,8 @@ impl Kind {
     }
 
     fn push_latency(&mut self, ns: u64) {
-        push(
-            &mut self.latencies_ns,
-            &mut self.replayed,
-            ARRIVALS_KEPT,
-            ns,
-        );
+        let (values, count) = (&mut self.latencies_ns, &mut self.replayed);
+        push(values, count, ARRIVALS_KEPT, ns);
         if self.replayed >= ARRIVALS_MIN && self.replayed.is_multiple_of(ARRIVALS_STEP) {
             self.p99_ns = quantile(&self.latencies_ns, 1.0 - ALPHA);
         }
@@ -750,5 +778,20 @@ mod tests {
             marked.handle_mark(id, &mark, double, None);
         }
         assert_eq!(marked.clients.len(), CLIENTS_MAX);
+    }
+
+    #[test]
+    fn a_job_may_ask_for_less_and_not_for_more_nor_for_less_than_it_takes_alone() {
+        let mut kind = Kind::new(0);
+        assert_eq!(kind.target(10 * MS, double), (20 * MS, ALPHA));
+        for (ns, alpha, target) in [
+            (15 * MS, 0.5, (15 * MS, ALPHA)),
+            (15 * MS, 0.001, (15 * MS, 0.001)),
+            (30 * MS, 0.5, (20 * MS, ALPHA)),
+            (9 * MS, 0.001, (20 * MS, ALPHA)),
+        ] {
+            kind.own = Some((ns, alpha));
+            assert_eq!(kind.target(10 * MS, double), target);
+        }
     }
 }

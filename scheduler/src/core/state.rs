@@ -378,6 +378,9 @@ impl State {
             self.gate = Gate::new(config.policy);
             let be_jobs = self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut());
             be_jobs.for_each(BeJob::handle_new_gate);
+            let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+            let hp_clients = clients.filter_map(|client| client.hp_client.as_mut());
+            hp_clients.for_each(|hp_client| hp_client.marks_mut().handle_new_gate());
             self.is_gating = true;
         }
         self.poll_ns = config.poll_ns;

@@ -31,6 +31,9 @@ const SILENT_REQUESTS: u64 = 8;
 /// takes less.
 const AHEAD_NS: u64 = 1_000_000;
 
+/// Kinds of requests with a target of their own; those of further ones do not count.
+const TARGETS_MAX: usize = 8;
+
 /// Where the requests of a client are known from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -74,6 +77,9 @@ pub(crate) struct Marks {
     /// Requests inferred.
     all_inferred: u64,
     ranges: RangeEnds,
+    /// What the program asks for its kinds of requests, and whether the policy has heard of it.
+    targets: Vec<Mark>,
+    are_targets_told: bool,
 }
 
 /// Where and when a mark was read.
@@ -146,11 +152,38 @@ impl Marks {
                 };
                 self.waiting.extend(ended.map(end));
             }
+            Record::Target {
+                kind,
+                ns,
+                per_mille,
+            } => {
+                self.handle_target(kind, ns, per_mille);
+                return true;
+            }
             _ => return true,
         }
         self.marked_ns = read.now_ns;
         self.inferred = 0;
         true
+    }
+
+    /// Requests of a kind have another target from now on.
+    fn handle_target(&mut self, kind: u32, ns: u64, per_mille: u32) {
+        let is_of = |target: &Mark| matches!(*target, Mark::Target { kind: of, .. } if of == kind);
+        self.targets.retain(|target| !is_of(target));
+        if self.targets.len() < TARGETS_MAX {
+            self.targets.push(Mark::Target {
+                kind,
+                ns,
+                per_mille,
+            });
+        }
+        self.are_targets_told = false;
+    }
+
+    /// The policy has forgotten everything.
+    pub(super) fn handle_new_gate(&mut self) {
+        self.are_targets_told = false;
     }
 
     /// A launch was read from that ring.
@@ -199,6 +232,7 @@ impl Marks {
             _ => return None,
         };
         self.are_used = turn == Turn::Marked;
+        self.are_targets_told = false;
         self.ended_unused = 0;
         Some(turn)
     }
@@ -206,6 +240,9 @@ impl Marks {
     /// What has happened until `now_ns`, in that order; all that was pushed until then has been
     /// read.
     fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark)) {
+        if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
+            self.targets.iter().for_each(&mut hand);
+        }
         // A request that begins and ends in the same ns begins first.
         self.waiting
             .sort_by_key(|mark| (at_ns(mark), matches!(mark, Mark::End { .. })));
@@ -230,6 +267,8 @@ fn end(ended: Ended) -> Mark {
 fn at_ns(mark: &Mark) -> u64 {
     match *mark {
         Mark::Begin { at_ns, .. } | Mark::End { at_ns, .. } => at_ns,
+        // Does not wait here.
+        Mark::Target { .. } => 0,
     }
 }
 

@@ -238,3 +238,37 @@ fn marks_that_cannot_be_true_are_counted_as_faults_and_end_nothing() {
     assert_eq!(told(&rig), ("marks".to_owned(), 121));
     assert_eq!(job(&rig)["faults"]["bad_records"], 6);
 }
+
+#[test]
+fn what_a_job_asks_for_its_requests_holds_once_marks_count_and_after_another_configuration() {
+    let keys = "name = \"pillion\"\nslo_p99 = \"3x\"";
+    let bounds_after = |target: Option<u64>, is_reconfigured: bool| {
+        let (mut rig, _be, mut hp) = Rig::new(keys).with_two();
+        if let Some(ns) = target {
+            let (kind, per_mille) = (0, 990);
+            hp.push(&Record::Target {
+                kind,
+                ns,
+                per_mille,
+            });
+        }
+        for id in 1..=200 {
+            request(&mut rig, &mut hp, id, true);
+        }
+        if is_reconfigured {
+            rig.state
+                .reconfigure(&config("name = \"pillion\"\nslo_p99 = \"2.9x\""));
+            for id in 201..=400 {
+                request(&mut rig, &mut hp, id, true);
+            }
+        }
+        rig.state.gate.bounds().unwrap()
+    };
+    for is_reconfigured in [false, true] {
+        let free = bounds_after(None, is_reconfigured);
+        let asked = bounds_after(Some(12 * MS), is_reconfigured);
+        assert!(asked.idle_ns < free.idle_ns, "{asked:?} {free:?}");
+        // What is less than it takes alone is no target.
+        assert_eq!(bounds_after(Some(MS), is_reconfigured), free);
+    }
+}
