@@ -70,6 +70,34 @@ fn the_python_program_runs_under_pillion_run() {
 }
 
 #[test]
+fn programs_that_mark_their_requests_mark_each_and_run_without_the_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = folder.path().join("service");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-I"]);
+    cc.arg(workspace().join("include")).arg("-o").arg(&service);
+    cc.arg(example("7-marks/service.c")).arg("-ldl");
+    assert!(cc.status().unwrap().success());
+    let python = tools::python(&[]);
+    let module = example("7-marks/pillion_marks.py");
+    let programs = [vec![service], vec![python, module]];
+    for program in &programs {
+        let mut alone = with_softgpu();
+        alone.args(program);
+        let alone = collect(alone).expect_success();
+        assert_eq!(alone.output, "0 of 50 requests marked\n");
+        for (class, marked) in [("high-priority", 50), ("best-effort", 0)] {
+            let mut managed = with_softgpu();
+            managed.arg(cargo_folder().join("pillion"));
+            managed.args(["run", "--class", class, "--"]).args(program);
+            let managed = collect(managed).expect_success();
+            let said = format!("{marked} of 50 requests marked\n");
+            assert_eq!(managed.output, said, "{managed:#?}");
+        }
+    }
+}
+
+#[test]
 fn every_example_stands_in_the_index_with_its_reason() {
     let index = fs::read_to_string(example("README.md")).unwrap();
     for name in [
@@ -79,13 +107,15 @@ fn every_example_stands_in_the_index_with_its_reason() {
         "6-pytorch/pair.sh",
         "6-pytorch/serve.py",
         "6-pytorch/train.py",
+        "7-marks/service.c",
+        "7-marks/pillion_marks.py",
         "gpu0.toml",
         "with-softgpu",
     ] {
         assert!(index.contains(&format!("({name})")), "{name}");
         assert!(example(name).is_file(), "{name}");
     }
-    assert_eq!(index.matches("   Why: ").count(), 6);
+    assert_eq!(index.matches("   Why: ").count(), 7);
 }
 
 #[test]

@@ -615,7 +615,7 @@ mod tests {
     }
 
     fn bounds(client: &Client, now_ns: u64) -> Bounds {
-        client.bounds(now_ns, &double, 100_000, false)
+        client.bounds(now_ns, double, 100_000, false)
     }
 
     /// A request that is not one of those that nothing goes beside.
