@@ -56,7 +56,38 @@ pub enum Arrivals {
     Times(Arc<[u64]>),
 }
 
+/// From when on requests come at another rate. Of jobs whose arrivals have one, [`Arrivals::Poisson`] and
+/// [`Arrivals::Uniform`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Phase {
+    /// Its beginning, counted as arrivals are, ns.
+    pub start_ns: u64,
+    /// Requests per second from then on.
+    pub per_s: f64,
+}
+
 impl Arrivals {
+    /// Whether they can have these phases, in a run of `duration_ns`.
+    ///
+    /// # Errors
+    /// What is wrong, in words that follow the name of whatever has the arrivals.
+    pub fn check_phases(&self, phases: &[Phase], duration_ns: u64) -> Result<(), String> {
+        let has_rate = matches!(self, Self::Poisson { .. } | Self::Uniform { .. });
+        if !has_rate && !phases.is_empty() {
+            return Err(
+                "phases of arrivals that have no rate: expected poisson or uniform".to_owned(),
+            );
+        }
+        let is_before = |pair: &[Phase]| pair[0].start_ns < pair[1].start_ns;
+        if !phases.windows(2).all(is_before) {
+            return Err("phases that begin out of order: expected ascending times".to_owned());
+        }
+        let mut rates = phases
+            .iter()
+            .map(|phase| Self::Poisson { per_s: phase.per_s });
+        rates.try_for_each(|rate| rate.check(duration_ns))
+    }
+
     /// Whether they can be meant, for a run of `duration_ns`.
     ///
     /// # Errors
@@ -122,6 +153,7 @@ impl Arrivals {
     pub fn schedule_from(&self, start_ns: u64, duration_ns: u64, seed: u64) -> Schedule {
         Schedule {
             arrivals: self.clone(),
+            phases: Vec::new(),
             start_ns,
             duration_ns,
             index: 0,
@@ -189,6 +221,7 @@ impl Arrivals {
 #[derive(Clone, Debug)]
 pub struct Schedule {
     arrivals: Arrivals,
+    phases: Vec<Phase>,
     /// When the job begins.
     start_ns: u64,
     duration_ns: u64,
@@ -201,6 +234,13 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// The same in phases, which must have been checked.
+    #[must_use]
+    pub fn in_phases(mut self, phases: &[Phase]) -> Self {
+        self.phases = phases.to_vec();
+        self
+    }
+
     /// What it is a schedule of.
     #[must_use]
     pub fn arrivals(&self) -> &Arrivals {
@@ -214,13 +254,13 @@ impl Schedule {
         let own_ns = match &self.arrivals {
             Arrivals::Closed => end_ns.saturating_sub(self.start_ns),
             &Arrivals::Poisson { per_s } => {
-                let gap_ns = (self.exponential() / per_s * 1e9) as u64;
-                from_ns.saturating_add(gap_ns)
+                let requests = self.exponential();
+                self.after_ns(from_ns, per_s, requests)
             }
             &Arrivals::Bursts { per_s, on_s, off_s } => {
                 from_ns.saturating_add(self.burst_gap_ns(per_s, on_s, off_s))
             }
-            Arrivals::Uniform { per_s } => (self.index as f64 / per_s * 1e9) as u64,
+            &Arrivals::Uniform { per_s } => self.after_ns(0, per_s, self.index as f64),
             Arrivals::Gaps(gaps) => {
                 let place = usize::try_from(self.index % gaps.len() as u64).unwrap_or_default();
                 from_ns.saturating_add(gaps[place])
@@ -231,6 +271,21 @@ impl Schedule {
         self.last_ns = own_ns;
         let at_ns = self.start_ns.saturating_add(own_ns);
         (at_ns < self.duration_ns).then_some(at_ns)
+    }
+
+    /// When so many requests, or a part of one, have come since `from_ns` at the rates of the phases, before them at `per_s`.
+    fn after_ns(&self, mut from_ns: u64, mut per_s: f64, mut requests: f64) -> u64 {
+        for phase in &self.phases {
+            let within_ns = phase.start_ns.saturating_sub(from_ns);
+            let within = within_ns as f64 / 1e9 * per_s;
+            if within > requests {
+                break;
+            }
+            requests -= within;
+            from_ns += within_ns;
+            per_s = phase.per_s;
+        }
+        from_ns.saturating_add((requests / per_s * 1e9) as u64)
     }
 
     /// At random, exponentially distributed with mean 1.
@@ -434,6 +489,61 @@ mod tests {
             all(&Arrivals::Uniform { per_s: 4.0 }, 1_000_000_000, 1),
             [0, 250_000_000, 500_000_000, 750_000_000]
         );
+    }
+
+    #[test]
+    fn phases_have_their_rates() {
+        let phases = [
+            Phase {
+                start_ns: 500_000_000_000,
+                per_s: 40.0,
+            },
+            Phase {
+                start_ns: 750_000_000_000,
+                per_s: 2.0,
+            },
+        ];
+        for arrivals in [
+            Arrivals::Uniform { per_s: 10.0 },
+            Arrivals::Poisson { per_s: 10.0 },
+        ] {
+            arrivals.check_phases(&phases, 1_000_000_000_000).unwrap();
+            let mut schedule = arrivals.schedule(1_000_000_000_000, 1).in_phases(&phases);
+            let times: Vec<u64> = std::iter::from_fn(|| schedule.next_ns(0)).collect();
+            assert!(times.is_sorted());
+            let within = |from: u64, to: u64| {
+                let range = from * 1_000_000_000..to * 1_000_000_000;
+                times.iter().filter(|&ns| range.contains(ns)).count()
+            };
+            // Five standard deviations of the random ones.
+            let counts = [within(0, 500), within(500, 750), within(750, 1_000)];
+            for (count, (expected, off)) in
+                counts.iter().zip([(5_000, 360), (10_000, 500), (500, 115)])
+            {
+                assert!(count.abs_diff(expected) <= off, "{counts:?}");
+            }
+            if matches!(arrivals, Arrivals::Uniform { .. }) {
+                assert_eq!(counts, [5_000, 10_000, 500]);
+            }
+        }
+    }
+
+    #[test]
+    fn phases_that_cannot_be_meant_are_refused() {
+        let check = |arrivals: Arrivals, phases: &[(u64, f64)]| {
+            let phase = |&(start_ns, per_s)| Phase { start_ns, per_s };
+            let phases: Vec<Phase> = phases.iter().map(phase).collect();
+            arrivals.check_phases(&phases, 60_000_000_000)
+        };
+        let poisson = || Arrivals::Poisson { per_s: 1.0 };
+        assert!(check(Arrivals::Closed, &[]).is_ok());
+        assert!(check(Arrivals::Closed, &[(1, 2.0)]).is_err());
+        assert!(check(poisson(), &[(1, 2.0), (2, 3.0)]).is_ok());
+        assert!(check(poisson(), &[(2, 2.0), (1, 3.0)]).is_err());
+        assert!(check(poisson(), &[(1, 2.0), (1, 3.0)]).is_err());
+        for per_s in [0.0, -1.0, f64::NAN, 1e9] {
+            assert!(check(poisson(), &[(1, per_s)]).is_err());
+        }
     }
 
     #[test]

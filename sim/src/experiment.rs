@@ -150,9 +150,15 @@ impl Experiment {
     }
 
     fn check_arrivals(&self, job: usize) -> Result<(), Error> {
-        let Job { name, arrivals, .. } = &self.jobs[job];
-        arrivals
-            .check(self.duration_ns)
+        let Job {
+            name,
+            arrivals,
+            phases,
+            ..
+        } = &self.jobs[job];
+        let checked = arrivals.check(self.duration_ns);
+        checked
+            .and_then(|()| arrivals.check_phases(phases, self.duration_ns))
             .map_err(|what| Error::Arrivals {
                 job: name.clone(),
                 what,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use profiler::Trace;
 use serde::Deserialize;
 
-use crate::arrivals::{Arrivals, Schedule};
+use crate::arrivals::{Arrivals, Phase, Schedule};
 
 /// The two classes of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -54,6 +54,8 @@ pub struct Job {
     pub trace: Arc<Trace>,
     /// When requests arrive.
     pub arrivals: Arrivals,
+    /// From when on they come at other rates, in order.
+    pub phases: Vec<Phase>,
     /// Device memory that it holds from beginning to end; `None` where that is not known and so
     /// takes nothing.
     pub memory_bytes: Option<u64>,
@@ -96,6 +98,7 @@ impl Job {
             kind,
             trace,
             arrivals,
+            phases: Vec::new(),
             memory_bytes: None,
             copies: Copies::default(),
             launch_gap_ns: None,
@@ -112,5 +115,6 @@ impl Job {
     pub(crate) fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
         self.arrivals
             .schedule_from(self.start_ns, duration_ns, seed)
+            .in_phases(&self.phases)
     }
 }

@@ -1,6 +1,6 @@
 //! Reads the `[[jobs]]` of a scenario file.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use toml::de::DeTable;
 use super::Shown;
 use super::parse::SECONDS_MAX;
 use super::size::Size;
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, Phase};
 use crate::job::{Copies, Job, JobClass, JobKind, THREADS_MAX};
 use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
@@ -43,6 +43,8 @@ pub(super) struct JobSection {
     trace: Source,
     arrivals: Option<Candidates>,
     rate: Option<Decimal<{ RATE_MAX as u64 }>>,
+    #[serde(default)]
+    phases: Vec<PhaseSection>,
     on_s: Option<Seconds>,
     off_s: Option<Seconds>,
     /// Lists in a file of arrivals.
@@ -57,6 +59,14 @@ pub(super) struct JobSection {
     marks: Option<bool>,
     weight: Option<Whole<1, { WEIGHT_MAX as u64 }>>,
     min_progress: Option<Decimal<1>>,
+}
+
+/// From when on requests come at another rate.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PhaseSection {
+    at_s: Seconds,
+    rate: Decimal<{ RATE_MAX as u64 }>,
 }
 
 /// A text, or a list of which the first that there is is taken.
@@ -157,10 +167,18 @@ impl JobReader<'_, '_, '_> {
     fn job(&mut self, index: usize, job: JobSection) -> Option<(Job, Shown)> {
         let trace = self.trace(index, &job.trace);
         let arrivals = self.arrivals(index, &job);
-        let ((trace_name, trace), (arrivals_name, arrivals)) = (trace?, arrivals?);
+        let ((trace_name, trace), (mut arrivals_name, arrivals)) = (trace?, arrivals?);
+        for PhaseSection { at_s, rate } in &job.phases {
+            let _ = write!(arrivals_name, ", from {} s {}/s", at_s.0, rate.0);
+        }
         let bytes = |size: Option<Size>| size.map(|size| size.bytes_of(self.device.memory_bytes));
         let ns = |seconds: Seconds| (seconds.0 * 1e9) as u64;
+        let phases = job.phases.iter().map(|phase| Phase {
+            start_ns: (phase.at_s.0 * 1e9) as u64,
+            per_s: phase.rate.0,
+        });
         let job = Job {
+            phases: phases.collect(),
             name: job.name.unwrap_or_else(|| index.to_string()),
             // A job without a class is best-effort, here as everywhere.
             class: job.class.unwrap_or(JobClass::BestEffort),

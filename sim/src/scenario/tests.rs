@@ -647,3 +647,23 @@ fn pieces_of_a_right_file_are_read_or_refused_with_its_name() {
         }
     }
 }
+
+#[test]
+fn a_job_in_phases_has_their_rates_and_says_so() {
+    let text = PAIR.replace(
+        "rate = 30",
+        "rate = 30\nphases = [{ at_s = 0.5, rate = 75 }]",
+    );
+    let scenario = &scenarios(&text)[0];
+    let [phase] = scenario.experiment.jobs[0].phases[..] else {
+        panic!("one phase")
+    };
+    assert_eq!((phase.start_ns, phase.per_s), (500_000_000, 75.0));
+    assert_eq!(scenario.shown[0].arrivals, "poisson 30/s, from 0.5 s 75/s");
+    let closed = PAIR.replace(
+        "arrivals = \"poisson\"\nrate = 30",
+        "phases = [{ at_s = 0.5, rate = 75 }]",
+    );
+    let wrong = faults(&closed);
+    assert!(wrong[0].contains("no rate"), "{wrong:?}");
+}
