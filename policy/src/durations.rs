@@ -73,6 +73,8 @@ pub struct Durations {
     estimates: Vec<Estimate>,
     /// Of them, those of which a launch was seen complete.
     taught: usize,
+    /// Of them, those of which a batch said how long they take at least.
+    seen: usize,
     /// Launches that were seen complete.
     launches: u64,
 }
@@ -137,11 +139,11 @@ impl Durations {
         })
     }
 
-    /// Whether launches have taught of a kernel ([`Durations::taught`]).
+    /// Whether some batch said how long the kernel takes at least ([`Taught::is_seen`]).
     #[must_use]
-    pub fn is_taught(&self, kernel: u32) -> bool {
+    pub fn is_seen(&self, kernel: u32) -> bool {
         let estimate = self.estimates.get(kernel as usize);
-        estimate.is_some_and(|estimate| estimate.launches > 0)
+        estimate.is_some_and(|estimate| estimate.batches > 0)
     }
 
     /// A batch was seen complete, with nothing of high priority beside it.
@@ -165,6 +167,7 @@ impl Durations {
                 estimate.in_batch += 1;
             }
         }
+        let mut first_seen = 0;
         for launch in batch {
             let before_ns = self.expected_of(launch) as f64;
             let Some(estimate) = self.estimate_mut(launch.kernel) else {
@@ -182,6 +185,7 @@ impl Durations {
                 true => first.max(UP),
                 false => first.max(DOWN),
             };
+            first_seen += usize::from(estimate.batches == 0);
             estimate.batches = estimate.batches.saturating_add(1);
             if nearest_ns != expected_ns {
                 let after_ns = before_ns * libm::pow(factor, rate * share);
@@ -189,12 +193,14 @@ impl Durations {
                 estimate.ns = (after_ns as u32).max(1);
             }
         }
+        self.seen += first_seen;
     }
 
     /// The number is another kernel's from now on.
     pub fn forget(&mut self, kernel: u32) {
         if let Some(estimate) = self.estimates.get_mut(kernel as usize) {
             self.taught -= usize::from(estimate.launches > 0);
+            self.seen -= usize::from(estimate.batches > 0);
             *estimate = Estimate::default();
         }
     }
@@ -203,6 +209,12 @@ impl Durations {
     #[must_use]
     pub fn taught_kernels(&self) -> usize {
         self.taught
+    }
+
+    /// Of how many kernels some batch said how long they take at least.
+    #[must_use]
+    pub fn seen_kernels(&self) -> usize {
+        self.seen
     }
 
     /// How many launches have taught something.
@@ -502,12 +514,16 @@ mod tests {
         assert!(steady.latest_per_mille <= Some(1_050), "{steady:?}");
         let latest_ns = varied.ns * u64::from(varied.latest_per_mille.unwrap()) / 1_000;
         assert!((550 * US..=900 * US).contains(&latest_ns), "{varied:?}");
-        assert_eq!(durations.taught_kernels(), 3);
+        assert_eq!(
+            (durations.taught_kernels(), durations.seen_kernels()),
+            (3, 3)
+        );
         durations.forget(1);
         assert_eq!((durations.taught_kernels(), durations.taught(1)), (2, None));
+        assert_eq!(durations.seen_kernels(), 2);
         // What was told was never contradicted.
         assert_eq!((right.ns, right.latest_per_mille), (0, Some(1_000)));
-        assert!(right.is_seen);
+        assert!(right.is_seen && durations.is_seen(0));
     }
 
     /// All of its launches went beside high-priority work.
@@ -527,6 +543,7 @@ mod tests {
         let taught = durations.taught(0).unwrap();
         assert_eq!((taught.launches, taught.ns), (8, 0));
         assert!(!taught.is_seen && taught.latest_per_mille.is_none());
+        assert_eq!((durations.seen_kernels(), durations.is_seen(0)), (0, false));
     }
 
     #[test]

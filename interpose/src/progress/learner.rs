@@ -111,7 +111,7 @@ struct Noted {
     /// Or when there was something to note first; 0 before that.
     at_ns: u64,
     took_ns: u64,
-    /// Of so many kernels.
+    /// So many kernels had been seen then.
     kernels: usize,
 }
 
@@ -173,8 +173,8 @@ impl Learner {
             };
             let index = index_of(number.place);
             let learnt = learnt_of(number.place).filter(|learnt| graphs.note(number, learnt));
-            let is_taught = durations.is_taught(index);
-            shares.handle_launch(launch.cost_ns.into(), index, learnt.as_ref(), is_taught);
+            let is_seen = durations.is_seen(index);
+            shares.handle_launch(launch.cost_ns.into(), index, learnt.as_ref(), is_seen);
             let learnt = learnt?;
             let unknown_ns = unknown_ns.saturating_mul(learnt.unknown);
             let told_ns = learnt.told_ns.saturating_add(unknown_ns).max(1);
@@ -240,7 +240,7 @@ impl Learner {
         // First, so that a panic over it costs this note, and not every look from here on.
         self.is_unnoted = false;
         self.noted.at_ns = now_ns;
-        self.noted.kernels = self.durations.taught_kernels();
+        self.noted.kernels = self.durations.seen_kernels();
         let unknown_ns = client.link.daemon.unknown_ns.load(Ordering::Relaxed);
         let notes = &client.notes;
         notes.write(|| note::text(client, &self.durations, unknown_ns));
@@ -250,7 +250,7 @@ impl Learner {
     /// When it is to be noted.
     fn note_ns(&self) -> Option<u64> {
         let noted = &self.noted;
-        let is_news = self.durations.taught_kernels() != noted.kernels;
+        let is_news = self.durations.seen_kernels() != noted.kernels;
         let pause_ns = match is_news {
             true => NOTE_NEWS_NS.max(noted.took_ns.saturating_mul(NOTE_REST)),
             false => NOTE_NS,

@@ -26,13 +26,14 @@ pub(super) struct Shares {
 
 impl Shares {
     /// A launch was read for which `cost_ns` was charged. `learnt` is `None` of a number that is
-    /// another's by now, or none; `is_taught`: a launch of the number was seen complete before.
+    /// another's by now, or none; `is_seen`: some batch said how long
+    /// it takes; one beside high-priority work alone says nothing.
     pub(super) fn handle_launch(
         &mut self,
         cost_ns: u64,
         index: u32,
         learnt: Option<&Learnt<'_>>,
-        is_taught: bool,
+        is_seen: bool,
     ) {
         self.all_ns = self.all_ns.saturating_add(cost_ns);
         let Some(learnt) = learnt else {
@@ -41,7 +42,7 @@ impl Shares {
         if learnt.is_classed {
             self.classed_ns = self.classed_ns.saturating_add(cost_ns);
         }
-        let is_known = is_taught || learnt.unknown == 0;
+        let is_known = is_seen || learnt.unknown == 0;
         // Of a graph a profile may know a part.
         let known_ns = match is_known {
             true => cost_ns,
@@ -95,7 +96,7 @@ mod tests {
             }
         }
 
-        fn launch(&mut self, cost_ns: u64, (told_ns, unknown): (u64, u64), is_taught: bool) {
+        fn launch(&mut self, cost_ns: u64, (told_ns, unknown): (u64, u64), is_seen: bool) {
             let learnt = Learnt {
                 told_ns,
                 unknown,
@@ -103,7 +104,7 @@ mod tests {
                 taken: Taken(&self.word),
             };
             self.shares
-                .handle_launch(cost_ns, 7, Some(&learnt), is_taught);
+                .handle_launch(cost_ns, 7, Some(&learnt), is_seen);
         }
 
         fn sums(&self) -> [u64; 3] {
