@@ -78,6 +78,12 @@ fn quantiles(taught: Taught, told_ns: u64, before: Option<kept::Durations>) -> (
         |before: &kept::Durations| (before.median_ns..=before.p95_ns).contains(&median_ns);
     match (taught.latest_per_mille, before) {
         (_, Some(before)) if taught.ns == 0 => (before.median_ns, before.p95_ns),
+        (Some(per_mille), Some(before))
+            if is_as_before(&before)
+                && share(median_ns, per_mille.into(), 1_000) <= before.p95_ns =>
+        {
+            (before.median_ns, before.p95_ns)
+        }
         (Some(per_mille), _) => (median_ns, share(median_ns, per_mille.into(), 1_000)),
         (None, Some(before)) if is_as_before(&before) => (before.median_ns, before.p95_ns),
         (None, Some(before)) if median_ns < before.median_ns => {
@@ -158,6 +164,7 @@ mod tests {
             (0, Some(1_000)),
             (100_000, None),
             (140_000, None),
+            (139_000, Some(1_000)),
         ] {
             let (ns, latest) = as_before;
             let kept = quantiles(taught(ns, latest), BEFORE.p95_ns, Some(BEFORE));
