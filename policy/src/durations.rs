@@ -139,6 +139,12 @@ impl Durations {
         })
     }
 
+    /// The same of all kernels that launches have taught of.
+    pub fn all(&self) -> impl Iterator<Item = (u32, Taught)> + '_ {
+        let kernels = 0..self.estimates.len() as u32;
+        kernels.filter_map(|kernel| Some((kernel, self.taught(kernel)?)))
+    }
+
     /// Whether some batch said how long the kernel takes at least ([`Taught::is_seen`]).
     #[must_use]
     pub fn is_seen(&self, kernel: u32) -> bool {

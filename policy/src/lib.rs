@@ -68,7 +68,7 @@ mod throttle;
 pub mod timeline;
 mod turn;
 
-pub use durations::{Completed, Durations, InFlight, Launched, Seen};
+pub use durations::{Completed, Durations, InFlight, Launched, Seen, Taught};
 pub use gate::{Gate, JOBS_MAX};
 pub use kernel::{Class, ClassSet, Kernel};
 pub use launch_gate::LaunchGateParams;

@@ -118,6 +118,7 @@ impl Experiment {
             if !self.policy.is_clairvoyant() {
                 let seed = self.seed_of(index);
                 self.profiles.tell(&mut program, job, self.device.sms, seed);
+                program.tell(&job.told_ns);
             }
             Ok(program)
         });

@@ -76,6 +76,9 @@ pub struct Job {
     /// Of a high-priority job: its process says when a request arrived, begins and ends; else requests are inferred from its
     /// launches.
     pub marks: bool,
+    /// What policies are told that kernels take, ns, by their place in the trace, in the place of what is so: what a run
+    /// before has learnt ([`JobOutcome::learnt`](crate::JobOutcome)).
+    pub told_ns: Vec<(usize, u64)>,
     /// Of a best-effort job: its weight against others, 1 to [`policy::terms::WEIGHT_MAX`].
     pub weight: u32,
     /// Of a best-effort job: the least share that it was promised ([`policy::progress`]), 0 to 1.
@@ -106,6 +109,7 @@ impl Job {
             start_ns: 0,
             death_ns: None,
             marks: false,
+            told_ns: Vec::new(),
             weight: 1,
             min_progress: 0.0,
         }

@@ -48,7 +48,7 @@ pub use host::HostModel;
 pub use job::{Copies, Job, JobClass, JobKind, THREADS_MAX};
 pub use observer::{NoObserver, Observer};
 pub use outcome::{JobOutcome, Outcome, Share};
-pub use profile_errors::{Classes, ProfileErrors};
+pub use profile_errors::{Classes, ProfileErrors, UNKNOWN_NS};
 pub use scheduler::{ClientId, ClientState, Issue, Launch, Placement, Scheduler, State};
 pub use schedulers::PolicySpec;
 pub use synthetic::Synthetic;

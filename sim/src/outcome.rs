@@ -4,6 +4,7 @@
 //! in the demo). Rates are completed requests ÷ time from the start to the last completion, as the
 //! demo's.
 
+use policy::Taught;
 use profiler::quantile::nearest_rank;
 use softgpu::Utilisation;
 
@@ -59,6 +60,9 @@ pub struct JobOutcome {
     pub held: u64,
     /// How long launches were held, by the scheduler's word for why.
     pub held_ns: Vec<(&'static str, u64)>,
+    /// What its library has learnt of its kernels, by their place in the trace: what the next start
+    /// would begin with.
+    pub learnt: Vec<(usize, Taught)>,
 }
 
 impl JobOutcome {

@@ -36,6 +36,15 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// Policies are told that these kernels of the trace take so long, ns.
+    pub(crate) fn tell(&mut self, told_ns: &[(usize, u64)]) {
+        for &(kernel, ns) in told_ns {
+            if let Some(resolved) = self.kernels.get_mut(kernel) {
+                resolved.kernel.expected_ns = ns;
+            }
+        }
+    }
+
     /// The job's program on `device`.
     ///
     /// # Errors

@@ -13,7 +13,7 @@
 //! What a scheduler learns late in reality (completions, other processes' launches) it has to delay
 //! itself; the world tells it at once.
 
-use policy::Kernel;
+use policy::{Kernel, Taught};
 use softgpu::{Gpu, StreamId};
 
 use crate::job::{JobClass, JobKind};
@@ -145,6 +145,12 @@ pub trait Scheduler {
     /// the time of that poll.
     fn next_wake_ns(&self) -> Option<u64> {
         None
+    }
+
+    /// What the client's own library has learnt of its kernels, by their place in the trace. Asked once the
+    /// run is over.
+    fn learnt(&self, _client: ClientId) -> Vec<(usize, Taught)> {
+        Vec::new()
     }
 
     /// The rule that keeps the launch at the head of the client's queue. Asked after a poll that did

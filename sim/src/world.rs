@@ -189,7 +189,11 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let jobs: Vec<JobOutcome> = self
             .clients
             .into_iter()
-            .map(|client| client.finish(elapsed_ns))
+            .enumerate()
+            .map(|(place, client)| JobOutcome {
+                learnt: self.scheduler.learnt(ClientId(place)),
+                ..client.finish(elapsed_ns)
+            })
             .collect();
         Outcome {
             launches: jobs.iter().map(|job| job.launches).sum(),
@@ -520,6 +524,7 @@ impl Client {
                 launches: 0,
                 held: 0,
                 held_ns: Vec::new(),
+                learnt: Vec::new(),
             },
         }
     }

@@ -147,6 +147,7 @@ impl Key {
             kind,
             trace,
             arrivals,
+            phases,
             // Decides whether it can be run at all.
             memory_bytes: _,
             copies,
@@ -156,6 +157,7 @@ impl Key {
             start_ns,
             death_ns,
             marks,
+            told_ns,
             weight,
             min_progress,
         } = &experiment.jobs[index];
@@ -163,9 +165,13 @@ impl Key {
         let host = experiment.host_of(index);
         // Nobody who is disturbed has to do with a job that is alone.
         let host = if is_alone { host.undisturbed() } else { host };
-        self.add(format_args!("{host:?} {copies:?} {start_ns} {death_ns:?}"));
+        self.add(format_args!(
+            "{host:?} {copies:?} {phases:?} {start_ns} {death_ns:?}"
+        ));
         if !is_alone {
-            self.add(format_args!("{threads} {marks} {weight} {min_progress}"));
+            self.add(format_args!(
+                "{threads} {marks} {told_ns:?} {weight} {min_progress}"
+            ));
         }
         match arrivals {
             Arrivals::Gaps(ns) | Arrivals::Times(ns) => {

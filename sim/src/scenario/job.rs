@@ -179,6 +179,7 @@ impl JobReader<'_, '_, '_> {
         });
         let job = Job {
             phases: phases.collect(),
+            told_ns: Vec::new(),
             name: job.name.unwrap_or_else(|| index.to_string()),
             // A job without a class is best-effort, here as everywhere.
             class: job.class.unwrap_or(JobClass::BestEffort),

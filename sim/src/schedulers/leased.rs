@@ -40,8 +40,8 @@
 use std::collections::VecDeque;
 
 use policy::{
-    ClassSet, Gate, HpTimeline, HpView, JobId, JobTerms, JobView, Kernel, Lease, Limit, Mark,
-    Outlook, Policy, Progress, Sharing, Snapshot, admits,
+    ClassSet, Durations, Gate, HpTimeline, HpView, JobId, JobTerms, JobView, Kernel, Lease, Limit,
+    Mark, Outlook, Policy, Progress, Sharing, Snapshot, Taught, admits,
 };
 
 use crate::experiment::Experiment;
@@ -503,6 +503,15 @@ impl Scheduler for Leased {
             });
         }
         Some(next_ns)
+    }
+
+    fn learnt(&self, client: ClientId) -> Vec<(usize, Taught)> {
+        let be_job = self.clients[client.0].be_job();
+        let durations = be_job.and_then(|be_job| Some(&be_job.learner.as_ref()?.durations));
+        let taught = durations.into_iter().flat_map(Durations::all);
+        taught
+            .map(|(kernel, taught)| (kernel as usize, taught))
+            .collect()
     }
 
     fn rule(&self, client: ClientId) -> &'static str {
