@@ -414,13 +414,18 @@ impl State {
     ) -> Result<Attached, Refused> {
         let key = job_key(&attach.job, attach.class, peer);
         let mut counted = self.retire(now_ns, pages.file);
+        let job = self.check_comer(&key)?;
         if key.class == JobClass::HighPriority {
             // Its records are summed up anew.
-            GpuTime::default().count(&mut counted);
             counted.set(Counter::RequestsMarked, 0);
             counted.set(Counter::RequestsInferred, 0);
         }
-        let job = self.check_comer(&key)?;
+        let has_past = job.is_some() || self.ended.iter().any(|ended| ended.key == key);
+        if key.class == JobClass::HighPriority || !has_past {
+            // A best-effort client counts what it learns as known from the first launch on. So a difference of two of its
+            // sums says nothing where the job does not have the earlier one.
+            GpuTime::default().count(&mut counted);
+        }
         // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.
         let is_new_hp = key.class == JobClass::HighPriority && job.is_none();
         let draining = self.holds.draining().filter(|_| is_new_hp);

@@ -61,3 +61,40 @@ fn of_a_best_effort_job_the_libraries_tell_and_older_ones_tell_nothing() {
     tell(&third, 400, 0, 400);
     assert_eq!(shares(&rig), [Some(37.5), Some(62.5)]);
 }
+
+/// What it learns counts as known from its first launch on, so a difference of two sums is no share.
+#[test]
+fn a_best_effort_client_that_comes_again_as_another_job_is_told_as_its_page_says() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    tell(&be, 1_000, 0, 0);
+    rig.poll();
+    rig.state.handle_detach(rig.now_ns, be.client);
+    rig.poll();
+    let again = be.page_fd.try_clone().unwrap();
+    let be = rig
+        .try_attach_with(JobClass::BestEffort, "tune", again)
+        .unwrap();
+    // All that was launched before is learnt; what is launched since is not.
+    tell(&be, 2_000, 1_000, 500);
+    assert_eq!(shares(&rig), [Some(50.0), Some(25.0)]);
+}
+
+/// One of several processes of a job: what it told before stays with the job.
+#[test]
+fn a_best_effort_client_that_comes_again_to_its_job_is_not_counted_twice() {
+    let mut rig = Rig::new("");
+    let other = rig.be("train");
+    tell(&other, 1_000, 1_000, 0);
+    let be = rig.be("train");
+    tell(&be, 1_000, 0, 0);
+    rig.poll();
+    rig.state.handle_detach(rig.now_ns, be.client);
+    let again = be.page_fd.try_clone().unwrap();
+    let be = rig
+        .try_attach_with(JobClass::BestEffort, "train", again)
+        .unwrap();
+    assert_eq!(shares(&rig), [Some(50.0), Some(0.0)]);
+    tell(&be, 2_000, 2_000, 0);
+    assert_eq!(shares(&rig), [Some(100.0), Some(0.0)]);
+}
