@@ -231,10 +231,16 @@ fn orions_own_malformed_file_is_said_with_its_line_and_the_job_runs() {
     expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &["resnet50_32_fb1_new:"]);
 }
 
-/// The one line about kernels of unknown duration.
-const UNKNOWN: &str = "pillion: kernels of unknown duration, the largest saxpy, count as 100 us \
-                       each until learnt; run the job once as best-effort, or use `pillion profile \
-                       record -o FILE -- CMD`\n";
+/// The one line about kernels of unknown duration, for a job of that class.
+fn unknown(class: JobClass) -> String {
+    let what = match class {
+        JobClass::BestEffort => " until learnt",
+        JobClass::HighPriority => {
+            "; run the job once as best-effort, or use `pillion profile record -o FILE -- CMD`"
+        }
+    };
+    format!("pillion: kernels of unknown duration, the largest saxpy, count as 100 us each{what}\n")
+}
 
 #[test]
 fn without_a_profile_kernels_are_unknown_which_is_said_once() {
@@ -245,7 +251,7 @@ fn without_a_profile_kernels_are_unknown_which_is_said_once() {
         let job = job.under(daemon.socket(), class).without_profile().run();
         let ended = job.expect_success();
         assert_eq!(daemon.total(label, "launches_unknown"), 13);
-        assert_eq!(ended.errors, UNKNOWN);
+        assert_eq!(ended.errors, unknown(class));
     }
 }
 
@@ -257,8 +263,8 @@ fn a_job_that_goes_on_is_told_of_unknown_kernels_while_it_runs() {
             .job(class.name(), "steady")
             .under(daemon.socket(), class);
         let mut job = job.without_profile().start();
-        until("the line", || job.errors() == UNKNOWN);
+        until("the line", || job.errors() == unknown(class));
         job.wait_for_new("round", 60);
-        assert_eq!(job.finish().expect_success().errors, UNKNOWN);
+        assert_eq!(job.finish().expect_success().errors, unknown(class));
     }
 }

@@ -42,6 +42,7 @@ use crate::daemon::reattach::Watch;
 use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::dispatch::{guard, panics};
 use crate::driver;
+use crate::kernels::KERNELS;
 use crate::platform::sys;
 use crate::process::{self, Client, Handle, dying};
 use crate::progress::contexts::CONTEXTS;
@@ -55,6 +56,9 @@ use crate::signals::handler;
 mod watch;
 
 use watch::{Watched, Window};
+
+/// Until it is first looked whether kernels are unknown, ns.
+const UNKNOWN_FIRST_NS: u64 = 1_000_000_000;
 
 /// Least time between two queries of an event, ns. A helper of a process that ends looks as often.
 const POLL_NS: u64 = 20_000;
@@ -163,6 +167,7 @@ fn run(client: &'static Client, is_refused: bool) {
         looks: Looks::default(),
         window: Window::default(),
         looked_at: 0,
+        unknown: UnknownLooks::new(client),
     };
     let mut watch = Watch::new(client, is_refused);
     panics::guarded(usize::MAX, || helper.get_ready());
@@ -197,6 +202,7 @@ fn run(client: &'static Client, is_refused: bool) {
             watch.next_ns().filter(|_| !is_leaving),
             helper.learner.next_ns(is_leaving),
             record_ns,
+            helper.unknown.poll(client),
         ];
         let until_ns = others.into_iter().flatten().chain(next_ns).min();
         // While there is no daemon to be told, launches do not wake it.
@@ -234,6 +240,37 @@ struct Helper {
     window: Window,
     /// What had been launched at the last look, on all streams together.
     looked_at: u64,
+    unknown: UnknownLooks,
+}
+
+/// When it is looked whether unknown kernels are to be spoken of: after 1 s, 2 s, 4 s and so on, so
+/// that a high-priority job whose kernels are known is soon left in peace.
+struct UnknownLooks {
+    began_ns: u64,
+    /// `None`: no more.
+    next_ns: Option<u64>,
+}
+
+impl UnknownLooks {
+    fn new(client: &Client) -> Self {
+        let began_ns = client.clock.now_ns();
+        let is_real = !client.clock.is_virtual();
+        Self {
+            began_ns,
+            next_ns: is_real.then_some(began_ns + UNKNOWN_FIRST_NS),
+        }
+    }
+
+    /// Looks if it is time to; when to look next.
+    fn poll(&mut self, client: &Client) -> Option<u64> {
+        let next_ns = self.next_ns?;
+        let now_ns = client.clock.now_ns();
+        if now_ns >= next_ns {
+            let age_ns = now_ns - self.began_ns;
+            self.next_ns = (!KERNELS.poll_unknown(client)).then_some(now_ns + age_ns);
+        }
+        self.next_ns
+    }
 }
 
 impl Helper {

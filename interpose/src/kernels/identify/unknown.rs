@@ -2,8 +2,8 @@
 //!
 //! The kernel that takes the most time should be named, but how long each takes is what nobody knows.
 //! The line names the kernel with the most threads among those seen so far. It therefore waits for
-//! [`SAID_AFTER`] launches of unknown kernels, or for the exit of the process. The thread that makes
-//! that launch writes the line: one system call, no allocation.
+//! [`SAID_AFTER`] launches of unknown kernels, or for the exit of the process. The helper writes it,
+//! when it next looks: a launch makes no system call for it. On virtual time it is the exit.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,10 +68,15 @@ impl Kernels {
     /// A launch of so many kernels whose duration no profile tells.
     #[cold]
     pub(crate) fn handle_unknown(&self, client: &Client, kernels: u64) {
-        let before = client.page.count(Counter::UnknownKernels, kernels);
-        if before < SAID_AFTER && before.saturating_add(kernels) >= SAID_AFTER {
+        client.page.count(Counter::UnknownKernels, kernels);
+    }
+
+    /// Says it once there have been enough launches; whether it need not be called again.
+    pub(crate) fn poll_unknown(&self, client: &Client) -> bool {
+        if client.page.counted(Counter::UnknownKernels) >= SAID_AFTER {
             self.say_unknown(client);
         }
+        self.unknown.is_said.load(Ordering::Relaxed)
     }
 
     /// It was said why kernels are unknown, which is once enough.
@@ -94,8 +99,13 @@ impl Kernels {
     fn say_unknown(&self, client: &Client) {
         let name = self.unknown.largest();
         let name = name.and_then(|name| self.names.text(name));
-        let each_ns = client.link.daemon.unknown_ns.load(Ordering::Relaxed);
-        let line = Line { name, each_ns };
+        let daemon = &client.link.daemon;
+        let is_learnt = daemon.learnt_durations.load(Ordering::Relaxed) != 0;
+        let line = Line {
+            name,
+            each_ns: daemon.unknown_ns.load(Ordering::Relaxed),
+            is_learnt: is_learnt && !client.is_high_priority(),
+        };
         log::say_once(&self.unknown.is_said, Level::Warn, format_args!("{line}"));
     }
 }
@@ -106,6 +116,8 @@ struct Line<'t> {
     name: Option<&'t str>,
     /// What each counts as, ns.
     each_ns: u64,
+    /// This run learns how long they take.
+    is_learnt: bool,
 }
 
 impl fmt::Display for Line<'_> {
@@ -115,11 +127,13 @@ impl fmt::Display for Line<'_> {
             write!(f, ", the largest {},", short(base_name::base(name)))?;
         }
         let each_us = self.each_ns / 1_000;
-        write!(
-            f,
-            " count as {each_us} us each until learnt; run the job once as best-effort, or use \
-             `pillion profile record -o FILE -- CMD`"
-        )
+        write!(f, " count as {each_us} us each")?;
+        f.write_str(match self.is_learnt {
+            true => " until learnt",
+            false => {
+                "; run the job once as best-effort, or use `pillion profile record -o FILE -- CMD`"
+            }
+        })
     }
 }
 
@@ -133,24 +147,28 @@ fn short(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn said(name: Option<&str>) -> String {
+    fn said(name: Option<&str>, is_learnt: bool) -> String {
         let each_ns = 100_000;
-        Line { name, each_ns }.to_string()
+        Line {
+            name,
+            each_ns,
+            is_learnt,
+        }
+        .to_string()
     }
 
     #[test]
     fn the_line_has_the_function_alone_and_what_to_do() {
         let mangled = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEENS_6detail5ArrayIPcLi1EEEEEviT0_T1_";
         assert_eq!(
-            said(Some(mangled)),
+            said(Some(mangled), false),
             "kernels of unknown duration, the largest vectorized_elementwise_kernel, count as 100 \
-             us each until learnt; run the job once as best-effort, or use `pillion profile record \
-             -o FILE -- CMD`"
+             us each; run the job once as best-effort, or use `pillion profile record -o FILE -- \
+             CMD`"
         );
         assert_eq!(
-            said(None),
-            "kernels of unknown duration count as 100 us each until learnt; run the job once as \
-             best-effort, or use `pillion profile record -o FILE -- CMD`"
+            said(None, true),
+            "kernels of unknown duration count as 100 us each until learnt"
         );
     }
 
