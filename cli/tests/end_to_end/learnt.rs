@@ -15,7 +15,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{
-    Daemon, Gpu, Process, cargo_folder, clean_command, driver_folder, library, until,
+    Daemon, Gpu, Process, cargo_folder, clean_command, collect, driver_folder, library, pillion,
+    until,
 };
 
 /// What the daemon assumes of a kernel that no profile names, unless it is told otherwise, ns.
@@ -163,6 +164,17 @@ impl Stage {
         replay
     }
 
+    /// Asks for what is kept of the program, so that the daemon has read it from the disk: a job waits
+    /// for that a quarter of a second of real time at most.
+    fn warm_kept(&self) {
+        let mut command = clean_command(pillion());
+        let program = cargo_folder().join("pillion-replay");
+        command.args(["profile", "learnt"]).arg(program);
+        command.env("PILLION_SOCKET", self.path("pillion.sock"));
+        // Of the first run nothing is known, which is an error.
+        let _ = collect(command);
+    }
+
     fn report(&self, name: &str) -> Value {
         let text = std::fs::read_to_string(self.path(&format!("{name}.json"))).unwrap();
         serde_json::from_str(&text).unwrap()
@@ -201,6 +213,9 @@ fn play_traces(hp_trace: &str, be_trace: &str, told: Told, policy: &str) -> Outc
     };
     let _server = stage.start_server();
     let daemon = stage.start_daemon(&format!("name = \"pillion\"\n{policy}"));
+    if policy.contains("keep = true") {
+        stage.warm_kept();
+    }
     let hp = stage.start_replay("hp", 1, &hp_trace, Some(&hp_trace));
     let be = stage.start_replay("be", 2, &be_trace, be_profile.as_deref());
     for job in [hp, be] {
