@@ -53,7 +53,7 @@ int main(void) {
         /* 0: it arrives now. A server gives the time at which it received the request. */
         pillion_request request = pillion_begin(0, 0, 1);
         CALL(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t), buffer, 0, WORDS);
-        CALL(cuCtxSynchronize, (void));
+        CALL(cuCtxSynchronize, (void), );
         marked += pillion_end(request) == 0;
     }
     printf("%d of %d requests marked\n", marked, REQUESTS);

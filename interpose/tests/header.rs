@@ -42,11 +42,18 @@ fn the_header_goes_with_no_library_and_with_older_ones() {
         "extern int nothing;\nint nothing = 1;\n",
         "none.so",
     );
-    for compiler in [
+    // Where there is a second compiler.
+    let has_clang = Command::new("clang").arg("--version").output().is_ok();
+    let compilers = [
         &["cc", "-std=c99"][..],
         &["cc", "-std=c99", "-no-pie", "-fno-pie"],
         &["c++", "-x", "c++", "-std=c++11"],
-    ] {
+        &["clang", "-std=c99"],
+    ];
+    for compiler in compilers
+        .into_iter()
+        .filter(|of| of[0] != "clang" || has_clang)
+    {
         compile(&folder, compiler, PROGRAM, "program");
         for (library, said) in [
             ("", "0 -1 -1 -1"),
