@@ -339,8 +339,9 @@ pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// A memory file with a text that nobody can change any more, for a peer to read from its beginning:
-/// reading it waits for no disk.
+/// A memory file with a text that nobody can change any more, for a peer to read, which waits for no
+/// disk. A peer is given another descriptor of it ([`read_only`]): who has this one can shorten the
+/// file, and so take back the memory that peers hold.
 ///
 /// # Errors
 ///
@@ -351,7 +352,8 @@ pub fn sealed_text(name: &str, text: &[u8]) -> io::Result<OwnedFd> {
     // Written without moving the place that is read from.
     file.write_all_at(text, 0)?;
     fchmod(&file, Mode::RUSR)?;
-    fcntl_add_seals(&file, SEALS.union(SealFlags::WRITE))?;
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SEAL;
+    fcntl_add_seals(&file, seals)?;
     Ok(file.into())
 }
 
@@ -390,12 +392,16 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_text_is_read_from_its_beginning_and_never_changes() {
-        let mut file = File::from(sealed_text("pillion-test", b"a text").unwrap());
+    fn a_sealed_text_never_changes_and_only_its_maker_takes_it_back() {
+        let made = File::from(sealed_text("pillion-test", b"a text").unwrap());
+        let mut file = File::from(read_only(&made).unwrap());
+        assert!(made.write_at(b"b", 0).is_err() && made.set_len(7).is_err());
         assert!(file.write_at(b"b", 0).is_err() && file.set_len(0).is_err());
         let mut text = String::new();
         io::Read::read_to_string(&mut file, &mut text).unwrap();
         assert_eq!(text, "a text");
+        made.set_len(0).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
     }
 
     #[test]

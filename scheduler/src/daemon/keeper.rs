@@ -19,6 +19,8 @@
 //!
 //! Real time: on the virtual clock nothing waits for this thread.
 
+mod copies;
+
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,12 +33,12 @@ use profiler::{Profile, learnt};
 use protocol::clock::Clock;
 use protocol::hello::{LearntOf, Reply, send};
 use protocol::notebook::{self, Note};
-use protocol::segment::sealed_text;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::config::limits::CLIENTS_MAX;
 use crate::core::event::{Draft, Kind};
+use crate::daemon::keeper::copies::Copies;
 use crate::daemon::shared::Shared;
 use crate::host::fd_reaper::UntrustedSocket;
 use crate::host::learnt::{Kept, LearntStore};
@@ -84,6 +86,7 @@ pub(crate) struct Keeper {
     shared: Arc<Shared>,
     inlet: Arc<Inlet>,
     sessions: Vec<Session>,
+    copies: Copies,
     /// Whose notebook was read last.
     last_uid: u32,
     failures: Teller,
@@ -198,6 +201,7 @@ impl Keeper {
             shared,
             inlet,
             sessions: Vec::new(),
+            copies: Copies::default(),
             last_uid: 0,
             failures: Teller::default(),
             damages: Teller::default(),
@@ -214,6 +218,7 @@ impl Keeper {
                 tracing::error!("waiting for what runs have learnt: {error}");
                 return;
             }
+            self.copies.take_back(self.clock.now_ns());
             for asked in turn {
                 match self.is_before_a_note(&asked) {
                     true => self.inlet.put_back(asked),
@@ -230,10 +235,11 @@ impl Keeper {
         }
     }
 
-    /// Waits until somebody asks or ends, or a look is due, unless there `is_work`, and hears who
-    /// has something to say.
+    /// Waits until somebody asks or ends, a look is due, or a copy is to be taken back, unless there
+    /// `is_work`, and hears who has something to say.
     fn hear_all(&mut self, is_work: bool) -> io::Result<()> {
-        let due_ns = self.sessions.iter().map(|session| session.due_ns).min();
+        let due_ns = self.sessions.iter().map(|session| session.due_ns);
+        let due_ns = due_ns.chain(self.copies.next_ns()).min();
         let timeout = due_ns.filter(|_| !is_work).map(|due_ns| {
             let left_ns = due_ns.saturating_sub(self.clock.now_ns());
             // A minute at most.
@@ -287,7 +293,8 @@ impl Keeper {
         } = asked;
         let whose = of.user.unwrap_or(uid);
         let kept = self.inlet.store.find(whose, &of.program);
-        let copy = kept.and_then(|text| sealed_text("pillion-learnt", text.as_bytes()).ok());
+        let now_ns = self.clock.now_ns();
+        let copy = kept.and_then(|text| self.copies.hand_out(uid, &text, now_ns));
         let is_known = copy.is_some();
         let copy: Vec<BorrowedFd<'_>> = copy.iter().map(AsFd::as_fd).collect();
         let reply = Reply::Learnt { is_known }.encode();
@@ -303,7 +310,7 @@ impl Keeper {
             uid,
             program: of.program,
             kept: 0,
-            due_ns: self.clock.now_ns() + READ_EVERY_NS,
+            due_ns: now_ns + READ_EVERY_NS,
             said: 0,
             is_over: false,
             tries: 0,
