@@ -50,8 +50,10 @@ const READ_EVERY_NS: u64 = 60_000_000_000;
 /// and how often it is tried.
 const AGAIN_NS: u64 = 1_000_000_000;
 const TRIES_MAX: u32 = 30;
-/// The same when the daemon ends, one after the other.
-const TRIES_AT_END: u32 = 5;
+
+/// For how long notebooks are read when the daemon ends, ns: what is not kept by then is said before
+/// the daemon's end, which waits for 2 s ([`crate::daemon`]).
+const AT_END_NS: u64 = 1_500_000_000;
 
 /// Requests that wait for this thread, of all and of one user; who comes then is refused.
 const WAITING_MAX: usize = 256;
@@ -229,10 +231,53 @@ impl Keeper {
                 self.keep(place);
             }
         }
-        for place in (0..self.sessions.len()).rev() {
-            // Other daemons of the machine may be ending, too.
-            (0..TRIES_AT_END).any(|_| !self.keep(place));
+        self.begin_end();
+        let end_ns = self.clock.now_ns() + AT_END_NS;
+        while self.clock.now_ns() < end_ns && self.keep_at_end() {}
+        self.tell_what_is_lost();
+    }
+
+    /// From here on each notebook is read for the last time.
+    fn begin_end(&mut self) {
+        for session in &mut self.sessions {
+            (session.is_over, session.due_ns) = (true, 0);
         }
+    }
+
+    /// Reads one notebook, in turns as before; false if none is left. While another daemon writes,
+    /// which may be ending too, it is tried again.
+    fn keep_at_end(&mut self) -> bool {
+        let Some(place) = self.next() else {
+            return false;
+        };
+        if self.keep(place)
+            && let Some(session) = self.sessions.get_mut(place)
+        {
+            session.due_ns = 0;
+        }
+        true
+    }
+
+    /// Says what there was no time for at the end. Nobody asks for events any more, but they are
+    /// logged.
+    fn tell_what_is_lost(&self) {
+        let Some(first) = self.sessions.first() else {
+            return;
+        };
+        let why = match self.sessions.iter().any(|session| session.tries > 0) {
+            true => "another daemon is writing there",
+            false => "there was more to read than time",
+        };
+        let folder = self.inlet.store.folder().display();
+        let text = format!(
+            "what {} processes noted last of their kernels is not kept in {folder}, as this daemon \
+             ends: {why}; the next start of {:?} of user {}, for one, begins with what was kept \
+             before",
+            self.sessions.len(),
+            first.program,
+            first.uid
+        );
+        self.shared.tell(Draft::new(Kind::LearntNotKept, text));
     }
 
     /// Waits until somebody asks or ends, a look is due, or a copy is to be taken back, unless there
@@ -444,94 +489,4 @@ fn next_due(due: impl Iterator<Item = (u32, u64)>, last_uid: u32, now_ns: u64) -
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-    use crate::config::gpu::Gpu;
-    use crate::host::fd_reaper::FdReaper;
-
-    const ANNE: u32 = 61_001;
-    const BOB: u32 = 61_002;
-
-    fn inlet() -> Arc<Inlet> {
-        let gpu = Gpu {
-            uuid: "GPU-1".to_owned(),
-            name: "V100".to_owned(),
-            pci: "0000:04:00.0".parse().unwrap(),
-            sms: 80,
-            memory_bytes: 16 << 30,
-            cuda_driver: 12_080,
-            block_priority: None,
-        };
-        Inlet::new(LearntStore::new("/nowhere".into(), &gpu)).unwrap()
-    }
-
-    fn asked(uid: u32, program: &str) -> Asked {
-        let (socket, _other) = UnixStream::pair().unwrap();
-        let fd_reaper = Arc::new(FdReaper::start().unwrap());
-        Asked {
-            socket: UntrustedSocket::new(socket.into(), uid, &fd_reaper),
-            uid,
-            of: LearntOf {
-                program: program.to_owned(),
-                device: String::new(),
-                user: None,
-            },
-            notebook: None,
-        }
-    }
-
-    #[test]
-    fn a_user_who_asks_all_the_time_takes_one_turn_like_everybody_and_not_all_the_room() {
-        let inlet = inlet();
-        for number in 0..WAITING_OF_USER_MAX {
-            assert!(inlet.put(asked(ANNE, &number.to_string())).is_ok());
-        }
-        assert!(inlet.put(asked(ANNE, "more")).is_err());
-        assert!(inlet.put(asked(BOB, "bobs")).is_ok());
-        let turn = |inlet: &Inlet| -> Vec<(u32, String)> {
-            let turn = inlet.take_turn().into_iter();
-            turn.map(|asked| (asked.uid, asked.of.program)).collect()
-        };
-        let of = |uid, program: &str| (uid, program.to_owned());
-        assert_eq!(turn(&inlet), [of(ANNE, "0"), of(BOB, "bobs")]);
-        assert_eq!(turn(&inlet), [of(ANNE, "1")]);
-        // For a later turn, and before what came after it.
-        let first = inlet.take_turn().pop().unwrap();
-        inlet.put_back(first);
-        assert_eq!(turn(&inlet), [of(ANNE, "2")]);
-        // What waits wakes the thread again.
-        assert!(rustix::io::read(&inlet.alarm, &mut [0; 8]).is_ok());
-        while !inlet.take_turn().is_empty() {}
-        assert!(rustix::io::read(&inlet.alarm, &mut [0; 8]).is_err());
-    }
-
-    #[test]
-    fn notebooks_are_read_one_of_each_user_in_turn() {
-        let mut due = vec![(7, 1), (7, 2), (7, 3), (9, 4), (8, 90)];
-        let (mut last_uid, mut read) = (7, Vec::new());
-        while let Some(place) = next_due(due.iter().copied(), last_uid, 10) {
-            last_uid = due[place].0;
-            read.push(due.remove(place));
-        }
-        assert_eq!(read, [(9, 4), (7, 1), (7, 2), (7, 3)]);
-        assert_eq!(due, [(8, 90)]);
-    }
-
-    #[test]
-    fn what_happens_all_the_time_is_said_once_a_minute_with_how_often() {
-        let mut teller = Teller::default();
-        let said: Vec<u32> = (0..180)
-            .filter_map(|second| teller.handle(second * 1_000_000_000))
-            .collect();
-        assert_eq!(said, [0, 59, 59]);
-        // What lasts is said once, also where another user's program is kept in between.
-        let mut teller = Teller::default();
-        assert_eq!(teller.handle_lasting(0), Some(0));
-        assert_eq!(teller.handle_lasting(TELL_EVERY_NS * 9), None);
-        teller.is_said = false;
-        assert_eq!(teller.handle_lasting(TELL_EVERY_NS / 2), None);
-        assert_eq!(teller.handle_lasting(TELL_EVERY_NS), Some(1));
-    }
-}
+mod tests;
