@@ -57,7 +57,8 @@
 use crate::rules::Rules;
 use crate::terms::JobTerms;
 use crate::{
-    Bounds, JobId, JobView, Kernel, Lease, Limit, Mark, Outlook, Policy, Request, Snapshot, none,
+    Bounds, Goal, JobId, JobView, Kernel, Lease, Limit, Mark, Outlook, Policy, Request, SloView,
+    Snapshot, none,
 };
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -119,7 +120,20 @@ impl Gate {
         self.rules.handle_mark(client, mark);
     }
 
-    /// The HP client `client` has gone: what was learnt of it is forgotten.
+    /// Requests of the HP client `client` have a goal of their own, in the place of the configured one; `None`: the configured.
+    /// Holds until [`Gate::handle_detach`], and is to be told anew after it if the client stays. One that [`Goal::validate`]
+    /// refuses is as `None`. Only `pillion` listens.
+    pub fn handle_goal(&mut self, client: u64, goal: Option<Goal>) {
+        self.rules.handle_goal(client, goal);
+    }
+
+    /// How the goal of the HP client `client` is kept; `None` if it has marked no request, and for another policy.
+    #[must_use]
+    pub fn slo_view(&self, client: u64) -> Option<SloView> {
+        self.rules.slo_view(client)
+    }
+
+    /// The HP client `client` has gone: what was learnt of it is forgotten, and its goal.
     pub fn handle_detach(&mut self, client: u64) {
         self.rules.handle_detach(client);
     }

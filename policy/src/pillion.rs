@@ -119,6 +119,7 @@ pub mod feedback;
 mod marked;
 pub mod pace;
 pub mod pacing;
+mod params;
 pub mod quiet;
 pub mod solo;
 mod target;
@@ -127,76 +128,11 @@ use feedback::{GAIN_MAX, GAIN_MIN, Gain};
 pub use marked::Mark;
 use marked::Marked;
 use pace::Pace;
+pub use params::{PillionParams, look_ns_max};
 use quiet::Quiet;
 use solo::Solo;
 pub(crate) use target::SLOWDOWN_MAX;
-pub use target::{Slo, SloError, THROUGHPUT_MIN};
-
-/// The numbers of `pillion`, and a switch for each of its mechanisms.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PillionParams {
-    /// What HP's requests may take.
-    pub slo: Slo,
-    /// How long a request takes alone, where that is known from elsewhere; else it is learnt.
-    pub solo_ns: Option<u64>,
-    /// Priorities between blocks of different processes work on this device, or are hoped to.
-    pub block_priority: bool,
-    /// The gain follows what requests took; else it is 1.
-    pub feedback: bool,
-    /// BE work goes beside HP.
-    pub beside: bool,
-    /// Below gain 1 it must suit what HP executes.
-    pub kernel_pairs: bool,
-    /// While HP is idle as much may be in flight as [`orion`] lets, however little the gain is.
-    pub idle_floor: bool,
-    /// Quiet times are predicted.
-    pub gap_prediction: bool,
-    /// The bounds follow how fast expected durations pass.
-    pub learnt_pace: bool,
-    /// Durations of best-effort kernels are learnt from their completions ([`crate::durations`]); by whoever launches
-    /// them, the gate itself is told no kernels.
-    pub learnt_durations: bool,
-    /// What is in flight is predicted to complete as expected before that is seen.
-    pub completion_prediction: bool,
-    /// The bounds slide; else everything drains when one is reached, as in [`orion`].
-    pub sliding: bool,
-    /// Both bounds while HP's latency is not known, in ns.
-    pub residual_ns_unknown: u64,
-    /// How long a lease lasts unless it is renewed, in ns.
-    pub lease_ns: u64,
-    /// A request of which is not known to within so many ns when it began says nothing: twice the
-    /// daemon's least pause, and what waking it may take ([`look_ns_max`]).
-    pub look_ns_max: u64,
-}
-
-/// [`PillionParams::look_ns_max`] of a daemon that looks every `poll_ns`: waking it takes 40 to 90 µs.
-#[must_use]
-pub const fn look_ns_max(poll_ns: u64) -> u64 {
-    poll_ns.saturating_mul(2).saturating_add(100_000)
-}
-
-impl Default for PillionParams {
-    fn default() -> Self {
-        let orion = crate::OrionParams::default();
-        Self {
-            slo: Slo::Slowdown(SLOWDOWN),
-            solo_ns: None,
-            block_priority: true,
-            feedback: true,
-            beside: true,
-            kernel_pairs: true,
-            idle_floor: true,
-            gap_prediction: true,
-            learnt_pace: true,
-            learnt_durations: true,
-            completion_prediction: true,
-            sliding: true,
-            residual_ns_unknown: orion.residual_ns_unknown,
-            lease_ns: orion.lease_ns,
-            look_ns_max: look_ns_max(50_000),
-        }
-    }
-}
+pub use target::{Goal, MISS, MISS_MAX, Slo, SloEnd, SloError, SloView, THROUGHPUT_MIN};
 
 /// The bounds in force, as of the last snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -219,6 +155,8 @@ struct Learnt {
     solo: Solo,
     gain: Gain,
     marked: Marked,
+    /// Goals that clients have of their own.
+    goals: Vec<(u64, Goal)>,
     quiet: Quiet,
     pace: Pace,
     bounds: Bounds,
@@ -251,11 +189,35 @@ impl Learnt {
         params.solo_ns.or_else(|| self.solo.least_ns())
     }
 
+    /// What a client's requests may take.
+    fn goal(&self, params: &PillionParams, client: u64) -> Goal {
+        let own = self.goals.iter().find(|(id, _)| *id == client);
+        own.map_or(params.goal(), |(_, goal)| *goal)
+    }
+
+    /// What a request takes alone and what it can afford, of the client that can afford least; `None` while none is known.
+    fn afforded(&self, params: &PillionParams) -> Option<(u64, u64)> {
+        let clients = self.solo.mains().map(|(id, main_ns)| {
+            let solo_ns = params.solo_ns.unwrap_or(main_ns);
+            (solo_ns, self.goal(params, id).slo.slack_ns(solo_ns))
+        });
+        let told = params
+            .solo_ns
+            .map(|solo_ns| (solo_ns, params.slo.slack_ns(solo_ns)));
+        clients.min_by_key(|(_, slack_ns)| *slack_ns).or(told)
+    }
+
+    /// Whether a job that trains is held to its rate: then a mean counts.
+    fn is_training(&self, params: &PillionParams) -> bool {
+        let slos = self.goals.iter().map(|(_, goal)| goal.slo);
+        let is_rate = |slo: Slo| matches!(slo, Slo::Throughput(_));
+        is_rate(params.slo) || slos.into_iter().any(is_rate)
+    }
+
     /// What a request can afford; while that is not known, the bound that stands for it.
     fn slack_ns(&self, params: &PillionParams) -> u64 {
-        let slack_ns = |solo_ns| params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
-        self.solo_ns(params)
-            .map_or(params.residual_ns_unknown, slack_ns)
+        self.afforded(params)
+            .map_or(params.residual_ns_unknown, |(_, slack_ns)| slack_ns)
     }
 
     /// A request of an HP client has ended. Before the snapshot of the same look.
@@ -281,7 +243,8 @@ impl Learnt {
             && was_wanted
             && params.feedback
         {
-            let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
+            let slo = self.goal(params, client).slo;
+            let slack_ns = slo.slack_ns(solo_ns);
             let spread_ns = alone.map_or(0, |alone| alone.spread_ns);
             let slack_ns = slack_ns.max(spread_ns.min(slack_ns.saturating_mul(SPREAD_MAX)));
             let excess_ns = request.measure_ns().saturating_sub(solo_ns);
@@ -291,7 +254,7 @@ impl Learnt {
             if was_excluded && spent <= 1.0 {
                 return;
             }
-            match params.slo {
+            match slo {
                 Slo::Throughput(_) => self.gain.handle_mean(spent),
                 Slo::Slowdown(_) | Slo::LatencyNs(_) => self.gain.handle_request(spent),
             }
@@ -299,13 +262,28 @@ impl Learnt {
     }
 
     fn handle_mark(&mut self, params: &PillionParams, client: u64, mark: &Mark) {
+        let goal = self.goal(params, client);
         // What a job that trains may lose is a mean, and no request's.
-        if matches!(params.slo, Slo::Throughput(_)) {
+        if matches!(goal.slo, Slo::Throughput(_)) {
             return;
         }
-        let target_ns = |solo_ns| params.slo.target_ns(solo_ns);
         let wanted_ns = self.wanted_ns;
-        self.marked.handle_mark(client, mark, target_ns, wanted_ns);
+        self.marked.handle_mark(client, mark, &goal, wanted_ns);
+    }
+
+    fn handle_goal(&mut self, params: &PillionParams, client: u64, goal: Option<Goal>) {
+        self.goals.retain(|(id, _)| *id != client);
+        if let Some(goal) = goal.filter(|goal| goal.validate().is_ok()) {
+            if self.goals.len() >= marked::CLIENTS_MAX {
+                self.goals.remove(0);
+            }
+            self.goals.push((client, goal));
+        }
+        let goal = self.goal(params, client);
+        match goal.slo {
+            Slo::Throughput(_) => self.marked.handle_detach(client),
+            Slo::Slowdown(_) | Slo::LatencyNs(_) => self.marked.handle_goal(client, &goal),
+        }
     }
 
     /// What is in flight, or waits, meets the requests of this look. What has completed since the
@@ -328,6 +306,7 @@ impl Learnt {
     fn handle_detach(&mut self, client: u64) {
         self.marked.handle_detach(client);
         self.solo.handle_detach(client);
+        self.goals.retain(|(id, _)| *id != client);
     }
 
     /// Takes in a snapshot: pauses, exposure, bounds.
@@ -340,7 +319,10 @@ impl Learnt {
     ) {
         if !snapshot.hp.present {
             // Nobody is left of whom anything was learnt.
-            *self = Self::default();
+            *self = Self {
+                goals: std::mem::take(&mut self.goals),
+                ..Self::default()
+            };
             return;
         }
         let now_ns = snapshot.now_ns;
@@ -428,16 +410,7 @@ impl Learnt {
         snapshot: &Snapshot<'_>,
         is_behind: bool,
     ) -> Option<Bounds> {
-        let target_ns = |solo_ns| params.slo.target_ns(solo_ns);
-        let unknown_ns = params.residual_ns_unknown;
-        let marked = &self.marked;
-        let bounds = marked.bounds(
-            snapshot,
-            target_ns,
-            unknown_ns,
-            params.block_priority,
-            is_behind,
-        )?;
+        let bounds = self.marked.bounds(params, snapshot, is_behind)?;
         let pace = self.pace.value();
         let bounds = Bounds {
             idle_ns: scaled(bounds.idle_ns, pace),
@@ -455,13 +428,13 @@ impl Learnt {
         let is_meant = params.idle_floor
             && params.block_priority
             && snapshot.sharing == Sharing::Mps
-            && !matches!(params.slo, Slo::Throughput(_));
+            && !self.is_training(params);
         if !is_meant || self.is_learning(params, snapshot) || self.is_bare() {
             return 0;
         }
-        self.solo_ns(params).map_or(0, |solo_ns| {
+        self.afforded(params).map_or(0, |(solo_ns, slack_ns)| {
             let orion_ns = scaled(solo_ns, orion::DUR_THRESHOLD_PCT / 100.0);
-            orion_ns.min(scaled(self.slack_ns(params), FLOOR_MAX))
+            orion_ns.min(scaled(slack_ns, FLOOR_MAX))
         })
     }
 
@@ -486,8 +459,7 @@ impl Learnt {
             false => (0.0, 0.0),
         };
         let is_learning = self.is_learning(params, snapshot);
-        let known = self.solo_ns(params).map(|solo_ns| {
-            let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
+        let known = self.afforded(params).map(|(_, slack_ns)| {
             let quiet_ns = match params.gap_prediction {
                 true => self.quiet.left_ns(snapshot.now_ns),
                 false => 0,
@@ -599,6 +571,14 @@ impl Rules for Pillion {
 
     fn handle_mark(&mut self, client: u64, mark: &Mark) {
         self.learnt.handle_mark(&self.params, client, mark);
+    }
+
+    fn handle_goal(&mut self, client: u64, goal: Option<Goal>) {
+        self.learnt.handle_goal(&self.params, client, goal);
+    }
+
+    fn slo_view(&self, client: u64) -> Option<SloView> {
+        self.learnt.marked.slo_view(client)
     }
 
     fn handle_detach(&mut self, client: u64) {
@@ -733,9 +713,6 @@ fn limit_of(lease: &Lease, open: Limit) -> Limit {
         open
     }
 }
-
-/// By default a request may take 5 % longer than alone.
-const SLOWDOWN: f64 = 1.05;
 
 /// Requests of one kind that differ by themselves are held against so many slacks at most: what nine of ten stay within may
 /// else be several times the shortest.

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use crate::launch_gate::{LaunchGate, LaunchGateParams};
 use crate::none::HoldNobody;
 use crate::orion::{DUR_THRESHOLD_PCT, Orion, OrionParams};
-use crate::pillion::{Pillion, PillionParams, SLOWDOWN_MAX, Slo, THROUGHPUT_MIN};
+use crate::pillion::{MISS, MISS_MAX, Pillion, PillionParams, SLOWDOWN_MAX, THROUGHPUT_MIN};
 use crate::registry::{self, Entry, Numbers, POLICIES};
 use crate::rules::Rules;
 use crate::temporal::{Temporal, TemporalParams};
@@ -113,23 +113,8 @@ impl Policy {
                 return Err(PolicyError::DurThreshold { pct });
             }
         }
-        if let Self::Pillion(PillionParams {
-            slo: Slo::Slowdown(slowdown),
-            ..
-        }) = self
-            && !(1.0..=SLOWDOWN_MAX).contains(slowdown)
-        {
-            return Err(PolicyError::Slowdown {
-                slowdown: *slowdown,
-            });
-        }
-        if let Self::Pillion(PillionParams {
-            slo: Slo::Throughput(share),
-            ..
-        }) = self
-            && !(THROUGHPUT_MIN..=1.0).contains(share)
-        {
-            return Err(PolicyError::Throughput { share: *share });
+        if let Self::Pillion(params) = self {
+            params.goal().validate()?;
         }
         match self.lease_ns() {
             Some(lease_ns) if !(LEASE_NS_MIN..=LEASE_NS_MAX).contains(&lease_ns) => {
@@ -213,6 +198,11 @@ pub enum PolicyError {
         /// What was asked for.
         share: f64,
     },
+    /// The share of requests that may be over their target is not above 0 and at most a half.
+    Miss {
+        /// What was asked for.
+        miss: f64,
+    },
     /// `lease_ns` is not between 1 ms and 1 s.
     LeaseNs {
         /// What was asked for.
@@ -233,6 +223,8 @@ impl PolicyError {
             Self::Slowdown { .. } => "1.05x".to_owned(),
             Self::Throughput { share } if *share < THROUGHPUT_MIN => THROUGHPUT_MIN.to_string(),
             Self::Throughput { .. } => "1".to_owned(),
+            Self::Miss { miss } if *miss > MISS_MAX => MISS_MAX.to_string(),
+            Self::Miss { .. } => MISS.to_string(),
             Self::LeaseNs { lease_ns } => (*lease_ns).clamp(LEASE_NS_MIN, LEASE_NS_MAX).to_string(),
         }
     }
@@ -269,6 +261,10 @@ impl fmt::Display for PolicyError {
             Self::Throughput { share } => write!(
                 f,
                 "slo_throughput is {share}: must be from {THROUGHPUT_MIN} to 1; nearest is {nearest}"
+            ),
+            Self::Miss { miss } => write!(
+                f,
+                "slo_miss is {miss}: must be above 0 and at most {MISS_MAX}; nearest is {nearest}"
             ),
             Self::LeaseNs { lease_ns } => write!(
                 f,
@@ -320,7 +316,7 @@ const LEASE_NS_MAX: u64 = 1_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HpView;
+    use crate::{HpView, Slo};
 
     #[test]
     fn every_name_parses_to_the_policy_of_that_name() {
@@ -393,6 +389,40 @@ mod tests {
             Policy::Temporal(temporal).validate().unwrap_err().nearest(),
             "100"
         );
+    }
+
+    #[test]
+    fn a_goal_that_cannot_be_meant_is_refused_with_the_nearest_that_can() {
+        let with = |slo, miss| {
+            Policy::Pillion(PillionParams {
+                slo,
+                miss,
+                ..PillionParams::default()
+            })
+        };
+        let slo = Slo::Slowdown(1.2);
+        for (miss, nearest) in [
+            (0.0, "0.01"),
+            (-0.01, "0.01"),
+            (f64::NAN, "0.01"),
+            (0.51, "0.5"),
+            (f64::INFINITY, "0.5"),
+        ] {
+            let error = with(slo, miss).validate().unwrap_err();
+            assert!(matches!(error, PolicyError::Miss { .. }), "{miss}");
+            assert_eq!(error.nearest(), nearest, "{miss}");
+        }
+        assert_eq!(
+            with(slo, 0.6).validate().unwrap_err().to_string(),
+            "slo_miss is 0.6: must be above 0 and at most 0.5; nearest is 0.5"
+        );
+        for miss in [f64::MIN_POSITIVE, 0.001, 0.5] {
+            assert_eq!(with(slo, miss).validate(), Ok(()));
+        }
+        for slowdown in [f64::NAN, 0.9, 101.0] {
+            let error = with(Slo::Slowdown(slowdown), 0.01).validate().unwrap_err();
+            assert!(matches!(error, PolicyError::Slowdown { .. }), "{slowdown}");
+        }
     }
 
     #[test]

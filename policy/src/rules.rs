@@ -9,8 +9,8 @@
 use std::fmt;
 
 use crate::{
-    Bounds, JobId, JobTerms, JobView, Kernel, Lease, Limit, Mark, Outlook, Request, Snapshot,
-    admits,
+    Bounds, Goal, JobId, JobTerms, JobView, Kernel, Lease, Limit, Mark, Outlook, Request, SloView,
+    Snapshot, admits,
 };
 
 /// A policy at work. Pure: all that it may look at is in its arguments, the time too.
@@ -57,6 +57,9 @@ pub trait Rules: fmt::Debug + Send {
     /// See [`crate::Gate::handle_mark`].
     fn handle_mark(&mut self, _client: u64, _mark: &Mark) {}
 
+    /// See [`crate::Gate::handle_goal`].
+    fn handle_goal(&mut self, _client: u64, _goal: Option<Goal>) {}
+
     /// See [`crate::Gate::handle_detach`].
     fn handle_detach(&mut self, _client: u64) {}
 
@@ -85,6 +88,11 @@ pub trait Rules: fmt::Debug + Send {
 
     /// See [`crate::Gate::slack_ns`].
     fn slack_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// See [`crate::Gate::slo_view`].
+    fn slo_view(&self, _client: u64) -> Option<SloView> {
         None
     }
 

@@ -50,12 +50,18 @@ impl Level {
         self.value
     }
 
+    /// Whether another miss of a goal whose share is `alpha` finds it at the floor.
+    #[must_use]
+    pub fn is_at_floor(&self, alpha: f64) -> bool {
+        self.value - fall(alpha) < LEAST
+    }
+
     /// A request was over its target, of which a share `alpha` may be (more than 0, less than 1); or within it.
     /// `may_rise`: best-effort work wanted to go, so a request within its target is a reason to let more go.
     pub fn handle_request(&mut self, is_miss: bool, alpha: f64, may_rise: bool) {
         self.requests += 1;
         if is_miss {
-            let next = self.value - STEP * (1.0 - alpha) / alpha;
+            let next = self.value - fall(alpha);
             self.misses += 1;
             self.misses_at_floor += u64::from(next < LEAST);
             self.value = next.max(LEAST);
@@ -64,6 +70,11 @@ impl Level {
             self.value = (self.value + STEP * steps).min(GREATEST);
         }
     }
+}
+
+/// What a miss lowers the level by.
+fn fall(alpha: f64) -> f64 {
+    STEP * (1.0 - alpha) / alpha
 }
 
 #[cfg(test)]

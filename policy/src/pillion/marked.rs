@@ -38,9 +38,13 @@
 //!
 //! Narrow bounds are those that a target of 1.05 times the service has at gain 1.
 
-use super::{Bounds, scaled};
-use crate::slo::{LEAST, Level};
+use super::{Bounds, Goal, PillionParams, Slo, SloEnd, SloView, scaled};
+use crate::slo::{GREATEST, LEAST, Level};
 use crate::{Sharing, Snapshot, terms};
+
+mod kind;
+
+use kind::{FIRST, Kind, Target};
 
 /// Something that an HP process says of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +69,9 @@ pub enum Mark {
         /// It was given up: it counts if its target had passed by then.
         is_cancelled: bool,
     },
-    /// What requests of a kind may take at most, as the job itself says. It only tightens: the configured target holds too, and
-    /// a quantile below the configured one counts as that. What is less than the kind takes alone is no target.
+    /// What requests of a kind may take at most, as the job itself says. It only tightens: it is in force, in the place of the
+    /// configured goal, where its time is no longer and the share that may be over it no larger; and where the kind alone keeps it.
+    /// Requests beyond the eighth kind are one kind, and the tightest of their targets is its.
     Target {
         /// Which kind.
         kind: u32,
@@ -76,21 +81,6 @@ pub enum Mark {
         per_mille: u32,
     },
 }
-
-/// Requests of a kind that meet no best-effort work, to begin with.
-const FIRST: usize = 50;
-
-/// Services alone remembered of a kind.
-const SERVICES_KEPT: usize = 64;
-
-/// Latencies alone remembered of a kind: at 15 requests a second those of two minutes.
-const ARRIVALS_KEPT: usize = 2_048;
-
-/// Latencies that must be known before their 99th percentile is a target.
-const ARRIVALS_MIN: usize = 100;
-
-/// That is computed anew after so many more.
-const ARRIVALS_STEP: usize = 50;
 
 /// Open requests of a client; the oldest is forgotten for one more.
 const OPEN_MAX: usize = 256;
@@ -102,10 +92,7 @@ const KINDS_MAX: usize = 8;
 const SERVERS_MAX: usize = 16;
 
 /// Clients with marks; the oldest is forgotten for one more.
-const CLIENTS_MAX: usize = 256;
-
-/// The share of requests that may be over their target.
-const ALPHA: f64 = 0.01;
+pub(super) const CLIENTS_MAX: usize = 256;
 
 /// The level does not rise while best-effort work wanted nothing for so long, and no duty binds while no request was.
 const IDLE_NS: u64 = 1_000_000_000;
@@ -134,6 +121,9 @@ const WIDE_LEAST_NS: u64 = 100_000;
 /// More is not in flight anywhere, whatever the slack: what was launched cannot be called back.
 const WIDE_MOST_NS: u64 = 20_000_000;
 
+/// So far below its top the level counts as there: a miss in hundreds does not take it away.
+const TOP: f64 = 0.1;
+
 /// What requests may take, of each client that marks them.
 #[derive(Debug, Default)]
 pub(crate) struct Marked {
@@ -143,6 +133,7 @@ pub(crate) struct Marked {
 #[derive(Debug)]
 struct Client {
     id: u64,
+    goal: Goal,
     level: Level,
     open: Vec<Open>,
     kinds: Vec<Kind>,
@@ -172,21 +163,6 @@ struct Open {
     is_bare: bool,
 }
 
-#[derive(Debug)]
-struct Kind {
-    number: u32,
-    services_ns: Vec<u64>,
-    /// Services that were seen alone.
-    seen: usize,
-    service_ns: Option<u64>,
-    /// Latencies alone, by the replay.
-    latencies_ns: Vec<u64>,
-    replayed: usize,
-    p99_ns: Option<u64>,
-    /// What the job itself asks for: a time in ns, and the share that may take longer.
-    own: Option<(u64, f64)>,
-}
-
 impl Marked {
     /// Whether a client marks its requests.
     pub(crate) fn is_of(&self, client: u64) -> bool {
@@ -202,19 +178,19 @@ impl Marked {
         self.clients.retain(|known| known.id != client);
     }
 
-    /// `target_ns` is of a request that takes so long alone; `wanted_ns`: when best-effort work last wanted to go.
+    /// `goal` is the client's; `wanted_ns`: when best-effort work last wanted to go.
     pub(crate) fn handle_mark(
         &mut self,
         client: u64,
         mark: &Mark,
-        target_ns: impl Fn(u64) -> u64,
+        goal: &Goal,
         wanted_ns: Option<u64>,
     ) {
         if !self.is_of(client) {
             if self.clients.len() >= CLIENTS_MAX {
                 self.clients.remove(0);
             }
-            self.clients.push(Client::new(client));
+            self.clients.push(Client::new(client, *goal));
         }
         let Some(client) = self.clients.iter_mut().find(|known| known.id == client) else {
             return;
@@ -230,26 +206,33 @@ impl Marked {
                 kind,
                 ns,
                 per_mille,
-            } => {
-                let kind = client.kind(kind);
-                let alpha = f64::from(1000_u32.saturating_sub(per_mille).max(1)) / 1000.0;
-                client.kinds[kind].own = Some((ns, alpha));
-            }
+            } => client.handle_target(kind, ns, per_mille),
             Mark::End {
                 id,
                 at_ns,
                 is_cancelled,
             } => {
                 let wanted = |ns: u64| at_ns.saturating_sub(ns) < IDLE_NS;
-                client.end(
-                    id,
-                    at_ns,
-                    is_cancelled,
-                    target_ns,
-                    wanted_ns.is_some_and(wanted),
-                );
+                client.end(id, at_ns, is_cancelled, wanted_ns.is_some_and(wanted));
             }
         }
+    }
+
+    /// A client has this goal from now on.
+    pub(crate) fn handle_goal(&mut self, client: u64, goal: &Goal) {
+        if let Some(client) = self.clients.iter_mut().find(|known| known.id == client) {
+            client.goal = *goal;
+            client
+                .kinds
+                .iter_mut()
+                .for_each(|kind| kind.handle_goal(goal));
+        }
+    }
+
+    /// See [`crate::Gate::slo_view`].
+    pub(crate) fn slo_view(&self, client: u64) -> Option<SloView> {
+        let client = self.clients.iter().find(|known| known.id == client)?;
+        Some(client.view())
     }
 
     /// Time has come to `now_ns`; since it was told last, best-effort work was in flight or not.
@@ -259,24 +242,22 @@ impl Marked {
         }
     }
 
-    /// The bounds: those that suit every client; `target_ns` as in [`Marked::handle_mark`].
+    /// The bounds: those that suit every client.
     pub(crate) fn bounds(
         &self,
+        params: &PillionParams,
         snapshot: &Snapshot<'_>,
-        target_ns: impl Fn(u64) -> u64,
-        unknown_ns: u64,
-        block_priority: bool,
         is_behind: bool,
     ) -> Option<Bounds> {
         let clients = self.clients.iter();
         let bounds = clients.map(|client| {
-            let bounds = client.bounds(snapshot.now_ns, &target_ns, unknown_ns, is_behind);
+            let bounds = client.bounds(snapshot.now_ns, params.residual_ns_unknown, is_behind);
             Bounds {
                 beside_ns: match snapshot.sharing {
                     Sharing::Mps => bounds.beside_ns,
                     Sharing::TimeSlice => 0,
                 },
-                whole: bounds.whole || (!block_priority && client.level.value() < 0.0),
+                whole: bounds.whole || (!params.block_priority && client.level.value() < 0.0),
                 ..bounds
             }
         });
@@ -306,9 +287,10 @@ impl Bounds {
 }
 
 impl Client {
-    fn new(id: u64) -> Self {
+    fn new(id: u64, goal: Goal) -> Self {
         Self {
             id,
+            goal,
             level: Level::default(),
             open: Vec::new(),
             kinds: Vec::new(),
@@ -356,26 +338,25 @@ impl Client {
     /// What the latency of a request that arrived then would be alone.
     fn replay(&mut self, kind: usize, arrived_ns: u64) {
         let kind = &mut self.kinds[kind];
-        if kind.service_ns.is_none() {
+        let Some(service_ns) = kind.next_service_ns() else {
             return;
-        }
-        // By the golden ratio: each of them in turn, and none with a period of the arrivals'.
-        let pick = (kind.replayed as u64).wrapping_mul(super::GOLDEN) >> 32;
-        let service_ns = kind.services_ns[pick as usize % kind.services_ns.len()];
+        };
         if let Some(free_ns) = self.servers.iter_mut().min() {
             *free_ns = arrived_ns.max(*free_ns).saturating_add(service_ns);
-            kind.push_latency(*free_ns - arrived_ns);
+            kind.push_latency(*free_ns - arrived_ns, &self.goal);
         }
     }
 
-    fn end(
-        &mut self,
-        id: u64,
-        at_ns: u64,
-        is_cancelled: bool,
-        target_ns: impl Fn(u64) -> u64,
-        may_rise: bool,
-    ) {
+    fn handle_target(&mut self, number: u32, ns: u64, per_mille: u32) {
+        // A share of nothing, or less, cannot be kept.
+        if per_mille < 1_000 {
+            let miss = f64::from(1_000 - per_mille) / 1_000.0;
+            let kind = self.kind(number);
+            self.kinds[kind].handle_own(number, ns, miss);
+        }
+    }
+
+    fn end(&mut self, id: u64, at_ns: u64, is_cancelled: bool, may_rise: bool) {
         let Some(place) = self.open.iter().position(|open| open.id == id) else {
             return;
         };
@@ -384,17 +365,17 @@ impl Client {
         let kind = &mut self.kinds[open.kind];
         let took_ns = at_ns.saturating_sub(open.arrived_ns);
         let served_ns = at_ns.saturating_sub(open.began_ns);
-        if let Some(p99_ns) = kind.p99_ns {
-            let (target_ns, alpha) = kind.target(p99_ns, target_ns);
-            let is_miss = took_ns > target_ns;
+        if let Some(target) = kind.target(&self.goal) {
+            let is_miss = took_ns > target.ns;
             if is_miss || !is_cancelled {
-                self.level.handle_request(is_miss, alpha, may_rise);
+                self.level.handle_request(is_miss, target.miss, may_rise);
+                kind.push_took(took_ns);
             }
         }
         if is_cancelled {
             return;
         }
-        if open.exposed_ns <= served_ns / 50 || kind.seen < FIRST {
+        if open.exposed_ns <= served_ns / 50 || kind.services.count < FIRST {
             kind.push_service(served_ns);
         } else if let Some(service_ns) = kind.service_ns
             && open.exposed_ns > service_ns / 10
@@ -418,42 +399,34 @@ impl Client {
     }
 
     /// The least predicted slack of an open request, and its target, ns; `None` if none is open.
-    fn slack(&self, now_ns: u64, target_ns: impl Fn(u64) -> u64) -> Option<(f64, u64)> {
+    fn slack(&self, now_ns: u64) -> Option<(f64, u64)> {
         let slacks = self.open.iter().map(|open| {
             let kind = &self.kinds[open.kind];
-            let (Some(service_ns), Some(p99_ns), false) =
-                (kind.service_ns, kind.p99_ns, open.is_bare)
-            else {
+            let known = kind.service_ns.zip(kind.target(&self.goal));
+            let Some((service_ns, target)) = known.filter(|_| !open.is_bare) else {
                 return (0.0, 0);
             };
-            let (target_ns, _) = kind.target(p99_ns, &target_ns);
             let done_ns = open.alone_ns as f64 + self.rate * open.exposed_ns as f64;
             // Never over before it has ended.
             let left_ns = (service_ns as f64 - done_ns).max(service_ns as f64 / 20.0);
             let waited_ns = now_ns.saturating_sub(open.arrived_ns) as f64;
-            let slack = 1.0 - (waited_ns + left_ns) / target_ns.max(1) as f64;
-            (slack, target_ns)
+            let slack = 1.0 - (waited_ns + left_ns) / target.ns.max(1) as f64;
+            (slack, target.ns)
         });
         slacks.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// Service and target of the kind with the least slack when it is fresh; `None` while one that requests are made of
     /// is not known.
-    fn fresh(&self, target_ns: impl Fn(u64) -> u64) -> Option<(u64, u64)> {
+    fn fresh(&self) -> Option<(u64, u64)> {
         let known = self.kinds.iter().filter_map(|kind| {
-            let (target_ns, _) = kind.target(kind.p99_ns?, &target_ns);
-            Some((kind.service_ns?, target_ns))
+            let Target { ns, .. } = kind.target(&self.goal)?;
+            Some((kind.service_ns?, ns))
         });
         known.min_by_key(|(service_ns, target_ns)| target_ns.saturating_sub(*service_ns))
     }
 
-    fn bounds(
-        &self,
-        now_ns: u64,
-        target_ns: impl Fn(u64) -> u64,
-        unknown_ns: u64,
-        is_behind: bool,
-    ) -> Bounds {
+    fn bounds(&self, now_ns: u64, unknown_ns: u64, is_behind: bool) -> Bounds {
         let bounds = |idle_ns, beside_ns, pairs| Bounds {
             idle_ns,
             beside_ns,
@@ -462,7 +435,7 @@ impl Client {
             pairs,
             floor: false,
         };
-        let Some((service_ns, fresh_ns)) = self.fresh(&target_ns) else {
+        let Some((service_ns, fresh_ns)) = self.fresh() else {
             // Services that are learnt now are what all later requests are held against: nothing goes
             // beside them. Latencies are computed, and need no such care.
             let services = self.kinds.iter().map(|kind| kind.service_ns);
@@ -489,7 +462,7 @@ impl Client {
         let wider = (wide_ns as f64 / narrow_ns.max(1) as f64).powf((level + 1.0).clamp(0.0, 1.0));
         let idle_ns = scaled(narrow_ns, wider.max(lift.0));
         let threshold = 0.5 * (1.0 - level);
-        match self.slack(now_ns, &target_ns) {
+        match self.slack(now_ns) {
             None => bounds(idle_ns, idle_ns, false),
             Some((slack, target_ns)) if slack > threshold => {
                 let room_ns = scaled(target_ns, (slack - threshold) * WIDE_BESIDE);
@@ -501,6 +474,39 @@ impl Client {
                 let idle_ns = idle_ns.min(scaled(narrow_ns, lift.0.max(1.0)));
                 bounds(idle_ns, scaled(narrow_ns, beside), true)
             }
+        }
+    }
+
+    /// The kind that most requests are of.
+    fn main_kind(&self) -> Option<&Kind> {
+        self.kinds.iter().max_by_key(|kind| kind.judged())
+    }
+
+    fn view(&self) -> SloView {
+        let main = self.main_kind();
+        let target = main.and_then(|kind| kind.target(&self.goal));
+        let goal = match target {
+            Some(target) if main.is_some_and(|kind| kind.is_own(&self.goal)) => Goal {
+                slo: Slo::LatencyNs(target.ns),
+                miss: target.miss,
+            },
+            _ => self.goal,
+        };
+        let level = &self.level;
+        SloView {
+            goal,
+            target_ns: target.map(|target| target.ns),
+            measured_ns: main.and_then(|kind| kind.took_ns(goal.miss)),
+            level: level.value(),
+            requests: level.requests,
+            misses: level.misses,
+            misses_at_floor: level.misses_at_floor,
+            end: match level.value() {
+                _ if target.is_none() => SloEnd::Learning,
+                value if value > GREATEST - TOP => SloEnd::Top,
+                _ if level.is_at_floor(goal.miss) => SloEnd::Floor,
+                _ => SloEnd::Held,
+            },
         }
     }
 
@@ -532,266 +538,5 @@ impl Client {
     }
 }
 
-impl Kind {
-    fn new(number: u32) -> Self {
-        Self {
-            number,
-            services_ns: Vec::new(),
-            seen: 0,
-            service_ns: None,
-            latencies_ns: Vec::new(),
-            replayed: 0,
-            p99_ns: None,
-            own: None,
-        }
-    }
-
-    /// What a request may take that takes `p99_ns` alone, and the share that may take longer.
-    fn target(&self, p99_ns: u64, target_ns: impl Fn(u64) -> u64) -> (u64, f64) {
-        let asked_ns = target_ns(p99_ns);
-        match self.own {
-            Some((ns, alpha)) if ns >= p99_ns => (asked_ns.min(ns), ALPHA.min(alpha)),
-            _ => (asked_ns, ALPHA),
-        }
-    }
-
-    fn push_service(&mut self, ns: u64) {
-        push(&mut self.services_ns, &mut self.seen, SERVICES_KEPT, ns);
-        if self.seen >= FIRST {
-            self.service_ns = quantile(&self.services_ns, 0.5);
-        }
-    }
-
-    fn push_latency(&mut self, ns: u64) {
-        let (values, count) = (&mut self.latencies_ns, &mut self.replayed);
-        push(values, count, ARRIVALS_KEPT, ns);
-        if self.replayed >= ARRIVALS_MIN && self.replayed.is_multiple_of(ARRIVALS_STEP) {
-            self.p99_ns = quantile(&self.latencies_ns, 1.0 - ALPHA);
-        }
-    }
-}
-
-/// One more of `count` so far, of which the last `kept` are remembered.
-fn push(values: &mut Vec<u64>, count: &mut usize, kept: usize, value: u64) {
-    match values.len() < kept {
-        true => values.push(value),
-        false => values[*count % kept] = value,
-    }
-    *count += 1;
-}
-
-fn quantile(values: &[u64], at: f64) -> Option<u64> {
-    let mut sorted = values.to_vec();
-    let last = sorted.len().checked_sub(1)?;
-    let place = (sorted.len() as f64 * at) as usize;
-    Some(*sorted.select_nth_unstable(place.min(last)).1)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    /// A client whose requests take 10 ms alone and arrive every 40 ms, none of which met anything.
-    fn known() -> Client {
-        let mut client = Client::new(1);
-        for n in 0..200 {
-            one(&mut client, n, n * 40 * MS, 10 * MS);
-        }
-        client
-    }
-
-    /// A request that arrives and begins then, and takes so long; beside nothing.
-    fn one(client: &mut Client, id: u64, at_ns: u64, took_ns: u64) {
-        client.handle_time(at_ns, false);
-        client.begin(id, 0, at_ns, at_ns);
-        client.handle_time(at_ns + took_ns, false);
-        client.end(id, at_ns + took_ns, false, double, true);
-    }
-
-    fn double(alone_ns: u64) -> u64 {
-        2 * alone_ns
-    }
-
-    fn bounds(client: &Client, now_ns: u64) -> Bounds {
-        client.bounds(now_ns, double, 100_000, false)
-    }
-
-    /// A request that is not one of those that nothing goes beside.
-    fn begin(client: &mut Client, id: u64, arrived_ns: u64, at_ns: u64) {
-        client.begin(id, 0, arrived_ns, at_ns);
-        client.open.last_mut().unwrap().is_bare = false;
-    }
-
-    #[test]
-    fn until_requests_are_known_nothing_goes_beside_them() {
-        let mut client = Client::new(1);
-        for n in 0..140 {
-            let is_known = n >= FIRST as u64;
-            let narrow_ns = if is_known { MS / 2 } else { 0 };
-            assert_eq!(bounds(&client, n * 40 * MS).idle_ns, narrow_ns);
-            assert_eq!(bounds(&client, n * 40 * MS).beside_ns, 0);
-            one(&mut client, n, n * 40 * MS, 10 * MS);
-        }
-        assert_eq!(client.level.requests, 0);
-        // Of nobody anything is known, and there is no request for a second.
-        assert_eq!(bounds(&Client::new(1), 7_000 * MS).idle_ns, 100_000);
-    }
-
-    #[test]
-    fn latencies_alone_are_those_of_a_queue_with_the_same_arrivals() {
-        // Two arrivals at once every 40 ms: the second waits for the first.
-        let mut client = known();
-        let mut now_ns = 1_000_000 * MS;
-        for n in 0..600 {
-            let (first, second) = (1_000 + 2 * n, 1_001 + 2 * n);
-            for (id, began_ns) in [(first, now_ns), (second, now_ns + 10 * MS)] {
-                client.handle_time(began_ns, false);
-                client.begin(id, 0, now_ns, began_ns);
-                client.handle_time(began_ns + 10 * MS, false);
-                client.end(id, began_ns + 10 * MS, false, double, true);
-            }
-            now_ns += 40 * MS;
-        }
-        assert_eq!(client.servers.len(), 1);
-        assert_eq!(client.kinds[0].service_ns, Some(10 * MS));
-        assert_eq!(client.kinds[0].p99_ns, Some(20 * MS));
-    }
-
-    #[test]
-    fn requests_that_are_worked_on_at_once_are_replayed_at_once() {
-        let mut client = known();
-        for n in 0..600 {
-            let at_ns = (1_000_000 + n * 40) * MS;
-            client.handle_time(at_ns, false);
-            client.begin(2 * n + 1_000, 0, at_ns, at_ns);
-            client.begin(2 * n + 1_001, 0, at_ns, at_ns);
-            client.handle_time(at_ns + 10 * MS, false);
-            client.end(2 * n + 1_000, at_ns + 10 * MS, false, double, true);
-            client.end(2 * n + 1_001, at_ns + 10 * MS, false, double, true);
-        }
-        assert_eq!(client.servers.len(), 2);
-        assert_eq!(client.kinds[0].p99_ns, Some(10 * MS));
-    }
-
-    #[test]
-    fn the_guard_closes_before_the_target_passes_and_stays_closed() {
-        let mut client = known();
-        client.level = Level::default();
-        let at_ns = 1_000_000 * MS;
-        client.handle_time(at_ns, false);
-        begin(&mut client, 5_000, at_ns, at_ns);
-        // Fresh: half of its 20 ms is slack, and the threshold at level 0 is half.
-        assert!(bounds(&client, at_ns).pairs);
-        client.level.handle_request(false, ALPHA, true);
-        assert!(!bounds(&client, at_ns).pairs, "{:?}", client.level);
-        // 5 ms with best-effort work in flight: less than that was done.
-        client.handle_time(at_ns + 5 * MS, true);
-        let closed = bounds(&client, at_ns + 5 * MS);
-        assert!(closed.pairs && closed.beside_ns < 100_000, "{closed:?}");
-        client.handle_time(at_ns + 30 * MS, false);
-        assert!(bounds(&client, at_ns + 30 * MS).pairs);
-    }
-
-    #[test]
-    fn the_wait_before_it_began_is_part_of_what_a_request_takes() {
-        let mut client = known();
-        let at_ns = 1_000_000 * MS;
-        let before = client.level;
-        client.handle_time(at_ns, false);
-        begin(&mut client, 5_000, at_ns - 15 * MS, at_ns);
-        client.end(5_000, at_ns + 10 * MS, false, double, true);
-        assert_eq!(client.level.misses, before.misses + 1);
-    }
-
-    #[test]
-    fn what_is_cancelled_counts_once_its_target_has_passed() {
-        let mut client = known();
-        let before = client.level;
-        for (id, took_ns, misses) in [(5_000, 19 * MS, 0), (5_001, 21 * MS, 1)] {
-            let at_ns = id * 1_000 * MS;
-            client.begin(id, 0, at_ns, at_ns);
-            client.end(id, at_ns + took_ns, true, double, true);
-            assert_eq!(client.level.misses, before.misses + misses);
-        }
-        assert_eq!(client.level.requests, before.requests + 1);
-    }
-
-    #[test]
-    fn nothing_goes_beside_one_request_in_sixty_four() {
-        let mut client = known();
-        let mut bare = 0;
-        for n in 0..6_400 {
-            let at_ns = (1_000_000 + n * 40) * MS;
-            client.begin(10_000 + n, 0, at_ns, at_ns);
-            let bounds = bounds(&client, at_ns);
-            bare += u32::from(bounds.idle_ns == 0 && bounds.beside_ns == 0 && bounds.whole);
-            client.end(10_000 + n, at_ns + 10 * MS, false, double, true);
-        }
-        assert!((95..=105).contains(&bare), "{bare}");
-    }
-
-    #[test]
-    fn the_duty_falls_to_nothing_at_the_floor() {
-        let mut client = known();
-        let open_ms = |client: &mut Client| {
-            client.ended_ns = 40_000 * MS;
-            let client = &*client;
-            let open = |ms: &u64| bounds(client, 40_000 * MS + ms * MS).idle_ns > 0;
-            (0..20).filter(open).count()
-        };
-        assert_eq!(open_ms(&mut client), 20);
-        let mut before = 20;
-        while client.level.misses_at_floor == 0 {
-            client.level.handle_request(true, ALPHA, true);
-            let now = open_ms(&mut client);
-            assert!(now <= before);
-            assert!(client.level.value() < DUTY_FROM || now == 20);
-            before = now;
-        }
-        assert_eq!(before, 0);
-        assert_eq!(client.duty_ns(40_001 * MS), Some(40_020 * MS));
-        // A second later nobody says any more that requests are late.
-        assert!(bounds(&client, 41_000 * MS).idle_ns > 0);
-    }
-
-    #[test]
-    fn what_ends_without_having_begun_changes_nothing_and_open_requests_are_bounded() {
-        let mut client = known();
-        let before = client.level;
-        client.end(77_777, 1_000_000 * MS, false, double, true);
-        assert_eq!(client.level, before);
-        for n in 0..1_000 {
-            client.begin(100_000 + n, n as u32, 1_000_000 * MS, 1_000_000 * MS);
-        }
-        assert_eq!(client.open.len(), OPEN_MAX);
-        assert_eq!(client.kinds.len(), KINDS_MAX);
-        assert_eq!(client.servers.len(), SERVERS_MAX);
-        let mut marked = Marked::default();
-        for id in 0..1_000 {
-            let mark = Mark::End {
-                id,
-                at_ns: 0,
-                is_cancelled: false,
-            };
-            marked.handle_mark(id, &mark, double, None);
-        }
-        assert_eq!(marked.clients.len(), CLIENTS_MAX);
-    }
-
-    #[test]
-    fn a_job_may_ask_for_less_and_not_for_more_nor_for_less_than_it_takes_alone() {
-        let mut kind = Kind::new(0);
-        assert_eq!(kind.target(10 * MS, double), (20 * MS, ALPHA));
-        for (ns, alpha, target) in [
-            (15 * MS, 0.5, (15 * MS, ALPHA)),
-            (15 * MS, 0.001, (15 * MS, 0.001)),
-            (30 * MS, 0.5, (20 * MS, ALPHA)),
-            (9 * MS, 0.001, (20 * MS, ALPHA)),
-        ] {
-            kind.own = Some((ns, alpha));
-            assert_eq!(kind.target(10 * MS, double), target);
-        }
-    }
-}
+mod tests;

@@ -49,6 +49,8 @@ struct Client {
     recent: [(u32, u64); KEPT],
     count: usize,
     next: usize,
+    /// What the main kind takes alone, if that is known.
+    main_ns: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,12 @@ impl Solo {
     /// What the main kind takes of the client whose is quickest, of those that are known.
     pub(crate) fn least_ns(&self) -> Option<u64> {
         self.least_ns
+    }
+
+    /// What the main kind takes alone of each client of which that is known.
+    pub(crate) fn mains(&self) -> impl Iterator<Item = (u64, u64)> {
+        let clients = self.clients.iter();
+        clients.filter_map(|client| Some((client.id, client.main_ns?)))
     }
 
     /// Whether a client has made requests and its main kind is not known.
@@ -127,13 +135,13 @@ impl Solo {
     }
 
     fn note(&mut self) {
-        let known = self.clients.iter().map(Client::main_ns);
-        (self.least_ns, self.is_learning) =
-            known.fold((None, false), |(least_ns, is_learning), main_ns| {
-                let shorter_ns = least_ns.into_iter().chain(main_ns).min();
-                (shorter_ns, is_learning || main_ns.is_none())
-            });
-        let learning = self.clients.iter().filter(|it| it.main_ns().is_none());
+        for client in &mut self.clients {
+            client.main_ns = client.main_ns();
+        }
+        let known = self.clients.iter().map(|client| client.main_ns);
+        self.least_ns = known.clone().flatten().min();
+        self.is_learning = known.clone().any(|main_ns| main_ns.is_none());
+        let learning = self.clients.iter().filter(|it| it.main_ns.is_none());
         self.shortest_ns = learning.filter_map(Client::shortest_ns).min();
     }
 }
@@ -154,6 +162,7 @@ impl Client {
             recent: [(0, 0); KEPT],
             count: 0,
             next: 0,
+            main_ns: None,
         }
     }
 

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::PolicyError;
+
 /// What an HP request may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slo {
@@ -24,6 +26,94 @@ impl Slo {
             Self::Slowdown(slowdown) => (solo_ns as f64 * slowdown) as u64,
             Self::LatencyNs(latency_ns) => latency_ns,
             Self::Throughput(share) => (solo_ns as f64 / share) as u64,
+        }
+    }
+
+    /// By how much longer than alone it may take.
+    #[must_use]
+    pub fn slack_ns(self, solo_ns: u64) -> u64 {
+        self.target_ns(solo_ns).saturating_sub(solo_ns)
+    }
+}
+
+/// What requests of a job may take, and the share of them that may take longer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goal {
+    /// What a request may take.
+    pub slo: Slo,
+    /// The share of requests that may take longer, more than 0 and at most [`MISS_MAX`]: 0.01 for the 99th percentile. A job that
+    /// does not mark its requests has none.
+    pub miss: f64,
+}
+
+impl Goal {
+    /// Checks that it can be meant.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyError::Slowdown`], [`PolicyError::Throughput`] or [`PolicyError::Miss`].
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        // Each written so that a NaN is refused too.
+        match self.slo {
+            Slo::Slowdown(slowdown) if !(1.0..=SLOWDOWN_MAX).contains(&slowdown) => {
+                return Err(PolicyError::Slowdown { slowdown });
+            }
+            Slo::Throughput(share) if !(THROUGHPUT_MIN..=1.0).contains(&share) => {
+                return Err(PolicyError::Throughput { share });
+            }
+            Slo::Slowdown(_) | Slo::Throughput(_) | Slo::LatencyNs(_) => {}
+        }
+        match self.miss > 0.0 && self.miss <= MISS_MAX {
+            true => Ok(()),
+            false => Err(PolicyError::Miss { miss: self.miss }),
+        }
+    }
+}
+
+/// How a goal is kept, as `status` tells it: of a client that marks its requests, the kind that most of them are of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SloView {
+    /// What is in force: the job's own as its marks say ([`crate::Mark::Target`]), else what was given with
+    /// [`crate::Gate::handle_goal`], else the configured.
+    pub goal: Goal,
+    /// A request may take so long from its arrival on, ns; `None` while what it takes alone is learnt.
+    pub target_ns: Option<u64>,
+    /// What all but the share `goal.miss` of the last 2048 requests took at most, ns.
+    pub measured_ns: Option<u64>,
+    /// From [`crate::slo::LEAST`] to [`crate::slo::GREATEST`]; of all kinds of the client together, as what follows.
+    pub level: f64,
+    /// Requests that were judged.
+    pub requests: u64,
+    /// Those of them that took longer than their target.
+    pub misses: u64,
+    /// Those of the misses that are not best-effort work's: it was paused.
+    pub misses_at_floor: u64,
+    /// Which end it has come to.
+    pub end: SloEnd,
+}
+
+/// Whether a goal is held, and why it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SloEnd {
+    /// What requests take alone is not known yet, so nothing is judged.
+    Learning,
+    /// The level is between its ends.
+    Held,
+    /// Best-effort work is paused, and requests take longer than their target all the same.
+    Floor,
+    /// Best-effort work has all that it can get, and requests stay within their target.
+    Top,
+}
+
+impl SloEnd {
+    /// The word in records.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Learning => "learning",
+            Self::Held => "held",
+            Self::Floor => "paused-and-still-missed",
+            Self::Top => "spent",
         }
     }
 }
@@ -76,6 +166,12 @@ pub const THROUGHPUT_MIN: f64 = 0.5;
 
 /// A high-priority job that may take a hundred times as long is none.
 pub(crate) const SLOWDOWN_MAX: f64 = 100.0;
+
+/// Of a job's requests so many may be over their target at most: half, which is a goal of the median.
+pub const MISS_MAX: f64 = 0.5;
+
+/// By default one request in a hundred may take longer: a goal of the 99th percentile.
+pub const MISS: f64 = 0.01;
 
 /// An hour.
 const LATENCY_MS_MAX: f64 = 3.6e6;

@@ -287,6 +287,7 @@ impl PolicySection {
         let defaults = PillionParams::default();
         PillionParams {
             slo: self.slo_throughput.or(self.slo_p99).unwrap_or(defaults.slo),
+            miss: defaults.miss,
             solo_ns: None,
             block_priority: self.block_priority().unwrap_or(false),
             feedback: self.feedback.unwrap_or(defaults.feedback),

@@ -418,6 +418,7 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
     let read = |keys: &str| check(&text(keys)).unwrap().policy;
     let expected = PillionParams {
         slo: Slo::LatencyNs(20_000_000),
+        miss: 0.01,
         solo_ns: None,
         block_priority: false,
         feedback: false,

@@ -1,0 +1,190 @@
+//! A kind of requests: what they take alone, and what they may take.
+
+use crate::pillion::target::Goal;
+
+/// Requests of a kind that meet no best-effort work, to begin with.
+pub(super) const FIRST: usize = 50;
+
+/// Services alone remembered of a kind.
+const SERVICES_KEPT: usize = 64;
+
+/// Latencies remembered of a kind: at 15 requests a second those of two minutes.
+const ARRIVALS_KEPT: usize = 2_048;
+
+/// Latencies alone that must be known before a quantile of them is a target.
+const ARRIVALS_MIN: usize = 100;
+
+/// That is computed anew after so many more.
+const ARRIVALS_STEP: usize = 50;
+
+/// Values of which the last ones are remembered.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    values_ns: Vec<u64>,
+    /// All that there ever were.
+    pub(super) count: usize,
+}
+
+impl Last {
+    /// One more, of which the last `kept` are remembered.
+    fn push(&mut self, kept: usize, ns: u64) {
+        match self.values_ns.len() < kept {
+            true => self.values_ns.push(ns),
+            false => self.values_ns[self.count % kept] = ns,
+        }
+        self.count += 1;
+    }
+
+    /// The value that a share `at` of them does not exceed.
+    fn quantile(&self, at: f64) -> Option<u64> {
+        let mut sorted = self.values_ns.clone();
+        let last = sorted.len().checked_sub(1)?;
+        let place = (sorted.len() as f64 * at) as usize;
+        Some(*sorted.select_nth_unstable(place.min(last)).1)
+    }
+}
+
+/// What the job itself asks for.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    /// Of which kind; several are one with the last.
+    number: u32,
+    ns: u64,
+    /// The share that may take longer.
+    miss: f64,
+    /// What the kind takes alone at that quantile.
+    alone_ns: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Kind {
+    pub(super) number: u32,
+    pub(super) services: Last,
+    pub(super) service_ns: Option<u64>,
+    /// By the replay.
+    latencies: Last,
+    /// Their quantile of the client's goal.
+    pub(super) alone_ns: Option<u64>,
+    /// What requests took that were judged.
+    took: Last,
+    own: Option<Own>,
+}
+
+/// What a request may take, and the share that may take longer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Target {
+    pub(super) ns: u64,
+    pub(super) miss: f64,
+}
+
+impl Kind {
+    pub(super) fn new(number: u32) -> Self {
+        Self {
+            number,
+            services: Last::default(),
+            service_ns: None,
+            latencies: Last::default(),
+            alone_ns: None,
+            took: Last::default(),
+            own: None,
+        }
+    }
+
+    /// What a request may take; `None` while it is not known what it takes alone. The job's own target is in force if it is
+    /// tighter than the configured in both, and the kind alone keeps it.
+    pub(super) fn target(&self, goal: &Goal) -> Option<Target> {
+        Some(match self.own(goal)? {
+            Ok(Own { ns, miss, .. }) => Target { ns, miss },
+            Err(ns) => Target {
+                ns,
+                miss: goal.miss,
+            },
+        })
+    }
+
+    /// Whether the job's own target is in force.
+    pub(super) fn is_own(&self, goal: &Goal) -> bool {
+        matches!(self.own(goal), Some(Ok(_)))
+    }
+
+    /// The job's own target if it is in force, else the configured time.
+    fn own(&self, goal: &Goal) -> Option<Result<Own, u64>> {
+        let ns = goal.slo.target_ns(self.alone_ns?);
+        let own = self.own.filter(|own| {
+            let is_tighter = own.ns <= ns && own.miss <= goal.miss;
+            is_tighter && own.alone_ns.is_some_and(|alone_ns| own.ns >= alone_ns)
+        });
+        Some(own.ok_or(ns))
+    }
+
+    /// The job asks for a target of the kind of that number, which may be one with others: then the tighter holds.
+    pub(super) fn handle_own(&mut self, number: u32, ns: u64, miss: f64) {
+        let is_held = |own: &Own| own.number != number && !(ns <= own.ns && miss <= own.miss);
+        if self.own.as_ref().is_some_and(is_held) {
+            return;
+        }
+        self.own = Some(Own {
+            number,
+            ns,
+            miss,
+            alone_ns: self.quantile_alone(miss),
+        });
+    }
+
+    /// A service alone.
+    pub(super) fn push_service(&mut self, ns: u64) {
+        self.services.push(SERVICES_KEPT, ns);
+        if self.services.count >= FIRST {
+            self.service_ns = self.services.quantile(0.5);
+        }
+    }
+
+    /// The service of the next request in the replay.
+    pub(super) fn next_service_ns(&self) -> Option<u64> {
+        self.service_ns?;
+        // By the golden ratio: each of them in turn, and none with a period of the arrivals'.
+        let pick = (self.latencies.count as u64).wrapping_mul(crate::pillion::GOLDEN) >> 32;
+        let values_ns = &self.services.values_ns;
+        Some(values_ns[pick as usize % values_ns.len()])
+    }
+
+    /// A latency alone.
+    pub(super) fn push_latency(&mut self, ns: u64, goal: &Goal) {
+        self.latencies.push(ARRIVALS_KEPT, ns);
+        if self.latencies.count.is_multiple_of(ARRIVALS_STEP) {
+            self.handle_goal(goal);
+        }
+    }
+
+    /// The client's goal is this one: of another quantile, it may be.
+    pub(super) fn handle_goal(&mut self, goal: &Goal) {
+        self.alone_ns = self.quantile_alone(goal.miss);
+        let miss = self.own.map(|own| own.miss);
+        let alone_ns = miss.and_then(|miss| self.quantile_alone(miss));
+        if let Some(own) = &mut self.own {
+            own.alone_ns = alone_ns;
+        }
+    }
+
+    fn quantile_alone(&self, miss: f64) -> Option<u64> {
+        let is_known = self.latencies.count >= ARRIVALS_MIN;
+        is_known
+            .then(|| self.latencies.quantile(1.0 - miss))
+            .flatten()
+    }
+
+    /// A request that was judged took so long.
+    pub(super) fn push_took(&mut self, ns: u64) {
+        self.took.push(ARRIVALS_KEPT, ns);
+    }
+
+    /// Requests that were judged.
+    pub(super) fn judged(&self) -> usize {
+        self.took.count
+    }
+
+    /// What all but a share `miss` of the last that were judged took at most.
+    pub(super) fn took_ns(&self, miss: f64) -> Option<u64> {
+        self.took.quantile(1.0 - miss)
+    }
+}

@@ -1,0 +1,86 @@
+//! The numbers of `pillion`.
+
+use super::target::{Goal, MISS, Slo};
+
+/// The numbers of `pillion`, and a switch for each of its mechanisms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PillionParams {
+    /// What HP's requests may take.
+    pub slo: Slo,
+    /// The share of marked requests that may take longer ([`Goal::miss`]).
+    pub miss: f64,
+    /// How long a request takes alone, where that is known from elsewhere; else it is learnt.
+    pub solo_ns: Option<u64>,
+    /// Priorities between blocks of different processes work on this device, or are hoped to.
+    pub block_priority: bool,
+    /// The gain follows what requests took; else it is 1.
+    pub feedback: bool,
+    /// BE work goes beside HP.
+    pub beside: bool,
+    /// Below gain 1 it must suit what HP executes.
+    pub kernel_pairs: bool,
+    /// While HP is idle as much may be in flight as [`crate::orion`] lets, however little the gain is.
+    pub idle_floor: bool,
+    /// Quiet times are predicted.
+    pub gap_prediction: bool,
+    /// The bounds follow how fast expected durations pass.
+    pub learnt_pace: bool,
+    /// Durations of best-effort kernels are learnt from their completions ([`crate::durations`]); by whoever launches
+    /// them, the gate itself is told no kernels.
+    pub learnt_durations: bool,
+    /// What is in flight is predicted to complete as expected before that is seen.
+    pub completion_prediction: bool,
+    /// The bounds slide; else everything drains when one is reached, as in [`crate::orion`].
+    pub sliding: bool,
+    /// Both bounds while HP's latency is not known, in ns.
+    pub residual_ns_unknown: u64,
+    /// How long a lease lasts unless it is renewed, in ns.
+    pub lease_ns: u64,
+    /// A request of which is not known to within so many ns when it began says nothing: twice the
+    /// daemon's least pause, and what waking it may take ([`look_ns_max`]).
+    pub look_ns_max: u64,
+}
+
+/// [`PillionParams::look_ns_max`] of a daemon that looks every `poll_ns`: waking it takes 40 to 90 µs.
+#[must_use]
+pub const fn look_ns_max(poll_ns: u64) -> u64 {
+    poll_ns.saturating_mul(2).saturating_add(100_000)
+}
+
+impl Default for PillionParams {
+    fn default() -> Self {
+        let orion = crate::OrionParams::default();
+        Self {
+            slo: Slo::Slowdown(SLOWDOWN),
+            miss: MISS,
+            solo_ns: None,
+            block_priority: true,
+            feedback: true,
+            beside: true,
+            kernel_pairs: true,
+            idle_floor: true,
+            gap_prediction: true,
+            learnt_pace: true,
+            learnt_durations: true,
+            completion_prediction: true,
+            sliding: true,
+            residual_ns_unknown: orion.residual_ns_unknown,
+            lease_ns: orion.lease_ns,
+            look_ns_max: look_ns_max(50_000),
+        }
+    }
+}
+
+impl PillionParams {
+    /// The goal of every job that has none of its own.
+    #[must_use]
+    pub const fn goal(&self) -> Goal {
+        Goal {
+            slo: self.slo,
+            miss: self.miss,
+        }
+    }
+}
+
+/// By default a request may take 5 % longer than alone.
+const SLOWDOWN: f64 = 1.05;
