@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use policy::pillion::{THROUGHPUT_MIN, look_ns_max};
+use policy::pillion::{MISS_MAX, THROUGHPUT_MIN, look_ns_max};
 use policy::policy::simulator_only;
 use policy::registry;
 use policy::terms::WEIGHT_MAX;
@@ -24,12 +24,14 @@ use crate::config::gpu::{PciAddress, Select};
 use crate::config::limits::{HpAccess, Limits};
 
 /// Keys that not every policy has, and the policies that look at them.
-const OWN_KEYS: [(&str, &[&str]); 16] = [
+const OWN_KEYS: [(&str, &[&str]); 18] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
     ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
     ("sm_threshold", &["orion"]),
     ("slo_p99", &["pillion"]),
+    ("slo_miss", &["pillion"]),
+    ("slo_quantile", &["pillion"]),
     ("slo_throughput", &["pillion"]),
     ("block_priority", &["pillion"]),
     ("feedback", &["pillion"]),
@@ -42,6 +44,9 @@ const OWN_KEYS: [(&str, &[&str]); 16] = [
     ("completion_prediction", &["pillion"]),
     ("sliding", &["pillion"]),
 ];
+
+/// The highest quantile: of the next one fewer than one request in ten thousand is, and of none is that known.
+const QUANTILE_MAX: f64 = 0.9999;
 
 /// Pillion's own: it protects by what requests were seen to take, so it needs the least to be said.
 const POLICY_DEFAULT: &str = "pillion";
@@ -114,6 +119,10 @@ struct PolicySection {
     sm_threshold: Option<Whole<0, { u32::MAX as u64 }>>,
     #[serde(deserialize_with = "slo_p99")]
     slo_p99: Option<Slo>,
+    #[serde(deserialize_with = "slo_miss")]
+    slo_miss: Option<f64>,
+    #[serde(deserialize_with = "slo_quantile")]
+    slo_quantile: Option<f64>,
     #[serde(deserialize_with = "slo_throughput")]
     slo_throughput: Option<Slo>,
     block_priority: Option<Switch>,
@@ -216,6 +225,20 @@ fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
         let what = "slo_throughput and slo_p99 are both set; high-priority jobs have one target";
         reader.fault(value.span().start, what);
     }
+    if let (Some(value), Some(_)) = (get("slo_quantile"), get("slo_miss")) {
+        let what = "slo_quantile and slo_miss are both set and say the same thing, the quantile \
+                    that slo_p99 is of; nearest is slo_miss alone, 1 less the quantile";
+        reader.fault(value.span().start, what);
+    }
+    for key in ["slo_miss", "slo_quantile"] {
+        if let (Some(value), Some(_)) = (get(key), get("slo_throughput")) {
+            let what = format!(
+                "{key} is set beside slo_throughput, which is held on the mean and has no quantile; \
+                 nearest is slo_p99 in place of slo_throughput"
+            );
+            reader.fault(value.span().start, what);
+        }
+    }
 }
 
 impl GpuSection {
@@ -287,7 +310,7 @@ impl PolicySection {
         let defaults = PillionParams::default();
         PillionParams {
             slo: self.slo_throughput.or(self.slo_p99).unwrap_or(defaults.slo),
-            miss: defaults.miss,
+            miss: self.slo_miss.or(self.slo_quantile).unwrap_or(defaults.miss),
             solo_ns: None,
             block_priority: self.block_priority().unwrap_or(false),
             feedback: self.feedback.unwrap_or(defaults.feedback),
@@ -335,6 +358,17 @@ fn slo_p99<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D:
         let slo = text.parse().map(Some);
         slo.map_err(|_| Some(format!("\"{}\"", PillionParams::default().slo)))
     })
+}
+
+fn slo_miss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    settings::number(deserializer, f64::MIN_POSITIVE..=MISS_MAX).map(Some)
+}
+
+/// The share of requests that are over that quantile.
+fn slo_quantile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let quantile = settings::number(deserializer, 1.0 - MISS_MAX..=QUANTILE_MAX)?;
+    // As somebody would write it: 1 - 0.99 is not 0.01.
+    Ok(Some(((1.0 - quantile) * 1e9).round() / 1e9))
 }
 
 fn slo_throughput<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {

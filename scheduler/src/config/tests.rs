@@ -57,7 +57,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 49);
+    assert_eq!(shown, 50);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         socket_path: Some("/run/pillion/gpu0.sock".into()),
@@ -233,8 +233,8 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
             "[policy]\npol_us = 50",
             "gpu0.toml:5:1: unknown key `pol_us` in [policy]; keys are name, poll_us, max_hold_ms, \
              unknown_kernel_us, on_daemon_loss, collectives, dur_threshold_pct, residual_us, lease_ms, \
-             sm_threshold, slo_p99, slo_throughput, block_priority, feedback, beside, kernel_pairs, \
-             idle_floor, gap_prediction, learnt_pace, learnt_durations, completion_prediction, sliding; nearest is `poll_us`",
+             sm_threshold, slo_p99, slo_miss, slo_quantile, slo_throughput, block_priority, feedback, beside, \
+             kernel_pairs, idle_floor, gap_prediction, learnt_pace, learnt_durations, completion_prediction, sliding; nearest is `poll_us`",
         ),
         (
             "[policy]\nname = \"orin\"",
@@ -520,6 +520,64 @@ fn a_training_target_is_a_share_of_its_rate_and_excludes_a_tail() {
         (
             "slo_p99 = \"2x\"\nslo_throughput = 0.9",
             "gpu0.toml:7:18: slo_throughput and slo_p99 are both set; high-priority jobs have one target",
+        ),
+    ] {
+        assert_eq!(faults(&text(keys)), fault);
+    }
+}
+
+#[test]
+fn the_quantile_of_a_target_is_said_once_and_a_mean_has_none() {
+    let text = |keys: &str| format!("{LEAST}[policy]\n{keys}\n");
+    let (slo, of) = (Slo::Slowdown(1.2), "slo_p99 = \"1.2x\"");
+    for (keys, miss) in [
+        ("", 0.01),
+        ("\nslo_miss = 0.005", 0.005),
+        ("\nslo_miss = 0.5", 0.5),
+        ("\nslo_quantile = 0.995", 0.005),
+        ("\nslo_quantile = 0.99", 0.01),
+        ("\nslo_quantile = 0.5", 0.5),
+    ] {
+        let expected = Policy::Pillion(PillionParams {
+            slo,
+            miss,
+            ..pillion()
+        });
+        assert_eq!(
+            check(&text(&format!("{of}{keys}"))).unwrap().policy,
+            expected
+        );
+    }
+    for (keys, fault) in [
+        (
+            "slo_miss = 0",
+            "gpu0.toml:5:12: slo_miss is 0; must be a number above 0 and at most 0.5",
+        ),
+        (
+            "slo_miss = 1",
+            "gpu0.toml:5:12: slo_miss is 1; must be a number above 0 and at most 0.5; nearest is 0.5",
+        ),
+        (
+            "slo_miss = nan",
+            "gpu0.toml:5:12: slo_miss is nan; must be a number above 0 and at most 0.5",
+        ),
+        (
+            "slo_quantile = 99.9",
+            "gpu0.toml:5:16: slo_quantile is 99.9; must be a number from 0.5 to 0.9999; nearest is 0.9999",
+        ),
+        (
+            "slo_miss = 0.005\nslo_quantile = 0.995",
+            "gpu0.toml:6:16: slo_quantile and slo_miss are both set and say the same thing, the quantile that slo_p99 is \
+             of; nearest is slo_miss alone, 1 less the quantile",
+        ),
+        (
+            "slo_throughput = 0.9\nslo_miss = 0.01",
+            "gpu0.toml:6:12: slo_miss is set beside slo_throughput, which is held on the mean and has no quantile; \
+             nearest is slo_p99 in place of slo_throughput",
+        ),
+        (
+            "name = \"orion\"\nslo_miss = 0.01",
+            "gpu0.toml:6:12: slo_miss is set, but policy orion does not look at it; nearest is name = \"pillion\"",
         ),
     ] {
         assert_eq!(faults(&text(keys)), fault);
