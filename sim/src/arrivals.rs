@@ -163,6 +163,49 @@ impl Arrivals {
         }
     }
 
+    /// How many come in a second on the mean; `None` in a closed loop, in bursts, and of a list of times, which ends.
+    #[must_use]
+    pub fn per_s(&self) -> Option<f64> {
+        match self {
+            Self::Poisson { per_s } | Self::Uniform { per_s } => Some(*per_s),
+            Self::Gaps(gaps) => {
+                let all_ns: f64 = gaps.iter().map(|&ns| ns as f64).sum();
+                (all_ns > 0.0).then(|| gaps.len() as f64 / all_ns * 1e9)
+            }
+            Self::Closed | Self::Bursts { .. } | Self::Times(_) => None,
+        }
+    }
+
+    /// The arrivals of a file, stretched in time so that on the mean `per_s` come in a second, again and again. From the last of a
+    /// list of times to the first of the next round it is as long as from one to the next on the mean. `None`: they are
+    /// of no file, or take no time.
+    #[must_use]
+    pub fn stretched(&self, per_s: f64) -> Option<Self> {
+        let gaps_ns: Vec<f64> = match self {
+            Self::Gaps(gaps) => gaps.iter().map(|&ns| ns as f64).collect(),
+            Self::Times(times) => {
+                let between = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
+                let whole_ns: f64 = between.clone().sum();
+                let mean_ns = whole_ns / (times.len() as f64 - 1.0);
+                [mean_ns].into_iter().chain(between).collect()
+            }
+            _ => return None,
+        };
+        let all_ns: f64 = gaps_ns.iter().sum();
+        let scale = gaps_ns.len() as f64 / per_s * 1e9 / all_ns;
+        if !(scale.is_finite() && scale > 0.0) {
+            return None;
+        }
+        // Their sums are rounded and not they, so that the rate is met however short they are.
+        let (mut sum_ns, mut last_ns) = (0.0, 0);
+        let stretched = gaps_ns.iter().map(|gap_ns| {
+            sum_ns += gap_ns * scale;
+            let at_ns = sum_ns as u64;
+            at_ns - std::mem::replace(&mut last_ns, at_ns)
+        });
+        Some(Self::Gaps(stretched.collect()))
+    }
+
     /// Reads a file of arrivals; the kind is told by its first character. `stream` is which of a
     /// DISB workload's lists, from 0.
     ///
@@ -563,6 +606,30 @@ mod tests {
         );
         let times = parse("# c\n0.5\n\n1\n", 0).unwrap();
         assert_eq!(all(&times, 3_400_000_000, 1), [500_000_000, 1_000_000_000]);
+    }
+
+    #[test]
+    fn a_file_is_stretched_to_a_rate_and_repeated() {
+        let times = parse("1\n1.1\n1.3\n", 0).unwrap();
+        assert_eq!(times.per_s(), None);
+        // From one to the next 0.15 s on the mean, so that is between the last and the first, too.
+        let stretched = times.stretched(10.0).unwrap();
+        assert!((stretched.per_s().unwrap() - 10.0).abs() < 1e-6);
+        let tenths: Vec<u64> = all(&stretched, 700_000_000, 1)
+            .iter()
+            .map(|ns| (ns + 500_000) / 1_000_000)
+            .collect();
+        assert_eq!(tenths, [100, 167, 300, 400, 467, 600]);
+        let gaps = parse("[0.5, 1.5]", 0).unwrap();
+        assert_eq!(gaps.per_s(), Some(1.0));
+        let gaps = gaps.stretched(100.0).unwrap();
+        assert_eq!(gaps, Arrivals::Gaps([5_000_000, 15_000_000].into()));
+        for arrivals in [Arrivals::Closed, Arrivals::Uniform { per_s: 1.0 }] {
+            assert_eq!(arrivals.stretched(2.0), None);
+        }
+        for text in ["1\n", "1\n1\n"] {
+            assert_eq!(parse(text, 0).unwrap().stretched(2.0), None, "{text:?}");
+        }
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub(super) struct JobSection {
     off_s: Option<Seconds>,
     /// Lists in a file of arrivals.
     arrivals_stream: Option<Whole<0, 10_000>>,
+    #[serde(default)]
+    stretch: bool,
     memory: Option<Size>,
     copy_in: Option<Size>,
     copy_out: Option<Size>,
@@ -287,7 +289,12 @@ impl JobReader<'_, '_, '_> {
         // Of a list, keys may be those of a candidate that was not taken.
         let is_list = matches!(job.arrivals, Some(Candidates::Some(_)));
         let rate = job.rate.map(|rate| rate.0);
-        let rate = rate.filter(|_| !is_list || has_rate);
+        let rate = rate.filter(|_| !is_list || has_rate || job.stretch);
+        if job.stretch && is_kind && !is_list {
+            let what = format!("stretch is set, but arrivals {word} are no file");
+            self.fault(index, "stretch", what);
+            return None;
+        }
         for (key, seconds) in [("on_s", job.on_s), ("off_s", job.off_s)] {
             if seconds.is_some() && word != "bursts" && !is_list {
                 let what = format!("{key} is set, but arrivals {word} have no bursts");
@@ -315,6 +322,19 @@ impl JobReader<'_, '_, '_> {
             ("poisson" | "bursts" | "uniform", None) => {
                 let what = format!("arrivals {word} without a rate, requests per second");
                 self.fault(index, &path, what + "; nearest is rate = 15");
+                None
+            }
+            (path, Some(per_s)) if job.stretch && !is_kind => {
+                let Some(stretched) = recorded?.stretched(per_s) else {
+                    self.fault(index, "stretch", format!("{path} takes no time"));
+                    return None;
+                };
+                let shown = shown_arrivals(path, stream);
+                Some((format!("{shown} {per_s}/s"), stretched))
+            }
+            (_, None) if job.stretch && !is_kind => {
+                let what = "stretch without a rate, requests per second; nearest is rate = 15";
+                self.fault(index, "stretch", what);
                 None
             }
             (_, Some(_)) => {

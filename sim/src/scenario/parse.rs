@@ -13,6 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::job::{JobReader, JobSection};
 use super::{Scenario, Shown};
+use crate::arrivals::ARRIVALS_MAX;
 use crate::error::Error;
 use crate::experiment::Experiment;
 use crate::host::HostModel;
@@ -71,6 +72,7 @@ struct File {
     #[serde(default, deserialize_with = "sharing")]
     sharing: Option<Sharing>,
     seconds: Option<Decimal<{ SECONDS_MAX as u64 }>>,
+    requests: Option<Whole<1, { ARRIVALS_MAX as u64 }>>,
     #[serde(default = "seed", deserialize_with = "seeds")]
     seeds: Vec<u64>,
     warmup_requests: Option<Whole<0, 1_000_000>>,
@@ -184,7 +186,10 @@ impl Parser<'_, '_> {
         .jobs(file.jobs);
         let (jobs, shown): (Vec<Job>, Vec<Shown>) = jobs?.into_iter().unzip();
         let sharing = file.sharing.unwrap_or(Sharing::Mps);
-        let seconds = file.seconds.map_or(SECONDS_DEFAULT, |seconds| seconds.0);
+        let seconds = match file.requests {
+            Some(requests) => self.seconds_of(requests.0, &file.seconds, &jobs, &document)?,
+            None => file.seconds.map_or(SECONDS_DEFAULT, |seconds| seconds.0),
+        };
         let warmup = file.warmup_requests.map_or(WARMUP_DEFAULT, |count| count.0);
         let experiment = Experiment {
             gpu: file.gpu.0.config(Config::new(sharing, &device)),
@@ -205,6 +210,31 @@ impl Parser<'_, '_> {
             seeds: file.seeds,
             swept,
         })
+    }
+
+    /// So long that the first job that has a rate has so many requests on the mean.
+    fn seconds_of(
+        &mut self,
+        requests: u64,
+        seconds: &Option<Decimal<{ SECONDS_MAX as u64 }>>,
+        jobs: &[Job],
+        document: &DeTable<'_>,
+    ) -> Option<f64> {
+        let per_s = jobs.iter().find_map(|job| job.arrivals.per_s());
+        let wrong = match (per_s, seconds) {
+            (_, Some(_)) => "requests is set, and seconds: one of them says how long a run is",
+            (None, _) => "requests is set, but no job has a rate; nearest is seconds = 60",
+            (Some(per_s), None) => {
+                let seconds = requests as f64 / per_s;
+                if seconds <= SECONDS_MAX {
+                    return Some(seconds);
+                }
+                "requests is more than come in a day"
+            }
+        };
+        let offset = settings::offset(document, "requests");
+        self.reader.fault(offset, wrong);
+        None
     }
 
     /// What is right key by key may still not go together; each fault is at what it speaks of,

@@ -1,5 +1,6 @@
 //! Scenario files: what they become, and how wrong ones are refused.
 
+use std::fs;
 use std::path::Path;
 
 use super::*;
@@ -666,4 +667,41 @@ fn a_job_in_phases_has_their_rates_and_says_so() {
     );
     let wrong = faults(&closed);
     assert!(wrong[0].contains("no rate"), "{wrong:?}");
+}
+
+#[test]
+fn a_run_is_as_long_as_its_requests_take() {
+    let text = PAIR.replace("seconds = 2.5", "requests = 90");
+    assert_eq!(scenarios(&text)[0].experiment.duration_ns, 3_000_000_000);
+    let both = PAIR.replace("seconds = 2.5", "seconds = 2.5\nrequests = 90");
+    assert!(faults(&both)[0].contains("one of them"), "{both}");
+    let closed = text.replace("arrivals = \"poisson\"\nrate = 30", "");
+    assert!(faults(&closed)[0].contains("no job has a rate"), "{closed}");
+    let many = text.replace("requests = 90", "requests = 9000000");
+    assert!(faults(&many)[0].contains("in a day"), "{many}");
+}
+
+#[test]
+fn recorded_arrivals_are_stretched_to_the_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("car.txt"), "1\n1.1\n1.3\n").unwrap();
+    let of = |arrivals: &str| {
+        let text = PAIR.replace("arrivals = \"poisson\"", arrivals);
+        let mut library = Library::default();
+        Scenario::parse(Path::new("s.toml"), &text, folder.path(), &mut library)
+    };
+    let stretched = &of("arrivals = \"car.txt\"\nstretch = true").unwrap()[0];
+    assert_eq!(stretched.shown[0].arrivals, "car.txt 30/s");
+    let per_s = stretched.experiment.jobs[0].arrivals.per_s();
+    assert!((per_s.unwrap() - 30.0).abs() < 1e-6, "{per_s:?}");
+    // Where the file is not there the rate is that of what takes its place.
+    let poisson = of("arrivals = [\"no/car.txt\", \"poisson\"]\nstretch = true").unwrap();
+    assert_eq!(poisson[0].shown[0].arrivals, "poisson 30/s");
+    for (arrivals, fault) in [
+        ("arrivals = \"poisson\"\nstretch = true", "no file"),
+        ("arrivals = \"car.txt\"", "rate is set"),
+    ] {
+        let error = of(arrivals).unwrap_err().to_string();
+        assert!(error.contains(fault), "{error}");
+    }
 }
