@@ -126,7 +126,7 @@ mod target;
 
 use feedback::{GAIN_MAX, GAIN_MIN, Gain};
 pub use marked::Mark;
-use marked::Marked;
+use marked::{Marked, Since};
 use pace::Pace;
 pub use params::{PillionParams, look_ns_max};
 use quiet::Quiet;
@@ -166,6 +166,8 @@ struct Learnt {
     unseen_since_ns: Option<u64>,
     /// What had completed of all BE jobs.
     completed_ns: u64,
+    /// When jobs were last seen.
+    jobs_ns: Option<u64>,
     /// When BE work was last seen in flight.
     exposed_ns: Option<u64>,
     /// When it was last seen in flight or waiting.
@@ -267,8 +269,20 @@ impl Learnt {
         if matches!(goal.slo, Slo::Throughput(_)) {
             return;
         }
-        let wanted_ns = self.wanted_ns;
-        self.marked.handle_mark(client, mark, &goal, wanted_ns);
+        if !self.marked.is_of(client) {
+            // What was inferred of it no longer counts.
+            self.solo.handle_detach(client);
+        }
+        let is_now = |at_ns: Option<u64>| at_ns.is_some() && at_ns == self.jobs_ns;
+        let since = Since {
+            now_ns: self.jobs_ns,
+            wanted_ns: self.wanted_ns,
+            is_exposed: self.jobs_ns.is_none()
+                || is_now(self.exposed_ns)
+                || is_now(self.excluded_ns),
+            feedback: params.feedback,
+        };
+        self.marked.handle_mark(client, mark, &goal, &since);
     }
 
     fn handle_goal(&mut self, params: &PillionParams, client: u64, goal: Option<Goal>) {
@@ -289,6 +303,7 @@ impl Learnt {
     /// What is in flight, or waits, meets the requests of this look. What has completed since the
     /// last snapshot was in flight between both.
     fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
+        self.jobs_ns = Some(now_ns);
         if jobs.iter().any(|job| !job.drained) || completed_ns(jobs) != self.completed_ns {
             self.exposed_ns = Some(now_ns);
         }
@@ -338,7 +353,8 @@ impl Learnt {
             let is_alone = !snapshot.hp.busy && in_flight_ns > 0;
             self.pace.handle_snapshot(now_ns, completed_ns, is_alone);
         }
-        let is_exposed = in_flight_ns > 0 || completed_ns != self.completed_ns;
+        let is_excluded = self.excluded_ns == Some(now_ns);
+        let is_exposed = in_flight_ns > 0 || completed_ns != self.completed_ns || is_excluded;
         self.marked.handle_time(now_ns, is_exposed);
         self.bounds = self.next_bounds(params, snapshot, is_behind);
         self.predict(params, snapshot, in_flight_ns, completed_ns);

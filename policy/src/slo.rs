@@ -16,6 +16,9 @@
 //! level, and a larger step before the first miss cannot pass the top. At the floor best-effort work is paused, so what is
 //! missed there is not its doing. Price of the range: with 7/0.001 = 7000 more requests' share, 70 misses, may be spent at once.
 //!
+//! *At the floor* is where one more miss would come to it or below ([`Level::is_at_floor`]); best-effort work is paused from there
+//! on. Where fewer than two in a thousand may miss, η is less, so that a miss costs half a unit and not all of the range.
+//!
 //! Source: a quantile law with saturation in the place of GPUColo's mean law (§IV–V).
 
 /// The floor: best-effort work is paused.
@@ -67,14 +70,25 @@ impl Level {
             self.value = next.max(LEAST);
         } else if may_rise {
             let steps = if self.misses == 0 { FIRST_STEPS } else { 1.0 };
-            self.value = (self.value + STEP * steps).min(GREATEST);
+            self.value = (self.value + step(alpha) * steps).min(GREATEST);
         }
     }
 }
 
-/// What a miss lowers the level by.
-fn fall(alpha: f64) -> f64 {
-    STEP * (1.0 - alpha) / alpha
+/// A miss lowers the level by no more: where fewer than two in a thousand may miss, the step of a request within its target is
+/// less instead. Else one miss would cross the range, and best-effort work be paused for thousands of requests.
+const FALL_MAX: f64 = 0.5;
+
+/// What a miss lowers the level by, of a goal of which a share `alpha` may miss.
+#[must_use]
+pub fn fall(alpha: f64) -> f64 {
+    (STEP * (1.0 - alpha) / alpha).min(FALL_MAX)
+}
+
+/// η: what a request within its target raises it by.
+#[must_use]
+pub fn step(alpha: f64) -> f64 {
+    STEP.min(FALL_MAX * alpha / (1.0 - alpha))
 }
 
 #[cfg(test)]
@@ -87,7 +101,7 @@ mod tests {
 
     fn has_kept_the_bound(level: &Level, alpha: f64) -> bool {
         let spent = level.misses - level.misses_at_floor;
-        let most = alpha * (level.requests as f64 + (GREATEST - LEAST) / STEP);
+        let most = alpha * (level.requests as f64 + (GREATEST - LEAST) / step(alpha));
         // One of rounding: thousands of sums of steps that are no binary fractions.
         spent as f64 <= most + 1e-6 * most + 1.0
     }
@@ -96,7 +110,7 @@ mod tests {
         #[test]
         fn no_sequence_of_requests_passes_the_bound(
             runs in prop::collection::vec((any::<bool>(), any::<bool>(), 1_u32..2_000), 1..60),
-            alpha in prop::sample::select(vec![0.001, 0.005, 0.01, 0.05, 0.5]),
+            alpha in prop::sample::select(vec![1e-6, 0.001, 0.005, 0.01, 0.05, 0.5]),
         ) {
             let mut level = Level::default();
             for (is_miss, may_rise, count) in runs {

@@ -3,8 +3,8 @@
 
 use policy::slo::{GREATEST, LEAST};
 use policy::{
-    Class, ClassSet, Gate, Goal, HpView, JobId, JobView, Mark, PillionParams, Policy, Request,
-    Sharing, Slo, Snapshot,
+    Class, ClassSet, Gate, Goal, HpView, JobId, JobView, Kernel, Mark, PillionParams, Policy,
+    Request, Sharing, Slo, Snapshot, admits,
 };
 use proptest::prelude::*;
 
@@ -132,13 +132,45 @@ impl Heard {
         };
         self.gate.handle_jobs(self.now_ns, &be);
         self.gate.handle_snapshot(&snapshot);
-        let _ = self.gate.gate(&snapshot, 0);
+        self.check_lease(&snapshot);
+    }
+
+    /// Lease and law agree, and a busy HP widens nothing.
+    fn check_lease(&self, snapshot: &Snapshot<'_>) {
+        let lease = self.gate.gate(snapshot, 0);
+        let edges = [-1, 0, 1].map(|d| lease.budget_ns.saturating_add_signed(d));
+        for spent_ns in edges {
+            for (class, expected_ns) in [(Class::Compute, 0), (Class::Memory, 100_000)] {
+                let kernel = Kernel {
+                    class,
+                    sm_needed: 40,
+                    expected_ns,
+                };
+                assert_eq!(
+                    admits(&lease, spent_ns, &kernel),
+                    self.gate.eligible(snapshot, 0, spent_ns, &kernel),
+                    "{lease:?} {spent_ns} {kernel:?}"
+                );
+            }
+        }
+        let busy = HpView {
+            busy: true,
+            executing: ClassSet::from(Class::Compute),
+            ..HpView::IDLE
+        };
+        let of = |hp| self.gate.gate(&Snapshot { hp, ..*snapshot }, 0).budget_ns;
+        assert!(of(busy) <= of(HpView::IDLE));
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
         let bounds = self.gate.bounds().expect("it is pillion");
         // One more than a bound is what a gate counts up to.
-        prop_assert!(bounds.idle_ns < u64::MAX && bounds.beside_ns < u64::MAX);
+        prop_assert!(bounds.idle_ns < u64::MAX && bounds.beside_ns <= bounds.idle_ns);
+        let Policy::Pillion(params) = self.gate.policy() else {
+            return Ok(());
+        };
+        prop_assert!(params.beside || bounds.beside_ns == 0);
+        prop_assert!(params.kernel_pairs || !bounds.pairs);
         for client in 0..3 {
             let Some(view) = self.gate.slo_view(client) else {
                 continue;
@@ -151,32 +183,36 @@ impl Heard {
     }
 }
 
-/// A client whose requests are known: 10 ms alone, every 40 ms.
+/// A client whose requests are known: 10 ms alone, every 40 ms, in looks that saw no best-effort work.
 fn known(gate: &mut Gate) -> u64 {
-    let mut now_ns = 0;
+    let mut heard = Heard {
+        gate: std::mem::replace(gate, Gate::new(Policy::None)),
+        now_ns: 0,
+    };
     for id in 0..200_u64 {
-        now_ns = (id + 1) * 40_000_000;
-        let at_ns = now_ns;
-        gate.handle_mark(
-            0,
-            &Mark::Begin {
-                id,
-                kind: 0,
-                arrived_ns: at_ns,
-                at_ns,
-            },
-        );
-        gate.handle_mark(
-            0,
-            &Mark::End {
-                id,
-                at_ns: at_ns + 10_000_000,
-                is_cancelled: false,
-            },
-        );
-        now_ns += 10_000_000;
+        heard.now_ns += 30_000_000;
+        let at_ns = heard.now_ns;
+        let begin = Mark::Begin {
+            id,
+            kind: 0,
+            arrived_ns: at_ns,
+            at_ns,
+        };
+        heard.gate.handle_jobs(at_ns, &[]);
+        heard.gate.handle_mark(0, &begin);
+        heard.look(true, false);
+        heard.now_ns += 10_000_000;
+        let end = Mark::End {
+            id,
+            at_ns: heard.now_ns,
+            is_cancelled: false,
+        };
+        heard.gate.handle_jobs(heard.now_ns, &[]);
+        heard.gate.handle_mark(0, &end);
+        heard.look(false, false);
     }
-    now_ns
+    *gate = heard.gate;
+    heard.now_ns
 }
 
 proptest! {
@@ -185,12 +221,18 @@ proptest! {
     #[test]
     fn nothing_that_is_no_number_reaches_the_level_the_bounds_or_the_target(
         configured in any_goal(),
+        switches in any::<[bool; 4]>(),
         is_known in any::<bool>(),
         events in prop::collection::vec(any_event(), 1..300),
     ) {
+        let [block_priority, beside, kernel_pairs, feedback] = switches;
         let params = PillionParams {
             slo: configured.slo,
             miss: configured.miss,
+            block_priority,
+            beside,
+            kernel_pairs,
+            feedback,
             ..PillionParams::default()
         };
         let policy = Policy::Pillion(params);
@@ -280,4 +322,57 @@ fn a_marked_clients_view_has_its_own_goal_and_a_job_that_trains_has_none() {
     gate.handle_goal(0, Some(rate));
     known(&mut gate);
     assert_eq!(gate.slo_view(0), None);
+}
+
+#[test]
+fn what_was_inferred_of_a_client_no_longer_counts_once_it_marks() {
+    let mut gate = Gate::new(Policy::Pillion(PillionParams::default()));
+    inferred(&mut gate, &[0]);
+    assert_eq!(gate.solo_ns(), Some(10_000_000));
+    known(&mut gate);
+    assert_eq!(gate.solo_ns(), None);
+    inferred(&mut gate, &[0]);
+    assert_eq!(gate.solo_ns(), None);
+}
+
+#[test]
+fn without_feedback_marks_move_no_level_and_a_silent_client_wants_no_kernel_whole() {
+    let mut gate = Gate::new(Policy::Pillion(PillionParams {
+        feedback: false,
+        ..PillionParams::default()
+    }));
+    known(&mut gate);
+    let view = gate.slo_view(0).expect("it marks its requests");
+    assert_eq!((view.level, view.requests), (0.0, 0));
+    let mut hurt = Gate::new(Policy::Pillion(PillionParams {
+        block_priority: false,
+        ..PillionParams::default()
+    }));
+    let mut heard = Heard {
+        now_ns: known(&mut hurt),
+        gate: hurt,
+    };
+    for id in 0..40 {
+        let (arrived_ns, at_ns) = (heard.now_ns - 25_000_000, heard.now_ns);
+        let begin = Mark::Begin {
+            id: 1_000 + id,
+            kind: 0,
+            arrived_ns,
+            at_ns,
+        };
+        heard.gate.handle_mark(0, &begin);
+        let end = Mark::End {
+            id: 1_000 + id,
+            at_ns,
+            is_cancelled: false,
+        };
+        heard.gate.handle_mark(0, &end);
+    }
+    assert!(heard.gate.slo_view(0).is_some_and(|view| view.level < 0.0));
+    heard.now_ns += 500_000_000;
+    heard.look(false, false);
+    assert!(heard.gate.bounds().is_some_and(|bounds| bounds.whole));
+    heard.now_ns += 1_000_000_000;
+    heard.look(false, false);
+    assert!(heard.gate.bounds().is_some_and(|bounds| !bounds.whole));
 }

@@ -5,8 +5,11 @@ use crate::pillion::target::Goal;
 /// Requests of a kind that meet no best-effort work, to begin with.
 pub(super) const FIRST: usize = 50;
 
-/// Services alone remembered of a kind.
-const SERVICES_KEPT: usize = 64;
+/// Services alone remembered of a kind, to draw from.
+const SERVICES_KEPT: usize = 256;
+
+/// Of fewer the greatest counts as the second greatest: one request that was slow by chance is no 99th percentile.
+const SERVICES_FEW: usize = 200;
 
 /// Latencies remembered of a kind: at 15 requests a second those of two minutes.
 const ARRIVALS_KEPT: usize = 2_048;
@@ -60,7 +63,12 @@ struct Own {
 pub(super) struct Kind {
     pub(super) number: u32,
     pub(super) services: Last,
+    /// Their median.
     pub(super) service_ns: Option<u64>,
+    /// None drawn is longer.
+    service_max_ns: u64,
+    /// Requests that have ended, alone or not.
+    pub(super) ended: usize,
     /// By the replay.
     latencies: Last,
     /// Their quantile of the client's goal.
@@ -83,6 +91,8 @@ impl Kind {
             number,
             services: Last::default(),
             service_ns: None,
+            service_max_ns: u64::MAX,
+            ended: 0,
             latencies: Last::default(),
             alone_ns: None,
             took: Last::default(),
@@ -136,6 +146,12 @@ impl Kind {
         self.services.push(SERVICES_KEPT, ns);
         if self.services.count >= FIRST {
             self.service_ns = self.services.quantile(0.5);
+            let mut sorted = self.services.values_ns.clone();
+            let least = sorted.len().saturating_sub(2);
+            self.service_max_ns = match sorted.len() < SERVICES_FEW {
+                true => *sorted.select_nth_unstable(least).1,
+                false => u64::MAX,
+            };
         }
     }
 
@@ -145,7 +161,8 @@ impl Kind {
         // By the golden ratio: each of them in turn, and none with a period of the arrivals'.
         let pick = (self.latencies.count as u64).wrapping_mul(crate::pillion::GOLDEN) >> 32;
         let values_ns = &self.services.values_ns;
-        Some(values_ns[pick as usize % values_ns.len()])
+        let drawn_ns = values_ns[pick as usize % values_ns.len()];
+        Some(drawn_ns.min(self.service_max_ns))
     }
 
     /// A latency alone.

@@ -1,5 +1,8 @@
+use super::client::{DUTY_FROM, KINDS_MAX, OPEN_MAX, SERVERS_MAX};
+use super::kind::{FIRST, Kind, Target};
 use super::*;
-use crate::pillion::MISS as ALPHA;
+use crate::pillion::{MISS as ALPHA, Slo, SloEnd};
+use crate::slo::Level;
 
 const MS: u64 = 1_000_000;
 
@@ -15,10 +18,18 @@ fn known() -> Client {
 /// A request that arrives and begins then, and takes so long; beside nothing.
 fn one(client: &mut Client, id: u64, at_ns: u64, took_ns: u64) {
     client.handle_time(at_ns, false);
-    client.begin(id, 0, at_ns, at_ns);
+    client.handle_begin(id, 0, at_ns, at_ns);
     client.handle_time(at_ns + took_ns, false);
-    client.end(id, at_ns + took_ns, false, true);
+    client.handle_end(id, at_ns + took_ns, false, &ALONE);
 }
+
+/// Best-effort work wants to go and is not in flight.
+const ALONE: Since = Since {
+    now_ns: None,
+    wanted_ns: Some(u64::MAX),
+    is_exposed: false,
+    feedback: true,
+};
 
 /// Twice what they take alone.
 const DOUBLE: Goal = Goal {
@@ -27,12 +38,12 @@ const DOUBLE: Goal = Goal {
 };
 
 fn bounds(client: &Client, now_ns: u64) -> Bounds {
-    client.bounds(now_ns, 100_000, false)
+    client.bounds(now_ns, 100_000, false, false)
 }
 
 /// A request that is not one of those that nothing goes beside.
 fn begin(client: &mut Client, id: u64, arrived_ns: u64, at_ns: u64) {
-    client.begin(id, 0, arrived_ns, at_ns);
+    client.handle_begin(id, 0, arrived_ns, at_ns);
     client.open.last_mut().unwrap().is_bare = false;
 }
 
@@ -60,9 +71,9 @@ fn latencies_alone_are_those_of_a_queue_with_the_same_arrivals() {
         let (first, second) = (1_000 + 2 * n, 1_001 + 2 * n);
         for (id, began_ns) in [(first, now_ns), (second, now_ns + 10 * MS)] {
             client.handle_time(began_ns, false);
-            client.begin(id, 0, now_ns, began_ns);
+            client.handle_begin(id, 0, now_ns, began_ns);
             client.handle_time(began_ns + 10 * MS, false);
-            client.end(id, began_ns + 10 * MS, false, true);
+            client.handle_end(id, began_ns + 10 * MS, false, &ALONE);
         }
         now_ns += 40 * MS;
     }
@@ -77,11 +88,11 @@ fn requests_that_are_worked_on_at_once_are_replayed_at_once() {
     for n in 0..600 {
         let at_ns = (1_000_000 + n * 40) * MS;
         client.handle_time(at_ns, false);
-        client.begin(2 * n + 1_000, 0, at_ns, at_ns);
-        client.begin(2 * n + 1_001, 0, at_ns, at_ns);
+        client.handle_begin(2 * n + 1_000, 0, at_ns, at_ns);
+        client.handle_begin(2 * n + 1_001, 0, at_ns, at_ns);
         client.handle_time(at_ns + 10 * MS, false);
-        client.end(2 * n + 1_000, at_ns + 10 * MS, false, true);
-        client.end(2 * n + 1_001, at_ns + 10 * MS, false, true);
+        client.handle_end(2 * n + 1_000, at_ns + 10 * MS, false, &ALONE);
+        client.handle_end(2 * n + 1_001, at_ns + 10 * MS, false, &ALONE);
     }
     assert_eq!(client.servers.len(), 2);
     assert_eq!(client.kinds[0].alone_ns, Some(10 * MS));
@@ -113,7 +124,7 @@ fn the_wait_before_it_began_is_part_of_what_a_request_takes() {
     let before = client.level;
     client.handle_time(at_ns, false);
     begin(&mut client, 5_000, at_ns - 15 * MS, at_ns);
-    client.end(5_000, at_ns + 10 * MS, false, true);
+    client.handle_end(5_000, at_ns + 10 * MS, false, &ALONE);
     assert_eq!(client.level.misses, before.misses + 1);
 }
 
@@ -123,25 +134,28 @@ fn what_is_cancelled_counts_once_its_target_has_passed() {
     let before = client.level;
     for (id, took_ns, misses) in [(5_000, 19 * MS, 0), (5_001, 21 * MS, 1)] {
         let at_ns = id * 1_000 * MS;
-        client.begin(id, 0, at_ns, at_ns);
-        client.end(id, at_ns + took_ns, true, true);
+        client.handle_begin(id, 0, at_ns, at_ns);
+        client.handle_end(id, at_ns + took_ns, true, &ALONE);
         assert_eq!(client.level.misses, before.misses + misses);
     }
     assert_eq!(client.level.requests, before.requests + 1);
 }
 
 #[test]
-fn nothing_goes_beside_one_request_in_sixty_four() {
+fn nothing_goes_beside_one_request_in_128_nor_before_it() {
     let mut client = known();
-    let mut bare = 0;
-    for n in 0..6_400 {
+    let (mut bare, mut before) = (0, 0);
+    let is_closed = |bounds: Bounds| bounds.idle_ns == 0 && bounds.beside_ns == 0 && bounds.whole;
+    for n in 0..12_800 {
         let at_ns = (1_000_000 + n * 40) * MS;
-        client.begin(10_000 + n, 0, at_ns, at_ns);
-        let bounds = bounds(&client, at_ns);
-        bare += u32::from(bounds.idle_ns == 0 && bounds.beside_ns == 0 && bounds.whole);
-        client.end(10_000 + n, at_ns + 10 * MS, false, true);
+        client.ended_ns = at_ns - 30 * MS;
+        before += u32::from(is_closed(bounds(&client, at_ns)));
+        client.handle_begin(10_000 + n, 0, at_ns, at_ns);
+        bare += u32::from(is_closed(bounds(&client, at_ns)));
+        client.handle_end(10_000 + n, at_ns + 10 * MS, false, &ALONE);
     }
     assert!((95..=105).contains(&bare), "{bare}");
+    assert_eq!(before, bare);
 }
 
 #[test]
@@ -172,10 +186,10 @@ fn the_duty_falls_to_nothing_at_the_floor() {
 fn what_ends_without_having_begun_changes_nothing_and_open_requests_are_bounded() {
     let mut client = known();
     let before = client.level;
-    client.end(77_777, 1_000_000 * MS, false, true);
+    client.handle_end(77_777, 1_000_000 * MS, false, &ALONE);
     assert_eq!(client.level, before);
     for n in 0..1_000 {
-        client.begin(100_000 + n, n as u32, 1_000_000 * MS, 1_000_000 * MS);
+        client.handle_begin(100_000 + n, n as u32, 1_000_000 * MS, 1_000_000 * MS);
     }
     assert_eq!(client.open.len(), OPEN_MAX);
     assert_eq!(client.kinds.len(), KINDS_MAX);
@@ -187,7 +201,7 @@ fn what_ends_without_having_begun_changes_nothing_and_open_requests_are_bounded(
             at_ns: 0,
             is_cancelled: false,
         };
-        marked.handle_mark(id, &mark, &DOUBLE, None);
+        marked.handle_mark(id, &mark, &DOUBLE, &ALONE);
     }
     assert_eq!(marked.clients.len(), CLIENTS_MAX);
 }
@@ -272,8 +286,8 @@ fn the_share_that_may_be_late_is_the_goals() {
     marked.handle_goal(1, &half);
     let before = marked.clients[0].level.value();
     let at_ns = 1_000_000 * MS;
-    marked.clients[0].begin(9_000, 0, at_ns, at_ns);
-    marked.clients[0].end(9_000, at_ns + 50 * MS, false, true);
+    marked.clients[0].handle_begin(9_000, 0, at_ns, at_ns);
+    marked.clients[0].handle_end(9_000, at_ns + 50 * MS, false, &ALONE);
     let fall = before - marked.clients[0].level.value();
     assert!((fall - 0.001).abs() < 1e-9, "{fall}");
 }
@@ -312,4 +326,191 @@ fn the_view_tells_the_goal_in_force_and_the_end_it_has_come_to() {
         marked.clients[0].level.handle_request(false, ALPHA, true);
     }
     assert_eq!(view(&marked).end, SloEnd::Top);
+}
+
+#[test]
+fn one_slow_request_is_no_quantile_and_a_backlog_has_an_end() {
+    let mut kind = Kind::new(0);
+    for n in 0..FIRST {
+        kind.push_service(if n == 7 { 1_000 * MS } else { 10 * MS });
+    }
+    for _ in 0..1_000 {
+        assert_eq!(kind.next_service_ns(), Some(10 * MS));
+        kind.push_latency(10 * MS, &DOUBLE);
+    }
+    // They arrive ten times as fast as they are served.
+    let mut client = known();
+    for n in 0..2_000 {
+        one(&mut client, 1_000 + n, (1_000_000 + n) * MS, MS / 2);
+        client.kinds[0].service_ns = Some(10 * MS);
+    }
+    assert!(client.kinds[0].alone_ns.unwrap() <= 101 * 10 * MS);
+}
+
+#[test]
+fn a_request_that_does_not_end_is_a_miss_once_and_is_forgotten() {
+    let mut client = known();
+    let misses = client.level.misses;
+    let at_ns = 1_000_000 * MS;
+    begin(&mut client, 5_000, at_ns, at_ns);
+    client.handle_time(at_ns + 9_999 * MS, true);
+    assert_eq!((client.open.len(), client.level.misses), (1, misses));
+    client.handle_time(at_ns + 10_000 * MS, true);
+    assert_eq!((client.open.len(), client.level.misses), (0, misses + 1));
+    client.handle_end(5_000, at_ns + 11_000 * MS, false, &ALONE);
+    assert_eq!(client.level.misses, misses + 1);
+}
+
+#[test]
+fn the_replay_works_on_no_more_at_once_than_the_client_does() {
+    let mut client = known();
+    for id in 0..5 {
+        client.handle_begin(5_000 + id, 0, 1_000_000 * MS, 1_000_000 * MS);
+    }
+    for id in 0..5 {
+        client.handle_end(5_000 + id, 1_000_010 * MS, false, &ALONE);
+    }
+    assert_eq!(client.servers.len(), 5);
+    for n in 0..600 {
+        one(&mut client, 6_000 + n, (1_000_100 + n * 40) * MS, 10 * MS);
+    }
+    assert_eq!(client.servers.len(), 1);
+}
+
+#[test]
+fn only_what_was_seen_alone_says_what_a_kind_takes_alone() {
+    let exposed = Since {
+        is_exposed: true,
+        ..ALONE
+    };
+    let mut client = Client::new(1, DOUBLE);
+    // Each begins and ends in one look, in which best-effort work was in flight.
+    let one = |client: &mut Client, n: u64| {
+        client.handle_time(n * 40 * MS, false);
+        client.handle_begin(n, 0, n * 40 * MS, n * 40 * MS);
+        client.handle_end(n, n * 40 * MS + 10 * MS, false, &exposed);
+    };
+    (1..100).for_each(|n| one(&mut client, n));
+    assert_eq!(client.kinds[0].services.count, 0);
+    // None ever is: what is done of a request beside best-effort work in that time.
+    (100..200).for_each(|n| one(&mut client, n));
+    assert_eq!(client.kinds[0].service_ns, Some(6 * MS));
+    // Half of the time nobody looked.
+    let mut client = known();
+    let count = client.kinds[0].services.count;
+    let at_ns = 1_000_000 * MS;
+    client.handle_time(at_ns, false);
+    begin(&mut client, 5_000, at_ns, at_ns);
+    client.open[0].alone_ns = 0;
+    client.handle_time(at_ns + 5 * MS, false);
+    client.open[0].alone_ns = 0;
+    client.handle_end(5_000, at_ns + 10 * MS, false, &ALONE);
+    assert_eq!(client.kinds[0].services.count, count);
+}
+
+#[test]
+fn a_request_of_which_nothing_is_known_closes_however_late_another_is() {
+    let mut client = known();
+    let at_ns = 1_000_000 * MS;
+    begin(&mut client, 5_000, at_ns - 500 * MS, at_ns);
+    assert!(bounds(&client, at_ns).idle_ns > 0);
+    client.handle_begin(5_001, 3, at_ns, at_ns);
+    client.open[1].is_bare = false;
+    let closed = bounds(&client, at_ns);
+    assert_eq!((closed.idle_ns, closed.beside_ns), (0, 0));
+}
+
+#[test]
+fn misses_count_as_at_the_floor_where_best_effort_work_is_paused_and_only_there() {
+    for miss in [0.001, 0.01, 0.2] {
+        let mut client = known();
+        client.handle_goal(&Goal { miss, ..DOUBLE });
+        // Down to the floor, and up again.
+        for n in 0..20_000 {
+            client.level.handle_request(n < 10_000, miss, true);
+            client.ended_ns = 40_000 * MS;
+            let is_paused = (0..20).all(|ms| bounds(&client, (40_000 + ms) * MS).idle_ns == 0);
+            assert_eq!(
+                is_paused,
+                client.level.is_at_floor(miss),
+                "{:?}",
+                client.level
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_replaced_before_it_ended_is_judged() {
+    let mut client = known();
+    let before = client.level;
+    let at_ns = 1_000_000 * MS;
+    for n in 0..3 {
+        begin(&mut client, 5_000, at_ns + n * 15 * MS, at_ns + n * 15 * MS);
+    }
+    // Within their target: nothing is known of them.
+    assert_eq!(client.level, before);
+    begin(&mut client, 5_000, at_ns + 60 * MS, at_ns + 60 * MS);
+    assert_eq!(client.level.misses, before.misses + 1);
+}
+
+#[test]
+fn beside_work_that_no_request_is_open_for_the_bounds_are_narrow() {
+    let mut client = known();
+    client.ended_ns = 1_000_000 * MS;
+    let now_ns = client.ended_ns + MS;
+    let open = client.bounds(now_ns, 100_000, false, false);
+    let foreign = client.bounds(now_ns, 100_000, false, true);
+    assert!(!open.pairs && open.beside_ns > 100_000, "{open:?}");
+    assert!(foreign.pairs && foreign.beside_ns < 100_000, "{foreign:?}");
+}
+
+#[test]
+fn times_that_cannot_be_are_as_if_they_were_now() {
+    let mut marked = Marked {
+        clients: vec![known()],
+    };
+    let before = marked.clients[0].level;
+    let at_ns = 1_000_000 * MS;
+    let since = Since {
+        now_ns: Some(at_ns),
+        ..ALONE
+    };
+    for (id, arrived_ns, begins_ns, ends_ns) in [
+        (5_000, at_ns - 5 * MS, at_ns - 5 * MS, u64::MAX),
+        (5_001, at_ns - 5 * MS, at_ns - 5 * MS, 0),
+        (5_002, u64::MAX, u64::MAX, u64::MAX),
+    ] {
+        let begin = Mark::Begin {
+            id,
+            kind: 0,
+            arrived_ns,
+            at_ns: begins_ns,
+        };
+        marked.handle_mark(1, &begin, &DOUBLE, &since);
+        let end = Mark::End {
+            id,
+            at_ns: ends_ns,
+            is_cancelled: false,
+        };
+        marked.handle_mark(1, &end, &DOUBLE, &since);
+    }
+    let client = &marked.clients[0];
+    assert_eq!(client.level.requests, before.requests + 3);
+    assert_eq!(client.level.misses, before.misses);
+    assert_eq!(client.ended_ns, at_ns);
+}
+
+#[test]
+fn what_is_cancelled_is_not_replayed_and_a_silent_client_has_no_duty_to_wait_for() {
+    let mut client = known();
+    let servers = client.servers.clone();
+    client.handle_begin(5_000, 0, 1_000_000 * MS, 1_000_000 * MS);
+    client.handle_end(5_000, 1_000_001 * MS, true, &ALONE);
+    assert_eq!(client.servers, servers);
+    for _ in 0..100 {
+        client.level.handle_request(true, ALPHA, true);
+    }
+    assert!(client.duty_ns(1_000_002 * MS).is_some());
+    assert_eq!(client.duty_ns(1_002_000 * MS), None);
 }

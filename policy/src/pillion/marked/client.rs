@@ -1,0 +1,459 @@
+//! A client that marks its requests: those that are open, how they are judged, and the bounds that suit them.
+
+use super::Since;
+use super::kind::{Kind, Target};
+use crate::pillion::{Bounds, GOLDEN, Goal, Slo, SloEnd, SloView, scaled};
+use crate::slo::{self, GREATEST, LEAST, Level};
+use crate::terms;
+
+/// Open requests of a client; for one more the oldest is judged as if it were given up.
+pub(super) const OPEN_MAX: usize = 256;
+
+/// Kinds of a client; further ones are one kind with the last.
+pub(super) const KINDS_MAX: usize = 8;
+
+/// Requests that a client may work on at once and be told apart in the replay.
+pub(super) const SERVERS_MAX: usize = 16;
+
+/// The servers of the replay are as many as requests were open at once among so many that began.
+const SERVERS_OF: u64 = 256;
+
+/// No request waits in the replay for more than so many services.
+const BACKLOG: u64 = 100;
+
+/// A request that has taken so long, and ten times its target, is given up.
+const ENDLESS_NS: u64 = 10_000_000_000;
+
+/// The same of one whose target is not known.
+const ENDLESS_UNKNOWN_NS: u64 = 600_000_000_000;
+
+/// The level does not rise while best-effort work wanted nothing for so long, and no duty binds while no request was.
+const IDLE_NS: u64 = 1_000_000_000;
+
+/// Of the duty.
+const PERIOD_NS: u64 = 20_000_000;
+
+/// Level at which the duty begins to fall.
+pub(super) const DUTY_FROM: f64 = -2.0;
+
+/// The narrow bound of idle time, as a share of the service.
+const NARROW: f64 = 0.05;
+
+/// The narrow bound beside HP, as a share of that.
+const NARROW_BESIDE: f64 = 0.125;
+
+/// The bound of idle time at level 0 and what level 1 adds, as shares of a fresh request's slack.
+const WIDE_IDLE: (f64, f64) = (0.05, 0.45);
+
+/// Of the slack above the threshold so much may be in flight beside a request.
+const WIDE_BESIDE: f64 = 0.5;
+
+/// Less is no wide bound: a kernel of a training job is that long.
+const WIDE_LEAST_NS: u64 = 100_000;
+
+/// More is not in flight anywhere, whatever the slack: what was launched cannot be called back.
+const WIDE_MOST_NS: u64 = 20_000_000;
+
+/// One request in 128 meets no best-effort work: the bits that are left of it.
+const BARE_SHIFT: u32 = 57;
+
+/// Of a kind that was never seen alone among so many, what it takes alone is estimated.
+const UNSEEN: usize = 100;
+
+/// So far below its top the level counts as there: a miss in hundreds does not take it away.
+const TOP: f64 = 0.1;
+
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) id: u64,
+    pub(super) goal: Goal,
+    pub(super) level: Level,
+    pub(super) open: Vec<Open>,
+    pub(super) kinds: Vec<Kind>,
+    /// When each server of the replay is free.
+    pub(super) servers: Vec<u64>,
+    /// Requests that were open at once since that was last looked at.
+    at_once: usize,
+    /// What is done of a request in a ns beside best-effort work, in ns alone.
+    pub(super) rate: f64,
+    /// Requests that have begun.
+    pub(super) begun: u64,
+    /// When time was last counted.
+    pub(super) seen_ns: u64,
+    /// When a request last ended.
+    pub(super) ended_ns: u64,
+}
+
+/// A request that has begun and not ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) id: u64,
+    pub(super) kind: usize,
+    pub(super) arrived_ns: u64,
+    pub(super) began_ns: u64,
+    /// Time without best-effort work in flight, and with.
+    pub(super) alone_ns: u64,
+    pub(super) exposed_ns: u64,
+    /// No best-effort work goes beside it.
+    pub(super) is_bare: bool,
+}
+
+impl Open {
+    /// Time passes from one moment to another, with best-effort work in flight or without.
+    fn pass(&mut self, since_ns: u64, now_ns: u64, is_exposed: bool) {
+        let ns = now_ns.saturating_sub(since_ns.max(self.began_ns));
+        match is_exposed {
+            true => self.exposed_ns = self.exposed_ns.saturating_add(ns),
+            false => self.alone_ns = self.alone_ns.saturating_add(ns),
+        }
+    }
+
+    /// Whether it was seen to meet no best-effort work in the time in which it was served.
+    fn is_alone(&self, served_ns: u64) -> bool {
+        let little_ns = served_ns / 50;
+        self.exposed_ns <= little_ns && self.alone_ns >= served_ns - little_ns
+    }
+}
+
+impl Client {
+    pub(super) fn new(id: u64, goal: Goal) -> Self {
+        Self {
+            id,
+            goal,
+            level: Level::default(),
+            open: Vec::new(),
+            kinds: Vec::new(),
+            servers: vec![0],
+            at_once: 1,
+            rate: 0.6,
+            begun: 0,
+            seen_ns: 0,
+            ended_ns: 0,
+        }
+    }
+
+    pub(super) fn handle_goal(&mut self, goal: &Goal) {
+        self.goal = *goal;
+        let kinds = self.kinds.iter_mut();
+        kinds.for_each(|kind| kind.handle_goal(goal));
+    }
+
+    pub(super) fn kind(&mut self, number: u32) -> usize {
+        let known = self.kinds.iter().position(|kind| kind.number == number);
+        known.unwrap_or_else(|| {
+            if self.kinds.len() < KINDS_MAX {
+                self.kinds.push(Kind::new(number));
+            }
+            self.kinds.len() - 1
+        })
+    }
+
+    pub(super) fn handle_begin(&mut self, id: u64, kind: u32, arrived_ns: u64, began_ns: u64) {
+        let kind = self.kind(kind);
+        let same = self.open.iter().position(|open| open.id == id);
+        let oldest = (self.open.len() >= OPEN_MAX).then_some(0);
+        if let Some(place) = same.or(oldest) {
+            self.give_up(place, began_ns);
+        }
+        self.open.push(Open {
+            id,
+            kind,
+            arrived_ns,
+            began_ns,
+            alone_ns: 0,
+            exposed_ns: 0,
+            is_bare: self.is_next_bare(),
+        });
+        self.begun += 1;
+        self.at_once = self.at_once.max(self.open.len().min(SERVERS_MAX));
+        if self.servers.len() < self.at_once {
+            self.servers.resize(self.at_once, 0);
+        }
+        if self.begun.is_multiple_of(SERVERS_OF) {
+            // Those stay that have most to do.
+            self.servers.sort_unstable_by(|a, b| b.cmp(a));
+            self.servers.truncate(self.at_once);
+            self.at_once = self.open.len().clamp(1, SERVERS_MAX);
+        }
+    }
+
+    /// Whether the request that comes next meets no best-effort work, to say what its kind takes alone.
+    fn is_next_bare(&self) -> bool {
+        (self.begun + 1).wrapping_mul(GOLDEN) >> BARE_SHIFT == 0
+    }
+
+    /// A request is over for us, as if its client had given it up.
+    fn give_up(&mut self, place: usize, now_ns: u64) {
+        let open = self.open.remove(place);
+        let took_ns = now_ns.saturating_sub(open.arrived_ns);
+        self.judge(&open, took_ns, true, false);
+    }
+
+    /// Moves the level: `is_cancelled` counts if its target has passed.
+    fn judge(&mut self, open: &Open, took_ns: u64, is_cancelled: bool, may_rise: bool) {
+        let kind = &mut self.kinds[open.kind];
+        let Some(target) = kind.target(&self.goal) else {
+            return;
+        };
+        let is_miss = took_ns > target.ns;
+        if is_miss || !is_cancelled {
+            self.level.handle_request(is_miss, target.miss, may_rise);
+            kind.push_took(took_ns);
+        }
+    }
+
+    /// What the latency of a request that arrived then would be alone.
+    fn replay(&mut self, kind: usize, arrived_ns: u64) {
+        let kind = &mut self.kinds[kind];
+        let known = kind.service_ns.zip(kind.next_service_ns());
+        let Some((usual_ns, service_ns)) = known else {
+            return;
+        };
+        if let Some(free_ns) = self.servers.iter_mut().min() {
+            let most_ns = usual_ns.saturating_mul(BACKLOG);
+            let wait_ns = free_ns.saturating_sub(arrived_ns).min(most_ns);
+            let latency_ns = wait_ns.saturating_add(service_ns);
+            *free_ns = arrived_ns.saturating_add(latency_ns);
+            kind.push_latency(latency_ns, &self.goal);
+        }
+    }
+
+    pub(super) fn handle_target(&mut self, number: u32, ns: u64, per_mille: u32) {
+        // A share of nothing, or less, cannot be kept.
+        if per_mille < 1_000 {
+            let miss = f64::from(1_000 - per_mille) / 1_000.0;
+            let kind = self.kind(number);
+            self.kinds[kind].handle_own(number, ns, miss);
+        }
+    }
+
+    pub(super) fn handle_end(&mut self, id: u64, at_ns: u64, is_cancelled: bool, since: &Since) {
+        let Some(place) = self.open.iter().position(|open| open.id == id) else {
+            return;
+        };
+        let mut open = self.open.remove(place);
+        let at_ns = at_ns.max(open.began_ns);
+        open.pass(self.seen_ns, at_ns, since.is_exposed);
+        self.ended_ns = self.ended_ns.max(at_ns);
+        let took_ns = at_ns.saturating_sub(open.arrived_ns);
+        if since.feedback {
+            let wanted = |ns: u64| at_ns.saturating_sub(ns) < IDLE_NS;
+            let may_rise = since.wanted_ns.is_some_and(wanted);
+            self.judge(&open, took_ns, is_cancelled, may_rise);
+        }
+        if !is_cancelled {
+            self.learn(&open, at_ns - open.began_ns);
+            self.replay(open.kind, open.arrived_ns);
+        }
+    }
+
+    /// What a request that was served for so long says of what its kind takes alone, and of what best-effort work costs.
+    fn learn(&mut self, open: &Open, served_ns: u64) {
+        let kind = &mut self.kinds[open.kind];
+        kind.ended += 1;
+        let exposed_ns = open.exposed_ns.min(served_ns);
+        if open.is_alone(served_ns) {
+            kind.push_service(served_ns);
+        } else if kind.service_ns.is_none() && kind.ended >= UNSEEN {
+            // None of its kind is ever alone: beside work that nobody holds, it may be.
+            let done_ns = scaled(exposed_ns, self.rate);
+            kind.push_service(served_ns - exposed_ns + done_ns);
+        } else if let Some(service_ns) = kind.service_ns
+            && exposed_ns > service_ns / 10
+        {
+            let done_ns = service_ns as f64 - (served_ns - exposed_ns) as f64;
+            let rate = (done_ns / exposed_ns.max(1) as f64).clamp(0.1, 1.0);
+            self.rate += 0.05 * (rate - self.rate);
+        }
+    }
+
+    pub(super) fn handle_time(&mut self, now_ns: u64, is_exposed: bool) {
+        let since_ns = std::mem::replace(&mut self.seen_ns, now_ns);
+        for open in &mut self.open {
+            open.pass(since_ns, now_ns, is_exposed);
+        }
+        while let Some(place) = (self.open.iter()).position(|open| self.is_endless(open, now_ns)) {
+            self.give_up(place, now_ns);
+        }
+    }
+
+    /// A request that does not end would hold best-effort work for good.
+    fn is_endless(&self, open: &Open, now_ns: u64) -> bool {
+        let target = self.kinds[open.kind].target(&self.goal);
+        let most_ns = target.map_or(ENDLESS_UNKNOWN_NS, |target| {
+            target.ns.saturating_mul(10).max(ENDLESS_NS)
+        });
+        now_ns.saturating_sub(open.began_ns) >= most_ns
+    }
+
+    /// No request is open.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Requests miss their target more often than they may, and there are some.
+    pub(super) fn is_hurt(&self, now_ns: u64) -> bool {
+        self.level.value() < 0.0 && !self.is_silent(now_ns)
+    }
+
+    /// The least predicted slack of an open request, and its target, ns; `None` if none is open, and nothing of both if one is
+    /// bare or not known.
+    fn slack(&self, now_ns: u64) -> Option<(f64, u64)> {
+        let slack = |open: &Open| {
+            let kind = &self.kinds[open.kind];
+            let known = kind.service_ns.zip(kind.target(&self.goal));
+            let (service_ns, target) = known.filter(|_| !open.is_bare)?;
+            let done_ns = open.alone_ns as f64 + self.rate * open.exposed_ns as f64;
+            // Never over before it has ended.
+            let left_ns = (service_ns as f64 - done_ns).max(service_ns as f64 / 20.0);
+            let waited_ns = now_ns.saturating_sub(open.arrived_ns) as f64;
+            let slack = 1.0 - (waited_ns + left_ns) / target.ns.max(1) as f64;
+            Some((slack, target.ns))
+        };
+        let mut least = None;
+        for open in &self.open {
+            let Some(slack) = slack(open) else {
+                return Some((0.0, 0));
+            };
+            least = least
+                .into_iter()
+                .chain([slack])
+                .min_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        least
+    }
+
+    /// Service and target of the kind with the least slack when it is fresh; `None` while one that requests are made of
+    /// is not known.
+    fn fresh(&self) -> Option<(u64, u64)> {
+        let known = self.kinds.iter().filter_map(|kind| {
+            let Target { ns, .. } = kind.target(&self.goal)?;
+            Some((kind.service_ns?, ns))
+        });
+        known.min_by_key(|(service_ns, target_ns)| target_ns.saturating_sub(*service_ns))
+    }
+
+    /// `is_foreign`: HP is busy with what no client has marked.
+    pub(super) fn bounds(
+        &self,
+        now_ns: u64,
+        unknown_ns: u64,
+        is_behind: bool,
+        is_foreign: bool,
+    ) -> Bounds {
+        let bounds = |idle_ns, beside_ns, pairs| Bounds {
+            idle_ns,
+            beside_ns,
+            // A bound of nothing lets no kernel pass its end.
+            whole: idle_ns == 0,
+            pairs,
+            floor: false,
+        };
+        let Some((service_ns, fresh_ns)) = self.fresh() else {
+            // Services that are learnt now are what all later requests are held against: nothing goes
+            // beside them. Latencies are computed, and need no such care.
+            let services = self.kinds.iter().map(|kind| kind.service_ns);
+            let idle_ns = match services.min().flatten() {
+                Some(service_ns) => scaled(service_ns, NARROW),
+                None if self.is_silent(now_ns) => unknown_ns,
+                None => 0,
+            };
+            return bounds(idle_ns, 0, true);
+        };
+        let waits_for_bare = self.is_idle() && self.is_next_bare() && !self.is_silent(now_ns);
+        if self.is_off_duty(now_ns) || waits_for_bare {
+            return bounds(0, 0, true);
+        }
+        let level = self.level.value();
+        let lift = if is_behind && level >= 0.0 {
+            (terms::BEHIND_IDLE, terms::BEHIND_BESIDE)
+        } else {
+            (0.0, 0.0)
+        };
+        let narrow_ns = scaled(service_ns, NARROW).max(1);
+        let slack_ns = fresh_ns.saturating_sub(service_ns);
+        let wide = WIDE_IDLE.0 + WIDE_IDLE.1 * level.max(0.0);
+        let wide_ns = scaled(slack_ns, wide).min(WIDE_MOST_NS).max(narrow_ns);
+        let wider = (wide_ns as f64 / narrow_ns as f64).powf((level + 1.0).clamp(0.0, 1.0));
+        let idle_ns = scaled(narrow_ns, wider.max(lift.0));
+        let threshold = 0.5 * (1.0 - level);
+        match self.slack(now_ns) {
+            None if !is_foreign => bounds(idle_ns, idle_ns, false),
+            Some((slack, target_ns)) if slack > threshold => {
+                let room_ns = scaled(target_ns, (slack - threshold) * WIDE_BESIDE);
+                let room_ns = room_ns.clamp(WIDE_LEAST_NS, WIDE_MOST_NS);
+                // While its host pauses the request is open all the same.
+                bounds(idle_ns.max(room_ns), room_ns, false)
+            }
+            Some((_, 0)) => bounds(0, 0, true),
+            None | Some(_) => {
+                let beside = NARROW_BESIDE.max(lift.1);
+                let idle_ns = idle_ns.min(scaled(narrow_ns, lift.0.max(1.0)));
+                bounds(idle_ns, scaled(narrow_ns, beside), true)
+            }
+        }
+    }
+
+    /// The kind that most requests are of.
+    fn main_kind(&self) -> Option<&Kind> {
+        self.kinds.iter().max_by_key(|kind| kind.judged())
+    }
+
+    pub(super) fn view(&self) -> SloView {
+        let main = self.main_kind();
+        let target = main.and_then(|kind| kind.target(&self.goal));
+        let goal = match target {
+            Some(target) if main.is_some_and(|kind| kind.is_own(&self.goal)) => Goal {
+                slo: Slo::LatencyNs(target.ns),
+                miss: target.miss,
+            },
+            _ => self.goal,
+        };
+        let level = &self.level;
+        SloView {
+            goal,
+            target_ns: target.map(|target| target.ns),
+            measured_ns: main.and_then(|kind| kind.took_ns(goal.miss)),
+            level: level.value(),
+            requests: level.requests,
+            misses: level.misses,
+            misses_at_floor: level.misses_at_floor,
+            end: match level.value() {
+                _ if target.is_none() => SloEnd::Learning,
+                value if value > GREATEST - TOP => SloEnd::Top,
+                _ if level.is_at_floor(goal.miss) => SloEnd::Floor,
+                _ => SloEnd::Held,
+            },
+        }
+    }
+
+    /// The share of each period in which best-effort work may go: none where another miss would find the level at its floor.
+    fn duty(&self) -> f64 {
+        let targets = self.kinds.iter().filter_map(|kind| kind.target(&self.goal));
+        let miss = targets.fold(self.goal.miss, |miss, target| miss.min(target.miss));
+        let paused = LEAST + slo::fall(miss);
+        ((self.level.value() - paused) / (DUTY_FROM - paused)).clamp(0.0, 1.0)
+    }
+
+    /// No request is open, nor was in the last second.
+    fn is_silent(&self, now_ns: u64) -> bool {
+        self.open.is_empty() && now_ns.saturating_sub(self.ended_ns) >= IDLE_NS
+    }
+
+    fn is_off_duty(&self, now_ns: u64) -> bool {
+        !self.is_silent(now_ns) && (now_ns % PERIOD_NS) as f64 >= self.duty() * PERIOD_NS as f64
+    }
+
+    /// When the duty begins or ends next.
+    pub(super) fn duty_ns(&self, now_ns: u64) -> Option<u64> {
+        let duty = self.duty();
+        if duty >= 1.0 || self.is_silent(now_ns) {
+            return None;
+        }
+        let began_ns = now_ns - now_ns % PERIOD_NS;
+        Some(match self.is_off_duty(now_ns) {
+            true => began_ns.saturating_add(PERIOD_NS),
+            false => began_ns.saturating_add(scaled(PERIOD_NS, duty)),
+        })
+    }
+}
