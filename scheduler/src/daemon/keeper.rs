@@ -14,8 +14,8 @@
 //!
 //! The disk may take its time, or be full: this thread alone waits for it. Who asks meanwhile goes
 //! on without an answer after a quarter of a second. What cannot be kept is an event, once until
-//! something was kept again, and what was damaged is one at most every [`TELL_EVERY_NS`]. A panic
-//! over one notebook costs that one.
+//! something was kept again; what was damaged is one at most every [`TELL_EVERY_NS`], and so is what
+//! was noted and is no profile when it is written. A panic over one notebook costs that one.
 //!
 //! Real time: on the virtual clock nothing waits for this thread.
 
@@ -93,6 +93,7 @@ pub(crate) struct Keeper {
     last_uid: u32,
     failures: Teller,
     damages: Teller,
+    refusals: Teller,
     /// Real time.
     clock: Clock,
 }
@@ -207,6 +208,7 @@ impl Keeper {
             last_uid: 0,
             failures: Teller::default(),
             damages: Teller::default(),
+            refusals: Teller::default(),
             clock: Clock::monotonic(),
         }
     }
@@ -406,7 +408,8 @@ impl Keeper {
         let kept = catch_unwind(AssertUnwindSafe(|| session.keep(store)));
         let kept = kept.unwrap_or_else(|_| {
             session.is_over = true;
-            Err(io::Error::other("this daemon panicked over its note"))
+            let why = "this daemon panicked over it".to_owned();
+            Ok(Some(Kept::Refused(why)))
         });
         let is_busy = matches!(&kept, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         if is_busy && session.tries < TRIES_MAX {
@@ -427,13 +430,18 @@ impl Keeper {
         let now_ns = self.clock.now_ns();
         let (text, unsaid) = match kept {
             Ok(None) => return,
-            Ok(Some(kept)) => {
+            Ok(Some(Kept::Well)) => return self.failures.is_said = false,
+            Ok(Some(Kept::OverDamage(why))) => {
                 self.failures.is_said = false;
-                let Kept::OverDamage(why) = kept else {
-                    return;
-                };
                 let text = format!("what was kept of {program:?} of user {uid} is replaced: {why}");
                 (text, self.damages.handle(now_ns))
+            }
+            // Whatever was noted, it neither is nor hides a trouble of the disk.
+            Ok(Some(Kept::Refused(why))) => {
+                let text = format!(
+                    "what a run of {program:?} of user {uid} noted of its kernels is not kept: {why}"
+                );
+                (text, self.refusals.handle(now_ns))
             }
             Err(error) => {
                 let folder = self.inlet.store.folder().display();

@@ -127,6 +127,8 @@ pub(crate) enum Kept {
     Well,
     /// It is kept, in place of a file that could not be read, for this reason.
     OverDamage(String),
+    /// It is not kept, because of what was noted and for this reason. It says nothing of the disk.
+    Refused(String),
 }
 
 /// The first line of a file, behind [`HEADING_START`], as JSON.
@@ -204,7 +206,8 @@ impl LearntStore {
         (heading.program == program).then_some(text)
     }
 
-    /// Joins what a run noted with what is kept of its program.
+    /// Joins what a run noted with what is kept of its program, which stays if what was noted is
+    /// refused.
     ///
     /// # Errors
     ///
@@ -221,14 +224,17 @@ impl LearntStore {
             Before::Profile(before) => (learnt::joined(before, now), Kept::Well),
             Before::Damage(why) => (now, Kept::OverDamage(why)),
         };
-        let text = self.text(program, joined)?;
+        let text = match self.text(program, joined) {
+            Ok(text) => text,
+            Err(why) => return Ok(Kept::Refused(why)),
+        };
         write(&self.folder.join(NEW), &path, text.as_bytes())?;
         self.bound(uid, &path)?;
         Ok(kept)
     }
 
-    /// The file's text, which can be read again.
-    fn text(&self, program: &str, mut profile: Profile) -> io::Result<String> {
+    /// The file's text, which can be read again; else why there is none.
+    fn text(&self, program: &str, mut profile: Profile) -> Result<String, String> {
         profile.sources = vec![program.to_owned()];
         profile.gpu.clone_from(&self.gpu);
         // What else a note says, nobody has use for.
@@ -247,13 +253,14 @@ impl LearntStore {
             launches,
             time_ms: sum_ns / 1_000_000,
             bytes: rest.len() as u64,
-        })?;
+        });
+        let heading = heading.map_err(|error| error.to_string())?;
         let text = format!("{HEADING_START}{heading}\n{rest}");
         let read = Profile::parse(&text, Path::new("what was noted"));
-        let is_same = read.map_err(io::Error::other)? == profile;
+        let is_same = read.map_err(|error| error.to_string())? == profile;
         match is_same && text.len() <= FILE_BYTES_MAX {
             true => Ok(text),
-            false => Err(io::Error::other("what was noted is no profile")),
+            false => Err("it is read differently than written".to_owned()),
         }
     }
 

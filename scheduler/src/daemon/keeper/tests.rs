@@ -105,6 +105,22 @@ fn said(shared: &Shared) -> Vec<String> {
     ours.map(|event| event.text).collect()
 }
 
+/// Else a user who notes nonsense first keeps everybody from hearing of a full disk.
+#[test]
+fn a_note_that_is_refused_neither_looks_like_a_failure_of_the_disk_nor_hides_one() {
+    let mut rig = rig();
+    let refused = || Ok(Some(Kept::Refused("it is read differently".to_owned())));
+    let full = || Err(io::ErrorKind::StorageFull.into());
+    for kept in [refused(), refused(), full(), refused(), full()] {
+        rig.keeper.tell(ANNE, "/nonsense", kept);
+    }
+    let said = said(&rig.keeper.shared);
+    assert_eq!(said.len(), 2, "{said:?}");
+    let refused = "\"/nonsense\" of user 61001 noted of its kernels is not kept: it is read";
+    assert!(said[0].contains(refused), "{said:?}");
+    assert!(said[1].contains("is not kept in"), "{said:?}");
+}
+
 #[test]
 fn at_the_daemons_end_notebooks_are_read_one_of_each_user_in_turn() {
     let mut rig = rig();
