@@ -33,5 +33,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     daemons::tell(&Request::Set(Set {
         job: options.job.clone(),
         memory: options.memory.to_string(),
+        slo: String::new(),
     }))
 }

@@ -95,7 +95,7 @@ pub enum Request {
         /// 0 for all that is kept.
         since: u64,
     },
-    /// Change what a job may hold of the GPU's memory.
+    /// Change what a job may hold of the GPU's memory, or what its requests may take.
     Set(Set),
     /// End the processes of a job that are clients, once what they have in flight is complete.
     Stop(Stop),
@@ -139,8 +139,11 @@ pub struct LearntOf {
 pub struct Set {
     /// Id of the job.
     pub job: String,
-    /// Its new quota of memory, as [`crate::quota`] reads it.
+    /// Its new quota of memory, as [`crate::quota`] reads it; empty: it stays.
     pub memory: String,
+    /// What its requests may take from now on, as [`crate::slo::SloChange`] reads it; empty, and where it is missing: it
+    /// stays.
+    pub slo: String,
 }
 
 /// A job to be ended. Who asks must be of the job's user, or root.
@@ -207,6 +210,9 @@ pub struct Attach {
     /// Whether contexts on the device share it by MPS, as the client's driver says
     /// (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). Where it is missing the driver does not say.
     pub is_on_mps: Option<bool>,
+    /// What its job asks that requests may take, as [`crate::slo::SloAsked`] reads it; empty, and where it is missing: what
+    /// the daemon's configuration says.
+    pub slo: String,
 }
 
 /// What the daemon answers to [`Request::Attach`].
@@ -322,6 +328,7 @@ impl Attach {
             writer.slot(self.slot);
             writer.bytes.push(u8::from(self.falls_with_parent));
             writer.answer(self.is_on_mps);
+            writer.text(&self.slo);
         }
         writer.finish()
     }
@@ -341,6 +348,7 @@ impl Request {
                 let mut writer = Writer::new(KIND_SET);
                 writer.text(&set.job);
                 writer.text(&set.memory);
+                writer.text(&set.slo);
                 writer.finish()
             }
             Self::Stop(stop) => {
@@ -418,11 +426,13 @@ impl Request {
                     slot: reader.later_slot()?,
                     falls_with_parent: reader.later_flag()?,
                     is_on_mps: reader.later_answer()?,
+                    slo: reader.later_text()?.unwrap_or_default(),
                 }))
             }
             KIND_SET => Ok(Self::Set(Set {
                 job: reader.text()?,
                 memory: reader.text()?,
+                slo: reader.later_text()?.unwrap_or_default(),
             })),
             KIND_STOP => Ok(Self::Stop(Stop {
                 job: reader.text()?,

@@ -94,6 +94,9 @@ pub struct Ledger<const N: usize> {
     pub peak_bytes: AtomicU64,
     /// Requests refused because of the quota.
     pub refused: AtomicU64,
+    /// What requests of the job may take since it was changed ([`crate::slo::SloChange::from_word`]); 0: it was not. It is
+    /// here because it belongs to the job and outlives the daemon, as the quota does. The daemon writes it.
+    pub slo: AtomicU64,
     /// The sum with who changed it last. Alone on its line: every allocation changes it.
     total: Line<AtomicU64>,
     /// The processes.
@@ -162,6 +165,7 @@ impl<const N: usize> Ledger<N> {
             context_bytes: AtomicU64::new(0),
             peak_bytes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            slo: AtomicU64::new(0),
             total: Line::default(),
             slots: Line(core::array::from_fn(|_| Slot::default())),
         }
@@ -487,6 +491,7 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Slot>() == 128 && offset_of!(Slot, intent) == 16);
     assert!(Kind::ALL.len() <= KINDS_ROOM && LEDGER_SLOTS == 256);
+    assert!(offset_of!(LedgerPage, slo) == 40);
     assert!(offset_of!(LedgerPage, total) == 64 && offset_of!(LedgerPage, slots) == 128);
     assert!(size_of::<LedgerPage>() == 128 + 128 * LEDGER_SLOTS);
 };

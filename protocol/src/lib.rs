@@ -13,6 +13,7 @@
 //! | [`longest`] | the longest kernels of a client, by name |
 //! | [`quota`] | how people say what it may hold |
 //! | [`ranges`] | which NVTX ranges are its requests |
+//! | [`slo`] | how people say what these may take |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
 //! | [`recording`] | what a recorded process leaves: kernels, launches, durations |
@@ -38,6 +39,7 @@ pub mod quota;
 pub mod ranges;
 pub mod record;
 pub mod ring;
+pub mod slo;
 pub mod sync;
 
 #[cfg(not(loom))]
@@ -75,7 +77,8 @@ pub mod segment;
 /// | 3.1 | a process can ask for what is known of its program's kernels, and have what it learns kept ([`hello::Request::Learnt`]) |
 /// | 3.2 | best-effort clients sum up how much of their GPU time is of kernels that are known ([`pages::Counter::GpuTime`]) |
 /// | 3.3 | high-priority clients say when requests begin and end, and what they may take, to a daemon that knows such records ([`pages::DaemonPage::marks`]); clients count iterations and what they refuse of that |
-pub const VERSION: Version = Version { major: 3, minor: 3 };
+/// | 3.4 | an attach and a change of a job say what requests may take ([`hello::Attach::slo`]); the job's ledger keeps the change ([`ledger::Ledger::slo`]) |
+pub const VERSION: Version = Version { major: 3, minor: 4 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -106,6 +106,7 @@ fn packets() -> Vec<Vec<u8>> {
             slot: memory.map(|_| 3),
             falls_with_parent: memory.is_some(),
             is_on_mps: memory.map(|_| true),
+            slo: "1.2x".to_owned(),
         })
     };
     let job = || "1234-train".to_owned();
@@ -124,6 +125,7 @@ fn packets() -> Vec<Vec<u8>> {
         Request::Set(Set {
             job: job(),
             memory: "8GiB".to_owned(),
+            slo: "1.2x".to_owned(),
         }),
         Request::Stop(Stop {
             job: job(),

@@ -519,6 +519,7 @@ fn ask(
         slot: brought.as_ref().map(|(_, slot)| *slot),
         falls_with_parent: FOUND.falls_with_parent.load(Ordering::Relaxed),
         is_on_mps: client.is_on_mps,
+        slo: String::new(),
     });
     let packet = request.encode();
     let ledger = brought.as_ref().map(|(ledger, _)| ledger);

@@ -4,6 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// What [`attach`] ends in: a text of four bytes.
+const SLO_BYTES: usize = 2 + 4;
+
 fn attach() -> Request {
     Request::Attach(Attach {
         class: JobClass::HighPriority,
@@ -14,6 +17,7 @@ fn attach() -> Request {
         slot: Some(3),
         falls_with_parent: true,
         is_on_mps: Some(true),
+        slo: "1.2x".into(),
         ..Attach::default()
     })
 }
@@ -23,6 +27,7 @@ fn requests_and_replies_survive_the_journey() {
     let set = Set {
         job: "job-1".into(),
         memory: "1GiB".into(),
+        slo: "15ms".into(),
     };
     let of = MemoryOf {
         class: JobClass::BestEffort,
@@ -111,6 +116,22 @@ fn a_newer_minor_version_is_served() {
 }
 
 #[test]
+fn a_change_of_an_older_tool_changes_the_quota_alone() {
+    let set = |slo: &str| {
+        Request::Set(Set {
+            job: "job-1".into(),
+            memory: "1GiB".into(),
+            slo: slo.into(),
+        })
+    };
+    let packet = set("").encode();
+    assert_eq!(
+        Request::decode(&packet[..packet.len() - 2]).unwrap(),
+        set("")
+    );
+}
+
+#[test]
 fn whether_mps_shares_the_device_is_yes_no_or_not_known() {
     let Request::Attach(known) = attach() else {
         unreachable!("it is one")
@@ -123,6 +144,7 @@ fn whether_mps_shares_the_device_is_yes_no_or_not_known() {
         assert_eq!(Request::decode(&request.encode()).unwrap(), request);
     }
     let mut packet = attach().encode();
+    packet.truncate(packet.len() - SLO_BYTES);
     *packet.last_mut().unwrap() = 3;
     let Request::Attach(decoded) = Request::decode(&packet).unwrap() else {
         unreachable!("it is one")
@@ -136,7 +158,16 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
         unreachable!("it is one")
     };
     let packet = attach().encode();
-    let without_answer = &packet[..packet.len() - 1];
+    let without_slo = &packet[..packet.len() - SLO_BYTES];
+    let known = Attach {
+        slo: String::new(),
+        ..known
+    };
+    assert_eq!(
+        Request::decode(without_slo).unwrap(),
+        Request::Attach(known.clone())
+    );
+    let without_answer = &without_slo[..without_slo.len() - 1];
     let expected = Attach {
         is_on_mps: None,
         ..known.clone()

@@ -396,6 +396,7 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
         slot: None,
         falls_with_parent: false,
         is_on_mps: None,
+        slo: String::new(),
     });
     let mut packet = attach.encode();
     if world.is_faulty.get() && world.one_in(10) {

@@ -200,8 +200,8 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
         }
     };
     let set = |job| {
-        let memory = "1GiB".to_owned();
-        Request::Set(Set { job, memory })
+        let (memory, slo) = ("1GiB".to_owned(), String::new());
+        Request::Set(Set { job, memory, slo })
     };
     let stop = |job| Request::Stop(Stop { job, user: None });
     // The same words for a job that there is and for one that there is not.
@@ -370,9 +370,9 @@ fn a_hello_that_ends_in_the_middle_is_refused_at_every_byte() {
     let Request::Attach(whole) = request(BestEffort, "train") else {
         unreachable!("it is one")
     };
-    // Before the device nothing may be missing; behind it are the memory (nothing), no slot, a flag
-    // and an answer.
-    let least = packet.len() - 2 - 2 - 2 - 1 - 1 - whole.device.len();
+    // Before the device nothing may be missing; behind it are the memory (nothing), no slot, a flag,
+    // an answer and a target (nothing).
+    let least = packet.len() - 2 - 2 - 2 - 1 - 1 - 2 - whole.device.len();
     for bytes in 1..least {
         let (reply, ..) = ask(&running.socket(), &packet[..bytes]);
         assert!(matches!(reply, Reply::Refused { .. }), "{bytes}: {reply:?}");
