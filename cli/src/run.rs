@@ -20,6 +20,7 @@ use protocol::hello::{
 };
 use protocol::quota::Quota;
 use protocol::ranges::{self, RangePattern};
+use protocol::slo::{self, SloAsked};
 use scheduler::config::gpu::{self, Gpu, Select};
 use serde_json::Value;
 
@@ -57,7 +58,12 @@ pub(crate) struct Options {
     /// 40%, or unlimited (default: `PILLION_MEMORY`, or what the daemon's configuration says).
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
     memory: Option<Quota>,
-    /// NVTX ranges that are the job's requests, each of which is to take no longer than it would alone: a domain and a name, with *
+    /// What requests of a high-priority job may take, in place of what the daemon's configuration says: times alone, such as
+    /// 1.2x, or a time, such as 15ms (a number without a unit is seconds). A time is held where the program marks its requests
+    /// (default: `PILLION_SLO`).
+    #[arg(long, value_name = "Nx|TIME", value_parser = slo_of)]
+    slo: Option<SloAsked>,
+    /// NVTX ranges that are the job's requests, whose latency is held to its target (`--slo`): a domain and a name, with *
     /// and ? in the name; nothing before the slash is the default domain (default: `PILLION_REQUEST_RANGE`). Example: --request-range '/forward*'
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
     request_range: Option<RangePattern>,
@@ -108,6 +114,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     command.env("PILLION_JOB", job);
     if let Some(quota) = memory(options)? {
         command.env("PILLION_MEMORY", quota.to_string());
+    }
+    if let Some(slo) = slo(options, class)? {
+        command.env("PILLION_SLO", slo.to_string());
     }
     ask_for_ranges(&mut command, options, &library)?;
     if let Some(profile) = &options.profile {
@@ -162,6 +171,33 @@ fn memory(options: &Options) -> Result<Option<Quota>, Failure> {
             Err(why) => Err(Failure::usage(anyhow!("PILLION_MEMORY={text}: {why}"))),
         },
     }
+}
+
+/// Flag, else environment. What nobody can read is refused before anything runs, and so is a target of a best-effort job.
+fn slo(options: &Options, class: JobClass) -> Result<Option<SloAsked>, Failure> {
+    let set = std::env::var("PILLION_SLO").ok();
+    let set = set.filter(|text| options.slo.is_none() && !text.is_empty());
+    let (said, slo) = match (options.slo, set) {
+        (Some(slo), _) => (format!("--slo {slo}"), slo),
+        (None, Some(text)) => {
+            let said = format!("PILLION_SLO={text}");
+            let slo = slo_of(&text).map_err(|why| Failure::usage(anyhow!("{said}: {why}")))?;
+            (said, slo)
+        }
+        (None, None) => return Ok(None),
+    };
+    match class {
+        JobClass::HighPriority => Ok(Some(slo)),
+        JobClass::BestEffort => Err(Failure::usage(anyhow!(
+            "{said}: the job is best-effort, and only requests of high-priority jobs are held to a target; \
+             start it with --class high-priority, or without a target"
+        ))),
+    }
+}
+
+/// Reads what requests may take.
+fn slo_of(text: &str) -> Result<SloAsked, String> {
+    SloAsked::parse(text).ok_or_else(|| format!("expected {}", slo::EXPECTED))
 }
 
 /// Says which NVTX ranges are requests and iterations, and has NVTX tell them to the library, unless another tool is to hear of them.

@@ -48,6 +48,7 @@ use crate::process::priority::{self, Priorities, PriorityUse};
 use crate::progress::cupti;
 
 mod met;
+mod said;
 
 pub(crate) use met::Met;
 
@@ -288,20 +289,6 @@ pub(crate) fn places(
     Ok((uuid.unwrap_or_default(), places))
 }
 
-/// Says that this process is not what it was started to be, where the operator does not allow it.
-fn say_class(config: &Config, class: JobClass, socket: &Path) {
-    if config.class == JobClass::HighPriority && class == JobClass::BestEffort {
-        let socket = socket.display();
-        log::say(
-            Level::Error,
-            format_args!(
-                "PILLION_CLASS is high-priority, which the daemon at {socket} does not allow this process ([high_priority] in \
-                 its configuration): it is best-effort"
-            ),
-        );
-    }
-}
-
 /// What the daemon of a device lets this job hold of it, bytes, before the process is a client there; `None` if no daemon
 /// says so.
 pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
@@ -375,6 +362,7 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
         slot,
         class,
         keeps,
+        takes_slo,
     } = answer;
     let class = class.unwrap_or(config.class);
     let welcome = split(descriptors, class, slot, has_own);
@@ -384,7 +372,8 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     }
     client.note_socket(&socket);
     let is_first = client.note_taken();
-    say_class(config, class, &socket);
+    said::class(config, class, &socket);
+    said::slo(config, takes_slo, &socket);
     Ok(Met {
         socket,
         number,
@@ -472,6 +461,8 @@ struct Answered {
     class: Option<JobClass>,
     /// Whether the daemon knows how to keep what is learnt (protocol 3.1).
     keeps: bool,
+    /// Whether it knows what a job asks for its requests (protocol 3.4).
+    takes_slo: bool,
 }
 
 /// A conversation that did not end with a welcome.
@@ -519,7 +510,7 @@ fn ask(
         slot: brought.as_ref().map(|(_, slot)| *slot),
         falls_with_parent: FOUND.falls_with_parent.load(Ordering::Relaxed),
         is_on_mps: client.is_on_mps,
-        slo: String::new(),
+        slo: config.slo.map(|slo| slo.to_string()).unwrap_or_default(),
     });
     let packet = request.encode();
     let ledger = brought.as_ref().map(|(ledger, _)| ledger);
@@ -535,11 +526,13 @@ fn ask(
             slot,
             class,
         } => {
+            let minor = hello::peer_version(&packet).map_or(0, |version| version.minor);
             let answered = Answered {
                 number: client,
                 slot,
                 class,
-                keeps: hello::peer_version(&packet).is_some_and(|version| version.minor >= 1),
+                keeps: minor >= 1,
+                takes_slo: minor >= 4,
             };
             Ok((answered, descriptors, own.is_some()))
         }

@@ -11,6 +11,7 @@
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
 //! | `PILLION_REQUEST_RANGE`, `PILLION_ITERATION_RANGE` | `DOMAIN/GLOB` | which NVTX ranges are requests, or iterations; see [`protocol::ranges`] |
+//! | `PILLION_SLO` | `1.2x`, `15ms` | what requests of a high-priority job may take; see [`protocol::slo`] |
 //! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process or it exits; 2000 if not set, 0: none |
 //! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
 //! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 
 use protocol::hello::JobClass;
 use protocol::ranges::{self, RangePattern};
+use protocol::slo::{self, SloAsked};
 
 use crate::platform::inherited::INHERITED;
 use crate::platform::log::Level;
@@ -81,6 +83,8 @@ pub(crate) struct Config {
     /// Which are iterations.
     #[cfg_attr(shim, allow(dead_code, reason = "ranges are not the shim's"))]
     pub(crate) iteration_range: Option<RangePattern>,
+    /// What the requests of a high-priority job may take, if that was asked for.
+    pub(crate) slo: Option<SloAsked>,
     /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the
     /// driver's.
     pub(crate) connections: u32,
@@ -143,6 +147,7 @@ impl Config {
         };
         let request_range = range("PILLION_REQUEST_RANGE");
         let iteration_range = range("PILLION_ITERATION_RANGE");
+        let slo = slo(class, set("PILLION_SLO"), &mut complaints);
         let quotas = Quotas::read(&variable, &mut complaints);
         Self {
             connections: connections(set("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
@@ -151,6 +156,7 @@ impl Config {
             drain_ms,
             request_range,
             iteration_range,
+            slo,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
             record: set("PILLION_RECORD_SPOOL").map(PathBuf::from),
             cupti: library(set("PILLION_RECORD_CUPTI")),
@@ -165,6 +171,20 @@ impl Config {
             complaints,
         }
     }
+}
+
+/// What requests of a job of that class may take.
+fn slo(class: JobClass, value: Option<OsString>, complaints: &mut Vec<String>) -> Option<SloAsked> {
+    let value = value?;
+    let found = word(&value, SloAsked::parse);
+    let why = match (class, found) {
+        (JobClass::HighPriority, Some(_)) => return found,
+        (JobClass::HighPriority, None) => format!("expected {}", slo::EXPECTED),
+        (JobClass::BestEffort, _) => "the job is best-effort, whose requests nobody holds".into(),
+    };
+    let value = value.to_string_lossy();
+    complaints.push(format!("PILLION_SLO={value:?}: {why}; taking none"));
+    None
 }
 
 /// A library that is used where it is.
@@ -307,6 +327,25 @@ mod tests {
             assert_eq!(config.drain_ms, 2000);
             assert!(config.complaints[0].contains("0 to 60000; taking 2000"));
         }
+    }
+
+    #[test]
+    fn what_requests_may_take_is_read_and_nonsense_or_a_best_effort_jobs_is_said() {
+        let of = |class: &str, slo: &str| {
+            let config = config(&[("PILLION_CLASS", class), ("PILLION_SLO", slo)]);
+            (config.slo, config.complaints.concat())
+        };
+        let asked = (Some(SloAsked::Ns(15_000_000)), String::new());
+        assert_eq!(of("high-priority", "15ms"), asked);
+        assert_eq!(of("high-priority", ""), (None, String::new()));
+        let said = "PILLION_SLO=\"fast\": expected times alone from 1x to 100x";
+        let (slo, complaint) = of("high-priority", "fast");
+        assert!(slo.is_none() && complaint.starts_with(said), "{complaint}");
+        let (slo, complaint) = of("best-effort", "1.2x");
+        assert!(
+            slo.is_none() && complaint.contains("is best-effort"),
+            "{complaint}"
+        );
     }
 
     #[test]

@@ -1,0 +1,35 @@
+//! What is said where a daemon takes a process otherwise than it was started.
+
+use std::path::Path;
+
+use protocol::hello::JobClass;
+
+use crate::platform::config::Config;
+use crate::platform::log::{self, Level};
+
+/// Says that this process is not what it was started to be, where the operator does not allow it.
+pub(super) fn class(config: &Config, class: JobClass, socket: &Path) {
+    if config.class == JobClass::HighPriority && class == JobClass::BestEffort {
+        let socket = socket.display();
+        log::say(
+            Level::Error,
+            format_args!(
+                "PILLION_CLASS is high-priority, which the daemon at {socket} does not allow this process ([high_priority] in \
+                 its configuration): it is best-effort"
+            ),
+        );
+    }
+}
+
+/// Says that what was asked for the job's requests is not held, where the daemon does not know of it.
+pub(super) fn slo(config: &Config, is_known: bool, socket: &Path) {
+    if let Some(slo) = config.slo.filter(|_| !is_known) {
+        let socket = socket.display();
+        log::say(
+            Level::Warn,
+            format_args!(
+                "PILLION_SLO={slo}: the daemon at {socket} is too old to know it: its configuration says what requests may take"
+            ),
+        );
+    }
+}
