@@ -81,6 +81,8 @@ kinds! {
     Collectives = "collectives", Warning;
     /// A high-priority client marked its requests and does so no more.
     MarksSilent = "marks-silent", Warning;
+    /// A high-priority job has a time as its target, and its program marks no requests.
+    SloUnmarked = "slo-unmarked", Warning;
     /// A process has memory that is in no account.
     MemoryExcess = "memory-excess", Warning;
     /// A process was asked to end, or killed, for its memory.

@@ -30,6 +30,7 @@ use protocol::ledger::{Kind, LEDGER_SLOTS, LedgerPage, UNLIMITED};
 use protocol::pages::PAGE_MAGIC;
 use protocol::quota::{self, Quota};
 use protocol::segment::Mapping;
+use protocol::slo::SloChange;
 use protocol::sync::Ordering;
 use serde::Serialize;
 
@@ -436,6 +437,19 @@ impl Ledgers {
         Ok(jobs.len())
     }
 
+    /// What requests of a job may take was changed: its processes bring that to the next daemon.
+    pub(crate) fn keep_slo(&self, key: &JobKey, change: SloChange) {
+        if let Some(job) = self.jobs.iter().find(|job| job.key == *key) {
+            job.page.slo.store(change.to_word(), Ordering::Relaxed);
+        }
+    }
+
+    /// That change, if there was one while a process of the job was there.
+    pub(crate) fn slo_of(&self, key: &JobKey) -> Option<SloChange> {
+        let job = self.jobs.iter().find(|job| job.key == *key)?;
+        SloChange::from_word(job.page.slo.load(Ordering::Relaxed))
+    }
+
     /// What every process that keeps an account has in it.
     pub(crate) fn holdings(&self) -> Vec<Holding> {
         let jobs = self.jobs.iter();
@@ -596,6 +610,7 @@ impl JobLedger {
         page.context_bytes.store(context_bytes, Ordering::Relaxed);
         page.peak_bytes.store(0, Ordering::Relaxed);
         page.refused.store(0, Ordering::Relaxed);
+        page.slo.store(0, Ordering::Relaxed);
     }
 
     /// Goes on with the page that a process brings, unless the job has another, or there are fewer `places` than processes in it; the

@@ -33,6 +33,7 @@ mod be_job;
 mod collectives;
 mod death;
 mod faulty;
+mod goals;
 mod gpu_time;
 mod hp_client;
 mod leaving;
@@ -51,7 +52,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use policy::{Gate, HpView, JOBS_MAX, JobId, JobTerms, JobView, Outlook, Sharing, Snapshot};
+use policy::{Gate, Goal, HpView, JOBS_MAX, JobId, JobTerms, JobView, Outlook, Sharing, Snapshot};
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
 use protocol::lease::announce_live;
@@ -76,6 +77,7 @@ use faulty::Holds;
 pub(crate) use faulty::{
     HELD_JOBS_PER_USER, HELD_USERS_MAX, JobProgress, NewlyHeld, Progress, Released, Sticky, Whose,
 };
+pub(crate) use goals::{JobGoal, Origin};
 pub(crate) use gpu_time::GpuTime;
 pub use hp_client::Faults;
 use hp_client::HpClient;
@@ -151,6 +153,8 @@ pub(crate) struct Job {
     pub(crate) past: Totals,
     /// Iff best-effort.
     pub(crate) be_job: Option<BeJob>,
+    /// What its requests may take, if not what the configuration says.
+    pub(crate) goal: JobGoal,
     /// That it launches collectives was told.
     is_collective_told: bool,
 }
@@ -197,6 +201,8 @@ pub(crate) struct Client {
     is_sticky_taken: bool,
     /// Iff high-priority.
     pub(crate) hp_client: Option<Box<HpClient>>,
+    /// What the policy was told that its requests may take; nothing: as the policy's numbers say.
+    goal_told: Option<Goal>,
     end: End,
 }
 
@@ -376,6 +382,8 @@ impl State {
         // What a job was promised and is promised no more must not stay.
         if *self.gate.policy() != config.policy || self.rules != config.jobs {
             self.gate = Gate::new(config.policy);
+            let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+            clients.for_each(|client| client.goal_told = None);
             let be_jobs = self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut());
             be_jobs.for_each(BeJob::handle_new_gate);
             let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
@@ -448,6 +456,7 @@ impl State {
             page: pages.client,
             file: pages.file,
             counted,
+            goal_told: None,
             end: End::default(),
         };
         client.begin_serving();
@@ -466,6 +475,7 @@ impl State {
             lease: job.be_job.as_ref().map(BeJob::fd),
             draining,
         };
+        job.goal.handle_asked(&job.key, &attach.slo);
         job.clients.push(client);
         let by = Gone {
             key: job.key.clone(),
@@ -503,6 +513,7 @@ impl State {
             clients: Vec::new(),
             past,
             be_job,
+            goal: JobGoal::default(),
             is_collective_told: false,
         });
         let last = self.jobs.len() - 1;

@@ -17,6 +17,7 @@ mod away;
 mod draining;
 mod ending;
 mod learnt;
+mod set;
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,10 +30,9 @@ use parking_lot::Mutex;
 use protocol::VERSION;
 use protocol::clock::Clock;
 use protocol::hello::{
-    Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, send,
+    Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, send,
 };
 use protocol::pages::ClientPage;
-use protocol::quota::Quota;
 use protocol::segment::{Mapping, client_page, identity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
@@ -44,7 +44,7 @@ use crate::config::memory_rules::Owner;
 use crate::core::event::{Draft, Kind};
 use crate::core::fairness::place_to_give_up;
 use crate::core::job_key::{JobKey, Peer, job_key};
-use crate::core::ledgers::{Brought, Comer, Found, Image, LedgerError, Opened};
+use crate::core::ledgers::{Brought, Comer, Found, Image, Opened};
 use crate::core::state::NewPages;
 use crate::daemon::keeper::Inlet;
 use crate::daemon::shared::Shared;
@@ -430,6 +430,9 @@ impl Control {
                 self.cancel_account(opened.as_ref());
                 refused.to_string()
             })?;
+        if opened.is_some() {
+            self.keep_slo(&key);
+        }
         if asked != class {
             self.shared.state().handle_denied(attached.client, asked);
         }
@@ -601,35 +604,6 @@ impl Control {
         self.shared.tell_sharing();
         // What it may have told last is looked at now.
         self.shared.alarm();
-    }
-
-    /// Another quota for a running job.
-    fn set(&self, socket: &OwnedFd, uid: u32, set: &Set) {
-        match self.try_set(uid, set) {
-            Ok(()) => {
-                tracing::info!("job {:?} may hold {}", set.job, set.memory);
-                let _ = send(socket, &Reply::Done.encode(), &[]);
-            }
-            Err(reason) => refuse(socket, reason),
-        }
-    }
-
-    fn try_set(&self, uid: u32, set: &Set) -> Result<(), String> {
-        let quota = Quota::parse(&set.memory)
-            .filter(|quota| !quota.is_too_small())
-            .ok_or_else(|| LedgerError::Quota(set.memory.clone()).to_string())?;
-        let mut ledgers = self.shared.ledgers();
-        let whose = Some(uid).filter(|&uid| uid != 0);
-        let set_jobs = ledgers.set_quota(&set.job, whose, quota);
-        match set_jobs.map_err(|error| error.to_string())? {
-            // What another user's jobs are called is not told, not even by the reason.
-            0 if whose.is_some() => Err(format!(
-                "no job {:?} of your user holds memory of this GPU",
-                set.job
-            )),
-            0 => Err(format!("no job {:?} holds memory of this GPU", set.job)),
-            _ => Ok(()),
-        }
     }
 
     /// Tells a process of a job what the job may hold and holds, whether it is a client or not.

@@ -237,15 +237,18 @@ impl Shared {
         }
     }
 
-    /// Reports jobs that launch collective kernels and are refused for it, and clients that mark no
-    /// requests any more.
+    /// Reports jobs that launch collective kernels and are refused for it, clients that mark no requests
+    /// any more, and jobs whose target says nothing of requests that are not marked.
     pub(crate) fn tell_of_clients(&self) {
-        let (mut news, marks) = {
+        let news = {
             let mut state = self.state();
-            (state.take_collectives(), state.take_marks_news())
+            [
+                state.take_collectives(),
+                state.take_marks_news(),
+                state.take_unmarked(),
+            ]
         };
-        news.extend(marks);
-        for draft in news {
+        for draft in news.into_iter().flatten() {
             self.tell(draft);
         }
     }

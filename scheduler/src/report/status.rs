@@ -4,6 +4,7 @@
 //! is useful only next to `daemon.now_ns`. Counters are clients' own and not checked; a client that
 //! lies about them shows lies about itself.
 
+mod control;
 mod hold;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use crate::host::device_release::Released;
 use crate::host::realtime;
 use crate::report::events::EventsStatus;
 
+pub use control::{ControlStatus, SloStatus};
 pub use hold::{ProgressStatus, TooLong};
 
 /// The version of this document: changes when a reader of the old one would be misled.
@@ -292,6 +294,8 @@ pub struct JobStatus {
     /// (ranges of NVTX do) or `inferred` (from its launches); none for best-effort jobs and jobs
     /// that have ended. Of several processes any one that is not inferred.
     pub requests_source: Option<&'static str>,
+    /// What its requests may take and how that is held, under `pillion`; none of best-effort jobs and of jobs that have ended.
+    pub control: Option<ControlStatus>,
     /// Expected ns of its launches that are not seen complete.
     pub in_flight_ns: u64,
     /// Expected ns of all its launches, also of clients that have gone.
@@ -537,7 +541,8 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
         totals: counters_by_name(&totals),
         gpu_time_known_pct: GpuTime::of(&totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&totals).classed_pct(),
-        requests_source: requests_source(job).map(Source::name),
+        requests_source: requests_source(state, job).map(Source::name),
+        control: ControlStatus::of(state, job),
         in_flight_ns: be_job.map_or(0, |be_job| be_job.view().in_flight_ns()),
         charged_ns: totals.charged_ns,
         waiting: be_job.is_some_and(|be_job| be_job.view().waiting),
@@ -568,6 +573,7 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         gpu_time_known_pct: GpuTime::of(&job.totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&job.totals).classed_pct(),
         requests_source: None,
+        control: None,
         in_flight_ns: 0,
         charged_ns: job.totals.charged_ns,
         waiting: false,
@@ -582,11 +588,13 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
 }
 
 /// Where a high-priority job's requests are known from.
-fn requests_source(job: &Job) -> Option<Source> {
+fn requests_source(state: &State, job: &Job) -> Option<Source> {
     let hp_clients = job.clients.iter().filter_map(|c| c.hp_client.as_ref());
     let mut sources = hp_clients.map(|hp_client| hp_client.marks().source());
     let first = sources.next()?;
     match first {
+        // Marks say nothing to who does not look at single requests.
+        _ if !state.judges_requests(job) => Some(Source::Inferred),
         Source::Inferred => Some(sources.find(|source| *source != first).unwrap_or(first)),
         told => Some(told),
     }

@@ -203,9 +203,17 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
         let (memory, slo) = ("1GiB".to_owned(), String::new());
         Request::Set(Set { job, memory, slo })
     };
+    let set_slo = |job| {
+        let (memory, slo) = (String::new(), "2x".to_owned());
+        Request::Set(Set { job, memory, slo })
+    };
     let stop = |job| Request::Stop(Stop { job, user: None });
     // The same words for a job that there is and for one that there is not.
     assert_eq!(refusal("secret-train", set), refusal("none-such", set));
+    assert_eq!(
+        refusal("secret-serve", set_slo),
+        refusal("none-such", set_slo)
+    );
     assert_eq!(refusal("secret-train", stop), refusal("none-such", stop));
     // Its owner and root see and reach it.
     for told in [as_user(ANNE, &[], || status(&socket)), status(&socket)] {

@@ -453,6 +453,34 @@ fn a_ledger_goes_on_under_the_next_daemon_with_those_who_came_those_who_have_not
 }
 
 #[test]
+fn a_change_of_what_requests_may_take_goes_along_to_the_next_daemon_and_ends_with_the_job() {
+    let key = key(JobClass::HighPriority, "a");
+    let (pid, image) = own();
+    let mut first = ledgers();
+    let opened = come(&mut first, &key, (pid, image), None).unwrap();
+    assert_eq!(first.slo_of(&key), None);
+    let change = SloChange::parse("1.5x").unwrap();
+    first.keep_slo(&key, change);
+    let mut next = ledgers();
+    let brought = brought(&opened, pid, image);
+    assert!(
+        come(&mut next, &key, (pid, image), brought)
+            .unwrap()
+            .is_kept
+    );
+    assert_eq!(next.slo_of(&key), Some(change));
+    // What its process writes there instead is none.
+    let page = Mapping::<LedgerPage>::open(&*opened.fd, Access::ReadWrite).unwrap();
+    page.slo.store(u64::MAX, Ordering::Relaxed);
+    assert_eq!(next.slo_of(&key), None);
+    next.keep_slo(&key, change);
+    next.handle_detach(&key, opened.slot);
+    look(&mut next, |_| true, |_| false);
+    attach(&mut next, &key, 8, "");
+    assert_eq!(next.slo_of(&key), None);
+}
+
+#[test]
 fn a_rule_holds_for_a_ledger_that_goes_on_and_a_job_that_has_another_keeps_that() {
     let key = key(JobClass::BestEffort, "a");
     let owner = owner(1000);

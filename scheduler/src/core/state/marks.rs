@@ -275,11 +275,13 @@ fn at_ns(mark: &Mark) -> u64 {
 impl State {
     /// Tells the policy of the requests that rings have told until `now_ns`, marked or inferred.
     pub(super) fn hand_over_requests(&mut self, now_ns: u64) {
+        self.hand_over_goals();
         let gate = &mut self.gate;
         for job in &mut self.jobs {
             for client in &mut job.clients {
                 let Client {
                     id,
+                    goal_told,
                     hp_client: Some(hp_client),
                     ..
                 } = client
@@ -294,6 +296,8 @@ impl State {
                 let turn = marks.poll_turn(now_ns);
                 if turn.is_some() {
                     gate.handle_detach(*id);
+                    // Forgotten with the rest.
+                    gate.handle_goal(*id, *goal_told);
                 }
                 if turn == Some(Turn::Silent) {
                     let text = format!(

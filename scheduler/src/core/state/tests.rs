@@ -4,6 +4,7 @@
 mod collectives;
 mod death;
 mod faulty;
+mod goals;
 mod gpu_time;
 mod hold;
 mod hostile;
@@ -44,6 +45,8 @@ pub(super) struct Rig {
     pub(super) uid: u32,
     /// Whether MPS shares the GPU, by the next client's word.
     pub(super) is_on_mps: Option<bool>,
+    /// What who attaches asks for its requests.
+    slo: String,
 }
 
 /// A client's side of its pages.
@@ -81,6 +84,7 @@ impl Rig {
             now_ns: MS,
             uid: 1000,
             is_on_mps: None,
+            slo: String::new(),
         }
     }
 
@@ -116,6 +120,7 @@ impl Rig {
             job: job.to_owned(),
             name: "python".to_owned(),
             is_on_mps: self.is_on_mps,
+            slo: self.slo.clone(),
             ..Attach::default()
         };
         let peer = Peer {

@@ -27,7 +27,7 @@ fn end(id: u64, at_ns: u64) -> Record {
 }
 
 /// One request of 10 ms every 40 ms, with a launch; marked or not.
-fn request(rig: &mut Rig, hp: &mut Player, id: u64, is_marked: bool) {
+pub(super) fn request(rig: &mut Rig, hp: &mut Player, id: u64, is_marked: bool) {
     if is_marked {
         hp.push(&begin(id, rig.now_ns));
     }
@@ -42,7 +42,7 @@ fn request(rig: &mut Rig, hp: &mut Player, id: u64, is_marked: bool) {
     rig.poll_after(30 * MS);
 }
 
-fn job(rig: &Rig) -> Value {
+pub(super) fn job(rig: &Rig) -> Value {
     let jobs = rig.status(Viewer::Operator)["jobs"].clone();
     let jobs = jobs.as_array().unwrap();
     let serve = jobs.iter().find(|job| job["job"] == "serve");

@@ -1,0 +1,221 @@
+//! What requests of single high-priority jobs may take, where that is not what the configuration says of the GPU.
+//!
+//! A job may ask for it when it starts (`pillion run --slo`): the first of its processes that asks speaks for all, as with its
+//! quota of memory. `pillion set --slo` changes it. Both hold while a process of the job is there, and the change outlives this
+//! daemon in the job's ledger ([`protocol::ledger::Ledger::slo`]).
+
+use policy::{Goal, PillionParams, Policy, Slo, SloView};
+use protocol::hello::JobClass;
+use protocol::slo::{SloAsked, SloChange};
+
+use super::marks::Source;
+use super::{Job, State};
+use crate::core::event::{Draft, Kind};
+use crate::core::job_key::JobKey;
+
+/// Requests after which a program that marks none has a target in ms in vain. One that marks some has done so by then.
+const UNMARKED: u64 = 64;
+
+/// What a job says of its requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JobGoal {
+    asked: Option<SloAsked>,
+    set: Option<SloChange>,
+    /// That its target says nothing of inferred requests was told.
+    is_unmarked_told: bool,
+}
+
+/// Where the goal comes from that is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The daemon's configuration.
+    Configuration,
+    /// The job asked for it.
+    Run,
+    /// It was changed.
+    Set,
+    /// Its program says so of the kind that most of its requests are of.
+    Marks,
+}
+
+impl Origin {
+    /// The word in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Run => "run",
+            Self::Set => "set",
+            Self::Marks => "marks",
+        }
+    }
+}
+
+/// Why what a job's requests may take is not changed. For who asks.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SetRefused {
+    #[error("no job {0:?} is a client of this GPU's daemon")]
+    NoJob(String),
+    #[error("no job {0:?} of your user is a client of this GPU's daemon")]
+    NoJobOfUser(String),
+    #[error("job {0:?} is best-effort: only requests of high-priority jobs are held to a target")]
+    BestEffort(String),
+    #[error(
+        "policy {0} does not look at what requests may take; nearest is name = \"pillion\" in [policy]"
+    )]
+    Policy(&'static str),
+}
+
+impl JobGoal {
+    /// What is in the place of the configured, and why.
+    fn own(&self) -> (Option<Slo>, Origin) {
+        match (self.set, self.asked) {
+            (Some(SloChange::To(asked)), _) => (Some(slo_of(asked)), Origin::Set),
+            (None, Some(asked)) => (Some(slo_of(asked)), Origin::Run),
+            (Some(SloChange::Default), _) | (None, None) => (None, Origin::Configuration),
+        }
+    }
+
+    /// What the policy is to be told: nothing where the configured holds.
+    fn to_tell(&self, params: Option<&PillionParams>) -> Option<Goal> {
+        let (slo, miss) = (self.own().0?, params?.miss);
+        Some(Goal { slo, miss })
+    }
+
+    /// What is in force, and why.
+    pub(crate) fn in_force(&self, params: &PillionParams) -> (Goal, Origin) {
+        let goal = self.to_tell(Some(params));
+        (goal.unwrap_or(params.goal()), self.own().1)
+    }
+
+    /// A process of the job asks for this; empty: for nothing.
+    pub(super) fn handle_asked(&mut self, key: &JobKey, asked: &str) {
+        if asked.is_empty() || key.class != JobClass::HighPriority {
+            return;
+        }
+        match (SloAsked::parse(asked), self.asked) {
+            (Some(asked), None) => self.asked = Some(asked),
+            (Some(asked), Some(known)) if asked != known => tracing::warn!(
+                "job {:?} keeps what its requests may take, {known}; a process of it asks for {asked}",
+                key.id
+            ),
+            (Some(_), Some(_)) => {}
+            (None, _) => tracing::warn!(
+                "job {:?} asks that its requests take {asked:?}, which says nothing",
+                key.id
+            ),
+        }
+    }
+}
+
+fn slo_of(asked: SloAsked) -> Slo {
+    match asked {
+        SloAsked::Times(times) => Slo::Slowdown(times),
+        SloAsked::Ns(ns) => Slo::LatencyNs(ns),
+    }
+}
+
+impl State {
+    /// The numbers of `pillion`, the one policy that looks at what requests may take.
+    pub(crate) fn pillion(&self) -> Option<&PillionParams> {
+        match self.gate.policy() {
+            Policy::Pillion(params) => Some(params),
+            _ => None,
+        }
+    }
+
+    /// Whether each request of a job is judged, as marks tell it, and not the mean of what is inferred.
+    pub(crate) fn judges_requests(&self, job: &Job) -> bool {
+        let goal = self.pillion().map(|params| job.goal.in_force(params).0);
+        goal.is_some_and(|goal| !matches!(goal.slo, Slo::Throughput(_)))
+    }
+
+    /// How what requests of a job may take is held: of the client with the least level, which binds. None while no client has
+    /// marked any, or the policy has not heard of the last change.
+    pub(crate) fn slo_view(&self, job: &Job) -> Option<SloView> {
+        let goal = job.goal.to_tell(self.pillion());
+        let told = job.clients.iter().filter(|client| client.goal_told == goal);
+        let views = told.filter_map(|client| self.gate.slo_view(client.id));
+        views.min_by(|a, b| a.level.total_cmp(&b.level))
+    }
+
+    /// The high-priority jobs of that id, and of that user unless `uid` is none, whose goal may be changed ([`Self::handle_slo`]).
+    ///
+    /// # Errors
+    ///
+    /// There is none, or nobody would look at it.
+    pub(crate) fn slo_jobs(&self, id: &str, uid: Option<u32>) -> Result<Vec<JobKey>, SetRefused> {
+        let is_meant = |job: &&Job| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
+        let meant = || self.jobs.iter().filter(is_meant).map(|job| &job.key);
+        let high = meant().filter(|key| key.class == JobClass::HighPriority);
+        let high: Vec<JobKey> = high.cloned().collect();
+        let id = id.to_owned();
+        match (high.is_empty(), meant().next(), uid) {
+            (false, ..) if self.pillion().is_some() => Ok(high),
+            (false, ..) => Err(SetRefused::Policy(self.gate.policy().name())),
+            (true, Some(_), _) => Err(SetRefused::BestEffort(id)),
+            // What another user's jobs are called is not told, not even by the reason.
+            (true, None, Some(_)) => Err(SetRefused::NoJobOfUser(id)),
+            (true, None, None) => Err(SetRefused::NoJob(id)),
+        }
+    }
+
+    /// What requests of a job may take is changed, here or, as its ledger says, under the daemon before.
+    pub(crate) fn handle_slo(&mut self, key: &JobKey, change: SloChange) {
+        let mut jobs = self.jobs.iter_mut();
+        let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::HighPriority;
+        if let Some(job) = jobs.find(is_it)
+            && job.goal.set != Some(change)
+        {
+            job.goal.set = Some(change);
+            job.goal.is_unmarked_told = false;
+        }
+    }
+
+    /// Tells the policy what requests of each client may take, where it has not heard of it. Before it hears of requests.
+    pub(super) fn hand_over_goals(&mut self) {
+        let params = match self.gate.policy() {
+            Policy::Pillion(params) => Some(*params),
+            _ => None,
+        };
+        for job in &mut self.jobs {
+            let goal = job.goal.to_tell(params.as_ref());
+            for client in &mut job.clients {
+                if client.hp_client.is_some() && client.goal_told != goal {
+                    self.gate.handle_goal(client.id, goal);
+                    client.goal_told = goal;
+                }
+            }
+        }
+    }
+
+    /// What is to be told of jobs whose target is a time and that mark no requests, each once: inferred requests do not say
+    /// when they arrive, so that time is not held.
+    pub(crate) fn take_unmarked(&mut self) -> Vec<Draft> {
+        let Some(params) = self.pillion().copied() else {
+            return Vec::new();
+        };
+        let jobs = self
+            .jobs
+            .iter_mut()
+            .filter(|job| !job.goal.is_unmarked_told);
+        let jobs = jobs.filter_map(|job| {
+            let goal = job.goal.in_force(&params).0;
+            let client = job.clients.iter().find(|client| {
+                let marks = client.hp_client.as_ref().map(|hp_client| hp_client.marks());
+                marks.is_some_and(|m| m.source() == Source::Inferred && m.all_inferred() >= UNMARKED)
+            })?;
+            let is_time = matches!(goal.slo, Slo::LatencyNs(_));
+            is_time.then(|| {
+                job.goal.is_unmarked_told = true;
+                let text = format!(
+                    "job {:?} has a target of {}, and its program marks no requests: when they arrive is not known, so it \
+                     is not held at a quantile",
+                    job.key.id, goal.slo
+                );
+                let draft = Draft::new(Kind::SloUnmarked, text);
+                draft.of_job(&job.key).pid(client.peer.pid)
+            })
+        });
+        jobs.collect()
+    }
+}

@@ -1,0 +1,100 @@
+//! What a status says of the laws that steer a high-priority job: how what its requests may take is held.
+
+use policy::{Goal, Slo, SloEnd, SloView};
+use serde::Serialize;
+
+use crate::core::state::{Job, Origin, State};
+
+/// The laws at work for a high-priority job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ControlStatus {
+    /// What its requests may take, and take.
+    pub slo: SloStatus,
+}
+
+/// What requests of a job may take, and how that is held. Of several processes the one with the least level, which is what
+/// binds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SloStatus {
+    /// What is in force, as `slo_p99` has it: `1.2x` (alone) or `15ms`; a share of the rate alone, as `slo_throughput` has it: `0.95`.
+    pub goal: String,
+    /// Where that comes from: `configuration`, `run` (`--slo` of `pillion run`), `set` (of `pillion set`) or `marks` (the program).
+    pub source: &'static str,
+    /// The share of requests that may take longer; none of a share of the rate, which is a mean.
+    pub miss: Option<f64>,
+    /// A request may take so long from its arrival on; none while what it takes alone is learnt, and of requests that are not marked.
+    pub target_ns: Option<u64>,
+    /// What all but the share `miss` of the last requests took at most; none before there are enough.
+    pub measured_ns: Option<u64>,
+    /// The share of all that were judged and took longer; none before any was.
+    pub miss_share: Option<f64>,
+    /// From -6 (best-effort work is paused) to 1 (it has all that a request can bear); none of requests that are not marked.
+    pub level: Option<f64>,
+    /// Requests that were judged.
+    pub requests: u64,
+    /// Those of them that took longer than their target.
+    pub misses: u64,
+    /// Those of the misses that found best-effort work paused: they are not its doing.
+    pub misses_at_floor: u64,
+    /// The end at which it is not held: `floor` (best-effort work is paused, and requests are late all the same) or `top` (it has all
+    /// that it can get, and requests are in time); none where it is held, or not known.
+    pub saturated: Option<&'static str>,
+    /// What marked requests take alone is still learnt, and none is judged.
+    pub learning: bool,
+}
+
+impl ControlStatus {
+    /// Of a high-priority job under the one policy that looks at what requests may take.
+    pub(super) fn of(state: &State, job: &Job) -> Option<Self> {
+        job.be_job.is_none().then_some(())?;
+        let params = state.pillion()?;
+        let (goal, origin) = job.goal.in_force(params);
+        Some(Self {
+            slo: SloStatus::of(goal, origin, state.slo_view(job)),
+        })
+    }
+}
+
+impl SloStatus {
+    fn of(given: Goal, origin: Origin, view: Option<SloView>) -> Self {
+        // A program's own only tightens what was given.
+        let goal = view.map_or(given, |view| view.goal);
+        let origin = if goal == given { origin } else { Origin::Marks };
+        let none = Self {
+            goal: match goal.slo {
+                Slo::Throughput(share) => share.to_string(),
+                slo @ (Slo::Slowdown(_) | Slo::LatencyNs(_)) => slo.to_string(),
+            },
+            source: origin.name(),
+            miss: (!matches!(goal.slo, Slo::Throughput(_))).then_some(goal.miss),
+            target_ns: None,
+            measured_ns: None,
+            miss_share: None,
+            level: None,
+            requests: 0,
+            misses: 0,
+            misses_at_floor: 0,
+            saturated: None,
+            learning: false,
+        };
+        let Some(view) = view else {
+            return none;
+        };
+        Self {
+            target_ns: view.target_ns,
+            measured_ns: view.measured_ns,
+            miss_share: (view.requests > 0).then(|| view.misses as f64 / view.requests as f64),
+            level: Some(view.level),
+            requests: view.requests,
+            misses: view.misses,
+            misses_at_floor: view.misses_at_floor,
+            saturated: match view.end {
+                SloEnd::Floor => Some("floor"),
+                SloEnd::Top => Some("top"),
+                SloEnd::Held | SloEnd::Learning => None,
+            },
+            learning: view.end == SloEnd::Learning,
+            ..none
+        }
+    }
+}
