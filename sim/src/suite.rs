@@ -24,8 +24,40 @@ pub struct Suite {
     pub parts: &'static [Part],
     /// A file of its recorded data; where it is not there, none is.
     data: &'static str,
+    /// What is left of a run in a quick suite.
+    quick: Quick,
     /// The publication, if there is one.
     publication: Option<Publication>,
+}
+
+/// How long the runs of a quick suite are.
+#[derive(Clone, Copy, Debug)]
+enum Quick {
+    /// A minute of device time at most.
+    Minute,
+    /// A tenth of the time, with a warm-up of [`WARMUP_TENTH`] at most: a run is as long as its requests take. What takes
+    /// more than [`TENTH_NS_MAX`] is left out.
+    Tenth,
+}
+
+impl Quick {
+    /// Only the first seed, and less of it; false where nothing is.
+    fn cut(self, scenario: &mut Scenario) -> bool {
+        scenario.seeds.truncate(1);
+        let experiment = &mut scenario.experiment;
+        let duration_ns = &mut experiment.duration_ns;
+        match self {
+            Self::Minute => {
+                *duration_ns = QUICK_NS.min(*duration_ns);
+                true
+            }
+            Self::Tenth => {
+                *duration_ns = (*duration_ns / 10).max(1);
+                experiment.warmup_requests = experiment.warmup_requests.min(WARMUP_TENTH);
+                experiment.duration_ns <= TENTH_NS_MAX
+            }
+        }
+    }
 }
 
 /// What a suite is set beside.
@@ -72,6 +104,12 @@ pub struct UnknownSuite {
 /// Device seconds of a quick run.
 const QUICK_NS: u64 = 60_000_000_000;
 
+/// Requests that are not judged of a tenth: as many as pass before the policy `pillion` knows what marked ones take alone.
+const WARMUP_TENTH: u32 = 150;
+
+/// Longest run of a tenth: requests of 50 ms that keep the device busy a fifth of the time would alone take a third of all.
+const TENTH_NS_MAX: u64 = 120_000_000_000;
+
 /// A folder in which nothing lies.
 const NOWHERE: &str = "/dev/null";
 
@@ -92,6 +130,12 @@ impl Suite {
         })
     }
 
+    /// Whether its rows are judged ([`crate::targets`]).
+    #[must_use]
+    pub const fn judges_targets(&self) -> bool {
+        matches!(self.quick, Quick::Tenth)
+    }
+
     /// What its publication claims; nothing where it has none.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
@@ -109,8 +153,8 @@ impl Suite {
         self.publication.as_ref().map(|of| of.why)
     }
 
-    /// Its scenarios, with recorded data from the folder `data`. A quick suite has at most 60 s of
-    /// device time, and the first seed.
+    /// Its scenarios, with recorded data from the folder `data`. A quick suite has the first seed, and at most 60 s of
+    /// device time; `slo` a tenth of its requests.
     ///
     /// # Errors
     /// A file in `data` is wrong.
@@ -134,11 +178,7 @@ impl Suite {
             let name = format!("{}/{}.toml", self.name, part.key);
             let mut scenarios = Scenario::parse(Path::new(&name), part.text, folder, library)?;
             if is_quick {
-                for scenario in &mut scenarios {
-                    scenario.seeds.truncate(1);
-                    let duration_ns = &mut scenario.experiment.duration_ns;
-                    *duration_ns = QUICK_NS.min(*duration_ns);
-                }
+                scenarios.retain_mut(|scenario| self.quick.cut(scenario));
             }
             parts.push((part, scenarios));
         }
@@ -160,6 +200,7 @@ static SUITES: [Suite; 5] = [
         name: "orion",
         about: "the experiments of Orion (EuroSys'24)",
         data: "orion/model_kernels",
+        quick: Quick::Minute,
         publication: Some(Publication {
             claims: include_str!("suite/orion/published.toml"),
             why: include_str!("suite/orion/why.md"),
@@ -170,6 +211,7 @@ static SUITES: [Suite; 5] = [
         name: "robustness",
         about: "what a gate is worth when what it relies on is wrong, late or missing",
         data: "orion/model_kernels",
+        quick: Quick::Minute,
         publication: None,
         parts: &ROBUSTNESS,
     },
@@ -177,6 +219,7 @@ static SUITES: [Suite; 5] = [
         name: "busy",
         about: "a high-priority job that keeps the device busy half of the time",
         data: "orion/model_kernels",
+        quick: Quick::Minute,
         publication: None,
         parts: &BUSY,
     },
@@ -184,6 +227,7 @@ static SUITES: [Suite; 5] = [
         name: "ablation",
         about: "what each mechanism of the policy pillion is worth",
         data: "orion/model_kernels",
+        quick: Quick::Minute,
         publication: None,
         parts: &ABLATION,
     },
@@ -191,6 +235,7 @@ static SUITES: [Suite; 5] = [
         name: "slo",
         about: "whether a target is held and spent, where requests are marked",
         data: "orion/model_kernels",
+        quick: Quick::Tenth,
         publication: None,
         parts: &SLO,
     },
@@ -377,7 +422,7 @@ static ABLATION: [Part; 9] = [
     ),
 ];
 
-static SLO: [Part; 2] = [
+static SLO: [Part; 3] = [
     part(
         "poisson",
         "Targets asked and held, Poisson arrivals",
@@ -388,6 +433,12 @@ static SLO: [Part; 2] = [
         "uniform",
         "Targets asked and held, requests at equal intervals",
         include_str!("suite/slo/uniform.toml"),
+        true,
+    ),
+    part(
+        "recorded",
+        "Targets asked and held, arrivals of an Apollo car",
+        include_str!("suite/slo/recorded.toml"),
         true,
     ),
 ];
@@ -410,7 +461,16 @@ mod tests {
             let quick = suite.build(None, true, &mut library).unwrap();
             for scenario in quick.parts.iter().flat_map(|(_, scenarios)| scenarios) {
                 assert_eq!(scenario.seeds.len(), 1);
-                assert!(scenario.experiment.duration_ns <= QUICK_NS);
+                let experiment = &scenario.experiment;
+                match suite.quick {
+                    Quick::Minute => assert!(experiment.duration_ns <= QUICK_NS),
+                    Quick::Tenth => {
+                        let per_s = experiment.jobs[0].arrivals.per_s().unwrap();
+                        let requests = experiment.duration_ns as f64 / 1e9 * per_s;
+                        assert!((requests - 1_050.0).abs() < 1.0, "{requests}");
+                        assert_eq!(experiment.warmup_requests, WARMUP_TENTH);
+                    }
+                }
             }
         }
     }
