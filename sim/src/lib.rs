@@ -17,6 +17,7 @@
 //! | `world` | the loop: who acts next |
 //! | [`scenario`], [`sweep`], [`library`] | experiments from files, and the traces they name |
 //! | [`suite`] | published experiments, as such files |
+//! | [`targets`] | whether a target was held |
 //! | [`outcome`], [`observer`] | what came out, and who watches |
 //!
 //! No clock, no thread, no IO but the reading of files that are named; deterministic: equal
@@ -39,6 +40,7 @@ pub mod schedulers;
 pub mod suite;
 pub mod sweep;
 pub mod synthetic;
+pub mod targets;
 mod world;
 
 pub use arrivals::Arrivals;

@@ -4,7 +4,7 @@
 //! in the demo). Rates are completed requests ÷ time from the start to the last completion, as the
 //! demo's.
 
-use policy::Taught;
+use policy::{SloView, Taught};
 use profiler::quantile::nearest_rank;
 use softgpu::Utilisation;
 
@@ -63,6 +63,8 @@ pub struct JobOutcome {
     /// What its library has learnt of its kernels, by their place in the trace: what the next start
     /// would begin with.
     pub learnt: Vec<(usize, Taught)>,
+    /// How the policy says that its target is kept, at the end; `None` where it marked no request.
+    pub slo: Option<SloView>,
 }
 
 impl JobOutcome {

@@ -13,7 +13,7 @@
 //! What a scheduler learns late in reality (completions, other processes' launches) it has to delay
 //! itself; the world tells it at once.
 
-use policy::{Kernel, Taught};
+use policy::{Kernel, SloView, Taught};
 use softgpu::{Gpu, StreamId};
 
 use crate::job::{JobClass, JobKind};
@@ -151,6 +151,11 @@ pub trait Scheduler {
     /// run is over.
     fn learnt(&self, _client: ClientId) -> Vec<(usize, Taught)> {
         Vec::new()
+    }
+
+    /// How the target of a high-priority client that marks its requests is kept. Asked once the run is over.
+    fn slo_view(&self, _client: ClientId) -> Option<SloView> {
+        None
     }
 
     /// The rule that keeps the launch at the head of the client's queue. Asked after a poll that did

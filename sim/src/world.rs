@@ -192,6 +192,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             .enumerate()
             .map(|(place, client)| JobOutcome {
                 learnt: self.scheduler.learnt(ClientId(place)),
+                slo: self.scheduler.slo_view(ClientId(place)),
                 ..client.finish(elapsed_ns)
             })
             .collect();
@@ -525,6 +526,7 @@ impl Client {
                 held: 0,
                 held_ns: Vec::new(),
                 learnt: Vec::new(),
+                slo: None,
             },
         }
     }

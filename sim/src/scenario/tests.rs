@@ -1,6 +1,5 @@
 //! Scenario files: what they become, and how wrong ones are refused.
 
-use std::fs;
 use std::path::Path;
 
 use super::*;
@@ -684,7 +683,7 @@ fn a_run_is_as_long_as_its_requests_take() {
 #[test]
 fn recorded_arrivals_are_stretched_to_the_rate() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("car.txt"), "1\n1.1\n1.3\n").unwrap();
+    std::fs::write(folder.path().join("car.txt"), "1\n1.1\n1.3\n").unwrap();
     let of = |arrivals: &str| {
         let text = PAIR.replace("arrivals = \"poisson\"", arrivals);
         let mut library = Library::default();

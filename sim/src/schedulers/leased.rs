@@ -41,7 +41,7 @@ use std::collections::VecDeque;
 
 use policy::{
     ClassSet, Durations, Gate, HpTimeline, HpView, JobId, JobTerms, JobView, Kernel, Lease, Limit,
-    Mark, Outlook, Policy, Progress, Sharing, Snapshot, Taught, admits,
+    Mark, Outlook, Policy, Progress, Sharing, SloView, Snapshot, Taught, admits,
 };
 
 use crate::experiment::Experiment;
@@ -512,6 +512,10 @@ impl Scheduler for Leased {
         taught
             .map(|(kernel, taught)| (kernel as usize, taught))
             .collect()
+    }
+
+    fn slo_view(&self, client: ClientId) -> Option<SloView> {
+        self.gate.slo_view(client.0 as u64)
     }
 
     fn rule(&self, client: ClientId) -> &'static str {
