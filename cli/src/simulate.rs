@@ -14,6 +14,7 @@ mod reproduction;
 mod results;
 mod runner;
 mod scenes;
+mod targets;
 mod units;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use crate::failure::Failure;
 use crate::out;
 use crate::simulate::outcomes::Group;
 use crate::simulate::plan::Plan;
+use crate::simulate::targets::Targets;
 
 /// Runs jobs under policies on a model of a GPU, in virtual time: minutes of device time in seconds.
 #[derive(Debug, Args)]
@@ -90,7 +92,7 @@ pub(crate) struct Options {
     /// Of a suite, only these of its experiments, by their keys in results, separated by commas.
     #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "suite")]
     part: Vec<String>,
-    /// Of a suite, 60 s of device time and one seed.
+    /// Of a suite, 60 s of device time and one seed; of slo a tenth of its requests.
     #[arg(long, requires = "suite")]
     quick: bool,
     /// Print a line of JSON for each run.
@@ -112,18 +114,30 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     for note in &plan.notes {
         out::note(format_args!("pillion: {note}"));
     }
+    let mut targets = Targets::of(&plan);
+    let mut lines = Vec::new();
     let runs = runner::run_all(&plan, |run| {
-        if options.json {
-            out::line(format_args!("{}", results::line(run)))
-        } else {
-            Ok(())
+        let mut line = results::line(run);
+        if let Some(row) = targets.as_mut().and_then(|targets| targets.handle_run(run)) {
+            line["target"] = targets::row_json(row);
         }
+        if options.json {
+            out::line(format_args!("{line}"))?;
+        }
+        lines.push(line);
+        Ok(())
     })?;
-    if !options.json {
-        results::print_tables(&plan, &Group::all(&runs.iter().collect::<Vec<_>>()))?;
+    match &targets {
+        Some(targets) if options.json => out::note(format_args!("{}", targets.summary())),
+        Some(targets) => targets.print()?,
+        None if options.json => {}
+        None => results::print_tables(&plan, &Group::all(&runs.iter().collect::<Vec<_>>()))?,
     }
     if let Some(folder) = &options.out {
-        pages::write(folder, &plan, &runs)?;
+        pages::write(folder, &plan, &runs, &lines)?;
+        if let Some(targets) = &targets {
+            out::file(folder, "tables.md", &targets.document(&plan))?;
+        }
     }
-    Ok(())
+    targets.map_or(Ok(()), |targets| targets.check())
 }

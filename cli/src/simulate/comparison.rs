@@ -128,7 +128,7 @@ impl Cell {
 /// of jobs.
 pub(crate) fn is_wanted(plan: &Plan) -> bool {
     if let Some(suite) = plan.suite {
-        return suite.why().is_none();
+        return suite.why().is_none() && !suite.judges_targets();
     }
     let swept = plan.scenarios().flat_map(|(_, scenario)| &scenario.swept);
     swept.into_iter().any(|swept| is_of_row(&swept.path))

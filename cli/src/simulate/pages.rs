@@ -42,13 +42,12 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
     tempfile::tempfile_in(folder).map(drop).with_context(named)
 }
 
-/// Writes everything into the folder, which is there.
-pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> {
-    let lines: Vec<Value> = runs.iter().map(results::line).collect();
+/// Writes everything into the folder, which is there; `lines` are those of the runs.
+pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>], lines: &[Value]) -> Result<()> {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     out::file(folder, "results.jsonl", &text)?;
     if let Some((suite, why)) = plan.suite.and_then(|suite| Some((suite, suite.why()?))) {
-        let document = reproduction::document(plan, suite, why, &lines);
+        let document = reproduction::document(plan, suite, why, lines);
         out::file(folder, "reproduction.md", &document)?;
     }
     let mut sections = String::new();
@@ -72,7 +71,7 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> 
         section(&mut sections, part, &groups, &pictures);
     }
     if comparison::is_wanted(plan) {
-        let document = comparison::document(plan, &tables, &lines);
+        let document = comparison::document(plan, &tables, lines);
         out::file(folder, "tables.md", &document)?;
     }
     out::file(folder, "report.html", &page(plan, runs.len(), &sections))?;

@@ -9,6 +9,7 @@ use crate::simulate::comparison::{Comparison, EXPLANATION};
 use crate::simulate::outcomes::{Group, Measures};
 use crate::simulate::plan::Plan;
 use crate::simulate::runner::Run;
+use crate::simulate::targets::view_json;
 use crate::status::table;
 
 /// Of the tables for people.
@@ -74,6 +75,7 @@ fn hp_json(run: &Run<'_>, job: &Measures) -> Value {
         "per_s": job.per_s,
         "arrivals": run.scenario.shown[job.index].arrivals,
         "launches": job.launches,
+        "slo": run.outcome.jobs.iter().find(|of| of.index == job.index).and_then(|of| of.slo.as_ref()).map(view_json),
     })
 }
 
