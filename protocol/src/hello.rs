@@ -130,7 +130,8 @@ pub struct LearntOf {
     pub program: String,
     /// UUID of the device that is meant, as in [`Attach`].
     pub device: String,
-    /// Whose it is; only root may ask for another's than its own.
+    /// Whose it is; only root may ask for another's than its own. `None`: of who asks, who begins
+    /// with it, so that it counts as used.
     pub user: Option<u32>,
 }
 

@@ -339,7 +339,12 @@ impl Keeper {
             notebook,
         } = asked;
         let whose = of.user.unwrap_or(uid);
-        let kept = self.inlet.store.find(whose, &of.program);
+        let store = &self.inlet.store;
+        let kept = match of.user {
+            // A process asks so for itself, and begins with it.
+            None => store.find_to_begin(whose, &of.program),
+            Some(_) => store.find(whose, &of.program),
+        };
         let now_ns = self.clock.now_ns();
         let copy = kept.and_then(|text| self.copies.hand_out(uid, &text, now_ns));
         let is_known = copy.is_some();

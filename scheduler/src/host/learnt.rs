@@ -192,15 +192,22 @@ impl LearntStore {
         &self.folder
     }
 
-    /// What is kept of a program, as a profile's text; it counts as used.
-    pub(crate) fn find(&self, uid: u32, program: &str) -> Option<String> {
-        let file = open(&self.path(uid, program)).ok()?;
+    /// What is kept of a program, as a profile's text, for a run that begins with it: it counts as
+    /// used.
+    pub(crate) fn find_to_begin(&self, uid: u32, program: &str) -> Option<String> {
+        let text = self.find(uid, program)?;
         // A folder on a medium that takes no more writing still serves what is in it.
         let now = Timestamps {
             last_access: OMITTED,
             last_modification: NOW,
         };
-        let _ = futimens(&file, &now);
+        let _ = open(&self.path(uid, program)).map(|file| futimens(&file, &now));
+        Some(text)
+    }
+
+    /// The same for who only looks at it.
+    pub(crate) fn find(&self, uid: u32, program: &str) -> Option<String> {
+        let file = open(&self.path(uid, program)).ok()?;
         let text = text_of(file).ok()?;
         let heading = heading_of(&text, text.len() as u64)?;
         (heading.program == program).then_some(text)

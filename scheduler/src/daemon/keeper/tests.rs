@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, UNIX_EPOCH};
 
 use profiler::profile::Evidence;
 use profiler::{ClassRule, KernelProfile, ResourceClass};
@@ -103,6 +104,26 @@ fn said(shared: &Shared) -> Vec<String> {
     let events = shared.events().since(0, Viewer::Operator).into_iter();
     let ours = events.filter(|event| event.kind == Kind::LearntNotKept.name());
     ours.map(|event| event.text).collect()
+}
+
+/// What is not used for the longest goes first: looking at it is no use of it.
+#[test]
+fn what_is_exported_does_not_count_as_used_and_what_a_run_begins_with_does() {
+    let mut rig = rig();
+    let store = Arc::clone(&rig.keeper.inlet.store);
+    store.keep(ANNE, "/1", Profile::default()).unwrap();
+    let mut files = std::fs::read_dir(store.folder().join(ANNE.to_string())).unwrap();
+    let file = File::open(files.next().unwrap().unwrap().path()).unwrap();
+    file.set_modified(UNIX_EPOCH + Duration::from_secs(7))
+        .unwrap();
+    let used = || store.list(Some(ANNE)).pop().unwrap().used_unix_ms;
+    for user in [Some(ANNE), None] {
+        assert_eq!(used(), 7_000);
+        let mut asked = asked(ANNE, "/1");
+        asked.of.user = user;
+        rig.keeper.answer(asked);
+    }
+    assert!(used() > 7_000);
 }
 
 /// Else a user who notes nonsense first keeps everybody from hearing of a full disk.

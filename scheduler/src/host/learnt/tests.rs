@@ -316,8 +316,9 @@ fn what_was_not_used_for_the_longest_goes_first_of_the_user_who_has_most() {
         rig.keep(ANNE, program, &[("k", 1)]).unwrap();
         set_age(&rig, ANNE, program, days);
     }
-    // Used now, by who only begins with it.
-    assert!(rig.store.find(ANNE, "/b").is_some());
+    // Used now, by who only begins with it; who looks at it has no use for it.
+    assert!(rig.store.find_to_begin(ANNE, "/b").is_some());
+    assert!(rig.store.find(ANNE, "/a").is_some());
     rig.keep(ANNE, "/d", &[("k", 1)]).unwrap();
     let left: Vec<bool> = ["/a", "/b", "/c", "/d"]
         .map(|program| rig.store.find(ANNE, program).is_some())
