@@ -1,5 +1,7 @@
 //! What is kept of programs, on a disk that fails, among users, and beyond its bounds.
 
+mod broken;
+
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
 
