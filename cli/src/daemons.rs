@@ -13,13 +13,15 @@ use crate::run::every_socket;
 /// Longest wait for a daemon's answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Says it to each.
+/// Says it to each; which have done it.
 ///
 /// # Errors
 ///
 /// No daemon does it: the first reason that one gave, or, with exit status 69, that none answers.
-pub(crate) fn tell(request: &Request) -> Result<(), Failure> {
-    tell_each(&sockets(), request, PATIENCE).into_result()
+pub(crate) fn tell(request: &Request) -> Result<Vec<PathBuf>, Failure> {
+    let told = tell_each(&sockets(), request, PATIENCE);
+    let done = told.done.clone();
+    told.into_result().map(|()| done)
 }
 
 /// Where they listen.

@@ -3,6 +3,7 @@
 //! The daemon answers with one JSON document per GPU; `--json` hands them on unchanged, the table
 //! shows what a person looks for first: who is there, in which class, and what is enforced.
 
+mod control;
 mod hold;
 mod sharing;
 
@@ -10,11 +11,12 @@ pub(crate) use hold::for_faults;
 pub(crate) use sharing::{shared, trouble};
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use protocol::hello::{HelloError, ask_status};
+use protocol::hello::{HelloError, ask_status, ask_status_within};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -69,6 +71,30 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         out::line(format_args!("no daemon is running"))?;
     }
     Ok(())
+}
+
+/// A daemon's status, which has so long to give it.
+pub(crate) fn ask_within(
+    socket: &std::path::Path,
+    patience: Duration,
+) -> Result<Value, HelloError> {
+    let status = ask_status_within(socket, patience)?;
+    serde_json::from_str(&status).map_err(|_| HelloError::Malformed("the status is not JSON"))
+}
+
+/// What of a job is in force that `pillion set` changes; a line for each job of that id.
+pub(crate) fn in_force(status: &Value, id: &str) -> Vec<String> {
+    let jobs = status["jobs"].as_array().into_iter().flatten();
+    let jobs = jobs.filter(|job| job["job"] == id && job["ended_ns"].is_null());
+    let lines = jobs.map(|job| {
+        let memory = &job["memory"];
+        let quota = bytes(&memory["quota_bytes"], "unlimited");
+        let memory = memory.is_object().then(|| format!("memory {quota}"));
+        let parts: Vec<String> = memory.into_iter().chain(control::slo(job)).collect();
+        let class = job["class"].as_str().unwrap_or("N/A");
+        format!("job {id}, {class}: {}", parts.join("; "))
+    });
+    lines.collect()
 }
 
 /// A daemon's status, with its socket.
@@ -173,7 +199,8 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
 
 /// What is to be said of a job beside its rows; a line each.
 fn remarks(job: &Value, policy: &Value) -> Vec<String> {
-    let mut lines: Vec<String> = known(job).into_iter().chain(requests(job)).collect();
+    let known = known(job).into_iter().chain(requests(job));
+    let mut lines: Vec<String> = known.chain(control::slo(job)).collect();
     lines.extend(hold::lines(job, policy["affordable_ns"].as_u64()));
     let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
     if refused > 0 {

@@ -203,7 +203,7 @@ fn too_long(job: &Value, affordable_ns: Option<u64>) -> Option<String> {
 }
 
 /// A time for people.
-fn time(ns: u64) -> String {
+pub(super) fn time(ns: u64) -> String {
     match ns {
         0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),

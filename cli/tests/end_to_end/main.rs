@@ -76,6 +76,7 @@ mod settling;
 mod sharing;
 mod shim;
 mod signals;
+mod slo;
 mod stopping;
 mod stress;
 mod switches;

@@ -1,0 +1,115 @@
+//! What `pillion status` says of a high-priority job's target, and how it is held.
+
+use serde_json::Value;
+
+/// The target in force, where it comes from, what requests take, and the end at which it is not held; one line, none of jobs
+/// without a target.
+pub(super) fn slo(job: &Value) -> Option<String> {
+    let slo = job.pointer("/control/slo")?;
+    let (goal, source) = (slo["goal"].as_str()?, slo["source"].as_str()?);
+    let Some(miss) = slo["miss"].as_f64() else {
+        return Some(format!("target {goal} of its rate alone ({source})"));
+    };
+    // 0.005 is p99.5; what a difference of binary fractions adds is not shown.
+    let quantile = ((1.0 - miss) * 1e8).round() / 1e6;
+    let is_time = !goal.ends_with('x');
+    let alone = if is_time { "" } else { " alone" };
+    if job["requests_source"] == "inferred" {
+        let unheld = format!(", not held at p{quantile}, as the program marks no requests");
+        let unheld = if is_time { unheld } else { String::new() };
+        return Some(format!("target {goal}{alone} ({source}){unheld}"));
+    }
+    let mut line = format!("target p{quantile} {goal}{alone} ({source})");
+    let ms = |ns: u64| format!("{:.2} ms", ns as f64 / 1e6);
+    if let Some(ns) = slo["target_ns"].as_u64().filter(|_| !is_time) {
+        line.push_str(&format!(" = {}", ms(ns)));
+    }
+    if let Some(ns) = slo["measured_ns"].as_u64() {
+        line.push_str(&format!(", measured {}", ms(ns)));
+    }
+    let count = |name: &str| slo[name].as_u64().unwrap_or(0);
+    if let Some(share) = slo["miss_share"].as_f64() {
+        let (misses, requests) = (count("misses"), count("requests"));
+        let pct = share * 100.0;
+        line.push_str(&format!(", {misses} of {requests} over it ({pct:.2} %)"));
+    }
+    if let at_floor @ 1.. = count("misses_at_floor") {
+        line.push_str(&format!(
+            ", {at_floor} of them with best-effort work paused"
+        ));
+    }
+    line.push_str(match (slo["saturated"].as_str(), slo["learning"] == true) {
+        (Some("floor"), _) => "; best-effort paused and still missed",
+        (Some(_), _) => "; nothing more to spend",
+        (None, true) => "; learning",
+        (None, false) => "",
+    });
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(source: &str, slo: Value) -> String {
+        slo_of(&json!({"requests_source": source, "control": {"slo": slo}}))
+    }
+
+    fn slo_of(job: &Value) -> String {
+        slo(job).unwrap()
+    }
+
+    #[test]
+    fn a_target_its_origin_and_how_it_is_held_are_one_line() {
+        let held = json!({
+            "goal": "1.2x", "source": "configuration", "miss": 0.01, "target_ns": 9_431_000,
+            "measured_ns": 9_104_000, "miss_share": 12.0 / 1400.0, "level": 0.3, "requests": 1400, "misses": 12,
+            "misses_at_floor": 0, "saturated": null, "learning": false
+        });
+        assert_eq!(
+            line("marks", held.clone()),
+            "target p99 1.2x alone (configuration) = 9.43 ms, measured 9.10 ms, 12 of 1400 over it (0.86 %)"
+        );
+        let at = |end: &str, at_floor: u64| {
+            let mut slo = held.clone();
+            slo["saturated"] = json!(end);
+            slo["misses_at_floor"] = json!(at_floor);
+            line("nvtx", slo)
+        };
+        let floor = ", 3 of them with best-effort work paused; best-effort paused and still missed";
+        assert!(at("floor", 3).ends_with(floor));
+        assert!(at("top", 0).ends_with("(0.86 %); nothing more to spend"));
+    }
+
+    #[test]
+    fn a_target_that_is_not_judged_yet_or_cannot_be_says_so() {
+        let slo = |goal: &str, miss: Value, learning: bool| {
+            json!({
+                "goal": goal, "source": "run", "miss": miss, "target_ns": null, "measured_ns": null, "miss_share": null,
+                "level": null, "requests": 0, "misses": 0, "misses_at_floor": 0, "saturated": null, "learning": learning
+            })
+        };
+        let said = |source, slo| line(source, slo);
+        assert_eq!(
+            said("marks", slo("15ms", json!(0.005), true)),
+            "target p99.5 15ms (run); learning"
+        );
+        assert_eq!(
+            said("inferred", slo("15ms", json!(0.01), false)),
+            "target 15ms (run), not held at p99, as the program marks no requests"
+        );
+        assert_eq!(
+            said("inferred", slo("1.05x", json!(0.01), false)),
+            "target 1.05x alone (run)"
+        );
+        assert_eq!(
+            said("inferred", slo("0.9", Value::Null, false)),
+            "target 0.9 of its rate alone (run)"
+        );
+        for none in [json!({"control": null}), json!({})] {
+            assert_eq!(super::slo(&none), None);
+        }
+    }
+}

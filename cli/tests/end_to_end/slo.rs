@@ -1,0 +1,125 @@
+//! What a job asks that its requests may take, with real processes: by `run`, by `set`, as `status` tells it.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{Daemon, Ended, Gpu, Job, Program};
+use crate::events::{event_when, events};
+
+/// A high-priority service of so many requests of 3 ms, which says so of them, or not (`how`), started with these flags.
+fn service(gpu: &Gpu, daemon: &Daemon, (how, count): (&str, &str), flags: &[&str]) -> Job {
+    let program = Program::Linked("ranges").path();
+    let program = program.to_str().expect("paths of these tests are text");
+    let words = [
+        &["--class", "high-priority"],
+        flags,
+        &["--", program, how, count],
+    ];
+    let job = gpu.pillion_run("serve", daemon.socket(), &words.concat());
+    job.env("PILLION_JOB", "serve")
+}
+
+/// Waits until the goal in force is this and comes from there; the job's `control.slo`.
+fn told(daemon: &Daemon, goal: &str, source: &str) -> Value {
+    let is_so = |job: &Value| {
+        let slo = &job["control"]["slo"];
+        slo["goal"] == goal && slo["source"] == source
+    };
+    daemon.job_when("serve", &format!("{goal} ({source})"), is_so)["control"]["slo"].clone()
+}
+
+#[test]
+fn a_target_is_asked_for_held_changed_and_told_and_the_next_daemon_has_the_change() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "slo_p99 = \"3x\"");
+    let mut training = gpu.job("training", "steady").best_effort(&daemon).start();
+    training.wait_for("round", 1);
+    let job = service(&gpu, &daemon, ("api", "400"), &["--slo", "15ms"]);
+    let job = job.start_until("served");
+    let is_judged = |job: &Value| job["control"]["slo"]["requests"].as_u64() > Some(100);
+    let seen = daemon.job_when("serve", "requests are judged", is_judged);
+    let slo = &seen["control"]["slo"];
+    assert_eq!(
+        (&slo["goal"], &slo["source"], &slo["target_ns"]),
+        (&"15ms".into(), &"run".into(), &15_000_000.into())
+    );
+    let measured_ns = slo["measured_ns"].as_u64().unwrap();
+    assert!((2_900_000..60_000_000).contains(&measured_ns), "{slo:#}");
+    assert!(
+        slo["misses"].as_u64() <= slo["requests"].as_u64(),
+        "{slo:#}"
+    );
+    let table = daemon.table();
+    assert!(
+        table.contains("target p99 15ms (run), measured "),
+        "{table}"
+    );
+
+    let set = |words: &[&str]| gpu.tell(&daemon, &[&["set"], words].concat());
+    let said = set(&["serve", "--slo", "1.5x"]).expect_success().output;
+    let expected = "job serve, high-priority: memory unlimited; target p99 1.5x alone (set)";
+    assert!(said.contains(expected), "{said}");
+    told(&daemon, "1.5x", "set");
+    let refused = |words: &[&str], code: i32, part: &str| {
+        let ended = set(words);
+        assert_eq!(ended.code(), code, "{ended:#?}");
+        ended.expect_errors(&[part]);
+    };
+    let expected = "only requests of high-priority jobs are held to a target";
+    refused(&["training", "--slo", "2x"], 1, expected);
+    refused(&["nobody", "--slo", "2x"], 1, "no job \"nobody\"");
+    refused(
+        &["serve", "--slo", "0.5x"],
+        2,
+        "times alone from 1x to 100x",
+    );
+    refused(&["serve"], 2, "--memory");
+    // Of two changes neither is made if one is refused.
+    refused(
+        &["training", "--memory", "1GiB", "--slo", "2x"],
+        1,
+        expected,
+    );
+    assert_ne!(daemon.job("training")["memory"]["quota_bytes"], 1 << 30);
+    told(&daemon, "1.5x", "set");
+
+    daemon.signal(Signal::KILL);
+    drop(daemon.finish());
+    let daemon = gpu.daemon("slo_p99 = \"3x\"");
+    told(&daemon, "1.5x", "set");
+    let said = gpu.tell(&daemon, &["set", "serve", "--slo", "default"]);
+    let said = said.expect_success().output;
+    assert!(said.contains("3x alone (configuration)"), "{said}");
+    told(&daemon, "3x", "configuration");
+    gpu.expect_right_end("serve", job, &daemon);
+    training.wait_for_new("round", 1);
+    gpu.expect_right_end("training", training, &daemon);
+}
+
+#[test]
+fn a_target_that_cannot_be_held_is_refused_or_warned_of_once() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let refused = |ended: Ended, part: &str| {
+        assert_eq!(ended.code(), 2, "{ended:#?}");
+        ended.expect_errors(&[part]);
+    };
+    let run = |words: &[&str]| gpu.tell(&daemon, &[&["run"], words, &["--", "true"]].concat());
+    let part =
+        "the job is best-effort, and only requests of high-priority jobs are held to a target";
+    refused(run(&["--class", "best-effort", "--slo", "1.2x"]), part);
+    refused(run(&["--slo", "15ms"]), part);
+    let part = "expected times alone from 1x to 100x";
+    refused(run(&["--class", "high-priority", "--slo", "fast"]), part);
+
+    let job = service(&gpu, &daemon, ("none", "100"), &["--slo", "15ms"]);
+    let job = job.start_until("served");
+    told(&daemon, "15ms", "run");
+    let warned = event_when(&gpu, &daemon, "slo-unmarked", |_| true);
+    assert_eq!(warned["job"], "serve", "{warned:#}");
+    let table = daemon.table();
+    let part = "target 15ms (run), not held at p99, as the program marks no requests";
+    assert!(table.contains(part), "{table}");
+    gpu.expect_right_end("serve", job, &daemon);
+    let all = events(&gpu, &daemon, &[]);
+    let warned = all.iter().filter(|event| event["kind"] == "slo-unmarked");
+    assert_eq!(warned.count(), 1);
+}
