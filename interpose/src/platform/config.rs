@@ -114,16 +114,7 @@ impl Config {
                 Level::Warn
             })
         });
-        let panic_at = set("PILLION_TEST_PANIC").and_then(|value| {
-            let found = hooked(&value);
-            if found.is_none() {
-                let value = value.to_string_lossy();
-                complaints.push(format!(
-                    "PILLION_TEST_PANIC={value:?}: expected the symbol of a hook"
-                ));
-            }
-            found
-        });
+        let panic_at = set("PILLION_TEST_PANIC").and_then(|value| hook(&value, &mut complaints));
         let drain_ms = set("PILLION_DRAIN_MS").map_or(DRAIN_MS, |value| {
             let number = value.to_str().and_then(|text| text.parse().ok());
             number.filter(|ms| *ms <= DRAIN_MS_MAX).unwrap_or_else(|| {
@@ -243,6 +234,18 @@ fn word<T>(value: &OsStr, from_name: impl Fn(&str) -> Option<T>) -> Option<T> {
 fn expected(variable: &str, value: &OsStr, names: &[&str], taken: &str) -> String {
     let (value, names) = (value.to_string_lossy(), names.join(", "));
     format!("{variable}={value:?}: expected one of {names}; taking {taken}")
+}
+
+/// The hooked entry point that a value names.
+fn hook(value: &OsStr, complaints: &mut Vec<String>) -> Option<usize> {
+    let found = hooked(value);
+    if found.is_none() {
+        let value = value.to_string_lossy();
+        complaints.push(format!(
+            "PILLION_TEST_PANIC={value:?}: expected the symbol of a hook"
+        ));
+    }
+    found
 }
 
 /// The hooked entry point of that symbol.

@@ -430,9 +430,6 @@ impl Control {
                 self.cancel_account(opened.as_ref());
                 refused.to_string()
             })?;
-        if opened.is_some() {
-            self.keep_slo(&key);
-        }
         if asked != class {
             self.shared.state().handle_denied(attached.client, asked);
         }

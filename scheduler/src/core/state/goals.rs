@@ -76,14 +76,14 @@ impl JobGoal {
     }
 
     /// What the policy is to be told: nothing where the configured holds.
-    fn to_tell(&self, params: Option<&PillionParams>) -> Option<Goal> {
+    fn for_policy(&self, params: Option<&PillionParams>) -> Option<Goal> {
         let (slo, miss) = (self.own().0?, params?.miss);
         Some(Goal { slo, miss })
     }
 
     /// What is in force, and why.
     pub(crate) fn in_force(&self, params: &PillionParams) -> (Goal, Origin) {
-        let goal = self.to_tell(Some(params));
+        let goal = self.for_policy(Some(params));
         (goal.unwrap_or(params.goal()), self.own().1)
     }
 
@@ -132,7 +132,7 @@ impl State {
     /// How what requests of a job may take is held: of the client with the least level, which binds. None while no client has
     /// marked any, or the policy has not heard of the last change.
     pub(crate) fn slo_view(&self, job: &Job) -> Option<SloView> {
-        let goal = job.goal.to_tell(self.pillion());
+        let goal = job.goal.for_policy(self.pillion());
         let told = job.clients.iter().filter(|client| client.goal_told == goal);
         let views = told.filter_map(|client| self.gate.slo_view(client.id));
         views.min_by(|a, b| a.level.total_cmp(&b.level))
@@ -178,7 +178,7 @@ impl State {
             _ => None,
         };
         for job in &mut self.jobs {
-            let goal = job.goal.to_tell(params.as_ref());
+            let goal = job.goal.for_policy(params.as_ref());
             for client in &mut job.clients {
                 if client.hp_client.is_some() && client.goal_told != goal {
                     self.gate.handle_goal(client.id, goal);

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Control, peer, refuse};
 use crate::core::fairness::place_to_give_up;
-use crate::core::job_key::Peer;
+use crate::core::job_key::{Peer, job_key};
 use crate::core::ledgers::Image;
 use crate::core::state::{Attached, Moment, NewPages, Refused, Stopped};
 
@@ -85,7 +85,8 @@ impl Control {
         }
     }
 
-    /// A process becomes a client. If its job is being ended it is told before it launches anything.
+    /// A process becomes a client. If its job is being ended it is told before it launches anything; what was changed of its job
+    /// under the daemon before holds here.
     pub(super) fn enter(
         &self,
         peer: Peer,
@@ -93,15 +94,16 @@ impl Control {
         pages: NewPages,
     ) -> Result<Attached, Refused> {
         let clock = self.shared.clock();
-        let job = attach.job.clone();
+        let key = job_key(&attach.job, attach.class, peer);
         let started_ticks = Image::of(peer.pid).started_ticks;
         let (now_ns, real_ns) = (clock.now_ns(), Clock::monotonic().now_ns());
         let mut state = self.shared.state();
         let attached = state.handle_attach(now_ns, peer, attach, pages)?;
         let is_to_end = state.tell_comer(attached.client, started_ticks, real_ns, clock);
         drop(state);
+        self.keep_slo(&key);
         if is_to_end {
-            let pid = peer.pid;
+            let (job, pid) = (&key.id, peer.pid);
             tracing::info!(
                 "job {job:?} is being ended, and so is process {pid}, which comes to it"
             );
