@@ -8,6 +8,7 @@ use client::gate::{self, Grant, IsHighPriority};
 use client::marks::Marks;
 use client::rings;
 use protocol::pages::Counter;
+use protocol::sync::Ordering;
 
 use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
@@ -295,7 +296,9 @@ impl Begun {
     pub(crate) fn priority(&self) -> Option<c_int> {
         match self {
             Self::Announced { client, stream, .. }
-                if stream.is_default() && client.priority_use.may_be_added() =>
+                if stream.is_default()
+                    && client.priority_use.may_be_added()
+                    && client.link.daemon.plain_priority.load(Ordering::Relaxed) == 0 =>
             {
                 client.default_priority
             }

@@ -127,6 +127,13 @@ impl Gate {
         self.rules.handle_goal(client, goal);
     }
 
+    /// Whether HP launches go without a greater priority than BE ones, as of the last snapshot: every HP client marks its
+    /// requests, and these have so much time left that BE blocks may go first. Holds until the next snapshot.
+    #[must_use]
+    pub fn gives_priority(&self) -> bool {
+        self.rules.gives_priority()
+    }
+
     /// How the goal of the HP client `client` is kept; `None` if it has marked no request, and for another policy.
     #[must_use]
     pub fn slo_view(&self, client: u64) -> Option<SloView> {

@@ -355,7 +355,8 @@ impl Learnt {
         }
         let is_excluded = self.excluded_ns == Some(now_ns);
         let is_exposed = in_flight_ns > 0 || completed_ns != self.completed_ns || is_excluded;
-        self.marked.handle_time(now_ns, is_exposed);
+        self.marked
+            .handle_time(now_ns, is_exposed, snapshot.hp.busy);
         self.bounds = self.next_bounds(params, snapshot, is_behind);
         self.predict(params, snapshot, in_flight_ns, completed_ns);
         // What takes less than a quarter of the slack from a request leaves it as good as alone; and what the least gain
@@ -591,6 +592,12 @@ impl Rules for Pillion {
 
     fn handle_goal(&mut self, client: u64, goal: Option<Goal>) {
         self.learnt.handle_goal(&self.params, client, goal);
+    }
+
+    fn gives_priority(&self) -> bool {
+        // Of clients whose requests are inferred nothing is held, so they keep what they have.
+        let has_unmarked = self.learnt.solo.mains().next().is_some();
+        self.params.block_priority && !has_unmarked && self.learnt.marked.gives_priority()
     }
 
     fn slo_view(&self, client: u64) -> Option<SloView> {

@@ -91,6 +91,11 @@ pub trait Rules: fmt::Debug + Send {
         None
     }
 
+    /// See [`crate::Gate::gives_priority`].
+    fn gives_priority(&self) -> bool {
+        false
+    }
+
     /// See [`crate::Gate::slo_view`].
     fn slo_view(&self, _client: u64) -> Option<SloView> {
         None

@@ -45,7 +45,7 @@ pub struct Bell {
 
 /// What the daemon tells every client of a GPU.
 #[derive(Debug, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct DaemonPage {
     /// [`PAGE_MAGIC`].
     pub magic: AtomicU64,
@@ -69,8 +69,13 @@ pub struct DaemonPage {
     /// Non-zero: the daemon knows what clients say of their requests
     /// ([`crate::record::Record::is_mark`]), which others count as faults.
     pub marks: AtomicU32,
-    /// The epoch that live leases name; 0 if none does. Alone on its line: every HP launch reads it.
-    pub live_epoch: Line<AtomicU64>,
+    /// Zero. What high-priority launches read begins on a line of its own.
+    _reserved_too: [AtomicU32; 3],
+    /// The epoch that live leases name; 0 if none does. Every HP launch reads it.
+    pub live_epoch: AtomicU64,
+    /// Non-zero: high-priority launches on default streams carry no priority of ours, so that blocks
+    /// of best-effort kernels need not wait for them (`Gate::gives_priority` of the policy).
+    pub plain_priority: AtomicU32,
 }
 
 /// Longest silence of a daemon whose connection is open. On a busy host a daemon is late by tens of
@@ -417,6 +422,7 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Bell>() == 16);
     assert!(size_of::<DaemonPage>() == 128 && offset_of!(DaemonPage, live_epoch) == 64);
+    assert!(offset_of!(DaemonPage, plain_priority) == 72);
     assert!(offset_of!(DaemonPage, max_hold_ns) == 24 && offset_of!(DaemonPage, unknown_ns) == 32);
     assert!(offset_of!(DaemonPage, learnt_durations) == 40);
     assert!(offset_of!(DaemonPage, _reserved) == 44 && offset_of!(DaemonPage, marks) == 48);

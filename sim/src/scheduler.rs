@@ -147,6 +147,12 @@ pub trait Scheduler {
         None
     }
 
+    /// Whether launches of high-priority clients go with the default priority, whatever
+    /// [`Placement::priorities`] says. Asked at each launch.
+    fn gives_priority(&self) -> bool {
+        false
+    }
+
     /// What the client's own library has learnt of its kernels, by their place in the trace. Asked once the
     /// run is over.
     fn learnt(&self, _client: ClientId) -> Vec<(usize, Taught)> {

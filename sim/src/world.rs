@@ -452,7 +452,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let op = match client.program.steps[index] {
             Step::Launch { kernel, .. } => Op::Prepared {
                 kernel: client.kernels[kernel as usize],
-                priority: None,
+                priority: self.scheduler.gives_priority().then_some(DEFAULT_PRIORITY),
             },
             Step::Copy { direction, bytes } => Op::Copy { direction, bytes },
         };
@@ -604,3 +604,4 @@ impl Client {
 
 /// Of high-priority streams, as CUDA numbers them: lower goes first, 0 is the default.
 const HIGH_PRIORITY: i32 = -1;
+const DEFAULT_PRIORITY: i32 = 0;

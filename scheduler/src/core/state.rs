@@ -657,6 +657,12 @@ impl State {
             }
         }
         self.gate.handle_snapshot(&snapshot);
+        let plain_priority = &self.pages.daemon.plain_priority;
+        let is_plain = u32::from(self.gate.gives_priority());
+        // A store takes the line from every high-priority launch that follows.
+        if plain_priority.load(Ordering::Relaxed) != is_plain {
+            plain_priority.store(is_plain, Ordering::Relaxed);
+        }
         self.next_look_ns = self.gate.next_look_ns(&snapshot, &outlook, self.poll_ns);
         for be_job in self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut()) {
             let place = self.views.iter().position(|view| view.id == be_job.id());
@@ -762,6 +768,7 @@ impl State {
         self.is_closed = true;
         let daemon = &self.pages.daemon;
         daemon.live_epoch.store(0, Ordering::Relaxed);
+        daemon.plain_priority.store(0, Ordering::Relaxed);
         daemon.asleep.store(0, Ordering::Relaxed);
         daemon.heartbeat_ns.store(0, Ordering::Release);
         self.wakes.clear();

@@ -505,6 +505,10 @@ impl Scheduler for Leased {
         Some(next_ns)
     }
 
+    fn gives_priority(&self) -> bool {
+        self.gate.gives_priority()
+    }
+
     fn learnt(&self, client: ClientId) -> Vec<(usize, Taught)> {
         let be_job = self.clients[client.0].be_job();
         let durations = be_job.and_then(|be_job| Some(&be_job.learner.as_ref()?.durations));

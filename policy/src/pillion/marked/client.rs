@@ -60,6 +60,9 @@ const BARE_SHIFT: u32 = 57;
 /// Of a kind that was never seen alone among so many, what it takes alone is estimated.
 const UNSEEN: usize = 100;
 
+/// Above this level requests have time to spare.
+const SPARE_FROM: f64 = 0.5;
+
 /// So far below its top the level counts as there: a miss in hundreds does not take it away.
 const TOP: f64 = 0.1;
 
@@ -284,6 +287,11 @@ impl Client {
             target.ns.saturating_mul(10).max(ENDLESS_NS)
         });
         now_ns.saturating_sub(open.began_ns) >= most_ns
+    }
+
+    /// Requests are within their targets by so much that less can be done for them.
+    pub(super) fn has_time_to_spare(&self) -> bool {
+        self.level.value() > SPARE_FROM
     }
 
     /// No request is open.

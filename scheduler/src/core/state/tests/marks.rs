@@ -272,3 +272,33 @@ fn what_a_job_asks_for_its_requests_holds_once_marks_count_and_after_another_con
         assert_eq!(bounds_after(Some(MS), is_reconfigured), free);
     }
 }
+
+/// Requests that come at once after one another leave best-effort work no time: where their target is far, their launches give up
+/// their priority, and have it back where the device is idle at times.
+#[test]
+fn launches_have_no_priority_while_the_device_is_never_idle_and_requests_have_time_to_spare() {
+    let is_plain = |pause_ns: u64| {
+        let keys = "name = \"pillion\"\nslo_p99 = \"3x\"\nblock_priority = true";
+        let (mut rig, be, mut hp) = Rig::new(keys).with_two();
+        for id in 1..=1_000 {
+            be.waits(1);
+            hp.push(&begin(id, rig.now_ns));
+            rig.launch(&mut hp, Class::Compute, 10 * MS);
+            for _ in 0..10 {
+                rig.poll_after(MS);
+            }
+            hp.push(&end(id, rig.now_ns));
+            if pause_ns > 0 {
+                hp.complete();
+                rig.poll();
+                rig.poll_after(pause_ns);
+            }
+        }
+        let is_plain = rig.pages.daemon.plain_priority.load(Ordering::Relaxed) != 0;
+        rig.state.close();
+        assert_eq!(rig.pages.daemon.plain_priority.load(Ordering::Relaxed), 0);
+        is_plain
+    };
+    assert!(is_plain(0));
+    assert!(!is_plain(30 * MS));
+}
