@@ -1,3 +1,5 @@
+//! A client's requests one by one: what they take alone, how they are judged, and the bounds that follow.
+
 use super::client::{DUTY_FROM, KINDS_MAX, OPEN_MAX, SERVERS_MAX};
 use super::kind::{FIRST, Kind, Target};
 use super::*;
@@ -282,6 +284,7 @@ fn the_share_that_may_be_late_is_the_goals() {
     };
     let mut marked = Marked {
         clients: vec![known()],
+        ..Marked::default()
     };
     marked.handle_goal(1, &half);
     let before = marked.clients[0].level.value();
@@ -296,6 +299,7 @@ fn the_share_that_may_be_late_is_the_goals() {
 fn the_view_tells_the_goal_in_force_and_the_end_it_has_come_to() {
     let mut marked = Marked {
         clients: vec![Client::new(1, DOUBLE)],
+        ..Marked::default()
     };
     assert_eq!(marked.slo_view(2), None);
     let view = |marked: &Marked| marked.slo_view(1).unwrap();
@@ -469,6 +473,7 @@ fn beside_work_that_no_request_is_open_for_the_bounds_are_narrow() {
 fn times_that_cannot_be_are_as_if_they_were_now() {
     let mut marked = Marked {
         clients: vec![known()],
+        ..Marked::default()
     };
     let before = marked.clients[0].level;
     let at_ns = 1_000_000 * MS;
