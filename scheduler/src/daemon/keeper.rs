@@ -53,7 +53,7 @@ const TRIES_MAX: u32 = 30;
 
 /// For how long notebooks are read when the daemon ends, ns: what is not kept by then is said before
 /// the daemon's end, which waits for 2 s ([`crate::daemon`]).
-const AT_END_NS: u64 = 1_500_000_000;
+const AT_END_NS: u64 = 1_200_000_000;
 
 /// Requests that wait for this thread, of all and of one user; who comes then is refused.
 const WAITING_MAX: usize = 256;
