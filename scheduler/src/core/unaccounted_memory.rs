@@ -216,8 +216,9 @@ impl Excesses {
             if is_one && is_steady {
                 self.note_context(account.uid, bytes, look.after);
             }
-            // Ahead of the device it may be caught up with; else what is past it later is not for the context.
-            let is_ahead = used < own_bytes;
+            // Ahead of the device it may be caught up with, and a context may not be there yet; else what is past it later is not for the
+            // context.
+            let is_ahead = used < own_bytes || used < CONTEXT_BYTES_MIN;
             let again = is_ahead || (is_one && !is_steady);
             let looks = if again { seen.looks + 1 } else { CONTEXT_LOOKS };
             let bytes = Some(bytes);
@@ -247,6 +248,11 @@ impl Excesses {
             let context = context.saturating_sub(account.context_bytes);
             let known = account.held_bytes.max(most).saturating_add(context);
             let bytes = used.saturating_sub(known);
+            // A driver makes a context in steps. Until the first one of a user is measured, what may be one is no excess.
+            let is_measured = look.context_bytes.is_some() || measured() != 0;
+            if !is_measured && bytes <= CONTEXT_BYTES_MAX && self.is_measuring(pid) {
+                return None;
+            }
             let is_client = true;
             let excess = Excess {
                 pid,
@@ -262,6 +268,12 @@ impl Excesses {
             is_client: false,
         };
         (used > 0).then(|| (job.clone(), excess))
+    }
+
+    /// Whether the context of a process may still show.
+    fn is_measuring(&self, pid: u32) -> bool {
+        let mut seen = self.seen.iter().filter(|seen| seen.pid == pid);
+        seen.any(|seen| seen.looks < CONTEXT_LOOKS)
     }
 
     /// What of a job is shown.
@@ -525,6 +537,23 @@ mod tests {
         // An account that is ahead of the device says nothing of contexts.
         look(&mut excesses, &[holding(9, 100, 0)], &[process(9, 11)], &[]);
         assert_eq!(excesses.context_bytes(UID), 420 * MIB);
+    }
+
+    #[test]
+    fn a_first_context_that_is_made_in_steps_is_no_excess() {
+        let mut excesses = Excesses::default();
+        let held = [holding(7, 100, 0)];
+        for used in [2, 400, 619, 619, 619] {
+            look(&mut excesses, &held, &[process(7, used)], &[]);
+            assert_eq!(excesses.poll_news(), [], "{used}");
+        }
+        assert_eq!(excesses.context_bytes(UID), 519 * MIB);
+        // One that never stays as it is is no context.
+        let mut excesses = Excesses::default();
+        for used in [400, 401, 402, 403, 404, 405] {
+            look(&mut excesses, &held, &[process(7, used)], &[]);
+        }
+        assert_eq!(excesses.poll_news().len(), 1);
     }
 
     #[test]

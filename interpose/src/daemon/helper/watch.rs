@@ -218,7 +218,7 @@ impl Helper {
         }
         match slot.state() {
             State::Live if !slot.is_in_flight() => None,
-            State::Live => Some(self.poll_unmarked(index, slot, now_ns)),
+            State::Live => self.poll_unmarked(index, slot, now_ns),
             State::Draining => self.poll_draining(index, slot, now_ns),
             // Who ends the stream wakes this thread when there is something to wait for.
             State::Ending | State::Free => None,
@@ -234,9 +234,19 @@ impl Helper {
 
     /// When the pending event of a slot is to be queried.
     fn due_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
+        let mark = slot.event.mark();
+        let due_ns = self.look_ns(index, mark, now_ns);
+        match slot.completed() < mark {
+            true => due_ns,
+            // The application has waited for it: the next event can be recorded.
+            false => now_ns,
+        }
+    }
+
+    /// When it is to be looked whether a mark was reached.
+    fn look_ns(&mut self, index: u32, mark: u64, now_ns: u64) -> u64 {
         let looks = self.looks;
         let page = &self.client.page;
-        let mark = slot.event.mark();
         let watched = self.watched_mut(index);
         if watched.look_mark != mark {
             let known = watched.completed.max(watched.may_be_complete);
@@ -248,11 +258,7 @@ impl Helper {
             watched.look_mark = mark;
             watched.charged_ns = page.charged_ns.load(Ordering::Relaxed);
         }
-        match slot.completed() < mark {
-            true => watched.look.at_ns,
-            // The application has waited for it: the next event can be recorded.
-            false => now_ns,
-        }
+        watched.look.at_ns
     }
 
     /// Queries the pending event of a slot. When to do so again; `None`: it tells nothing more.
@@ -267,14 +273,7 @@ impl Helper {
                 if slot.completed() < mark {
                     self.handle_look(index, now_ns, true);
                 }
-                completion::complete(index, mark);
-                let behind_ns = slot.issued().saturating_sub(mark);
-                let charged_ns = self.client.page.charged_ns.load(Ordering::Relaxed);
-                let watched = self.watched_mut(index);
-                watched.is_unknown = false;
-                let later_ns = charged_ns.saturating_sub(watched.charged_ns);
-                watched.may_be_complete = mark + behind_ns.saturating_sub(later_ns);
-                watched.follow(slot, now_ns);
+                self.handle_reached(index, slot, mark, now_ns);
                 None
             }
             Reach::NotYet(mark) => {
@@ -289,6 +288,18 @@ impl Helper {
         }
     }
 
+    /// Everything up to a mark was seen to be complete.
+    fn handle_reached(&mut self, index: u32, slot: &Slot, mark: u64, now_ns: u64) {
+        completion::complete(index, mark);
+        let behind_ns = slot.issued().saturating_sub(mark);
+        let charged_ns = self.client.page.charged_ns.load(Ordering::Relaxed);
+        let watched = self.watched_mut(index);
+        watched.is_unknown = false;
+        let later_ns = charged_ns.saturating_sub(watched.charged_ns);
+        watched.may_be_complete = mark + behind_ns.saturating_sub(later_ns);
+        watched.follow(slot, now_ns);
+    }
+
     /// An event was found reached, or not; when to look again where it was not.
     fn handle_look(&mut self, index: u32, now_ns: u64, is_reached: bool) -> u64 {
         let mut looks = self.looks;
@@ -300,24 +311,21 @@ impl Helper {
     }
 
     /// A live stream with work in flight and no event behind it: records one, or does what
-    /// [`crate::progress::sight`] has in its place; when to look again.
-    fn poll_unmarked(&mut self, index: u32, slot: &'static Slot, now_ns: u64) -> u64 {
+    /// [`crate::progress::sight`] has in its place; when to look again. `None`: when something is launched.
+    fn poll_unmarked(&mut self, index: u32, slot: &'static Slot, now_ns: u64) -> Option<u64> {
         let mut sight = Sight::Expected;
         let mut recorded = Recorded::Later;
         let mut idle = None;
-        let (ask_ns, end_ns) = {
-            let watched = self.watched_mut(index);
-            (watched.ask_ns, watched.end_ns(slot.issued()))
-        };
-        let is_end = end_ns.max(ask_ns) <= now_ns;
+        let due_ns = self.ask_ns(index, slot, now_ns);
+        let is_due = due_ns <= now_ns;
         self.in_driver(|helper| {
             // In the driver: whoever makes a stream that changes the row waits until this is over.
             sight = sight::sight_of(helper.client, slot);
             match sight {
                 Sight::Event => recorded = helper.record(index, slot, slot.stream_here()),
-                Sight::Query if is_end => idle = helper.ask(slot),
+                Sight::Query if is_due => idle = helper.ask(slot),
                 // A blocking stream may be asked as well, and an ended thread's.
-                Sight::EventByLauncher | Sight::Expected if is_end && !STREAMS.is_capturing() => {
+                Sight::EventByLauncher | Sight::Expected if is_due && !STREAMS.is_capturing() => {
                     idle = helper.ask(slot);
                 }
                 _ => {}
@@ -325,19 +333,23 @@ impl Helper {
         });
         match (recorded, idle) {
             (Recorded::Pending, _) => {
-                return self.due_ns(index, slot, now_ns);
+                return Some(self.due_ns(index, slot, now_ns));
             }
             (Recorded::Never, _) => {
                 self.give_up_on(index, slot);
-                return now_ns + EARLIER_NS;
+                return Some(now_ns + EARLIER_NS);
             }
             (_, Some(Reach::Reached(mark))) => {
-                completion::complete(index, mark);
-                return now_ns + EARLIER_NS;
+                if slot.completed() < mark && self.watched_mut(index).look_mark == mark {
+                    self.handle_look(index, now_ns, true);
+                }
+                self.handle_reached(index, slot, mark, now_ns);
+                // Somebody may have launched since.
+                return slot.is_in_flight().then_some(now_ns + POLL_NS);
             }
             (_, Some(Reach::Lost(mark))) => {
                 completion::give_up(index, slot, mark);
-                return now_ns + EARLIER_NS;
+                return Some(now_ns + EARLIER_NS);
             }
             (_, Some(Reach::NotYet(mark))) => {
                 self.learner.handle_not_yet(index, mark, now_ns);
@@ -347,16 +359,30 @@ impl Helper {
         }
         if STREAMS.is_capturing() {
             // Who ends the capture wakes this thread.
-            return now_ns + SLEEP_NS_MAX;
+            return Some(now_ns + SLEEP_NS_MAX);
         }
         let can_ask = idle.is_some() || slot.kind() != Kind::PerThread;
-        let watched = self.watched_mut(index);
         if can_ask {
-            let next_ns = watched.end_ns(slot.issued()).max(watched.ask_ns);
-            return next_ns.max(now_ns + POLL_NS);
+            let next_ns = self.ask_ns(index, slot, now_ns);
+            return Some(next_ns.max(now_ns + POLL_NS));
         }
+        let watched = self.watched_mut(index);
         completion::expect(index, slot, watched.expected_mark(now_ns, slot.issued()));
-        watched.end_ns(slot.issued()).max(now_ns + EARLIER_NS)
+        Some(watched.end_ns(slot.issued()).max(now_ns + EARLIER_NS))
+    }
+
+    /// When a stream in which no event may be is to be asked whether it is idle.
+    ///
+    /// Where a thread waits at the gate, as soon and as often as an event would be queried: that thread launches nothing that the
+    /// question could delay, and best-effort work waits for the answer. Else when all is expected to be
+    /// complete, and [`EARLIER_NS`] after a question at the earliest.
+    fn ask_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
+        let mark = slot.issued();
+        if self.client.page.waiting.load(Ordering::SeqCst) != 0 {
+            return self.look_ns(index, mark, now_ns);
+        }
+        let watched = self.watched_mut(index);
+        watched.end_ns(mark).max(watched.ask_ns)
     }
 
     /// A stream of a high-priority client of which the daemon asks; when to look again.
@@ -398,7 +424,11 @@ impl Helper {
             watched.not_idle = mark;
             completion::expect(index, slot, before);
         }
+        let watched = self.watched_mut(index);
         watched.ask_ns = now_ns + EARLIER_NS;
+        if watched.look_mark == mark {
+            self.handle_look(index, now_ns, false);
+        }
     }
 
     /// Asks a stream whether it is idle. `None`: it cannot be asked here.
