@@ -73,11 +73,14 @@ def measure(part):
             open_.discard(name)
             part.write("ended", CUT_OFF)
 
-    # Best-effort runs need leases: an idle high-priority client is there, beside the high-priority runs of other programs.
+    # Best-effort runs need leases, so an idle high-priority client is there. They come last: a kernel at a time beside high-priority work
+    # and a dozen other contexts that take turns, they would take minutes.
     with part.site.daemon("timeslice") as daemon, attending(part.site, daemon):
         roles = {name: roles_of(part, what) for name, (what, _) in wanted.items()}
         runs = {name: {} for name in wanted}
-        for name, told in in_turn(part, daemon, roles, wanted, runs):
+        for _ in in_turn(part, daemon, roles, wanted, runs):
+            pass
+        for name, told in in_turn(part, daemon, {name: [("best-effort", 0)] for name in wanted}, wanted, runs):
             add(name, told, False)
         again = {name: [(None, BARE + index) for index in range(BARE_MORE)] for name in wanted if name in open_}
         for name, told in in_turn(part, daemon, again, wanted, runs):
@@ -85,12 +88,11 @@ def measure(part):
 
 
 def roles_of(part, what):
-    """The runs of a program: (role, number)."""
+    """The runs of a program but the best-effort one: (role, number)."""
     roles = [(None, index) for index in range(BARE_QUICK if part.quick else BARE)]
     is_counted = isinstance(what, dict) and not part.site.is_software
     roles += [("counted", 0)] if is_counted else []
-    roles += [] if is_counted and part.quick else [("high-priority", 0)]
-    return roles + [("best-effort", 0)]
+    return roles + ([] if is_counted and part.quick else [("high-priority", 0)])
 
 
 def in_turn(part, daemon, roles, wanted, runs):

@@ -38,8 +38,13 @@ BLOCKS_PER_SM = 8
 # A program that is not ready after so long, or says nothing for so long after its time, hangs.
 READY_S, LATE_S = 90.0, 30.0
 CLASSES = {"hp": "high-priority", "be": "best-effort"}
-# Name, whether the jobs run under Pillion, lines of its policy, of the best-effort job's environment.
-BARE, CLIENT_PRIORITY, PILLION = ("", False, "", {}), ("+priority", False, "", {"CUDA_MPS_CLIENT_PRIORITY": "1"}), ("+pillion", True, "", {})
+# Name, whether the jobs run under Pillion, lines of its policy, of the best-effort job's environment, what the high-priority job asks of it.
+BARE, CLIENT_PRIORITY = ("", False, "", {}, ()), ("+priority", False, "", {"CUDA_MPS_CLIENT_PRIORITY": "1"}, ())
+PILLION = ("+pillion", True, "", {}, ())
+# With requests that are marked, by the NVTX ranges of net.py: the default target, and a far one.
+REQUESTS = ("--request-range", "/pillion_request")
+MARKED, FAR = ("+pillion-marked", True, "", {}, REQUESTS), ("+pillion-2x", True, "", {}, (*REQUESTS, "--slo", "2x"))
+SLO_FAR = 2.0
 
 
 def measure(part):
@@ -95,12 +100,12 @@ class Torch:
             path = os.path.join(part.options.beside or os.devnull, "profiles", f"{job['name']}.profile.toml")
             self.profiles[role] = path if os.path.exists(path) else None
 
-    def start(self, role, sharing, daemon, env, seconds, **_):
+    def start(self, role, sharing, daemon, env, seconds, asks=(), **_):
         job = self.jobs[role]
         klass = None if daemon is None else CLASSES[role]
         title = f"{job['name']}, {sharing}{', ' + klass if klass else ''}"
         return torch_jobs.start(self.part.site, {**job, "name": title}, sharing, daemon, klass, title, env=env,
-                                profile=self.profiles[role] if klass else None, seconds=seconds)
+                                profile=self.profiles[role] if klass else None, asks=asks, seconds=seconds)
 
 
 class Synthetic:
@@ -144,11 +149,11 @@ def trace(sms, us, times=1, device="V100-SXM2-16GB"):
 class Runner:
     """A job of a pair in a mode, which runs whenever it is told to: a process that lasts, or one for each time. A context manager."""
 
-    def __init__(self, pair, role, sharing, daemon=None, env=None):
+    def __init__(self, pair, role, sharing, daemon=None, env=None, asks=()):
         self.pair, self.role, self.sharing, self.daemon, self.env = pair, role, sharing, daemon, env or {}
         self.child, self.how, self.is_ready = None, None, False
         if pair.lasts:  # They start side by side.
-            self.child = pair.start(role, sharing, daemon, self.env, ALONE_S)
+            self.child = pair.start(role, sharing, daemon, self.env, ALONE_S, asks=asks)
 
     def __enter__(self):
         return self
@@ -191,9 +196,12 @@ def beside(hp, be, seconds, **how):
     be.begin()
     hp.begin()
     told, rate = hp.result(), be.result()["per_s"]
-    held = be.daemon and be.daemon.job(be.child)["totals"]
-    return told["latencies_ms"], rate, held and {key: held[key] for key in (
-        "launches", "launches_held", "launches_beside_hp", "launches_forced", "launches_unknown", "slips")}
+    if not be.daemon:
+        return told["latencies_ms"], rate, None
+    held, mine = be.daemon.job(be.child)["totals"], be.daemon.job(hp.child)
+    return told["latencies_ms"], rate, {**{key: held[key] for key in (
+        "launches", "launches_held", "launches_beside_hp", "launches_forced", "launches_unknown", "slips")},
+        "requests_marked": mine["totals"]["requests_marked"], "control": mine["control"]}
 
 
 def compare(part, pair, sharings, about, found):
@@ -235,20 +243,22 @@ def stages(part, sharings, about):
     """What is measured after time slicing, most wanted first: a way of sharing, and the modes whose high-priority job is the same
     process."""
     every = [("mps", [PILLION]), ("mps", [CLIENT_PRIORITY, BARE]), ("timeslice", [PILLION])]
+    if about["pair"] != "synthetic":  # Whose programs mark nothing.
+        every += [("mps", [FAR]), ("mps", [MARKED])]
     if not part.quick and (about["load"], about["arrivals"]) == (LOADS[0], ARRIVALS[0]):
-        every += [(sharing, [(f"+{policy}", True, f'name = "{policy}"', {})]) for policy in POLICIES for sharing in sharings]
+        every += [(sharing, [(f"+{policy}", True, f'name = "{policy}"', {}, ())]) for policy in POLICIES for sharing in sharings]
         # Where Pillion is meant to be used, if that is there.
-        every += [(sharings[-1], [(f"+pillion-no-{switch}", True, f"{switch} = false", {})]) for switch in SWITCHES]
+        every += [(sharings[-1], [(f"+pillion-no-{switch}", True, f"{switch} = false", {}, ())]) for switch in SWITCHES]
     return [(sharing, modes) for sharing, modes in every if sharing in sharings]
 
 
 def stage(part, pair, sharing, modes, measured):
     """The high-priority job beside the best-effort one of each mode in turn."""
     with contextlib.ExitStack() as stack:
-        _, is_pillion, policy, _ = modes[0]
+        _, is_pillion, policy, _, asks = modes[0]
         daemon = stack.enter_context(part.site.daemon(sharing, policy)) if is_pillion else None
         runners = [stack.enter_context(Runner(pair, "be", sharing, daemon, mode[3])) for mode in modes]
-        hp = stack.enter_context(Runner(pair, "hp", sharing, daemon))
+        hp = stack.enter_context(Runner(pair, "hp", sharing, daemon, asks=asks))
         for mode, be in zip(modes, runners):
             measured(sharing + mode[0], hp, be)
 
@@ -266,6 +276,10 @@ def judge(part, found):
             part.bound(f"{sharing}, load {load}: HP p99, mean of {len(mine)}", mean("slowdown"), limits[load], "x", spread=spread)
             if sharing == "mps":
                 part.bound(f"{sharing}, load {load}: BE share, mean of {len(mine)}", mean("share"), BE_SHARE_MIN, "", at_least=True)
+            for run in runs if sharing == "mps" else []:
+                if "mps+pillion-2x" in run:
+                    part.bound(f"{run['name']}, load {load}: p99 at a target of {SLO_FAR:g}x", run["mps+pillion-2x"]["slowdown"], SLO_FAR, "x",
+                               spread=run["spread"])
             other = "mps+priority" if sharing == "mps" else "timeslice"
             for run in mine:
                 if other in run:

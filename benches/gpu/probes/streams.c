@@ -1,6 +1,6 @@
 /* streams: what CUDA's streams wait for, as interpose/src/progress/sight.rs relies on it.
  *
- *   --ptx FILE
+ *   --ptx FILE  --most N (streams at once)
  *
  * `rows`: with a kernel of 20 ms in one stream, how long something in another one takes to be complete, and whether it must wait.
  * `shared`: of N streams and the legacy one each in turn has a kernel of 5 ms and something behind it; how many of the others' kernels
@@ -168,6 +168,7 @@ int main(int count, char **arguments) {
     *(void **)&current = find("cuCtxGetCurrent");
     CHECK(current(&context));
     spin_calibrate(&spin, 1);
+    int most = (int)number(count, arguments, "--most", "128");
     say("ready");
     wait_for_line();
     loops = spin_loops(&spin, LONG_US);
@@ -175,7 +176,7 @@ int main(int count, char **arguments) {
     table();
     loops = spin_loops(&spin, SHARED_US);
     printf("], \"shared\": [");
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+    for (size_t i = 0; i < sizeof counts / sizeof *counts && counts[i] <= most; i++)
         for (int kind = 0; kind < KINDS; kind++) shared(counts[i], kind, i + (size_t)kind == 0);
     printf("], ");
     depth();

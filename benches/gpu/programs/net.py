@@ -4,7 +4,7 @@
            --steps N       does N steps and says a digest of what came out, and losses or sums
            --seconds S     says "ready", and for each line of its standard input does steps for so long and says how long they
                            took; with --rate R requests come at random times (--arrivals poisson|bursts, --seed N) and
-                           latencies run from when each was due. A line of JSON says otherwise for that time:
+                           latencies run from when each was due, and each is an NVTX range pillion_request. A line of JSON says otherwise for that time:
                            {"seconds": 5, "rate": 20}
            --deterministic asks for algorithms whose results are equal to the bit from run to run
            --count         counts launches by PyTorch's own profiler (CUPTI)
@@ -215,7 +215,8 @@ def timed(work, options):
     for due in draw(options.rate, options.seconds, options.seed):
         while (wait := begin + due - time.perf_counter()) > 0:
             time.sleep(wait - 2e-4 if wait > 4e-4 else 0)
-        work.step().float().sum().item()
+        with torch.cuda.nvtx.range("pillion_request"):
+            work.step().float().sum().item()
         latencies_ms.append(1e3 * (time.perf_counter() - begin - due))
     return {"latencies_ms": latencies_ms}
 

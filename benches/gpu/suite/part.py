@@ -24,6 +24,8 @@ BUDGETS_S = {
     "doors": (120, 19),
     "cost": (540, 50),
     "completion": (240, 36),
+    "streams": (20, 9),
+    "device": (60, 14),
     "profile": (300, 30),
     "share": (7200, 205),
     "quota": (120, 15),

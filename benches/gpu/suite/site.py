@@ -211,11 +211,12 @@ class Site:
         """That of the one that launches without pause."""
         return self.probe("spinner", *arguments)
 
-    def pillion(self, klass, argv, memory="unlimited", profile=None):
+    def pillion(self, klass, argv, memory="unlimited", profile=None, more=()):
         """The command line that runs another one as a job."""
         command = [self.program("pillion"), "run", "--class", klass, "--memory", memory, "--require-daemon"]
         if profile:
             command += ["--profile", profile]
+        command += more
         return [*command, "--", *argv]
 
     @contextlib.contextmanager

@@ -53,12 +53,13 @@ def arguments(job, **more):
     return words
 
 
-def start(site, job, sharing, daemon, klass, name, env=None, argv=None, profile=None, **more):
-    """The program as a `Child`: by itself where `klass` is None, else as a job of that name under Pillion."""
+def start(site, job, sharing, daemon, klass, name, env=None, argv=None, profile=None, asks=(), **more):
+    """The program as a `Child`: by itself where `klass` is None, else as a job of that name under Pillion, `asks` further options of
+    `pillion run`."""
     argv = argv or [site.python, NET, *arguments(job, **more)]
     variables = dict(env or {})
     if klass:
-        argv = site.pillion(klass, argv, profile=profile)
+        argv = site.pillion(klass, argv, profile=profile, more=asks)
         variables["PILLION_SOCKET"] = daemon.socket
     # What one run has compiled the next one would not compile.
     for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUPY_CACHE_DIR"):

@@ -18,11 +18,13 @@ use crate::common::{
 use crate::torch;
 
 /// Every part, in the order in which they are run.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 11] = [
     "harmless",
     "doors",
     "cost",
     "completion",
+    "streams",
+    "device",
     "profile",
     "share",
     "quota",

@@ -32,6 +32,9 @@ use crate::process::account::{self, DeviceAccount};
 /// Steps in which the driver takes memory for a pool: the granularity of physical memory, 2 MiB on every GPU so far.
 const STEP_BYTES: u64 = 2 << 20;
 
+/// What a pool may take at once for an allocation that needs more: 32 MiB, seen on an H200 (driver 580.159.04, 2026-11-26).
+const GROWTH_BYTES: u64 = 32 << 20;
+
 /// What has reserved memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
@@ -192,7 +195,7 @@ impl Pools {
         let used = told.map_or(entry.charged, |pool| pool.used);
         let needed = used.saturating_add(entry.in_driver).saturating_add(bytes);
         let needed = match source {
-            Source::Pool(_) => needed.checked_next_multiple_of(STEP_BYTES)?,
+            Source::Pool(_) => needed.checked_next_multiple_of(GROWTH_BYTES)?,
             // Each node has its memory by itself.
             Source::Graphs(_) => entry
                 .charged
