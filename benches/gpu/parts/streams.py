@@ -24,7 +24,7 @@ def measure(part):
     if no_mps:
         part.skip("under MPS", no_mps)
     for sharing in sharings:
-        for connections in CONNECTIONS[:1] if part.quick and sharing == "mps" else CONNECTIONS:
+        for connections in CONNECTIONS[:1] if part.quick else CONNECTIONS:
             about = f"{sharing}, {connections or 'default'} connections"
             try:
                 judge(part, about, told(part, sharing, connections))

@@ -20,17 +20,17 @@ from .site import Site, Unusable
 SCHEMA_VERSION = 1
 # Seconds that each part may take, its start and its end included, as published in README.md: (full, quick).
 BUDGETS_S = {
-    "harmless": (600, 60),
-    "doors": (120, 19),
-    "cost": (540, 50),
-    "completion": (240, 36),
-    "streams": (20, 9),
-    "device": (60, 14),
-    "profile": (300, 30),
-    "share": (7200, 205),
-    "quota": (120, 15),
-    "signals": (300, 35),
-    "model": (300, 10),
+    "harmless": (600, 72),
+    "doors": (120, 13),
+    "cost": (540, 40),
+    "completion": (240, 15),
+    "streams": (30, 12),
+    "device": (60, 12),
+    "profile": (300, 24),
+    "share": (8130, 245),
+    "quota": (120, 8),
+    "signals": (300, 13),
+    "model": (300, 6),
 }
 SECONDS_PER_MODE = 20.0
 # Of its budget a part leaves so much for its children to end and its last word; at most a tenth of it.

@@ -46,8 +46,7 @@ mod spool;
                   pillion run --profile job.profile.toml -- python train.py\n\n\
                   Record a job that has the GPU for itself: beside others its kernels take longer. The profile is written when the job \
                   has ended, also when it failed or was killed.\n\n\
-                  CUPTI has one user in a process: a job that profiles itself (torch.profiler) is recorded with --cupti off. This way \
-                  was seen to work with a stand-in for NVIDIA's library alone.\n\n\
+                  CUPTI has one user in a process: a job that profiles itself (torch.profiler) is recorded with --cupti off.\n\n\
                   Exit status: that of the job, 128+n if signal n ended it; 2 if FILE cannot be written, in which case the job is not \
                   started; 1 if the job succeeded and nothing was recorded, or FILE could not be written after all."
 )]

@@ -28,6 +28,9 @@ const CHECK_BLOCK: u32 = 256;
 /// After so many checks the vector starts again at zero, so that its integers stay exact in f32.
 const CHECKS_PER_ROUND: u64 = 1000;
 
+/// Non-blocking streams that cuDNN 9 makes in a process of PyTorch 2.11 (H200, 2026-11-26); beside these cuBLAS makes a blocking one.
+const NON_BLOCKING_STREAMS: u32 = 16;
+
 /// What a replay did, as it counted itself.
 #[derive(Debug)]
 pub(crate) struct Replayed {
@@ -91,6 +94,16 @@ struct Check {
     wrong: u64,
 }
 
+/// Streams that nothing is launched on.
+fn make_library_streams() -> Result<()> {
+    for _ in 0..NON_BLOCKING_STREAMS {
+        result::stream::create(result::stream::StreamKind::NonBlocking)
+            .context("cuStreamCreate")?;
+    }
+    result::stream::create(result::stream::StreamKind::Default).context("cuStreamCreate")?;
+    Ok(())
+}
+
 impl Device {
     /// Opens device 0, loads the trace's kernels and allocates the buffers. With a calibration the kernels are the
     /// synthetic ones of a calibrated trace.
@@ -103,6 +116,9 @@ impl Device {
         options: &Options,
     ) -> Result<Self> {
         let device = open_first()?;
+        if options.library_streams {
+            make_library_streams()?;
+        }
         let (kernels, check) = match calibration {
             None => {
                 let (module, functions) = load(trace)?;

@@ -82,6 +82,9 @@ struct Options {
     /// A check kernel after every N-th launch; 0 for none.
     #[arg(long, default_value_t = 50, value_name = "N")]
     check_every: usize,
+    /// Also make the streams that cuDNN and cuBLAS make, sixteen non-blocking ones and a blocking one, and leave them alone.
+    #[arg(long)]
+    library_streams: bool,
     /// Say `ready` on stdout when everything is loaded, and begin when stdin has a line or ends: so several replays
     /// begin together.
     #[arg(long)]
