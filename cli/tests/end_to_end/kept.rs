@@ -92,6 +92,41 @@ fn the_second_start_knows_the_kernels_of_the_first_in_either_class() {
 }
 
 #[test]
+fn launches_in_a_profile_that_a_job_was_given_are_not_those_of_runs() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
+    teach(&gpu, &daemon, "first").finish().expect_success();
+    let program = wait_until_kept(&gpu, &daemon)["program"].clone();
+    let file = gpu.path("load.toml");
+    let path = file.to_str().unwrap();
+    let arguments = ["profile", "learnt", program.as_str().unwrap(), "-o", path];
+    gpu.tell(&daemon, &arguments).expect_success();
+    let mut profile = Profile::load(&file).unwrap();
+    profile.kernels[0].count = 1_000_000;
+    // Of what a profile has right a run notes nothing.
+    let told_ns = 3 * LONG_NS;
+    let durations = &mut profile.kernels[0].durations;
+    (durations.median_ns, durations.p95_ns) = (told_ns, told_ns);
+    durations.sum_ns = told_ns * 1_000_000;
+    std::fs::write(&file, profile.write()).unwrap();
+    let mut last = listed(&gpu, &daemon).pop().unwrap()["launches"]
+        .as_u64()
+        .unwrap();
+    for label in ["second", "third"] {
+        let job = load(&gpu, &daemon, label).env("PILLION_PROFILE", &file);
+        let mut job = job.start();
+        learn(&daemon, label);
+        job.wait_for_new("round", 40);
+        job.finish().expect_success();
+        let launches = until("its note", || {
+            let launches = listed(&gpu, &daemon).pop()?["launches"].as_u64()?;
+            (launches > last).then_some(launches)
+        });
+        assert!(launches < 1_000_000, "{label}: {launches}");
+        last = launches;
+    }
+}
+
+#[test]
 fn a_run_that_is_killed_leaves_what_it_has_noted() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
     teach(&gpu, &daemon, "first").kill();

@@ -102,14 +102,12 @@ fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static Pr
         }
     };
     let kernels = kept.kernels.len();
-    let known = match given {
-        Some(given) => learnt::completed(given.profile().clone(), kept),
-        None => kept,
-    };
-    // It is read without a lock for as long as the process lives; one for each daemon that it has.
-    client
-        .known
-        .set(Box::leak(Box::new(ProfileIndex::new(known))));
+    // They are read without a lock for as long as the process lives; one for each daemon that it has.
+    let index = |profile| &*Box::leak(Box::new(ProfileIndex::new(profile)));
+    let known = given.map(|given| learnt::completed(given.profile().clone(), kept.clone()));
+    let kept = index(kept);
+    client.notes.set_kept(kept);
+    client.known.set(known.map_or(kept, index));
     log::say(
         Level::Info,
         format_args!("{kernels} kernels and shapes are known from runs of {program} before"),

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, OnceLock};
 
 use client::connection::Descriptor;
+use profiler::ProfileIndex;
 use protocol::notebook::Notebook;
 use rustix::net::{Shutdown, shutdown};
 
@@ -27,6 +28,8 @@ pub(crate) struct Notes {
     are_read: AtomicBool,
     /// A daemon has said what is kept.
     is_answered: AtomicBool,
+    /// What it has said.
+    kept: OnceLock<&'static ProfileIndex>,
     program: OnceLock<Option<String>>,
 }
 
@@ -72,6 +75,16 @@ impl Notes {
     /// What this process's program is called; found out once, as early as it is asked.
     pub(crate) fn program(&self, find: impl FnOnce() -> Option<String>) -> Option<&str> {
         self.program.get_or_init(find).as_deref()
+    }
+
+    /// This is kept of the runs before.
+    pub(crate) fn set_kept(&self, kept: &'static ProfileIndex) {
+        let _ = self.kept.set(kept);
+    }
+
+    /// What is kept of the runs before, without what a profile that the job was given says.
+    pub(crate) fn kept(&self) -> Option<&'static ProfileIndex> {
+        self.kept.get().copied()
     }
 
     /// Whether this is the first answer to what is kept of the program. Later ones are of what this

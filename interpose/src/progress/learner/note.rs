@@ -2,15 +2,16 @@
 //!
 //! A kernel of which some batch has said how long it takes is in it, also where that is what was
 //! assumed of it. One that was only seen beside high-priority work is not: nothing is known of it.
-//! What is kept of the runs before counts on: a kernel's launches are those of all runs, and its
-//! durations stay as they are as long as nothing contradicts them ([`quantiles`]).
+//! What is kept of the runs before counts on: a kernel's launches are those of all runs, without those
+//! of a profile that the job was given, and its durations stay as they are as long as nothing
+//! contradicts them ([`quantiles`]).
 
 use std::collections::HashMap;
 
 use policy::durations::{Durations, Taught};
 use profiler::learnt::{self, KERNELS_MAX};
 use profiler::profile::{self as kept, Evidence, Measured};
-use profiler::{ClassRule, KernelProfile, Match, Profile, ResourceClass, names};
+use profiler::{ClassRule, KernelProfile, Match, Profile, ProfileIndex, ResourceClass, names};
 use protocol::notebook::TEXT_BYTES_MAX;
 
 use super::index_of;
@@ -101,13 +102,15 @@ fn entry(
 ) -> KernelProfile {
     let Profiled { name, shape, .. } = launched;
     let (grid, block) = (shape.grid, shape.block);
-    let before = client.profile().map(|known| {
+    let exact = |known: &'static ProfileIndex| {
         let operator = launched.operator.as_ref();
-        known.find_launch(operator, name, grid, block, shape.shared_bytes)
-    });
-    let exact = before.filter(|found| found.quality == Match::Exact);
-    let before = exact.and_then(|found| found.kernel);
-    let count = before.map_or(0, |kernel| kernel.count);
+        let found = known.find_launch(operator, name, grid, block, shape.shared_bytes);
+        found.kernel.filter(|_| found.quality == Match::Exact)
+    };
+    let before = client.profile().and_then(exact);
+    // A profile that the job was given counts launches that no run of the program has made.
+    let kept = client.notes.kept().and_then(exact);
+    let count = kept.map_or(0, |kernel| kernel.count);
     let count = taught.launches.saturating_add(count);
     let (told_ns, before) = match launched.learnt.unknown {
         0 => (
