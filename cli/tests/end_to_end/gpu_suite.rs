@@ -306,6 +306,8 @@ fn whole_programs_of_pytorch_are_compared_shared_and_timed() {
         "mps+priority",
         "mps",
         "timeslice+pillion",
+        "mps+pillion-2x",
+        "mps+pillion-marked",
     ];
     assert_eq!(modes, all, "{share:#} {ended:#?}");
     let cost = packed.document("out", "cost");
