@@ -426,7 +426,7 @@ fn mark_own_stream(client: &Client, slot: Option<u32>) {
     if is_own_to_mark(slot) && slot.is_in_flight() && slot.event.is_idle() {
         record_own(client, slot);
     }
-    if slot.is_in_flight() && !slot.event.is_pending() {
+    if slot.kind() == Kind::Legacy && slot.is_in_flight() && !slot.event.is_pending() {
         // Where no event may be, the helper asks more often from now on.
         waking::wake_before(client, 0);
     }

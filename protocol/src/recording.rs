@@ -21,7 +21,7 @@ pub use cupti::{Call, Cupti};
 
 mod cupti;
 
-/// What the first word of a page is once the page is in use: the text `plnrec02`.
+/// What the first word of a page is once the page is in use: the text `plnrec01`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plnrec01");
 
 /// The end of the name of a spool file.
@@ -44,6 +44,8 @@ pub const GPU_NAME_BYTES: usize = 96;
 pub enum Why {
     /// A stream of the process was in capture.
     Capture,
+    /// The context had more streams than hardware queues.
+    Crowded,
     /// Behind so many operations that an event might have to wait for room.
     Deep,
     /// As many events waited in the stream as may.

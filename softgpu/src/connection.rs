@@ -14,23 +14,14 @@
 //! | how many connections | 1 to 32 for each context, 8 by default | CUDA C++ Programming Guide, "CUDA Environment Variables" |
 //! | which stream has which | the one with the fewest streams; so in turn, while no stream ends | assumed |
 //! | when a place is given back | when the stream is destroyed and empty | assumed |
-//! | which operations take part | all but records of events, copies too: there are no connections for copies alone | of kernels and events measured on an H200 (below); else assumed; the guide names "compute and copy engine" connections |
+//! | which operations take part | all, copies too: there are no connections for copies alone | assumed; the guide names "compute and copy engine" connections |
 //! | when an operation starts | a kernel or copy: when its engine has it; anything else: when it completes | assumed |
 //!
 //! A context without a limit has a connection for each stream.
-//!
-//! On an H200 (driver 580.159.04, 2026-11-26, `benches/gpu/probes/streams.c`) a kernel behind a kernel of its stream held back others, with
-//! one connection all of them. An event behind a running kernel held back no kernel of 1 to 128 other streams, with 1, 8 and 32 connections, and
-//! under MPS. There, streams that shared a connection were fewer than here: with 8 connections 2 to 33 pairs of 8 to 128 streams.
 
 use std::collections::VecDeque;
 
-use crate::op::{Op, StreamId};
-
-/// Whether an operation starts only when those before it on its connection have.
-pub(crate) fn takes_turn(op: &Op) -> bool {
-    !matches!(op, Op::Marker)
-}
+use crate::op::StreamId;
 
 /// The connections of one context; none if each stream has its own.
 #[derive(Clone, Debug, Default)]

@@ -25,7 +25,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::compute::{Prepared, Run, RunId};
-use crate::connection::{Connections, takes_turn};
+use crate::connection::Connections;
 use crate::contention::{Contention, Demand};
 use crate::copy_engine::{BUS_GB_S, CopyEngine, CopyJob};
 use crate::engine::Engine;
@@ -370,7 +370,6 @@ impl Gpu {
         self.check(&op)?;
         let state = self.open_stream(stream)?;
         let is_kernel = op.kind() == OpKind::Kernel;
-        let is_in_turn = takes_turn(&op);
         let is_idle = state.head == Head::Idle;
         state.queue.push_back(op);
         let (seq, context, connection) = (state.submitted(), state.context, state.connection);
@@ -380,7 +379,7 @@ impl Gpu {
             .expect("a stream's context exists");
         context.ops_in_flight += 1;
         context.kernels_in_flight += u64::from(is_kernel);
-        if let Some(connection) = connection.filter(|_| is_in_turn) {
+        if let Some(connection) = connection {
             context.connections.push(connection, stream);
         }
         if is_idle {
@@ -586,8 +585,7 @@ impl Gpu {
             let Some(op) = stream.queue.front() else {
                 return self.remove_if_drained(id);
             };
-            let is_in_turn = takes_turn(op);
-            if is_in_turn && !self.may_start(id, stream) {
+            if !self.may_start(id, stream) {
                 self.stream_mut(id).head = Head::Queued;
                 return;
             }
@@ -611,7 +609,7 @@ impl Gpu {
                     self.launch(id, &kernel, priority)
                 }
             };
-            if is_in_turn && matches!(head, Head::Idle | Head::Running) {
+            if matches!(head, Head::Idle | Head::Running) {
                 self.leave_connection(id);
             }
             if head != Head::Idle {

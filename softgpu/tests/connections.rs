@@ -88,7 +88,7 @@ fn a_hold_behind_others_on_its_connection_is_not_held_yet() {
 }
 
 #[test]
-fn waits_and_copies_take_their_turn_on_the_connection_too_and_markers_do_not() {
+fn markers_waits_and_copies_take_their_turn_on_the_connection_too() {
     let behind = |op: fn(StreamId) -> Op| {
         let (mut gpu, _, streams) = gpu_with(1, 2);
         put(&mut gpu, 0, streams[0], kernel(one_block(1000)));
@@ -96,7 +96,7 @@ fn waits_and_copies_take_their_turn_on_the_connection_too_and_markers_do_not() {
         put(&mut gpu, 0, streams[1], kernel(one_block(10)));
         start_ns(&drain(&mut gpu), streams[1], 1)
     };
-    assert_eq!(behind(|_| Op::Marker), 0);
+    assert_eq!(behind(|_| Op::Marker), 1000);
     assert_eq!(behind(|stream| Op::Wait { stream, seq: 1 }), 1000);
     assert_eq!(behind(|_| copy_in(12_000)), 1000);
 }

@@ -3,7 +3,7 @@
 
 Rows: with a kernel of 20 ms in one stream, how soon an event in another one is complete. Queues: of 2 to 128 streams, behind a kernel
 of 5 ms in each in turn and nothing, a kernel or an event behind that, how many kernels of the others are late: streams that
-share a hardware queue wait for a kernel that waits for its turn, and must not wait for an event. Depth: how many launches a
+share a hardware queue wait for a kernel that waits for its turn; on an H200 none waits for an event. Depth: how many launches a
 stream takes. Without and with MPS.
 """
 

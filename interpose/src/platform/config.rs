@@ -40,6 +40,12 @@ pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
 /// Most devices of a process that are managed; the largest machines that NVIDIA builds have 16.
 pub(crate) const DEVICES_MAX: usize = 16;
 
+/// Hardware queues of a context unless the environment says otherwise (CUDA C++ Programming Guide,
+/// "CUDA Environment Variables").
+pub(crate) const CONNECTIONS: u32 = 8;
+/// The most that can be asked for.
+const CONNECTIONS_MAX: u32 = 32;
+
 /// Longest wait for work in flight before the process dies of a signal, ms: well below what Kubernetes (30 s) and torchrun
 /// (30 s for all of a node's processes together) wait before they kill.
 const DRAIN_MS: u32 = 2000;
@@ -79,6 +85,9 @@ pub(crate) struct Config {
     pub(crate) iteration_range: Option<RangePattern>,
     /// What the requests of a high-priority job may take, if that was asked for.
     pub(crate) slo: Option<SloAsked>,
+    /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the
+    /// driver's.
+    pub(crate) connections: u32,
     /// What is said.
     pub(crate) log: Level,
     /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
@@ -132,6 +141,7 @@ impl Config {
         let slo = slo(class, set("PILLION_SLO"), &mut complaints);
         let quotas = Quotas::read(&variable, &mut complaints);
         Self {
+            connections: connections(set("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
             class,
             quotas,
             drain_ms,
@@ -244,6 +254,13 @@ fn hooked(symbol: &OsStr) -> Option<usize> {
     let index = abi::lookup(&symbol)?;
     let entry_point = abi::ENTRY_POINTS.get(index)?;
     (entry_point.route == abi::Route::Hook).then_some(index)
+}
+
+/// Hardware queues; what the driver does not take is its default.
+fn connections(value: Option<&OsStr>) -> u32 {
+    let asked = value.and_then(|value| value.to_str()?.trim().parse().ok());
+    let taken = asked.filter(|asked| (1..=CONNECTIONS_MAX).contains(asked));
+    taken.unwrap_or(CONNECTIONS)
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@
 //! came after for what it follows. Work that waits for each other in that order waits for each other
 //! in one of the two, too. This is not so of an event at another time
 //! ([`crate::progress::sight`]). Where an event may cost more than its place in the stream there is
-//! none ([`sight::why_not_timed`]): while a stream of the process is in capture, and behind so many operations that the queue may be full. In the last case
+//! none ([`sight::why_not_timed`]): while a stream of the process is in capture, where streams may
+//! share a hardware queue, and behind so many operations that the queue may be full. In the last case
 //! some are recorded for kernels of which little is known, as some kernels of a job that hardly ever
 //! waits are always launched there. At most [`STREAM_PAIRS`] pairs wait in a stream at a time, so that
 //! what a program can put behind a wait does not become noticeably less.

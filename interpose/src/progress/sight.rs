@@ -13,6 +13,7 @@
 //! | legacy, alone: the context never had a blocking stream or a thread's default stream (PyTorch's streams are non-blocking) | an event, by any thread. Who makes the first such stream waits until the helpers have left the driver |
 //! | legacy, otherwise | no event. A *private* blocking stream of ours, whose events add no edge either, would take a hardware queue, and streams that the application makes after it might have to share one |
 //! | any, while a stream of the process is in capture | an event by a thread that launches on a stream outside of the capture; the legacy stream is left alone |
+//! | any, where the context has more streams than hardware queues | no event. Streams that share a queue wait for each other's events |
 //! | any, behind so many operations that the queue may be full | no event. The call would block, with a lock that other threads need |
 //! | high-priority, all | nothing. The application's own waiting tells; while best-effort work waits for a client that has been silent, the helper asks |
 //!
@@ -20,15 +21,13 @@
 //! it; of the legacy stream it is about all that stream orders). Where that cannot be asked, or the
 //! stream is never idle, expected durations stand for completion of best-effort work.
 //!
-//! Streams that share a hardware queue do not wait for each other's events, as they do for kernels that
-//! wait for their turn: seen on an H200 with 1 to 128 streams (decision 054, `benches/gpu`, part `streams`).
-//!
 //! Sources: CUDA driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
 //! `CUDA_DEVICE_MAX_CONNECTIONS` and "Implicit synchronization"; CUDA driver API, `cuStreamCreate`.
 
 use protocol::recording::Why;
 
-use crate::process::Client;
+use crate::platform::config::CONNECTIONS;
+use crate::process::{self, Client, Handle};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::operations;
 use crate::progress::slot::Slot;
@@ -48,6 +47,8 @@ pub(crate) struct Around {
     pub(crate) is_mixed: bool,
     /// A stream of the process is in capture.
     pub(crate) is_capturing: bool,
+    /// The context has more streams, the legacy one included, than hardware queues.
+    pub(crate) is_crowded: bool,
     /// The queue of the stream may be full.
     pub(crate) is_deep: bool,
 }
@@ -74,7 +75,7 @@ pub(crate) fn sight(kind: Kind, around: Around) -> Sight {
         Kind::PerThread => Sight::Expected,
         _ => Sight::Query,
     };
-    if around.is_high_priority || around.is_deep {
+    if around.is_high_priority || around.is_crowded || around.is_deep {
         return no_event;
     }
     match kind {
@@ -92,6 +93,7 @@ pub(crate) fn sight_of(client: &Client, slot: &Slot) -> Sight {
         is_high_priority: client.is_high_priority(),
         is_mixed: CONTEXTS.is_mixed(context),
         is_capturing: STREAMS.is_capturing(),
+        is_crowded: is_crowded(context),
         is_deep: operations::submitted(client).wrapping_sub(slot.idle_at()) > OPERATIONS_MAX,
     };
     sight(kind, around)
@@ -106,11 +108,20 @@ pub(crate) fn why_not_timed(client: &Client, slot: &Slot) -> Option<Why> {
         Some(Why::HighPriority)
     } else if STREAMS.is_capturing() {
         Some(Why::Capture)
+    } else if is_crowded(slot.context()) {
+        Some(Why::Crowded)
     } else if deep() {
         Some(Why::Deep)
     } else {
         None
     }
+}
+
+/// Whether two streams of the context may share a hardware queue. The legacy stream counts, used or not.
+fn is_crowded(context: Handle) -> bool {
+    let streams = STREAMS.count_in(context) + 1;
+    let connections = process::config().map_or(CONNECTIONS, |config| config.connections);
+    streams > connections as usize
 }
 
 #[cfg(test)]
@@ -127,6 +138,7 @@ mod tests {
         is_high_priority: false,
         is_mixed: false,
         is_capturing: false,
+        is_crowded: false,
         is_deep: false,
     };
 
@@ -159,27 +171,34 @@ mod tests {
     }
 
     #[test]
-    fn where_the_queue_may_be_full_there_is_no_event() {
+    fn where_streams_share_a_queue_or_the_queue_may_be_full_there_is_no_event() {
         use Sight::{Expected, Query};
-        for is_mixed in [false, true] {
+        for (is_crowded, is_deep) in [(true, false), (false, true)] {
             let around = Around {
-                is_mixed,
-                is_deep: true,
+                is_crowded,
+                is_deep,
                 ..ALONE
             };
             let rows = KINDS.map(|kind| sight(kind, around));
+            assert_eq!(rows, [Query, Expected, Query, Query]);
+            let mixed = Around {
+                is_mixed: true,
+                ..around
+            };
+            let rows = KINDS.map(|kind| sight(kind, mixed));
             assert_eq!(rows, [Query, Expected, Query, Query]);
         }
     }
 
     #[test]
     fn nothing_is_put_into_high_priority_streams() {
-        for bits in 0..8 {
+        for bits in 0..16 {
             let around = Around {
                 is_high_priority: true,
                 is_mixed: bits & 1 != 0,
                 is_capturing: bits & 2 != 0,
-                is_deep: bits & 4 != 0,
+                is_crowded: bits & 4 != 0,
+                is_deep: bits & 8 != 0,
             };
             for kind in KINDS {
                 assert!(matches!(

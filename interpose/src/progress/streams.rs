@@ -37,7 +37,7 @@ use crate::progress::completion;
 use crate::progress::contexts::{self, CONTEXTS};
 use crate::progress::events::Events;
 use crate::progress::slot::{KIND_PER_THREAD, Owner, Slot};
-use crate::progress::stream::Stream;
+use crate::progress::stream::{Kind, Stream};
 
 /// The streams of this process.
 pub(crate) static STREAMS: Streams = Streams::new();
@@ -217,6 +217,16 @@ impl Streams {
                     .into_iter()
                     .filter_map(|index| Some((index, self.slot(index)?))),
             )
+    }
+
+    /// How many streams of a context may have work, the legacy stream not among them.
+    pub(crate) fn count_in(&self, context: Handle) -> usize {
+        let has_work = |slot: &Slot| {
+            slot.context() == context
+                && slot.kind() != Kind::Legacy
+                && matches!(slot.state(), State::Live | State::Draining)
+        };
+        self.used().filter(|(_, slot)| has_work(slot)).count()
     }
 
     /// Whether any stream is in capture.

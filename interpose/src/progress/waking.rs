@@ -9,7 +9,7 @@ use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::process::{self, Client};
 
 /// A launch wakes a helper that sleeps so much longer than the launch is expected to take, ns.
-/// Where no event is allowed, a stream is asked so often at most.
+/// Where no event is allowed, a stream is asked so often at most while no thread waits at the gate.
 pub(crate) const EARLIER_NS: u64 = 500_000;
 
 /// Wakes a client's helper if it sleeps: something has changed.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Gpu;
-use crate::connection::takes_turn;
 use crate::op::OpKind;
 use crate::stream::Head;
 
@@ -26,8 +25,7 @@ impl Gpu {
             let ops: usize = queues().map(VecDeque::len).sum();
             let are_connected = streams().all(|stream| stream.connection.is_some());
             let have_started = streams().filter(|stream| stream.head == Head::Running);
-            let take_turns = queues().flatten().filter(|op| takes_turn(op)).count();
-            let connected = (take_turns - have_started.count(), context.streams.len());
+            let connected = (ops - have_started.count(), context.streams.len());
             context.ops_in_flight == ops as u64
                 && context.kernels_in_flight == kernels as u64
                 && (!are_connected || context.connections.totals() == connected)

@@ -328,8 +328,12 @@ const KINDS: [(Kind, &str); 2] = [
 ];
 
 /// Why launches were not timed.
-const WHYS: [(Why, &str); 9] = [
+const WHYS: [(Why, &str); 10] = [
     (Why::Capture, "beside a stream in capture"),
+    (
+        Why::Crowded,
+        "in contexts with more streams than hardware queues",
+    ),
     (
         Why::Deep,
         "behind so much work that its queue may have been full",

@@ -59,8 +59,9 @@ pub(super) struct Merged {
 }
 
 /// The reasons, by their words in JSON.
-const REASONS: [(Why, &str); 17] = [
+const REASONS: [(Why, &str); 18] = [
     (Why::Capture, "capture"),
+    (Why::Crowded, "streams_share_queues"),
     (Why::Deep, "queue_deep"),
     (Why::Full, "events_waiting"),
     (Why::Programmatic, "programmatic_launch"),

@@ -344,6 +344,9 @@ impl Helper {
                     self.handle_look(index, now_ns, true);
                 }
                 self.handle_reached(index, slot, mark, now_ns);
+                if slot.kind() != Kind::Legacy {
+                    return Some(now_ns + EARLIER_NS);
+                }
                 // Somebody may have launched since.
                 return slot.is_in_flight().then_some(now_ns + POLL_NS);
             }
@@ -373,12 +376,12 @@ impl Helper {
 
     /// When a stream in which no event may be is to be asked whether it is idle.
     ///
-    /// Where a thread waits at the gate, as soon and as often as an event would be queried: that thread launches nothing that the
-    /// question could delay, and best-effort work waits for the answer. Else when all is expected to be
-    /// complete, and [`EARLIER_NS`] after a question at the earliest.
+    /// The legacy stream, where PyTorch computes, while a thread waits at the gate as soon and as often as an event would be queried: that
+    /// thread launches nothing that the question could delay, and best-effort work waits for the answer. Else when
+    /// all is expected to be complete, and [`EARLIER_NS`] after a question at the earliest.
     fn ask_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
         let mark = slot.issued();
-        if self.client.page.waiting.load(Ordering::SeqCst) != 0 {
+        if slot.kind() == Kind::Legacy && self.client.page.waiting.load(Ordering::SeqCst) != 0 {
             return self.look_ns(index, mark, now_ns);
         }
         let watched = self.watched_mut(index);
