@@ -57,7 +57,7 @@
 use crate::rules::Rules;
 use crate::terms::JobTerms;
 use crate::{
-    Bounds, Goal, JobId, JobView, Kernel, Lease, Limit, Mark, Outlook, Policy, Request, SloView,
+    Ceiling, Goal, JobId, JobView, Kernel, Lease, Limit, Mark, Outlook, Policy, Request, SloView,
     Snapshot, none,
 };
 
@@ -157,13 +157,13 @@ impl Gate {
         self.rules.terms(job)
     }
 
-    /// The bounds that `pillion` has in force, as of the last snapshot; `None` for another policy.
+    /// What `pillion` lets best-effort work do, the meet of its laws, as of the last snapshot; `None` for another policy.
     #[must_use]
-    pub fn bounds(&self) -> Option<Bounds> {
-        self.rules.bounds()
+    pub fn ceiling(&self) -> Option<Ceiling> {
+        self.rules.ceiling()
     }
 
-    /// The gain of `pillion`: how many slacks the bound of idle time is, as far as that has no floor ([`Bounds::floor`]);
+    /// The gain of `pillion`: how many slacks the bound of idle time is, as far as that has no floor ([`Ceiling::floor`]);
     /// `None` for another policy.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {

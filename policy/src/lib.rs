@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`kernel`] | a kernel as far as a policy cares: resource class, SMs, expected duration |
 //! | [`lease`] | what a best-effort job may launch without asking, and the check on the launch path |
+//! | [`ceiling`] | what one law lets best-effort work do, and the meet of several |
 //! | [`durations`] | how long kernels take, learnt from when they were seen complete |
 //! | [`looks`] | when to look whether an event was reached |
 //! | [`timeline`] | which high-priority kernel executes now, and how long its requests take |
@@ -41,6 +42,8 @@
 //! profiles. *In flight* is launched and not seen complete. *Beside* means
 //! while an HP kernel executes.
 
+pub mod ceiling;
+mod drain;
 pub mod durations;
 pub mod gate;
 pub mod idle_only;
@@ -64,10 +67,10 @@ pub mod sm_search;
 pub mod snapshot;
 pub mod temporal;
 pub mod terms;
-mod throttle;
 pub mod timeline;
 mod turn;
 
+pub use ceiling::{Ceiling, Duty};
 pub use durations::{Completed, Durations, InFlight, Launched, Seen, Taught};
 pub use gate::{Gate, JOBS_MAX};
 pub use kernel::{Class, ClassSet, Kernel};
@@ -77,7 +80,7 @@ pub use limit::Limit;
 pub use looks::{Look, Looks};
 pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
-pub use pillion::{Bounds, Goal, Mark, PillionParams, Slo, SloEnd, SloError, SloView};
+pub use pillion::{Goal, Mark, PillionParams, Slo, SloEnd, SloError, SloView};
 pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
 pub use progress::{Held, Progress, Share};
 pub use queue::{Op, OpKind, QueueClient};

@@ -16,6 +16,10 @@ pub enum Limit {
     /// HP is busy, and only what uses another resource, on fewer SMs than the threshold, goes beside
     /// it.
     Interference,
+    /// High-priority requests miss their target too often, and BE work goes in a part of each period alone.
+    Duty,
+    /// They miss it so often that no BE work goes, not even by `max_hold`.
+    Paused,
     /// Another BE job has the turn.
     Turn,
     /// The job launches kernels that wait for peers on other GPUs, and goes only while no HP job is
@@ -25,12 +29,14 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Ungated,
         Self::Budget,
         Self::Throttle,
         Self::HpBusy,
         Self::Interference,
+        Self::Duty,
+        Self::Paused,
         Self::Turn,
         Self::Collectives,
     ];
@@ -44,6 +50,8 @@ impl Limit {
             Self::Throttle => "throttle",
             Self::HpBusy => "hp-busy",
             Self::Interference => "interference",
+            Self::Duty => "duty",
+            Self::Paused => "paused",
             Self::Turn => "turn",
             Self::Collectives => "collectives",
         }

@@ -31,12 +31,12 @@
 //!
 //! What the published *code* does instead is [`crate::orion_code`].
 
+use crate::drain::DrainSum;
 use crate::gate::{limit_of, quantum_ns};
 use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
 use crate::sm_search::{SmSearch, SmSearchParams};
 use crate::temporal::{self, TemporalParams};
-use crate::throttle::Throttle;
 use crate::turn::Turn;
 use crate::{Class, ClassSet, Kernel, Lease, Limit, Policy, Sharing, Snapshot};
 
@@ -103,7 +103,7 @@ impl Default for OrionParams {
 #[derive(Debug)]
 pub(crate) struct Orion {
     params: OrionParams,
-    throttle: Throttle,
+    drain: DrainSum,
     turn: Turn,
     sm_search: Option<SmSearch>,
 }
@@ -116,7 +116,7 @@ impl Orion {
         };
         Self {
             params,
-            throttle: Throttle::default(),
+            drain: DrainSum::default(),
             turn: Turn::default(),
             sm_search,
         }
@@ -137,7 +137,7 @@ impl Orion {
     fn is_open(&self, snapshot: &Snapshot<'_>, bound_ns: u64) -> bool {
         match snapshot.sharing {
             Sharing::TimeSlice => temporal::is_open(&self.params.throttle(), snapshot),
-            Sharing::Mps => self.throttle.budget_ns(bound_ns) > 0,
+            Sharing::Mps => self.drain.budget_ns(bound_ns) > 0,
         }
     }
 }
@@ -155,7 +155,7 @@ impl Rules for Orion {
 
     fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
         let bound_ns = self.params.throttle().dur_threshold_ns(&snapshot.hp);
-        self.throttle.handle_snapshot(snapshot, bound_ns);
+        self.drain.handle_snapshot(snapshot, bound_ns);
         let is_open = self.is_open(snapshot, bound_ns);
         self.turn
             .handle_snapshot(snapshot, quantum_ns(bound_ns), is_open);
@@ -173,7 +173,7 @@ impl Rules for Orion {
         let Some(turn_ns) = self.turn.budget_ns(job, quantum_ns(bound_ns)) else {
             return (closed, Limit::Turn);
         };
-        let throttle_ns = self.throttle.budget_ns(bound_ns);
+        let throttle_ns = self.drain.budget_ns(bound_ns);
         let idle = closed.with_budget(throttle_ns.min(turn_ns));
         let limit = limit_of(throttle_ns, turn_ns);
         if !snapshot.hp.busy {
@@ -212,7 +212,7 @@ impl Rules for Orion {
         }
         // Listing 1, lines 12 to 16. What is over the threshold here was not
         // drained at the snapshot, or handle_snapshot had zeroed it.
-        let be_duration_ns = self.throttle.be_duration_ns().saturating_add(spent_ns);
+        let be_duration_ns = self.drain.be_duration_ns().saturating_add(spent_ns);
         if be_duration_ns > dur_threshold_ns {
             return false;
         }

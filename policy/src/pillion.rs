@@ -89,7 +89,6 @@
 //!
 //! Bounds are in expected ns. What a BE kernel is expected to take is learnt from its completions, whatever its profile
 //! says or if it has none ([`crate::durations`]): that is done where it is launched, as a gate sees sums and no kernels.
-//! And where kernels take longer than expected, fewer expected ns pass in a ns ([`pace`]), and bounds shrink by that.
 //!
 //! ## Jobs and turns
 //!
@@ -97,15 +96,17 @@
 //! has charged no more than the idle bound (times its weight) in its turn gets all of the bound that is free. What jobs
 //! were promised, and when HP's target comes before it: [`crate::terms`].
 
+use crate::ceiling::Binding;
 use crate::gate::{in_flight_ns, quantum_ns};
 use crate::orion;
 use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
 use crate::terms::{BEHIND_BESIDE, BEHIND_IDLE, Terms};
-use crate::throttle::Throttle;
 use crate::timeline::Request;
 use crate::turn::{Rules as TurnRules, Turn};
-use crate::{Class, ClassSet, JobId, JobView, Kernel, Lease, Limit, Outlook, Policy, Sharing};
+use crate::{
+    Ceiling, Class, ClassSet, Duty, JobId, JobView, Kernel, Lease, Limit, Outlook, Policy, Sharing,
+};
 use crate::{JobTerms, Snapshot};
 
 /// Its line in the registry.
@@ -117,7 +118,6 @@ pub const ENTRY: Entry = Entry {
 
 pub mod feedback;
 mod marked;
-pub mod pace;
 pub mod pacing;
 mod params;
 pub mod quiet;
@@ -127,27 +127,11 @@ mod target;
 use feedback::{GAIN_MAX, GAIN_MIN, Gain};
 pub use marked::Mark;
 use marked::{Marked, Since};
-use pace::Pace;
 pub use params::{PillionParams, look_ns_max};
 use quiet::Quiet;
 use solo::Solo;
 pub(crate) use target::SLOWDOWN_MAX;
 pub use target::{Goal, MISS, MISS_MAX, Slo, SloEnd, SloError, SloView, THROUGHPUT_MIN};
-
-/// The bounds in force, as of the last snapshot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
-    /// Expected BE ns in flight while HP is idle.
-    pub idle_ns: u64,
-    /// The same while it is busy; at most `idle_ns`.
-    pub beside_ns: u64,
-    /// While HP is idle too a kernel must fit into the bound.
-    pub whole: bool,
-    /// What goes beside HP must suit it.
-    pub pairs: bool,
-    /// `idle_ns` is the floor: by the gain it would be less.
-    pub floor: bool,
-}
 
 /// What has been learnt of HP's requests and pauses, and the bounds that follow.
 #[derive(Debug, Default)]
@@ -158,8 +142,12 @@ struct Learnt {
     /// Goals that clients have of their own.
     goals: Vec<(u64, Goal)>,
     quiet: Quiet,
-    pace: Pace,
-    bounds: Bounds,
+    /// The meet of all laws.
+    bounds: Ceiling,
+    /// Whether the gain's ceiling was the one in force.
+    binding: Binding,
+    /// The last snapshot.
+    seen_ns: u64,
     /// Of what is in flight so much is predicted to be complete.
     ahead_ns: u64,
     /// Since when BE work has been in flight beside an idle HP, and no completion was seen.
@@ -191,21 +179,21 @@ impl Learnt {
         params.solo_ns.or_else(|| self.solo.least_ns())
     }
 
-    /// What a client's requests may take.
-    fn goal(&self, params: &PillionParams, client: u64) -> Goal {
+    /// What a client's requests may take, where they are marked or inferred.
+    fn goal(&self, params: &PillionParams, client: u64, is_marked: bool) -> Goal {
         let own = self.goals.iter().find(|(id, _)| *id == client);
-        own.map_or(params.goal(), |(_, goal)| *goal)
+        own.map_or_else(|| params.goal(is_marked), |(_, goal)| *goal)
     }
 
     /// What a request takes alone and what it can afford, of the client that can afford least; `None` while none is known.
     fn afforded(&self, params: &PillionParams) -> Option<(u64, u64)> {
         let clients = self.solo.mains().map(|(id, main_ns)| {
             let solo_ns = params.solo_ns.unwrap_or(main_ns);
-            (solo_ns, self.goal(params, id).slo.slack_ns(solo_ns))
+            (solo_ns, self.goal(params, id, false).slo.slack_ns(solo_ns))
         });
         let told = params
             .solo_ns
-            .map(|solo_ns| (solo_ns, params.slo.slack_ns(solo_ns)));
+            .map(|solo_ns| (solo_ns, params.goal(false).slo.slack_ns(solo_ns)));
         clients.min_by_key(|(_, slack_ns)| *slack_ns).or(told)
     }
 
@@ -213,7 +201,7 @@ impl Learnt {
     fn is_training(&self, params: &PillionParams) -> bool {
         let slos = self.goals.iter().map(|(_, goal)| goal.slo);
         let is_rate = |slo: Slo| matches!(slo, Slo::Throughput(_));
-        is_rate(params.slo) || slos.into_iter().any(is_rate)
+        is_rate(params.goal(false).slo) || slos.into_iter().any(is_rate)
     }
 
     /// What a request can afford; while that is not known, the bound that stands for it.
@@ -245,7 +233,7 @@ impl Learnt {
             && was_wanted
             && params.feedback
         {
-            let slo = self.goal(params, client).slo;
+            let slo = self.goal(params, client, false).slo;
             let slack_ns = slo.slack_ns(solo_ns);
             let spread_ns = alone.map_or(0, |alone| alone.spread_ns);
             let slack_ns = slack_ns.max(spread_ns.min(slack_ns.saturating_mul(SPREAD_MAX)));
@@ -253,7 +241,9 @@ impl Learnt {
             let spent = excess_ns as f64 / slack_ns.max(1) as f64;
             // It may be what made the request late, and then bounds shrink for nothing; a request
             // that was in time beside it is no reason to let them grow.
-            if was_excluded && spent <= 1.0 {
+            // Nor is one that another law has kept it from.
+            let may_rise = !was_excluded && self.binding.may_rise();
+            if !may_rise && spent <= 1.0 {
                 return;
             }
             match slo {
@@ -264,7 +254,7 @@ impl Learnt {
     }
 
     fn handle_mark(&mut self, params: &PillionParams, client: u64, mark: &Mark) {
-        let goal = self.goal(params, client);
+        let goal = self.goal(params, client, true);
         // What a job that trains may lose is a mean, and no request's.
         if matches!(goal.slo, Slo::Throughput(_)) {
             return;
@@ -293,7 +283,7 @@ impl Learnt {
             }
             self.goals.push((client, goal));
         }
-        let goal = self.goal(params, client);
+        let goal = self.goal(params, client, true);
         match goal.slo {
             Slo::Throughput(_) => self.marked.handle_detach(client),
             Slo::Slowdown(_) | Slo::LatencyNs(_) => self.marked.handle_goal(client, &goal),
@@ -349,21 +339,18 @@ impl Learnt {
         let in_flight_ns = in_flight_ns(snapshot);
         self.handle_jobs(now_ns, snapshot.be);
         let completed_ns = completed_ns(snapshot.be);
-        if params.learnt_pace {
-            let is_alone = !snapshot.hp.busy && in_flight_ns > 0;
-            self.pace.handle_snapshot(now_ns, completed_ns, is_alone);
-        }
         let is_excluded = self.excluded_ns == Some(now_ns);
         let is_exposed = in_flight_ns > 0 || completed_ns != self.completed_ns || is_excluded;
         self.marked
             .handle_time(now_ns, is_exposed, snapshot.hp.busy);
         self.bounds = self.next_bounds(params, snapshot, is_behind);
-        self.predict(params, snapshot, in_flight_ns, completed_ns);
+        self.seen_ns = now_ns;
+        self.predict(snapshot, in_flight_ns, completed_ns);
         // What takes less than a quarter of the slack from a request leaves it as good as alone; and what the least gain
         // allows nobody can do without. What the floor or a quiet time allows beyond that is neither.
         let slack_ns = self.slack_ns(params);
         let little_ns = params.residual_ns_unknown.min(slack_ns / 4);
-        let least_ns = scaled(scaled(slack_ns, GAIN_MIN), self.pace.value());
+        let least_ns = scaled(slack_ns, GAIN_MIN);
         let calm_ns = little_ns.max(least_ns);
         let is_calm =
             self.is_learning(params, snapshot) || (self.gain.is_least() && in_flight_ns <= calm_ns);
@@ -375,24 +362,17 @@ impl Learnt {
     }
 
     /// Predicts what of the work in flight is complete already.
-    fn predict(
-        &mut self,
-        params: &PillionParams,
-        snapshot: &Snapshot<'_>,
-        in_flight_ns: u64,
-        completed_ns: u64,
-    ) {
+    fn predict(&mut self, snapshot: &Snapshot<'_>, in_flight_ns: u64, completed_ns: u64) {
         let is_news = completed_ns != std::mem::replace(&mut self.completed_ns, completed_ns);
-        if in_flight_ns == 0 || is_news || snapshot.hp.busy || !params.completion_prediction {
+        if in_flight_ns == 0 || is_news || snapshot.hp.busy {
             self.unseen_since_ns = None;
         }
-        if in_flight_ns == 0 || snapshot.hp.busy || !params.completion_prediction {
+        if in_flight_ns == 0 || snapshot.hp.busy {
             self.ahead_ns = 0;
             return;
         }
         let since_ns = *self.unseen_since_ns.get_or_insert(snapshot.now_ns);
         let passed_ns = snapshot.now_ns.saturating_sub(since_ns);
-        let passed_ns = scaled(passed_ns, self.pace.value());
         self.ahead_ns = passed_ns.min(self.bounds.idle_ns).min(in_flight_ns);
     }
 
@@ -402,50 +382,53 @@ impl Learnt {
         params.solo_ns.is_none() && (is_new || !is_known)
     }
 
+    /// The meet of all laws: that of the gain, which goes by what is inferred, and that of each client that marks its requests.
     fn next_bounds(
+        &mut self,
+        params: &PillionParams,
+        snapshot: &Snapshot<'_>,
+        is_behind: bool,
+    ) -> Ceiling {
+        let by_gain = match (self.marked.is_empty(), self.solo.is_empty()) {
+            (true, _) => Some(self.bounds_with_floor(params, snapshot, is_behind)),
+            (false, true) => None,
+            (false, false) => Some(self.bounds_by_gain(params, snapshot, is_behind)),
+        };
+        let by_level = self.marked.ceilings(params, snapshot, is_behind);
+        let all = by_gain.into_iter().chain(by_level).reduce(Ceiling::meet);
+        let Some(all) = all else {
+            return Ceiling::default();
+        };
+        if self.wanted_ns == Some(snapshot.now_ns) {
+            let ns = snapshot.now_ns.saturating_sub(self.seen_ns);
+            let busy = snapshot.hp.busy;
+            if let Some(by_gain) = by_gain {
+                self.binding.handle_time(ns, by_gain.binds(&all, busy));
+            }
+            self.marked.handle_binding(ns, &all, busy);
+        }
+        all
+    }
+
+    fn bounds_with_floor(
         &self,
         params: &PillionParams,
         snapshot: &Snapshot<'_>,
         is_behind: bool,
-    ) -> Bounds {
-        if let Some(bounds) = self.bounds_by_level(params, snapshot, is_behind) {
-            return bounds;
-        }
+    ) -> Ceiling {
         let bounds = self.bounds_by_gain(params, snapshot, is_behind);
-        let floor_ns = scaled(self.floor_ns(params, snapshot), self.pace.value());
-        Bounds {
+        let floor_ns = self.floor_ns(params, snapshot);
+        Ceiling {
             idle_ns: bounds.idle_ns.max(floor_ns),
             floor: bounds.idle_ns < floor_ns,
             ..bounds
         }
     }
 
-    /// The bounds where clients mark their requests; others' requests bound them as ever.
-    fn bounds_by_level(
-        &self,
-        params: &PillionParams,
-        snapshot: &Snapshot<'_>,
-        is_behind: bool,
-    ) -> Option<Bounds> {
-        let bounds = self.marked.bounds(params, snapshot, is_behind)?;
-        let pace = self.pace.value();
-        let bounds = Bounds {
-            idle_ns: scaled(bounds.idle_ns, pace),
-            beside_ns: scaled(bounds.beside_ns, pace),
-            ..bounds
-        };
-        Some(match self.solo.is_empty() {
-            true => bounds,
-            false => bounds.meet(self.bounds_by_gain(params, snapshot, is_behind)),
-        })
-    }
-
     /// What may be in flight while HP is idle however little the gain is; 0 where there is no floor.
     fn floor_ns(&self, params: &PillionParams, snapshot: &Snapshot<'_>) -> u64 {
-        let is_meant = params.idle_floor
-            && params.block_priority
-            && snapshot.sharing == Sharing::Mps
-            && !self.is_training(params);
+        let is_meant =
+            params.block_priority && snapshot.sharing == Sharing::Mps && !self.is_training(params);
         if !is_meant || self.is_learning(params, snapshot) || self.is_bare() {
             return 0;
         }
@@ -467,7 +450,7 @@ impl Learnt {
         params: &PillionParams,
         snapshot: &Snapshot<'_>,
         is_behind: bool,
-    ) -> Bounds {
+    ) -> Ceiling {
         let mps = snapshot.sharing == Sharing::Mps;
         let gain = self.gain.value();
         // A promise to a best-effort job holds while HP's requests are within their target.
@@ -499,11 +482,9 @@ impl Learnt {
             Some(known) if is_learning => (known.0.min(unknown.0), known.1.min(unknown.1)),
             Some(known) => known,
         };
-        let pace = self.pace.value();
-        let (idle_ns, beside_ns) = (scaled(idle_ns, pace), scaled(beside_ns, pace));
         // The gate counts up to one more than the bound.
         let idle_ns = idle_ns.min(u64::MAX - 1);
-        Bounds {
+        Ceiling {
             idle_ns,
             beside_ns: match params.beside && mps {
                 true => beside_ns.min(idle_ns),
@@ -512,6 +493,7 @@ impl Learnt {
             whole: !params.block_priority && self.gain.is_hurt(),
             pairs: params.kernel_pairs && (gain < GAIN_PAIRS || is_learning),
             floor: false,
+            duty: Duty::On,
         }
     }
 }
@@ -529,7 +511,6 @@ fn scaled(ns: u64, by: f64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Pillion {
     params: PillionParams,
-    throttle: Throttle,
     turn: Turn,
     terms: Terms,
     learnt: Learnt,
@@ -539,7 +520,6 @@ impl Pillion {
     pub(crate) fn new(params: PillionParams) -> Self {
         Self {
             params,
-            throttle: Throttle::default(),
             turn: Turn::default(),
             terms: Terms::default(),
             learnt: Learnt::default(),
@@ -564,12 +544,9 @@ impl Pillion {
         }
     }
 
-    /// What of the bounds is used up: what is in flight, or what was launched since the last drain.
+    /// What of the bounds is used up: what is in flight and not predicted to be complete.
     fn used_ns(&self, snapshot: &Snapshot<'_>) -> u64 {
-        match self.params.sliding {
-            true => in_flight_ns(snapshot).saturating_sub(self.learnt.ahead_ns),
-            false => self.throttle.be_duration_ns(),
-        }
+        in_flight_ns(snapshot).saturating_sub(self.learnt.ahead_ns)
     }
 }
 
@@ -616,7 +593,7 @@ impl Rules for Pillion {
         self.terms.of(job)
     }
 
-    fn bounds(&self) -> Option<Bounds> {
+    fn ceiling(&self) -> Option<Ceiling> {
         Some(self.learnt.bounds)
     }
 
@@ -637,8 +614,6 @@ impl Rules for Pillion {
         let is_behind = self.terms.is_any_behind(snapshot.be);
         self.learnt
             .handle_snapshot(&self.params, snapshot, is_behind);
-        // A kernel may not fit into what is left: each drain begins anew.
-        self.throttle.handle_snapshot(snapshot, 0);
         let is_open = !snapshot.hp.present || self.is_open(snapshot);
         let rules = TurnRules {
             quantum_ns: quantum_ns(self.learnt.bounds.idle_ns),
@@ -664,6 +639,11 @@ impl Rules for Pillion {
         match self.turn.budget_ns(job, quantum_ns) {
             None | Some(0) => return (closed, Limit::Turn),
             Some(_) => {}
+        }
+        match bounds.duty {
+            Duty::On => {}
+            Duty::Off => return (closed, Limit::Duty),
+            Duty::Paused => return (closed, Limit::Paused),
         }
         let used_ns = self.used_ns(snapshot);
         if !snapshot.hp.busy {
@@ -704,6 +684,9 @@ impl Rules for Pillion {
         let bounds = self.learnt.bounds;
         let job = &snapshot.be[job];
         if !(self.turn).admits(job, 0, self.turn_rules().quantum_ns(job.id)) {
+            return false;
+        }
+        if bounds.duty != Duty::On {
             return false;
         }
         let before_ns = self.used_ns(snapshot).saturating_add(spent_ns);

@@ -114,7 +114,7 @@ impl Policy {
             }
         }
         if let Self::Pillion(params) = self {
-            params.goal().validate()?;
+            params.goal(true).validate()?;
         }
         match self.lease_ns() {
             Some(lease_ns) if !(LEASE_NS_MIN..=LEASE_NS_MAX).contains(&lease_ns) => {
@@ -395,7 +395,7 @@ mod tests {
     fn a_goal_that_cannot_be_meant_is_refused_with_the_nearest_that_can() {
         let with = |slo, miss| {
             Policy::Pillion(PillionParams {
-                slo,
+                slo: Some(slo),
                 miss,
                 ..PillionParams::default()
             })

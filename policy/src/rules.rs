@@ -9,7 +9,7 @@
 use std::fmt;
 
 use crate::{
-    Bounds, Goal, JobId, JobTerms, JobView, Kernel, Lease, Limit, Mark, Outlook, Request, SloView,
+    Ceiling, Goal, JobId, JobTerms, JobView, Kernel, Lease, Limit, Mark, Outlook, Request, SloView,
     Snapshot, admits,
 };
 
@@ -71,8 +71,8 @@ pub trait Rules: fmt::Debug + Send {
         JobTerms::default()
     }
 
-    /// See [`crate::Gate::bounds`].
-    fn bounds(&self) -> Option<Bounds> {
+    /// See [`crate::Gate::ceiling`].
+    fn ceiling(&self) -> Option<Ceiling> {
         None
     }
 

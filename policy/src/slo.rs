@@ -42,7 +42,7 @@ pub struct Level {
     pub requests: u64,
     /// Those of them that were over their target.
     pub misses: u64,
-    /// Those of the misses that found the level at its floor: it could not fall by a whole step.
+    /// Those of the misses that found the level at its floor ([`Level::is_at_floor`]).
     pub misses_at_floor: u64,
 }
 
@@ -56,7 +56,7 @@ impl Level {
     /// Whether another miss of a goal whose share is `alpha` finds it at the floor.
     #[must_use]
     pub fn is_at_floor(&self, alpha: f64) -> bool {
-        self.value - fall(alpha) < LEAST
+        self.value - fall(alpha) <= LEAST
     }
 
     /// A request was over its target, of which a share `alpha` may be (more than 0, less than 1); or within it.
@@ -64,10 +64,9 @@ impl Level {
     pub fn handle_request(&mut self, is_miss: bool, alpha: f64, may_rise: bool) {
         self.requests += 1;
         if is_miss {
-            let next = self.value - fall(alpha);
             self.misses += 1;
-            self.misses_at_floor += u64::from(next < LEAST);
-            self.value = next.max(LEAST);
+            self.misses_at_floor += u64::from(self.is_at_floor(alpha));
+            self.value = (self.value - fall(alpha)).max(LEAST);
         } else if may_rise {
             let steps = if self.misses == 0 { FIRST_STEPS } else { 1.0 };
             self.value = (self.value + step(alpha) * steps).min(GREATEST);

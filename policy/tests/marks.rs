@@ -3,8 +3,8 @@
 
 use policy::slo::{GREATEST, LEAST};
 use policy::{
-    Class, ClassSet, Gate, Goal, HpView, JobId, JobView, Kernel, Mark, PillionParams, Policy,
-    Request, Sharing, Slo, Snapshot, admits,
+    Class, ClassSet, Gate, Goal, HpView, JobId, JobView, Kernel, Limit, Mark, PillionParams,
+    Policy, Request, Sharing, Slo, Snapshot, admits,
 };
 use proptest::prelude::*;
 
@@ -109,6 +109,80 @@ impl Heard {
         }
     }
 
+    /// See [`known`].
+    fn know(&mut self, client: u64) {
+        for id in 0..200_u64 {
+            self.now_ns += 30_000_000;
+            let at_ns = self.now_ns;
+            let begin = Mark::Begin {
+                id,
+                kind: 0,
+                arrived_ns: at_ns,
+                at_ns,
+            };
+            self.gate.handle_jobs(at_ns, &[]);
+            self.gate.handle_mark(client, &begin);
+            self.look(true, false);
+            self.now_ns += 10_000_000;
+            let end = Mark::End {
+                id,
+                at_ns: self.now_ns,
+                is_cancelled: false,
+            };
+            self.gate.handle_jobs(self.now_ns, &[]);
+            self.gate.handle_mark(client, &end);
+            self.look(false, false);
+        }
+    }
+
+    /// A request of a client ends, 40 ms after the last of any, that took so long beside best-effort work.
+    fn request(&mut self, client: u64, id: u64, took_ns: u64) {
+        self.now_ns += 40_000_000;
+        let at_ns = self.now_ns;
+        let began_ns = at_ns - took_ns;
+        let begin = Mark::Begin {
+            id,
+            kind: 0,
+            arrived_ns: began_ns,
+            at_ns: began_ns,
+        };
+        self.gate.handle_mark(client, &begin);
+        self.look(true, true);
+        let end = Mark::End {
+            id,
+            at_ns,
+            is_cancelled: false,
+        };
+        self.gate.handle_mark(client, &end);
+    }
+
+    fn level(&self, client: u64) -> f64 {
+        self.gate
+            .slo_view(client)
+            .map_or(f64::NAN, |view| view.level)
+    }
+
+    /// What limits the job now.
+    fn limit(&mut self) -> Limit {
+        self.look(false, false);
+        let be = [JobView {
+            waiting: true,
+            drained: true,
+            id: JobId(1),
+            charged_total_ns: 0,
+            completed_total_ns: 0,
+        }];
+        let snapshot = Snapshot {
+            now_ns: self.now_ns,
+            sharing: Sharing::Mps,
+            sms: 80,
+            epoch: 7,
+            hp: HpView::IDLE,
+            be: &be,
+        };
+        self.gate.gate_with_limit(&snapshot, 0).1
+    }
+
     fn look(&mut self, busy: bool, is_in_flight: bool) {
         let executing = ClassSet::from(Class::Compute);
         let be = [JobView {
@@ -163,7 +237,7 @@ impl Heard {
     }
 
     fn check(&self) -> Result<(), TestCaseError> {
-        let bounds = self.gate.bounds().expect("it is pillion");
+        let bounds = self.gate.ceiling().expect("it is pillion");
         // One more than a bound is what a gate counts up to.
         prop_assert!(bounds.idle_ns < u64::MAX && bounds.beside_ns <= bounds.idle_ns);
         let Policy::Pillion(params) = self.gate.policy() else {
@@ -189,28 +263,7 @@ fn known(gate: &mut Gate) -> u64 {
         gate: std::mem::replace(gate, Gate::new(Policy::None)),
         now_ns: 0,
     };
-    for id in 0..200_u64 {
-        heard.now_ns += 30_000_000;
-        let at_ns = heard.now_ns;
-        let begin = Mark::Begin {
-            id,
-            kind: 0,
-            arrived_ns: at_ns,
-            at_ns,
-        };
-        heard.gate.handle_jobs(at_ns, &[]);
-        heard.gate.handle_mark(0, &begin);
-        heard.look(true, false);
-        heard.now_ns += 10_000_000;
-        let end = Mark::End {
-            id,
-            at_ns: heard.now_ns,
-            is_cancelled: false,
-        };
-        heard.gate.handle_jobs(heard.now_ns, &[]);
-        heard.gate.handle_mark(0, &end);
-        heard.look(false, false);
-    }
+    heard.know(0);
     *gate = heard.gate;
     heard.now_ns
 }
@@ -227,7 +280,7 @@ proptest! {
     ) {
         let [block_priority, beside, kernel_pairs, feedback] = switches;
         let params = PillionParams {
-            slo: configured.slo,
+            slo: Some(configured.slo),
             miss: configured.miss,
             block_priority,
             beside,
@@ -353,26 +406,111 @@ fn without_feedback_marks_move_no_level_and_a_silent_client_wants_no_kernel_whol
         gate: hurt,
     };
     for id in 0..40 {
-        let (arrived_ns, at_ns) = (heard.now_ns - 25_000_000, heard.now_ns);
-        let begin = Mark::Begin {
-            id: 1_000 + id,
-            kind: 0,
-            arrived_ns,
-            at_ns,
-        };
-        heard.gate.handle_mark(0, &begin);
-        let end = Mark::End {
-            id: 1_000 + id,
-            at_ns,
-            is_cancelled: false,
-        };
-        heard.gate.handle_mark(0, &end);
+        heard.request(0, 1_000 + id, 25_000_000);
     }
-    assert!(heard.gate.slo_view(0).is_some_and(|view| view.level < 0.0));
+    assert!(heard.level(0) < 0.0);
     heard.now_ns += 500_000_000;
     heard.look(false, false);
-    assert!(heard.gate.bounds().is_some_and(|bounds| bounds.whole));
+    assert!(heard.gate.ceiling().is_some_and(|bounds| bounds.whole));
     heard.now_ns += 1_000_000_000;
     heard.look(false, false);
-    assert!(heard.gate.bounds().is_some_and(|bounds| !bounds.whole));
+    assert!(heard.gate.ceiling().is_some_and(|bounds| !bounds.whole));
+}
+
+fn double() -> Gate {
+    Gate::new(Policy::Pillion(PillionParams {
+        slo: Some(Slo::Slowdown(2.0)),
+        ..PillionParams::default()
+    }))
+}
+
+#[test]
+fn below_minus_two_it_is_the_duty_that_limits_and_at_the_floor_the_pause_until_the_client_is_silent()
+ {
+    let mut gate = double();
+    let now_ns = known(&mut gate);
+    let mut heard = Heard { gate, now_ns };
+    heard.now_ns += 25_000_000;
+    let mut id = 1_000;
+    let mut limits = |heard: &mut Heard, level: f64| {
+        while heard.level(0) > level {
+            heard.request(0, id, 25_000_000);
+            id += 1;
+        }
+        // In each part of a period.
+        let mut met = Vec::new();
+        for _ in 0..10 {
+            heard.now_ns += 2_000_000;
+            let limit = heard.limit();
+            if !met.contains(&limit) {
+                met.push(limit);
+            }
+        }
+        met
+    };
+    assert_eq!(limits(&mut heard, -1.5), [Limit::Budget]);
+    let mut some = limits(&mut heard, -4.0);
+    some.sort_by_key(|limit| limit.name());
+    assert_eq!(some, [Limit::Budget, Limit::Duty]);
+    assert_eq!(limits(&mut heard, -5.95), [Limit::Paused]);
+    heard.now_ns += 1_000_000_000;
+    assert_eq!(heard.limit(), Limit::Budget);
+}
+
+#[test]
+fn a_law_stands_where_it_stood_after_a_minute_in_which_another_was_in_force() {
+    // Requests of client 1 are in time for a minute, beside client 0 of which all are late; or beside none.
+    let after_a_minute = |is_another: bool| {
+        let mut gate = double();
+        let mut heard = Heard {
+            now_ns: known(&mut gate),
+            gate,
+        };
+        heard.gate.handle_detach(0);
+        heard.know(1);
+        while heard.level(1) > -1.0 {
+            heard.request(1, 1, 25_000_000);
+        }
+        if is_another {
+            heard.know(0);
+            while heard.level(0) > -5.95 {
+                heard.request(0, 1, 25_000_000);
+            }
+        }
+        let before = heard.level(1);
+        for id in 0..1_200 {
+            if is_another {
+                heard.request(0, id, 25_000_000);
+            }
+            heard.request(1, id, 10_000_000);
+            heard.look(false, false);
+        }
+        heard.gate.handle_detach(0);
+        heard.now_ns += 50_000_000;
+        heard.look(false, false);
+        (before, heard.level(1))
+    };
+    let (before, after) = after_a_minute(false);
+    assert!(after > before + 1.0, "{before} {after}");
+    let (before, after) = after_a_minute(true);
+    // While the other's is over a second old: one period of the law.
+    assert!(after < before + 0.1, "{before} {after}");
+}
+
+#[test]
+fn by_default_marked_requests_have_two_per_cent_of_their_p99_and_inferred_ones_five_of_what_they_take()
+ {
+    let mut gate = Gate::new(Policy::Pillion(PillionParams::default()));
+    inferred(&mut gate, &[0]);
+    assert_eq!(gate.slack_ns(), Some(500_000));
+    known(&mut gate);
+    let view = gate.slo_view(0).expect("it marks its requests");
+    assert_eq!(view.target_ns, Some(10_200_000));
+    // What is configured holds for both.
+    let mut gate = double();
+    inferred(&mut gate, &[0]);
+    assert_eq!(gate.slack_ns(), Some(10_000_000));
+    known(&mut gate);
+    let view = gate.slo_view(0).expect("it marks its requests");
+    assert_eq!(view.target_ns, Some(20_000_000));
 }

@@ -29,8 +29,6 @@ fn params() -> PillionParams {
         solo_ns: Some(SOLO_NS),
         // Requests here come as if by a clock.
         gap_prediction: false,
-        // Nor does best-effort work complete.
-        learnt_pace: false,
         ..PillionParams::default()
     }
 }
@@ -327,26 +325,11 @@ fn what_runs_at_the_least_gain_is_not_alone_if_more_than_the_least_is_in_flight(
 }
 
 #[test]
-fn without_sliding_bounds_a_drain_begins_anew() {
-    let mut gate = gate(PillionParams {
-        sliding: false,
-        ..params()
-    });
-    let budget_ns = |gate: &mut Gate, charged_us: u64, completed_us: u64| {
-        let be = [job(1, charged_us * US, completed_us * US)];
-        lease(gate, &at(MS, IDLE, &be)).budget_ns
-    };
-    assert_eq!(budget_ns(&mut gate, 0, 0), SLACK_NS + 1);
-    assert_eq!(budget_ns(&mut gate, 300, 200), 40 * US + 1);
-    assert_eq!(budget_ns(&mut gate, 300, 300), SLACK_NS + 1);
-}
-
-#[test]
 fn requests_within_their_target_widen_the_bounds_and_beside_hp_last() {
     let mut gate = gate(params());
     // Until one is over its target the gain rises by 8 % each: 1.08^18 = 4.0.
     requests(&mut gate, 18, SOLO_NS + SLACK_NS);
-    let four = gate.bounds().expect("it is pillion");
+    let four = gate.ceiling().expect("it is pillion");
     // 4 slacks; beside HP still an eighth.
     assert!(
         four.idle_ns.abs_diff(4 * SLACK_NS) < SLACK_NS / 100,
@@ -354,7 +337,7 @@ fn requests_within_their_target_widen_the_bounds_and_beside_hp_last() {
     );
     assert_eq!(four.beside_ns, SLACK_NS / 8);
     requests(&mut gate, 200, SOLO_NS);
-    let most = gate.bounds().expect("it is pillion");
+    let most = gate.ceiling().expect("it is pillion");
     assert_eq!(most.idle_ns, 16 * SLACK_NS);
     assert_eq!(most.beside_ns, 3 * SLACK_NS);
 }
@@ -365,7 +348,7 @@ fn requests_over_their_target_narrow_them_and_then_a_kernel_must_suit_and_fit() 
     let be = [job(1, 0, 0)];
     requests(&mut gate, 3, SOLO_NS + 2 * SLACK_NS);
     // 1.02^-24 = 0.62.
-    let bounds = gate.bounds().expect("it is pillion");
+    let bounds = gate.ceiling().expect("it is pillion");
     assert!(bounds.pairs && !bounds.whole && bounds.idle_ns < SLACK_NS * 63 / 100);
     let beside = lease(&mut gate, &at(MS, BUSY, &be));
     assert!(admits(&beside, 0, &kernel(Class::Memory, 79, 20 * US)));
@@ -548,27 +531,9 @@ fn work_counts_as_complete_when_it_is_expected_to_be_but_for_one_bound_at_most()
 }
 
 #[test]
-fn kernels_that_take_longer_than_expected_narrow_the_bounds() {
-    let mut gate = gate(PillionParams {
-        learnt_pace: true,
-        ..params()
-    });
-    // 10 expected µs complete in each 50 µs: a pace of 0.2, and a quarter more is allowed for.
-    for look in 1..=100 {
-        let be = [job(1, MS + look * 10 * US, look * 10 * US)];
-        gate.handle_snapshot(&at(look * 50 * US, IDLE, &be));
-    }
-    let bounds = gate.bounds().expect("it is pillion");
-    assert!(
-        bounds.idle_ns.abs_diff(SLACK_NS / 4) < SLACK_NS / 100,
-        "{bounds:?}"
-    );
-}
-
-#[test]
 fn a_target_in_milliseconds_leaves_what_is_above_the_latency_alone() {
     let params = PillionParams {
-        slo: Slo::LatencyNs(8 * MS),
+        slo: Some(Slo::LatencyNs(8 * MS)),
         ..params()
     };
     let mut gate = gate(params);
@@ -614,7 +579,7 @@ fn a_job_that_is_behind_comes_first_and_lifts_the_bounds_until_hp_is_at_risk() {
     };
     gate.handle_terms(JobId(3), behind);
     gate.handle_snapshot(&at(MS, BUSY, &be));
-    let bounds = gate.bounds().expect("it is pillion");
+    let bounds = gate.ceiling().expect("it is pillion");
     assert_eq!((bounds.idle_ns, bounds.beside_ns), (4 * SLACK_NS, SLACK_NS));
     assert!(gate.gate(&at(MS, BUSY, &be), 2).budget_ns > 0);
     assert_eq!(gate.gate(&at(MS, BUSY, &be), 0).budget_ns, 0);
@@ -622,7 +587,7 @@ fn a_job_that_is_behind_comes_first_and_lifts_the_bounds_until_hp_is_at_risk() {
     requests(&mut gate, 5, SOLO_NS + 2 * SLACK_NS);
     gate.handle_terms(JobId(3), behind);
     gate.handle_snapshot(&at(1_000 * MS, IDLE, &be));
-    let bounds = gate.bounds().expect("it is pillion");
+    let bounds = gate.ceiling().expect("it is pillion");
     assert!(bounds.idle_ns < SLACK_NS, "{bounds:?}");
     // It has what it was promised, or does not want it.
     let mut content = self::gate(params());
@@ -633,7 +598,7 @@ fn a_job_that_is_behind_comes_first_and_lifts_the_bounds_until_hp_is_at_risk() {
     };
     content.handle_snapshot(&at(MS, IDLE, &[be[0], resting]));
     assert_eq!(
-        content.bounds().map(|bounds| bounds.idle_ns),
+        content.ceiling().map(|bounds| bounds.idle_ns),
         Some(SLACK_NS)
     );
 }
@@ -641,7 +606,7 @@ fn a_job_that_is_behind_comes_first_and_lifts_the_bounds_until_hp_is_at_risk() {
 #[test]
 fn a_job_that_trains_may_lose_its_share_on_the_mean() {
     let share = PillionParams {
-        slo: Slo::Throughput(0.8),
+        slo: Some(Slo::Throughput(0.8)),
         ..params()
     };
     let mut gate = gate(share);

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use policy::{
-    Bounds, Class, ClassSet, Gate, HpView, JobId, JobTerms, JobView, Kernel, LaunchGateParams,
+    Ceiling, Class, ClassSet, Gate, HpView, JobId, JobTerms, JobView, Kernel, LaunchGateParams,
     Lease, OrionParams, PillionParams, Policy, Request, Sharing, SmSearchParams, SmThreshold,
     Snapshot, TURN_PATIENCE_NS, TemporalParams, admits,
 };
@@ -38,18 +38,14 @@ fn launch_gate() -> Policy {
 /// Each mechanism is on in half of the daemons.
 fn any_pillion() -> impl Strategy<Value = Policy> {
     let solo = prop::option::of(prop_oneof![Just(0), Just(u64::MAX), 1..20_000_000_u64]);
-    (any::<[bool; 9]>(), solo).prop_map(|(switches, solo_ns)| {
+    (any::<[bool; 5]>(), solo).prop_map(|(switches, solo_ns)| {
         Policy::Pillion(PillionParams {
             solo_ns,
             block_priority: switches[0],
-            sliding: switches[1],
-            kernel_pairs: switches[2],
-            beside: switches[3],
-            feedback: switches[4],
-            gap_prediction: switches[5],
-            learnt_pace: switches[6],
-            completion_prediction: switches[7],
-            idle_floor: switches[8],
+            kernel_pairs: switches[1],
+            beside: switches[2],
+            feedback: switches[3],
+            gap_prediction: switches[4],
             ..PillionParams::default()
         })
     })
@@ -309,7 +305,7 @@ impl Life {
 
     /// The same under `pillion`, of which the bounds are checked too.
     fn most_ns_of_pillion(&self, params: &PillionParams) -> Result<u64, TestCaseError> {
-        let bounds = self.gate.bounds().expect("it is pillion");
+        let bounds = self.gate.ceiling().expect("it is pillion");
         let gain = self.gate.gain().expect("it is pillion");
         prop_assert!((0.0625..=16.0).contains(&gain) && (params.feedback || gain == 1.0));
         prop_assert!(bounds.beside_ns <= bounds.idle_ns);
@@ -329,10 +325,9 @@ impl Life {
             );
             prop_assert_eq!(bounds.pairs, params.kernel_pairs);
         }
-        Ok(match (self.hp.busy, params.completion_prediction) {
-            (true, _) => bounds.beside_ns,
-            (false, true) => bounds.idle_ns.saturating_mul(2).saturating_add(1),
-            (false, false) => bounds.idle_ns + 1,
+        Ok(match self.hp.busy {
+            true => bounds.beside_ns,
+            false => bounds.idle_ns.saturating_mul(2).saturating_add(1),
         })
     }
 }
@@ -494,7 +489,7 @@ fn life(
             be: &before,
         };
         gate.handle_snapshot(&snapshot);
-        let bounds = gate.bounds().expect("it is pillion");
+        let bounds = gate.ceiling().expect("it is pillion");
         prop_assert!(bounds.beside_ns <= bounds.idle_ns);
         for (index, &expected_ns) in lengths_ns.iter().enumerate() {
             let lease = gate.gate(&snapshot, index);
@@ -643,8 +638,8 @@ impl Pair {
         self.look(50 * US, false);
     }
 
-    fn bounds(&self) -> Bounds {
-        self.gate.bounds().expect("it is pillion")
+    fn bounds(&self) -> Ceiling {
+        self.gate.ceiling().expect("it is pillion")
     }
 
     /// The new one is not known: nothing beside it that its requests, however short, would feel.
@@ -671,7 +666,7 @@ fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_
     // Times that the known client could afford more; that the new one was seen beside it.
     let met: [Cell<u64>; 2] = Default::default();
     let took = || 2_100 * US..30_000 * US;
-    let cases = (any::<[bool; 4]>(), took(), took(), 0..60_u64, 1..4_u64);
+    let cases = (any::<[bool; 3]>(), took(), took(), 0..60_u64, 1..4_u64);
     let mut runner = TestRunner::new(ProptestConfig {
         cases: 200,
         failure_persistence: None,
@@ -682,7 +677,6 @@ fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_
             block_priority: switches[0],
             kernel_pairs: switches[1],
             beside: switches[2],
-            completion_prediction: switches[3],
             ..PillionParams::default()
         };
         let mut pair = Pair::new(params, [first_ns, second_ns]);
@@ -707,7 +701,7 @@ fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_
         // Both are known: what the quicker of them can afford.
         let least_ns = first_ns.min(second_ns);
         prop_assert_eq!(pair.gate.solo_ns(), Some(least_ns));
-        let slack_ns = params.slo.target_ns(least_ns) - least_ns;
+        let slack_ns = params.goal(false).slo.target_ns(least_ns) - least_ns;
         prop_assert!(
             pair.bounds().idle_ns <= 16 * slack_ns,
             "{:?}",
@@ -747,17 +741,13 @@ fn any_gated() -> impl Strategy<Value = Policy> {
         gap_prediction: false,
         ..PillionParams::default()
     };
-    let drains = PillionParams {
-        sliding: false,
-        ..known
-    };
-    let policies = [known, drains].map(Policy::Pillion);
-    let others = [
+    let policies = [
+        Policy::Pillion(known),
         Policy::Orion(OrionParams::default()),
         temporal(),
         launch_gate(),
     ];
-    prop::sample::select([&policies[..], &others].concat())
+    prop::sample::select(policies.to_vec())
 }
 
 proptest! {

@@ -50,7 +50,7 @@ impl Side {
             (_, JobClass::BestEffort) => None,
             (PolicySpec::Mps, _) => Some(Self::Ungated),
             (PolicySpec::Pillion(_), _) if !job.marks => Some(Self::Unmarked),
-            (PolicySpec::Pillion(spec), _) => Some(Self::Marked(spec.params.slo)),
+            (PolicySpec::Pillion(spec), _) => Some(Self::Marked(spec.params.goal(true).slo)),
             _ => None,
         }
     }

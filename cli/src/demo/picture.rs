@@ -199,7 +199,7 @@ fn panel(
 
 fn class_of(limit: &str) -> &'static str {
     match limit {
-        "hp-busy" | "interference" => "k-busy",
+        "hp-busy" | "interference" | "duty" | "paused" => "k-busy",
         "throttle" => "k-throttle",
         _ => "k-other",
     }

@@ -173,6 +173,10 @@ fn reason(limit: &str) -> &str {
         "budget" => {
             "because its next kernel was longer than what was left of the bound, or it was about to go"
         }
+        "duty" => {
+            "because high-priority requests miss their target too often, so it goes in a part of the time alone"
+        }
+        "paused" => "because high-priority requests miss their target so often that nothing goes",
         "turn" => "because it was another best-effort job's turn",
         "collectives" => {
             "because it launches collective kernels, which wait for other GPUs, and a high-priority job is attached"

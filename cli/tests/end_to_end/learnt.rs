@@ -310,13 +310,13 @@ fn expect_learning_to_spare_requests(be_trace: &str, policy: &str, times: f64) {
     assert!(with * 20 >= without * 19, "{with} {without}");
 }
 
-/// Nothing else mends what is assumed: not the pace, nor what requests say. Three kernels count as little as a request can afford.
+/// What requests say does not mend what is assumed. Three kernels count as little as a request can afford.
 #[test]
 fn bounds_hold_for_kernels_that_nobody_knows_because_they_are_learnt() {
-    expect_learning_to_spare_requests(BE_TRACE, "learnt_pace = false\nfeedback = false", 2.0);
+    expect_learning_to_spare_requests(BE_TRACE, "feedback = false", 2.0);
 }
 
-/// The pace, which is one for all kernels, cannot mend it where few of them are long, and what requests say does so late.
+/// What requests say mends it late where few kernels are long.
 #[test]
 fn a_request_meets_fewer_long_kernels_among_short_ones_because_they_are_learnt() {
     expect_learning_to_spare_requests(MIXED_TRACE, "", 1.25);

@@ -7,9 +7,7 @@ use crate::common::{Daemon, Gpu, Process, until};
 
 /// A target of so many times alone, with all switched off that would move the bounds besides.
 fn target(times: &str) -> String {
-    format!(
-        "name = \"pillion\"\nslo_p99 = \"{times}x\"\nfeedback = false\ngap_prediction = false\nlearnt_pace = false"
-    )
+    format!("name = \"pillion\"\nslo_p99 = \"{times}x\"\nfeedback = false\ngap_prediction = false")
 }
 
 /// Rewrites the daemon's file and tells it so.

@@ -37,18 +37,22 @@
 //!
 //! While HP is busy and no client has a request open, what it does is not marked: the bounds beside it are the narrow ones.
 //!
+//! *Quiet* is the time until the shortest of the last 128 times between arrivals is over, less a tenth ([`super::quiet`]). While no
+//! request is open, work that fits into it may go whatever the level is, less from −2 on, and none where the level is at its floor: so
+//! what comes at equal intervals is met by nothing, and best-effort work has the pauses.
+//!
 //! The level moves by requests alone. So that a client that falls silent while it is low does not stop best-effort work for
 //! good, the duty counts only while a request is open or was in the last second.
 //!
 //! Narrow bounds are those that a target of 1.05 times the service has at gain 1.
 
-use super::{Bounds, Goal, PillionParams, SloView};
-use crate::{Sharing, Snapshot};
+use super::{Goal, PillionParams, SloView};
+use crate::{Ceiling, Sharing, Snapshot};
 
 mod client;
 mod kind;
 
-use client::Client;
+use client::{Client, Now};
 
 /// Something that an HP process says of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,30 +202,42 @@ impl Marked {
         }
     }
 
-    /// The bounds: those that suit every client.
-    pub(crate) fn bounds(
-        &self,
+    /// What each client's law lets best-effort work do.
+    pub(crate) fn ceilings(
+        &mut self,
         params: &PillionParams,
         snapshot: &Snapshot<'_>,
         is_behind: bool,
-    ) -> Option<Bounds> {
+    ) -> impl Iterator<Item = Ceiling> {
         // What HP does then is no request that a client has marked, so nothing is known of what it can bear.
         let is_foreign = snapshot.hp.busy && self.clients.iter().all(Client::is_idle);
-        let now_ns = snapshot.now_ns;
-        let bounds = self.clients.iter().map(|client| {
-            let bounds = client.bounds(now_ns, params.residual_ns_unknown, is_behind, is_foreign);
-            let goes_beside = params.beside && snapshot.sharing == Sharing::Mps;
-            Bounds {
-                beside_ns: match goes_beside {
-                    true => bounds.beside_ns.min(bounds.idle_ns),
-                    false => 0,
-                },
-                whole: bounds.whole || (!params.block_priority && client.is_hurt(now_ns)),
+        let now = Now {
+            ns: snapshot.now_ns,
+            unknown_ns: params.residual_ns_unknown,
+            is_behind,
+            is_foreign,
+            gap_prediction: params.gap_prediction,
+        };
+        let goes_beside = params.beside && snapshot.sharing == Sharing::Mps;
+        self.clients.iter_mut().map(move |client| {
+            let bounds = client.bounds(&now);
+            let beside_ns = bounds.beside_ns.min(bounds.idle_ns);
+            client.ceiling = Ceiling {
+                beside_ns: if goes_beside { beside_ns } else { 0 },
+                whole: bounds.whole || (!params.block_priority && client.is_hurt(now.ns)),
                 pairs: bounds.pairs && params.kernel_pairs,
                 ..bounds
-            }
-        });
-        bounds.reduce(Bounds::meet)
+            };
+            client.ceiling
+        })
+    }
+
+    /// For `ns` best-effort work has wanted to go while `all` was in force, the meet of all laws.
+    pub(crate) fn handle_binding(&mut self, ns: u64, all: &Ceiling, hp_busy: bool) {
+        for client in &mut self.clients {
+            let binds = client.ceiling.binds(all, hp_busy);
+            client.binding.handle_time(ns, binds);
+        }
     }
 
     /// When the bounds change by themselves, if they do before `until_ns`.
@@ -229,20 +245,6 @@ impl Marked {
         let on_duty = |client: &Client| client.duty_ns(now_ns);
         let changes = self.clients.iter().filter_map(on_duty);
         changes.fold(until_ns, u64::min)
-    }
-}
-
-impl Bounds {
-    /// What suits both.
-    #[must_use]
-    pub fn meet(self, other: Self) -> Self {
-        Self {
-            idle_ns: self.idle_ns.min(other.idle_ns),
-            beside_ns: self.beside_ns.min(other.beside_ns),
-            whole: self.whole || other.whole,
-            pairs: self.pairs || other.pairs,
-            floor: self.floor && other.floor,
-        }
     }
 }
 

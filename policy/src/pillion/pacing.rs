@@ -78,12 +78,11 @@ pub(crate) fn next_look_ns(
             .idle_ns
             .min(in_flight_ns)
             .saturating_sub(learnt.ahead_ns);
-        if needed_ns > left_ns || !params.completion_prediction {
+        if needed_ns > left_ns {
             return after(IDLE_MAX);
         }
-        let takes_ns = (needed_ns as f64 / learnt.pace.value()) as u64;
         return now_ns
-            .saturating_add(takes_ns)
+            .saturating_add(needed_ns)
             .clamp(soon_ns, after(IDLE_MAX));
     }
     let changes_ns = match bounds.pairs && bounds.beside_ns > 0 {

@@ -36,14 +36,17 @@ fn hurt_idle_ns(params: PillionParams, sharing: Sharing, count: usize) -> Vec<u6
             ..at(now_ns + US, IDLE, &[])
         };
         gate.handle_snapshot(&snapshot);
-        found.push(gate.bounds().expect("it is pillion").idle_ns);
+        found.push(gate.ceiling().expect("it is pillion").idle_ns);
     }
     found
 }
 
 #[test]
 fn while_hp_is_idle_no_less_is_in_flight_than_orion_lets_but_for_one_request_in_four() {
-    let of_slo = |slo| hurt_idle_ns(PillionParams { slo, ..params() }, Sharing::Mps, 400);
+    let of_slo = |slo| {
+        let slo = Some(slo);
+        hurt_idle_ns(PillionParams { slo, ..params() }, Sharing::Mps, 400)
+    };
     // A fortieth of a request, half a slack at most: and a sixteenth of the slack without it.
     for (slo, floor_us, slack_us) in [
         (Slo::Slowdown(1.05), 170, 340),
@@ -87,11 +90,11 @@ fn without_priorities_between_blocks_in_time_slices_and_for_a_job_that_trains_th
     };
     all_are(without, Sharing::Mps, SLACK_NS / 16);
     all_are(params(), Sharing::TimeSlice, SLACK_NS / 16);
-    let slo = Slo::Throughput(0.9523);
+    let slo = Some(Slo::Throughput(0.9523));
     let trains = PillionParams { slo, ..params() };
     let mut gate = gate(trains);
     requests(&mut gate, 200, SOLO_NS * 2);
-    let bounds = gate.bounds().expect("it is pillion");
+    let bounds = gate.ceiling().expect("it is pillion");
     assert!(
         bounds.idle_ns.abs_diff(SLACK_NS / 16) < US && !bounds.floor,
         "{bounds:?}"
@@ -116,7 +119,7 @@ fn only_the_bound_of_idle_time_has_a_floor_and_quiet_time_and_what_goes_beside_h
     let bounds = |gate: &mut Gate, after_ms| {
         let now_ns = began_ns + 10 * MS + after_ms * MS;
         gate.handle_snapshot(&at(now_ns, IDLE, &[be]));
-        gate.bounds().expect("it is pillion")
+        gate.ceiling().expect("it is pillion")
     };
     let quiet = bounds(&mut gate, 1);
     assert_eq!(quiet.idle_ns, SLACK_NS);
@@ -144,7 +147,7 @@ fn requests_that_take_longer_by_themselves_are_learnt_beside_a_job_that_always_w
     // From now on they take half as long again whatever is in flight, and always as much is as may be.
     let mut requests = 0;
     while gate.solo_ns() == Some(SOLO_NS) && requests < 1_000 {
-        let bounds = gate.bounds().expect("it is pillion");
+        let bounds = gate.ceiling().expect("it is pillion");
         let be = in_flight(bounds.idle_ns + 1);
         now_ns = request(&mut gate, now_ns + MS, SOLO_NS * 3 / 2, be);
         requests += 1;

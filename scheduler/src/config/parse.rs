@@ -24,7 +24,7 @@ use crate::config::gpu::{PciAddress, Select};
 use crate::config::limits::{HpAccess, Limits};
 
 /// Keys that not every policy has, and the policies that look at them.
-const OWN_KEYS: [(&str, &[&str]); 18] = [
+const OWN_KEYS: [(&str, &[&str]); 14] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
     ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
@@ -37,12 +37,8 @@ const OWN_KEYS: [(&str, &[&str]); 18] = [
     ("feedback", &["pillion"]),
     ("beside", &["pillion"]),
     ("kernel_pairs", &["pillion"]),
-    ("idle_floor", &["pillion"]),
     ("gap_prediction", &["pillion"]),
-    ("learnt_pace", &["pillion"]),
     ("learnt_durations", &["pillion"]),
-    ("completion_prediction", &["pillion"]),
-    ("sliding", &["pillion"]),
 ];
 
 /// The highest quantile: of the next one fewer than one request in ten thousand is, and of none is that known.
@@ -129,12 +125,8 @@ struct PolicySection {
     feedback: Option<bool>,
     beside: Option<bool>,
     kernel_pairs: Option<bool>,
-    idle_floor: Option<bool>,
     gap_prediction: Option<bool>,
-    learnt_pace: Option<bool>,
     learnt_durations: Option<bool>,
-    completion_prediction: Option<bool>,
-    sliding: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -309,21 +301,15 @@ impl PolicySection {
     fn pillion(&self, common: &TemporalParams, poll_ns: u64) -> PillionParams {
         let defaults = PillionParams::default();
         PillionParams {
-            slo: self.slo_throughput.or(self.slo_p99).unwrap_or(defaults.slo),
+            slo: self.slo_throughput.or(self.slo_p99),
             miss: self.slo_miss.or(self.slo_quantile).unwrap_or(defaults.miss),
             solo_ns: None,
             block_priority: self.block_priority().unwrap_or(false),
             feedback: self.feedback.unwrap_or(defaults.feedback),
             beside: self.beside.unwrap_or(defaults.beside),
             kernel_pairs: self.kernel_pairs.unwrap_or(defaults.kernel_pairs),
-            idle_floor: self.idle_floor.unwrap_or(defaults.idle_floor),
             gap_prediction: self.gap_prediction.unwrap_or(defaults.gap_prediction),
-            learnt_pace: self.learnt_pace.unwrap_or(defaults.learnt_pace),
             learnt_durations: self.learnt_durations.unwrap_or(defaults.learnt_durations),
-            completion_prediction: self
-                .completion_prediction
-                .unwrap_or(defaults.completion_prediction),
-            sliding: self.sliding.unwrap_or(defaults.sliding),
             residual_ns_unknown: common.residual_ns_unknown,
             lease_ns: common.lease_ns,
             look_ns_max: look_ns_max(poll_ns),
@@ -356,7 +342,7 @@ fn slo_p99<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D:
     let wanted = "times alone from \"1x\" to \"100x\", or ms, such as \"20ms\"";
     settings::text(deserializer, wanted, |text| {
         let slo = text.parse().map(Some);
-        slo.map_err(|_| Some(format!("\"{}\"", PillionParams::default().slo)))
+        slo.map_err(|_| Some(format!("\"{}\"", PillionParams::default().goal(false).slo)))
     })
 }
 

@@ -57,9 +57,17 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 50);
+    assert_eq!(shown, 46);
     let defaults = check(LEAST).unwrap();
+    let Policy::Pillion(policy) = defaults.policy else {
+        panic!("{defaults:?}");
+    };
     let expected = Config {
+        // What is inferred; for what is marked the default is another.
+        policy: Policy::Pillion(PillionParams {
+            slo: Some(Slo::Slowdown(1.05)),
+            ..policy
+        }),
         socket_path: Some("/run/pillion/gpu0.sock".into()),
         memory: MemoryRules {
             context: Context::Bytes(300 << 20),
@@ -234,7 +242,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
             "gpu0.toml:5:1: unknown key `pol_us` in [policy]; keys are name, poll_us, max_hold_ms, \
              unknown_kernel_us, on_daemon_loss, collectives, dur_threshold_pct, residual_us, lease_ms, \
              sm_threshold, slo_p99, slo_miss, slo_quantile, slo_throughput, block_priority, feedback, beside, \
-             kernel_pairs, idle_floor, gap_prediction, learnt_pace, learnt_durations, completion_prediction, sliding; nearest is `poll_us`",
+             kernel_pairs, gap_prediction, learnt_durations; nearest is `poll_us`",
         ),
         (
             "[policy]\nname = \"orin\"",
@@ -417,26 +425,22 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
     let text = |keys: &str| format!("{LEAST}[policy]\n{keys}\n");
     let read = |keys: &str| check(&text(keys)).unwrap().policy;
     let expected = PillionParams {
-        slo: Slo::LatencyNs(20_000_000),
+        slo: Some(Slo::LatencyNs(20_000_000)),
         miss: 0.01,
         solo_ns: None,
         block_priority: false,
         feedback: false,
         beside: false,
         kernel_pairs: false,
-        idle_floor: false,
         gap_prediction: false,
-        learnt_pace: false,
         learnt_durations: false,
-        completion_prediction: false,
-        sliding: false,
         residual_ns_unknown: 50_000,
         lease_ns: 4_000_000,
         look_ns_max: 700_000,
     };
     let keys = "name = \"pillion\"\nslo_p99 = \"20ms\"\nblock_priority = false\nfeedback = false\n\
-                beside = false\nkernel_pairs = false\nidle_floor = false\ngap_prediction = false\nlearnt_pace = false\n\
-                learnt_durations = false\ncompletion_prediction = false\nsliding = false\nresidual_us = 50\nlease_ms = 4\npoll_us = 300";
+                beside = false\nkernel_pairs = false\ngap_prediction = false\n\
+                learnt_durations = false\nresidual_us = 50\nlease_ms = 4\npoll_us = 300";
     assert_eq!(read(keys), Policy::Pillion(expected));
     let least = read("name = \"pillion\"");
     assert_eq!(least, Policy::Pillion(pillion()));
@@ -447,8 +451,8 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
          gpu0.toml:7:10: beside is 1; must be true or false"
     );
     assert_eq!(
-        faults(&text("name = \"orion\"\nsliding = false")),
-        "gpu0.toml:6:11: sliding is set, but policy orion does not look at it; nearest is name = \"pillion\""
+        faults(&text("name = \"orion\"\nkernel_pairs = false")),
+        "gpu0.toml:6:16: kernel_pairs is set, but policy orion does not look at it; nearest is name = \"pillion\""
     );
 }
 
@@ -507,7 +511,7 @@ fn block_priority_is_off_until_it_is_known_to_work_unless_it_is_said() {
 fn a_training_target_is_a_share_of_its_rate_and_excludes_a_tail() {
     let text = |keys: &str| format!("{LEAST}[policy]\nname = \"pillion\"\n{keys}\n");
     let expected = PillionParams {
-        slo: Slo::Throughput(0.9),
+        slo: Some(Slo::Throughput(0.9)),
         ..pillion()
     };
     let read = check(&text("slo_throughput = 0.9")).unwrap().policy;
@@ -529,7 +533,7 @@ fn a_training_target_is_a_share_of_its_rate_and_excludes_a_tail() {
 #[test]
 fn the_quantile_of_a_target_is_said_once_and_a_mean_has_none() {
     let text = |keys: &str| format!("{LEAST}[policy]\n{keys}\n");
-    let (slo, of) = (Slo::Slowdown(1.2), "slo_p99 = \"1.2x\"");
+    let (slo, of) = (Some(Slo::Slowdown(1.2)), "slo_p99 = \"1.2x\"");
     for (keys, miss) in [
         ("", 0.01),
         ("\nslo_miss = 0.005", 0.005),

@@ -489,7 +489,7 @@ fn policy_status(state: &State, viewer: Viewer) -> PolicyStatus {
 }
 
 fn bounds_status(state: &State) -> Option<BoundsStatus> {
-    let (bounds, gain) = state.gate.bounds().zip(state.gate.gain())?;
+    let (bounds, gain) = state.gate.ceiling().zip(state.gate.gain())?;
     Some(BoundsStatus {
         idle_ns: bounds.idle_ns,
         beside_ns: bounds.beside_ns,
@@ -658,7 +658,7 @@ fn enforcing(state: &State, now_ns: u64, key: &JobKey, be_job: &BeJob) -> String
     if !state.hp.present {
         return "nothing: no high-priority job is attached".to_owned();
     }
-    if let Some(bounds) = state.gate.bounds() {
+    if let Some(bounds) = state.gate.ceiling() {
         let (idle_us, beside_us) = (bounds.idle_ns as f64 / 1e3, bounds.beside_ns as f64 / 1e3);
         let beside = match state.ways.in_force() {
             Sharing::Mps => format!("{beside_us:.0} us beside them"),

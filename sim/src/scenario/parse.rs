@@ -317,8 +317,9 @@ impl Parser<'_, '_> {
             return policy.set(param.key, number);
         }
         let near = number.map(|number| param.nearest(number).to_string());
-        let near =
-            near.or_else(|| is_target.then(|| format!("\"{}\"", PillionParams::default().slo)));
+        let near = near.or_else(|| {
+            is_target.then(|| format!("\"{}\"", PillionParams::default().goal(false).slo))
+        });
         let wanted = wanted(param) + &or_nearest(near);
         self.reader.bad(value.span(), param.key, wanted);
         false

@@ -149,6 +149,8 @@ struct BeJob {
 struct Terms {
     lease: Lease,
     limit_total_ns: u64,
+    /// `max_hold` lets nothing go.
+    is_held: bool,
 }
 
 /// A thread at the gate.
@@ -653,7 +655,10 @@ impl BeJob {
             Terms {
                 lease: Lease::ungated(0),
                 limit_total_ns: u64::MAX,
+                is_held: false,
             }
+        } else if limit == Limit::Paused {
+            HELD
         } else if lease.budget_ns == 0 || lease.classes.is_empty() {
             CLOSED
         } else {
@@ -663,6 +668,7 @@ impl BeJob {
                     ..lease
                 },
                 limit_total_ns: self.view.charged_total_ns.saturating_add(lease.budget_ns),
+                is_held: false,
             }
         };
     }
@@ -675,7 +681,8 @@ impl BeJob {
         let mut renewed = self.granted;
         renewed.lease.expiry_ns = expiry_ns;
         let is_same = renewed == self.published;
-        let is_gated = !self.granted.lease.ungated && self.granted != CLOSED;
+        let is_open = self.granted != CLOSED && self.granted != HELD;
+        let is_gated = !self.granted.lease.ungated && is_open;
         if is_same {
             let left_ns = expiry_ns.saturating_sub(clock_ns);
             let whole_ns = self.granted.lease.expiry_ns.saturating_sub(clock_ns);
@@ -686,7 +693,7 @@ impl BeJob {
         let is_renewal = is_same && clock_ns < expiry_ns;
         self.published = self.granted;
         if let Some(wait) = self.wait.as_mut().filter(|_| !is_renewal)
-            && self.granted != CLOSED
+            && is_open
         {
             wait.retry_ns = wait.retry_ns.min(now_ns + host.wake_ns);
         }
@@ -698,6 +705,7 @@ impl BeJob {
         match self.wait {
             None if self.is_fresh => 0,
             None => u64::MAX,
+            Some(wait) if self.published.is_held => wait.retry_ns,
             Some(wait) => wait.retry_ns.min(wait.end_ns),
         }
     }
@@ -713,7 +721,8 @@ impl BeJob {
             ..terms.lease
         };
         let is_live = lease.ungated || (lease.epoch == epoch && clock_ns < lease.expiry_ns);
-        let is_forced = self.wait.is_some_and(|wait| wait.end_ns <= now_ns);
+        let is_over = |wait: Wait| wait.end_ns <= now_ns;
+        let is_forced = !terms.is_held && self.wait.is_some_and(is_over);
         if !(is_forced || is_live && admits(&lease, 0, &kernel)) {
             if let Some(wait) = &mut self.wait {
                 wait.retry_ns = u64::MAX;
@@ -774,6 +783,13 @@ const CLOSED: Terms = Terms {
         ungated: false,
     },
     limit_total_ns: 0,
+    is_held: false,
+};
+
+/// The same, and `max_hold` does not lift it.
+const HELD: Terms = Terms {
+    is_held: true,
+    ..CLOSED
 };
 
 const SECOND_NS: u64 = 1_000_000_000;

@@ -176,7 +176,7 @@ const ORION: [Param; 6] = [
     RESIDUAL_US,
     LEASE_MS,
 ];
-const PILLION: [Param; 16] = [
+const PILLION: [Param; 12] = [
     param(
         "slo_p99",
         "what a high-priority request may take: so many times as long as alone",
@@ -203,26 +203,10 @@ const PILLION: [Param; 16] = [
         "1: best-effort work goes beside high-priority work",
     ),
     switch("kernel_pairs", "1: below gain 1 it must suit what executes"),
-    switch(
-        "idle_floor",
-        "1: while high-priority jobs are idle no less may be in flight than orion lets",
-    ),
     switch("gap_prediction", "1: quiet times are predicted"),
-    switch(
-        "learnt_pace",
-        "1: the bounds follow how fast expected durations pass",
-    ),
     switch(
         "learnt_durations",
         "1: what best-effort kernels take is learnt from their completions",
-    ),
-    switch(
-        "completion_prediction",
-        "1: work in flight counts as complete when it is expected to be",
-    ),
-    switch(
-        "sliding",
-        "1: the bounds slide; 0: everything drains when one is reached",
     ),
     IS_PROFILED,
     RESIDUAL_US,
@@ -400,7 +384,7 @@ impl PolicySpec {
     pub fn set_slo(&mut self, slo: Slo) -> bool {
         match self {
             Self::Pillion(spec) => {
-                spec.params.slo = slo;
+                spec.params.slo = Some(slo);
                 true
             }
             _ => false,
@@ -444,21 +428,17 @@ impl PillionSpec {
         let params = &mut self.params;
         let is_on = value != 0.0;
         match key {
-            "slo_p99" => params.slo = Slo::Slowdown(value),
-            "slo_throughput" if value > 0.0 => params.slo = Slo::Throughput(value),
+            "slo_p99" => params.slo = Some(Slo::Slowdown(value)),
+            "slo_throughput" if value > 0.0 => params.slo = Some(Slo::Throughput(value)),
             "slo_throughput" => {}
-            "slo_ms" if value > 0.0 => params.slo = Slo::LatencyNs((value * 1e6) as u64),
+            "slo_ms" if value > 0.0 => params.slo = Some(Slo::LatencyNs((value * 1e6) as u64)),
             "slo_ms" => {}
             "block_priority" => params.block_priority = is_on,
             "feedback" => params.feedback = is_on,
             "beside" => params.beside = is_on,
             "kernel_pairs" => params.kernel_pairs = is_on,
-            "idle_floor" => params.idle_floor = is_on,
             "gap_prediction" => params.gap_prediction = is_on,
-            "learnt_pace" => params.learnt_pace = is_on,
             "learnt_durations" => params.learnt_durations = is_on,
-            "completion_prediction" => params.completion_prediction = is_on,
-            "sliding" => params.sliding = is_on,
             "is_profiled" => self.is_profiled = is_on,
             "residual_us" => params.residual_ns_unknown = (value * 1e3) as u64,
             "lease_ms" => params.lease_ns = (value * 1e6) as u64,
@@ -470,7 +450,7 @@ impl PillionSpec {
     fn param(&self, key: &str) -> Option<f64> {
         let params = &self.params;
         let flag = |is_set: bool| f64::from(u8::from(is_set));
-        Some(match (key, params.slo) {
+        Some(match (key, params.goal(false).slo) {
             ("slo_p99", Slo::Slowdown(slowdown)) => slowdown,
             ("slo_ms", Slo::LatencyNs(latency_ns)) => latency_ns as f64 / 1e6,
             ("slo_ms", _) => 0.0,
@@ -480,12 +460,8 @@ impl PillionSpec {
             ("feedback", _) => flag(params.feedback),
             ("beside", _) => flag(params.beside),
             ("kernel_pairs", _) => flag(params.kernel_pairs),
-            ("idle_floor", _) => flag(params.idle_floor),
             ("gap_prediction", _) => flag(params.gap_prediction),
-            ("learnt_pace", _) => flag(params.learnt_pace),
             ("learnt_durations", _) => flag(params.learnt_durations),
-            ("completion_prediction", _) => flag(params.completion_prediction),
-            ("sliding", _) => flag(params.sliding),
             ("is_profiled", _) => flag(self.is_profiled),
             ("residual_us", _) => params.residual_ns_unknown as f64 / 1e3,
             ("lease_ms", _) => params.lease_ns as f64 / 1e6,

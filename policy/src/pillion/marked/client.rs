@@ -2,7 +2,9 @@
 
 use super::Since;
 use super::kind::{Kind, Target};
-use crate::pillion::{Bounds, GOLDEN, Goal, Slo, SloEnd, SloView, scaled};
+use crate::ceiling::{Binding, Ceiling, Duty};
+use crate::pillion::quiet::Quiet;
+use crate::pillion::{GOLDEN, Goal, Slo, SloEnd, SloView, scaled};
 use crate::slo::{self, GREATEST, LEAST, Level};
 use crate::terms;
 
@@ -63,6 +65,12 @@ const UNSEEN: usize = 100;
 /// Above this level requests have time to spare.
 const SPARE_FROM: f64 = 0.5;
 
+/// A request was alone if it met best-effort work in one part of so many of its time at most.
+const ALONE_SHARE: u64 = 50;
+
+/// The longest time between two looks while something is in flight.
+const LOOK_NS: u64 = 400_000;
+
 /// So far below its top the level counts as there: a miss in hundreds does not take it away.
 const TOP: f64 = 0.1;
 
@@ -77,6 +85,8 @@ pub(super) struct Client {
     pub(super) servers: Vec<u64>,
     /// Requests that were open at once since that was last looked at.
     at_once: usize,
+    /// The times between arrivals: no request comes before the shortest of the last is over.
+    quiet: Quiet,
     /// What is done of a request in a ns beside best-effort work, in ns alone.
     pub(super) rate: f64,
     /// Requests that have begun.
@@ -85,6 +95,10 @@ pub(super) struct Client {
     pub(super) seen_ns: u64,
     /// When a request last ended.
     pub(super) ended_ns: u64,
+    /// What the client's law let best-effort work do in the last look.
+    pub(super) ceiling: Ceiling,
+    /// Whether that was in force: else the level does not rise.
+    pub(super) binding: Binding,
 }
 
 /// A request that has begun and not ended.
@@ -101,6 +115,19 @@ pub(super) struct Open {
     pub(super) is_bare: bool,
 }
 
+/// What bounds are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) ns: u64,
+    /// So much may be in flight where nothing is known.
+    pub(super) unknown_ns: u64,
+    /// A job waits that gets less than its least share.
+    pub(super) is_behind: bool,
+    /// HP is busy with what no client has marked.
+    pub(super) is_foreign: bool,
+    pub(super) gap_prediction: bool,
+}
+
 impl Open {
     /// Time passes from one moment to another, with best-effort work in flight or without.
     fn pass(&mut self, since_ns: u64, now_ns: u64, is_exposed: bool) {
@@ -113,7 +140,7 @@ impl Open {
 
     /// Whether it was seen to meet no best-effort work in the time in which it was served.
     fn is_alone(&self, served_ns: u64) -> bool {
-        let little_ns = served_ns / 50;
+        let little_ns = served_ns / ALONE_SHARE;
         self.exposed_ns <= little_ns && self.alone_ns >= served_ns - little_ns
     }
 }
@@ -128,10 +155,13 @@ impl Client {
             kinds: Vec::new(),
             servers: vec![0],
             at_once: 1,
+            quiet: Quiet::default(),
             rate: 0.6,
             begun: 0,
             seen_ns: 0,
             ended_ns: 0,
+            ceiling: Ceiling::default(),
+            binding: Binding::default(),
         }
     }
 
@@ -168,6 +198,8 @@ impl Client {
             is_bare: self.is_next_bare(),
         });
         self.begun += 1;
+        self.quiet.handle_hp(arrived_ns, true);
+        self.quiet.handle_hp(arrived_ns, false);
         self.at_once = self.at_once.max(self.open.len().min(SERVERS_MAX));
         if self.servers.len() < self.at_once {
             self.servers.resize(self.at_once, 0);
@@ -241,7 +273,7 @@ impl Client {
         let took_ns = at_ns.saturating_sub(open.arrived_ns);
         if since.feedback {
             let wanted = |ns: u64| at_ns.saturating_sub(ns) < IDLE_NS;
-            let may_rise = since.wanted_ns.is_some_and(wanted);
+            let may_rise = since.wanted_ns.is_some_and(wanted) && self.binding.may_rise();
             self.judge(&open, took_ns, is_cancelled, may_rise);
         }
         if !is_cancelled {
@@ -341,21 +373,48 @@ impl Client {
         known.min_by_key(|(service_ns, target_ns)| target_ns.saturating_sub(*service_ns))
     }
 
-    /// `is_foreign`: HP is busy with what no client has marked.
-    pub(super) fn bounds(
-        &self,
-        now_ns: u64,
-        unknown_ns: u64,
-        is_behind: bool,
-        is_foreign: bool,
-    ) -> Bounds {
-        let bounds = |idle_ns, beside_ns, pairs| Bounds {
+    /// How long no request will come, as far as one can tell, and of that so much as the level leaves.
+    fn quiet_ns(&self, now_ns: u64) -> u64 {
+        let is_meant = self.is_idle() && !self.is_next_bare() && self.fresh().is_some();
+        match is_meant {
+            true => scaled(self.quiet.left_ns(now_ns), self.duty()).min(WIDE_MOST_NS),
+            false => 0,
+        }
+    }
+
+    pub(super) fn bounds(&self, now: &Now) -> Ceiling {
+        let bounds = self.bounds_by_level(now);
+        let quiet_ns = match now.gap_prediction && !now.is_foreign {
+            true => self.quiet_ns(now.ns),
+            false => 0,
+        };
+        match quiet_ns > bounds.idle_ns {
+            true => Ceiling {
+                idle_ns: quiet_ns,
+                whole: self.level.value() < 0.0,
+                duty: Duty::On,
+                ..bounds
+            },
+            false => bounds,
+        }
+    }
+
+    fn bounds_by_level(&self, now: &Now) -> Ceiling {
+        let Now {
+            ns: now_ns,
+            unknown_ns,
+            is_behind,
+            is_foreign,
+            ..
+        } = *now;
+        let bounds = |idle_ns, beside_ns, pairs| Ceiling {
             idle_ns,
             beside_ns,
             // A bound of nothing lets no kernel pass its end.
             whole: idle_ns == 0,
             pairs,
             floor: false,
+            duty: Duty::On,
         };
         let Some((service_ns, fresh_ns)) = self.fresh() else {
             // Services that are learnt now are what all later requests are held against: nothing goes
@@ -364,13 +423,17 @@ impl Client {
             let idle_ns = match services.min().flatten() {
                 Some(service_ns) => scaled(service_ns, NARROW),
                 None if self.is_silent(now_ns) => unknown_ns,
-                None => 0,
+                None => self.learning_ns().min(unknown_ns),
             };
             return bounds(idle_ns, 0, true);
         };
+        let duty = self.duty_now(now_ns);
         let waits_for_bare = self.is_idle() && self.is_next_bare() && !self.is_silent(now_ns);
-        if self.is_off_duty(now_ns) || waits_for_bare {
-            return bounds(0, 0, true);
+        if duty != Duty::On || waits_for_bare {
+            return Ceiling {
+                duty,
+                ..bounds(0, 0, true)
+            };
         }
         let level = self.level.value();
         let lift = if is_behind && level >= 0.0 {
@@ -400,6 +463,16 @@ impl Client {
                 bounds(idle_ns, scaled(narrow_ns, beside), true)
             }
         }
+    }
+
+    /// What may be in flight while HP is idle and a kind is learnt, so that a request that finds it counts as alone: nothing
+    /// beside short ones, of which a look is no small part.
+    fn learning_ns(&self) -> u64 {
+        let learning = self.kinds.iter().filter(|kind| kind.service_ns.is_none());
+        let shortest = learning
+            .map(|kind| kind.services.least_ns().unwrap_or(0))
+            .min();
+        (shortest.unwrap_or(0) / ALONE_SHARE).saturating_sub(LOOK_NS)
     }
 
     /// The kind that most requests are of.
@@ -448,8 +521,14 @@ impl Client {
         self.open.is_empty() && now_ns.saturating_sub(self.ended_ns) >= IDLE_NS
     }
 
-    fn is_off_duty(&self, now_ns: u64) -> bool {
-        !self.is_silent(now_ns) && (now_ns % PERIOD_NS) as f64 >= self.duty() * PERIOD_NS as f64
+    fn duty_now(&self, now_ns: u64) -> Duty {
+        let duty = self.duty();
+        let is_off = (now_ns % PERIOD_NS) as f64 >= duty * PERIOD_NS as f64;
+        match is_off && !self.is_silent(now_ns) {
+            true if duty == 0.0 => Duty::Paused,
+            true => Duty::Off,
+            false => Duty::On,
+        }
     }
 
     /// When the duty begins or ends next.
@@ -459,7 +538,7 @@ impl Client {
             return None;
         }
         let began_ns = now_ns - now_ns % PERIOD_NS;
-        Some(match self.is_off_duty(now_ns) {
+        Some(match self.duty_now(now_ns) != Duty::On {
             true => began_ns.saturating_add(PERIOD_NS),
             false => began_ns.saturating_add(scaled(PERIOD_NS, duty)),
         })

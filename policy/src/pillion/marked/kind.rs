@@ -38,6 +38,10 @@ impl Last {
         self.count += 1;
     }
 
+    pub(super) fn least_ns(&self) -> Option<u64> {
+        self.values_ns.iter().copied().min()
+    }
+
     /// The value that a share `at` of them does not exceed.
     fn quantile(&self, at: f64) -> Option<u64> {
         let mut sorted = self.values_ns.clone();

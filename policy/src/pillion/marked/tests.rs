@@ -1,6 +1,6 @@
 //! A client's requests one by one: what they take alone, how they are judged, and the bounds that follow.
 
-use super::client::{DUTY_FROM, KINDS_MAX, OPEN_MAX, SERVERS_MAX};
+use super::client::{DUTY_FROM, KINDS_MAX, Now, OPEN_MAX, SERVERS_MAX};
 use super::kind::{FIRST, Kind, Target};
 use super::*;
 use crate::pillion::{MISS as ALPHA, Slo, SloEnd};
@@ -39,8 +39,18 @@ const DOUBLE: Goal = Goal {
     miss: ALPHA,
 };
 
-fn bounds(client: &Client, now_ns: u64) -> Bounds {
-    client.bounds(now_ns, 100_000, false, false)
+fn now(ns: u64) -> Now {
+    Now {
+        ns,
+        unknown_ns: 100_000,
+        is_behind: false,
+        is_foreign: false,
+        gap_prediction: false,
+    }
+}
+
+fn bounds(client: &Client, now_ns: u64) -> Ceiling {
+    client.bounds(&now(now_ns))
 }
 
 /// A request that is not one of those that nothing goes beside.
@@ -147,7 +157,7 @@ fn what_is_cancelled_counts_once_its_target_has_passed() {
 fn nothing_goes_beside_one_request_in_128_nor_before_it() {
     let mut client = known();
     let (mut bare, mut before) = (0, 0);
-    let is_closed = |bounds: Bounds| bounds.idle_ns == 0 && bounds.beside_ns == 0 && bounds.whole;
+    let is_closed = |bounds: Ceiling| bounds.idle_ns == 0 && bounds.beside_ns == 0 && bounds.whole;
     for n in 0..12_800 {
         let at_ns = (1_000_000 + n * 40) * MS;
         client.ended_ns = at_ns - 30 * MS;
@@ -463,8 +473,11 @@ fn beside_work_that_no_request_is_open_for_the_bounds_are_narrow() {
     let mut client = known();
     client.ended_ns = 1_000_000 * MS;
     let now_ns = client.ended_ns + MS;
-    let open = client.bounds(now_ns, 100_000, false, false);
-    let foreign = client.bounds(now_ns, 100_000, false, true);
+    let open = client.bounds(&now(now_ns));
+    let foreign = client.bounds(&Now {
+        is_foreign: true,
+        ..now(now_ns)
+    });
     assert!(!open.pairs && open.beside_ns > 100_000, "{open:?}");
     assert!(foreign.pairs && foreign.beside_ns < 100_000, "{foreign:?}");
 }
@@ -518,4 +531,48 @@ fn what_is_cancelled_is_not_replayed_and_a_silent_client_has_no_duty_to_wait_for
     }
     assert!(client.duty_ns(1_000_002 * MS).is_some());
     assert_eq!(client.duty_ns(1_002_000 * MS), None);
+}
+
+#[test]
+fn what_comes_at_equal_intervals_leaves_its_pauses_to_best_effort_work_whatever_the_level() {
+    // The last of 200 arrived at 7960 ms; the next comes at 8000.
+    let at = |client: &Client, ms: u64| {
+        client.bounds(&Now {
+            gap_prediction: true,
+            ..now(ms * MS)
+        })
+    };
+    let mut client = known();
+    for level in [0, -1] {
+        while client.level.value() > f64::from(level) {
+            client.level.handle_request(true, ALPHA, true);
+        }
+        // 36 ms, less what has passed, of a bound of 20.
+        assert_eq!(at(&client, 7_971).idle_ns, 20 * MS);
+        assert_eq!(at(&client, 7_990).idle_ns, 6 * MS);
+        assert_eq!(at(&client, 7_990).whole, client.level.value() < 0.0);
+        assert_eq!(at(&client, 7_996), bounds(&client, 7_996 * MS));
+    }
+    while !client.level.is_at_floor(ALPHA) {
+        client.level.handle_request(true, ALPHA, true);
+    }
+    assert_eq!(at(&client, 7_971).idle_ns, 0);
+    // One that came after a millisecond: nothing is quiet.
+    let mut client = known();
+    one(&mut client, 900, 8_000 * MS, MS);
+    one(&mut client, 901, 8_001 * MS, MS);
+    assert_eq!(at(&client, 8_003), bounds(&client, 8_003 * MS));
+}
+
+#[test]
+fn while_long_requests_are_learnt_little_goes_before_them() {
+    let mut client = Client::new(1, DOUBLE);
+    assert_eq!(bounds(&client, 0).idle_ns, 0);
+    one(&mut client, 1, 0, 50 * MS);
+    assert_eq!(bounds(&client, 51 * MS).idle_ns, 100_000);
+    client.handle_begin(2, 0, 60 * MS, 60 * MS);
+    assert_eq!(bounds(&client, 61 * MS).beside_ns, 0);
+    client.handle_end(2, 61 * MS, false, &ALONE);
+    one(&mut client, 3, 70 * MS, 10 * MS);
+    assert_eq!(bounds(&client, 81 * MS).idle_ns, 0);
 }

@@ -360,7 +360,8 @@ impl BeJob {
     /// The lease as the page has it.
     fn terms(&self) -> Terms {
         let lease = &self.lease;
-        if self.is_held {
+        // What pauses it is stronger than `max_hold`.
+        if self.is_held || self.limit == Limit::Paused {
             return HELD;
         }
         if lease.ungated {

@@ -81,10 +81,11 @@ impl JobGoal {
         Some(Goal { slo, miss })
     }
 
-    /// What is in force, and why.
-    pub(crate) fn in_force(&self, params: &PillionParams) -> (Goal, Origin) {
+    /// What is in force where requests are marked, or where they are inferred, and why.
+    pub(crate) fn in_force(&self, params: &PillionParams, is_marked: bool) -> (Goal, Origin) {
         let goal = self.for_policy(Some(params));
-        (goal.unwrap_or(params.goal()), self.own().1)
+        let goal = goal.unwrap_or_else(|| params.goal(is_marked));
+        (goal, self.own().1)
     }
 
     /// A process of the job asks for this; empty: for nothing.
@@ -125,7 +126,9 @@ impl State {
 
     /// Whether each request of a job is judged, as marks tell it, and not the mean of what is inferred.
     pub(crate) fn judges_requests(&self, job: &Job) -> bool {
-        let goal = self.pillion().map(|params| job.goal.in_force(params).0);
+        let goal = self
+            .pillion()
+            .map(|params| job.goal.in_force(params, true).0);
         goal.is_some_and(|goal| !matches!(goal.slo, Slo::Throughput(_)))
     }
 
@@ -199,7 +202,7 @@ impl State {
             .iter_mut()
             .filter(|job| !job.goal.is_unmarked_told);
         let jobs = jobs.filter_map(|job| {
-            let goal = job.goal.in_force(&params).0;
+            let goal = job.goal.in_force(&params, true).0;
             let client = job.clients.iter().find(|client| {
                 let marks = client.hp_client.as_ref().map(|hp_client| hp_client.marks());
                 marks.is_some_and(|m| m.source() == Source::Inferred && m.all_inferred() >= UNMARKED)

@@ -48,9 +48,10 @@ impl ControlStatus {
     pub(super) fn of(state: &State, job: &Job) -> Option<Self> {
         job.be_job.is_none().then_some(())?;
         let params = state.pillion()?;
-        let (goal, origin) = job.goal.in_force(params);
+        let view = state.slo_view(job);
+        let (goal, origin) = job.goal.in_force(params, view.is_some());
         Some(Self {
-            slo: SloStatus::of(goal, origin, state.slo_view(job)),
+            slo: SloStatus::of(goal, origin, view),
         })
     }
 }

@@ -364,7 +364,7 @@ proptest! {
     fn what_a_page_admits_the_law_grants_and_the_other_way_round(
         policy in prop::sample::select(vec![
             "name = \"pillion\"", "name = \"pillion\"\nblock_priority = false",
-            "name = \"pillion\"\nsliding = false", "name = \"orion\"", "name = \"temporal\"",
+            "name = \"pillion\"\nkernel_pairs = false", "name = \"orion\"", "name = \"temporal\"",
             "name = \"launch-gate\"",
         ]),
         mps: bool,

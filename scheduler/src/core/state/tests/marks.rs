@@ -92,11 +92,11 @@ fn the_policy_learns_what_requests_take_from_marks_alone() {
     for id in 1..=16 {
         request(&mut rig, &mut hp, id, true);
     }
-    let before = rig.state.gate.bounds().unwrap();
+    let before = rig.state.gate.ceiling().unwrap();
     for id in 17..=200 {
         request(&mut rig, &mut hp, id, true);
     }
-    let bounds = rig.state.gate.bounds().unwrap();
+    let bounds = rig.state.gate.ceiling().unwrap();
     // Narrow: 5 % of 10 ms, which only marked requests make of it.
     assert_ne!(bounds, before);
     assert!(bounds.idle_ns >= 500 * US, "{bounds:?}");
@@ -138,7 +138,7 @@ fn a_range_that_is_left_before_its_work_is_complete_ends_with_that() {
             rig.poll_after(30 * MS);
         }
         assert_eq!(told(&rig), ("nvtx".to_owned(), 200));
-        rig.state.gate.bounds().unwrap()
+        rig.state.gate.ceiling().unwrap()
     };
     let (early, late) = (run(true), run(false));
     assert_eq!(early, late);
@@ -189,7 +189,7 @@ fn what_threads_say_is_handed_over_in_the_order_of_its_times() {
         rig.poll_after(30 * MS);
     }
     // None is left open: with one that is late by minutes nothing would go.
-    assert!(rig.state.gate.bounds().unwrap().idle_ns > 0);
+    assert!(rig.state.gate.ceiling().unwrap().idle_ns > 0);
     assert_eq!(told(&rig), ("marks".to_owned(), 516));
 }
 
@@ -262,7 +262,7 @@ fn what_a_job_asks_for_its_requests_holds_once_marks_count_and_after_another_con
                 request(&mut rig, &mut hp, id, true);
             }
         }
-        rig.state.gate.bounds().unwrap()
+        rig.state.gate.ceiling().unwrap()
     };
     for is_reconfigured in [false, true] {
         let free = bounds_after(None, is_reconfigured);
@@ -301,4 +301,21 @@ fn launches_have_no_priority_while_the_device_is_never_idle_and_requests_have_ti
     };
     assert!(is_plain(0));
     assert!(!is_plain(30 * MS));
+}
+
+#[test]
+fn while_it_is_paused_no_time_at_the_gate_lets_best_effort_work_go_and_a_silence_does() {
+    let (mut rig, be, mut hp) = Rig::new("name = \"pillion\"\nslo_p99 = \"5ms\"").with_two();
+    let is_held = || be.lease.as_ref().unwrap().is_held();
+    // Each takes 10 ms.
+    for id in 1..=100 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    assert!(!is_held());
+    for id in 101..=260 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    assert!(is_held());
+    rig.poll_after(1_000 * MS);
+    assert!(!is_held());
 }

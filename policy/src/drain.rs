@@ -1,11 +1,11 @@
-//! Orion's throttle: how much BE work has been launched since the last drain.
+//! How much BE work has been launched since the last drain: the sum by which Orion throttles.
 //!
 //! Kernels that were launched cannot be stopped. So the sum of their expected
 //! durations is kept, and once it is over the bound nothing more goes until all
 //! of it is complete; then the sum starts again from zero.
 //!
 //! The daemon sees not launches but, per job, a sum of charges that grows. The
-//! throttle adds what it grew by. Charges may be taken back (the sum shrinks a
+//! sum adds what it grew by. Charges may be taken back (the sum shrinks a
 //! little) and jobs come and go: one that comes brings what it has in flight,
 //! one that goes leaves its charges, for they may still execute.
 //!
@@ -16,14 +16,14 @@ use crate::{JobId, JobView, Snapshot};
 
 /// `be_duration` of Listing 1, in ns, over all BE jobs.
 #[derive(Debug, Default)]
-pub(crate) struct Throttle {
+pub(crate) struct DrainSum {
     be_duration_ns: u64,
     /// Each job's charges as of the last snapshot. At most
     /// [`crate::JOBS_MAX`]; grows when a job attaches, else nothing is allocated.
     seen: Vec<(JobId, u64)>,
 }
 
-impl Throttle {
+impl DrainSum {
     pub(crate) fn be_duration_ns(&self) -> u64 {
         self.be_duration_ns
     }
@@ -92,48 +92,48 @@ mod tests {
 
     #[test]
     fn charges_of_all_jobs_add_up_and_completions_do_not_count() {
-        let mut throttle = Throttle::default();
+        let mut sum = DrainSum::default();
         // Job 1 comes with 300 charged, 200 of them complete: 100 in flight.
-        throttle.handle_jobs(&[job(1, 300, 200)]);
-        assert_eq!(throttle.be_duration_ns(), 100);
+        sum.handle_jobs(&[job(1, 300, 200)]);
+        assert_eq!(sum.be_duration_ns(), 100);
         // It charges 50 more and completes all; job 2 comes with 30 in flight.
-        throttle.handle_jobs(&[job(1, 350, 350), job(2, 30, 0)]);
-        assert_eq!(throttle.be_duration_ns(), 180); // 100 + 50 + 30
+        sum.handle_jobs(&[job(1, 350, 350), job(2, 30, 0)]);
+        assert_eq!(sum.be_duration_ns(), 180); // 100 + 50 + 30
     }
 
     #[test]
     fn a_charge_taken_back_leaves_no_trace() {
-        let mut throttle = Throttle::default();
-        throttle.handle_jobs(&[job(1, 0, 0)]);
-        throttle.handle_jobs(&[job(1, 500, 0)]);
-        throttle.handle_jobs(&[job(1, 100, 0)]);
-        throttle.handle_jobs(&[job(1, 160, 0)]);
-        assert_eq!(throttle.be_duration_ns(), 160);
+        let mut sum = DrainSum::default();
+        sum.handle_jobs(&[job(1, 0, 0)]);
+        sum.handle_jobs(&[job(1, 500, 0)]);
+        sum.handle_jobs(&[job(1, 100, 0)]);
+        sum.handle_jobs(&[job(1, 160, 0)]);
+        assert_eq!(sum.be_duration_ns(), 160);
     }
 
     #[test]
     fn lifts_only_when_over_the_bound_and_everything_is_complete() {
-        let mut throttle = Throttle::default();
+        let mut sum = DrainSum::default();
         let launched = [job(1, 100, 0), job(2, 50, 50)];
-        throttle.handle_jobs(&launched);
+        sum.handle_jobs(&launched);
         // Job 2 was complete when it came: 100 in flight, the bound is 100.
-        throttle.lift_if_drained(&[job(1, 100, 100), job(2, 50, 50)], 100);
-        assert_eq!(throttle.be_duration_ns(), 100);
-        assert_eq!(throttle.budget_ns(100), 1);
-        throttle.handle_jobs(&[job(1, 101, 100), job(2, 50, 50)]);
-        throttle.lift_if_drained(&[job(1, 101, 100), job(2, 50, 50)], 100);
-        assert_eq!(throttle.budget_ns(100), 0);
-        throttle.lift_if_drained(&[job(1, 101, 101), job(2, 50, 50)], 100);
-        assert_eq!(throttle.budget_ns(100), 101);
+        sum.lift_if_drained(&[job(1, 100, 100), job(2, 50, 50)], 100);
+        assert_eq!(sum.be_duration_ns(), 100);
+        assert_eq!(sum.budget_ns(100), 1);
+        sum.handle_jobs(&[job(1, 101, 100), job(2, 50, 50)]);
+        sum.lift_if_drained(&[job(1, 101, 100), job(2, 50, 50)], 100);
+        assert_eq!(sum.budget_ns(100), 0);
+        sum.lift_if_drained(&[job(1, 101, 101), job(2, 50, 50)], 100);
+        assert_eq!(sum.budget_ns(100), 101);
     }
 
     #[test]
     fn a_job_that_leaves_leaves_its_charges() {
-        let mut throttle = Throttle::default();
-        throttle.handle_jobs(&[job(1, 80, 0), job(2, 30, 0)]);
-        throttle.handle_jobs(&[job(2, 30, 0)]);
-        assert_eq!(throttle.be_duration_ns(), 110);
-        throttle.lift_if_drained(&[job(2, 30, 30)], 100);
-        assert_eq!(throttle.be_duration_ns(), 0);
+        let mut sum = DrainSum::default();
+        sum.handle_jobs(&[job(1, 80, 0), job(2, 30, 0)]);
+        sum.handle_jobs(&[job(2, 30, 0)]);
+        assert_eq!(sum.be_duration_ns(), 110);
+        sum.lift_if_drained(&[job(2, 30, 30)], 100);
+        assert_eq!(sum.be_duration_ns(), 0);
     }
 }
