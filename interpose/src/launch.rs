@@ -434,9 +434,7 @@ fn mark_own_stream(client: &Client, slot: Option<u32>) {
 
 #[cold]
 fn record_own(client: &Client, slot: &Slot) {
-    if let Some(stream) = slot.stream_here()
-        && sight::sight_of(client, slot) == Sight::EventByLauncher
-    {
-        stream_events::try_record(slot, stream, operations::submitted(client));
+    if sight::sight_of(client, slot) == Sight::EventByLauncher {
+        stream_events::try_record(slot, operations::submitted(client));
     }
 }

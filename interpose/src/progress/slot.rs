@@ -140,6 +140,13 @@ impl Slot {
         (!is_others).then(|| CUstream(core::ptr::with_exposed_provenance_mut(handle)))
     }
 
+    /// The handle by which the stream can be asked here: its own, or, of an ended thread's default stream, which has
+    /// none any more, that of the legacy stream, which comes after its work.
+    pub(crate) fn stream_to_ask(&self) -> Option<CUstream> {
+        self.stream_here()
+            .or_else(|| self.is_abandoned().then_some(CUstream::LEGACY))
+    }
+
     /// Whether it is the default stream of a thread that has ended. What was launched there still
     /// runs, and nobody has a handle of it any more.
     pub(crate) fn is_abandoned(&self) -> bool {

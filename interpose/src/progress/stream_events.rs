@@ -18,7 +18,7 @@ use crate::progress::slot::Slot;
 
 /// A slot's event.
 pub(crate) struct Event {
-    turn: EventTurn,
+    pub(super) turn: EventTurn,
     /// The handle; 0 before the first use. The following belong to whoever has taken the event.
     handle: AtomicU64,
     /// The context it was made in: an event cannot be recorded in a stream of another.
@@ -81,36 +81,50 @@ impl Event {
         self.turn.is(Rest::Idle)
     }
 
-    /// Takes it whatever it holds. Whoever has taken it is in a driver call that does not wait for the device.
-    fn take_patiently(&self) -> bool {
+    /// Takes it whatever it holds, which it returns. Whoever has taken it is in a driver call that does not wait for
+    /// the device; `None`: that call took too long.
+    fn take_patiently(&self) -> Option<Rest> {
+        let mut taken = None;
         backoff::wait_until(&Clock::process(), || {
-            self.turn.try_take(Rest::Idle) || self.turn.try_take(Rest::Pending)
-        })
+            let rests = [Rest::Idle, Rest::Pending];
+            taken = rests.into_iter().find(|&rest| self.turn.try_take(rest));
+            taken.is_some()
+        });
+        taken
+    }
+
+    /// Waits until nobody has it who took it before. The caller has ended the slot's stream: afterwards no other
+    /// thread uses the stream's handle, except one whose driver call took too long.
+    pub(crate) fn wait_until_unused(&self) {
+        if let Some(rest) = self.take_patiently() {
+            self.turn.release(rest);
+        }
     }
 }
 
-/// Records behind everything issued on a live stream. `operations` is what the process has submitted
-/// ([`crate::progress::operations::submitted`]).
-pub(crate) fn try_record(slot: &Slot, stream: CUstream, operations: u32) -> Recorded {
+/// Records behind everything issued on a live stream that has a handle in this thread. `operations` is what the
+/// process has submitted ([`crate::progress::operations::submitted`]).
+pub(crate) fn try_record(slot: &Slot, operations: u32) -> Recorded {
     if !slot.event.turn.try_take(Rest::Idle) {
         return Recorded::Later;
     }
-    if slot.state() != State::Live {
+    let Some(stream) = live(slot).and_then(Slot::stream_here) else {
         slot.event.turn.release(Rest::Idle);
         return Recorded::Later;
-    }
+    };
     record_taken(slot, stream, operations)
 }
 
-/// Asks a live stream whether everything issued on it is complete. Puts nothing on the stream.
-pub(crate) fn try_idle(slot: &Slot, stream: CUstream, operations: u32) -> Reach {
+/// Asks a live stream ([`Slot::stream_to_ask`]) whether everything issued on it is complete. Puts nothing on the
+/// stream.
+pub(crate) fn try_idle(slot: &Slot, operations: u32) -> Reach {
     if !slot.event.turn.try_take(Rest::Idle) {
         return Reach::Unknown;
     }
     let mark = slot.issued();
-    let result = match slot.state() {
-        State::Live => driver::query_stream(stream),
-        _ => CUresult::STREAM_CAPTURE_UNSUPPORTED,
+    let result = match live(slot).and_then(Slot::stream_to_ask) {
+        Some(stream) => driver::query_stream(stream),
+        None => CUresult::STREAM_CAPTURE_UNSUPPORTED,
     };
     slot.event.turn.release(Rest::Idle);
     match result {
@@ -161,7 +175,7 @@ pub(crate) fn try_reach(slot: &Slot) -> Reach {
 /// Puts the event behind the last work of a stream that the caller has taken out and is about to
 /// destroy. Whether it is pending now; if not, nothing will tell when that work is over.
 pub(crate) fn record_last(slot: &Slot, stream: CUstream, operations: u32) -> bool {
-    if !slot.event.take_patiently() {
+    if slot.event.take_patiently().is_none() {
         return false;
     }
     if slot.is_in_flight() {
@@ -183,7 +197,7 @@ pub(crate) fn forget_all_of<'a>(slots: impl Iterator<Item = &'a Slot>, context: 
         let event = &slot.event;
         if event.handle.load(Ordering::Relaxed) == 0
             || event.context.load(Ordering::Relaxed) != context.0
-            || !event.take_patiently()
+            || event.take_patiently().is_none()
         {
             continue;
         }
@@ -193,6 +207,12 @@ pub(crate) fn forget_all_of<'a>(slots: impl Iterator<Item = &'a Slot>, context: 
         }
         event.turn.release(Rest::Idle);
     }
+}
+
+/// The slot, if its stream can be used. The caller has taken the event: the stream that it reads from the slot then is
+/// not destroyed before the caller gives the event back ([`Event::wait_until_unused`]).
+fn live(slot: &Slot) -> Option<&Slot> {
+    (slot.state() == State::Live).then_some(slot)
 }
 
 /// Records the event that was taken. It is made and recorded in the slot's own context: an application may destroy a

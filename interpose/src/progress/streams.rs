@@ -291,9 +291,15 @@ impl Streams {
     }
 
     /// Takes a stream out that is about to be destroyed: nobody finds its slot any more, which is the
-    /// caller's to drain or to free.
+    /// caller's to drain or to free. Waits for a helper that uses the stream; none does afterwards.
     pub(crate) fn take_out(&self, stream: CUstream) -> Option<u32> {
         self.forget_capture(Stream::Created(stream));
+        let index = self.take_out_locked(stream)?;
+        self.slot(index)?.event.wait_until_unused();
+        Some(index)
+    }
+
+    fn take_out_locked(&self, stream: CUstream) -> Option<u32> {
         let _locked = self.lock_patiently()?;
         let place = self.keys.remove(Stream::Created(stream).key(Handle(0)))?;
         let index = self.indices.get(place)?.load(Ordering::Relaxed);
@@ -302,8 +308,8 @@ impl Streams {
         Some(index)
     }
 
-    /// Takes out every stream of a context that was destroyed: their slots, which are the caller's to
-    /// free. Not among them are those that somebody else has taken out and has not done with.
+    /// Takes out every stream of a context that was destroyed, while the helpers are kept out of the driver
+    /// ([`crate::progress::waking::keep_out`]): their slots, which are the caller's to free. Not among them are those that somebody else has taken out and has not done with.
     pub(crate) fn take_out_context(&self, context: CUcontext) -> Vec<u32> {
         let Some(_locked) = self.lock_patiently() else {
             return Vec::new();

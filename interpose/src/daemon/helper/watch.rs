@@ -2,7 +2,6 @@
 
 use core::sync::atomic::Ordering;
 
-use abi::types::CUstream;
 use client::marks::Marks;
 use client::slot_state::State;
 use policy::{Look, Looks};
@@ -322,7 +321,7 @@ impl Helper {
             // In the driver: whoever makes a stream that changes the row waits until this is over.
             sight = sight::sight_of(helper.client, slot);
             match sight {
-                Sight::Event => recorded = helper.record(index, slot, slot.stream_here()),
+                Sight::Event => recorded = helper.record(index, slot),
                 Sight::Query if is_due => idle = helper.ask(slot),
                 // A blocking stream may be asked as well, and an ended thread's.
                 Sight::EventByLauncher | Sight::Expected if is_due && !STREAMS.is_capturing() => {
@@ -436,13 +435,10 @@ impl Helper {
 
     /// Asks a stream whether it is idle. `None`: it cannot be asked here.
     fn ask(&mut self, slot: &Slot) -> Option<Reach> {
-        // An ended thread's stream has no handle any more; the legacy stream comes after its work.
-        let stream = slot
-            .stream_here()
-            .or_else(|| slot.is_abandoned().then_some(CUstream::LEGACY))?;
+        slot.stream_to_ask()?;
         let operations = operations::submitted(self.client);
         self.enter(slot.context())
-            .then(|| stream_events::try_idle(slot, stream, operations))
+            .then(|| stream_events::try_idle(slot, operations))
     }
 
     /// A destroyed stream whose last work may still run; when to look again.
@@ -507,16 +503,16 @@ impl Helper {
         &mut self.watched[index]
     }
 
-    /// Records a slot's event in a stream.
-    fn record(&mut self, index: u32, slot: &Slot, stream: Option<CUstream>) -> Recorded {
-        let Some(stream) = stream else {
+    /// Records a slot's event in its stream.
+    fn record(&mut self, index: u32, slot: &Slot) -> Recorded {
+        if slot.stream_here().is_none() {
             return Recorded::Later;
-        };
+        }
         if !self.enter(slot.context()) {
             return Recorded::Never;
         }
         let operations = operations::submitted(self.client);
-        let recorded = stream_events::try_record(slot, stream, operations);
+        let recorded = stream_events::try_record(slot, operations);
         if recorded == Recorded::Pending {
             let now_ns = self.client.clock.now_ns();
             self.learner.handle_recorded(index, now_ns);

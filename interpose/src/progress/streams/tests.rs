@@ -1,5 +1,9 @@
 //! Streams find their slots, keep them, and give them up.
 
+use core::sync::atomic::AtomicBool;
+
+use client::slot_state::Rest;
+
 use super::*;
 use crate::progress::stream::Flavour;
 
@@ -69,6 +73,38 @@ fn a_slot_is_used_again_when_it_has_drained_and_its_counts_go_on() {
     STREAMS.free(a);
     assert_eq!(place(&STREAMS, created(256)).unwrap(), a);
     assert_eq!(STREAMS.slot(a).unwrap().issued(), 5);
+}
+
+/// A helper that asks the driver about the stream uses its handle.
+#[test]
+fn a_stream_is_taken_out_once_no_helper_uses_it() {
+    static STREAMS: Streams = Streams::new();
+    static IS_USED: AtomicBool = AtomicBool::new(false);
+    for rest in [Rest::Idle, Rest::Pending] {
+        let slot = STREAMS.slot(place(&STREAMS, created(64)).unwrap()).unwrap();
+        slot.event.turn.release(rest);
+        let helper = std::thread::spawn(move || {
+            assert!(slot.event.turn.try_take(rest));
+            IS_USED.store(true, Ordering::SeqCst);
+            while slot.state() == State::Live {
+                std::thread::yield_now();
+            }
+            // Its call takes so long.
+            let clock = Clock::monotonic();
+            clock.sleep_until(clock.now_ns() + 5_000_000);
+            IS_USED.store(false, Ordering::SeqCst);
+            slot.event.turn.release(rest);
+        });
+        while !IS_USED.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let index = STREAMS.take_out(handle(64)).unwrap();
+        assert!(!IS_USED.load(Ordering::SeqCst), "{rest:?}");
+        helper.join().unwrap();
+        assert_eq!(slot.event.is_pending(), rest == Rest::Pending);
+        slot.event.turn.release(Rest::Idle);
+        STREAMS.free(index);
+    }
 }
 
 #[test]
