@@ -1,17 +1,21 @@
 //! What a command says to the daemons: to the one that `PILLION_SOCKET` names, else to each that this user's jobs may find.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use protocol::hello::{HelloError, Reply, Request, ask_once};
+use protocol::hello::{HelloError, Reply, Request, ask_with_version};
+use protocol::{VERSION, Version};
 
 use crate::failure::Failure;
 use crate::run::every_socket;
 
 /// Longest wait for a daemon's answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The minor version since which daemons know what a change of a job says of its requests ([`protocol::VERSION`]).
+const SLO_MINOR: u16 = 4;
 
 /// Says it to each; which have done it.
 ///
@@ -47,7 +51,14 @@ pub(crate) struct Told {
 pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Duration) -> Told {
     let mut told = Told::default();
     for socket in sockets {
-        match ask_once(socket, request, patience) {
+        let answer = ask_with_version(socket, request, patience);
+        let answer = answer.map(|(reply, version)| match left_out(request, version) {
+            None => reply,
+            Some(what) => Reply::Refused {
+                reason: older(socket, version, what, &reply),
+            },
+        });
+        match answer {
             Ok(Reply::Done) => told.done.push(socket.clone()),
             Ok(Reply::Refused { reason }) => told.refused.push((socket.clone(), reason)),
             Ok(_) => {
@@ -64,6 +75,29 @@ pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Durati
         }
     }
     told
+}
+
+/// What a daemon of that version leaves of a request without a word, and since which minor version daemons do not.
+fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> {
+    match request {
+        Request::Set(set) if !set.slo.is_empty() && version.minor < SLO_MINOR => {
+            Some(("a change of a job's target", SLO_MINOR))
+        }
+        _ => None,
+    }
+}
+
+/// Why a daemon does not do it that is too old, whatever it answers.
+fn older(socket: &Path, version: Version, (what, minor): (&str, u16), reply: &Reply) -> String {
+    let (path, major) = (socket.display(), VERSION.major);
+    let rest = match reply {
+        Reply::Done => "; the rest is done",
+        _ => "",
+    };
+    format!(
+        "{path}: this daemon is too old for {what}: it speaks protocol {version}, needed is {major}.{minor}; \
+         restart it with the pilliond of this version{rest}"
+    )
 }
 
 /// Whether nobody listens there.
@@ -105,7 +139,56 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use protocol::hello::{Set, listen_at, receive, send};
+
     use super::*;
+
+    /// What a daemon of that minor version brings about that answers so.
+    fn told_by(minor: u16, reply: &Reply, request: &Request) -> Told {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pilliond.sock");
+        let listener = listen_at(&path).unwrap();
+        let mut packet = reply.encode();
+        packet[6..8].copy_from_slice(&minor.to_le_bytes());
+        let daemon = thread::spawn(move || {
+            let asker = rustix::net::accept(&listener).unwrap();
+            receive(&asker).unwrap();
+            send(&asker, &packet, &[]).unwrap();
+        });
+        let told = tell_each(&[path], request, PATIENCE);
+        daemon.join().unwrap();
+        told
+    }
+
+    #[test]
+    fn a_daemon_that_is_too_old_for_a_change_of_the_target_is_called_that() {
+        let set = |memory: &str, slo: &str| {
+            Request::Set(Set {
+                job: "serve".into(),
+                memory: memory.into(),
+                slo: slo.into(),
+            })
+        };
+        let refused = Reply::Refused {
+            reason: "the quota of memory is \"\"".into(),
+        };
+        let why = |told: Told| told.into_result().unwrap_err().why();
+        let said = why(told_by(3, &refused, &set("", "2x")));
+        assert!(said.contains("too old for a change of a job's target"));
+        assert!(said.contains("speaks protocol 3.3, needed is 3.4; restart it"));
+        assert!(!said.contains("memory"), "{said}");
+        // It has changed the memory, and left the target.
+        let said = why(told_by(3, &Reply::Done, &set("1GiB", "2x")));
+        assert!(said.contains("too old"), "{said}");
+        assert!(said.ends_with("; the rest is done"), "{said}");
+        for (minor, request) in [(3, set("1GiB", "")), (4, set("", "2x"))] {
+            assert_eq!(told_by(minor, &Reply::Done, &request).done.len(), 1);
+            let told = told_by(minor, &refused, &request);
+            assert_eq!(why(told), "the quota of memory is \"\"");
+        }
+    }
 
     #[test]
     fn a_socket_at_which_nobody_listens_is_no_daemon_that_does_not_answer() {

@@ -647,13 +647,24 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 
 /// Asks the daemon at `path` for one thing and waits for its answer, no step longer than `patience`.
 pub fn ask_once(path: &Path, request: &Request, patience: Duration) -> Result<Reply, HelloError> {
+    let (reply, _) = ask_with_version(path, request, patience)?;
+    Ok(reply)
+}
+
+/// The same, with the version that the daemon speaks: an older one leaves what it does not know of the request.
+pub fn ask_with_version(
+    path: &Path,
+    request: &Request,
+    patience: Duration,
+) -> Result<(Reply, Version), HelloError> {
     let socket = connect_within(path, patience)?;
     send(&socket, &request.encode(), &[])?;
     let (packet, _) = receive(&socket)?;
-    if packet.is_empty() {
-        return Err(HelloError::Closed);
-    }
-    Reply::decode(&packet)
+    let version = peer_version(&packet).ok_or(match packet.len() {
+        0 => HelloError::Closed,
+        _ => HelloError::Malformed("no version"),
+    })?;
+    Ok((Reply::decode(&packet)?, version))
 }
 
 /// Asks the daemon at `path` for its status: one JSON document.
