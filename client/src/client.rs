@@ -84,6 +84,15 @@ impl Client {
         self.link.is_high_priority()
     }
 
+    /// Whether high-priority launches on default streams are to carry a priority of ours: unless the daemon says that
+    /// they are not to ([`protocol::pages::DaemonPage::plain_priority`]). A dead daemon takes nothing back that it
+    /// said, so what it said ends with its connection.
+    #[inline]
+    pub fn adds_priority(&self) -> bool {
+        // The connection's words are read only where the daemon says so.
+        self.link.daemon.plain_priority.load(Ordering::Relaxed) == 0 || self.connection.has_ended()
+    }
+
     /// Whether a daemon has taken it so far.
     pub fn is_taken(&self) -> bool {
         // Relaxed: it stands for itself.
@@ -197,5 +206,38 @@ impl Client {
             slot: usize::from(slot),
             descriptor: Descriptor::new(file),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_go_without_priority_only_while_a_daemon_is_there_that_says_so() {
+        let client = Client::new(JobClass::HighPriority, Clock::monotonic()).unwrap();
+        assert!(client.adds_priority());
+        let connect = || {
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            client.connection.begin(ours.into());
+            theirs
+        };
+        let daemon = connect();
+        assert!(client.adds_priority());
+        client
+            .link
+            .daemon
+            .plain_priority
+            .store(1, Ordering::Relaxed);
+        assert!(!client.adds_priority());
+        // It is killed; the thread that waits for the end of the connection notes it.
+        drop(daemon);
+        client.connection.note_end(client.connection.number());
+        assert!(client.adds_priority());
+        client.handle_end();
+        assert!(client.adds_priority());
+        // The next one says so, too.
+        let _next = connect();
+        assert!(!client.adds_priority());
     }
 }

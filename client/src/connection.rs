@@ -86,11 +86,13 @@ impl Connection {
     }
 
     /// Which one it is.
+    #[inline]
     pub fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed)
     }
 
     /// Whether the daemon's side is known to have ended, which a daemon's death does at once.
+    #[inline]
     pub fn has_ended(&self) -> bool {
         // Relaxed: the numbers are all that is read.
         let ended = self.ended.load(Ordering::Relaxed);

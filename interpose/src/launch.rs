@@ -8,7 +8,6 @@ use client::gate::{self, Grant, IsHighPriority};
 use client::marks::Marks;
 use client::rings;
 use protocol::pages::Counter;
-use protocol::sync::Ordering;
 
 use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
@@ -298,7 +297,7 @@ impl Begun {
             Self::Announced { client, stream, .. }
                 if stream.is_default()
                     && client.priority_use.may_be_added()
-                    && client.link.daemon.plain_priority.load(Ordering::Relaxed) == 0 =>
+                    && client.adds_priority() =>
             {
                 client.default_priority
             }
