@@ -4,7 +4,7 @@
 //! quota of memory. `pillion set --slo` changes it. Both hold while a process of the job is there, and the change outlives this
 //! daemon in the job's ledger ([`protocol::ledger::Ledger::slo`]).
 
-use policy::{Goal, PillionParams, Policy, Slo, SloView};
+use policy::{Goal, PillionParams, Policy, Slo, SloEnd, SloView};
 use protocol::hello::JobClass;
 use protocol::slo::{SloAsked, SloChange};
 
@@ -132,13 +132,28 @@ impl State {
         goal.is_some_and(|goal| !matches!(goal.slo, Slo::Throughput(_)))
     }
 
-    /// How what requests of a job may take is held: of the client with the least level, which binds. None while no client has
-    /// marked any, or the policy has not heard of the last change.
+    /// How what requests of a job may take is held: of the client with the least level, which binds, with what was counted of
+    /// all its clients. A client of which nothing is judged yet has no say beside others. None while no client has marked
+    /// any, or the policy has not heard of the last change.
     pub(crate) fn slo_view(&self, job: &Job) -> Option<SloView> {
         let goal = job.goal.for_policy(self.pillion());
         let told = job.clients.iter().filter(|client| client.goal_told == goal);
-        let views = told.filter_map(|client| self.gate.slo_view(client.id));
-        views.min_by(|a, b| a.level.total_cmp(&b.level))
+        let views = || {
+            let clients = told.clone();
+            clients.filter_map(|client| self.gate.slo_view(client.id))
+        };
+        let is_learning = |view: &SloView| view.end == SloEnd::Learning;
+        let least = views().min_by(|a, b| {
+            let by_level = a.level.total_cmp(&b.level);
+            is_learning(a).cmp(&is_learning(b)).then(by_level)
+        })?;
+        let sum = |count: fn(&SloView) -> u64| views().map(|view| count(&view)).sum();
+        Some(SloView {
+            requests: sum(|view| view.requests),
+            misses: sum(|view| view.misses),
+            misses_at_floor: sum(|view| view.misses_at_floor),
+            ..least
+        })
     }
 
     /// The high-priority jobs of that id, and of that user unless `uid` is none, whose goal may be changed ([`Self::handle_slo`]).

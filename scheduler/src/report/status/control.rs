@@ -13,7 +13,7 @@ pub struct ControlStatus {
 }
 
 /// What requests of a job may take, and how that is held. Of several processes the one with the least level, which is what
-/// binds.
+/// binds; the counts (`requests`, `misses`, `misses_at_floor`, and `miss_share` of them) are of all that live.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SloStatus {
     /// What is in force, as `slo_p99` has it: `1.2x` (alone) or `15ms`; a share of the rate alone, as `slo_throughput` has it: `0.95`.

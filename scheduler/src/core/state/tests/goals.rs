@@ -2,7 +2,7 @@
 
 use protocol::slo::SloChange;
 
-use super::marks::{job, request};
+use super::marks::{job, late_request, request};
 use super::*;
 use crate::core::event::Kind;
 
@@ -119,6 +119,38 @@ fn the_policy_holds_a_jobs_goal_and_the_status_tells_how_after_each_change() {
     rig.poll_after(MS);
     assert_eq!(slo(&rig)["target_ns"], 20 * MS);
     assert_eq!(told(&rig), pair("2x", "configuration"));
+}
+
+#[test]
+fn of_several_processes_the_goal_is_held_by_the_lowest_level_and_counts_are_sums() {
+    let (mut rig, _be, mut learning) = asking("1.1x");
+    let [mut fair, mut late] = ["serve"; 2].map(|job| rig.hp(job));
+    for id in 1..=200 {
+        request(&mut rig, &mut fair, id, true);
+        request(&mut rig, &mut late, id, true);
+    }
+    for id in 1..=20 {
+        request(&mut rig, &mut learning, id, true);
+    }
+    for id in 201..=210 {
+        late_request(&mut rig, &mut late, id, 20 * MS);
+    }
+    let clients = [&learning, &fair, &late].map(|player| player.client);
+    let views = clients.map(|client| rig.state.gate.slo_view(client).unwrap());
+    let [learning, fair, late] = views;
+    assert!(late.level < fair.level && late.misses > 0);
+    let slo = job(&rig)["control"]["slo"].clone();
+    assert!((slo["level"].as_f64().unwrap() - late.level).abs() < 1e-9);
+    assert_eq!(slo["requests"], fair.requests + late.requests);
+    assert_eq!(slo["misses"], fair.misses + late.misses);
+    // Nothing is judged by the level of what is still learnt.
+    assert!(learning.target_ns.is_none() && learning.level <= fair.level);
+    rig.state.handle_detach(rig.now_ns, clients[2]);
+    let slo = job(&rig)["control"]["slo"].clone();
+    assert_eq!(
+        (&slo["learning"], &slo["requests"]),
+        (&false.into(), &fair.requests.into())
+    );
 }
 
 #[test]

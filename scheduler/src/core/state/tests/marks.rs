@@ -28,14 +28,28 @@ fn end(id: u64, at_ns: u64) -> Record {
 
 /// One request of 10 ms every 40 ms, with a launch; marked or not.
 pub(super) fn request(rig: &mut Rig, hp: &mut Player, id: u64, is_marked: bool) {
-    if is_marked {
-        hp.push(&begin(id, rig.now_ns));
+    let begin = is_marked.then(|| begin(id, rig.now_ns));
+    run_request(rig, hp, id, begin);
+}
+
+/// The same, marked, that has waited for its turn.
+pub(super) fn late_request(rig: &mut Rig, hp: &mut Player, id: u64, waited_ns: u64) {
+    let mut begin = begin(id, rig.now_ns);
+    if let Record::Begin(begin) = &mut begin {
+        begin.arrived_ns -= waited_ns;
+    }
+    run_request(rig, hp, id, Some(begin));
+}
+
+fn run_request(rig: &mut Rig, hp: &mut Player, id: u64, begin: Option<Record>) {
+    if let Some(begin) = &begin {
+        hp.push(begin);
     }
     rig.launch(hp, Class::Compute, 10 * MS);
     rig.poll();
     rig.now_ns += 10 * MS;
     hp.complete();
-    if is_marked {
+    if begin.is_some() {
         hp.push(&end(id, rig.now_ns));
     }
     rig.poll();
