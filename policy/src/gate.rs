@@ -57,8 +57,8 @@
 use crate::rules::Rules;
 use crate::terms::JobTerms;
 use crate::{
-    Ceiling, Goal, JobId, JobView, Kernel, Lease, Limit, Mark, Outlook, Policy, Request, SloView,
-    Snapshot, none,
+    Ceiling, Goal, JobId, JobView, Kept, Kernel, Lease, Limit, Mark, Outlook, Policy, Request,
+    SloView, Snapshot, none,
 };
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -138,6 +138,19 @@ impl Gate {
     #[must_use]
     pub fn slo_view(&self, client: u64) -> Option<SloView> {
         self.rules.slo_view(client)
+    }
+
+    /// What was learnt of the requests that the HP client `client` marks; `None` while nothing is known, and for another policy. It
+    /// copies some thousand numbers.
+    #[must_use]
+    pub fn kept(&self, client: u64) -> Option<Kept> {
+        self.rules.kept(client)
+    }
+
+    /// The HP client `client` marks its requests, and begins with what was learnt of them before: by another gate, it may be, or
+    /// of another process of the same program. Counts of requests begin anew. After [`Gate::handle_goal`]. Only `pillion` listens.
+    pub fn restore(&mut self, client: u64, kept: &Kept) {
+        self.rules.restore(client, kept);
     }
 
     /// The HP client `client` has gone: what was learnt of it is forgotten, and its goal.

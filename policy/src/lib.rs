@@ -80,7 +80,7 @@ pub use limit::Limit;
 pub use looks::{Look, Looks};
 pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
-pub use pillion::{Goal, Mark, PillionParams, Slo, SloEnd, SloError, SloView};
+pub use pillion::{Goal, Kept, KeptKind, Mark, PillionParams, Slo, SloEnd, SloError, SloView};
 pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
 pub use progress::{Held, Progress, Share};
 pub use queue::{Op, OpKind, QueueClient};

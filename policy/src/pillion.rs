@@ -125,7 +125,7 @@ pub mod solo;
 mod target;
 
 use feedback::{GAIN_MAX, GAIN_MIN, Gain};
-pub use marked::Mark;
+pub use marked::{Kept, KeptKind, Mark};
 use marked::{Marked, Since};
 pub use params::{PillionParams, look_ns_max};
 use quiet::Quiet;
@@ -273,6 +273,14 @@ impl Learnt {
             feedback: params.feedback,
         };
         self.marked.handle_mark(client, mark, &goal, &since);
+    }
+
+    fn restore(&mut self, params: &PillionParams, client: u64, kept: &Kept) {
+        let goal = self.goal(params, client, true);
+        if !matches!(goal.slo, Slo::Throughput(_)) {
+            self.solo.handle_detach(client);
+            self.marked.restore(client, kept, &goal);
+        }
     }
 
     fn handle_goal(&mut self, params: &PillionParams, client: u64, goal: Option<Goal>) {
@@ -569,6 +577,14 @@ impl Rules for Pillion {
 
     fn handle_goal(&mut self, client: u64, goal: Option<Goal>) {
         self.learnt.handle_goal(&self.params, client, goal);
+    }
+
+    fn kept(&self, client: u64) -> Option<Kept> {
+        self.learnt.marked.kept(client)
+    }
+
+    fn restore(&mut self, client: u64, kept: &Kept) {
+        self.learnt.restore(&self.params, client, kept);
     }
 
     fn gives_priority(&self) -> bool {

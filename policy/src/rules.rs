@@ -9,8 +9,8 @@
 use std::fmt;
 
 use crate::{
-    Ceiling, Goal, JobId, JobTerms, JobView, Kernel, Lease, Limit, Mark, Outlook, Request, SloView,
-    Snapshot, admits,
+    Ceiling, Goal, JobId, JobTerms, JobView, Kept, Kernel, Lease, Limit, Mark, Outlook, Request,
+    SloView, Snapshot, admits,
 };
 
 /// A policy at work. Pure: all that it may look at is in its arguments, the time too.
@@ -59,6 +59,14 @@ pub trait Rules: fmt::Debug + Send {
 
     /// See [`crate::Gate::handle_goal`].
     fn handle_goal(&mut self, _client: u64, _goal: Option<Goal>) {}
+
+    /// See [`crate::Gate::kept`].
+    fn kept(&self, _client: u64) -> Option<Kept> {
+        None
+    }
+
+    /// See [`crate::Gate::restore`].
+    fn restore(&mut self, _client: u64, _kept: &Kept) {}
 
     /// See [`crate::Gate::handle_detach`].
     fn handle_detach(&mut self, _client: u64) {}

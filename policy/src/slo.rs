@@ -38,6 +38,8 @@ const FIRST_STEPS: f64 = 10.0;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Level {
     value: f64,
+    /// One was over its target.
+    has_missed: bool,
     /// Requests that were judged.
     pub requests: u64,
     /// Those of them that were over their target.
@@ -47,6 +49,26 @@ pub struct Level {
 }
 
 impl Level {
+    /// One that stands there already, between [`LEAST`] and [`GREATEST`]; what is no number begins as ever. A request was over its
+    /// target before, or none.
+    #[must_use]
+    pub fn begin(value: f64, has_missed: bool) -> Self {
+        match value.is_nan() {
+            true => Self::default(),
+            false => Self {
+                value: value.clamp(LEAST, GREATEST),
+                has_missed,
+                ..Self::default()
+            },
+        }
+    }
+
+    /// Whether a request was over its target.
+    #[must_use]
+    pub fn has_missed(&self) -> bool {
+        self.has_missed
+    }
+
     /// Between [`LEAST`] and [`GREATEST`]; 0 before the first request.
     #[must_use]
     pub fn value(&self) -> f64 {
@@ -65,10 +87,11 @@ impl Level {
         self.requests += 1;
         if is_miss {
             self.misses += 1;
+            self.has_missed = true;
             self.misses_at_floor += u64::from(self.is_at_floor(alpha));
             self.value = (self.value - fall(alpha)).max(LEAST);
         } else if may_rise {
-            let steps = if self.misses == 0 { FIRST_STEPS } else { 1.0 };
+            let steps = if self.has_missed { 1.0 } else { FIRST_STEPS };
             self.value = (self.value + step(alpha) * steps).min(GREATEST);
         }
     }

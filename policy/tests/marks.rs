@@ -3,8 +3,8 @@
 
 use policy::slo::{GREATEST, LEAST};
 use policy::{
-    Class, ClassSet, Gate, Goal, HpView, JobId, JobView, Kernel, Limit, Mark, PillionParams,
-    Policy, Request, Sharing, Slo, Snapshot, admits,
+    Class, ClassSet, Gate, Goal, HpView, JobId, JobView, Kept, KeptKind, Kernel, Limit, Mark,
+    PillionParams, Policy, Request, Sharing, Slo, Snapshot, admits,
 };
 use proptest::prelude::*;
 
@@ -513,4 +513,80 @@ fn by_default_marked_requests_have_two_per_cent_of_their_p99_and_inferred_ones_f
     known(&mut gate);
     let view = gate.slo_view(0).expect("it marks its requests");
     assert_eq!(view.target_ns, Some(20_000_000));
+}
+
+fn any_kept() -> impl Strategy<Value = Kept> {
+    let times = || prop::collection::vec(any_time(), 0..300);
+    let kind = (any::<u32>(), times(), times());
+    let kind = kind.prop_map(|(number, services_ns, latencies_ns)| KeptKind {
+        number,
+        services_ns,
+        latencies_ns,
+    });
+    let level = prop_oneof![-7.0..2.0_f64, any_number()];
+    (level, any::<bool>(), prop::collection::vec(kind, 0..12)).prop_map(
+        |(level, has_missed, kinds)| Kept {
+            level,
+            has_missed,
+            kinds,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_a_damaged_file_says_was_learnt_is_no_more_than_can_be(
+        kept in any_kept(),
+        events in prop::collection::vec(any_event(), 0..100),
+    ) {
+        let mut heard = Heard { gate: double(), now_ns: 0 };
+        heard.gate.restore(0, &kept);
+        heard.check()?;
+        for event in &events {
+            heard.handle(event);
+            heard.check()?;
+        }
+        let known = heard.gate.kept(0);
+        prop_assert!(known.is_none_or(|known| known.kinds.len() <= 8));
+    }
+}
+
+#[test]
+fn what_was_learnt_of_a_client_holds_under_the_next_gate_from_its_first_request_on() {
+    let mut before = Heard {
+        now_ns: 0,
+        gate: double(),
+    };
+    before.know(0);
+    while before.level(0) > -3.0 {
+        before.request(0, 1, 25_000_000);
+    }
+    let mut kept = before.gate.kept(0).expect("it is known");
+    kept.shorten();
+    let mut after = Heard {
+        now_ns: before.now_ns,
+        gate: double(),
+    };
+    assert_eq!(after.gate.kept(0), None);
+    after.gate.restore(0, &kept);
+    let view = |heard: &Heard| heard.gate.slo_view(0).expect("it marks its requests");
+    assert_eq!(view(&after).level, view(&before).level);
+    assert_eq!(view(&after).target_ns, view(&before).target_ns);
+    assert_eq!((view(&after).requests, view(&after).misses), (0, 0));
+    // One was late before, so the level rises by a step and not by ten.
+    after.request(0, 1, 10_000_000);
+    let rise = view(&after).level - view(&before).level;
+    assert!((rise - 0.001).abs() < 1e-9, "{rise}");
+    // What is short enough is kept whole, and its quantiles else.
+    let mut long = Kept {
+        kinds: vec![KeptKind {
+            latencies_ns: (1..=2_048).rev().collect(),
+            ..KeptKind::default()
+        }],
+        ..Kept::default()
+    };
+    long.shorten();
+    let latencies_ns = &long.kinds[0].latencies_ns;
+    assert_eq!(latencies_ns.len(), 256);
+    assert!(latencies_ns[253].abs_diff(2_028) <= 8, "{latencies_ns:?}");
 }

@@ -50,9 +50,11 @@ use super::{Goal, PillionParams, SloView};
 use crate::{Ceiling, Sharing, Snapshot};
 
 mod client;
+mod kept;
 mod kind;
 
 use client::{Client, Now};
+pub use kept::{Kept, KeptKind};
 
 /// Something that an HP process says of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,15 +138,7 @@ impl Marked {
 
     /// `goal` is the client's.
     pub(crate) fn handle_mark(&mut self, client: u64, mark: &Mark, goal: &Goal, since: &Since) {
-        if !self.is_of(client) {
-            if self.clients.len() >= CLIENTS_MAX {
-                self.clients.remove(0);
-            }
-            self.clients.push(Client::new(client, *goal));
-        }
-        let Some(client) = self.clients.iter_mut().find(|known| known.id == client) else {
-            return;
-        };
+        let client = self.known(client, goal);
         // What is told of a later time than now, or of an end before the beginning, is as if it were then.
         let latest_ns = since.now_ns.unwrap_or(u64::MAX);
         match *mark {
@@ -165,6 +159,31 @@ impl Marked {
                 is_cancelled,
             } => client.handle_end(id, at_ns.min(latest_ns), is_cancelled, since),
         }
+    }
+
+    /// See [`crate::Gate::kept`].
+    pub(crate) fn kept(&self, client: u64) -> Option<Kept> {
+        let client = self.clients.iter().find(|known| known.id == client)?;
+        client.kept()
+    }
+
+    /// See [`crate::Gate::restore`]. `goal` is the client's.
+    pub(crate) fn restore(&mut self, client: u64, kept: &Kept, goal: &Goal) {
+        self.handle_detach(client);
+        self.known(client, goal).restore(kept);
+    }
+
+    /// A client that marks its requests, from now on or before.
+    fn known(&mut self, client: u64, goal: &Goal) -> &mut Client {
+        let place = self.clients.iter().position(|known| known.id == client);
+        let place = place.unwrap_or_else(|| {
+            if self.clients.len() >= CLIENTS_MAX {
+                self.clients.remove(0);
+            }
+            self.clients.push(Client::new(client, *goal));
+            self.clients.len() - 1
+        });
+        &mut self.clients[place]
     }
 
     /// A client has this goal from now on.

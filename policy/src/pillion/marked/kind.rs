@@ -1,5 +1,6 @@
 //! A kind of requests: what they take alone, and what they may take.
 
+use super::kept::KeptKind;
 use crate::pillion::target::Goal;
 
 /// Requests of a kind that meet no best-effort work, to begin with.
@@ -157,6 +158,32 @@ impl Kind {
                 false => u64::MAX,
             };
         }
+    }
+
+    /// What is known of it, for another daemon.
+    pub(super) fn kept(&self) -> KeptKind {
+        KeptKind {
+            number: self.number,
+            services_ns: self.services.values_ns.clone(),
+            latencies_ns: self.latencies.values_ns.clone(),
+        }
+    }
+
+    /// Begins with what was known of it: as many as are remembered.
+    pub(super) fn restore(
+        &mut self,
+        services_ns: impl Iterator<Item = u64>,
+        latencies_ns: impl Iterator<Item = u64>,
+        goal: &Goal,
+    ) {
+        for ns in services_ns.take(SERVICES_KEPT) {
+            self.push_service(ns);
+            self.ended += 1;
+        }
+        for ns in latencies_ns.take(ARRIVALS_KEPT) {
+            self.latencies.push(ARRIVALS_KEPT, ns);
+        }
+        self.handle_goal(goal);
     }
 
     /// The service of the next request in the replay.
