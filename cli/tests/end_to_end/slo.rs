@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Job, Program};
+use crate::common::{Daemon, Ended, Gpu, Job, Process, Program};
 use crate::events::{event_when, events};
 
 /// A high-priority service of so many requests of 3 ms, which says so of them, or not (`how`), started with these flags.
@@ -122,4 +122,84 @@ fn a_target_that_cannot_be_held_is_refused_or_warned_of_once() {
     let all = events(&gpu, &daemon, &[]);
     let warned = all.iter().filter(|event| event["kind"] == "slo-unmarked");
     assert_eq!(warned.count(), 1);
+}
+
+/// Of requests of 15 ms, of which three trainings in turns make 60 ms: how long one may take.
+const TARGET_NS: u64 = 35_000_000;
+
+/// A C service of so many requests of three kernels of 5 ms, which marks them.
+fn marking(gpu: &Gpu, daemon: &Daemon, label: &str, count: u64) -> Job {
+    let words = [count, 5_000_000, TARGET_NS].map(|word| word.to_string());
+    let words = words.each_ref().map(String::as_str);
+    let job = gpu.job(label, "service").args(&words);
+    job.high_priority(daemon)
+}
+
+/// Three trainings that launch 40 ms of work at a time.
+fn trainings(gpu: &Gpu, daemon: &Daemon) -> [Process; 3] {
+    let mut trainings = ["first", "second", "third"]
+        .map(|label| gpu.job(label, "load 16").best_effort(daemon).start());
+    for training in &mut trainings {
+        training.wait_for("round", 1);
+    }
+    trainings
+}
+
+/// The share of requests that took longer, by the program's own clock.
+fn late_share(service: Process, count: u64) -> f64 {
+    let ended = service.finish().expect_success();
+    ended.asked("late") as f64 / count as f64
+}
+
+#[test]
+fn a_c_service_that_marks_its_requests_has_its_target_beside_trainings_that_break_it_ungated() {
+    const UNGATED: u64 = 40;
+    const GATED: u64 = 400;
+    let (gpu, nobody) = Gpu::with_daemon("timeslice", "name = \"none\"");
+    let beside = trainings(&gpu, &nobody);
+    let service = marking(&gpu, &nobody, "serve", UNGATED).start_until("served");
+    let ungated = late_share(service, UNGATED);
+    beside
+        .into_iter()
+        .for_each(|training| drop(training.finish()));
+    nobody.end();
+    assert!(ungated > 0.5, "{ungated}: nobody is to be protected");
+
+    let daemon = gpu.daemon("name = \"pillion\"\nmax_hold_ms = 60000");
+    let beside = trainings(&gpu, &daemon);
+    let launched = || {
+        let of = |label| daemon.job(label)["totals"]["launches"].as_u64().unwrap();
+        ["first", "second", "third"].map(of)
+    };
+    let service = marking(&gpu, &daemon, "serve", GATED).env("PILLION_SLO", "35ms");
+    let service = service.start_until("ready");
+    let before = launched();
+    let is_read = |job: &Value| job["totals"]["requests_marked"].as_u64() >= Some(GATED);
+    let job = daemon.job_when("serve", "all requests are read", is_read);
+    let after = launched();
+    assert_eq!(job["totals"]["requests_marked"], GATED, "{job:#}");
+    assert_eq!(job["totals"]["marks_refused"], 0, "{job:#}");
+    let slo = &job["control"]["slo"];
+    let count = |name: &str| slo[name].as_u64().unwrap();
+    // From some 165 on: the first teach what they take alone.
+    assert!((100..=GATED).contains(&count("requests")), "{slo:#}");
+    assert_eq!(
+        (&slo["source"], &slo["miss"]),
+        (&"run".into(), &0.01.into())
+    );
+    // The law's bound holds whatever the machine does.
+    let spent = count("misses") - count("misses_at_floor");
+    let most = 0.01 * (count("requests") as f64 + 7_000.0);
+    assert!(spent as f64 <= most, "{slo:#}");
+    let gated = late_share(service, GATED);
+    // Requests take 15 to 23 ms of their 35: a machine with much else to do makes few of them late.
+    assert!(gated < ungated / 2.0, "{gated}, ungated {ungated}: {slo:#}");
+    let more: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
+    assert!(more > 0, "best-effort work stands still: {slo:#}");
+    beside
+        .into_iter()
+        .for_each(|training| drop(training.finish()));
+    for label in ["first", "second", "third"] {
+        assert_eq!(daemon.total(label, "launches_forced"), 0);
+    }
 }
