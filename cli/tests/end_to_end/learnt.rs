@@ -70,12 +70,15 @@ struct Outcome {
 /// Processes that share a software GPU on the virtual clock.
 struct Stage {
     folder: TempDir,
+    /// Of what requests arrive when.
+    seed: u32,
 }
 
 impl Stage {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
+            seed: 3,
         }
     }
 
@@ -143,7 +146,8 @@ impl Stage {
         replay
             .arg("--trace")
             .arg(trace)
-            .args(["--seconds", "4", "--seed", "3"]);
+            .args(["--seconds", "4", "--seed"])
+            .arg(self.seed.to_string());
         if name == "hp" {
             replay.args(["--arrivals", "poisson", "--rate", "30"]);
         }
@@ -209,7 +213,17 @@ fn play_traces(hp_trace: &str, be_trace: &str, told: Told, policy: &str) -> Outc
 
 /// The same; `more` are options of the best-effort job's replay.
 fn play_jobs(hp_trace: &str, be_trace: &str, told: Told, policy: &str, more: &[&str]) -> Outcome {
-    let stage = Stage::new();
+    play_on(Stage::new(), hp_trace, be_trace, told, policy, more)
+}
+
+fn play_on(
+    stage: Stage,
+    hp_trace: &str,
+    be_trace: &str,
+    told: Told,
+    policy: &str,
+    more: &[&str],
+) -> Outcome {
     let hp_trace = stage.write("hp.trace", hp_trace);
     let be_trace = stage.write("be.trace", be_trace);
     let be_profile = match told {
@@ -272,26 +286,41 @@ fn total(outcome: &Outcome, counter: &str) -> u64 {
     outcome.be["totals"][counter].as_u64().unwrap()
 }
 
+/// Three runs of [`play`], each with other arrivals.
+fn play_thrice(told: Told) -> [Outcome; 3] {
+    [1, 2, 3].map(|seed| {
+        let stage = Stage {
+            seed,
+            ..Stage::new()
+        };
+        play_on(stage, HP_TRACE, BE_TRACE, told, "", &[])
+    })
+}
+
 #[test]
 fn without_a_profile_or_with_a_wrong_one_a_job_is_bounded_by_what_its_kernels_take() {
-    let right = play(Told::Times(1.0), "");
+    let mean = |outcomes: &[Outcome; 3], of: fn(&Outcome) -> f64| {
+        let sum: f64 = outcomes.iter().map(of).sum();
+        sum / 3.0
+    };
+    let right = play_thrice(Told::Times(1.0));
     // Kernels of 5 ms and, after each iteration of ten, one of 1 µs.
     for told in [Told::Nothing, Told::Times(0.1), Told::Times(10.0)] {
-        let outcome = play(told, "");
-        let charged_us = charged_us(&outcome);
-        assert!(
-            (3_500..=7_000).contains(&charged_us),
-            "{told:?}: {charged_us} us each"
-        );
-        // The 99th percentile of 120 requests is one that met two kernels by chance: with the right
-        // profile 7.4 to 9.9 ms, as this or that was a few microseconds later.
-        let (p95_ms, right_ms) = (outcome.hp_p95_ms, right.hp_p95_ms);
+        let outcomes = play_thrice(told);
+        for charged_us in outcomes.iter().map(charged_us) {
+            let is_near = (3_500..=7_000).contains(&charged_us);
+            assert!(is_near, "{told:?}: {charged_us} us each");
+        }
+        // Of 120 requests some meet one kernel by chance, and one or two meet two: of one run the 95th percentile is 6.9 to
+        // 9.3 ms with any profile, as this or that was a few microseconds later.
+        let of = |of: fn(&Outcome) -> f64| (mean(&outcomes, of), mean(&right, of));
+        let (p95_ms, right_ms) = of(|outcome| outcome.hp_p95_ms);
         assert!(p95_ms <= right_ms * 1.05, "{told:?}: {p95_ms} {right_ms}");
         // One kernel more than there.
-        let (p99_ms, right_ms) = (outcome.hp_p99_ms, right.hp_p99_ms);
+        let (p99_ms, right_ms) = of(|outcome| outcome.hp_p99_ms);
         assert!(p99_ms <= right_ms + 5.0, "{told:?}: {p99_ms} {right_ms}");
-        let (requests, right) = (outcome.be_requests, right.be_requests);
-        assert!(requests * 20 >= right * 19, "{told:?}: {requests} {right}");
+        let (requests, right) = of(|outcome| outcome.be_requests as f64);
+        assert!(requests >= right * 0.95, "{told:?}: {requests} {right}");
     }
 }
 
