@@ -658,7 +658,10 @@ impl BeJob {
                 is_held: false,
             }
         } else if limit == Limit::Paused {
-            HELD
+            Terms {
+                is_held: true,
+                ..CLOSED
+            }
         } else if lease.budget_ns == 0 || lease.classes.is_empty() {
             CLOSED
         } else {
@@ -681,8 +684,8 @@ impl BeJob {
         let mut renewed = self.granted;
         renewed.lease.expiry_ns = expiry_ns;
         let is_same = renewed == self.published;
-        let is_open = self.granted != CLOSED && self.granted != HELD;
-        let is_gated = !self.granted.lease.ungated && is_open;
+        let is_open = self.granted.limit_total_ns > 0;
+        let is_gated = is_open && !self.granted.lease.ungated;
         if is_same {
             let left_ns = expiry_ns.saturating_sub(clock_ns);
             let whole_ns = self.granted.lease.expiry_ns.saturating_sub(clock_ns);
@@ -721,8 +724,7 @@ impl BeJob {
             ..terms.lease
         };
         let is_live = lease.ungated || (lease.epoch == epoch && clock_ns < lease.expiry_ns);
-        let is_over = |wait: Wait| wait.end_ns <= now_ns;
-        let is_forced = !terms.is_held && self.wait.is_some_and(is_over);
+        let is_forced = (self.wait).is_some_and(|wait| !terms.is_held && wait.end_ns <= now_ns);
         if !(is_forced || is_live && admits(&lease, 0, &kernel)) {
             if let Some(wait) = &mut self.wait {
                 wait.retry_ns = u64::MAX;
@@ -784,12 +786,6 @@ const CLOSED: Terms = Terms {
     },
     limit_total_ns: 0,
     is_held: false,
-};
-
-/// The same, and `max_hold` does not lift it.
-const HELD: Terms = Terms {
-    is_held: true,
-    ..CLOSED
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
