@@ -17,6 +17,7 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use profiler::Profile;
 use protocol::clock::Clock;
+use protocol::recording::Why;
 use serde_json::json;
 
 use self::beside::{Beside, Job};
@@ -95,8 +96,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut beside = Beside::default();
     beside.look(None);
     let mut child = start(options, spool.path(), cupti)?;
-    let code = watch(&mut child, spool.path(), &mut beside)?;
-    let finished = finish(options, spool, &beside, code);
+    let mut merged = Merged::default();
+    let code = watch(&mut child, spool.path(), &mut beside, &mut merged)?;
+    merged.add_all(spool.path());
+    merged.is_beside_others = beside.is_any();
+    drop(spool);
+    let finished = finish(options, &merged, code);
     match code {
         0 => finished,
         code => {
@@ -109,17 +114,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// Makes the profile of what the ended job has recorded.
-fn finish(options: &Options, spool: Spool, beside: &Beside, code: u8) -> Result<(), Failure> {
-    let mut merged = Merged::read(spool.path());
-    merged.is_beside_others = beside.is_any();
-    drop(spool);
+fn finish(options: &Options, merged: &Merged, code: u8) -> Result<(), Failure> {
     if merged.is_empty() {
-        let why =
-            "nothing was recorded: no process of the job launched a kernel that the library saw";
-        out::note(format_args!("pillion: {why}"));
+        let why = match merged.count_of(Why::NoRoom) {
+            0 => "no process of the job launched a kernel that the library saw",
+            _ => {
+                "the file system of the spool folder, /dev/shm, had no room for what kernels were launched"
+            }
+        };
+        out::note(format_args!("pillion: nothing was recorded: {why}"));
         return Err(Failure::silent());
     }
-    let recorded = convert::profile(&merged, &convert::source_of(&options.command));
+    let recorded = convert::profile(merged, &convert::source_of(&options.command));
     if recorded.profile.kernels.is_empty() {
         recorded
             .profile
@@ -132,7 +138,7 @@ fn finish(options: &Options, spool: Spool, beside: &Beside, code: u8) -> Result<
         return Err(Failure::silent());
     }
     write(&recorded.profile.write(), &options.output)?;
-    say(options, &merged, &recorded, code)
+    say(options, merged, &recorded, code)
 }
 
 /// Writes the profile; where that does not go, to a file for it elsewhere.
@@ -206,8 +212,13 @@ fn start(options: &Options, folder: &Path, cupti: std::ffi::OsString) -> Result<
     Ok(Child::start(&own, &arguments, &variables)?)
 }
 
-/// Waits for the end of the job, passing signals on; its exit code.
-fn watch(child: &mut Child, folder: &Path, beside: &mut Beside) -> Result<u8, Failure> {
+/// Waits for the end of the job, passing signals on and adding up what processes leave that end before; its exit code.
+fn watch(
+    child: &mut Child,
+    folder: &Path,
+    beside: &mut Beside,
+    merged: &mut Merged,
+) -> Result<u8, Failure> {
     let id = std::env::var("PILLION_JOB").ok();
     let job = Job {
         id: id.filter(|id| !id.is_empty()),
@@ -221,13 +232,15 @@ fn watch(child: &mut Child, folder: &Path, beside: &mut Beside) -> Result<u8, Fa
             beside.look(Some(&job));
             return Ok(code);
         }
+        merged.take_ended(folder);
         if clock.now_ns() < tell_ns {
             continue;
         }
         tell_ns += TELL_NS;
         beside.look(Some(&job));
         if is_terminal {
-            let merged = Merged::read(folder);
+            let mut merged = merged.clone();
+            merged.add_all(folder);
             let launches = output::counted(merged.launches(), "launch", "launches");
             let kernels = merged.kernels.len() as u64;
             let kernels = output::counted(kernels, "kernel and shape", "kernels and shapes");

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::common::{
-    Daemon, Ended, Gpu, Machine, Process, Program, collect, pillion, until, write_script,
+    Daemon, Ended, Gpu, Machine, Process, Program, collect, pillion, tools, until, write_script,
 };
 
 mod cupti;
@@ -220,6 +220,73 @@ fn a_job_that_may_not_write_so_large_a_file_runs_as_without() {
         assert!(ended.errors.contains(why), "{ended:#?}");
         assert!(ended.errors.contains("nothing was recorded"), "{ended:#?}");
     }
+}
+
+/// A record has its head in a page, and more from its first kernel on.
+#[test]
+fn a_job_whose_shared_memory_is_nearly_full_runs_as_without_and_leaves_others_their_part() {
+    let unshare = tools::that_runs(&["unshare", "--mount"]);
+    let program = Program::Linked("record").path();
+    for (size, why) in [
+        ("4k", "this process is not recorded"),
+        ("256k", "had no room for what kernels were launched"),
+    ] {
+        let stage = Stage::new();
+        let free = stage.gpu.path("free");
+        let script = format!(
+            "mount -t tmpfs -o size={size} tmpfs /dev/shm && \"$@\"; code=$?; \
+             stat -f -c '%a %b' /dev/shm > '{}'; exit $code",
+            free.display()
+        );
+        let recording = stage.record(&program, &["rounds", "3"]);
+        let mut command = stage.gpu.command(&unshare);
+        command.env("SOFTGPU_LABEL", "job");
+        command.args(["--mount", "sh", "-c", &script, "sh"]);
+        command
+            .arg(recording.get_program())
+            .args(recording.get_args());
+        let ended = collect(command);
+        assert_eq!(ended.code(), 7, "{ended:#?}");
+        assert!(ended.errors.contains(why), "{ended:#?}");
+        let free = std::fs::read_to_string(free).unwrap();
+        let blocks: Vec<u64> = free
+            .split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect();
+        let [free, all] = *blocks else {
+            panic!("{blocks:?}")
+        };
+        assert!(free * 4 >= all, "{free} of {all}");
+    }
+}
+
+/// A sweep of ten thousand programs needs no more room than one of them.
+#[test]
+fn what_a_process_of_the_job_leaves_is_added_up_soon_after_its_end() {
+    let stage = Stage::new();
+    let program = Program::Linked("record").path();
+    let script = "\"$0\" rounds 3; \"$0\" rounds 3; \
+                  for i in $(seq 300); do [ -z \"$(ls \"$PILLION_RECORD_SPOOL\")\" ] && exit 5; sleep 0.1; done; exit 6";
+    let ended = collect(stage.record(Path::new("sh"), &["-c", script, program.to_str().unwrap()]));
+    assert_eq!(ended.code(), 5, "{ended:#?}");
+    let told = summary(&ended);
+    assert_eq!(told["processes"], 2, "{told:#}");
+    assert_eq!(told["launches"], ended.asked("launches"), "{ended:#?}");
+    expect_as_ran(&stage.profile(), &stage.ran());
+}
+
+/// A shell without job control may have it so, and some supervisors do.
+#[test]
+fn a_job_whose_starter_ignores_the_ends_of_children_has_its_own_code() {
+    let stage = Stage::new();
+    let recording = stage.record(&Program::Linked("record").path(), &["rounds", "3"]);
+    let mut command = stage.gpu.command("sh");
+    command.args(["-c", "trap '' CHLD; exec \"$@\"", "sh"]);
+    command
+        .arg(recording.get_program())
+        .args(recording.get_args());
+    let ended = collect(command);
+    assert_eq!(ended.code(), 7, "{ended:#?}");
 }
 
 /// `pilliond` has a variable of that name for a file.

@@ -5,14 +5,18 @@
 //! that is not set. What is counted and measured is [`crate::progress::recorder`]'s to say.
 //!
 //! Memory is given to the file in pieces of [`PIECE_BYTES`] before the mapping is touched there: an
-//! application never gets a SIGBUS because a file system is full.
+//! application never gets a SIGBUS because a file system is full. Nor because of us: a part of it
+//! stays free ([`FREE_SHARE`]), as `/dev/shm` is where workers of a job meet.
+//!
+//! The file is locked (flock(2)) as long as the process has it open, which tells the command that it
+//! grows no more.
 //!
 //! No launch waits here: a thread may leave a hook by `siglongjmp`, and a signal handler may end the
 //! process, in the middle of anything. Entries are found and made by atomics, so that every launch is
 //! counted; what is behind a lock is tried, and a duration may be lost there.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -24,7 +28,7 @@ use protocol::recording::{
 };
 use protocol::segment::{Access, Mapping, check_file_limit};
 use protocol::sync::TryLock;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
 use crate::kernels::{NUMBER_MAX, Number, Shape};
@@ -44,6 +48,9 @@ pub(crate) use pairs::{Pair, Pairs, Timed, Waiting};
 const PIECE_BYTES: usize = 256 << 10;
 /// A signal may come while the file system looks for memory; so often that is tried again.
 const INTERRUPTIONS_MAX: u32 = 100;
+/// What is left of the file system to others: one in so many blocks, and this at most, bytes.
+const FREE_SHARE: u64 = 4;
+const FREE_MOST: u64 = 256 << 20;
 /// In place of an entry: there is no room for the kernel.
 const NO_ROOM: u32 = u32::MAX;
 /// Graphs of which it is told apart when the next launch is timed; more of them share.
@@ -130,14 +137,28 @@ impl Described {
 
 impl Record {
     /// Begins a record in a folder.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be made, or the file system has too little room; no file is left then.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         let size = size_of::<RecordPage>();
         check_file_limit(size as u64)?;
         let now_ns = Clock::monotonic().now_ns();
         let name = format!("{}-{now_ns:x}{FILE_SUFFIX}", std::process::id());
+        let path = folder.join(name);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(folder.join(name))?;
+        let file = options.open(&path)?;
+        Self::begin(file, size, now_ns).inspect_err(|_| {
+            // Of its pages some may have no memory: nobody is to map it.
+            let _ = fs::remove_file(&path);
+        })
+    }
+
+    fn begin(file: File, size: usize, now_ns: u64) -> io::Result<Self> {
+        // Where locks are not known the command reads it once the job has ended.
+        let _ = file.try_lock();
         file.set_len(size as u64)?;
         let mut rooms = [
             Room::new(RecordPage::HEAD_BYTES, ENTRIES_MAX * size_of::<Entry>()),
@@ -146,6 +167,7 @@ impl Record {
         match allocate(&file, 0, RecordPage::HEAD_BYTES) {
             // Not every file system can: then all of it is written once.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                check_room(&file, size)?;
                 write_zeros(&file, size)?;
                 rooms = rooms.map(Room::full);
             }
@@ -358,6 +380,7 @@ impl Room {
 }
 
 fn allocate(file: &File, at: usize, bytes: usize) -> Result<(), Errno> {
+    check_room(file, bytes)?;
     let mut interruptions = 0;
     loop {
         let flags = FallocateFlags::KEEP_SIZE;
@@ -366,6 +389,16 @@ fn allocate(file: &File, at: usize, bytes: usize) -> Result<(), Errno> {
             result => return result,
         }
     }
+}
+
+/// That so many bytes more leave others their part of the file system.
+fn check_room(file: &File, bytes: usize) -> Result<(), Errno> {
+    let system = fstatvfs(file)?;
+    let [free, all] = [system.f_bavail, system.f_blocks].map(|n| n.saturating_mul(system.f_frsize));
+    let wanted = (bytes as u64).next_multiple_of(system.f_frsize.max(1));
+    let left = free.saturating_sub(wanted);
+    let has_room = left >= FREE_MOST.min(all / FREE_SHARE);
+    has_room.then_some(()).ok_or(Errno::NOSPC)
 }
 
 fn write_zeros(file: &File, bytes: usize) -> io::Result<()> {
@@ -410,7 +443,7 @@ mod tests {
     fn record(name: &str) -> (std::path::PathBuf, Record) {
         let name = format!("pillion-record-test-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         let record = Record::open(&folder).unwrap();
         (folder, record)
     }
@@ -427,7 +460,7 @@ mod tests {
         let page = record.page();
         let names: Vec<_> = page.used().map(|entry| page.text(&entry.name)).collect();
         assert_eq!(names, ["first", "second"]);
-        std::fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
@@ -455,7 +488,7 @@ mod tests {
         }
         assert_eq!(counts.len(), usize::from(KERNELS));
         assert!(counts.values().all(|count| *count == 4));
-        std::fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
@@ -503,7 +536,7 @@ mod tests {
         record.told.set(told::tests::told()).switch_on();
         assert!(!record.wants_events(other) && record.wants_events(second));
         assert!(!record.wants_events(gemm));
-        std::fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
@@ -528,6 +561,6 @@ mod tests {
                 .entry_of(number(3, 0), || Some(Described::named("z")))
                 .is_some()
         );
-        std::fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(folder).unwrap();
     }
 }

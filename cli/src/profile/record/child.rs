@@ -1,5 +1,7 @@
 //! The job as a child: signals are passed on to it, and its end is waited for.
 
+#![expect(unsafe_code, reason = "sets what is done at the signal SIGCHLD")]
+
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawn};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getsid};
@@ -69,6 +71,10 @@ impl Child {
         }
         let program = text_of(program.as_os_str())?;
         let pid = posix_spawn(program.as_c_str(), &files, &how, &arguments, &variables)?;
+        // Whoever started this command may have had it ignored, and then nobody sees a child's end
+        // (waitpid(2)). Only now, as the job inherits what is ignored.
+        // SAFETY: no function is called at the signal.
+        unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl)? };
         Ok(Self { pid, signals })
     }
 
@@ -100,7 +106,7 @@ impl Child {
             Ok(WaitStatus::Exited(_, code)) => code,
             Ok(WaitStatus::Signaled(_, signal, _)) => SIGNALLED + signal as i32,
             Ok(_) | Err(Errno::EINTR) => return Ok(None),
-            // Whoever started this command had it leave its children's ends unseen.
+            // Ignored, see `start`, and the job ended before that.
             Err(Errno::ECHILD) => 1,
             Err(error) => return Err(error.into()),
         };

@@ -1,17 +1,40 @@
 //! The records of all processes of a job as one.
+//!
+//! What a process leaves goes into the sum soon after its end, and its file goes then: of a job of
+//! ten thousand processes there are as many files as processes that live. A file grows no more when
+//! nobody holds its lock, which a process keeps as long as it has the file open, and no process of
+//! that id is there: a program may close descriptors that are not its own.
+//!
+//! A file is mapped only once its first word says that its pages have memory: one that found the
+//! file system full would be a SIGBUS.
+//!
+//! Bounds: [`KERNELS_MAX`] kernels and shapes; of each about [`SAMPLES_MAX`] durations, beyond which
+//! two neighbours become one that stands for both.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
 use profiler::profile::{Measured, Operator};
-use protocol::recording::{Cupti, Entry, FILE_SUFFIX, GpuWords, Kind, RecordPage, Why};
+use protocol::recording::{Cupti, Entry, FILE_SUFFIX, GpuWords, Kind, MAGIC, RecordPage, Why};
 use protocol::segment::{Access, Mapping};
 use serde_json::{Map, Value};
 
 use super::is_gone;
 use crate::out;
+
+/// Kernels and shapes of a job that are told apart; launches of others count as
+/// [`Why::NoRoom`].
+const KERNELS_MAX: usize = 1 << 16;
+/// Durations of one that are kept.
+const SAMPLES_MAX: usize = 1024;
 
 /// What makes two entries one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +67,7 @@ pub(super) struct Kernel {
 }
 
 /// All that a job's processes recorded.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Merged {
     /// In order of first launch, process by process.
     pub(super) kernels: Vec<Kernel>,
@@ -83,28 +106,28 @@ const REASONS: [(Why, &str); 18] = [
 const NO_REASONS: [&str; 3] = ["graphs", "streams", "gated"];
 
 impl Merged {
-    /// Reads the records in a folder. One that cannot be read is named.
-    pub(super) fn read(folder: &Path) -> Self {
-        let mut merged = Self::default();
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
-        files.sort();
-        let is_record = |path: &Path| path.to_string_lossy().ends_with(FILE_SUFFIX);
-        for path in files.iter().filter(|path| is_record(path)) {
-            let page = File::open(path).and_then(|file| Mapping::open(file, Access::Read));
-            let page: Mapping<RecordPage> = match page {
-                Ok(page) => page,
-                Err(error) if is_gone(&error) => continue,
-                Err(error) => {
-                    out::note(format_args!("pillion: {}: {error}", path.display()));
-                    continue;
-                }
+    /// Adds the records in a folder whose processes have ended, and removes them.
+    pub(super) fn take_ended(&mut self, folder: &Path) {
+        for path in records(folder) {
+            let Some((file, page)) = open(&path) else {
+                continue;
             };
-            if page.is_valid() {
-                merged.add_page(&page);
+            // In this order: what it counts up to its end is read.
+            let is_over = file.try_lock().is_ok() && is_ended(page.pid.load(Ordering::Relaxed));
+            // What cannot be removed is added at the job's end.
+            if is_over && fs::remove_file(&path).is_ok() {
+                self.add_page(&page);
             }
         }
-        merged
+    }
+
+    /// Adds all records in a folder.
+    pub(super) fn add_all(&mut self, folder: &Path) {
+        for path in records(folder) {
+            if let Some((_, page)) = open(&path) {
+                self.add_page(&page);
+            }
+        }
     }
 
     /// Whether nothing was launched.
@@ -136,9 +159,8 @@ impl Merged {
 
     fn add_page(&mut self, page: &RecordPage) {
         let before = self.launches();
-        for (why, word) in REASONS {
-            let sum = self.reasons.entry(word).or_default();
-            *sum = sum.saturating_add(page.count_of(why));
+        for (why, _) in REASONS {
+            self.count(why, page.count_of(why));
         }
         for entry in page.used() {
             self.add(kernel_of(page, entry));
@@ -156,10 +178,21 @@ impl Merged {
         }
     }
 
+    fn count(&mut self, why: Why, count: u64) {
+        if let Some((_, word)) = REASONS.iter().find(|(reason, _)| *reason == why) {
+            let sum = self.reasons.entry(word).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+
     /// Adds a kernel to that of the same key. Of two kinds of samples the better one stays.
     pub(super) fn add(&mut self, kernel: Kernel) {
         let place = self.places.get(&kernel.key);
         let Some(known) = place.and_then(|&place| self.kernels.get_mut(place)) else {
+            if self.kernels.len() >= KERNELS_MAX {
+                let launches = kernel.launches.saturating_add(kernel.graph_launches);
+                return self.count(Why::NoRoom, launches);
+            }
             self.places.insert(kernel.key.clone(), self.kernels.len());
             self.kernels.push(kernel);
             return;
@@ -184,6 +217,7 @@ impl Merged {
             known.measured = known.measured.saturating_add(kernel.measured);
             known.measured_ns = known.measured_ns.saturating_add(kernel.measured_ns);
             known.samples.extend(kernel.samples);
+            known.bound_samples();
         }
     }
 }
@@ -205,6 +239,60 @@ impl Kernel {
         });
         found.or(samples.last()).map(|(ns, _)| *ns)
     }
+
+    /// Halves the samples where they are more than twice as many as are kept: of two neighbours one
+    /// stands for both.
+    fn bound_samples(&mut self) {
+        if self.samples.len() <= 2 * SAMPLES_MAX {
+            return;
+        }
+        self.samples.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let pairs = self.samples.chunks(2).enumerate();
+        let halved = pairs.filter_map(|(place, pair)| {
+            // The lesser one and the greater one by turns, so that none of them wins.
+            let kept = pair.get(place % 2).or(pair.first())?;
+            Some((kept.0, pair.iter().map(|(_, weight)| weight).sum()))
+        });
+        self.samples = halved.collect();
+    }
+}
+
+/// The record files of a folder, process by process.
+fn records(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut files: Vec<_> = paths
+        .filter(|path| path.to_string_lossy().ends_with(FILE_SUFFIX))
+        .collect();
+    files.sort();
+    files
+}
+
+/// A record that is in use. One that cannot be read is named.
+fn open(path: &Path) -> Option<(File, Mapping<RecordPage>)> {
+    let opened = File::open(path).and_then(|file| {
+        let mut magic = [0; size_of_val(&MAGIC)];
+        file.read_exact_at(&mut magic, 0)?;
+        match u64::from_ne_bytes(magic) == MAGIC {
+            true => Ok(Some((Mapping::open(&file, Access::Read)?, file))),
+            false => Ok(None),
+        }
+    });
+    match opened {
+        Ok(opened) => opened.map(|(page, file)| (file, page)),
+        // Just removed, or just made.
+        Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::UnexpectedEof => None,
+        Err(error) => {
+            out::note(format_args!("pillion: {}: {error}", path.display()));
+            None
+        }
+    }
+}
+
+/// Whether no process has that id, as far as this process can see.
+fn is_ended(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().filter(|&pid| pid > 0);
+    pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
 }
 
 fn kernel_of(page: &RecordPage, entry: &Entry) -> Kernel {
@@ -322,5 +410,66 @@ pub(super) mod tests {
         let only = &merged.kernels[0];
         let quantiles = [500, 900, 950].map(|part| only.quantile_ns(part, f32::MAX).unwrap());
         assert_eq!(quantiles, [10.0, 10.0, 90.0]);
+    }
+
+    /// A file that ends as its process would leave it: of its full size, and `bytes` of it there.
+    fn record_of(folder: &Path, pid: u32, bytes: usize) -> PathBuf {
+        let path = folder.join(format!("{pid}-1{FILE_SUFFIX}"));
+        let file = File::create(&path).unwrap();
+        file.set_len(size_of::<RecordPage>() as u64).unwrap();
+        let mut head = MAGIC.to_ne_bytes().to_vec();
+        head.extend(pid.to_ne_bytes());
+        file.write_all_at(&head[..bytes], 0).unwrap();
+        path
+    }
+
+    #[test]
+    fn what_ended_processes_leave_is_taken_once_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let own = std::process::id();
+        // No process has an id so large (proc(5), `pid_max`).
+        let gone = [1 << 23, (1 << 23) + 1, (1 << 23) + 2];
+        let [over, held, unused] = gone.map(|pid| record_of(folder, pid, 12));
+        let alive = record_of(folder, own, 12);
+        File::options()
+            .write(true)
+            .open(&unused)
+            .unwrap()
+            .write_all_at(&[0; 8], 0)
+            .unwrap();
+        let lock = File::open(&held).unwrap();
+        lock.try_lock().unwrap();
+        let mut merged = Merged::default();
+        merged.take_ended(folder);
+        assert!(!over.exists());
+        assert!(alive.exists() && held.exists() && unused.exists());
+        drop(lock);
+        merged.take_ended(folder);
+        assert!(!held.exists() && alive.exists());
+    }
+
+    #[test]
+    fn samples_and_kernels_of_any_number_of_processes_are_bounded() {
+        let mut merged = Merged::default();
+        let samples: Vec<f32> = (0..100).map(|n| n as f32).collect();
+        for _ in 0..500 {
+            merged.add(kernel("k", Kind::Busy, &samples));
+        }
+        let only = &merged.kernels[0];
+        assert!(only.samples.len() <= 2 * SAMPLES_MAX);
+        let weights: f64 = only.samples.iter().map(|(_, weight)| weight).sum();
+        assert!((weights - 50_000.0).abs() < 1e-6, "{weights}");
+        let near = |per_mille, wanted: f32| {
+            let ns = only.quantile_ns(per_mille, f32::MAX).unwrap();
+            assert!((ns - wanted).abs() <= 1.0, "{per_mille}: {ns}");
+        };
+        near(500, 49.0);
+        near(950, 94.0);
+        for n in 0..KERNELS_MAX {
+            merged.add(kernel(&format!("k{n}"), Kind::Busy, &[1.0]));
+        }
+        assert_eq!(merged.kernels.len(), KERNELS_MAX);
+        assert_eq!(merged.count_of(Why::NoRoom), 10);
     }
 }
