@@ -41,9 +41,9 @@ use protocol::recording::{Call, Cupti, Why};
 
 use crate::dispatch::panics;
 use crate::driver;
+use crate::kernels::record::Record;
 use crate::kernels::record::activity::{self, CONCURRENT_KERNEL, KernelRecord};
 use crate::kernels::record::told::{BUFFER_BYTES, Calls, Dropped, FlushAll, NextRecord, Told};
-use crate::kernels::record::{Record, Timed};
 use crate::kernels::{KERNELS, Shape};
 use crate::platform::config::{Config, Library};
 use crate::platform::phase::{self, Phase};
@@ -278,16 +278,16 @@ fn read(record: &Record, told: &Told, place: u32, valid: usize) {
     };
     let mut count = 0;
     activity::read(bytes, next, |kernel| {
-        count += u64::from(add(record, kernel));
+        count += 1;
+        add(record, kernel);
     });
     told.count_told(count);
 }
 
-/// Adds what one kernel took; whether that is of use.
-fn add(record: &Record, kernel: &KernelRecord) -> bool {
+/// Adds what one kernel took.
+fn add(record: &Record, kernel: &KernelRecord) {
     let Some(ns) = kernel.duration_ns() else {
-        record.note(Why::CuptiUntimed, 1);
-        return false;
+        return record.note(Why::CuptiUntimed, 1);
     };
     let shape = Shape {
         grid: kernel.grid,
@@ -304,7 +304,6 @@ fn add(record: &Record, kernel: &KernelRecord) -> bool {
     if !is_added {
         record.note(Why::CuptiUnknown, 1);
     }
-    is_added
 }
 
 fn name_of(kernel: &KernelRecord) -> Option<&str> {
@@ -314,13 +313,9 @@ fn name_of(kernel: &KernelRecord) -> Option<&str> {
 }
 
 /// After a launch that was counted.
-pub(crate) fn note_launched(record: &Record, launched: Option<&Timed>) {
+pub(crate) fn note_launched(record: &Record) {
     if let Some(told) = record.told.get() {
-        told.count_launched(match launched {
-            Some(Timed::Graph(entries)) => entries.len() as u64,
-            Some(Timed::Kernel(_)) => 1,
-            None => 0,
-        });
+        told.count_launched();
     }
 }
 

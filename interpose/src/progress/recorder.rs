@@ -251,7 +251,7 @@ pub(crate) fn end(
             Some(Timed::Kernel(entry))
         }
     };
-    cupti::note_launched(record, timed.as_ref());
+    cupti::note_launched(record);
     note_stream(client, record, slot);
     let Some((at, closed)) = closed else {
         return;

@@ -21,10 +21,10 @@ const BUFFERS: u32 = u32::BITS;
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 /// Between two times that CUPTI is asked for what is complete, ns.
 const FLUSH_NS: u64 = 100_000_000;
-/// CUPTI is another's when so much is launched and nothing told: several buffers' worth...
-const LOST_LAUNCHES: u64 = 8192;
-/// ... and for so long, ns.
+/// CUPTI is another's when nothing was told for so long, ns...
 const LOST_NS: u64 = 2_000_000_000;
+/// ... and so much is launched after that: more than waits behind a kernel that takes long.
+const LOST_LAUNCHES: u64 = 8192;
 
 /// `cuptiActivityGetNextRecord`.
 pub(crate) type NextRecord = unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> c_int;
@@ -52,7 +52,7 @@ pub(crate) struct Told {
     is_on: AtomicBool,
     /// It did, and another tool has them now.
     is_lost: AtomicBool,
-    /// Launches of kernels, and what was told of them, dropped ones included.
+    /// Launches of kernels and graphs, and records of kernels that came or were dropped.
     launched: AtomicU64,
     told: AtomicU64,
     /// A buffer came back.
@@ -74,9 +74,10 @@ unsafe impl Sync for Memory {}
 #[derive(Debug, Default)]
 struct Progress {
     due_ns: u64,
-    /// When something had been told for the last time, and what of both was then.
+    /// When something had been told for the last time, and how much in all.
     told_ns: u64,
     told: u64,
+    /// What was launched up to [`LOST_NS`] after that.
     launched: u64,
 }
 
@@ -149,9 +150,9 @@ impl Told {
         self.free.fetch_or(1 << place, Ordering::Release);
     }
 
-    /// So many kernels were launched.
-    pub(crate) fn count_launched(&self, count: u64) {
-        self.launched.fetch_add(count, Ordering::Relaxed);
+    /// Kernels were launched, or a graph.
+    pub(crate) fn count_launched(&self) {
+        self.launched.fetch_add(1, Ordering::Relaxed);
     }
 
     /// So many were told of.
@@ -179,10 +180,12 @@ impl Told {
         let [told, launched] = [&self.told, &self.launched].map(|n| n.load(Ordering::Relaxed));
         let mut progress = locked(&self.progress);
         if told != progress.told || progress.told_ns == 0 {
-            (progress.told, progress.launched, progress.told_ns) = (told, launched, now_ns);
+            (progress.told, progress.told_ns) = (told, now_ns);
         }
-        let is_lost = launched.saturating_sub(progress.launched) > LOST_LAUNCHES
-            && now_ns.saturating_sub(progress.told_ns) > LOST_NS;
+        if now_ns.saturating_sub(progress.told_ns) <= LOST_NS {
+            progress.launched = launched;
+        }
+        let is_lost = launched.saturating_sub(progress.launched) > LOST_LAUNCHES;
         is_lost && !self.is_lost.swap(true, Ordering::Relaxed)
     }
 }
@@ -233,16 +236,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_is_lost_when_much_is_launched_and_nothing_told_for_long() {
+    fn it_is_lost_when_much_is_launched_after_nothing_was_told_for_long() {
         let told = told();
         told.switch_on();
+        let launch = |count| (0..count).for_each(|_| told.count_launched());
         assert!(!told.is_newly_lost(1));
-        told.count_launched(2 * LOST_LAUNCHES);
+        launch(2 * LOST_LAUNCHES);
         assert!(!told.is_newly_lost(LOST_NS / 2), "not for long");
         told.count_told(1);
         assert!(!told.is_newly_lost(2 * LOST_NS), "something was told");
+        launch(2 * LOST_LAUNCHES);
+        assert!(!told.is_newly_lost(3 * LOST_NS), "they wait for the GPU");
         assert!(!told.is_newly_lost(9 * LOST_NS), "nothing was launched");
-        told.count_launched(LOST_LAUNCHES + 1);
+        launch(LOST_LAUNCHES + 1);
         assert!(told.is_timing());
         assert!(told.is_newly_lost(9 * LOST_NS));
         assert!(
