@@ -692,6 +692,11 @@ pub fn ask_learnt(
 ) -> Result<Option<OwnedFd>, HelloError> {
     let request = Request::Learnt(of.clone()).encode();
     send(&connection, &request, notebook.as_slice())?;
+    learnt_answer(connection)
+}
+
+/// What the daemon answers to [`ask_learnt`], where that took longer than its patience.
+pub fn learnt_answer(connection: impl AsFd) -> Result<Option<OwnedFd>, HelloError> {
     let (packet, files) = receive(&connection)?;
     if packet.is_empty() {
         return Err(HelloError::Closed);

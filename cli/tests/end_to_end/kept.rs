@@ -126,6 +126,36 @@ fn launches_in_a_profile_that_a_job_was_given_are_not_those_of_runs() {
     }
 }
 
+/// A disk may take seconds to answer while others write to it.
+#[test]
+fn what_a_daemon_says_late_is_taken_all_the_same() {
+    let gpu = Gpu::start("mps");
+    let slow = gpu.path("slow");
+    let disk = Program::Library("slow_disk").path();
+    let daemon = gpu.daemon_in(&[("LD_PRELOAD", &disk), ("SLOW_WHILE", &slow)]);
+    teach(&gpu, &daemon, "first").finish().expect_success();
+    wait_until_kept(&gpu, &daemon);
+    let hp = gpu.job("hp", "load 16").high_priority(&daemon);
+    for job in [load(&gpu, &daemon, "second"), hp.without_profile()] {
+        std::fs::write(&slow, "").unwrap();
+        let mut job = job.env("PILLION_LOG", "info").start();
+        job.wait_for("round", 3);
+        until("that it is late", || {
+            job.errors()
+                .contains("is taken once the daemon says it")
+                .then_some(())
+        });
+        std::fs::remove_file(&slow).unwrap();
+        until("that it is taken", || {
+            let is_taken = job
+                .errors()
+                .contains("1 kernels and shapes are known from runs of");
+            is_taken.then_some(())
+        });
+        job.finish().expect_success();
+    }
+}
+
 #[test]
 fn a_run_that_is_killed_leaves_what_it_has_noted() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");

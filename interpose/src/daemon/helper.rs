@@ -38,6 +38,7 @@ use client::slot_state::State;
 use client::{announce, backoff, ending};
 use policy::Looks;
 
+use crate::daemon::kept;
 use crate::daemon::reattach::Watch;
 use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::dispatch::{guard, panics};
@@ -196,12 +197,14 @@ fn run(client: &'static Client, is_refused: bool) {
         // A panic of ours costs one look, not the thread.
         let next_ns = panics::guarded(usize::MAX, || helper.poll()).flatten();
         let record_ns = panics::guarded(usize::MAX, || helper.poll_record()).flatten();
+        let late_ns = panics::guarded(usize::MAX, || kept::poll_late(client)).flatten();
         // Of one that is about to exit nobody looks, also where it would be time to.
         let is_leaving = LEAVING.load(Ordering::SeqCst);
         let others = [
             watch.next_ns().filter(|_| !is_leaving),
             helper.learner.next_ns(is_leaving),
             record_ns,
+            late_ns,
             helper.unknown.poll(client),
         ];
         let until_ns = others.into_iter().flatten().chain(next_ns).min();

@@ -7,7 +7,8 @@
 //! ([`crate::progress::learner`]) the daemon reads when the connection ends.
 //!
 //! The daemon answers within a millisecond, or its disk takes its time: after [`PATIENCE`] the
-//! process goes on with what it has, and the daemon has its notebook all the same. The answer is a
+//! process goes on with what it has, the daemon has its notebook all the same, and the helper looks
+//! for the answer ([`poll_late`]). The answer is a
 //! memory file, which reading waits for nobody. Only the first answer is taken: those of later
 //! daemons rest on what this very process has noted. Nothing here is an error for the application,
 //! and nothing of it is asked of the driver.
@@ -34,6 +35,10 @@ use crate::process::Client;
 /// Longest wait for one step of the answer.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// So often an answer that is late is looked for, and for so long, ns.
+const LATE_LOOK_NS: u64 = 250_000_000;
+const LATE_NS: u64 = 60_000_000_000;
+
 /// Longest profile that is taken, bytes: a daemon keeps no longer one.
 const BYTES_MAX: u64 = notebook::TEXT_BYTES_MAX as u64;
 
@@ -43,19 +48,43 @@ pub(crate) fn begin(client: &Client, socket: &Path, given: Option<&'static Profi
     let Some(program) = client.notes.program(program) else {
         return;
     };
+    client.notes.wait_until(None);
     match ask(client, socket, program) {
         Ok(kept) if !client.notes.is_first_answer() => drop(kept),
         Ok(Some(kept)) => take(client, kept, program, given),
         Ok(None) => {}
         Err(error) => {
-            if is_late(&error) {
-                // What the next daemon answers rests on what this one was handed.
-                client.notes.is_first_answer();
-            }
             let why = format_args!("what runs of {program} have taught is not known: {error}");
             log::say(Level::Debug, why);
         }
     }
+}
+
+/// In the helper: takes the answer that came late, if there is one; when to look again.
+pub(crate) fn poll_late(client: &Client) -> Option<u64> {
+    let until_ns = client.notes.late_until_ns()?;
+    let now_ns = client.clock.now_ns();
+    let answer = client
+        .notes
+        .answer(|connection| hello::learnt_answer(connection));
+    if answer.is_none() && now_ns < until_ns {
+        return Some(now_ns + LATE_LOOK_NS);
+    }
+    client.notes.wait_until(None);
+    let program = client.notes.program(|| None).unwrap_or_default();
+    match answer {
+        Some(Ok(Some(kept))) => take(client, kept, program, client.profile()),
+        Some(Ok(None)) => {}
+        Some(Err(error)) => {
+            let why = format_args!("what runs of {program} have taught is not known: {error}");
+            log::say(Level::Info, why);
+        }
+        None => {
+            let why = format_args!("the daemon has not said what runs of {program} have taught");
+            log::say(Level::Info, why);
+        }
+    }
+    None
 }
 
 /// What is kept of the program, if anything is. The connection stays open for the notebook.
@@ -72,9 +101,21 @@ fn ask(client: &Client, socket: &Path, program: &str) -> Result<Option<OwnedFd>,
     };
     let notebook = notebook.as_ref().map(OwnedFd::as_fd);
     let kept = hello::ask_learnt(&connection, &of, notebook);
-    // A daemon that is only late has it.
-    if notebook.is_some() && kept.as_ref().map_or_else(is_late, |_| true) {
-        client.notes.begin(connection);
+    let is_late = kept.as_ref().is_err_and(is_late);
+    match notebook {
+        // A daemon that is only late has it.
+        Some(_) if is_late || kept.is_ok() => client.notes.begin(connection),
+        None if is_late => client.notes.hold(connection),
+        _ => {}
+    }
+    // What the next daemon answers rests on what the one before was handed.
+    if is_late && (notebook.is_none() || client.notes.is_first_answer()) {
+        let why =
+            format_args!("what runs of {program} have taught is taken once the daemon says it");
+        log::say(Level::Info, why);
+        client
+            .notes
+            .wait_until(Some(client.clock.now_ns() + LATE_NS));
     }
     kept
 }

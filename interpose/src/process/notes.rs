@@ -4,13 +4,14 @@
 //! connection that stays open tells the daemon of this process's end; nothing is said on it. Where
 //! the system allows no memory file, or no daemon keeps anything, nothing is noted.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, OnceLock};
 
 use client::connection::Descriptor;
 use profiler::ProfileIndex;
 use protocol::notebook::Notebook;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 
 use crate::platform::sys::locked;
@@ -22,8 +23,10 @@ pub(crate) struct Notes {
     notebook: Mutex<Option<Notebook>>,
     /// Its file, for the next daemon.
     file: Descriptor,
-    /// To the daemon that reads it.
+    /// To the daemon that reads it, or that has not answered yet.
     connection: Descriptor,
+    /// Until when its answer is looked for, ns; 0: not, or not any more.
+    late_until_ns: AtomicU64,
     /// A daemon was given it.
     are_read: AtomicBool,
     /// A daemon has said what is kept.
@@ -50,6 +53,33 @@ impl Notes {
     pub(crate) fn begin(&self, connection: OwnedFd) {
         self.connection.replace(connection);
         self.are_read.store(true, Ordering::Relaxed);
+    }
+
+    /// The daemon may still answer on this connection. `None` ends that.
+    pub(crate) fn wait_until(&self, until_ns: Option<u64>) {
+        self.late_until_ns
+            .store(until_ns.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Until when an answer is looked for.
+    pub(crate) fn late_until_ns(&self) -> Option<u64> {
+        let until_ns = self.late_until_ns.load(Ordering::Relaxed);
+        (until_ns > 0).then_some(until_ns)
+    }
+
+    /// What `read` makes of the answer, if it has come.
+    pub(crate) fn answer<T>(&self, read: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
+        let is_there = |connection: &OwnedFd| {
+            let mut sources = [PollFd::new(connection, PollFlags::IN)];
+            poll(&mut sources, Some(&Timespec::default())) == Ok(1)
+        };
+        self.connection
+            .with(|connection| is_there(connection).then(|| read(connection)))?
+    }
+
+    /// The connection to a daemon that reads nothing, but may still answer.
+    pub(crate) fn hold(&self, connection: OwnedFd) {
+        self.connection.replace(connection);
     }
 
     /// Whether a daemon has been given it.
