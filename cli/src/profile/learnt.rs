@@ -163,8 +163,8 @@ fn list(all: &[Kept]) -> Result<(), Failure> {
         "user",
         "GPU",
         "kernels",
-        "launches",
-        "time s",
+        "launches learnt from",
+        "time s (estimated)",
         "last used",
     ];
     let mut table = output::table(&header, &["program", "GPU", "last used"]);

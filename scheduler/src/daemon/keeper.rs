@@ -54,6 +54,8 @@ const TRIES_MAX: u32 = 30;
 /// For how long notebooks are read when the daemon ends, ns: what is not kept by then is said before
 /// the daemon's end, which waits for 2 s ([`crate::daemon`]).
 const AT_END_NS: u64 = 1_200_000_000;
+/// After a failure to wait, ns.
+const PAUSE_NS: u64 = 500_000_000;
 
 /// Requests that wait for this thread, of all and of one user; who comes then is refused.
 const WAITING_MAX: usize = 256;
@@ -219,8 +221,10 @@ impl Keeper {
             // Before the ends are heard: who began after an end is answered after it.
             let turn = self.inlet.take_turn();
             if let Err(error) = self.hear_all(!turn.is_empty()) {
+                // No memory, or no descriptor: that may pass.
                 tracing::error!("waiting for what runs have learnt: {error}");
-                return;
+                let again_ns = self.clock.now_ns() + PAUSE_NS;
+                self.clock.sleep_until(again_ns);
             }
             self.copies.take_back(self.clock.now_ns());
             for asked in turn {

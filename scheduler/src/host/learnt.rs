@@ -7,8 +7,8 @@
 //!                         model and SMs     user  the program's name as a number
 //! ```
 //!
-//! Its first line is a comment that says what the list says of the file, and how long the rest is
-//! ([`Heading`]), so that a list reads no profile. The daemons of a machine's GPUs share the
+//! Its first line is a comment: a sum of all that follows ([`sum_of`]), what the list says of the
+//! file, and how long the rest is ([`Heading`]), so that a list reads no profile. The daemons of a machine's GPUs share the
 //! folder, so that a program that ran on one GPU is known on its neighbour.
 //!
 //! **Atomic.** A file is written beside the folders and renamed, so a daemon that is killed at any
@@ -131,7 +131,7 @@ pub(crate) enum Kept {
     Refused(String),
 }
 
-/// The first line of a file, behind [`HEADING_START`], as JSON.
+/// The first line of a file, behind [`HEADING_START`] and the sum, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Heading {
     program: String,
@@ -209,7 +209,7 @@ impl LearntStore {
     pub(crate) fn find(&self, uid: u32, program: &str) -> Option<String> {
         let file = open(&self.path(uid, program)).ok()?;
         let text = text_of(file).ok()?;
-        let heading = heading_of(&text, text.len() as u64)?;
+        let heading = heading_of_whole(&text)?;
         (heading.program == program).then_some(text)
     }
 
@@ -262,7 +262,9 @@ impl LearntStore {
             bytes: rest.len() as u64,
         });
         let heading = heading.map_err(|error| error.to_string())?;
-        let text = format!("{HEADING_START}{heading}\n{rest}");
+        let summed = format!("{heading}\n{rest}");
+        let sum = sum_of(&summed);
+        let text = format!("{HEADING_START}{sum:016x} {summed}");
         let read = Profile::parse(&text, Path::new("what was noted"));
         let is_same = read.map_err(|error| error.to_string())? == profile;
         match is_same && text.len() <= FILE_BYTES_MAX {
@@ -305,9 +307,8 @@ impl LearntStore {
     }
 
     fn path(&self, uid: u32, program: &str) -> PathBuf {
-        // FNV-1a; that the file is of this program it says itself.
-        let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        let number = program.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+        // That the file is of this program it says itself.
+        let number = sum_of(program);
         let name = format!("{number:016x}.{SUFFIX}");
         self.user_folder(uid).join(name)
     }
@@ -467,7 +468,7 @@ fn before(path: &Path, program: &str) -> io::Result<Before> {
         Err(error) => return Err(error),
     };
     let damage = |why: &str| Ok(Before::Damage(format!("{}: {why}", path.display())));
-    match heading_of(&text, text.len() as u64) {
+    match heading_of_whole(&text) {
         None => return damage("it is not whole"),
         Some(heading) if heading.program != program => return damage("it is another program's"),
         Some(_) => {}
@@ -486,10 +487,24 @@ fn is_damage(error: &io::Error) -> bool {
     is_link || kinds.contains(&error.kind())
 }
 
+/// FNV-1a, 64 bits.
+fn sum_of(text: &str) -> u64 {
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// The heading of a file with that text, if it is what was written.
+fn heading_of_whole(text: &str) -> Option<Heading> {
+    let (sum, summed) = text.strip_prefix(HEADING_START)?.split_once(' ')?;
+    let is_same = u64::from_str_radix(sum, 16) == Ok(sum_of(summed));
+    heading_of(text, text.len() as u64).filter(|_| is_same)
+}
+
 /// The heading of a file of so many bytes that begins with `text`, if all of the file is there.
 fn heading_of(text: &str, bytes: u64) -> Option<Heading> {
     let (line, _) = text.split_once('\n')?;
-    let heading: Heading = serde_json::from_str(line.strip_prefix(HEADING_START)?).ok()?;
+    let (_, heading) = line.strip_prefix(HEADING_START)?.split_once(' ')?;
+    let heading: Heading = serde_json::from_str(heading).ok()?;
     let whole = heading.bytes.checked_add(line.len() as u64 + 1);
     (whole == Some(bytes)).then_some(heading)
 }

@@ -152,6 +152,22 @@ fn a_damaged_file_is_none_and_the_next_run_replaces_it() {
     ));
 }
 
+/// A profile of it would be a good one.
+#[test]
+fn a_file_with_one_other_digit_is_none() {
+    let rig = rig();
+    rig.keep(ANNE, PROGRAM, &[("a", 1_234_567)]).unwrap();
+    let path = rig.store.path(ANNE, PROGRAM);
+    let whole = fs::read_to_string(&path).unwrap();
+    let flipped = whole.replacen("1234567", "1934567", 1);
+    assert_ne!(flipped, whole);
+    fs::write(&path, flipped).unwrap();
+    assert_eq!(rig.store.find(ANNE, PROGRAM), None);
+    let kept = rig.keep(ANNE, PROGRAM, &[("b", 20)]).unwrap();
+    assert!(matches!(kept, Kept::OverDamage(why) if why.contains("not whole")));
+    assert_eq!(rig.kept(ANNE, PROGRAM), [("b".to_owned(), 20)]);
+}
+
 /// A daemon that was killed between any two steps leaves the file that was there, whole.
 #[test]
 fn what_a_killed_daemon_left_half_written_is_written_over() {
