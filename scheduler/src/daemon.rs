@@ -8,6 +8,7 @@ pub(crate) mod control;
 mod fault_watch;
 mod keeper;
 mod memory_watch;
+mod requests_keeper;
 pub(crate) mod shared;
 
 use std::fs::File;
@@ -33,8 +34,10 @@ use crate::daemon::control::Control;
 use crate::daemon::fault_watch::FaultWatch;
 use crate::daemon::keeper::{Inlet, Keeper};
 use crate::daemon::memory_watch::Watch;
+use crate::daemon::requests_keeper::RequestsKeeper;
 use crate::daemon::shared::Shared;
 use crate::host::drain_marker::DrainMarker;
+use crate::host::kept_requests::RequestsFile;
 use crate::host::learnt::{LearntStore, state_folder};
 use crate::host::measured;
 use crate::host::pages::GpuFds;
@@ -46,7 +49,7 @@ use crate::report::status::Identity;
 /// poll's interval (prctl(2), PR_SET_TIMERSLACK).
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).expect("is not zero");
 
-/// How often, and how long each time, it is waited for the thread that keeps durations.
+/// How often, and how long each time, it is waited for a thread that keeps what was learnt.
 const KEEPER_WAITS: u32 = 200;
 const KEEPER_WAIT_NS: u64 = 10_000_000;
 
@@ -77,6 +80,7 @@ pub struct Daemon {
     watch: JoinHandle<()>,
     faults: JoinHandle<()>,
     keeper: Option<JoinHandle<()>>,
+    requests: Option<JoinHandle<()>>,
     record: Option<BufWriter<File>>,
 }
 
@@ -94,7 +98,21 @@ fn start_keeper(shared: &Arc<Shared>, inlet: Arc<Inlet>) -> io::Result<JoinHandl
     shared.start_thread("pillion-keeper", move || keeper.run())
 }
 
-/// Waits for the thread that keeps durations, as long as a disk that works takes.
+/// What requests take is kept beside the socket; on virtual time, which ends with the daemon, it is not.
+fn start_requests_keeper(
+    shared: &Arc<Shared>,
+    identity: &Identity,
+) -> io::Result<Option<JoinHandle<()>>> {
+    if shared.clock.is_virtual() {
+        return Ok(None);
+    }
+    let file = RequestsFile::beside(Path::new(&identity.socket), &identity.gpu.uuid);
+    let keeper = RequestsKeeper::begin(Arc::clone(shared), file);
+    let thread = shared.start_thread("pillion-requests", move || keeper.run());
+    thread.map(Some)
+}
+
+/// Waits for a thread that keeps what was learnt, as long as a disk that works takes.
 fn wait_for(keeper: &JoinHandle<()>) {
     let clock = Clock::monotonic();
     for _ in 0..KEEPER_WAITS {
@@ -103,7 +121,7 @@ fn wait_for(keeper: &JoinHandle<()>) {
         }
         clock.sleep_until(clock.now_ns() + KEEPER_WAIT_NS);
     }
-    tracing::warn!("what runs have learnt is not all kept: the disk takes its time");
+    tracing::warn!("what was learnt is not all kept: the disk takes its time");
 }
 
 /// Ends a daemon from another thread.
@@ -264,6 +282,9 @@ impl Daemon {
         let faults = FaultWatch::new(Arc::clone(&shared), &identity.gpu.uuid, &config.faults);
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
         let keeper = inlet(config, &identity.gpu, &shared).map_err(system("making an eventfd"))?;
+        // Before clients are accepted, which find what was learnt of them.
+        let requests = start_requests_keeper(&shared, &identity)
+            .map_err(system("starting the thread that keeps what requests take"))?;
         let control = Control::new(Arc::clone(&shared), seat, fds, identity, keeper.clone())
             .map_err(system("preparing the socket"))?;
         let stopper = StopAtEnd(Arc::clone(&shared));
@@ -288,6 +309,7 @@ impl Daemon {
             watch,
             faults,
             keeper,
+            requests,
             record: None,
         })
     }
@@ -343,9 +365,10 @@ impl Daemon {
         self.control.join().map_err(|_| DaemonError::Panicked)?;
         self.faults.join().map_err(|_| DaemonError::Panicked)?;
         self.watch.join().map_err(|_| DaemonError::Panicked)?;
-        if let Some(keeper) = &self.keeper {
-            wait_for(keeper);
-        }
+        [&self.keeper, &self.requests]
+            .into_iter()
+            .flatten()
+            .for_each(wait_for);
         // Others are not waited for.
         match self.shared.has_panicked.load(Ordering::Relaxed) {
             true => Err(DaemonError::Panicked),

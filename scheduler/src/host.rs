@@ -8,6 +8,7 @@ pub(crate) mod device_release;
 pub(crate) mod drain_marker;
 pub(crate) mod fd_reaper;
 pub mod gpu_lock;
+pub(crate) mod kept_requests;
 pub mod learnt;
 pub mod measured;
 pub mod mps;

@@ -1,5 +1,7 @@
 //! What a job asks that its requests may take, with real processes: by `run`, by `set`, as `status` tells it.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -149,6 +151,41 @@ fn trainings(gpu: &Gpu, daemon: &Daemon) -> [Process; 3] {
 fn late_share(service: Process, count: u64) -> f64 {
     let ended = service.finish().expect_success();
     ended.asked("late") as f64 / count as f64
+}
+
+/// The level and what requests take alone are the process's, which goes on over a restart of its daemon.
+#[test]
+fn the_next_daemon_begins_with_what_the_one_before_has_learnt_of_a_services_requests() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
+    let service = marking(&gpu, &daemon, "serve", 600).start_until("ready");
+    let is_judged = |job: &Value| job["control"]["slo"]["requests"].as_u64() > Some(20);
+    daemon.job_when("serve", "requests are judged", is_judged);
+    let folder = daemon.socket().parent().unwrap().to_owned();
+    daemon.end();
+    let files = std::fs::read_dir(folder).unwrap();
+    let mut paths = files.map(|file| file.unwrap().path());
+    let file = paths.find(|path| path.extension().is_some_and(|end| end == "learnt"));
+    let mode = std::fs::metadata(file.unwrap())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let next = gpu.daemon("name = \"pillion\"");
+    // What is learnt anew is judged after a hundred requests, which take two seconds.
+    let is_judged = |job: &Value| job["control"]["slo"]["requests"].as_u64() >= Some(1);
+    let job = next.job_when("serve", "a request is judged", is_judged);
+    let log = next.log();
+    assert!(
+        log.contains("begins with what was learnt of its requests before"),
+        "{log}"
+    );
+    let slo = &job["control"]["slo"];
+    assert!(
+        slo["requests"].as_u64() < Some(100) && slo["learning"] == false,
+        "{slo:#}"
+    );
+    service.finish().expect_success();
 }
 
 #[test]

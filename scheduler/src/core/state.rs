@@ -36,6 +36,7 @@ mod faulty;
 mod goals;
 mod gpu_time;
 mod hp_client;
+mod kept;
 mod leaving;
 mod marks;
 mod range_ends;
@@ -81,6 +82,8 @@ pub(crate) use goals::{JobGoal, Origin};
 pub(crate) use gpu_time::GpuTime;
 pub use hp_client::Faults;
 use hp_client::HpClient;
+use kept::Expected;
+pub use kept::KeptRequests;
 pub(crate) use marks::Source;
 use record::Record;
 pub use record::{Entry, Grant};
@@ -314,6 +317,7 @@ pub struct State {
     stopping: Stopping,
     /// Of clients that mark no requests any more, until somebody asks.
     marks_news: Vec<Draft>,
+    expected: Expected,
     /// Why the last reading of the configuration changed nothing.
     pub(crate) config_error: Option<String>,
 }
@@ -353,6 +357,7 @@ impl State {
             rejected: Rejected::default(),
             stopping: Stopping::default(),
             marks_news: Vec::new(),
+            expected: Expected::default(),
             config_error: None,
         }
     }

@@ -276,6 +276,7 @@ impl State {
     /// Tells the policy of the requests that rings have told until `now_ns`, marked or inferred.
     pub(super) fn hand_over_requests(&mut self, now_ns: u64) {
         self.hand_over_goals();
+        self.hand_over_learnt(now_ns);
         let gate = &mut self.gate;
         for job in &mut self.jobs {
             for client in &mut job.clients {

@@ -8,6 +8,7 @@ mod goals;
 mod gpu_time;
 mod hold;
 mod hostile;
+mod kept;
 mod leaving;
 mod marks;
 mod pacing;

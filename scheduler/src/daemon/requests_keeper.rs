@@ -1,0 +1,108 @@
+//! The thread that keeps what is learnt of marked requests for the daemon that comes next.
+//!
+//! Every ten seconds and when the daemon ends ([`crate::host::kept_requests`]). The state is locked
+//! for one client at a time, and not while the file is written.
+
+use std::sync::Arc;
+
+use protocol::clock::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::core::state::KeptRequests;
+use crate::daemon::shared::Shared;
+use crate::host::kept_requests::RequestsFile;
+
+/// Between two times that it is written, s.
+const EVERY_S: i64 = 10;
+/// After a failure to wait, ns.
+const PAUSE_NS: u64 = 500_000_000;
+
+/// See the module's text.
+pub(super) struct RequestsKeeper {
+    shared: Arc<Shared>,
+    file: RequestsFile,
+    /// That it cannot be written was told.
+    is_told: bool,
+}
+
+impl RequestsKeeper {
+    /// Tells the state what the daemon before has left.
+    pub(super) fn begin(shared: Arc<Shared>, file: RequestsFile) -> Self {
+        match file.read() {
+            Ok(all) => shared.state().expect_requests(shared.clock.now_ns(), all),
+            Err(error) => {
+                let path = file.path().display();
+                tracing::warn!(
+                    "{path}: {error}; what requests take is learnt anew, and the file is written over"
+                );
+            }
+        }
+        Self {
+            shared,
+            file,
+            is_told: false,
+        }
+    }
+
+    /// Keeps until the daemon ends, and then once more.
+    pub(super) fn run(mut self) {
+        while !self.shared.is_stopping() {
+            self.wait();
+            self.keep();
+        }
+    }
+
+    fn wait(&self) {
+        let stop = self.shared.stop_fd();
+        let mut sources = [PollFd::new(&stop, PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: EVERY_S,
+            tv_nsec: 0,
+        };
+        match poll(&mut sources, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // No memory, which may pass.
+            Err(_) => {
+                let clock = Clock::monotonic();
+                clock.sleep_until(clock.now_ns() + PAUSE_NS);
+            }
+        }
+    }
+
+    fn keep(&mut self) {
+        let all = self.all();
+        // The clients may have gone already because the daemon ends.
+        if all.is_empty() && self.shared.is_stopping() {
+            return;
+        }
+        match self.file.write(all) {
+            Ok(()) => self.is_told = false,
+            Err(error) if !self.is_told => {
+                self.is_told = true;
+                let path = self.file.path().display();
+                tracing::warn!(
+                    "{path}: {error}; the next daemon will learn anew what requests take"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn all(&self) -> Vec<KeptRequests> {
+        let now_ns = self.shared.clock.now_ns();
+        let mut all = self.shared.state().expected_requests(now_ns);
+        let mut last = 0;
+        loop {
+            let next = self.shared.state().learnt_after(last);
+            let Some((client, learnt)) = next else {
+                return all;
+            };
+            last = client;
+            all.extend(learnt.map(|mut kept| {
+                kept.learnt.shorten();
+                kept
+            }));
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! What was learnt of marked requests, on disk, for the daemon that comes next.
+//!
+//! One file beside the socket, `<gpu uuid>.learnt`, as JSON:
+//!
+//! ```text
+//! {"schema_version":1,"unix_ms":1764200000000,"clients":[{"device":1,"inode":4711,"level":-0.25,
+//!   "has_missed":true,"kinds":[{"number":0,"services_ns":[…],"latencies_ns":[…]}]}]}
+//! ```
+//!
+//! It is written beside its place and renamed, so a daemon that is killed leaves the old one or the
+//! new one. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at boot, and it
+//! goes with them; after [`VALID_MS`] it counts no more.
+//!
+//! It is read only if it is root's or the daemon's own user's and nobody else may write to it. What
+//! cannot be used is told, and then all is learnt anew. What stands in it is bounded by who restores
+//! it ([`policy::Gate::restore`]).
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use policy::{Kept, KeptKind};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::core::state::KeptRequests;
+use crate::report::events::unix_ms;
+
+/// The version of the file.
+const SCHEMA_VERSION: u64 = 1;
+/// So long what was learnt counts: an hour.
+const VALID_MS: u64 = 3_600_000;
+const MODE: u32 = 0o600;
+/// Of a file that is read: of as many clients and kinds as the policy knows ours have a tenth of it.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+
+/// The file of one GPU.
+#[derive(Debug)]
+pub(crate) struct RequestsFile {
+    path: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    schema_version: u64,
+    /// When it was written.
+    unix_ms: u64,
+    clients: Vec<Client>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Client {
+    device: u64,
+    inode: u64,
+    level: f64,
+    has_missed: bool,
+    kinds: Vec<Kind>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Kind {
+    number: u32,
+    services_ns: Vec<u64>,
+    latencies_ns: Vec<u64>,
+}
+
+impl RequestsFile {
+    /// The one of GPU `uuid`, whose daemon listens at `socket`.
+    pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
+        // Parts of a GPU were once called with slashes (MIG).
+        let name = format!("{}.learnt", uuid.replace('/', "_"));
+        Self {
+            path: socket.with_file_name(name),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is there and still counts.
+    ///
+    /// # Errors
+    ///
+    /// It is somebody else's, or cannot be read, or is not what was written.
+    pub(crate) fn read(&self) -> io::Result<Vec<KeptRequests>> {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(flags.cast_signed());
+        let file = match options.open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let found = file.metadata()?;
+        let own = rustix::process::geteuid().as_raw();
+        if !found.is_file() || ![0, own].contains(&found.uid()) || found.mode() & 0o022 != 0 {
+            let why = "it is no file that the daemon's user or root alone can write";
+            return Err(io::Error::other(why));
+        }
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        let document: Document = serde_json::from_str(&text)?;
+        if document.schema_version != SCHEMA_VERSION {
+            let why = format!(
+                "schema_version {}, expected {SCHEMA_VERSION}",
+                document.schema_version
+            );
+            return Err(io::Error::other(why));
+        }
+        // What the clock says was not written yet is as old as anything.
+        let age_ms = unix_ms().checked_sub(document.unix_ms);
+        match age_ms.is_some_and(|age_ms| age_ms <= VALID_MS) {
+            true => Ok(document.clients.into_iter().map(Into::into).collect()),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// Writes that in place of what is there; of nothing there is no file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written. What was there still is.
+    pub(crate) fn write(&self, all: Vec<KeptRequests>) -> io::Result<()> {
+        if all.is_empty() {
+            return match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                Ok(()) | Err(_) => Ok(()),
+            };
+        }
+        let document = Document {
+            schema_version: SCHEMA_VERSION,
+            unix_ms: unix_ms(),
+            clients: all.into_iter().map(Into::into).collect(),
+        };
+        let text = serde_json::to_string(&document)?;
+        let mut new = self.path.clone().into_os_string();
+        new.push(".new");
+        let flags = (OFlags::NOFOLLOW | OFlags::CLOEXEC).bits();
+        let written = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(MODE)
+            .custom_flags(flags.cast_signed())
+            .open(&new)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&new, &self.path));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        written
+    }
+}
+
+impl From<KeptRequests> for Client {
+    fn from(kept: KeptRequests) -> Self {
+        let KeptRequests { file, learnt } = kept;
+        let kinds = learnt.kinds.into_iter().map(|kind| Kind {
+            number: kind.number,
+            services_ns: kind.services_ns,
+            latencies_ns: kind.latencies_ns,
+        });
+        Self {
+            device: file.0,
+            inode: file.1,
+            level: learnt.level,
+            has_missed: learnt.has_missed,
+            kinds: kinds.collect(),
+        }
+    }
+}
+
+impl From<Client> for KeptRequests {
+    fn from(client: Client) -> Self {
+        let kinds = client.kinds.into_iter().map(|kind| KeptKind {
+            number: kind.number,
+            services_ns: kind.services_ns,
+            latencies_ns: kind.latencies_ns,
+        });
+        Self {
+            file: (client.device, client.inode),
+            learnt: Kept {
+                level: client.level,
+                has_missed: client.has_missed,
+                kinds: kinds.collect(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn file() -> (tempfile::TempDir, RequestsFile) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = RequestsFile::beside(&folder.path().join("gpu0.sock"), "GPU-1");
+        (folder, file)
+    }
+
+    fn learnt(inode: u64) -> KeptRequests {
+        let kind = KeptKind {
+            number: 3,
+            services_ns: vec![5_000_000, 6_000_000],
+            latencies_ns: vec![7_000_000],
+        };
+        KeptRequests {
+            file: (1, inode),
+            learnt: Kept {
+                level: -0.25,
+                has_missed: true,
+                kinds: vec![kind],
+            },
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again_and_nobody_else_can_read_it() {
+        let (folder, file) = file();
+        assert_eq!(file.read().unwrap(), []);
+        file.write(vec![learnt(1), learnt(2)]).unwrap();
+        file.write(vec![learnt(3)]).unwrap();
+        assert_eq!(file.read().unwrap(), [learnt(3)]);
+        let found = fs::metadata(folder.path().join("GPU-1.learnt")).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, 0o600);
+        for _ in 0..2 {
+            file.write(Vec::new()).unwrap();
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_not_what_was_written_or_not_the_daemons_alone_is_an_error() {
+        let (_folder, file) = file();
+        file.write(vec![learnt(1)]).unwrap();
+        let whole = fs::read_to_string(file.path()).unwrap();
+        for damaged in [
+            "",
+            &whole[..whole.len() / 2],
+            "\u{0}",
+            &whole.replace("-0.25", "NaN"),
+            &whole.replace("-0.25", "-1e999"),
+            &whole.replace("5000000", "-5"),
+            &whole.replace("\"schema_version\":1", "\"schema_version\":2"),
+        ] {
+            fs::write(file.path(), damaged).unwrap();
+            assert!(file.read().is_err(), "{damaged}");
+        }
+        fs::write(file.path(), &whole).unwrap();
+        assert_eq!(file.read().unwrap(), [learnt(1)]);
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o620)).unwrap();
+        assert!(file.read().is_err());
+        fs::remove_file(file.path()).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", file.path()).unwrap();
+        assert!(file.read().is_err());
+        file.write(vec![learnt(1)]).unwrap();
+        assert_eq!(file.read().unwrap(), [learnt(1)], "in place of the link");
+    }
+
+    #[test]
+    fn what_is_older_than_an_hour_or_of_tomorrow_counts_no_more() {
+        let (_folder, file) = file();
+        file.write(vec![learnt(1)]).unwrap();
+        let whole = fs::read_to_string(file.path()).unwrap();
+        let text = whole.split("\"unix_ms\":").nth(1).unwrap();
+        let written: u64 = text.split(',').next().unwrap().parse().unwrap();
+        for (ms, count) in [
+            (written - VALID_MS - 60_000, 0),
+            (written - VALID_MS + 60_000, 1),
+            (written + 60_000, 0),
+        ] {
+            let text = whole.replace(&written.to_string(), &ms.to_string());
+            fs::write(file.path(), text).unwrap();
+            assert_eq!(file.read().unwrap().len(), count, "{ms}");
+        }
+    }
+}
