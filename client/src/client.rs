@@ -93,6 +93,13 @@ impl Client {
         self.link.daemon.plain_priority.load(Ordering::Relaxed) == 0 || self.connection.has_ended()
     }
 
+    /// Whether large copies are charged and wait as launches do
+    /// ([`protocol::pages::DaemonPage::gates_copies`]).
+    #[inline]
+    pub fn gates_copies(&self) -> bool {
+        self.link.daemon.gates_copies.load(Ordering::Relaxed) != 0 && !self.is_high_priority()
+    }
+
     /// Whether a daemon has taken it so far.
     pub fn is_taken(&self) -> bool {
         // Relaxed: it stands for itself.

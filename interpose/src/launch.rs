@@ -7,7 +7,8 @@ use client::announce::{self, Announced};
 use client::gate::{self, Grant, IsHighPriority};
 use client::marks::Marks;
 use client::rings;
-use protocol::pages::Counter;
+use policy::Kernel;
+use protocol::pages::{Counter, LARGE_COPY_BYTES};
 
 use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
@@ -269,6 +270,53 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
     settle(begun, result, None, |client| {
         client.page.count(Counter::OperatorsAsLaunches, 1);
     });
+}
+
+/// What comes before a copy of so many bytes, to or from the host or within the device. A large one of
+/// a best-effort client is charged and waits as a launch does, if the daemon wants that; others go.
+#[inline]
+pub(crate) fn begin_copy(
+    client: Option<&'static Client>,
+    stream: Stream,
+    bytes: usize,
+    is_within_device: bool,
+) -> Begun {
+    match client {
+        Some(client) if bytes >= LARGE_COPY_BYTES && client.gates_copies() => {
+            begin_large_copy(stream, &Kernel::of_copy(bytes as u64, is_within_device))
+        }
+        _ => Begun::Unmanaged,
+    }
+}
+
+#[cold]
+fn begin_large_copy(stream: Stream, kernel: &Kernel) -> Begun {
+    if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
+        return Begun::Unmanaged;
+    }
+    let place = STREAMS.place(stream);
+    // The stream's, whatever device is current.
+    let Some(client) = client_at(place).filter(|client| client.gates_copies()) else {
+        return Begun::Unmanaged;
+    };
+    let slot = slot_at(place);
+    let mark_own = || mark_own_stream(client, slot);
+    match gate::admit(client, kernel, 0, mark_own, dying::stop_if_dying) {
+        Ok(grant) => Begun::Admitted {
+            client,
+            slot,
+            grant,
+            number: Number::COPY,
+            ticket: Ticket::NONE,
+        },
+        Err(IsHighPriority) => Begun::Unmanaged,
+    }
+}
+
+/// What comes after it.
+#[inline]
+pub(crate) fn end_copy(begun: &Begun, result: CUresult) {
+    settle(begun, result, None, |_| ());
 }
 
 /// The client of a place for streams.

@@ -69,14 +69,21 @@ pub struct DaemonPage {
     /// Non-zero: the daemon knows what clients say of their requests
     /// ([`crate::record::Record::is_mark`]), which others count as faults.
     pub marks: AtomicU32,
+    /// Non-zero: a copy of [`LARGE_COPY_BYTES`] or more of a best-effort client is charged and waits for
+    /// a lease as a launch does. A daemon before 3.5 never says so.
+    pub gates_copies: AtomicU32,
     /// Zero. What high-priority launches read begins on a line of its own.
-    _reserved_too: [AtomicU32; 3],
+    _reserved_too: [AtomicU32; 2],
     /// The epoch that live leases name; 0 if none does. Every HP launch reads it.
     pub live_epoch: AtomicU64,
     /// Non-zero: high-priority launches on default streams carry no priority of ours, so that blocks
     /// of best-effort kernels need not wait for them (`Gate::gives_priority` of the policy).
     pub plain_priority: AtomicU32,
 }
+
+/// A copy of so many bytes counts as a launch does: a tenth of a millisecond over PCIe 3.0, as long as a
+/// kernel that nobody knows is taken to be.
+pub const LARGE_COPY_BYTES: usize = 1 << 20;
 
 /// Longest silence of a daemon whose connection is open. On a busy host a daemon is late by tens of
 /// milliseconds; one that is silent for longer than this is stopped, or hangs, and counts as gone.
@@ -423,6 +430,7 @@ const _: () = {
     assert!(size_of::<Bell>() == 16);
     assert!(size_of::<DaemonPage>() == 128 && offset_of!(DaemonPage, live_epoch) == 64);
     assert!(offset_of!(DaemonPage, plain_priority) == 72);
+    assert!(offset_of!(DaemonPage, gates_copies) == 52);
     assert!(offset_of!(DaemonPage, max_hold_ns) == 24 && offset_of!(DaemonPage, unknown_ns) == 32);
     assert!(offset_of!(DaemonPage, learnt_durations) == 40);
     assert!(offset_of!(DaemonPage, _reserved) == 44 && offset_of!(DaemonPage, marks) == 48);

@@ -6,7 +6,8 @@
 //! call until one has gone. So with depth 1, the default, a launch call returns when its launch has
 //! gone, as in Pillion's library and in Orion's.
 //!
-//! Copies are no scheduler's business: they go as soon as they are at the head.
+//! Copies go as soon as they are at the head, unless the scheduler has them wait
+//! ([`Scheduler::admits_copy`]).
 //!
 //! The world calls, at each instant at which anything happened: `handle_` for what happened (device
 //! before host), then [`Scheduler::poll`] once. It calls `poll` also at [`Scheduler::next_wake_ns`].
@@ -133,8 +134,15 @@ pub trait Scheduler {
 
     /// The device has completed a copy. Copies are nobody's to schedule, but they take their place in
     /// the stream and in the driver's queue.
-    fn handle_copied(&mut self, now_ns: u64, client: ClientId) {
-        let _ = (now_ns, client);
+    fn handle_copied(&mut self, now_ns: u64, client: ClientId, bytes: u64) {
+        let _ = (now_ns, client, bytes);
+    }
+
+    /// Whether a copy of so many bytes at the head of a client's queue may begin. One that may not is
+    /// asked for again after each poll.
+    fn admits_copy(&mut self, now_ns: u64, client: ClientId, bytes: u64) -> bool {
+        let _ = (now_ns, client, bytes);
+        true
     }
 
     /// Appends what goes now to `issues`, which is empty. A client without a launch in its queue

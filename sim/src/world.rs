@@ -70,6 +70,8 @@ struct Client {
     /// Steps on their way to the device, and when they are there.
     under_way: VecDeque<(u64, usize)>,
     hold: Option<Hold>,
+    /// The copy at the head of the software queue may not go.
+    is_copy_waiting: bool,
     warmup_left: u32,
     /// When its process is killed; `u64::MAX` if it is not, or was.
     death_ns: u64,
@@ -251,10 +253,10 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let index = client.done;
         client.done += 1;
         match client.program.steps[index] {
-            Step::Copy { .. } => {
+            Step::Copy { bytes, .. } => {
                 let id = ClientId(place);
                 let (started_ns, at_ns) = (completion.started_ns, completion.at_ns);
-                self.scheduler.handle_copied(self.now_ns, id);
+                self.scheduler.handle_copied(self.now_ns, id, bytes);
                 self.observer
                     .copy_completed(started_ns, at_ns, id, completion.kind);
             }
@@ -298,6 +300,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             return;
         }
         client.thread = Thread::Ended;
+        client.is_copy_waiting = false;
         client.acts_ns = u64::MAX;
         let state = &mut self.states[place];
         let head = state.head.take();
@@ -363,12 +366,17 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         self.try_return(place);
     }
 
-    /// Copies at the head of the software queue go.
+    /// Copies at the head of the software queue go, if they may.
     fn issue_copies(&mut self, place: usize) {
         while let client = &mut self.clients[place]
             && client.head < client.made
-            && let Step::Copy { .. } = client.program.steps[client.head]
+            && let Step::Copy { bytes, .. } = client.program.steps[client.head]
         {
+            let id = ClientId(place);
+            client.is_copy_waiting = !self.scheduler.admits_copy(self.now_ns, id, bytes);
+            if client.is_copy_waiting {
+                return;
+            }
             let index = client.head;
             client.head += 1;
             self.send(place, index);
@@ -380,6 +388,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let client = &mut self.clients[place];
         let on_device = client.head - client.done;
         if client.thread != Thread::InCall
+            || client.is_copy_waiting
             || self.states[place].queued >= client.depth
             || on_device >= self.host.driver_queue as usize
         {
@@ -409,6 +418,12 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             self.issue(issue.client.0);
         }
         self.issues = issues;
+        for place in 0..self.clients.len() {
+            if self.clients[place].is_copy_waiting {
+                self.issue_copies(place);
+                self.try_return(place);
+            }
+        }
     }
 
     /// The launch at the head of the software queue goes.
@@ -511,6 +526,7 @@ impl Client {
             issued: 0,
             under_way: VecDeque::new(),
             hold: None,
+            is_copy_waiting: false,
             warmup_left: experiment.warmup_requests,
             death_ns: job.death_ns.unwrap_or(u64::MAX),
             outcome: JobOutcome {

@@ -46,6 +46,34 @@ fn under_none_best_effort_work_is_never_held() {
     assert!(p99 > 2_100_000, "{p99}");
 }
 
+/// A copy of 5 ms cannot be stopped, and a request's input waits behind it: so it begins as a launch of
+/// 5 ms does.
+#[test]
+fn large_copies_wait_for_requests_and_small_ones_and_those_of_other_policies_do_not() {
+    let served = |policy: &str, bytes: u64, seconds: f64| {
+        let arrivals = Arrivals::Poisson { per_s: 40.0 };
+        let mut serve = job(JobClass::HighPriority, &full(20, 250_000), arrivals);
+        serve.copies.to_device_bytes = 2_400_000;
+        let mut copying = job(JobClass::BestEffort, &full(1, 1_000), Arrivals::Closed);
+        copying.copies.to_device_bytes = bytes;
+        let jobs = vec![serve, copying.clone(), copying.clone(), copying];
+        let outcome = run(&experiment(jobs, shipped(policy), seconds));
+        let [p50, ..] = outcome.jobs[0].quantiles_ns().unwrap();
+        let copies: u64 = outcome.jobs[1..].iter().map(|job| job.requests).sum();
+        (p50 as f64 / 1e6, copies)
+    };
+    let (none, all) = served("none", 64_000_000, 20.0);
+    let (pillion, some) = served("pillion", 64_000_000, 20.0);
+    // Three copies of 5.3 ms are in front of each request.
+    assert!(none > 12.0, "{none}");
+    assert!(pillion < 10.0, "{pillion}");
+    // The device takes 187 a second, and requests need it a fifth of the time.
+    assert!(some * 4 > all && some < all, "{some} of {all}");
+    let (_, all) = served("none", 1_000_000, 1.0);
+    let (_, some) = served("pillion", 1_000_000, 1.0);
+    assert!(some * 100 >= all * 95, "{some} of {all}");
+}
+
 #[test]
 fn without_a_high_priority_job_nobody_is_held() {
     let jobs = vec![job(

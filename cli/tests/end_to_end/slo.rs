@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Job, Process, Program};
+use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, until};
 use crate::events::{event_when, events};
 
 /// A high-priority service of so many requests of 3 ms, which says so of them, or not (`how`), started with these flags.
@@ -151,6 +151,36 @@ fn trainings(gpu: &Gpu, daemon: &Daemon) -> [Process; 3] {
 fn late_share(service: Process, count: u64) -> f64 {
     let ended = service.finish().expect_success();
     ended.asked("late") as f64 / count as f64
+}
+
+/// A target below what requests take alone pauses best-effort work, and a copy that is under way cannot be stopped.
+#[test]
+fn while_best_effort_work_is_paused_large_copies_wait_and_small_ones_go() {
+    let policy = "name = \"pillion\"\nslo_p99 = \"5ms\"\nmax_hold_ms = 1000";
+    let (gpu, daemon) = Gpu::with_daemon("mps", policy);
+    let copier = |label: &str, bytes: &str| {
+        let job = gpu.job(label, "copies").arg(bytes).best_effort(&daemon);
+        job.start_until("ready")
+    };
+    let (large, small) = (copier("large", "4194304"), copier("small", "4096"));
+    let copied = |label: &str| {
+        let job = daemon.job(label);
+        job["totals"]["copied_h2d_bytes"].as_u64().unwrap()
+    };
+    let service = marking(&gpu, &daemon, "serve", 500).start_until("ready");
+    daemon.job_when("large", "it waits", |job| job["held_by"] == "paused");
+    let before = ["large", "small"].map(copied);
+    until("small copies", || copied("small") > before[1] + 100 * 4096);
+    // One may have begun before.
+    assert!(copied("large") <= before[0] + 4_194_304);
+    // Once nobody asks anything any more.
+    service.finish().expect_success();
+    until("large copies", || {
+        copied("large") > before[0] + 10 * 4_194_304
+    });
+    for job in [large, small] {
+        job.finish().expect_success();
+    }
 }
 
 /// The level and what requests take alone are the process's, which goes on over a restart of its daemon.

@@ -171,6 +171,9 @@ impl Learner {
                 place: launch.kernel,
                 generation: launch.generation,
             };
+            if number == Number::COPY {
+                return None;
+            }
             let index = index_of(number.place);
             let learnt = learnt_of(number.place).filter(|learnt| graphs.note(number, learnt));
             let is_seen = durations.is_seen(index);

@@ -40,6 +40,10 @@ pub(crate) fn configure(daemon: &DaemonPage, config: &Config) {
         .unknown_ns
         .store(config.unknown_kernel_ns, Ordering::Relaxed);
     daemon.marks.store(1, Ordering::Relaxed);
+    let gates_copies = matches!(&config.policy, Policy::Pillion(_));
+    daemon
+        .gates_copies
+        .store(gates_copies.into(), Ordering::Relaxed);
     let learns = matches!(&config.policy, Policy::Pillion(params) if params.learnt_durations);
     daemon
         .learnt_durations

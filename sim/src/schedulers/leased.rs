@@ -7,7 +7,8 @@
 //!   made before it (the epoch).
 //! - **Best-effort launches** go if the job's lease admits them; they are charged. One that may not
 //!   go rings the daemon, waits, and tries again when it is woken; after `max_hold_ns` it goes all
-//!   the same.
+//!   the same. So does a large copy under `pillion`, which is
+//!   seen complete when it is.
 //! - **The daemon** looks when the gate says ([`Gate::next_look_ns`], with `poll_ns` as the least
 //!   pause) while best-effort work waits or is in flight, every `idle_poll_ns` otherwise, and
 //!   `wake_ns` after it is rung. It reads the records and the sums, asks the gate, publishes what
@@ -37,19 +38,21 @@
 //! The helper's looks that find nothing change nothing, so only those that find something are
 //! events: the first on its raster at which its event is complete.
 
+mod be_job;
+
 use std::collections::VecDeque;
 
 use policy::{
-    ClassSet, Durations, Gate, HpTimeline, HpView, JobId, JobTerms, JobView, Kernel, Lease, Limit,
-    Mark, Outlook, Policy, Progress, Sharing, SloView, Snapshot, Taught, admits,
+    Durations, Gate, HpTimeline, HpView, JobView, Mark, Outlook, Policy, Sharing, SloView,
+    Snapshot, Taught,
 };
 
+use self::be_job::{BeJob, Wait};
 use crate::experiment::Experiment;
 use crate::host::HostModel;
 use crate::job::JobClass;
 use crate::scheduler::{ClientId, Issue, Launch, Placement, Scheduler, State};
-use crate::schedulers::helper::{Asker, Helper};
-use crate::schedulers::learner::Learner;
+use crate::schedulers::helper::Asker;
 
 /// Daemon and libraries around a gate.
 #[derive(Debug)]
@@ -65,6 +68,8 @@ pub(crate) struct Leased {
     epoch: u64,
     /// What live leases name; 0: there are none.
     live_epoch: u64,
+    /// Large copies are charged and wait as launches do.
+    gates_copies: bool,
     /// When the daemon looks next, if it does not stall then.
     look_ns: u64,
     /// What tells of completions and has not come to be known, and when it will be, in order.
@@ -86,6 +91,8 @@ enum Client {
 enum News {
     /// The device has completed the launch of that number.
     Done(ClientId, u64),
+    /// The device has completed the oldest large copy.
+    Copied(ClientId),
     /// A synchronisation returned: everything up to that number is complete.
     Synchronised(ClientId, u64),
 }
@@ -119,49 +126,6 @@ enum Record {
     Complete(u64, u64),
 }
 
-/// A best-effort client: its sums, its lease, its thread at the gate.
-#[derive(Debug)]
-struct BeJob {
-    /// Number and cost of launches that went and were not seen complete.
-    in_flight: VecDeque<(u64, u64)>,
-    /// What its kernels take, if it learns that.
-    learner: Option<Box<Learner>>,
-    charged_ns: u64,
-    completed_ns: u64,
-    helper: Helper,
-    /// What its job was promised.
-    weight: u32,
-    min_progress: f64,
-    progress: Progress,
-    /// As the daemon last read it.
-    view: JobView,
-    limit: Limit,
-    /// What the policy grants as of the last look, and up to which sum.
-    granted: Terms,
-    published: Terms,
-    wait: Option<Wait>,
-    /// A launch was made and not tried yet; means something while no thread waits.
-    is_fresh: bool,
-}
-
-/// A lease with its budget as the sum that charges may reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Terms {
-    lease: Lease,
-    limit_total_ns: u64,
-    /// `max_hold` lets nothing go.
-    is_held: bool,
-}
-
-/// A thread at the gate.
-#[derive(Clone, Copy, Debug)]
-struct Wait {
-    /// When it goes without a lease.
-    end_ns: u64,
-    /// When it runs again because it was woken.
-    retry_ns: u64,
-}
-
 impl Leased {
     /// The daemon of `experiment`'s device under `policy`. `known_latency_ns` is the high-priority
     /// latency if it was profiled beforehand, as Orion does.
@@ -172,6 +136,7 @@ impl Leased {
     ) -> Self {
         let learns_durations =
             matches!(&policy, Policy::Pillion(params) if params.learnt_durations);
+        let gates_copies = matches!(policy, Policy::Pillion(_));
         let clients = experiment.jobs.iter().enumerate();
         let clients = clients.map(|(index, job)| match job.class {
             JobClass::HighPriority => Client::HighPriority(Box::new(Feed::new(job.marks))),
@@ -193,6 +158,7 @@ impl Leased {
             clients: clients.collect(),
             epoch: 1,
             live_epoch: 0,
+            gates_copies,
             look_ns: 0,
             news: VecDeque::new(),
             views: Vec::new(),
@@ -296,7 +262,16 @@ impl Leased {
 
     fn handle_news(&mut self, now_ns: u64, news: News) {
         let pause_ns = self.host.helper_poll_ns;
-        let (News::Done(id, seq) | News::Synchronised(id, seq)) = news;
+        let (id, seq) = match news {
+            News::Done(id, seq) | News::Synchronised(id, seq) => (id, seq),
+            News::Copied(id) => {
+                let be_job = self.clients[id.0].lessee_mut();
+                if be_job.is_some_and(BeJob::complete_copy) {
+                    self.ring(now_ns);
+                }
+                return;
+            }
+        };
         match (&mut self.clients[id.0], news) {
             (Client::HighPriority(feed), News::Done(..)) => {
                 feed.helper.handle_done(now_ns, seq);
@@ -315,7 +290,7 @@ impl Leased {
                     self.ring(now_ns);
                 }
             }
-            (Client::Dead, _) => {}
+            (Client::Dead, _) | (_, News::Copied(_)) => {}
         }
     }
 
@@ -465,6 +440,30 @@ impl Scheduler for Leased {
         self.tell(now_ns, News::Done(launch.client, launch.seq));
     }
 
+    fn admits_copy(&mut self, now_ns: u64, client: ClientId, bytes: u64) -> bool {
+        let clock_ns = self.host.clock_ns(now_ns);
+        let is_gated = bytes >= LARGE_COPY_BYTES && self.gates_copies;
+        let be_job = match &mut self.clients[client.0] {
+            Client::BestEffort(be_job) if is_gated => be_job,
+            _ => return true,
+        };
+        let goes = be_job.try_copy((now_ns, clock_ns), self.epoch, bytes);
+        if !goes && be_job.wait.is_none() {
+            be_job.wait = Some(Wait {
+                end_ns: now_ns + self.host.max_hold_ns,
+                retry_ns: u64::MAX,
+            });
+            self.ring(now_ns);
+        }
+        goes
+    }
+
+    fn handle_copied(&mut self, now_ns: u64, client: ClientId, bytes: u64) {
+        if bytes >= LARGE_COPY_BYTES {
+            self.tell(now_ns, News::Copied(client));
+        }
+    }
+
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
         for (index, client) in self.clients.iter().enumerate() {
             if matches!(client, Client::HighPriority(_)) {
@@ -605,188 +604,8 @@ impl Feed {
     }
 }
 
-impl BeJob {
-    fn new(index: usize, learns_durations: bool) -> Self {
-        Self {
-            in_flight: VecDeque::new(),
-            learner: learns_durations.then(Box::default),
-            charged_ns: 0,
-            completed_ns: 0,
-            helper: Helper::new(),
-            weight: 1,
-            min_progress: 0.0,
-            progress: Progress::default(),
-            view: JobView {
-                id: JobId(index as u64),
-                charged_total_ns: 0,
-                completed_total_ns: 0,
-                drained: true,
-                waiting: false,
-            },
-            limit: Limit::Throttle,
-            granted: CLOSED,
-            published: CLOSED,
-            wait: None,
-            is_fresh: false,
-        }
-    }
-
-    /// The daemon reads the sums.
-    fn read(&mut self) {
-        self.view.charged_total_ns = self.charged_ns;
-        self.view.completed_total_ns = self.completed_ns;
-        self.view.drained = self.in_flight.is_empty();
-        self.view.waiting = self.wait.is_some();
-    }
-
-    /// What the job was promised, and whether it gets it.
-    fn terms(&self) -> JobTerms {
-        let share = self.progress.share().map_or(1.0, |share| share.value());
-        JobTerms {
-            weight: self.weight,
-            is_behind: share < self.min_progress,
-        }
-    }
-
-    /// The gate's decision.
-    fn grant(&mut self, lease: Lease, limit: Limit) {
-        self.limit = limit;
-        self.granted = if lease.ungated {
-            Terms {
-                lease: Lease::ungated(0),
-                limit_total_ns: u64::MAX,
-                is_held: false,
-            }
-        } else if limit == Limit::Paused {
-            Terms {
-                is_held: true,
-                ..CLOSED
-            }
-        } else if lease.budget_ns == 0 || lease.classes.is_empty() {
-            CLOSED
-        } else {
-            Terms {
-                lease: Lease {
-                    budget_ns: 0,
-                    ..lease
-                },
-                limit_total_ns: self.view.charged_total_ns.saturating_add(lease.budget_ns),
-                is_held: false,
-            }
-        };
-    }
-
-    /// Publishes what was granted if it says something new, and wakes who waits for it. Whether a
-    /// lease is out that a high-priority launch must void.
-    fn publish(&mut self, now_ns: u64, host: &HostModel) -> bool {
-        let clock_ns = host.clock_ns(now_ns);
-        let expiry_ns = self.published.lease.expiry_ns;
-        let mut renewed = self.granted;
-        renewed.lease.expiry_ns = expiry_ns;
-        let is_same = renewed == self.published;
-        let is_open = self.granted.limit_total_ns > 0;
-        let is_gated = is_open && !self.granted.lease.ungated;
-        if is_same {
-            let left_ns = expiry_ns.saturating_sub(clock_ns);
-            let whole_ns = self.granted.lease.expiry_ns.saturating_sub(clock_ns);
-            if !is_gated || left_ns >= whole_ns / 2 {
-                return is_gated;
-            }
-        }
-        let is_renewal = is_same && clock_ns < expiry_ns;
-        self.published = self.granted;
-        if let Some(wait) = self.wait.as_mut().filter(|_| !is_renewal)
-            && is_open
-        {
-            wait.retry_ns = wait.retry_ns.min(now_ns + host.wake_ns);
-        }
-        is_gated
-    }
-
-    /// When a thread of it does something at the gate; 0: now.
-    fn tries_ns(&self) -> u64 {
-        match self.wait {
-            None if self.is_fresh => 0,
-            None => u64::MAX,
-            Some(wait) if self.published.is_held => wait.retry_ns,
-            Some(wait) => wait.retry_ns.min(wait.end_ns),
-        }
-    }
-
-    /// Whether the launch goes, now and by the clock; it is charged then.
-    fn try_go(&mut self, (now_ns, clock_ns): (u64, u64), epoch: u64, launch: &Launch) -> bool {
-        self.is_fresh = false;
-        let kernel = self.judged(launch);
-        let terms = &self.published;
-        let budget_ns = terms.limit_total_ns.saturating_sub(self.charged_ns);
-        let lease = Lease {
-            budget_ns,
-            ..terms.lease
-        };
-        let is_live = lease.ungated || (lease.epoch == epoch && clock_ns < lease.expiry_ns);
-        let is_forced = (self.wait).is_some_and(|wait| !terms.is_held && wait.end_ns <= now_ns);
-        if !(is_forced || is_live && admits(&lease, 0, &kernel)) {
-            if let Some(wait) = &mut self.wait {
-                wait.retry_ns = u64::MAX;
-            }
-            return false;
-        }
-        self.wait = None;
-        let cost_ns = kernel.expected_ns;
-        if let Some(learner) = &mut self.learner {
-            let is_alone = is_live && !lease.ungated && !lease.beside_hp;
-            learner.handle_launch(now_ns, launch, if is_alone { epoch } else { 0 });
-        }
-        self.charged_ns += cost_ns;
-        self.in_flight.push_back((launch.seq, cost_ns));
-        self.helper.issued = launch.seq;
-        true
-    }
-
-    /// The kernel as far as it is known.
-    fn judged(&self, launch: &Launch) -> Kernel {
-        let told = launch.kernel;
-        let learnt = self.learner.as_ref().map(|learner| &learner.durations);
-        Kernel {
-            expected_ns: learnt.map_or(told.expected_ns, |durations| {
-                durations.expected_ns(launch.kernel_index, told.expected_ns)
-            }),
-            ..told
-        }
-    }
-
-    /// Everything up to `seq` was seen complete, between both looks; whether the daemon is rung because the
-    /// thread waits.
-    fn complete(&mut self, seq: u64, (after_ns, by_ns): (u64, u64), epoch: u64) -> bool {
-        if let Some(learner) = &mut self.learner {
-            learner.handle_complete(seq, (after_ns, by_ns), epoch);
-        }
-        let before = self.in_flight.len();
-        while let Some(&(number, cost_ns)) = self.in_flight.front()
-            && number <= seq
-        {
-            self.in_flight.pop_front();
-            self.completed_ns += cost_ns;
-        }
-        self.in_flight.len() != before && self.wait.is_some()
-    }
-}
-
-/// The terms that admit nothing.
-const CLOSED: Terms = Terms {
-    lease: Lease {
-        epoch: 0,
-        expiry_ns: 0,
-        classes: ClassSet::EMPTY,
-        sms_max: 0,
-        budget_ns: 0,
-        beside_hp: false,
-        whole: false,
-        ungated: false,
-    },
-    limit_total_ns: 0,
-    is_held: false,
-};
+/// Copies of so many bytes count as launches (`protocol::pages`).
+const LARGE_COPY_BYTES: u64 = 1 << 20;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

@@ -309,7 +309,7 @@ impl Scheduler for Oracle {
         self.wake_ns = Some(now_ns + self.device_gap_ns + 1);
     }
 
-    fn handle_copied(&mut self, now_ns: u64, client: ClientId) {
+    fn handle_copied(&mut self, now_ns: u64, client: ClientId, _bytes: u64) {
         if let Some(hp) = self.hp.as_mut().filter(|hp| hp.id == client) {
             let (done, steps) = (hp.thread.done + 1, hp.plan.ops().len());
             hp.thread.handle_done(now_ns, done, steps, &self.host);

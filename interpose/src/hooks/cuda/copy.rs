@@ -4,6 +4,8 @@
 //! completion: the host has the bytes, so what the stream held before is over. A copy to the device
 //! may return once its source has been read, and copies within the device return at once (CUDA
 //! driver API, "API synchronization behavior").
+//!
+//! Large copies of best-effort clients wait for their turn as launches do ([`launch::begin_copy`]).
 
 use core::ffi::{c_uint, c_void};
 
@@ -11,19 +13,25 @@ use abi::types::{CUarray, CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUst
 use protocol::pages::Counter;
 
 use super::hook;
+use crate::launch::{self, Begun};
 use crate::memory::counts::{handle_copied, of_stream};
 use crate::process::Client;
 use crate::progress::completion::{handle_reached, mark_of_stream};
 use crate::progress::slot::Mark;
 use crate::progress::stream::{Flavour, Stream};
 
-/// Defines a copy: one whose return says nothing about its stream, one in a stream's order (`in`),
-/// or one whose return says that it is done (`waits for`). `$bytes` says how much.
+/// Defines a copy: one whose return says nothing about its stream (`on`), one in a stream's order
+/// (`in`), or one whose return says that it is done (`waits for`). `$bytes` says how much.
 macro_rules! copy {
-    ($name:ident($($argument:ident: $type:ty),* $(,)?), $bytes:ident, $direction:ident) => {
+    (
+        $name:ident($($argument:ident: $type:ty),* $(,)?), $bytes:ident, $direction:ident,
+        on $stream:ident
+    ) => {
         hook! {
             $name($($argument: $type),*);
-            after |client, result| {
+            before |client| begin(client, Stream::$stream, $bytes as usize, Counter::$direction);
+            after |client, begun, result| {
+                launch::end_copy(begun, result);
                 handle_copied(client, result, Counter::$direction, $bytes as usize);
             };
         }
@@ -34,7 +42,12 @@ macro_rules! copy {
     ) => {
         hook! {
             $name($($argument: $type),*);
-            after |client, result| {
+            before |client| {
+                let stream = Stream::of($stream, Flavour::$flavour);
+                begin(client, stream, $bytes as usize, Counter::$direction)
+            };
+            after |client, begun, result| {
+                launch::end_copy(begun, result);
                 let client = of_stream(client, Stream::of($stream, Flavour::$flavour));
                 handle_copied(client, result, Counter::$direction, $bytes as usize);
             };
@@ -43,17 +56,22 @@ macro_rules! copy {
     ($name:ident($($argument:ident: $type:ty),* $(,)?), $bytes:ident, waits for $stream:ident) => {
         hook! {
             $name($($argument: $type),*);
-            before |_| mark_of_stream(Stream::$stream);
-            after |client, mark, result| {
+            before |client| {
+                let direction = Counter::CopiedDtoHBytes;
+                let begun = begin(client, Stream::$stream, $bytes as usize, direction);
+                (begun, mark_of_stream(Stream::$stream))
+            };
+            after |client, (begun, mark), result| {
+                launch::end_copy(begun, result);
                 handle_received(client, *mark, result, $bytes as usize);
             };
         }
     };
 }
 
-copy!(cuMemcpyHtoD(to: CUdeviceptr_v1, from: *const c_void, bytes: c_uint), bytes, CopiedHtoDBytes);
-copy!(cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
-copy!(cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoD(to: CUdeviceptr_v1, from: *const c_void, bytes: c_uint), bytes, CopiedHtoDBytes, on Legacy);
+copy!(cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes, on Legacy);
+copy!(cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes, on PerThread);
 copy!(cuMemcpyHtoDAsync(to: CUdeviceptr_v1, from: *const c_void, bytes: c_uint, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
 copy!(cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
 copy!(cuMemcpyHtoDAsync_v2_ptsz(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of PerThread);
@@ -65,21 +83,21 @@ copy!(cuMemcpyDtoHAsync(to: *mut c_void, from: CUdeviceptr_v1, bytes: c_uint, st
 copy!(cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of Plain);
 copy!(cuMemcpyDtoHAsync_v2_ptsz(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of PerThread);
 
-copy!(cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, bytes: c_uint), bytes, CopiedOtherBytes);
-copy!(cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
-copy!(cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, bytes: c_uint), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes, on PerThread);
 copy!(cuMemcpyDtoDAsync(to: CUdeviceptr_v1, from: CUdeviceptr_v1, bytes: c_uint, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
 copy!(cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
 copy!(cuMemcpyDtoDAsync_v2_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
 
-copy!(cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
-copy!(cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes, on PerThread);
 copy!(cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
 copy!(cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
 
-copy!(cuMemcpyHtoA(to: CUarray, to_offset: c_uint, from: *const c_void, bytes: c_uint), bytes, CopiedHtoDBytes);
-copy!(cuMemcpyHtoA_v2(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
-copy!(cuMemcpyHtoA_v2_ptds(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoA(to: CUarray, to_offset: c_uint, from: *const c_void, bytes: c_uint), bytes, CopiedHtoDBytes, on Legacy);
+copy!(cuMemcpyHtoA_v2(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes, on Legacy);
+copy!(cuMemcpyHtoA_v2_ptds(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes, on PerThread);
 copy!(cuMemcpyHtoAAsync(to: CUarray, to_offset: c_uint, from: *const c_void, bytes: c_uint, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
 copy!(cuMemcpyHtoAAsync_v2(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
 copy!(cuMemcpyHtoAAsync_v2_ptsz(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of PerThread);
@@ -91,25 +109,37 @@ copy!(cuMemcpyAtoHAsync(to: *mut c_void, from: CUarray, from_offset: c_uint, byt
 copy!(cuMemcpyAtoHAsync_v2(to: *mut c_void, from: CUarray, from_offset: usize, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of Plain);
 copy!(cuMemcpyAtoHAsync_v2_ptsz(to: *mut c_void, from: CUarray, from_offset: usize, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of PerThread);
 
-copy!(cuMemcpyDtoA(to: CUarray, to_offset: c_uint, from: CUdeviceptr_v1, bytes: c_uint), bytes, CopiedOtherBytes);
-copy!(cuMemcpyDtoA_v2(to: CUarray, to_offset: usize, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
-copy!(cuMemcpyDtoA_v2_ptds(to: CUarray, to_offset: usize, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyDtoA(to: CUarray, to_offset: c_uint, from: CUdeviceptr_v1, bytes: c_uint), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyDtoA_v2(to: CUarray, to_offset: usize, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyDtoA_v2_ptds(to: CUarray, to_offset: usize, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes, on PerThread);
 
-copy!(cuMemcpyAtoD(to: CUdeviceptr_v1, from: CUarray, from_offset: c_uint, bytes: c_uint), bytes, CopiedOtherBytes);
-copy!(cuMemcpyAtoD_v2(to: CUdeviceptr, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes);
-copy!(cuMemcpyAtoD_v2_ptds(to: CUdeviceptr, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyAtoD(to: CUdeviceptr_v1, from: CUarray, from_offset: c_uint, bytes: c_uint), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyAtoD_v2(to: CUdeviceptr, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyAtoD_v2_ptds(to: CUdeviceptr, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes, on PerThread);
 
-copy!(cuMemcpyAtoA(to: CUarray, to_offset: c_uint, from: CUarray, from_offset: c_uint, bytes: c_uint), bytes, CopiedOtherBytes);
-copy!(cuMemcpyAtoA_v2(to: CUarray, to_offset: usize, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes);
-copy!(cuMemcpyAtoA_v2_ptds(to: CUarray, to_offset: usize, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyAtoA(to: CUarray, to_offset: c_uint, from: CUarray, from_offset: c_uint, bytes: c_uint), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyAtoA_v2(to: CUarray, to_offset: usize, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyAtoA_v2_ptds(to: CUarray, to_offset: usize, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes, on PerThread);
 
-copy!(cuMemcpyPeer(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize), bytes, CopiedOtherBytes);
-copy!(cuMemcpyPeer_ptds(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyPeer(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize), bytes, CopiedOtherBytes, on Legacy);
+copy!(cuMemcpyPeer_ptds(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize), bytes, CopiedOtherBytes, on PerThread);
 copy!(cuMemcpyPeerAsync(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
 copy!(cuMemcpyPeerAsync_ptsz(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
 
 copy!(cuMemcpyWithAttributesAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
 copy!(cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
+
+/// Before a copy in that direction.
+#[inline]
+fn begin(
+    client: Option<&'static Client>,
+    stream: Stream,
+    bytes: usize,
+    direction: Counter,
+) -> Begun {
+    let is_within_device = matches!(direction, Counter::CopiedOtherBytes);
+    launch::begin_copy(client, stream, bytes, is_within_device)
+}
 
 /// A copy to the host is done, and so is everything before it in its stream.
 fn handle_received(client: Option<&Client>, mark: Option<Mark>, result: CUresult, bytes: usize) {

@@ -19,6 +19,14 @@ pub(crate) struct Number {
     pub(crate) generation: u8,
 }
 
+impl Number {
+    /// That of copies: nothing is learnt of them, nor of kernels that are seen complete with one.
+    pub(crate) const COPY: Self = Self {
+        place: 0,
+        generation: 1,
+    };
+}
+
 /// What is learnt of a kernel and shape, or of a graph.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Learnt<'a> {
