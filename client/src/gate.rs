@@ -105,7 +105,11 @@ pub fn admit(
         Ok(grant) => Ok(grant),
         Err(_) => {
             before_sleep();
-            wait(client, Hold::begin(client, kernel, false), after_sleep)
+            wait(
+                client,
+                Hold::begin(client, kernel, Held::Launch),
+                after_sleep,
+            )
         }
     }
 }
@@ -131,8 +135,43 @@ pub fn admit_collective(
         Ok(grant) => Ok(grant),
         Err(kernel) => {
             before_sleep();
-            wait(client, Hold::begin(client, kernel, true), after_sleep)
+            wait(
+                client,
+                Hold::begin(client, kernel, Held::Collective),
+                after_sleep,
+            )
         }
+    }
+}
+
+/// As [`admit`], for a copy that counts as that kernel. Where an operator or a rule holds the job it goes,
+/// and where the process is asked to end: what it saves then is not to be lost.
+///
+/// # Errors
+///
+/// As [`admit`].
+#[cold]
+pub fn admit_copy(
+    client: &Client,
+    kernel: &Kernel,
+    before_sleep: impl FnOnce(),
+    after_sleep: impl Fn(),
+) -> Result<Grant, IsHighPriority> {
+    match look(client, kernel, 0) {
+        Ok(grant) => Ok(grant),
+        Err(kernel) => {
+            before_sleep();
+            wait(client, Hold::begin(client, kernel, Held::Copy), after_sleep)
+        }
+    }
+}
+
+/// Settles a copy once the driver has answered: a refused one is paid back. Of copies neither slips nor
+/// those beside high-priority work are counted, as the call may have waited for the copy.
+pub fn handle_copied(client: &Client, grant: &Grant, accepted: bool) {
+    if !accepted {
+        let lease = &client.link.lease;
+        lease.refund(&client.page.charged_ns, grant.cost_ns);
     }
 }
 
@@ -288,14 +327,24 @@ fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, Is
 pub struct Hold {
     kernel: Kernel,
     begun_ns: u64,
-    /// It waits only as long as the job is held for a fault.
-    is_collective: bool,
+    what: Held,
+}
+
+/// What waits at the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// A launch, until a lease lets it go.
+    Launch,
+    /// A launch of a collective kernel, as long as the job is held for a fault.
+    Collective,
+    /// A copy, as a launch, but not where the job is held for a fault.
+    Copy,
 }
 
 impl Hold {
     /// A launch of that kernel, as [`look`] has it, begins to wait. Counted in the client's page
     /// until [`Hold::end`].
-    pub fn begin(client: &Client, kernel: Kernel, is_collective: bool) -> Self {
+    pub fn begin(client: &Client, kernel: Kernel, what: Held) -> Self {
         client.page.count(Counter::Held, 1);
         let begun_ns = client.clock.now_ns();
         // Before the bell: the daemon, which the bell wakes, sees that a thread waits.
@@ -304,7 +353,7 @@ impl Hold {
         Self {
             kernel,
             begun_ns,
-            is_collective,
+            what,
         }
     }
 
@@ -328,8 +377,10 @@ impl Hold {
             return Step::Go(grant);
         }
         let is_held = client.link.lease.is_held();
-        if self.is_collective && !is_held {
-            return Step::Go(passed(client, kernel));
+        match self.what {
+            Held::Collective if !is_held => return Step::Go(passed(client, kernel)),
+            Held::Copy if may_copy(client) => return Step::Go(charged(client, kernel)),
+            Held::Launch | Held::Collective | Held::Copy => {}
         }
         // A daemon that has taken this process for dead (its connection was closed under us) serves
         // it no more than one that is gone.
@@ -376,6 +427,13 @@ impl Hold {
         };
         gone_ns(heard_ns, connection.has_ended(), is_held)
     }
+}
+
+/// Whether copies go although no lease lets them.
+fn may_copy(client: &Client) -> bool {
+    let lease = &client.link.lease;
+    let is_ending = client.page.stop.load(Ordering::Relaxed) != 0;
+    is_ending || (lease.is_held() && !lease.is_paused())
 }
 
 /// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good

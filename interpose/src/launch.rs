@@ -1,6 +1,7 @@
 //! A kernel launch, before and after the driver's call.
 
 use core::ffi::c_int;
+use core::sync::atomic::Ordering;
 
 use abi::types::{CUfunction, CUgraphExec, CUresult};
 use client::announce::{self, Announced};
@@ -272,51 +273,93 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
     });
 }
 
-/// What comes before a copy of so many bytes, to or from the host or within the device. A large one of
-/// a best-effort client is charged and waits as a launch does, if the daemon wants that; others go.
+/// A copy, to or from the host or within the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copying {
+    pub(crate) stream: Stream,
+    pub(crate) bytes: usize,
+    pub(crate) is_within_device: bool,
+    /// When the call returns, the copy is done, or nearly.
+    pub(crate) is_waited_for: bool,
+}
+
+/// A copy between [`begin_copy`] and [`end_copy`].
+pub(crate) struct BegunCopy {
+    begun: Begun,
+    _in_call: Option<InCall>,
+}
+
+/// A call that waits for its copy. Until it returns the copy is on no stream, so who drains asks for it.
+struct InCall(&'static Client);
+
+impl InCall {
+    fn new(client: &'static Client) -> Self {
+        client.helper.copies.fetch_add(1, Ordering::SeqCst);
+        Self(client)
+    }
+}
+
+impl Drop for InCall {
+    fn drop(&mut self) {
+        self.0.helper.copies.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What comes before a copy. A large one of a best-effort client is charged and waits as a launch does,
+/// if the daemon wants that; others go.
 #[inline]
-pub(crate) fn begin_copy(
-    client: Option<&'static Client>,
-    stream: Stream,
-    bytes: usize,
-    is_within_device: bool,
-) -> Begun {
+pub(crate) fn begin_copy(client: Option<&'static Client>, copying: &Copying) -> BegunCopy {
     match client {
-        Some(client) if bytes >= LARGE_COPY_BYTES && client.gates_copies() => {
-            begin_large_copy(stream, &Kernel::of_copy(bytes as u64, is_within_device))
+        Some(client) if copying.bytes >= LARGE_COPY_BYTES && client.gates_copies() => {
+            begin_large_copy(copying)
         }
-        _ => Begun::Unmanaged,
+        _ => BegunCopy::NONE,
     }
 }
 
 #[cold]
-fn begin_large_copy(stream: Stream, kernel: &Kernel) -> Begun {
+fn begin_large_copy(copying: &Copying) -> BegunCopy {
+    let stream = copying.stream;
     if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
-        return Begun::Unmanaged;
+        return BegunCopy::NONE;
     }
     let place = STREAMS.place(stream);
     // The stream's, whatever device is current.
     let Some(client) = client_at(place).filter(|client| client.gates_copies()) else {
-        return Begun::Unmanaged;
+        return BegunCopy::NONE;
     };
+    let kernel = Kernel::of_copy(copying.bytes as u64, copying.is_within_device);
     let slot = slot_at(place);
     let mark_own = || mark_own_stream(client, slot);
-    match gate::admit(client, kernel, 0, mark_own, dying::stop_if_dying) {
-        Ok(grant) => Begun::Admitted {
-            client,
-            slot,
-            grant,
-            number: Number::COPY,
-            ticket: Ticket::NONE,
-        },
-        Err(IsHighPriority) => Begun::Unmanaged,
+    let Ok(grant) = gate::admit_copy(client, &kernel, mark_own, dying::stop_if_dying) else {
+        return BegunCopy::NONE;
+    };
+    let begun = Begun::Admitted {
+        client,
+        // Complete when the call returns.
+        slot: slot.filter(|_| !copying.is_waited_for),
+        grant,
+        number: Number::COPY,
+        ticket: Ticket::NONE,
+    };
+    BegunCopy {
+        begun,
+        _in_call: copying.is_waited_for.then(|| InCall::new(client)),
     }
+}
+
+impl BegunCopy {
+    /// One that is neither charged nor held.
+    const NONE: Self = Self {
+        begun: Begun::Unmanaged,
+        _in_call: None,
+    };
 }
 
 /// What comes after it.
 #[inline]
-pub(crate) fn end_copy(begun: &Begun, result: CUresult) {
-    settle(begun, result, None, |_| ());
+pub(crate) fn end_copy(copy: &BegunCopy, result: CUresult) {
+    settle(&copy.begun, result, None, |_| ());
 }
 
 /// The client of a place for streams.
@@ -422,7 +465,10 @@ fn settle(
             number,
             ..
         } => {
-            gate::handle_launched(client, grant, accepted);
+            match number == Number::COPY {
+                true => gate::handle_copied(client, grant, accepted),
+                false => gate::handle_launched(client, grant, accepted),
+            }
             if accepted {
                 handle_admitted(client, slot, grant, number);
             }

@@ -17,8 +17,8 @@
 //! and its slip go uncounted, between the publication and the daemon's own bump.)
 
 use crate::pages::{
-    ClientPage, DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE,
-    LeasePage,
+    ClientPage, DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_PAUSED, LEASE_UNGATED,
+    LEASE_WHOLE, LeasePage,
 };
 use crate::sync::{AtomicU64, Ordering, REFUND, fence};
 
@@ -145,6 +145,11 @@ impl LeasePage {
     /// Whether nothing goes until an operator says so. Relaxed: a word by itself, looked at again and again.
     pub fn is_held(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_HELD != 0
+    }
+
+    /// Whether a law of the policy is what holds it. Relaxed, as above.
+    pub fn is_paused(&self) -> bool {
+        self.terms.load(Ordering::Relaxed) & LEASE_PAUSED != 0
     }
 
     /// Whether everything may go. Relaxed, as above.

@@ -78,7 +78,7 @@ pub mod segment;
 /// | 3.2 | best-effort clients sum up how much of their GPU time is of kernels that are known ([`pages::Counter::GpuTime`]) |
 /// | 3.3 | high-priority clients say when requests begin and end, and what they may take, to a daemon that knows such records ([`pages::DaemonPage::marks`]); clients count iterations and what they refuse of that |
 /// | 3.4 | an attach and a change of a job say what requests may take ([`hello::Attach::slo`]); the job's ledger keeps the change ([`ledger::Ledger::slo`]); high-priority launches go without a priority where the daemon says so ([`pages::DaemonPage::plain_priority`]) |
-/// | 3.5 | large copies of best-effort clients are charged as launches where the daemon says so ([`pages::DaemonPage::gates_copies`]) |
+/// | 3.5 | large copies of best-effort clients are charged as launches where the daemon says so ([`pages::DaemonPage::gates_copies`]), and wait where a law pauses the job ([`pages::LEASE_PAUSED`]) |
 pub const VERSION: Version = Version { major: 3, minor: 5 };
 
 /// A protocol version as exchanged in the hello.

@@ -216,6 +216,9 @@ pub const LEASE_UNGATED: u32 = 1 << 9;
 /// Term bit: nothing goes until an operator says so, `max_hold` or not. A library that does not know the bit lets a
 /// launch go each `max_hold`.
 pub const LEASE_HELD: u32 = 1 << 11;
+/// Term bit, with [`LEASE_HELD`]: a law of the policy lets nothing go, and large copies wait, too. Where an
+/// operator or a rule holds the job they go.
+pub const LEASE_PAUSED: u32 = 1 << 12;
 /// Term bit: a launch must fit into the budget, its own cost included. A library that does not know the
 /// bit overshoots the budget by one launch.
 pub const LEASE_WHOLE: u32 = 1 << 10;
@@ -250,19 +253,19 @@ counters! {
     GraphKernels = "graph_kernels",
     /// Functions that the host was asked to call in a stream's order.
     HostCalls = "host_calls",
-    /// Best-effort launches granted by a lease made beside busy high-priority work.
+    /// Best-effort launches, not copies, granted by a lease made beside busy high-priority work.
     BesideHp = "launches_beside_hp",
-    /// Best-effort launches that had to wait at the gate.
+    /// Best-effort launches and large copies that had to wait at the gate.
     Held = "launches_held",
     /// Time waited at the gate, ns, over all threads.
     HeldNs = "held_ns",
-    /// Launches granted because `max_hold` ran out.
+    /// Launches and large copies granted because `max_hold` ran out.
     Forced = "launches_forced",
     /// Waits at the gate that ended on a signal.
     Interrupted = "holds_interrupted",
-    /// Launches between whose check and driver call the epoch moved on.
+    /// Launches, not copies, between whose check and driver call the epoch moved on.
     Slips = "slips",
-    /// Launches let through because the daemon was gone.
+    /// Launches and large copies let through because the daemon was gone.
     Unmanaged = "launches_unmanaged",
     /// Records dropped because a ring was full.
     Dropped = "records_dropped",

@@ -132,8 +132,7 @@ pub trait Scheduler {
         let _ = (now_ns, client);
     }
 
-    /// The device has completed a copy. Copies are nobody's to schedule, but they take their place in
-    /// the stream and in the driver's queue.
+    /// The device has completed a copy of so many bytes.
     fn handle_copied(&mut self, now_ns: u64, client: ClientId, bytes: u64) {
         let _ = (now_ns, client, bytes);
     }

@@ -202,7 +202,7 @@ fn the_next_daemon_begins_with_what_the_one_before_has_learnt_of_a_services_requ
     assert_eq!(mode & 0o777, 0o600);
 
     let next = gpu.daemon("name = \"pillion\"");
-    // What is learnt anew is judged after a hundred requests, which take two seconds.
+    // What is learnt anew is judged after a hundred and more, which take two seconds.
     let is_judged = |job: &Value| job["control"]["slo"]["requests"].as_u64() >= Some(1);
     let job = next.job_when("serve", "a request is judged", is_judged);
     let log = next.log();
@@ -211,10 +211,11 @@ fn the_next_daemon_begins_with_what_the_one_before_has_learnt_of_a_services_requ
         "{log}"
     );
     let slo = &job["control"]["slo"];
-    assert!(
-        slo["requests"].as_u64() < Some(100) && slo["learning"] == false,
-        "{slo:#}"
-    );
+    assert_eq!(slo["learning"], false, "{slo:#}");
+    // Since it came back: all of them, but for what a look between two of these numbers adds.
+    let ended = job["totals"]["requests_marked"].as_u64().unwrap();
+    let judged = slo["requests"].as_u64().unwrap();
+    assert!(ended < judged + 20, "{ended} ended: {slo:#}");
     service.finish().expect_success();
 }
 

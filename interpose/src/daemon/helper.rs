@@ -117,9 +117,11 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
     process::clients().for_each(waking::wake_surely);
     let is_finished = |client: &'static Client| {
         let is_capturing = STREAMS.is_capturing();
-        STREAMS
-            .used_by(client.index)
-            .all(|(_, slot)| slot.is_surely_complete() || !can_progress(slot, is_capturing))
+        let copies = client.helper.copies.load(Ordering::SeqCst);
+        copies == 0
+            && STREAMS
+                .used_by(client.index)
+                .all(|(_, slot)| slot.is_surely_complete() || !can_progress(slot, is_capturing))
     };
     // One clock for all of them.
     let is_over = process::clients().next().is_none_or(|client| {
@@ -377,7 +379,8 @@ impl Helper {
 
     /// Whether what was launched up to `waited_for`, for which the driver has been waited, is all, and has been for [`SETTLE_NS`].
     fn has_settled(&mut self, waited_for: u64) -> bool {
-        if self.issued() != waited_for {
+        let copies = self.client.helper.copies.load(Ordering::SeqCst);
+        if self.issued() != waited_for || copies != 0 {
             self.rested = None;
             return false;
         }

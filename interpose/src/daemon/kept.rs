@@ -64,10 +64,16 @@ pub(crate) fn begin(client: &Client, socket: &Path, given: Option<&'static Profi
 pub(crate) fn poll_late(client: &Client) -> Option<u64> {
     let until_ns = client.notes.late_until_ns()?;
     let now_ns = client.clock.now_ns();
+    let look_ns = client.notes.late_look_ns();
+    if now_ns < look_ns {
+        return Some(look_ns);
+    }
+    let _occupied = Occupied::new();
     let answer = client
         .notes
         .answer(|connection| hello::learnt_answer(connection));
     if answer.is_none() && now_ns < until_ns {
+        client.notes.look_late_at(now_ns + LATE_LOOK_NS);
         return Some(now_ns + LATE_LOOK_NS);
     }
     client.notes.wait_until(None);

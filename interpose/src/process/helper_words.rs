@@ -1,6 +1,6 @@
 //! What a client's helper thread and the other threads tell each other ([`crate::daemon::helper`]).
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
@@ -20,6 +20,8 @@ pub(crate) struct Words {
     pub(crate) is_ready: AtomicBool,
     /// The process is about to exit, and what was to be noted is.
     pub(crate) has_noted: AtomicBool,
+    /// Calls that wait for a large copy ([`crate::launch::begin_copy`]).
+    pub(crate) copies: AtomicU32,
 }
 
 impl Words {
@@ -31,6 +33,7 @@ impl Words {
             is_watching: AtomicBool::new(false),
             is_ready: AtomicBool::new(false),
             has_noted: AtomicBool::new(false),
+            copies: AtomicU32::new(0),
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Notes {
     connection: Descriptor,
     /// Until when its answer is looked for, ns; 0: not, or not any more.
     late_until_ns: AtomicU64,
+    /// When it is looked for next, ns.
+    late_look_ns: AtomicU64,
     /// A daemon was given it.
     are_read: AtomicBool,
     /// A daemon has said what is kept.
@@ -65,6 +67,16 @@ impl Notes {
     pub(crate) fn late_until_ns(&self) -> Option<u64> {
         let until_ns = self.late_until_ns.load(Ordering::Relaxed);
         (until_ns > 0).then_some(until_ns)
+    }
+
+    /// When it is looked for next.
+    pub(crate) fn late_look_ns(&self) -> u64 {
+        self.late_look_ns.load(Ordering::Relaxed)
+    }
+
+    /// It is looked for next at that time.
+    pub(crate) fn look_late_at(&self, at_ns: u64) {
+        self.late_look_ns.store(at_ns, Ordering::Relaxed);
     }
 
     /// What `read` makes of the answer, if it has come.

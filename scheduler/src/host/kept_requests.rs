@@ -137,13 +137,12 @@ impl RequestsFile {
         let text = serde_json::to_string(&document)?;
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
-        let flags = (OFlags::NOFOLLOW | OFlags::CLOEXEC).bits();
+        // Left by a daemon that was killed, or somebody else's where the folder is not the daemon's alone.
+        let _ = fs::remove_file(&new);
         let written = OpenOptions::new()
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(MODE)
-            .custom_flags(flags.cast_signed())
             .open(&new)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&new, &self.path));

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use client::announce::{self, Announced};
-use client::gate::{self, Grant, Hold, Step};
+use client::gate::{self, Grant, Held, Hold, Step};
 use client::link::Pages;
 use client::marks::{Issued, Marks, Seen};
 use client::rings::{self, Claimed, Thread};
@@ -582,7 +582,11 @@ impl Process {
             }
             Err(kernel) => {
                 let since_ns = world.now_ns.get();
-                let hold = Hold::begin(client, kernel, is_collective);
+                let what = match is_collective {
+                    true => Held::Collective,
+                    false => Held::Launch,
+                };
+                let hold = Hold::begin(client, kernel, what);
                 *self.waiting.borrow_mut() = Some(Waiting {
                     hold,
                     since_ns,

@@ -109,7 +109,8 @@ impl Merged {
     /// Adds the records in a folder whose processes have ended, and removes them.
     pub(super) fn take_ended(&mut self, folder: &Path) {
         for path in records(folder) {
-            let Some((file, page)) = open(&path) else {
+            // One that cannot be read is named at the job's end.
+            let Ok(Some((file, page))) = open(&path) else {
                 continue;
             };
             // In this order: what it counts up to its end is read.
@@ -124,8 +125,10 @@ impl Merged {
     /// Adds all records in a folder.
     pub(super) fn add_all(&mut self, folder: &Path) {
         for path in records(folder) {
-            if let Some((_, page)) = open(&path) {
-                self.add_page(&page);
+            match open(&path) {
+                Ok(Some((_, page))) => self.add_page(&page),
+                Ok(None) => {}
+                Err(error) => out::note(format_args!("pillion: {}: {error}", path.display())),
             }
         }
     }
@@ -268,8 +271,8 @@ fn records(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A record that is in use. One that cannot be read is named.
-fn open(path: &Path) -> Option<(File, Mapping<RecordPage>)> {
+/// A record that is in use; `None` if it is not, or not any more.
+fn open(path: &Path) -> io::Result<Option<(File, Mapping<RecordPage>)>> {
     let opened = File::open(path).and_then(|file| {
         let mut magic = [0; size_of_val(&MAGIC)];
         file.read_exact_at(&mut magic, 0)?;
@@ -279,13 +282,10 @@ fn open(path: &Path) -> Option<(File, Mapping<RecordPage>)> {
         }
     });
     match opened {
-        Ok(opened) => opened.map(|(page, file)| (file, page)),
+        Ok(opened) => Ok(opened.map(|(page, file)| (file, page))),
         // Just removed, or just made.
-        Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::UnexpectedEof => None,
-        Err(error) => {
-            out::note(format_args!("pillion: {}: {error}", path.display()));
-            None
-        }
+        Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

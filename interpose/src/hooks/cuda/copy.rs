@@ -13,7 +13,7 @@ use abi::types::{CUarray, CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUst
 use protocol::pages::Counter;
 
 use super::hook;
-use crate::launch::{self, Begun};
+use crate::launch::{self, BegunCopy, Copying};
 use crate::memory::counts::{handle_copied, of_stream};
 use crate::process::Client;
 use crate::progress::completion::{handle_reached, mark_of_stream};
@@ -29,7 +29,7 @@ macro_rules! copy {
     ) => {
         hook! {
             $name($($argument: $type),*);
-            before |client| begin(client, Stream::$stream, $bytes as usize, Counter::$direction);
+            before |client| begin_waiting(client, Stream::$stream, $bytes as usize, Counter::$direction);
             after |client, begun, result| {
                 launch::end_copy(begun, result);
                 handle_copied(client, result, Counter::$direction, $bytes as usize);
@@ -58,7 +58,7 @@ macro_rules! copy {
             $name($($argument: $type),*);
             before |client| {
                 let direction = Counter::CopiedDtoHBytes;
-                let begun = begin(client, Stream::$stream, $bytes as usize, direction);
+                let begun = begin_waiting(client, Stream::$stream, $bytes as usize, direction);
                 (begun, mark_of_stream(Stream::$stream))
             };
             after |client, (begun, mark), result| {
@@ -129,16 +129,39 @@ copy!(cuMemcpyPeerAsync_ptsz(to: CUdeviceptr, to_context: CUcontext, from: CUdev
 copy!(cuMemcpyWithAttributesAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
 copy!(cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
 
-/// Before a copy in that direction.
+/// Before a copy in that direction, in a stream's order.
 #[inline]
 fn begin(
     client: Option<&'static Client>,
     stream: Stream,
     bytes: usize,
     direction: Counter,
-) -> Begun {
+) -> BegunCopy {
+    let copying = Copying {
+        stream,
+        bytes,
+        is_within_device: matches!(direction, Counter::CopiedOtherBytes),
+        is_waited_for: false,
+    };
+    launch::begin_copy(client, &copying)
+}
+
+/// The same in a call that returns when it is done: not within the device, see above.
+#[inline]
+fn begin_waiting(
+    client: Option<&'static Client>,
+    stream: Stream,
+    bytes: usize,
+    direction: Counter,
+) -> BegunCopy {
     let is_within_device = matches!(direction, Counter::CopiedOtherBytes);
-    launch::begin_copy(client, stream, bytes, is_within_device)
+    let copying = Copying {
+        stream,
+        bytes,
+        is_within_device,
+        is_waited_for: !is_within_device,
+    };
+    launch::begin_copy(client, &copying)
 }
 
 /// A copy to the host is done, and so is everything before it in its stream.

@@ -6,6 +6,7 @@ use client::launch_log::{Launch, LaunchLog};
 use policy::durations::{Completed, Durations, InFlight, Launched};
 
 use super::index_of;
+use crate::kernels::Number;
 
 /// A stream as its launches and its event tell.
 #[derive(Default)]
@@ -74,6 +75,10 @@ impl Stream {
                 continue;
             }
             self.note_epoch(launch.mark, launch.epoch);
+            if (launch.kernel, launch.generation) == (Number::COPY.place, Number::COPY.generation) {
+                // How long it takes is a guess, and the others would make up for it.
+                self.in_flight.handle_lost(launch.mark);
+            }
             let launched = Launched {
                 kernel: told.map_or(u32::MAX, |_| index_of(launch.kernel)),
                 told_ns: told.map_or_else(|| launch.cost_ns.into(), |(told_ns, _)| told_ns),

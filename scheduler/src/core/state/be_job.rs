@@ -32,7 +32,8 @@ use std::sync::Arc;
 use policy::{JobId, JobView, Lease, Limit, Progress};
 use protocol::lease::{FIRST_TOTAL_NS, Terms};
 use protocol::pages::{
-    ClientPage, Counter, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE, LeasePage,
+    ClientPage, Counter, LEASE_BESIDE_HP, LEASE_HELD, LEASE_PAUSED, LEASE_UNGATED, LEASE_WHOLE,
+    LeasePage,
 };
 use protocol::record::EXPECTED_NS_MAX;
 use protocol::segment::Mapping;
@@ -57,6 +58,16 @@ const HELD: Terms = Terms {
     terms: LEASE_HELD,
     ..CLOSED
 };
+/// Those where a law of the policy lets nothing go.
+const PAUSED: Terms = Terms {
+    terms: LEASE_HELD | LEASE_PAUSED,
+    ..HELD
+};
+
+/// Whether nothing goes under these terms, `max_hold` or not.
+fn is_for_good(terms: &Terms) -> bool {
+    *terms == HELD || *terms == PAUSED
+}
 
 /// A best-effort job's account and lease.
 #[derive(Debug)]
@@ -156,7 +167,7 @@ impl BeJob {
     /// Whether what is published admits nothing.
     #[cfg(test)]
     pub(crate) fn is_closed(&self) -> bool {
-        self.published == CLOSED || self.published == HELD
+        self.published == CLOSED || is_for_good(&self.published)
     }
 
     /// The rule behind the lease of the last decision.
@@ -316,7 +327,7 @@ impl BeJob {
     /// What to publish after the last decision, at `now_ns`.
     pub(crate) fn need(&self, now_ns: u64) -> Need {
         let terms = self.terms();
-        if terms.ungated() || terms == CLOSED || terms == HELD {
+        if terms.ungated() || terms == CLOSED || is_for_good(&terms) {
             return if self.published == terms {
                 Need::Nothing
             } else {
@@ -344,8 +355,8 @@ impl BeJob {
         } == before
             && now_ns < before.expiry_ns;
         // Who was held for a fault sleeps long, and may have waited for its time already.
-        let is_let_go = before == HELD && *terms != HELD;
-        is_let_go || *terms != CLOSED && *terms != HELD && !is_renewal
+        let is_let_go = is_for_good(&before) && !is_for_good(terms);
+        is_let_go || *terms != CLOSED && !is_for_good(terms) && !is_renewal
     }
 
     /// Closes a lease that was not gated, so that the gated one that follows is the first to be
@@ -361,8 +372,10 @@ impl BeJob {
     fn terms(&self) -> Terms {
         let lease = &self.lease;
         // What pauses it is stronger than `max_hold`.
-        if self.is_held || self.limit == Limit::Paused {
-            return HELD;
+        match (self.is_held, self.limit) {
+            (true, _) => return HELD,
+            (false, Limit::Paused) => return PAUSED,
+            (false, _) => {}
         }
         if lease.ungated {
             return Terms {

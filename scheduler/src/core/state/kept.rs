@@ -68,11 +68,15 @@ impl State {
         if now_ns >= expected.until_ns {
             return expected.all.clear();
         }
-        let clients = self.jobs.iter().flat_map(|job| &job.clients);
-        for client in clients.filter(|client| client.hp_client.is_some()) {
-            let is_its = |kept: &KeptRequests| kept.file == client.file;
+        for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
+            let Some(hp_client) = &mut client.hp_client else {
+                continue;
+            };
+            let file = client.file;
+            let is_its = |kept: &KeptRequests| kept.file == file;
             if let Some(place) = expected.all.iter().position(is_its) {
                 let kept = expected.all.swap_remove(place);
+                hp_client.marks_mut().begin_used(now_ns);
                 self.gate.restore(client.id, &kept.learnt);
                 tracing::info!(
                     "client {}: begins with what was learnt of its requests before",

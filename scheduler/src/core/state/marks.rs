@@ -181,6 +181,12 @@ impl Marks {
         self.are_targets_told = false;
     }
 
+    /// The client marked its requests under the daemon before, so those count from the first on.
+    pub(super) fn begin_used(&mut self, now_ns: u64) {
+        self.are_used = true;
+        self.marked_ns = now_ns;
+    }
+
     /// The policy has forgotten everything.
     pub(super) fn handle_new_gate(&mut self) {
         self.are_targets_told = false;

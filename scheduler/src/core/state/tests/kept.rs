@@ -47,7 +47,7 @@ fn the_process_that_comes_back_has_its_level_and_another_one_begins_anew() {
         std::slice::from_ref(&learnt)
     );
 
-    let hp = come_back(&mut rig, &hp);
+    let mut hp = come_back(&mut rig, &hp);
     let view = rig.state.gate.slo_view(hp.client).unwrap();
     let off = (view.level - learnt.learnt.level).abs();
     assert!(off < 1e-9 && view.requests == 0, "{view:?}");
@@ -55,6 +55,14 @@ fn the_process_that_comes_back_has_its_level_and_another_one_begins_anew() {
     // For the daemon after this one.
     let (_, again) = rig.state.learnt_after(other.client).unwrap();
     assert_eq!(again.unwrap(), learnt);
+    // More than are needed to believe that a client marks its requests.
+    for id in 1..=20 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    let view = rig.state.gate.slo_view(hp.client).unwrap();
+    assert_eq!(view.requests, 20, "{view:?}");
+    let off = (view.level - learnt.learnt.level).abs();
+    assert!(off < 0.05, "{view:?}");
 }
 
 #[test]
