@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::core::state::KeptRequests;
 use crate::daemon::shared::Shared;
 use crate::host::kept_requests::RequestsFile;
+use crate::report::events::unix_ms;
 
 /// Between two times that it is written, s.
 const EVERY_S: i64 = 10;
@@ -29,7 +30,7 @@ pub(super) struct RequestsKeeper {
 impl RequestsKeeper {
     /// Tells the state what the daemon before has left.
     pub(super) fn begin(shared: Arc<Shared>, file: RequestsFile) -> Self {
-        match file.read() {
+        match file.read(unix_ms()) {
             Ok(all) => shared.state().expect_requests(shared.clock.now_ns(), all),
             Err(error) => {
                 let path = file.path().display();
@@ -76,7 +77,7 @@ impl RequestsKeeper {
         if all.is_empty() && self.shared.is_stopping() {
             return;
         }
-        match self.file.write(all) {
+        match self.file.write(all, unix_ms()) {
             Ok(()) => self.is_told = false,
             Err(error) if !self.is_told => {
                 self.is_told = true;

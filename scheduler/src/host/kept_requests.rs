@@ -25,7 +25,6 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::core::state::KeptRequests;
-use crate::report::events::unix_ms;
 
 /// The version of the file.
 const SCHEMA_VERSION: u64 = 1;
@@ -79,12 +78,12 @@ impl RequestsFile {
         &self.path
     }
 
-    /// What is there and still counts.
+    /// What is there and still counts at `unix_ms`.
     ///
     /// # Errors
     ///
     /// It is somebody else's, or cannot be read, or is not what was written.
-    pub(crate) fn read(&self) -> io::Result<Vec<KeptRequests>> {
+    pub(crate) fn read(&self, unix_ms: u64) -> io::Result<Vec<KeptRequests>> {
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(flags.cast_signed());
@@ -110,19 +109,19 @@ impl RequestsFile {
             return Err(io::Error::other(why));
         }
         // What the clock says was not written yet is as old as anything.
-        let age_ms = unix_ms().checked_sub(document.unix_ms);
+        let age_ms = unix_ms.checked_sub(document.unix_ms);
         match age_ms.is_some_and(|age_ms| age_ms <= VALID_MS) {
             true => Ok(document.clients.into_iter().map(Into::into).collect()),
             false => Ok(Vec::new()),
         }
     }
 
-    /// Writes that in place of what is there; of nothing there is no file.
+    /// Writes that in place of what is there, at `unix_ms`; of nothing there is no file.
     ///
     /// # Errors
     ///
     /// The file cannot be written. What was there still is.
-    pub(crate) fn write(&self, all: Vec<KeptRequests>) -> io::Result<()> {
+    pub(crate) fn write(&self, all: Vec<KeptRequests>, unix_ms: u64) -> io::Result<()> {
         if all.is_empty() {
             return match fs::remove_file(&self.path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -131,7 +130,7 @@ impl RequestsFile {
         }
         let document = Document {
             schema_version: SCHEMA_VERSION,
-            unix_ms: unix_ms(),
+            unix_ms,
             clients: all.into_iter().map(Into::into).collect(),
         };
         let text = serde_json::to_string(&document)?;
@@ -195,6 +194,8 @@ mod tests {
 
     use super::*;
 
+    const NOW_MS: u64 = 1_764_200_000_000;
+
     fn file() -> (tempfile::TempDir, RequestsFile) {
         let folder = tempfile::tempdir().unwrap();
         let file = RequestsFile::beside(&folder.path().join("gpu0.sock"), "GPU-1");
@@ -220,14 +221,14 @@ mod tests {
     #[test]
     fn what_was_written_is_read_again_and_nobody_else_can_read_it() {
         let (folder, file) = file();
-        assert_eq!(file.read().unwrap(), []);
-        file.write(vec![learnt(1), learnt(2)]).unwrap();
-        file.write(vec![learnt(3)]).unwrap();
-        assert_eq!(file.read().unwrap(), [learnt(3)]);
+        assert_eq!(file.read(NOW_MS).unwrap(), []);
+        file.write(vec![learnt(1), learnt(2)], NOW_MS).unwrap();
+        file.write(vec![learnt(3)], NOW_MS).unwrap();
+        assert_eq!(file.read(NOW_MS).unwrap(), [learnt(3)]);
         let found = fs::metadata(folder.path().join("GPU-1.learnt")).unwrap();
         assert_eq!(found.permissions().mode() & 0o777, 0o600);
         for _ in 0..2 {
-            file.write(Vec::new()).unwrap();
+            file.write(Vec::new(), NOW_MS).unwrap();
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         }
     }
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn what_is_not_what_was_written_or_not_the_daemons_alone_is_an_error() {
         let (_folder, file) = file();
-        file.write(vec![learnt(1)]).unwrap();
+        file.write(vec![learnt(1)], NOW_MS).unwrap();
         let whole = fs::read_to_string(file.path()).unwrap();
         for damaged in [
             "",
@@ -247,34 +248,36 @@ mod tests {
             &whole.replace("\"schema_version\":1", "\"schema_version\":2"),
         ] {
             fs::write(file.path(), damaged).unwrap();
-            assert!(file.read().is_err(), "{damaged}");
+            assert!(file.read(NOW_MS).is_err(), "{damaged}");
         }
         fs::write(file.path(), &whole).unwrap();
-        assert_eq!(file.read().unwrap(), [learnt(1)]);
+        assert_eq!(file.read(NOW_MS).unwrap(), [learnt(1)]);
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o620)).unwrap();
-        assert!(file.read().is_err());
+        assert!(file.read(NOW_MS).is_err());
         fs::remove_file(file.path()).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", file.path()).unwrap();
-        assert!(file.read().is_err());
-        file.write(vec![learnt(1)]).unwrap();
-        assert_eq!(file.read().unwrap(), [learnt(1)], "in place of the link");
+        assert!(file.read(NOW_MS).is_err());
+        file.write(vec![learnt(1)], NOW_MS).unwrap();
+        assert_eq!(
+            file.read(NOW_MS).unwrap(),
+            [learnt(1)],
+            "in place of the link"
+        );
     }
 
     #[test]
     fn what_is_older_than_an_hour_or_of_tomorrow_counts_no_more() {
         let (_folder, file) = file();
-        file.write(vec![learnt(1)]).unwrap();
+        file.write(vec![learnt(1)], NOW_MS).unwrap();
         let whole = fs::read_to_string(file.path()).unwrap();
-        let text = whole.split("\"unix_ms\":").nth(1).unwrap();
-        let written: u64 = text.split(',').next().unwrap().parse().unwrap();
         for (ms, count) in [
-            (written - VALID_MS - 60_000, 0),
-            (written - VALID_MS + 60_000, 1),
-            (written + 60_000, 0),
+            (NOW_MS - VALID_MS - 1, 0),
+            (NOW_MS - VALID_MS, 1),
+            (NOW_MS + 1, 0),
         ] {
-            let text = whole.replace(&written.to_string(), &ms.to_string());
+            let text = whole.replace(&NOW_MS.to_string(), &ms.to_string());
             fs::write(file.path(), text).unwrap();
-            assert_eq!(file.read().unwrap().len(), count, "{ms}");
+            assert_eq!(file.read(NOW_MS).unwrap().len(), count, "{ms}");
         }
     }
 }
