@@ -170,9 +170,13 @@ pub fn admit_copy(
 /// those beside high-priority work are counted, as the call may have waited for the copy.
 pub fn handle_copied(client: &Client, grant: &Grant, accepted: bool) {
     if !accepted {
-        let lease = &client.link.lease;
-        lease.refund(&client.page.charged_ns, grant.cost_ns);
+        refund(client, grant);
     }
+}
+
+fn refund(client: &Client, grant: &Grant) {
+    let lease = &client.link.lease;
+    lease.refund(&client.page.charged_ns, grant.cost_ns);
 }
 
 /// The first look of a launch.
@@ -209,9 +213,7 @@ fn hold_ns_max(client: &Client) -> u64 {
 #[inline]
 pub fn handle_launched(client: &Client, grant: &Grant, accepted: bool) {
     if !accepted {
-        let lease = &client.link.lease;
-        lease.refund(&client.page.charged_ns, grant.cost_ns);
-        return;
+        return refund(client, grant);
     }
     let Some(terms) = &grant.terms else { return };
     if lease::slipped(&client.link.hp, terms) {
