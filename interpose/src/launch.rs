@@ -318,6 +318,7 @@ pub(crate) fn begin_copy(client: Option<&'static Client>, copying: &Copying) -> 
 }
 
 #[cold]
+#[inline(never)]
 fn begin_large_copy(copying: &Copying) -> BegunCopy {
     let stream = copying.stream;
     if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
@@ -359,6 +360,15 @@ impl BegunCopy {
 /// What comes after it.
 #[inline]
 pub(crate) fn end_copy(copy: &BegunCopy, result: CUresult) {
+    if let Begun::Admitted { .. } = copy.begun {
+        end_large_copy(copy, result);
+    }
+}
+
+// Once, and not in each of the hooks of copies.
+#[cold]
+#[inline(never)]
+fn end_large_copy(copy: &BegunCopy, result: CUresult) {
     settle(&copy.begun, result, None, |_| ());
 }
 
