@@ -15,8 +15,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -108,8 +108,9 @@ fn start_requests_keeper(
     }
     let file = RequestsFile::beside(Path::new(&identity.socket), &identity.gpu.uuid);
     let keeper = RequestsKeeper::begin(Arc::clone(shared), file);
-    let thread = shared.start_thread("pillion-requests", move || keeper.run());
-    thread.map(Some)
+    let thread = shared.start_thread("pillion-requests", move || keeper.run())?;
+    let _ = shared.requests.set(thread.thread().clone());
+    Ok(Some(thread))
 }
 
 /// Waits for a thread that keeps what was learnt, as long as a disk that works takes.
@@ -262,6 +263,7 @@ impl Daemon {
             #[cfg(test)]
             panics: Mutex::default(),
             stop: stop.map_err(system("making an eventfd"))?,
+            requests: OnceLock::new(),
             leaving: leaving.map_err(system("making an eventfd"))?,
         });
         shared.tell_start(&identity);

@@ -1,28 +1,26 @@
 //! The thread that keeps what is learnt of marked requests for the daemon that comes next.
 //!
-//! Every ten seconds and when the daemon ends ([`crate::host::kept_requests`]). The state is locked
+//! Every ten seconds while a high-priority client is there, and when the daemon ends ([`crate::host::kept_requests`]). The state is locked
 //! for one client at a time, and not while the file is written.
 
 use std::sync::Arc;
-
-use protocol::clock::Clock;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use std::thread;
+use std::time::Duration;
 
 use crate::core::state::KeptRequests;
 use crate::daemon::shared::Shared;
 use crate::host::kept_requests::RequestsFile;
 use crate::report::events::unix_ms;
 
-/// Between two times that it is written, s.
-const EVERY_S: i64 = 10;
-/// After a failure to wait, ns.
-const PAUSE_NS: u64 = 500_000_000;
+/// Between two times that it is written.
+const EVERY: Duration = Duration::from_secs(10);
 
 /// See the module's text.
 pub(super) struct RequestsKeeper {
     shared: Arc<Shared>,
     file: RequestsFile,
+    /// There is a file, which goes with the last client that marked requests.
+    has_written: bool,
     /// That it cannot be written was told.
     is_told: bool,
 }
@@ -42,6 +40,7 @@ impl RequestsKeeper {
         Self {
             shared,
             file,
+            has_written: true,
             is_told: false,
         }
     }
@@ -54,20 +53,16 @@ impl RequestsKeeper {
         }
     }
 
+    /// For ten seconds, or until it is woken; where there is nothing to learn from, until then.
     fn wait(&self) {
-        let stop = self.shared.stop_fd();
-        let mut sources = [PollFd::new(&stop, PollFlags::IN)];
-        let timeout = Timespec {
-            tv_sec: EVERY_S,
-            tv_nsec: 0,
+        let (clients, expected) = {
+            let state = self.shared.state();
+            let now_ns = self.shared.clock.now_ns();
+            (state.learnt_after(0), state.expected_requests(now_ns))
         };
-        match poll(&mut sources, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            // No memory, which may pass.
-            Err(_) => {
-                let clock = Clock::monotonic();
-                clock.sleep_until(clock.now_ns() + PAUSE_NS);
-            }
+        match clients.is_none() && expected.is_empty() && !self.has_written {
+            true => thread::park(),
+            false => thread::park_timeout(EVERY),
         }
     }
 
@@ -77,6 +72,7 @@ impl RequestsKeeper {
         if all.is_empty() && self.shared.is_stopping() {
             return;
         }
+        self.has_written = !all.is_empty();
         match self.file.write(all, unix_ms()) {
             Ok(()) => self.is_told = false,
             Err(error) if !self.is_told => {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::io::{self};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
 
 use parking_lot::{Mutex, MutexGuard};
 use protocol::clock::Clock;
@@ -87,6 +87,8 @@ pub(crate) struct Shared {
     pub(super) panics: Mutex<Option<&'static str>>,
     /// Readable when stopping.
     pub(super) stop: OwnedFd,
+    /// The thread that keeps what requests take, if there is one.
+    pub(super) requests: OnceLock<Thread>,
     /// Readable when a process with memory has left.
     pub(super) leaving: OwnedFd,
 }
@@ -338,7 +340,16 @@ impl Shared {
         self.is_stopping.store(true, Ordering::Release);
         // It can fail only if it is readable 2^64 - 2 times over.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        self.wake_requests_keeper();
         self.ring();
+    }
+
+    /// There may be requests to learn from, or the daemon ends: the thread that keeps what they take
+    /// is to look. Without a high-priority client it sleeps.
+    pub(super) fn wake_requests_keeper(&self) {
+        if let Some(thread) = self.requests.get() {
+            thread.unpark();
+        }
     }
 }
 
