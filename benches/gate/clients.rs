@@ -151,6 +151,7 @@ fn lease_of(terms: &Terms, budget_ns: u64) -> Lease {
         budget_ns,
         beside_hp: terms.beside_hp(),
         whole: terms.whole(),
+        standing: terms.standing(),
         ungated: terms.ungated(),
     }
 }

@@ -16,6 +16,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The minor version since which daemons know what a change of a job says of its requests ([`protocol::VERSION`]).
 const SLO_MINOR: u16 = 4;
+/// Since that minor version a daemon knows what a job may use of the GPU's time.
+const CAP_MINOR: u16 = 6;
 
 /// Says it to each; which have done it.
 ///
@@ -82,6 +84,9 @@ fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> 
     match request {
         Request::Set(set) if !set.slo.is_empty() && version.minor < SLO_MINOR => {
             Some(("a change of a job's target", SLO_MINOR))
+        }
+        Request::Set(set) if !set.compute.is_empty() && version.minor < CAP_MINOR => {
+            Some(("a change of a job's share of the GPU's time", CAP_MINOR))
         }
         _ => None,
     }
@@ -169,6 +174,7 @@ mod tests {
                 job: "serve".into(),
                 memory: memory.into(),
                 slo: slo.into(),
+                compute: String::new(),
             })
         };
         let refused = Reply::Refused {

@@ -15,6 +15,7 @@ use clap::Args;
 use profiler::Profile;
 use profiler::scale::{self, Fit};
 use protocol::clock::Clock;
+use protocol::compute::{self, Cap};
 use protocol::hello::{
     JobClass, TEXT_BYTES_MAX, ask_status_within, connect_to, socket_folders, socket_paths,
 };
@@ -63,6 +64,10 @@ pub(crate) struct Options {
     /// (default: `PILLION_SLO`).
     #[arg(long, value_name = "Nx|TIME", value_parser = slo_of)]
     slo: Option<SloAsked>,
+    /// What a best-effort job may use of the GPU's time at most, all its processes together, whoever else is there: 1% to 100%, which
+    /// is no cap (default: `PILLION_COMPUTE`, or HAMi's `CUDA_DEVICE_SM_LIMIT`, or what the daemon's configuration says).
+    #[arg(long, value_name = "PCT", value_parser = cap_of)]
+    compute: Option<Cap>,
     /// NVTX ranges that are the job's requests, whose latency is held to its target (`--slo`): a domain and a name, with *
     /// and ? in the name; nothing before the slash is the default domain (default: `PILLION_REQUEST_RANGE`). Example: --request-range '/forward*'
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
@@ -117,6 +122,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     if let Some(slo) = slo(options, class)? {
         command.env("PILLION_SLO", slo.to_string());
+    }
+    if let Some(cap) = cap(options, class)? {
+        command.env("PILLION_COMPUTE", cap.to_string());
     }
     ask_for_ranges(&mut command, options, &library)?;
     if let Some(profile) = &options.profile {
@@ -198,6 +206,32 @@ fn slo(options: &Options, class: JobClass) -> Result<Option<SloAsked>, Failure> 
 /// Reads what requests may take.
 fn slo_of(text: &str) -> Result<SloAsked, String> {
     SloAsked::parse(text).ok_or_else(|| format!("expected {}", slo::EXPECTED))
+}
+
+/// Flag, else environment, as what requests may take.
+fn cap(options: &Options, class: JobClass) -> Result<Option<Cap>, Failure> {
+    let set = std::env::var("PILLION_COMPUTE").ok();
+    let set = set.filter(|text| options.compute.is_none() && !text.is_empty());
+    let (said, cap) = match (options.compute, set) {
+        (Some(cap), _) => (format!("--compute {cap}"), cap),
+        (None, Some(text)) => {
+            let said = format!("PILLION_COMPUTE={text}");
+            let cap = cap_of(&text).map_err(|why| Failure::usage(anyhow!("{said}: {why}")))?;
+            (said, cap)
+        }
+        (None, None) => return Ok(None),
+    };
+    match class {
+        JobClass::BestEffort => Ok(Some(cap)),
+        JobClass::HighPriority => Err(Failure::usage(anyhow!(
+            "{said}: the job is high-priority, which nothing holds back; start it with --class best-effort, or without a cap"
+        ))),
+    }
+}
+
+/// Reads what a job may use of the GPU's time.
+pub(crate) fn cap_of(text: &str) -> Result<Cap, String> {
+    Cap::parse(text).ok_or_else(|| format!("expected {}", compute::EXPECTED))
 }
 
 /// Says which NVTX ranges are requests and iterations, and has NVTX tell them to the library, unless another tool is to hear of them.

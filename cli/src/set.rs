@@ -1,6 +1,7 @@
 //! `pillion set`: changes a running job.
 
 use clap::{ArgGroup, Args};
+use protocol::compute::{self, CapChange};
 use protocol::hello::{Request, Set};
 use protocol::quota::{self, Quota};
 use protocol::slo::{self, SloChange};
@@ -28,6 +29,10 @@ pub(crate) struct Options {
     /// seconds), or default, for what the daemon's configuration says.
     #[arg(long, value_name = "Nx|TIME|default", value_parser = slo_of, group = "change")]
     slo: Option<SloChange>,
+    /// What a best-effort job may use of each GPU's time at most: 1% to 100%, or default, for what the daemon's configuration says,
+    /// which none may come above.
+    #[arg(long, value_name = "PCT|default", value_parser = cap_of, group = "change")]
+    compute: Option<CapChange>,
 }
 
 /// Reads a quota of the command line.
@@ -42,6 +47,12 @@ fn slo_of(text: &str) -> Result<SloChange, String> {
     SloChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
 }
 
+/// Reads what a job may use from now on.
+fn cap_of(text: &str) -> Result<CapChange, String> {
+    let (expected, default) = (compute::EXPECTED, compute::DEFAULT);
+    CapChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
+}
+
 /// Exit 69 if no daemon answers, 1 if none has the job.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let text = |change: Option<String>| change.unwrap_or_default();
@@ -49,6 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         job: options.job.clone(),
         memory: text(options.memory.map(|quota| quota.to_string())),
         slo: text(options.slo.map(|slo| slo.to_string())),
+        compute: text(options.compute.map(|cap| cap.to_string())),
     });
     for socket in daemons::tell(&request)? {
         // It has done it, whether it says so or not.

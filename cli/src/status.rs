@@ -90,7 +90,11 @@ pub(crate) fn in_force(status: &Value, id: &str) -> Vec<String> {
         let memory = &job["memory"];
         let quota = bytes(&memory["quota_bytes"], "unlimited");
         let memory = memory.is_object().then(|| format!("memory {quota}"));
-        let parts: Vec<String> = memory.into_iter().chain(control::slo(job)).collect();
+        let parts: Vec<String> = memory
+            .into_iter()
+            .chain(control::slo(job))
+            .chain(control::cap(job))
+            .collect();
         let class = job["class"].as_str().unwrap_or("N/A");
         format!("job {id}, {class}: {}", parts.join("; "))
     });
@@ -200,7 +204,10 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
 /// What is to be said of a job beside its rows; a line each.
 fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     let known = known(job).into_iter().chain(requests(job));
-    let mut lines: Vec<String> = known.chain(control::slo(job)).collect();
+    let mut lines: Vec<String> = known
+        .chain(control::slo(job))
+        .chain(control::cap(job))
+        .collect();
     lines.extend(hold::lines(job, policy["affordable_ns"].as_u64()));
     let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
     if refused > 0 {

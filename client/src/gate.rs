@@ -5,7 +5,7 @@
 //!
 //! - with a lease;
 //! - when `max_hold` is over, because the thread may hold a lock that others need; not where an
-//!   operator or a rule holds the job for a fault;
+//!   operator or a rule holds the job for a fault, or a law holds it for good: time in that counts for nothing;
 //! - on a signal, because its handler may want the thread back, or because the process is to end.
 //!   A signal that comes in the microsecond between two sleeps is not noticed, and the wait goes on
 //!   to `max_hold`, or to the next signal where a rule holds the job;
@@ -17,6 +17,7 @@
 //! What goes without a lease is charged all the same, so that the daemon's sums stay right. A
 //! collective kernel does not wait for a lease ([`admit_collective`]).
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use policy::{ClassSet, Kernel, Lease, admits};
@@ -54,7 +55,7 @@ impl Grant {
     #[inline]
     pub fn epoch(&self) -> u64 {
         match &self.terms {
-            Some(terms) if terms.ungated() => Launch::UNGATED,
+            Some(terms) if terms.is_for_nobody() => Launch::UNGATED,
             Some(terms) if !terms.beside_hp() => Launch::low(terms.epoch),
             _ => Launch::BESIDE,
         }
@@ -198,7 +199,7 @@ pub fn look(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kern
 pub fn look_collective(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kernel> {
     client.page.count(Counter::Collectives, 1);
     match look(client, known, unknown) {
-        Err(kernel) if !client.link.lease.is_held() => Ok(passed(client, &kernel)),
+        Err(kernel) if !holds_collectives(client) => Ok(passed(client, &kernel)),
         looked => looked,
     }
 }
@@ -275,6 +276,7 @@ fn lease_of(terms: &Terms, remaining_ns: u64) -> Lease {
         budget_ns: remaining_ns,
         beside_hp: terms.beside_hp(),
         whole: terms.whole(),
+        standing: terms.standing(),
         ungated: terms.ungated(),
     }
 }
@@ -329,6 +331,8 @@ fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, Is
 pub struct Hold {
     kernel: Kernel,
     begun_ns: u64,
+    /// From when on `max_hold` counts: its begin, or the last time that it was found to be held for good.
+    counts_from_ns: Cell<u64>,
     what: Held,
 }
 
@@ -355,6 +359,7 @@ impl Hold {
         Self {
             kernel,
             begun_ns,
+            counts_from_ns: Cell::new(begun_ns),
             what,
         }
     }
@@ -380,7 +385,9 @@ impl Hold {
         }
         let is_held = client.link.lease.is_held();
         match self.what {
-            Held::Collective if !is_held => return Step::Go(passed(client, kernel)),
+            Held::Collective if !holds_collectives(client) => {
+                return Step::Go(passed(client, kernel));
+            }
             Held::Copy if may_copy(client) => return Step::Go(charged(client, kernel)),
             Held::Launch | Held::Collective | Held::Copy => {}
         }
@@ -401,8 +408,12 @@ impl Hold {
         // What is held for a fault is held for good; but not by a daemon that is gone.
         let is_for_good = is_held && !is_gone;
         let end_ns = match is_for_good {
-            true => u64::MAX,
-            false => self.begun_ns.saturating_add(hold_ns_max(client)),
+            true => {
+                // Of several threads that have waited long one may go then, and not all.
+                self.counts_from_ns.set(now_ns);
+                u64::MAX
+            }
+            false => (self.counts_from_ns.get()).saturating_add(hold_ns_max(client)),
         };
         if now_ns >= end_ns {
             client.page.count(Counter::Forced, 1);
@@ -431,11 +442,17 @@ impl Hold {
     }
 }
 
+/// Whether collective kernels wait: not where the job has used its share alone, as their peers on other GPUs would.
+fn holds_collectives(client: &Client) -> bool {
+    let lease = &client.link.lease;
+    lease.is_held() && !lease.is_rated()
+}
+
 /// Whether copies go although no lease lets them.
 fn may_copy(client: &Client) -> bool {
     let lease = &client.link.lease;
     let is_ending = client.page.stop.load(Ordering::Relaxed) != 0;
-    is_ending || (lease.is_held() && !lease.is_paused())
+    is_ending || lease.is_standing() || (lease.is_held() && !lease.is_paused())
 }
 
 /// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good

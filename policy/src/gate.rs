@@ -27,6 +27,9 @@
 //! what was launched until then is charged and drains meanwhile: on the way
 //! back `be_duration` starts with all that is in flight.
 //!
+//! A job with a cap ([`crate::usage`]) keeps it then: its lease has a budget, and is no matter of
+//! high-priority work.
+//!
 //! ## Turns
 //!
 //! "Orion generalizes to an arbitrary number of best-effort clients by serving
@@ -56,6 +59,7 @@
 
 use crate::rules::Rules;
 use crate::terms::JobTerms;
+use crate::usage::Caps;
 use crate::{
     Ceiling, Goal, JobId, JobView, Kept, Kernel, Lease, Limit, Mark, Outlook, Policy, Request,
     SloView, Snapshot, none,
@@ -70,6 +74,9 @@ pub const JOBS_MAX: usize = 64;
 pub struct Gate {
     policy: Policy,
     rules: Box<dyn Rules>,
+    caps: Caps,
+    /// Jobs as the policy is to see them, where one is closed by its cap.
+    masked: Vec<JobView>,
 }
 
 impl Gate {
@@ -79,6 +86,8 @@ impl Gate {
         Self {
             policy,
             rules: policy.rules(),
+            caps: Caps::default(),
+            masked: Vec::new(),
         }
     }
 
@@ -95,8 +104,10 @@ impl Gate {
     }
 
     /// What best-effort jobs have in flight or wait for, as of this look. Before
-    /// [`Gate::handle_request`]. Only `pillion` listens.
+    /// [`Gate::handle_request`].
     pub fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
+        self.caps.handle_jobs(now_ns, jobs);
+        let jobs = masked(&self.caps, &mut self.masked, jobs);
         self.rules.handle_jobs(now_ns, jobs);
     }
 
@@ -170,6 +181,38 @@ impl Gate {
         self.rules.terms(job)
     }
 
+    /// The most of the GPU's time that the best-effort job `job` may use ([`crate::usage`]), under every policy; 1 is no cap, and so
+    /// is what [`crate::usage::is_share`] refuses. Holds until the job leaves the snapshot. Before [`Gate::handle_jobs`].
+    pub fn handle_cap(&mut self, job: JobId, share: f64) {
+        self.caps.set(job, share);
+    }
+
+    /// A job with a cap was measured to compute in that share of the time lately ([`crate::usage`]); after
+    /// [`Gate::handle_jobs`]. A number that is none counts as nothing.
+    pub fn handle_busy(&mut self, now_ns: u64, job: JobId, share: f64) {
+        self.caps.handle_busy(now_ns, job, share);
+    }
+
+    /// What a launch of the job costs of its share, in times what it is expected to take, and whether nothing was measured of
+    /// that for [`crate::usage::BLIND_NS`]; `None` of a job without a cap.
+    #[must_use]
+    pub fn cost_factor(&self, now_ns: u64, job: JobId) -> Option<(f64, bool)> {
+        self.caps.factor(now_ns, job)
+    }
+
+    /// The job's cap, as far as this was told; 1 if it has none.
+    #[must_use]
+    pub fn cap(&self, job: JobId) -> f64 {
+        self.caps.share(job)
+    }
+
+    /// When a job that waits and has used up its share may go on, if there is one: when to look at the latest, high-priority
+    /// clients or none.
+    #[must_use]
+    pub fn opens_ns(&self, snapshot: &Snapshot<'_>) -> Option<u64> {
+        self.caps.opens_ns(snapshot.be)
+    }
+
     /// What `pillion` lets best-effort work do, the meet of its laws, as of the last snapshot; `None` for another policy.
     #[must_use]
     pub fn ceiling(&self) -> Option<Ceiling> {
@@ -209,7 +252,9 @@ impl Gate {
     pub fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
         debug_assert!(snapshot.hp.is_valid());
         debug_assert!(snapshot.be.len() <= JOBS_MAX);
-        self.rules.handle_snapshot(snapshot);
+        self.caps.handle_jobs(snapshot.now_ns, snapshot.be);
+        let be = masked(&self.caps, &mut self.masked, snapshot.be);
+        self.rules.handle_snapshot(&Snapshot { be, ..*snapshot });
     }
 
     /// When to look again after the snapshot that was taken in last, if nobody rings, while BE work
@@ -218,7 +263,17 @@ impl Gate {
     /// pause.
     #[must_use]
     pub fn next_look_ns(&self, snapshot: &Snapshot<'_>, outlook: &Outlook, pause_ns: u64) -> u64 {
-        self.rules.next_look_ns(snapshot, outlook, pause_ns)
+        let be = match self.masked.len() == snapshot.be.len() {
+            true => &self.masked,
+            false => snapshot.be,
+        };
+        let seen = Snapshot { be, ..*snapshot };
+        let by_rules = self.rules.next_look_ns(&seen, outlook, pause_ns);
+        let soon_ns = snapshot.now_ns.saturating_add(pause_ns);
+        match self.opens_ns(snapshot) {
+            Some(opens_ns) => by_rules.min(opens_ns.max(soon_ns)),
+            None => by_rules,
+        }
     }
 
     /// The lease of the job at index `job` of `snapshot.be`, under the epoch of
@@ -239,10 +294,11 @@ impl Gate {
     /// When there is no such job: a bug of the caller.
     #[must_use]
     pub fn gate_with_limit(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
-        match snapshot.hp.present {
+        let decided = match snapshot.hp.present {
             true => self.rules.lease(snapshot, job),
             false => none::lease(snapshot),
-        }
+        };
+        self.caps.meet(snapshot, job, decided)
     }
 
     /// Whether the policy's law lets `kernel` of the job at index `job` go,
@@ -260,8 +316,23 @@ impl Gate {
         spent_ns: u64,
         kernel: &Kernel,
     ) -> bool {
-        !snapshot.hp.present || self.rules.eligible(snapshot, job, spent_ns, kernel)
+        let is_whole = snapshot.hp.present && self.rules.lease(snapshot, job).0.whole;
+        self.caps.admits(snapshot.be[job].id, spent_ns, is_whole)
+            && (!snapshot.hp.present || self.rules.eligible(snapshot, job, spent_ns, kernel))
     }
+}
+
+/// The jobs as a policy is to see them: one that is closed by its cap does not wait for what the policy will say.
+fn masked<'a>(caps: &Caps, buffer: &'a mut Vec<JobView>, jobs: &'a [JobView]) -> &'a [JobView] {
+    buffer.clear();
+    if caps.is_empty() {
+        return jobs;
+    }
+    buffer.extend(jobs.iter().map(|job| JobView {
+        waiting: job.waiting && !caps.is_closed(job.id),
+        ..*job
+    }));
+    buffer
 }
 
 /// Which of both budgets is used up.

@@ -25,6 +25,10 @@
 //! budget: it goes iff spent + expected ≤ budget. Nothing overshoots, and a
 //! kernel longer than the budget does not go at all.
 //!
+//! **Standing.** The epoch is not looked at either: high-priority launches void
+//! the lease of nobody from whom they are not protected. Its budget is a cap of the
+//! job's own ([`crate::usage`]).
+//!
 //! **Ungated.** The job is not held at all: epoch, expiry and budget are not
 //! looked at, the lease holds until another is published. Launches are still
 //! charged and completed, so that what is in flight is known when the gate
@@ -53,6 +57,8 @@ pub struct Lease {
     pub beside_hp: bool,
     /// The budget is not overshot, not even by one kernel.
     pub whole: bool,
+    /// High-priority launches do not void it: nobody is protected from the job, and the budget is its own.
+    pub standing: bool,
     /// The job is not held at all.
     pub ungated: bool,
 }
@@ -69,6 +75,7 @@ impl Lease {
             budget_ns: u64::MAX,
             beside_hp: false,
             whole: false,
+            standing: false,
             ungated: true,
         }
     }
@@ -84,6 +91,7 @@ impl Lease {
             budget_ns: 0,
             beside_hp: false,
             whole: false,
+            standing: false,
             ungated: false,
         }
     }
@@ -137,6 +145,7 @@ mod tests {
             budget_ns: 500,
             beside_hp: true,
             whole: false,
+            standing: false,
             ungated: false,
         }
     }

@@ -28,6 +28,7 @@
 //! | [`queue`] | what such a policy sees and says |
 //! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; decides nothing |
 //! | [`slo`] | the level: how much high-priority requests can bear, by how many miss their target |
+//! | [`usage`] | how much of the GPU's time a best-effort job may use |
 //! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
 //! **How a daemon uses it.** Each poll: feed what the rings brought to one
@@ -69,6 +70,7 @@ pub mod temporal;
 pub mod terms;
 pub mod timeline;
 mod turn;
+pub mod usage;
 
 pub use ceiling::{Ceiling, Duty};
 pub use durations::{Completed, Durations, InFlight, Launched, Seen, Taught};

@@ -16,6 +16,8 @@ pub enum Limit {
     /// HP is busy, and only what uses another resource, on fewer SMs than the threshold, goes beside
     /// it.
     Interference,
+    /// The job has used its share of the GPU's time.
+    Rate,
     /// High-priority requests miss their target too often, and BE work goes in a part of each period alone.
     Duty,
     /// They miss it so often that no BE work goes, not even by `max_hold`.
@@ -29,12 +31,13 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ungated,
         Self::Budget,
         Self::Throttle,
         Self::HpBusy,
         Self::Interference,
+        Self::Rate,
         Self::Duty,
         Self::Paused,
         Self::Turn,
@@ -50,6 +53,7 @@ impl Limit {
             Self::Throttle => "throttle",
             Self::HpBusy => "hp-busy",
             Self::Interference => "interference",
+            Self::Rate => "rate",
             Self::Duty => "duty",
             Self::Paused => "paused",
             Self::Turn => "turn",

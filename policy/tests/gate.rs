@@ -10,7 +10,9 @@ use policy::{
     TURN_PATIENCE_NS, TemporalParams, admits,
 };
 
-use world::World;
+use world::{POLL_NS, World};
+
+const MS: u64 = 1_000_000;
 
 const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);
 const MEMORY: ClassSet = ClassSet::EMPTY.with(Class::Memory);
@@ -115,6 +117,7 @@ fn orion_lets_every_kernel_go_while_hp_is_idle() {
         budget_ns: DUR_THRESHOLD_NS + 1,
         beside_hp: false,
         whole: false,
+        standing: false,
         ungated: false,
     };
     assert_eq!(lease, expected);
@@ -508,4 +511,75 @@ fn the_rule_behind_a_lease_is_named() {
         let snapshot = snapshot(hp, be);
         assert_eq!(limit_of(policy, &snapshot), expected, "{policy:?} {hp:?}");
     }
+}
+
+/// What each job used of the GPU's time in ten seconds after one, beside a high-priority side that is there or is not.
+fn used(policy: Policy, hp: HpView, jobs: &[(f64, u64)]) -> Vec<f64> {
+    let kernels: Vec<u64> = jobs.iter().map(|job| job.1).collect();
+    let mut world = World::new(policy, &kernels);
+    for (id, (share, _)) in (1..).zip(jobs) {
+        world.gate.handle_cap(JobId(id), *share);
+    }
+    let polls = |ns: u64| ns / POLL_NS;
+    (0..polls(1_000 * MS)).for_each(|_| world.poll(hp));
+    let before: Vec<u64> = world.be.iter().map(|job| job.completed_total_ns).collect();
+    (0..polls(10_000 * MS)).for_each(|_| world.poll(hp));
+    let completed = world.be.iter().map(|job| job.completed_total_ns);
+    let used = completed.zip(before).map(|(now, before)| now - before);
+    used.map(|ns| ns as f64 / (10_000 * MS) as f64).collect()
+}
+
+#[test]
+fn each_job_gets_its_share_alone_and_in_pairs_that_fill_the_gpu() {
+    for kernel_ns in [MS / 10, MS, 5 * MS] {
+        for pct in [1, 10, 30, 50, 80] {
+            let share = f64::from(pct) / 100.0;
+            let other = 1.0 - share;
+            for jobs in [
+                &[(share, kernel_ns)][..],
+                &[(share, kernel_ns), (other, MS)],
+            ] {
+                let used = used(Policy::None, HpView::ABSENT, jobs);
+                for (used, (share, _)) in used.iter().zip(jobs) {
+                    let error = (used - share).abs();
+                    assert!(error < 0.002, "{used} for {share} of {jobs:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cap_holds_under_every_policy_beside_a_high_priority_job() {
+    let pillion = Policy::Pillion(PillionParams {
+        solo_ns: Some(6 * MS),
+        ..PillionParams::default()
+    });
+    let busy = HpView {
+        busy: true,
+        executing: ClassSet::from(Class::Memory),
+        latency_ns: Some(6 * MS),
+        ..HpView::IDLE
+    };
+    for policy in [Policy::None, pillion] {
+        for hp in [HpView::IDLE, busy] {
+            let used = used(policy, hp, &[(0.3, MS / 50)]);
+            assert!(used[0] <= 0.301, "{policy:?} {used:?}");
+            if *policy.name() == *"none" || !hp.busy {
+                assert!(used[0] >= 0.299, "{policy:?} {used:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_that_is_closed_by_its_cap_leaves_the_turn_to_others() {
+    let orion = Policy::Orion(OrionParams::default());
+    let idle = HpView {
+        latency_ns: Some(6 * MS),
+        ..HpView::IDLE
+    };
+    let used = used(orion, idle, &[(0.1, MS), (1.0, MS / 100)]);
+    assert!((used[0] - 0.1).abs() < 0.002, "{used:?}");
+    assert!(used[1] > 0.6, "{used:?}");
 }

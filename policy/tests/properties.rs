@@ -103,11 +103,14 @@ struct Progress {
     refunds: bool,
     waiting: bool,
     terms: JobTerms,
+    /// The most that it may use of the GPU's time.
+    cap: f64,
 }
 
 fn any_progress() -> impl Strategy<Value = Progress> {
     let sums = (0..200_000_u64, 0..300_000_u64);
-    (sums, any::<[bool; 3]>(), any::<u32>()).prop_map(|(sums, flags, weight)| Progress {
+    let cap = prop_oneof![3 => Just(1.0), 2 => 0.01..1.0, 1 => any::<f64>()];
+    (sums, any::<[bool; 3]>(), any::<u32>(), cap).prop_map(|(sums, flags, weight, cap)| Progress {
         charged_ns: sums.0,
         completed_ns: sums.1,
         refunds: flags[0],
@@ -116,6 +119,7 @@ fn any_progress() -> impl Strategy<Value = Progress> {
             weight,
             is_behind: flags[2],
         },
+        cap,
     })
 }
 
@@ -234,6 +238,7 @@ impl Life {
             job.drained = job.in_flight_ns() == 0;
             job.waiting = progress.waiting;
             self.gate.handle_terms(job.id, progress.terms);
+            self.gate.handle_cap(job.id, progress.cap);
         }
         if let Some((client, took_ns, launches, is_piece)) = moment.request {
             self.gate.handle_hp_request(took_ns);
@@ -264,14 +269,26 @@ impl Life {
         let leases: Vec<Lease> = leases.collect();
         let is_ungated = !self.hp.present || *self.gate.policy() == Policy::None;
         if is_ungated {
-            prop_assert!(leases.iter().all(|lease| *lease == Lease::ungated(7)));
+            for (lease, job) in leases.iter().zip(snapshot.be) {
+                match self.gate.cap(job.id) < 1.0 {
+                    true => {
+                        prop_assert!(!lease.ungated && (lease.standing || lease.budget_ns == 0))
+                    }
+                    false => prop_assert_eq!(*lease, Lease::ungated(7)),
+                }
+            }
             return Ok(());
         }
         let expiry_ns = self.now_ns + self.gate.policy().lease_ns().unwrap_or(0);
         let in_flight_ns: u64 = snapshot.be.iter().map(JobView::in_flight_ns).sum();
         let most_ns = self.most_ns(&snapshot)?;
         for lease in &leases {
-            prop_assert!(!lease.ungated && lease.epoch == 7 && lease.expiry_ns == expiry_ns);
+            prop_assert!(
+                !lease.ungated
+                    && !lease.standing
+                    && lease.epoch == 7
+                    && lease.expiry_ns == expiry_ns
+            );
             prop_assert_eq!(
                 lease.beside_hp && lease.budget_ns > 0,
                 self.hp.busy && lease.budget_ns > 0

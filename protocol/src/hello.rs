@@ -145,6 +145,9 @@ pub struct Set {
     /// What its requests may take from now on, as [`crate::slo::SloChange`] reads it; empty, and where it is missing: it
     /// stays.
     pub slo: String,
+    /// What it may use of the GPU's time from now on, as [`crate::compute::CapChange`] reads it; empty, and where it is missing:
+    /// it stays.
+    pub compute: String,
 }
 
 /// A job to be ended. Who asks must be of the job's user, or root.
@@ -214,6 +217,9 @@ pub struct Attach {
     /// What its job asks that requests may take, as [`crate::slo::SloAsked`] reads it; empty, and where it is missing: what
     /// the daemon's configuration says.
     pub slo: String,
+    /// What its job may use of the GPU's time, as [`crate::compute::Cap`] reads it; empty, and where it is missing: what the
+    /// daemon's configuration says.
+    pub compute: String,
 }
 
 /// What the daemon answers to [`Request::Attach`].
@@ -330,6 +336,7 @@ impl Attach {
             writer.bytes.push(u8::from(self.falls_with_parent));
             writer.answer(self.is_on_mps);
             writer.text(&self.slo);
+            writer.text(&self.compute);
         }
         writer.finish()
     }
@@ -350,6 +357,7 @@ impl Request {
                 writer.text(&set.job);
                 writer.text(&set.memory);
                 writer.text(&set.slo);
+                writer.text(&set.compute);
                 writer.finish()
             }
             Self::Stop(stop) => {
@@ -428,12 +436,14 @@ impl Request {
                     falls_with_parent: reader.later_flag()?,
                     is_on_mps: reader.later_answer()?,
                     slo: reader.later_text()?.unwrap_or_default(),
+                    compute: reader.later_text()?.unwrap_or_default(),
                 }))
             }
             KIND_SET => Ok(Self::Set(Set {
                 job: reader.text()?,
                 memory: reader.text()?,
                 slo: reader.later_text()?.unwrap_or_default(),
+                compute: reader.later_text()?.unwrap_or_default(),
             })),
             KIND_STOP => Ok(Self::Stop(Stop {
                 job: reader.text()?,

@@ -17,8 +17,8 @@
 //! and its slip go uncounted, between the publication and the daemon's own bump.)
 
 use crate::pages::{
-    ClientPage, DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_PAUSED, LEASE_UNGATED,
-    LEASE_WHOLE, LeasePage,
+    ClientPage, DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_PAUSED, LEASE_RATED,
+    LEASE_STANDING, LEASE_UNGATED, LEASE_WHOLE, LeasePage,
 };
 use crate::sync::{AtomicU64, Ordering, REFUND, fence};
 
@@ -62,9 +62,19 @@ impl Terms {
         self.terms & LEASE_WHOLE != 0
     }
 
+    /// Whether no high-priority work voids the lease.
+    pub fn standing(&self) -> bool {
+        self.terms & LEASE_STANDING != 0
+    }
+
     /// Whether everything may go.
     pub fn ungated(&self) -> bool {
         self.terms & LEASE_UNGATED != 0
+    }
+
+    /// Whether nobody is protected from the job: it is not held at all, or by its own share alone.
+    pub fn is_for_nobody(&self) -> bool {
+        self.ungated() || self.standing()
     }
 }
 
@@ -109,7 +119,7 @@ impl LeasePage {
         fence(Ordering::SeqCst);
         let refusal = if !self.generation.is_still(generation, 0) {
             Refusal::Torn
-        } else if hp.epoch.load(Ordering::Acquire) != terms.epoch {
+        } else if !terms.standing() && hp.epoch.load(Ordering::Acquire) != terms.epoch {
             Refusal::Stale
         } else if now_ns >= terms.expiry_ns {
             Refusal::Expired
@@ -150,6 +160,16 @@ impl LeasePage {
     /// Whether a law of the policy is what holds it. Relaxed, as above.
     pub fn is_paused(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_PAUSED != 0
+    }
+
+    /// Whether the job has used its share of the GPU's time. Relaxed, as above.
+    pub fn is_rated(&self) -> bool {
+        self.terms.load(Ordering::Relaxed) & LEASE_RATED != 0
+    }
+
+    /// Whether no high-priority work voids it. Relaxed, as above.
+    pub fn is_standing(&self) -> bool {
+        self.terms.load(Ordering::Relaxed) & LEASE_STANDING != 0
     }
 
     /// Whether everything may go. Relaxed, as above.
@@ -248,5 +268,5 @@ pub fn announce_live(daemon: &DaemonPage, epoch: u64) {
 /// Whether high-priority work overtook a launch that went under `terms`.
 #[inline]
 pub fn slipped(hp: &HpPage, terms: &Terms) -> bool {
-    !terms.ungated() && hp.epoch.load(Ordering::Acquire) != terms.epoch
+    !terms.is_for_nobody() && hp.epoch.load(Ordering::Acquire) != terms.epoch
 }

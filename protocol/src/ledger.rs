@@ -97,6 +97,8 @@ pub struct Ledger<const N: usize> {
     /// What requests of the job may take since it was changed ([`crate::slo::SloChange::from_word`]); 0: it was not. It is
     /// here because it belongs to the job and outlives the daemon, as the quota does. The daemon writes it.
     pub slo: AtomicU64,
+    /// The same of what it may use of the GPU's time ([`crate::compute::CapChange::from_word`]).
+    pub compute: AtomicU64,
     /// The sum with who changed it last. Alone on its line: every allocation changes it.
     total: Line<AtomicU64>,
     /// The processes.
@@ -166,6 +168,7 @@ impl<const N: usize> Ledger<N> {
             peak_bytes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             slo: AtomicU64::new(0),
+            compute: AtomicU64::new(0),
             total: Line::default(),
             slots: Line(core::array::from_fn(|_| Slot::default())),
         }

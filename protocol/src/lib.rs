@@ -46,6 +46,7 @@ pub mod sync;
 pub mod bell;
 #[cfg(not(loom))]
 pub mod clock;
+pub mod compute;
 #[cfg(not(loom))]
 pub mod hello;
 #[cfg(not(loom))]
@@ -79,7 +80,8 @@ pub mod segment;
 /// | 3.3 | high-priority clients say when requests begin and end, and what they may take, to a daemon that knows such records ([`pages::DaemonPage::marks`]); clients count iterations and what they refuse of that |
 /// | 3.4 | an attach and a change of a job say what requests may take ([`hello::Attach::slo`]); the job's ledger keeps the change ([`ledger::Ledger::slo`]); high-priority launches go without a priority where the daemon says so ([`pages::DaemonPage::plain_priority`]) |
 /// | 3.5 | large copies of best-effort clients are charged as launches where the daemon says so ([`pages::DaemonPage::gates_copies`]), and wait where a law pauses the job ([`pages::LEASE_PAUSED`]) |
-pub const VERSION: Version = Version { major: 3, minor: 5 };
+/// | 3.6 | an attach and a change of a job say how much of the GPU's time it may use ([`hello::Attach::compute`]); the job's ledger keeps the change ([`ledger::Ledger::compute`]); a lease may hold whatever high-priority work comes ([`pages::LEASE_STANDING`]), and say that the job has used its share ([`pages::LEASE_RATED`]) |
+pub const VERSION: Version = Version { major: 3, minor: 6 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -223,6 +223,13 @@ pub const LEASE_PAUSED: u32 = 1 << 12;
 /// bit overshoots the budget by one launch.
 pub const LEASE_WHOLE: u32 = 1 << 10;
 
+/// Term bit: the lease holds whatever high-priority work comes, as nobody is protected from the job. A library that does not know the
+/// bit takes it for one that such work voids.
+pub const LEASE_STANDING: u32 = 1 << 13;
+/// Term bit, with [`LEASE_HELD`] and [`LEASE_PAUSED`]: the job has used its share of the GPU's time. Collective kernels go, and are
+/// charged; so do large copies if the lease is also [`LEASE_STANDING`].
+pub const LEASE_RATED: u32 = 1 << 14;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal $(at $index:literal)?,)*) => {
         /// What a client counts for the daemon's `status`; a running total each, or so many now ([`Counter::is_total`]).

@@ -22,6 +22,7 @@ use policy::{Policy, Sharing};
 use profiler::Place;
 pub use profiler::settings::Fault;
 use profiler::settings::{self, lines, tables};
+use protocol::compute::Cap;
 use protocol::hello::NEW_SUFFIX;
 use protocol::quota::Quota;
 use serde::{Deserialize, Deserializer};
@@ -81,7 +82,7 @@ pub struct LearntRules {
     pub folder: Option<PathBuf>,
 }
 
-/// What a best-effort job was promised.
+/// What a best-effort job was promised, and may use at most.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRule {
     /// The job's id (`PILLION_JOB`), or the name of a program of it.
@@ -90,6 +91,8 @@ pub struct JobRule {
     pub weight: u32,
     /// Least share of its rate alone, 0 to 1; 0 promises nothing.
     pub min_progress: f64,
+    /// The most that it may use of the GPU's time, under any policy; none: all.
+    pub max_share: Option<Cap>,
 }
 
 /// What jobs may hold of the GPU's memory.

@@ -10,6 +10,7 @@ mod keeper;
 mod memory_watch;
 mod requests_keeper;
 pub(crate) mod shared;
+mod telemetry;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -21,6 +22,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use protocol::clock::Clock;
+use protocol::pages::Bell;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::config::gpu::Gpu;
@@ -36,6 +38,7 @@ use crate::daemon::keeper::{Inlet, Keeper};
 use crate::daemon::memory_watch::Watch;
 use crate::daemon::requests_keeper::RequestsKeeper;
 use crate::daemon::shared::Shared;
+use crate::daemon::telemetry::Telemetry;
 use crate::host::drain_marker::DrainMarker;
 use crate::host::kept_requests::RequestsFile;
 use crate::host::learnt::{LearntStore, state_folder};
@@ -190,6 +193,7 @@ impl Reloader {
             drop(state);
             self.shared.inbox().put_rules(&next.faults);
             self.shared.alarm();
+            self.shared.note_caps();
             self.config = next;
         });
         self.shared.tell(match &result {
@@ -265,6 +269,10 @@ impl Daemon {
             stop: stop.map_err(system("making an eventfd"))?,
             requests: OnceLock::new(),
             leaving: leaving.map_err(system("making an eventfd"))?,
+            telemetry: Bell {
+                key: AtomicU64::new(clock.bell_key()),
+                ..Bell::default()
+            },
         });
         shared.tell_start(&identity);
         shared.take_over();
@@ -359,6 +367,7 @@ impl Daemon {
         // Without it polls are late, not wrong.
         let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
         clock.enter();
+        let telemetry = self.start_telemetry();
         self.poll_until_stopped(&clock);
         if let Some(Err(error)) = self.record.as_mut().map(io::Write::flush) {
             tracing::warn!("the record ends: {error}");
@@ -367,7 +376,7 @@ impl Daemon {
         self.control.join().map_err(|_| DaemonError::Panicked)?;
         self.faults.join().map_err(|_| DaemonError::Panicked)?;
         self.watch.join().map_err(|_| DaemonError::Panicked)?;
-        [&self.keeper, &self.requests]
+        [&self.keeper, &self.requests, &telemetry]
             .into_iter()
             .flatten()
             .for_each(wait_for);
@@ -375,6 +384,20 @@ impl Daemon {
         match self.shared.has_panicked.load(Ordering::Relaxed) {
             true => Err(DaemonError::Panicked),
             false => Ok(()),
+        }
+    }
+
+    /// From here on, as it is a participant of the virtual clock; a daemon that has no thread left for it goes by what launches are
+    /// expected to take.
+    fn start_telemetry(&self) -> Option<JoinHandle<()>> {
+        let telemetry = Telemetry::new(Arc::clone(&self.shared), &self.gpu.uuid);
+        let started = (self.shared).start_participant("pillion-telemetry", move || telemetry.run());
+        match started {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                tracing::warn!("starting the thread that reads what processes use: {error}");
+                None
+            }
         }
     }
 

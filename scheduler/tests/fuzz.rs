@@ -107,6 +107,7 @@ fn packets() -> Vec<Vec<u8>> {
             falls_with_parent: memory.is_some(),
             is_on_mps: memory.map(|_| true),
             slo: "1.2x".to_owned(),
+            compute: "30%".to_owned(),
         })
     };
     let job = || "1234-train".to_owned();
@@ -126,6 +127,7 @@ fn packets() -> Vec<Vec<u8>> {
             job: job(),
             memory: "8GiB".to_owned(),
             slo: "1.2x".to_owned(),
+            compute: "30%".to_owned(),
         }),
         Request::Stop(Stop {
             job: job(),

@@ -83,6 +83,8 @@ pub struct Job {
     pub weight: u32,
     /// Of a best-effort job: the least share that it was promised ([`policy::progress`]), 0 to 1.
     pub min_progress: f64,
+    /// Of a best-effort job: the most that it may use of the device's time ([`policy::usage`]), 0.01 to 1; 1 is no cap.
+    pub max_share: f64,
 }
 
 impl Job {
@@ -112,6 +114,7 @@ impl Job {
             told_ns: Vec::new(),
             weight: 1,
             min_progress: 0.0,
+            max_share: 1.0,
         }
     }
 

@@ -188,6 +188,10 @@ impl Record {
             self.sms.push((at_ns.parse()?, sms.parse()?));
             return Ok(());
         }
+        // What processes used, which the kernels tell here.
+        if fields[0] == "use" {
+            return Ok(());
+        }
         let (word, label, stream, start_ns, end_ns) = match fields[..] {
             [word, label, stream, start, end, ..] => (word, label, stream, start, end),
             _ => anyhow::bail!("too few fields"),

@@ -160,6 +160,7 @@ impl Key {
             told_ns,
             weight,
             min_progress,
+            max_share,
         } = &experiment.jobs[index];
         self.traces.push(Arc::as_ptr(trace) as usize);
         let host = experiment.host_of(index);
@@ -170,7 +171,7 @@ impl Key {
         ));
         if !is_alone {
             self.add(format_args!(
-                "{threads} {marks} {told_ns:?} {weight} {min_progress}"
+                "{threads} {marks} {told_ns:?} {weight} {min_progress} {max_share}"
             ));
         }
         match arrivals {

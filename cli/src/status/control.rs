@@ -1,4 +1,4 @@
-//! What `pillion status` says of a high-priority job's target, and how it is held.
+//! What `pillion status` says of a high-priority job's target and how it is held, and of a best-effort job's share of the GPU's time.
 
 use serde_json::Value;
 
@@ -45,6 +45,26 @@ pub(super) fn slo(job: &Value) -> Option<String> {
         (None, false) => "",
     });
     Some(line)
+}
+
+/// The most that a best-effort job may use, where that comes from, and what it uses; none of jobs without a cap.
+pub(super) fn cap(job: &Value) -> Option<String> {
+    let usage = job.pointer("/control/usage")?;
+    let (cap, source) = (usage["cap"].as_f64()?, usage["source"].as_str()?);
+    if cap >= 1.0 {
+        return None;
+    }
+    // Steps of a hundredth of a per cent are kept.
+    let pct = (cap * 1e4).round() / 1e2;
+    let used = usage["used"].as_f64();
+    let used = used.map_or_else(String::new, |used| format!(", uses {:.1} %", used * 1e2));
+    let blind = match usage["blind"] == true {
+        true => "; NVML does not say what it uses",
+        false => "",
+    };
+    Some(format!(
+        "at most {pct} % of the GPU's time ({source}){used}{blind}"
+    ))
 }
 
 #[cfg(test)]
@@ -111,5 +131,24 @@ mod tests {
         for none in [json!({"control": null}), json!({})] {
             assert_eq!(super::slo(&none), None);
         }
+    }
+
+    #[test]
+    fn a_cap_is_said_with_what_the_job_uses_and_no_cap_is_not() {
+        let said = |usage: Value| super::cap(&json!({"control": {"slo": null, "usage": usage}}));
+        assert_eq!(
+            said(json!({"cap": 0.3, "source": "run", "used": 0.2987})).unwrap(),
+            "at most 30 % of the GPU's time (run), uses 29.9 %"
+        );
+        assert_eq!(
+            said(json!({"cap": 0.125, "source": "configuration", "used": null, "blind": true}))
+                .unwrap(),
+            "at most 12.5 % of the GPU's time (configuration); NVML does not say what it uses"
+        );
+        assert_eq!(
+            said(json!({"cap": 1.0, "source": "configuration", "used": 0.9})),
+            None
+        );
+        assert_eq!(said(Value::Null), None);
     }
 }

@@ -15,6 +15,7 @@ mod common;
 
 mod access;
 mod bad_input;
+mod caps;
 mod chaos;
 mod charges;
 mod clients;

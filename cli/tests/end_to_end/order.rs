@@ -245,10 +245,15 @@ impl Clocked {
 
     /// Ends the device; the kernels that it ran.
     pub(crate) fn finish(self) -> Vec<Vec<(u64, u64)>> {
+        kernels_of_record(&self.finish_record())
+    }
+
+    /// Ends the device; its record (`softgpu-server --record`).
+    pub(crate) fn finish_record(self) -> String {
         let record = self.path("record");
         self.server.signal(Signal::TERM);
         self.server.finish().expect_success();
-        kernels_of_record(&std::fs::read_to_string(record).unwrap())
+        std::fs::read_to_string(record).unwrap()
     }
 }
 

@@ -363,6 +363,7 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
         class,
         keeps,
         takes_slo,
+        takes_cap,
     } = answer;
     let class = class.unwrap_or(config.class);
     let welcome = split(descriptors, class, slot, has_own);
@@ -374,6 +375,7 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let is_first = client.note_taken();
     said::class(config, class, &socket);
     said::slo(config, takes_slo, &socket);
+    said::cap(config, takes_cap, &socket);
     Ok(Met {
         socket,
         number,
@@ -463,6 +465,8 @@ struct Answered {
     keeps: bool,
     /// Whether it knows what a job asks for its requests (protocol 3.4).
     takes_slo: bool,
+    /// Whether it knows what a job may use of the GPU's time (protocol 3.6).
+    takes_cap: bool,
 }
 
 /// A conversation that did not end with a welcome.
@@ -511,6 +515,7 @@ fn ask(
         falls_with_parent: FOUND.falls_with_parent.load(Ordering::Relaxed),
         is_on_mps: client.is_on_mps,
         slo: config.slo.map(|slo| slo.to_string()).unwrap_or_default(),
+        compute: config.cap.map(|cap| cap.to_string()).unwrap_or_default(),
     });
     let packet = request.encode();
     let ledger = brought.as_ref().map(|(ledger, _)| ledger);
@@ -533,6 +538,7 @@ fn ask(
                 class,
                 keeps: minor >= 1,
                 takes_slo: minor >= 4,
+                takes_cap: minor >= 6,
             };
             Ok((answered, descriptors, own.is_some()))
         }

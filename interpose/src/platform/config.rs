@@ -12,6 +12,8 @@
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
 //! | `PILLION_REQUEST_RANGE`, `PILLION_ITERATION_RANGE` | `DOMAIN/GLOB` | which NVTX ranges are requests, or iterations; see [`protocol::ranges`] |
 //! | `PILLION_SLO` | `1.2x`, `15ms` | what requests of a high-priority job may take; see [`protocol::slo`] |
+//! | `PILLION_COMPUTE` | `30%` | what a best-effort job may use of the GPU's time at most; see [`protocol::compute`] |
+//! | `CUDA_DEVICE_SM_LIMIT` | `30`; `0`, or 100 and more, is no cap | HAMi: the same, where `PILLION_COMPUTE` is not set |
 //! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process or it exits; 2000 if not set, 0: none |
 //! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
 //! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
@@ -22,6 +24,7 @@ use core::sync::atomic::Ordering;
 use std::ffi::{CString, OsStr, OsString};
 use std::path::PathBuf;
 
+use protocol::compute::{self, Cap};
 use protocol::hello::JobClass;
 use protocol::ranges::{self, RangePattern};
 use protocol::slo::{self, SloAsked};
@@ -85,6 +88,8 @@ pub(crate) struct Config {
     pub(crate) iteration_range: Option<RangePattern>,
     /// What the requests of a high-priority job may take, if that was asked for.
     pub(crate) slo: Option<SloAsked>,
+    /// What the job may use of the GPU's time at most.
+    pub(crate) cap: Option<Cap>,
     /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the
     /// driver's.
     pub(crate) connections: u32,
@@ -139,6 +144,7 @@ impl Config {
         let request_range = range("PILLION_REQUEST_RANGE");
         let iteration_range = range("PILLION_ITERATION_RANGE");
         let slo = slo(class, set("PILLION_SLO"), &mut complaints);
+        let cap = cap(class, set, &mut complaints);
         let quotas = Quotas::read(&variable, &mut complaints);
         Self {
             connections: connections(set("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
@@ -148,6 +154,7 @@ impl Config {
             request_range,
             iteration_range,
             slo,
+            cap,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
             record: set("PILLION_RECORD_SPOOL").map(PathBuf::from),
             cupti: library(set("PILLION_RECORD_CUPTI")),
@@ -176,6 +183,51 @@ fn slo(class: JobClass, value: Option<OsString>, complaints: &mut Vec<String>) -
     let value = value.to_string_lossy();
     complaints.push(format!("PILLION_SLO={value:?}: {why}; taking none"));
     None
+}
+
+/// What a job of that class may use of the GPU's time.
+fn cap(
+    class: JobClass,
+    set: impl Fn(&str) -> Option<OsString>,
+    complaints: &mut Vec<String>,
+) -> Option<Cap> {
+    let is_capped = class == JobClass::BestEffort;
+    let (name, value, found, expected) = match (set("PILLION_COMPUTE"), set(HAMI_CAP)) {
+        (Some(value), _) => {
+            let found = word(&value, Cap::parse).map(Some);
+            ("PILLION_COMPUTE", value, found, compute::EXPECTED)
+        }
+        (None, Some(value)) => {
+            let found = word(&value, hami_cap);
+            (
+                HAMI_CAP,
+                value,
+                found,
+                "per cent of the GPU's time, such as 30",
+            )
+        }
+        (None, None) => return None,
+    };
+    let why = match found {
+        Some(cap) if is_capped || cap.is_none() => return cap,
+        Some(_) => "the job is high-priority, which nothing holds back".to_owned(),
+        None => format!("expected {expected}"),
+    };
+    let value = value.to_string_lossy();
+    complaints.push(format!("{name}={value:?}: {why}; taking none"));
+    None
+}
+
+/// What HAMi's device plugin writes.
+const HAMI_CAP: &str = "CUDA_DEVICE_SM_LIMIT";
+
+/// Reads it: 0, and 100 and more, are no cap.
+fn hami_cap(text: &str) -> Option<Option<Cap>> {
+    let pct: u32 = text.trim().parse().ok()?;
+    Some(match pct {
+        0 | 100.. => None,
+        1..=99 => Cap::of_share(f64::from(pct) / 100.0),
+    })
 }
 
 /// A library that is used where it is.
@@ -293,6 +345,44 @@ mod tests {
         let complaint = &config.complaints[0];
         for part in ["\"highprio\"", "high-priority, best-effort"] {
             assert!(complaint.contains(part), "{complaint}");
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_gpus_time_is_of_best_effort_jobs_and_hamis_where_ours_is_not_set() {
+        let of = |settings: &[(&str, &str)]| {
+            let config = config(settings);
+            let cap = config.cap.map_or_else(String::new, |cap| cap.to_string());
+            (cap, config.complaints.concat())
+        };
+        let none = String::new();
+        for (settings, cap) in [
+            (&[("PILLION_COMPUTE", "30%")][..], "30%"),
+            (&[(HAMI_CAP, "30")], "30%"),
+            (&[("PILLION_COMPUTE", "12.5%"), (HAMI_CAP, "30")], "12.5%"),
+            (&[(HAMI_CAP, "0")], ""),
+            (&[(HAMI_CAP, "100")], ""),
+            (&[(HAMI_CAP, "100"), ("PILLION_CLASS", "high-priority")], ""),
+            (&[], ""),
+        ] {
+            assert_eq!(of(settings), (cap.to_owned(), none.clone()), "{settings:?}");
+        }
+        for (settings, why) in [
+            (
+                &[("PILLION_COMPUTE", "30")][..],
+                "PILLION_COMPUTE=\"30\": expected a part of the GPU's time",
+            ),
+            (
+                &[(HAMI_CAP, "-1")],
+                "CUDA_DEVICE_SM_LIMIT=\"-1\": expected per cent",
+            ),
+            (
+                &[(HAMI_CAP, "30"), ("PILLION_CLASS", "high-priority")],
+                "the job is high-priority",
+            ),
+        ] {
+            let (cap, complaint) = of(settings);
+            assert!(cap.is_empty() && complaint.contains(why), "{complaint}");
         }
     }
 

@@ -413,7 +413,7 @@ fn is_alone(client: &Client, epoch: u64) -> bool {
         Launch::BESIDE => false,
         Launch::UNGATED if !client.is_high_priority() => {
             let terms = client.link.lease.terms();
-            terms.is_some_and(|(_, terms)| terms.ungated())
+            terms.is_some_and(|(_, terms)| terms.is_for_nobody())
         }
         // Acquire pairs with the Release of who raises it.
         _ => Launch::low(client.link.hp.epoch.load(Ordering::Acquire)) == epoch,

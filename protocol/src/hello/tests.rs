@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What [`attach`] ends in: a text of four bytes.
-const SLO_BYTES: usize = 2 + 4;
+/// What [`attach`] ends in: texts of four and of three bytes.
+const TAIL_BYTES: usize = 2 + 4 + 2 + 3;
 
 fn attach() -> Request {
     Request::Attach(Attach {
@@ -18,6 +18,7 @@ fn attach() -> Request {
         falls_with_parent: true,
         is_on_mps: Some(true),
         slo: "1.2x".into(),
+        compute: "30%".into(),
         ..Attach::default()
     })
 }
@@ -28,6 +29,7 @@ fn requests_and_replies_survive_the_journey() {
         job: "job-1".into(),
         memory: "1GiB".into(),
         slo: "15ms".into(),
+        compute: "default".into(),
     };
     let of = MemoryOf {
         class: JobClass::BestEffort,
@@ -122,13 +124,16 @@ fn a_change_of_an_older_tool_changes_the_quota_alone() {
             job: "job-1".into(),
             memory: "1GiB".into(),
             slo: slo.into(),
+            compute: String::new(),
         })
     };
     let packet = set("").encode();
-    assert_eq!(
-        Request::decode(&packet[..packet.len() - 2]).unwrap(),
-        set("")
-    );
+    for missing in [2, 4] {
+        assert_eq!(
+            Request::decode(&packet[..packet.len() - missing]).unwrap(),
+            set("")
+        );
+    }
 }
 
 #[test]
@@ -144,7 +149,7 @@ fn whether_mps_shares_the_device_is_yes_no_or_not_known() {
         assert_eq!(Request::decode(&request.encode()).unwrap(), request);
     }
     let mut packet = attach().encode();
-    packet.truncate(packet.len() - SLO_BYTES);
+    packet.truncate(packet.len() - TAIL_BYTES);
     *packet.last_mut().unwrap() = 3;
     let Request::Attach(decoded) = Request::decode(&packet).unwrap() else {
         unreachable!("it is one")
@@ -158,16 +163,17 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
         unreachable!("it is one")
     };
     let packet = attach().encode();
-    let without_slo = &packet[..packet.len() - SLO_BYTES];
+    let without_tail = &packet[..packet.len() - TAIL_BYTES];
     let known = Attach {
         slo: String::new(),
+        compute: String::new(),
         ..known
     };
     assert_eq!(
-        Request::decode(without_slo).unwrap(),
+        Request::decode(without_tail).unwrap(),
         Request::Attach(known.clone())
     );
-    let without_answer = &without_slo[..without_slo.len() - 1];
+    let without_answer = &without_tail[..without_tail.len() - 1];
     let expected = Attach {
         is_on_mps: None,
         ..known.clone()
@@ -186,7 +192,7 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
         Request::decode(without_flag).unwrap(),
         Request::Attach(expected)
     );
-    let without_slot = &without_flag[..without_flag.len() - 2];
+    let without_tailt = &without_flag[..without_flag.len() - 2];
     let expected = Attach {
         slot: None,
         falls_with_parent: false,
@@ -194,10 +200,10 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
         ..known.clone()
     };
     assert_eq!(
-        Request::decode(without_slot).unwrap(),
+        Request::decode(without_tailt).unwrap(),
         Request::Attach(expected)
     );
-    let older = &without_slot[..without_slot.len() - 2 - 3 - 2 - known.device.len()];
+    let older = &without_tailt[..without_tailt.len() - 2 - 3 - 2 - known.device.len()];
     let expected = Request::Attach(Attach {
         device: String::new(),
         memory: None,

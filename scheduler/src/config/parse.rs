@@ -7,11 +7,13 @@ use policy::pillion::{MISS_MAX, THROUGHPUT_MIN, look_ns_max};
 use policy::policy::simulator_only;
 use policy::registry;
 use policy::terms::WEIGHT_MAX;
+use policy::usage::SHARE_MIN;
 use policy::{
     LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, Slo, SmThreshold,
     TemporalParams,
 };
 use profiler::settings::{self, Decimal, Fault, Reader, Table, Whole};
+use protocol::compute::Cap;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::de::DeTable;
@@ -134,6 +136,8 @@ struct PolicySection {
 struct JobSection {
     weight: Option<Whole<1, { WEIGHT_MAX as u64 }>>,
     min_progress: Option<Decimal<1>>,
+    #[serde(default, deserialize_with = "max_share")]
+    max_share: Option<Cap>,
 }
 
 #[derive(Default, Deserialize)]
@@ -165,6 +169,7 @@ impl File {
     fn validate(self, reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Config> {
         let name = self.policy.0.name.as_deref().unwrap_or(POLICY_DEFAULT);
         check_policy(name, reader, document);
+        check_jobs(name, &self.jobs.0, reader, document);
         faults::check(&self.faults.0.rules, reader, document);
         let access = document.get("high_priority");
         let access = access.and_then(|access| access.get_ref().as_table());
@@ -179,6 +184,7 @@ impl File {
             name,
             weight: job.weight.map_or(1, |weight| weight.0 as u32),
             min_progress: job.min_progress.map_or(0.0, |share| share.0),
+            max_share: job.max_share,
         });
         Some(Config {
             gpu: self.gpu.0.select(reader, document)?,
@@ -205,13 +211,10 @@ impl File {
 /// than none, and two targets.
 fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
     let get = |key: &str| settings::at(document, &format!("policy.{key}"));
-    let jobs = document.get("jobs").map(|jobs| ("[jobs]", jobs, "pillion"));
     let own = OWN_KEYS.iter().filter(|(_, users)| !users.contains(&name));
     let own = own.filter_map(|(key, users)| Some((*key, get(key)?, users[0])));
-    for (key, value, user) in own.chain(jobs.filter(|_| name != "pillion")) {
-        let what = format!("{key} is set, but policy {name} does not look at it");
-        let near = format!("nearest is name = \"{user}\"");
-        reader.fault(value.span().start, format!("{what}; {near}"));
+    for (key, value, user) in own {
+        reader.fault(value.span().start, not_looked_at(key, name, user));
     }
     if let (Some(value), Some(_)) = (get("slo_throughput"), get("slo_p99")) {
         let what = "slo_throughput and slo_p99 are both set; high-priority jobs have one target";
@@ -227,6 +230,41 @@ fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
             let what = format!(
                 "{key} is set beside slo_throughput, which is held on the mean and has no quantile; \
                  nearest is slo_p99 in place of slo_throughput"
+            );
+            reader.fault(value.span().start, what);
+        }
+    }
+}
+
+fn not_looked_at(key: &str, name: &str, user: &str) -> String {
+    format!("{key} is set, but policy {name} does not look at it; nearest is name = \"{user}\"")
+}
+
+/// Refuses promises that the policy does not look at, and that the job's own cap breaks. A cap holds under every policy.
+fn check_jobs(
+    name: &str,
+    jobs: &BTreeMap<String, Table<JobSection>>,
+    reader: &mut Reader<'_>,
+    document: &DeTable<'_>,
+) {
+    let tables = document
+        .get("jobs")
+        .and_then(|jobs| jobs.get_ref().as_table());
+    for (job, Table(section)) in jobs {
+        let table = tables.and_then(|jobs| jobs.get(job.as_str())?.get_ref().as_table());
+        let get = |key: &str| table.and_then(|table| table.get(key));
+        for key in ["weight", "min_progress"] {
+            if let (Some(value), true) = (get(key), name != "pillion") {
+                reader.fault(value.span().start, not_looked_at(key, name, "pillion"));
+            }
+        }
+        let (least, most) = (section.min_progress.as_ref(), section.max_share);
+        if let (Some(least), Some(most), Some(value)) = (least, most, get("min_progress"))
+            && least.0 > most.share()
+        {
+            let (least, most) = (least.0, most.share());
+            let what = format!(
+                "min_progress is {least}, and max_share lets the job have less; nearest is {most}"
             );
             reader.fault(value.span().start, what);
         }
@@ -355,6 +393,11 @@ fn slo_quantile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64
     let quantile = settings::number(deserializer, 1.0 - MISS_MAX..=QUANTILE_MAX)?;
     // As somebody would write it: 1 - 0.99 is not 0.01.
     Ok(Some(((1.0 - quantile) * 1e9).round() / 1e9))
+}
+
+fn max_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cap>, D::Error> {
+    let share = settings::number(deserializer, SHARE_MIN..=1.0)?;
+    Ok(Cap::of_share(share))
 }
 
 fn slo_throughput<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {

@@ -596,6 +596,7 @@ fn what_jobs_are_promised_is_read_by_name() {
         name: name.to_owned(),
         weight,
         min_progress,
+        max_share: None,
     };
     assert_eq!(rules.len(), 2);
     assert!(rules.contains(&rule("train", 3, 0.25)) && rules.contains(&rule("etl job", 1, 0.0)));
@@ -610,11 +611,23 @@ fn what_jobs_are_promised_is_read_by_name() {
         ),
         (
             "[jobs.train]\nweigth = 2",
-            "gpu0.toml:5:1: unknown key `weigth` in [jobs.train]; keys are weight, min_progress; nearest is `weight`",
+            "gpu0.toml:5:1: unknown key `weigth` in [jobs.train]; keys are weight, min_progress, max_share; nearest is `weight`",
         ),
         (
             "[policy]\nname = \"orion\"\n[jobs.train]\nweight = 2",
-            "gpu0.toml:6:2: [jobs] is set, but policy orion does not look at it; nearest is name = \"pillion\"",
+            "gpu0.toml:7:10: weight is set, but policy orion does not look at it; nearest is name = \"pillion\"",
+        ),
+        (
+            "[jobs.train]\nmax_share = 0",
+            "gpu0.toml:5:13: max_share is 0; must be a number from 0.01 to 1; nearest is 0.01",
+        ),
+        (
+            "[jobs.train]\nmax_share = nan",
+            "gpu0.toml:5:13: max_share is nan; must be a number from 0.01 to 1",
+        ),
+        (
+            "[jobs.train]\nmax_share = 0.3\nmin_progress = 0.5",
+            "gpu0.toml:6:16: min_progress is 0.5, and max_share lets the job have less; nearest is 0.3",
         ),
     ] {
         assert_eq!(faults(&format!("{LEAST}{text}")), fault);
@@ -622,6 +635,16 @@ fn what_jobs_are_promised_is_read_by_name() {
     assert!(
         faults(&format!("{LEAST}[jobs.a]\nmin_progress = 1.5")).contains("min_progress is 1.5")
     );
+}
+
+#[test]
+fn the_most_of_the_gpus_time_is_read_under_every_policy() {
+    for name in ["pillion", "none", "orion"] {
+        let text = format!("{LEAST}[policy]\nname = \"{name}\"\n[jobs.train]\nmax_share = 0.3\n");
+        let rules = check(&text).unwrap().jobs;
+        let cap = rules[0].max_share.unwrap();
+        assert_eq!((rules.len(), cap.to_string()), (1, "30%".to_owned()));
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use protocol::compute::CapChange;
 use protocol::hello::{JobClass, MemoryIs};
 use protocol::ledger::{Kind, LEDGER_SLOTS, LedgerPage, UNLIMITED};
 use protocol::pages::PAGE_MAGIC;
@@ -450,6 +451,19 @@ impl Ledgers {
         SloChange::from_word(job.page.slo.load(Ordering::Relaxed))
     }
 
+    /// As [`Self::keep_slo`], of what a job may use of the GPU's time.
+    pub(crate) fn keep_cap(&self, key: &JobKey, change: CapChange) {
+        if let Some(job) = self.jobs.iter().find(|job| job.key == *key) {
+            job.page.compute.store(change.to_word(), Ordering::Relaxed);
+        }
+    }
+
+    /// As [`Self::slo_of`].
+    pub(crate) fn cap_of(&self, key: &JobKey) -> Option<CapChange> {
+        let job = self.jobs.iter().find(|job| job.key == *key)?;
+        CapChange::from_word(job.page.compute.load(Ordering::Relaxed))
+    }
+
     /// What every process that keeps an account has in it.
     pub(crate) fn holdings(&self) -> Vec<Holding> {
         let jobs = self.jobs.iter();
@@ -611,6 +625,7 @@ impl JobLedger {
         page.peak_bytes.store(0, Ordering::Relaxed);
         page.refused.store(0, Ordering::Relaxed);
         page.slo.store(0, Ordering::Relaxed);
+        page.compute.store(0, Ordering::Relaxed);
     }
 
     /// Goes on with the page that a process brings, unless the job has another, or there are fewer `places` than processes in it; the

@@ -24,8 +24,8 @@
 //!
 //! ## How often
 //!
-//! With nobody to protect once a second, for what people are told; not at all without clients
-//! ([`Look`]). Beside a high-priority client every millisecond, so that its rings do not fill;
+//! With nobody to protect once a second, for what people are told, and when a job that has used its
+//! share may go on; not at all without clients ([`Look`]). Beside a high-priority client every millisecond, so that its rings do not fill;
 //! while best-effort work waits or runs, when the decision may change by itself
 //! ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
 
@@ -39,6 +39,7 @@ mod hp_client;
 mod kept;
 mod leaving;
 mod marks;
+mod promises;
 mod range_ends;
 mod record;
 mod rejected;
@@ -46,6 +47,7 @@ mod room;
 mod stop;
 mod stopping;
 mod totals;
+mod used;
 mod words;
 
 use core::cell::Cell;
@@ -53,7 +55,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use policy::{Gate, Goal, HpView, JOBS_MAX, JobId, JobTerms, JobView, Outlook, Sharing, Snapshot};
+use policy::{Gate, Goal, HpView, JOBS_MAX, JobId, JobView, Outlook, Sharing, Snapshot};
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
 use protocol::lease::announce_live;
@@ -85,6 +87,7 @@ use hp_client::HpClient;
 use kept::Expected;
 pub use kept::KeptRequests;
 pub(crate) use marks::Source;
+use promises::JobCap;
 use record::Record;
 pub use record::{Entry, Grant};
 pub(crate) use rejected::Rejected;
@@ -158,26 +161,10 @@ pub(crate) struct Job {
     pub(crate) be_job: Option<BeJob>,
     /// What its requests may take, if not what the configuration says.
     pub(crate) goal: JobGoal,
+    /// What it may use at most, if not what the configuration says.
+    cap: JobCap,
     /// That it launches collectives was told.
     is_collective_told: bool,
-}
-
-impl Job {
-    /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no rule names this one.
-    fn terms(&self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
-        let be_job = self.be_job.as_ref()?;
-        let is_named = |rule: &&JobRule| {
-            let mut programs = self.clients.iter().map(|client| &client.name);
-            rule.name == self.key.id || programs.any(|name| *name == rule.name)
-        };
-        let rule = rules.iter().find(is_named)?;
-        let share = be_job.progress().share().map_or(1.0, |share| share.value());
-        let terms = JobTerms {
-            weight: rule.weight,
-            is_behind: share < rule.min_progress,
-        };
-        Some((be_job.id(), terms))
-    }
 }
 
 #[derive(Debug)]
@@ -385,7 +372,7 @@ impl State {
     /// another one, what was learnt of high-priority requests is learnt anew.
     pub fn reconfigure(&mut self, config: &Config) {
         // What a job was promised and is promised no more must not stay.
-        if *self.gate.policy() != config.policy || self.rules != config.jobs {
+        if *self.gate.policy() != config.policy || promises::differ(&self.rules, &config.jobs) {
             self.gate = Gate::new(config.policy);
             let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
             clients.for_each(|client| client.goal_told = None);
@@ -481,6 +468,7 @@ impl State {
             draining,
         };
         job.goal.handle_asked(&job.key, &attach.slo);
+        job.cap.handle_asked(&job.key, &attach.compute);
         job.clients.push(client);
         let by = Gone {
             key: job.key.clone(),
@@ -519,6 +507,7 @@ impl State {
             past,
             be_job,
             goal: JobGoal::default(),
+            cap: JobCap::default(),
             is_collective_told: false,
         });
         let last = self.jobs.len() - 1;
@@ -642,6 +631,8 @@ impl State {
             self.views
                 .extend(be_job.poll_view(is_drained || !hp.present));
         }
+        self.hand_over_caps();
+        self.hand_over_terms();
         // What requests met must be known before they are judged.
         self.gate.handle_jobs(now_ns, &self.views);
         if self.be_jobs().any(BeJob::is_excluded_at_work) {
@@ -656,11 +647,6 @@ impl State {
             hp,
             be: &self.views,
         };
-        for job in self.jobs.iter().filter(|_| !self.rules.is_empty()) {
-            if let Some((id, terms)) = job.terms(&self.rules) {
-                self.gate.handle_terms(id, terms);
-            }
-        }
         self.gate.handle_snapshot(&snapshot);
         let plain_priority = &self.pages.daemon.plain_priority;
         let is_plain = u32::from(self.gate.gives_priority());
@@ -668,7 +654,10 @@ impl State {
         if plain_priority.load(Ordering::Relaxed) != is_plain {
             plain_priority.store(is_plain, Ordering::Relaxed);
         }
-        self.next_look_ns = self.gate.next_look_ns(&snapshot, &outlook, self.poll_ns);
+        self.next_look_ns = match hp.present {
+            true => self.gate.next_look_ns(&snapshot, &outlook, self.poll_ns),
+            false => self.gate.opens_ns(&snapshot).unwrap_or(u64::MAX),
+        };
         for be_job in self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut()) {
             let place = self.views.iter().position(|view| view.id == be_job.id());
             let lease = place.map(|place| self.gate.gate_with_limit(&snapshot, place));
@@ -735,7 +724,8 @@ impl State {
             return Look::WhenRung;
         }
         if !self.hp_for_policy(now_ns).present {
-            return Look::At(now_ns + ALONE_POLL_NS);
+            let next_ns = self.next_look_ns.max(now_ns + self.poll_ns);
+            return Look::At(next_ns.min(now_ns + ALONE_POLL_NS));
         }
         if !self.be_jobs().any(BeJob::is_active) {
             return Look::At(now_ns + IDLE_POLL_NS);

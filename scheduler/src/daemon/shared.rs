@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle, Thread};
 
 use parking_lot::{Mutex, MutexGuard};
 use protocol::clock::Clock;
+use protocol::pages::Bell;
 
 use crate::config::Config;
 use crate::core::block_priority::BlockPriority;
@@ -91,6 +92,8 @@ pub(crate) struct Shared {
     pub(super) requests: OnceLock<Thread>,
     /// Readable when a process with memory has left.
     pub(super) leaving: OwnedFd,
+    /// Rung when there may be a job with a cap.
+    pub(super) telemetry: Bell,
 }
 
 impl Shared {
@@ -325,6 +328,20 @@ impl Shared {
         })
     }
 
+    /// The same, of a participant of the clock, by a thread that is one.
+    pub(super) fn start_participant(
+        self: &Arc<Self>,
+        name: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let stopper = StopAtPanic(Arc::clone(self));
+        let thread = thread::Builder::new().name(name.to_owned());
+        self.clock.spawn(thread, move || {
+            let _stopper = stopper;
+            work();
+        })
+    }
+
     /// Panics if a test wants that of this thread.
     #[cfg(test)]
     pub(crate) fn panic_if_asked(&self) {
@@ -341,7 +358,20 @@ impl Shared {
         // It can fail only if it is readable 2^64 - 2 times over.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         self.wake_requests_keeper();
+        self.wake_telemetry();
         self.ring();
+    }
+
+    /// There may be a job with a cap, or the daemon ends: the thread that reads what processes use is to look.
+    pub(super) fn wake_telemetry(&self) {
+        self.telemetry.ring_surely(&self.clock);
+    }
+
+    /// A job has come, or its cap has changed. Where there is none nobody is woken, not even on the virtual clock.
+    pub(crate) fn note_caps(&self) {
+        if self.state().has_caps() {
+            self.wake_telemetry();
+        }
     }
 
     /// There may be requests to learn from, or the daemon ends: the thread that keeps what they take

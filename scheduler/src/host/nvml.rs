@@ -17,6 +17,7 @@ use crate::host::device::loaders_words;
 
 mod bounded_call;
 mod reports;
+pub(crate) mod uses;
 
 pub(crate) use bounded_call::{Asked, PATIENCE, PATIENCE_S, Silence};
 pub(crate) use reports::{Ecc, Gauges, Report, Reports};

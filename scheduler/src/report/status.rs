@@ -10,8 +10,9 @@ mod hold;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use policy::{Class, ClassSet, Policy, Sharing};
+use policy::{Class, ClassSet, Limit, Policy, Sharing};
 use protocol::VERSION;
+use protocol::compute::Cap;
 use protocol::hello::JobClass;
 use protocol::lease::Terms;
 use protocol::pages::{Counter, LeasePage};
@@ -20,7 +21,6 @@ use serde::Serialize;
 
 use crate::config::gpu::Gpu;
 use crate::config::{AUTO, sharing_name};
-use crate::core::job_key::JobKey;
 use crate::core::ledgers::{Ledgers, MemoryStatus};
 use crate::core::sharing::sharing_by;
 use crate::core::state::{
@@ -294,7 +294,8 @@ pub struct JobStatus {
     /// (ranges of NVTX do) or `inferred` (from its launches); none for best-effort jobs and jobs
     /// that have ended. Of several processes any one that is not inferred.
     pub requests_source: Option<&'static str>,
-    /// What its requests may take and how that is held, under `pillion`; none of best-effort jobs and of jobs that have ended.
+    /// The laws at work for it; none of jobs that have ended, and of high-priority ones under a policy that does not look at what
+    /// requests may take.
     pub control: Option<ControlStatus>,
     /// Expected ns of its launches that are not seen complete.
     pub in_flight_ns: u64,
@@ -532,7 +533,7 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
         class: job.key.class.name(),
         enforcing: be_job.map_or_else(
             || "goes first; never held".to_owned(),
-            |be_job| enforcing(state, now_ns, &job.key, be_job),
+            |be_job| enforcing(state, now_ns, job, be_job),
         ),
         ended_ns: None,
         clients: (job.clients.iter())
@@ -542,7 +543,7 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
         gpu_time_known_pct: GpuTime::of(&totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&totals).classed_pct(),
         requests_source: requests_source(state, job).map(Source::name),
-        control: ControlStatus::of(state, job),
+        control: ControlStatus::of(state, now_ns, job),
         in_flight_ns: be_job.map_or(0, |be_job| be_job.view().in_flight_ns()),
         charged_ns: totals.charged_ns,
         waiting: be_job.is_some_and(|be_job| be_job.view().waiting),
@@ -636,13 +637,22 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
 }
 
 /// What the policy does to a best-effort job now, for people.
-fn enforcing(state: &State, now_ns: u64, key: &JobKey, be_job: &BeJob) -> String {
+fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -> String {
     let policy = state.gate.policy();
-    if let Some(why) = state.holds.why(key) {
+    if let Some(why) = state.holds.why(&job.key) {
         return format!("held until `pillion resume`: {why}");
     }
+    if be_job.limit() == Limit::Rate {
+        return format!(
+            "held: it has used its share of the GPU's time, {}",
+            state.cap(job).0
+        );
+    }
     if *policy == Policy::None {
-        return "nothing: the policy is none".to_owned();
+        return match state.cap(job).0 {
+            Cap::NONE => "nothing: the policy is none".to_owned(),
+            cap => format!("at most {cap} of the GPU's time"),
+        };
     }
     if be_job.is_refused() {
         return "held until no high-priority job is attached: it launches collective kernels (NCCL, NVSHMEM), which wait for other GPUs"
@@ -656,7 +666,10 @@ fn enforcing(state: &State, now_ns: u64, key: &JobKey, be_job: &BeJob) -> String
             .to_owned();
     }
     if !state.hp.present {
-        return "nothing: no high-priority job is attached".to_owned();
+        return match state.cap(job).0 {
+            Cap::NONE => "nothing: no high-priority job is attached".to_owned(),
+            cap => format!("at most {cap} of the GPU's time"),
+        };
     }
     if let Some(bounds) = state.gate.ceiling() {
         let (idle_us, beside_us) = (bounds.idle_ns as f64 / 1e3, bounds.beside_ns as f64 / 1e3);

@@ -217,7 +217,7 @@ pub(super) fn granted(world: &World, process: &Process, seat: &Seat, terms: &Ter
     }
     let others = clients(world, seat.daemon);
     let mut hp = others.iter().filter(|(other, _)| other.is_hp());
-    if terms.ungated() {
+    if terms.is_for_nobody() {
         is_nobody_expected(world, process);
         let protected = hp.find(|(_, seat)| seat.since < asked.at);
         let protected = protected.map(|(other, _)| other.pid);
@@ -370,7 +370,7 @@ pub(super) fn looked_back(
     // Between the end of the last high-priority client and the first of the next no epoch is live.
     let is_same_side = world.facts.hp_comings.get() == asked.hp_comings;
     if is_slip
-        || terms.ungated()
+        || terms.is_for_nobody()
         || !is_hp_honest(world)
         || !is_same_side
         || !is_daemon(world, seat.daemon)

@@ -397,6 +397,7 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
         falls_with_parent: false,
         is_on_mps: None,
         slo: String::new(),
+        compute: String::new(),
     });
     let mut packet = attach.encode();
     if world.is_faulty.get() && world.one_in(10) {

@@ -199,20 +199,28 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
             other => panic!("{other:?}"),
         }
     };
-    let set = |job| {
-        let (memory, slo) = ("1GiB".to_owned(), String::new());
-        Request::Set(Set { job, memory, slo })
-    };
-    let set_slo = |job| {
-        let (memory, slo) = (String::new(), "2x".to_owned());
-        Request::Set(Set { job, memory, slo })
-    };
+    fn change(job: String, memory: &str, slo: &str, compute: &str) -> Request {
+        let [memory, slo, compute] = [memory, slo, compute].map(str::to_owned);
+        Request::Set(Set {
+            job,
+            memory,
+            slo,
+            compute,
+        })
+    }
+    let set = |job| change(job, "1GiB", "", "");
+    let set_slo = |job| change(job, "", "2x", "");
+    let set_cap = |job| change(job, "", "", "30%");
     let stop = |job| Request::Stop(Stop { job, user: None });
     // The same words for a job that there is and for one that there is not.
     assert_eq!(refusal("secret-train", set), refusal("none-such", set));
     assert_eq!(
         refusal("secret-serve", set_slo),
         refusal("none-such", set_slo)
+    );
+    assert_eq!(
+        refusal("secret-train", set_cap),
+        refusal("none-such", set_cap)
     );
     assert_eq!(refusal("secret-train", stop), refusal("none-such", stop));
     // Its owner and root see and reach it.
@@ -379,8 +387,8 @@ fn a_hello_that_ends_in_the_middle_is_refused_at_every_byte() {
         unreachable!("it is one")
     };
     // Before the device nothing may be missing; behind it are the memory (nothing), no slot, a flag,
-    // an answer and a target (nothing).
-    let least = packet.len() - 2 - 2 - 2 - 1 - 1 - 2 - whole.device.len();
+    // an answer, a target and a share (nothing).
+    let least = packet.len() - 2 - 2 - 2 - 2 - 1 - 1 - 2 - whole.device.len();
     for bytes in 1..least {
         let (reply, ..) = ask(&running.socket(), &packet[..bytes]);
         assert!(matches!(reply, Reply::Refused { .. }), "{bytes}: {reply:?}");

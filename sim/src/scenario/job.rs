@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use policy::terms::WEIGHT_MAX;
+use policy::usage::SHARE_MIN;
 use profiler::nearest::nearest;
 use profiler::settings::{self, Decimal, Reader, Table, Whole, or_nearest};
 use profiler::{ResourceClass, Trace};
@@ -61,6 +62,13 @@ pub(super) struct JobSection {
     marks: Option<bool>,
     weight: Option<Whole<1, { WEIGHT_MAX as u64 }>>,
     min_progress: Option<Decimal<1>>,
+    #[serde(default, deserialize_with = "max_share")]
+    max_share: Option<f64>,
+}
+
+/// The most that a job may use of the device's time.
+fn max_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    settings::number(deserializer, SHARE_MIN..=1.0).map(Some)
 }
 
 /// From when on requests come at another rate.
@@ -200,6 +208,7 @@ impl JobReader<'_, '_, '_> {
             marks: job.marks.unwrap_or(false),
             weight: job.weight.map_or(1, |weight| weight.0 as u32),
             min_progress: job.min_progress.map_or(0.0, |share| share.0),
+            max_share: job.max_share.unwrap_or(1.0),
         };
         let shown = Shown {
             trace: trace_name,

@@ -143,6 +143,7 @@ impl Leased {
             JobClass::BestEffort => {
                 let mut be_job = BeJob::new(index, learns_durations);
                 (be_job.weight, be_job.min_progress) = (job.weight, job.min_progress);
+                be_job.max_share = job.max_share;
                 Client::BestEffort(Box::new(be_job))
             }
         });
@@ -208,6 +209,7 @@ impl Leased {
         self.views.clear();
         for be_job in self.clients.iter().filter_map(Client::be_job) {
             self.gate.handle_terms(be_job.view.id, be_job.terms());
+            self.gate.handle_cap(be_job.view.id, be_job.max_share);
         }
         let be_jobs = self.clients.iter().filter_map(Client::be_job);
         self.views.extend(be_jobs.map(|be_job| be_job.view));

@@ -33,3 +33,16 @@ pub(super) fn slo(config: &Config, is_known: bool, socket: &Path) {
         );
     }
 }
+
+/// Says that the job's cap does not hold, where the daemon does not know of it.
+pub(super) fn cap(config: &Config, is_known: bool, socket: &Path) {
+    if let Some(cap) = config.cap.filter(|_| !is_known) {
+        let socket = socket.display();
+        log::say(
+            Level::Warn,
+            format_args!(
+                "PILLION_COMPUTE={cap}: the daemon at {socket} is too old to know it: the job may use all of the GPU's time"
+            ),
+        );
+    }
+}

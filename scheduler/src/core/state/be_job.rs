@@ -32,12 +32,14 @@ use std::sync::Arc;
 use policy::{JobId, JobView, Lease, Limit, Progress};
 use protocol::lease::{FIRST_TOTAL_NS, Terms};
 use protocol::pages::{
-    ClientPage, Counter, LEASE_BESIDE_HP, LEASE_HELD, LEASE_PAUSED, LEASE_UNGATED, LEASE_WHOLE,
-    LeasePage,
+    ClientPage, Counter, LEASE_BESIDE_HP, LEASE_HELD, LEASE_PAUSED, LEASE_RATED, LEASE_STANDING,
+    LEASE_UNGATED, LEASE_WHOLE, LeasePage,
 };
 use protocol::record::EXPECTED_NS_MAX;
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
+
+use super::used::Used;
 
 /// A job that was granted nothing for so long and still is not drained is believed to lie, or to
 /// hang: other jobs are decided about as if it had nothing in flight. Twenty times the longest
@@ -64,9 +66,15 @@ const PAUSED: Terms = Terms {
     ..HELD
 };
 
+/// Those of a job that has used its share.
+const RATED: Terms = Terms {
+    terms: PAUSED.terms | LEASE_RATED,
+    ..HELD
+};
+
 /// Whether nothing goes under these terms, `max_hold` or not.
 fn is_for_good(terms: &Terms) -> bool {
-    *terms == HELD || *terms == PAUSED
+    terms.terms & LEASE_HELD != 0
 }
 
 /// A best-effort job's account and lease.
@@ -85,6 +93,7 @@ pub(crate) struct BeJob {
     lease: Lease,
     /// The rule behind it.
     limit: Limit,
+    used: Used,
     progress: Progress,
     /// Since when nothing has been granted though work is in flight.
     closed_since_ns: Option<u64>,
@@ -132,6 +141,7 @@ impl BeJob {
             },
             lease: Lease::closed(0, 0),
             limit: Limit::Throttle,
+            used: Used::default(),
             progress: Progress::default(),
             closed_since_ns: None,
             is_stalled: false,
@@ -178,6 +188,11 @@ impl BeJob {
     /// What it gets of what it wants.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
+    }
+
+    /// How much of the GPU's time it has used lately.
+    pub(crate) fn used(&self) -> Used {
+        self.used
     }
 
     /// Whether the job has not drained for too long and is left out of the decision.
@@ -239,7 +254,7 @@ impl BeJob {
 
     /// Whether a lease is out that a high-priority launch must be able to revoke.
     pub(crate) fn is_gated(&self) -> bool {
-        !self.published.ungated()
+        !self.published.is_for_nobody()
     }
 
     /// Reads the job's words. The order of the loads is argued in the module's text.
@@ -310,7 +325,9 @@ impl BeJob {
         };
         self.progress
             .handle_decision(now_ns, &view, self.limit, hp_present);
-        if self.view.drained || self.is_refused || !admits_nothing(&self.lease) {
+        self.used.handle_charges(now_ns, self.view.charged_total_ns);
+        let is_closed = admits_nothing(&self.lease) && self.limit != Limit::Rate;
+        if self.view.drained || self.is_refused || !is_closed {
             self.closed_since_ns = None;
             self.is_stalled = false;
             return;
@@ -327,7 +344,7 @@ impl BeJob {
     /// What to publish after the last decision, at `now_ns`.
     pub(crate) fn need(&self, now_ns: u64) -> Need {
         let terms = self.terms();
-        if terms.ungated() || terms == CLOSED || is_for_good(&terms) {
+        if terms.is_for_nobody() || terms == CLOSED || is_for_good(&terms) {
             return if self.published == terms {
                 Need::Nothing
             } else {
@@ -359,10 +376,10 @@ impl BeJob {
         is_let_go || *terms != CLOSED && !is_for_good(terms) && !is_renewal
     }
 
-    /// Closes a lease that was not gated, so that the gated one that follows is the first to be
-    /// obeyed: terms that are ungated stay in force whatever the epoch.
+    /// Closes a lease that was for nobody's protection, so that the gated one that follows is the first to be
+    /// obeyed: such terms stay in force whatever the epoch.
     pub(crate) fn close_if_ungated(&mut self) {
-        if self.published.ungated() {
+        if self.published.is_for_nobody() {
             self.page.publish(&CLOSED);
             self.published = CLOSED;
         }
@@ -371,10 +388,17 @@ impl BeJob {
     /// The lease as the page has it.
     fn terms(&self) -> Terms {
         let lease = &self.lease;
+        let standing = if lease.standing { LEASE_STANDING } else { 0 };
         // What pauses it is stronger than `max_hold`.
         match (self.is_held, self.limit) {
             (true, _) => return HELD,
             (false, Limit::Paused) => return PAUSED,
+            (false, Limit::Rate) => {
+                return Terms {
+                    terms: RATED.terms | standing,
+                    ..RATED
+                };
+            }
             (false, _) => {}
         }
         if lease.ungated {
@@ -396,7 +420,7 @@ impl BeJob {
             expiry_ns: lease.expiry_ns,
             limit_total_ns: self.total_ns.saturating_add(lease.budget_ns),
             sms_max: lease.sms_max,
-            terms: lease.classes.bits() | beside_hp | whole,
+            terms: lease.classes.bits() | beside_hp | whole | standing,
         }
     }
 }

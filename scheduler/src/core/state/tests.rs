@@ -1,6 +1,7 @@
 //! The state against clients that are played here: they map the same pages and do what the library
 //! does, or what it never would.
 
+mod caps;
 mod collectives;
 mod death;
 mod faulty;
@@ -48,6 +49,8 @@ pub(super) struct Rig {
     pub(super) is_on_mps: Option<bool>,
     /// What who attaches asks for its requests.
     slo: String,
+    /// What jobs that attach ask to use at most.
+    compute: String,
 }
 
 /// A client's side of its pages.
@@ -86,6 +89,7 @@ impl Rig {
             uid: 1000,
             is_on_mps: None,
             slo: String::new(),
+            compute: String::new(),
         }
     }
 
@@ -122,6 +126,7 @@ impl Rig {
             name: "python".to_owned(),
             is_on_mps: self.is_on_mps,
             slo: self.slo.clone(),
+            compute: self.compute.clone(),
             ..Attach::default()
         };
         let peer = Peer {
@@ -273,6 +278,7 @@ fn granted(terms: &Terms, budget_ns: u64) -> Lease {
         budget_ns,
         beside_hp: terms.beside_hp(),
         whole: terms.whole(),
+        standing: terms.standing(),
         ungated: terms.ungated(),
     }
 }

@@ -101,7 +101,7 @@ impl Control {
         let attached = state.handle_attach(now_ns, peer, attach, pages)?;
         let is_to_end = state.tell_comer(attached.client, started_ticks, real_ns, clock);
         drop(state);
-        self.keep_slo(&key);
+        self.keep_changes(&key);
         if is_to_end {
             let (job, pid) = (&key.id, peer.pid);
             tracing::info!(

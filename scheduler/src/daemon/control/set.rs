@@ -1,7 +1,8 @@
-//! Changes of a running job: what it may hold of the GPU's memory, and what its requests may take.
+//! Changes of a running job: what it may hold of the GPU's memory and use of its time, and what its requests may take.
 
 use std::os::fd::OwnedFd;
 
+use protocol::compute::{self, CapChange};
 use protocol::hello::{Reply, Set, send};
 use protocol::quota::Quota;
 use protocol::slo::{self, SloChange};
@@ -19,6 +20,7 @@ impl Control {
                 let changes = [
                     ("it may hold ", &set.memory),
                     ("a request may take ", &set.slo),
+                    ("it may use ", &set.compute),
                 ];
                 for (what, to) in changes.into_iter().filter(|(_, to)| !to.is_empty()) {
                     tracing::info!("job {:?}: {what}{to}", set.job);
@@ -29,27 +31,51 @@ impl Control {
         }
     }
 
-    /// All of it or nothing: what requests may take is changed last, by when nothing can be refused any more.
+    /// All of it or nothing: the quota is changed last that can be refused, and then nothing can be any more.
     fn try_set(&self, uid: u32, set: &Set) -> Result<(), String> {
         let whose = Some(uid).filter(|&uid| uid != 0);
+        let slo = self.slo_change(whose, set)?;
+        let cap = self.cap_change(whose, set)?;
+        if !set.memory.is_empty() || (slo.is_none() && cap.is_none()) {
+            self.set_memory(whose, set)?;
+        }
+        for (key, change) in keys_of(slo) {
+            self.shared.state().handle_slo(&key, change);
+            self.shared.ledgers().keep_slo(&key, change);
+        }
+        for (key, change) in keys_of(cap) {
+            self.shared.state().handle_cap(&key, change);
+            self.shared.ledgers().keep_cap(&key, change);
+        }
+        self.shared.ring();
+        self.shared.note_caps();
+        Ok(())
+    }
+
+    /// Which jobs' requests may take what from now on.
+    fn slo_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<SloChange>, String> {
         if set.slo.is_empty() {
-            return self.set_memory(whose, set);
+            return Ok(None);
         }
         let change = SloChange::parse(&set.slo).ok_or_else(|| {
             let (to, expected, default) = (&set.slo, slo::EXPECTED, slo::DEFAULT);
             format!("what its requests may take is {to:?}; needed is {expected}, or {default}")
         })?;
         let jobs = self.shared.state().slo_jobs(&set.job, whose);
-        let jobs = jobs.map_err(|refused| refused.to_string())?;
-        if !set.memory.is_empty() {
-            self.set_memory(whose, set)?;
+        Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
+    }
+
+    /// Which jobs may use what from now on.
+    fn cap_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<CapChange>, String> {
+        if set.compute.is_empty() {
+            return Ok(None);
         }
-        for key in &jobs {
-            self.shared.state().handle_slo(key, change);
-            self.shared.ledgers().keep_slo(key, change);
-        }
-        self.shared.ring();
-        Ok(())
+        let change = CapChange::parse(&set.compute).ok_or_else(|| {
+            let (to, expected, default) = (&set.compute, compute::EXPECTED, compute::DEFAULT);
+            format!("what it may use is {to:?}; needed is {expected}, or {default}")
+        })?;
+        let jobs = self.shared.state().cap_jobs(&set.job, whose);
+        Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
     }
 
     fn set_memory(&self, whose: Option<u32>, set: &Set) -> Result<(), String> {
@@ -70,10 +96,24 @@ impl Control {
     }
 
     /// A process of a job has come: what was changed of the job under the daemon before is changed here.
-    pub(super) fn keep_slo(&self, key: &JobKey) {
-        let change = self.shared.ledgers().slo_of(key);
-        if let Some(change) = change {
+    pub(super) fn keep_changes(&self, key: &JobKey) {
+        let (slo, cap) = {
+            let ledgers = self.shared.ledgers();
+            (ledgers.slo_of(key), ledgers.cap_of(key))
+        };
+        if let Some(change) = slo {
             self.shared.state().handle_slo(key, change);
         }
+        if let Some(change) = cap {
+            self.shared.state().handle_cap(key, change);
+        }
     }
+}
+
+/// A change, and of which jobs.
+type Change<C> = Option<(Vec<JobKey>, C)>;
+
+fn keys_of<C: Copy>(change: Change<C>) -> impl Iterator<Item = (JobKey, C)> {
+    let changes = change.into_iter();
+    changes.flat_map(|(keys, change)| keys.into_iter().map(move |key| (key, change)))
 }

@@ -1,15 +1,34 @@
-//! What a status says of the laws that steer a high-priority job: how what its requests may take is held.
+//! What a status says of the laws that steer a job: how what a high-priority job's requests may take is held, and what a best-effort
+//! job may use of the GPU's time.
 
 use policy::{Goal, Slo, SloEnd, SloView};
 use serde::Serialize;
 
 use crate::core::state::{Job, Origin, State};
 
-/// The laws at work for a high-priority job.
+/// The laws at work for a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ControlStatus {
-    /// What its requests may take, and take.
-    pub slo: SloStatus,
+    /// What its requests may take, and take; none of a best-effort job, and where the policy does not look at that.
+    pub slo: Option<SloStatus>,
+    /// What it may use of the GPU's time, and uses; none of a high-priority job.
+    pub usage: Option<UsageStatus>,
+}
+
+/// What a best-effort job may use of the GPU's time, all its processes together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UsageStatus {
+    /// The most that it may use, 0.01 to 1; 1 is no cap.
+    pub cap: f64,
+    /// Where that comes from: `configuration` (`max_share`, or nothing is said), `run` (`--compute` of `pillion run`) or `set` (of
+    /// `pillion set`).
+    pub source: &'static str,
+    /// What it has used in the last second or so, by what its launches were expected to take, as far as it has a cap corrected by what
+    /// NVML measures; none in its first.
+    pub used: Option<f64>,
+    /// It has a cap and works, and NVML has told nothing of what it uses for ten seconds: the cap goes by what launches are expected
+    /// to take.
+    pub blind: bool,
 }
 
 /// What requests of a job may take, and how that is held. Of several processes the one with the least level, which is what
@@ -44,16 +63,32 @@ pub struct SloStatus {
 }
 
 impl ControlStatus {
-    /// Of a high-priority job under the one policy that looks at what requests may take.
-    pub(super) fn of(state: &State, job: &Job) -> Option<Self> {
-        job.be_job.is_none().then_some(())?;
-        let params = state.pillion()?;
-        let view = state.slo_view(job);
-        let (goal, origin) = job.goal.in_force(params, view.is_some());
-        Some(Self {
-            slo: SloStatus::of(goal, origin, view),
-        })
+    pub(super) fn of(state: &State, now_ns: u64, job: &Job) -> Option<Self> {
+        let control = Self {
+            slo: slo_of(state, job),
+            usage: job.be_job.as_ref().map(|be_job| {
+                let (cap, origin) = state.cap(job);
+                let trim = state.gate.cost_factor(now_ns, be_job.id());
+                let (factor, blind) = trim.unwrap_or((1.0, false));
+                UsageStatus {
+                    cap: cap.share(),
+                    source: origin.name(),
+                    used: be_job.used().share().map(|share| share * factor),
+                    blind,
+                }
+            }),
+        };
+        (control.slo.is_some() || control.usage.is_some()).then_some(control)
     }
+}
+
+/// Of a high-priority job under the one policy that looks at what requests may take.
+fn slo_of(state: &State, job: &Job) -> Option<SloStatus> {
+    job.be_job.is_none().then_some(())?;
+    let params = state.pillion()?;
+    let view = state.slo_view(job);
+    let (goal, origin) = job.goal.in_force(params, view.is_some());
+    Some(SloStatus::of(goal, origin, view))
 }
 
 impl SloStatus {

@@ -23,6 +23,8 @@ pub(super) struct BeJob {
     /// What its job was promised.
     pub(super) weight: u32,
     pub(super) min_progress: f64,
+    /// The most that it may use of the device's time.
+    pub(super) max_share: f64,
     pub(super) progress: Progress,
     /// As the daemon last read it.
     pub(super) view: JobView,
@@ -65,6 +67,7 @@ impl BeJob {
             helper: Helper::new(),
             weight: 1,
             min_progress: 0.0,
+            max_share: 1.0,
             progress: Progress::default(),
             view: JobView {
                 id: JobId(index as u64),
@@ -108,7 +111,7 @@ impl BeJob {
                 limit_total_ns: u64::MAX,
                 is_held: false,
             }
-        } else if limit == Limit::Paused {
+        } else if matches!(limit, Limit::Paused | Limit::Rate) {
             Terms {
                 is_held: true,
                 ..CLOSED
@@ -136,7 +139,7 @@ impl BeJob {
         renewed.lease.expiry_ns = expiry_ns;
         let is_same = renewed == self.published;
         let is_open = self.granted.limit_total_ns > 0;
-        let is_gated = is_open && !self.granted.lease.ungated;
+        let is_gated = is_open && !self.granted.lease.ungated && !self.granted.lease.standing;
         if is_same {
             let left_ns = expiry_ns.saturating_sub(clock_ns);
             let whole_ns = self.granted.lease.expiry_ns.saturating_sub(clock_ns);
@@ -145,7 +148,12 @@ impl BeJob {
             }
         }
         let is_renewal = is_same && clock_ns < expiry_ns;
+        let is_let_go = self.published.is_held && !self.granted.is_held;
         self.published = self.granted;
+        if let Some(wait) = self.wait.as_mut().filter(|_| is_let_go) {
+            // Time in which it was held counts for nothing.
+            wait.end_ns = now_ns + host.max_hold_ns;
+        }
         if let Some(wait) = self.wait.as_mut().filter(|_| !is_renewal)
             && is_open
         {
@@ -212,7 +220,8 @@ impl BeJob {
             budget_ns,
             ..terms.lease
         };
-        let is_live = lease.ungated || (lease.epoch == epoch && clock_ns < lease.expiry_ns);
+        let is_current = lease.standing || lease.epoch == epoch;
+        let is_live = lease.ungated || (is_current && clock_ns < lease.expiry_ns);
         let is_forced = (self.wait).is_some_and(|wait| !terms.is_held && wait.end_ns <= now_ns);
         if !(is_forced || is_live && admits(&lease, 0, kernel)) {
             if let Some(wait) = &mut self.wait {
@@ -222,7 +231,7 @@ impl BeJob {
         }
         self.wait = None;
         self.charged_ns += kernel.expected_ns;
-        Some(is_live && !lease.ungated && !lease.beside_hp)
+        Some(is_live && !lease.ungated && !lease.standing && !lease.beside_hp)
     }
 
     /// The kernel as far as it is known.
@@ -264,6 +273,7 @@ const CLOSED: Terms = Terms {
         budget_ns: 0,
         beside_hp: false,
         whole: false,
+        standing: false,
         ungated: false,
     },
     limit_total_ns: 0,

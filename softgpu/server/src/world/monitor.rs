@@ -56,6 +56,12 @@ impl World {
             device: self.sample(),
             clients: clients.map(|(&id, client)| (id, used(client))).collect(),
         };
+        if let Some(recorder) = &mut self.recorder {
+            for (client, (_, used)) in self.clients.values().zip(&past.clients) {
+                let pid = client.pid.unwrap_or(0);
+                recorder.handle_use(&client.label, pid, past.device.at_ns, used.busy_ns);
+            }
+        }
         self.history.push(past);
     }
 

@@ -45,7 +45,7 @@ fn a_jobs_own_goal_is_in_the_place_of_the_configured_and_a_change_in_that_of_bot
     set(&mut rig, "default");
     assert_eq!(told(&rig), pair("3x", "configuration"));
     let be = rig.status(Viewer::Operator)["jobs"][0].clone();
-    assert_eq!(be["control"], Value::Null);
+    assert_eq!(be["control"]["slo"], Value::Null);
 }
 
 #[test]

@@ -1,0 +1,200 @@
+//! What single best-effort jobs may use of the GPU's time: the most ([`policy::usage`]), and what they were promised
+//! ([`policy::terms`]).
+//!
+//! A job may ask for a cap when it starts (`pillion run --compute`): the first of its processes that asks speaks for all, as with its
+//! quota of memory. `pillion set --compute` changes it. Both hold while a process of the job is there, and the change outlives this
+//! daemon in the job's ledger ([`protocol::ledger::Ledger::compute`]). What the operator's rule says (`[jobs.NAME] max_share`) is the
+//! most that either may come to.
+
+use policy::{JobId, JobTerms};
+use protocol::compute::{Cap, CapChange};
+use protocol::hello::JobClass;
+
+use super::{Job, State};
+use crate::config::JobRule;
+use crate::core::job_key::JobKey;
+
+/// What a job says of the most that it may use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JobCap {
+    asked: Option<Cap>,
+    set: Option<CapChange>,
+}
+
+/// Where the cap comes from that is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CapOrigin {
+    /// The daemon's configuration; it may be that it says nothing.
+    Configuration,
+    /// The job asked for it.
+    Run,
+    /// It was changed.
+    Set,
+}
+
+impl CapOrigin {
+    /// The word in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Run => "run",
+            Self::Set => "set",
+        }
+    }
+}
+
+/// Why a job's cap is not changed. For who asks.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CapRefused {
+    #[error("no job {0:?} is a client of this GPU's daemon")]
+    NoJob(String),
+    #[error("no job {0:?} of your user is a client of this GPU's daemon")]
+    NoJobOfUser(String),
+    #[error(
+        "job {0:?} is high-priority, which nothing holds back: only best-effort jobs have a cap"
+    )]
+    HighPriority(String),
+}
+
+/// Whether jobs are promised other things by one than by the other; caps aside, which the policy is told at each poll.
+pub(super) fn differ(some: &[JobRule], others: &[JobRule]) -> bool {
+    fn promises(rules: &[JobRule]) -> impl Iterator<Item = (&str, u32, f64)> {
+        let promises = rules
+            .iter()
+            .filter(|rule| rule.weight != 1 || rule.min_progress > 0.0);
+        promises.map(|rule| (&*rule.name, rule.weight, rule.min_progress))
+    }
+    !promises(some).eq(promises(others))
+}
+
+impl JobCap {
+    fn in_force(&self, rule: Option<&JobRule>) -> (Cap, CapOrigin) {
+        let most = rule.and_then(|rule| rule.max_share).unwrap_or(Cap::NONE);
+        let (own, origin) = match (self.set, self.asked) {
+            (Some(CapChange::To(cap)), _) => (cap, CapOrigin::Set),
+            (None, Some(cap)) => (cap, CapOrigin::Run),
+            (Some(CapChange::Default), _) | (None, None) => (most, CapOrigin::Configuration),
+        };
+        match own <= most {
+            true => (own, origin),
+            false => (most, CapOrigin::Configuration),
+        }
+    }
+
+    /// A process of the job asks for this; empty: for nothing.
+    pub(super) fn handle_asked(&mut self, key: &JobKey, asked: &str) {
+        if asked.is_empty() || key.class != JobClass::BestEffort {
+            return;
+        }
+        match (Cap::parse(asked), self.asked) {
+            (Some(asked), None) => self.asked = Some(asked),
+            (Some(asked), Some(known)) if asked != known => tracing::warn!(
+                "job {:?} keeps its cap of {known}; a process of it asks for {asked}",
+                key.id
+            ),
+            (Some(_), Some(_)) => {}
+            (None, _) => tracing::warn!(
+                "job {:?} asks for a cap of {asked:?}, which says nothing",
+                key.id
+            ),
+        }
+    }
+}
+
+impl Job {
+    /// The operator's rule for it, by its id or the name of a program of it.
+    fn rule<'r>(&self, rules: &'r [JobRule]) -> Option<&'r JobRule> {
+        rules.iter().find(|rule| {
+            let mut programs = self.clients.iter().map(|client| &client.name);
+            rule.name == self.key.id || programs.any(|name| *name == rule.name)
+        })
+    }
+
+    /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no rule names this one.
+    fn terms(&self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
+        let be_job = self.be_job.as_ref()?;
+        let rule = self.rule(rules)?;
+        let share = be_job.progress().share().map_or(1.0, |share| share.value());
+        let terms = JobTerms {
+            weight: rule.weight,
+            is_behind: share < rule.min_progress,
+        };
+        Some((be_job.id(), terms))
+    }
+}
+
+impl State {
+    /// The most that a best-effort job may use, and who says so.
+    pub(crate) fn cap(&self, job: &Job) -> (Cap, CapOrigin) {
+        job.cap.in_force(job.rule(&self.rules))
+    }
+
+    /// Tells the policy what jobs may use. Before it hears of what they have used.
+    pub(super) fn hand_over_caps(&mut self) {
+        for job in &self.jobs {
+            if let Some(be_job) = &job.be_job {
+                let (cap, _) = job.cap.in_force(job.rule(&self.rules));
+                self.gate.handle_cap(be_job.id(), cap.share());
+            }
+        }
+    }
+
+    /// Whether a job has a cap.
+    pub(crate) fn has_caps(&self) -> bool {
+        let mut jobs = self.jobs.iter().filter(|job| job.be_job.is_some());
+        jobs.any(|job| self.cap(job).0 < Cap::NONE)
+    }
+
+    /// Processes were measured to compute in so much of the time lately, 0 to 1; others did not, or are not seen.
+    pub(crate) fn handle_uses(
+        &mut self,
+        now_ns: u64,
+        uses: impl Iterator<Item = (u32, f64)> + Clone,
+    ) {
+        for job in &self.jobs {
+            let Some(be_job) = &job.be_job else { continue };
+            let its = uses.clone().filter(|(pid, _)| {
+                let mut clients = job.clients.iter();
+                clients.any(|client| client.peer.pid == *pid)
+            });
+            let share = its.map(|(_, share)| share).sum();
+            self.gate.handle_busy(now_ns, be_job.id(), share);
+        }
+    }
+
+    /// Tells the policy what jobs were promised.
+    pub(super) fn hand_over_terms(&mut self) {
+        for job in self.jobs.iter().filter(|_| !self.rules.is_empty()) {
+            if let Some((id, terms)) = job.terms(&self.rules) {
+                self.gate.handle_terms(id, terms);
+            }
+        }
+    }
+
+    /// The best-effort jobs of that id, and of that user unless `uid` is none, whose cap may be changed ([`Self::handle_cap`]).
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub(crate) fn cap_jobs(&self, id: &str, uid: Option<u32>) -> Result<Vec<JobKey>, CapRefused> {
+        let is_meant = |job: &&Job| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
+        let meant = || self.jobs.iter().filter(is_meant).map(|job| &job.key);
+        let best_effort = meant().filter(|key| key.class == JobClass::BestEffort);
+        let best_effort: Vec<JobKey> = best_effort.cloned().collect();
+        match (best_effort.is_empty(), meant().next(), uid) {
+            (false, ..) => Ok(best_effort),
+            (true, Some(_), _) => Err(CapRefused::HighPriority(id.to_owned())),
+            // What another user's jobs are called is not told, not even by the reason.
+            (true, None, Some(_)) => Err(CapRefused::NoJobOfUser(id.to_owned())),
+            (true, None, None) => Err(CapRefused::NoJob(id.to_owned())),
+        }
+    }
+
+    /// A job's cap is changed, here or, as its ledger says, under the daemon before.
+    pub(crate) fn handle_cap(&mut self, key: &JobKey, change: CapChange) {
+        let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::BestEffort;
+        if let Some(job) = self.jobs.iter_mut().find(is_it) {
+            job.cap.set = Some(change);
+        }
+    }
+}

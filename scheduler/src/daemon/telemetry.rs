@@ -1,0 +1,105 @@
+//! The thread that reads how much of the time processes compute, for laws that go by it.
+//!
+//! Five times a second while a job has a cap, by NVML ([`crate::host::nvml::uses`]); else it sleeps, and has nothing of the device
+//! open. Never the poll thread: NVML takes its time. Where it does not answer, or does not know, nothing is told, and laws go by what
+//! they knew ([`policy::usage`]). On the virtual clock it is a participant, so that what it reads is the same in each run.
+
+use std::sync::Arc;
+
+use crate::daemon::shared::Shared;
+use crate::host::device_release::User;
+use crate::host::nvml::uses::Uses;
+
+/// Between two readings, ns: NVML's samples are a sixth of a second apart at least.
+const PERIOD_NS: u64 = 200_000_000;
+
+/// Until NVML is opened again that could not be, ns.
+const AGAIN_NS: u64 = 30_000_000_000;
+
+/// See the module's text.
+pub(super) struct Telemetry {
+    shared: Arc<Shared>,
+    uuid: String,
+    open: Option<(Uses, User)>,
+    /// When opening it failed last, and why it does not answer was told.
+    failed_ns: Option<u64>,
+}
+
+impl Telemetry {
+    pub(super) fn new(shared: Arc<Shared>, uuid: &str) -> Self {
+        Self {
+            shared,
+            uuid: uuid.to_owned(),
+            open: None,
+            failed_ns: None,
+        }
+    }
+
+    /// Reads until the daemon ends.
+    pub(super) fn run(mut self) {
+        loop {
+            let seen = self.shared.telemetry.read();
+            if self.shared.is_stopping() {
+                return;
+            }
+            let is_wanted = self.shared.state().has_caps();
+            let due_ns = match is_wanted {
+                true => Some(self.read()),
+                false => {
+                    self.open = None;
+                    None
+                }
+            };
+            let clock = &self.shared.clock;
+            self.shared.telemetry.wait(clock, seen, due_ns);
+        }
+    }
+
+    /// Reads once, and says when to read again.
+    fn read(&mut self) -> u64 {
+        let now_ns = self.shared.clock.now_ns();
+        if self.open.as_ref().is_some_and(|(_, user)| user.is_over()) {
+            self.open = None;
+        }
+        let is_due = (self.failed_ns).is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= AGAIN_NS);
+        if self.open.is_none() && is_due {
+            self.open(now_ns);
+        }
+        let Some((uses, _)) = &mut self.open else {
+            return now_ns.saturating_add(PERIOD_NS);
+        };
+        match uses.read() {
+            Ok(uses) => {
+                // What it took to ask is no part of what was measured.
+                let uses = uses.iter().map(|process| (process.pid, process.share));
+                self.shared.state().handle_uses(now_ns, uses);
+            }
+            Err(error) => {
+                self.open = None;
+                self.fail(now_ns, &error);
+            }
+        }
+        now_ns.saturating_add(PERIOD_NS)
+    }
+
+    fn open(&mut self, now_ns: u64) {
+        let Some(user) = self.shared.device_release().user() else {
+            return;
+        };
+        match Uses::open(&self.uuid) {
+            Ok(uses) => {
+                self.open = Some((uses, user));
+                self.failed_ns = None;
+            }
+            Err(error) => self.fail(now_ns, &error),
+        }
+    }
+
+    fn fail(&mut self, now_ns: u64, error: &dyn std::error::Error) {
+        if self.failed_ns.replace(now_ns).is_none() {
+            tracing::warn!(
+                "NVML does not say how much of the time processes compute: {error}; caps go by what launches are expected to take"
+            );
+        }
+    }
+}

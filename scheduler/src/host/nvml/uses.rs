@@ -1,0 +1,124 @@
+//! How much of the time each process computed lately, as NVML samples it.
+//!
+//! nvml.h, `nvmlDeviceGetProcessUtilization`: a sample for each process that computed in the last sample period, which is of a sixth of
+//! a second to a second, in whole per cent. MIG instances have none.
+
+use core::ffi::{c_uint, c_ulonglong, c_void};
+
+use super::{
+    Device, INSUFFICIENT_SIZE, NOT_SUPPORTED, NvmlError, Open, PROCESSES_MAX, check, open_device,
+};
+
+/// `nvmlProcessUtilizationSample_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct UseSample {
+    pid: c_uint,
+    time_stamp_us: c_ulonglong,
+    sm_pct: c_uint,
+    memory_pct: c_uint,
+    encoder_pct: c_uint,
+    decoder_pct: c_uint,
+}
+
+type GetUses =
+    unsafe extern "C" fn(*mut c_void, *mut UseSample, *mut c_uint, c_ulonglong) -> c_uint;
+
+/// NVML_ERROR_NOT_FOUND: nobody computed, or nothing is newer.
+const NOT_FOUND: c_uint = 6;
+
+const NAME: &str = "nvmlDeviceGetProcessUtilization";
+
+/// How much of the time a process computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ProcessUse {
+    pub(crate) pid: u32,
+    /// 0 to 1.
+    pub(crate) share: f64,
+}
+
+/// A device's samples of processes.
+pub(crate) struct Uses {
+    device: Device,
+    get: GetUses,
+    /// The newest sample that was read.
+    last_us: c_ulonglong,
+    /// Open as long as it may be called.
+    _library: Open,
+}
+
+impl Uses {
+    /// Of the device with this UUID.
+    ///
+    /// # Errors
+    ///
+    /// See [`NvmlError`].
+    pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
+        let (library, device) = open_device(uuid)?;
+        // SAFETY: the signature that nvml.h gives the name; the library stays open as long as it may be called.
+        let get = unsafe { library.get::<GetUses>(NAME) };
+        let get = *get.map_err(|_| NvmlError::NoSymbol(NAME))?;
+        Ok(Self {
+            device,
+            get,
+            last_us: 0,
+            _library: library,
+        })
+    }
+
+    /// The processes of which there is a sample that was not read before, each with its newest; none where there is none.
+    ///
+    /// # Errors
+    ///
+    /// See [`NvmlError`].
+    pub(crate) fn read(&mut self) -> Result<Vec<ProcessUse>, NvmlError> {
+        let none = UseSample {
+            pid: 0,
+            time_stamp_us: 0,
+            sm_pct: 0,
+            memory_pct: 0,
+            encoder_pct: 0,
+            decoder_pct: 0,
+        };
+        let mut room = 64;
+        loop {
+            let mut samples = vec![none; room];
+            let mut count = room as c_uint;
+            // SAFETY: room for `count` samples.
+            let result = unsafe {
+                (self.get)(
+                    self.device.0,
+                    samples.as_mut_ptr(),
+                    &raw mut count,
+                    self.last_us,
+                )
+            };
+            match result {
+                INSUFFICIENT_SIZE if room < PROCESSES_MAX => room *= 4,
+                NOT_FOUND | NOT_SUPPORTED => return Ok(Vec::new()),
+                result => {
+                    check(NAME, result)?;
+                    samples.truncate(count as usize);
+                    return Ok(self.newest(&samples));
+                }
+            }
+        }
+    }
+
+    fn newest(&mut self, samples: &[UseSample]) -> Vec<ProcessUse> {
+        let mut newest: Vec<UseSample> = Vec::with_capacity(samples.len());
+        for sample in samples.iter().filter(|sample| sample.sm_pct <= 100) {
+            self.last_us = self.last_us.max(sample.time_stamp_us);
+            match newest.iter_mut().find(|known| known.pid == sample.pid) {
+                Some(known) if known.time_stamp_us >= sample.time_stamp_us => {}
+                Some(known) => *known = *sample,
+                None => newest.push(*sample),
+            }
+        }
+        let uses = newest.iter().map(|sample| ProcessUse {
+            pid: sample.pid,
+            share: f64::from(sample.sm_pct) / 100.0,
+        });
+        uses.collect()
+    }
+}
