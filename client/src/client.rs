@@ -97,10 +97,7 @@ impl Client {
     /// ([`protocol::pages::DaemonPage::gates_copies`]).
     #[inline]
     pub fn gates_copies(&self) -> bool {
-        // A job that is held by its own share alone is no one's to be protected from, and copies take none of that.
-        self.link.daemon.gates_copies.load(Ordering::Relaxed) != 0
-            && !self.is_high_priority()
-            && !self.link.lease.is_standing()
+        self.link.daemon.gates_copies.load(Ordering::Relaxed) != 0 && !self.is_high_priority()
     }
 
     /// Whether a daemon has taken it so far.

@@ -331,8 +331,9 @@ fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, Is
 pub struct Hold {
     kernel: Kernel,
     begun_ns: u64,
-    /// From when on `max_hold` counts: its begin, or the last time that it was found to be held for good.
+    /// From when on `max_hold` counts: its begin, or when it was first found to be held for good no more.
     counts_from_ns: Cell<u64>,
+    was_held: Cell<bool>,
     what: Held,
 }
 
@@ -360,6 +361,7 @@ impl Hold {
             kernel,
             begun_ns,
             counts_from_ns: Cell::new(begun_ns),
+            was_held: Cell::new(false),
             what,
         }
     }
@@ -408,13 +410,16 @@ impl Hold {
         // What is held for a fault is held for good; but not by a daemon that is gone.
         let is_for_good = is_held && !is_gone;
         let end_ns = match is_for_good {
-            true => {
-                // Of several threads that have waited long one may go then, and not all.
-                self.counts_from_ns.set(now_ns);
-                u64::MAX
+            true => u64::MAX,
+            false => {
+                // Of several threads that have waited long one goes by a lease then, and not all by `max_hold`.
+                if self.was_held.get() {
+                    self.counts_from_ns.set(now_ns);
+                }
+                (self.counts_from_ns.get()).saturating_add(hold_ns_max(client))
             }
-            false => (self.counts_from_ns.get()).saturating_add(hold_ns_max(client)),
         };
+        self.was_held.set(is_for_good);
         if now_ns >= end_ns {
             client.page.count(Counter::Forced, 1);
             return Step::Go(charged(client, kernel));
@@ -452,7 +457,7 @@ fn holds_collectives(client: &Client) -> bool {
 fn may_copy(client: &Client) -> bool {
     let lease = &client.link.lease;
     let is_ending = client.page.stop.load(Ordering::Relaxed) != 0;
-    is_ending || lease.is_standing() || (lease.is_held() && !lease.is_paused())
+    is_ending || (lease.is_held() && !lease.is_paused())
 }
 
 /// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good

@@ -59,7 +59,7 @@
 
 use crate::rules::Rules;
 use crate::terms::JobTerms;
-use crate::usage::Caps;
+use crate::usage::{Caps, Debt};
 use crate::{
     Ceiling, Goal, JobId, JobView, Kept, Kernel, Lease, Limit, Mark, Outlook, Policy, Request,
     SloView, Snapshot, none,
@@ -182,9 +182,34 @@ impl Gate {
     }
 
     /// The most of the GPU's time that the best-effort job `job` may use ([`crate::usage`]), under every policy; 1 is no cap, and so
-    /// is what [`crate::usage::is_share`] refuses. Holds until the job leaves the snapshot. Before [`Gate::handle_jobs`].
+    /// is what [`crate::usage::is_share`] refuses. Holds until
+    /// [`Gate::handle_job_gone`]. Before [`Gate::handle_jobs`].
     pub fn handle_cap(&mut self, job: JobId, share: f64) {
         self.caps.set(job, share);
+    }
+
+    /// The best-effort job has gone; what it has used beyond its share.
+    pub fn handle_job_gone(&mut self, job: JobId) -> Option<Debt> {
+        self.caps.handle_gone(job)
+    }
+
+    /// A job owes that since it was here before; after [`Gate::handle_cap`].
+    pub fn restore_debt(&mut self, now_ns: u64, job: JobId, debt: Debt) {
+        self.caps.restore(now_ns, job, debt);
+    }
+
+    /// What [`Gate::handle_busy`] tells of the job from now on is of other processes than before.
+    pub fn handle_other_processes(&mut self, job: JobId) {
+        self.caps.handle_other_processes(job);
+    }
+
+    /// A gate with another policy, and the caps of this one with what was measured and is owed.
+    #[must_use]
+    pub fn replaced(&mut self, policy: Policy) -> Self {
+        Self {
+            caps: std::mem::take(&mut self.caps),
+            ..Self::new(policy)
+        }
     }
 
     /// A job with a cap was measured to compute in that share of the time lately ([`crate::usage`]); after

@@ -7,9 +7,10 @@
 //! one kernel. Nothing is held back longer than the debt lasts, and nobody sleeps for it: the lease has a budget.
 //!
 //! **Trim.** What is expected is not what it took: beside other processes a kernel takes longer under MPS, and where processes take
-//! turns a kernel that was cut is taken for a longer one. So each launch costs what it is expected to take, times the job's
+//! turns a kernel that was cut is taken for a longer one; a kernel that nobody knows counts as 100 us. So each launch costs what it is expected to take, times the job's
 //! *factor*: what it was measured to compute in the last seconds over what it has charged in them, both with weights that fall by
-//! half in [`HALF_NS`]. Without a measurement the factor stays, and after [`BLIND_NS`] without one it is 1 at least.
+//! half in [`HALF_NS`]. What charges cost too little or too much until then is owed, and paid by the rate of the bucket. Without a
+//! measurement the factor stays, and after [`BLIND_NS`] of work without one it is 1 at least.
 //!
 //! A cap is no matter of high-priority work: it holds without any, and nothing lifts it, neither `max_hold` nor a promise. While a
 //! job is closed by it, it wants no turn, and other laws take it for one that does not wait.
@@ -30,8 +31,9 @@ pub const HALF_NS: u64 = 700_000_000;
 /// A job that works and of which nothing was measured for so long is not trimmed to more than its charges, ns.
 pub const BLIND_NS: u64 = 10_000_000_000;
 
-/// The factor's bounds. A measurement beyond them is wrong, or not of what was charged.
-pub const FACTOR: [f64; 2] = [0.25, 4.0];
+/// The factor's bounds: kernels that nobody knows count as 100 us and take from 6 us to 6 ms. A measurement beyond them is wrong, or
+/// not of what was charged.
+pub const FACTOR: [f64; 2] = [1.0 / 16.0, 64.0];
 
 /// The least share: with one kernel of a second that is a hold of 100 s.
 pub const SHARE_MIN: f64 = 0.01;
@@ -47,6 +49,13 @@ pub fn is_share(share: f64) -> bool {
 pub(crate) struct Caps {
     /// At most [`crate::JOBS_MAX`].
     jobs: Vec<Capped>,
+}
+
+/// What a job that has gone has used beyond its share: whoever comes again under its name pays it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debt {
+    ns: u64,
+    at_ns: u64,
 }
 
 #[derive(Debug)]
@@ -73,17 +82,16 @@ struct Trim {
     busy_ns: f64,
     charged_ns: f64,
     factor: Option<f64>,
+    /// Since it was last seen to compute.
+    residual_ns: f64,
 }
 
 impl Trim {
-    /// In the last moments the job computed in that share of the time; by now it has charged so much. What was charged before the
-    /// first measurement is of no use.
+    /// In the last moments the job computed in that share of the time; by now it has charged so much. Returns what it computed more
+    /// than its charges cost, ns. What was charged before the first measurement is of no use. That it did not compute is no
+    /// evidence before it is seen to compute again: whoever measures may have lost sight of it.
     fn handle_busy(&mut self, now: Seen, share: f64) -> f64 {
-        if share > 0.0 {
-            self.worked = Some(now);
-            self.has_worked = true;
-        } else if !self.has_worked || self.is_blind(now) {
-            // Whoever measures knows nothing of it, or it does not work.
+        if share <= 0.0 && (!self.has_worked || self.is_blind(now)) {
             return 0.0;
         }
         let Some(last) = self.last.replace(now) else {
@@ -93,13 +101,21 @@ impl Trim {
         let keeps = (-passed_ns / HALF_NS as f64).exp2();
         self.busy_ns = self.busy_ns * keeps + share * passed_ns;
         let charged_ns = now.charged_ns.saturating_sub(last.charged_ns) as f64;
-        let residual = share * passed_ns - charged_ns * self.factor.unwrap_or(1.0);
         self.charged_ns = self.charged_ns * keeps + charged_ns;
+        self.residual_ns += share * passed_ns - charged_ns * self.factor.unwrap_or(1.0);
+        if share <= 0.0 {
+            return 0.0;
+        }
+        if self.is_blind(now) {
+            self.residual_ns = 0.0;
+        }
+        self.worked = Some(now);
+        self.has_worked = true;
         if self.charged_ns >= EVIDENCE_NS {
             let factor = self.busy_ns / self.charged_ns;
             self.factor = Some(factor.clamp(FACTOR[0], FACTOR[1]));
         }
-        residual
+        std::mem::take(&mut self.residual_ns)
     }
 
     /// It works, and nothing of that was seen for long.
@@ -146,20 +162,48 @@ impl Caps {
         self.jobs.is_empty()
     }
 
-    /// What the jobs have charged by now.
+    /// What the jobs have charged by now; of others it is seen later.
     pub(crate) fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
-        self.jobs.retain_mut(|capped| {
-            let job = jobs.iter().find(|job| job.id == capped.id);
-            job.map(|job| capped.handle_charges(now_ns, job.charged_total_ns))
-                .is_some()
-        });
+        for capped in &mut self.jobs {
+            if let Some(job) = jobs.iter().find(|job| job.id == capped.id) {
+                capped.handle_charges(now_ns, job.charged_total_ns);
+            }
+        }
+    }
+
+    /// The job has gone; what it owes.
+    pub(crate) fn handle_gone(&mut self, id: JobId) -> Option<Debt> {
+        let place = self.jobs.iter().position(|job| job.id == id)?;
+        let job = self.jobs.swap_remove(place);
+        Some(Debt {
+            ns: (-job.level_ns).max(0.0) as u64,
+            at_ns: job.seen?.at_ns,
+        })
+    }
+
+    /// A job that has a cap owes that since it was here before.
+    pub(crate) fn restore(&mut self, now_ns: u64, id: JobId, debt: Debt) {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id) {
+            let paid_ns = now_ns.saturating_sub(debt.at_ns) as f64 * job.share;
+            job.level_ns = (paid_ns - debt.ns as f64).min(job.level_ns);
+            job.is_open &= job.level_ns > 0.0;
+        }
+    }
+
+    /// What is measured of the job from now on is of other processes: it begins anew.
+    pub(crate) fn handle_other_processes(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id) {
+            job.trim.last = None;
+            job.trim.residual_ns = 0.0;
+        }
     }
 
     /// The job was measured to compute in that share of the time lately: a finite number from 0 on. More than 1 is possible where
     /// it has several processes. 0 says nothing of a job that was never seen to compute.
     pub(crate) fn handle_busy(&mut self, now_ns: u64, id: JobId, share: f64) {
         let known = self.jobs.iter_mut().find(|job| job.id == id);
-        let is_share = share.is_finite() && share >= 0.0;
+        // No device has more processes.
+        let is_share = (0.0..=256.0).contains(&share);
         if let Some(job) = known.filter(|_| is_share)
             && let Some(seen) = job.seen
         {
@@ -199,6 +243,10 @@ impl Caps {
         let Some(capped) = self.of(snapshot.be[job].id) else {
             return (lease, limit);
         };
+        // What pauses it is stronger: it holds collective kernels, too.
+        if limit == Limit::Paused {
+            return (lease, limit);
+        }
         if !capped.is_open {
             let closed = Lease {
                 standing: lease.ungated || lease.standing,
@@ -400,9 +448,42 @@ mod tests {
         }
         caps.set(JobId(1), SHARE_MIN);
         assert_eq!(caps.share(JobId(1)), SHARE_MIN);
-        // It has gone.
+        // It is not seen for a while, and has gone.
         caps.handle_jobs(0, &[]);
+        assert!(!caps.is_empty());
+        assert_eq!(caps.handle_gone(JobId(1)), None);
         assert!(caps.is_empty());
+    }
+
+    #[test]
+    fn a_job_that_is_lost_sight_of_is_not_given_more_and_one_that_is_gone_owes_what_it_used() {
+        let mut caps = Caps::default();
+        caps.set(JobId(1), 0.5);
+        let step = |caps: &mut Caps, step: u64, busy: f64| {
+            caps.handle_jobs(step * 200 * MS, &[job(step * 100 * MS, true)]);
+            caps.handle_busy(step * 200 * MS, JobId(1), busy);
+        };
+        (0..10).for_each(|at| step(&mut caps, at, 0.5));
+        assert_eq!(caps.factor(1_800 * MS, JobId(1)), Some((1.0, false)));
+        (10..50).for_each(|at| step(&mut caps, at, 0.0));
+        assert_eq!(caps.factor(9_800 * MS, JobId(1)), Some((1.0, false)));
+        assert_eq!((caps.jobs[0].owed_ns, caps.jobs[0].rate()), (0.0, 0.5));
+        // Of other processes nothing follows until two readings are of them.
+        caps.handle_other_processes(JobId(1));
+        step(&mut caps, 50, 4.0);
+        assert_eq!(caps.factor(10_000 * MS, JobId(1)), Some((1.0, false)));
+
+        caps.handle_jobs(10_000 * MS, &[job(8_000 * MS, true)]);
+        let level_ns = caps.jobs[0].level_ns;
+        let debt = caps.handle_gone(JobId(1)).unwrap();
+        caps.set(JobId(2), 0.5);
+        caps.restore(10_100 * MS, JobId(2), debt);
+        let left_ns = caps.jobs[0].level_ns;
+        assert!(
+            (left_ns - level_ns - 50e6).abs() < 2.0,
+            "{left_ns} of {level_ns}"
+        );
+        assert!(caps.is_closed(JobId(2)));
     }
 
     #[test]

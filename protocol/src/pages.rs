@@ -227,7 +227,7 @@ pub const LEASE_WHOLE: u32 = 1 << 10;
 /// bit takes it for one that such work voids.
 pub const LEASE_STANDING: u32 = 1 << 13;
 /// Term bit, with [`LEASE_HELD`] and [`LEASE_PAUSED`]: the job has used its share of the GPU's time. Collective kernels go, and are
-/// charged; so do large copies if the lease is also [`LEASE_STANDING`].
+/// charged.
 pub const LEASE_RATED: u32 = 1 << 14;
 
 macro_rules! counters {

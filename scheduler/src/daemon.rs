@@ -116,16 +116,16 @@ fn start_requests_keeper(
     Ok(Some(thread))
 }
 
-/// Waits for a thread that keeps what was learnt, as long as a disk that works takes.
-fn wait_for(keeper: &JoinHandle<()>) {
+/// Waits for a thread as long as a disk that works takes, or says why it is not waited for.
+fn wait_for(thread: &JoinHandle<()>, why: &str) {
     let clock = Clock::monotonic();
     for _ in 0..KEEPER_WAITS {
-        if keeper.is_finished() {
+        if thread.is_finished() {
             return;
         }
         clock.sleep_until(clock.now_ns() + KEEPER_WAIT_NS);
     }
-    tracing::warn!("what was learnt is not all kept: the disk takes its time");
+    tracing::warn!("{why}");
 }
 
 /// Ends a daemon from another thread.
@@ -245,6 +245,8 @@ impl Daemon {
         let stop = bell(EventfdFlags::empty());
         let leaving = bell(EventfdFlags::NONBLOCK);
         let alarm = bell(EventfdFlags::NONBLOCK);
+        let telemetry = Bell::default();
+        telemetry.key.store(clock.bell_key(), Ordering::Relaxed);
         let mut state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
         state.block_priority.known = known;
         if seat.has_predecessor() {
@@ -269,10 +271,7 @@ impl Daemon {
             stop: stop.map_err(system("making an eventfd"))?,
             requests: OnceLock::new(),
             leaving: leaving.map_err(system("making an eventfd"))?,
-            telemetry: Bell {
-                key: AtomicU64::new(clock.bell_key()),
-                ..Bell::default()
-            },
+            telemetry,
         });
         shared.tell_start(&identity);
         shared.take_over();
@@ -376,10 +375,16 @@ impl Daemon {
         self.control.join().map_err(|_| DaemonError::Panicked)?;
         self.faults.join().map_err(|_| DaemonError::Panicked)?;
         self.watch.join().map_err(|_| DaemonError::Panicked)?;
-        [&self.keeper, &self.requests, &telemetry]
-            .into_iter()
-            .flatten()
-            .for_each(wait_for);
+        let keepers = [&self.keeper, &self.requests].into_iter().flatten();
+        keepers.for_each(|keeper| {
+            wait_for(
+                keeper,
+                "what was learnt is not all kept: the disk takes its time",
+            );
+        });
+        if let Some(telemetry) = &telemetry {
+            wait_for(telemetry, "NVML does not come back with what processes use");
+        }
         // Others are not waited for.
         match self.shared.has_panicked.load(Ordering::Relaxed) {
             true => Err(DaemonError::Panicked),

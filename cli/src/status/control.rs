@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_cap_is_said_with_what_the_job_uses_and_no_cap_is_not() {
-        let said = |usage: Value| super::cap(&json!({"control": {"slo": null, "usage": usage}}));
+        let said = |usage: Value| cap(&json!({"control": {"slo": null, "usage": usage}}));
         assert_eq!(
             said(json!({"cap": 0.3, "source": "run", "used": 0.2987})).unwrap(),
             "at most 30 % of the GPU's time (run), uses 29.9 %"

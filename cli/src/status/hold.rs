@@ -177,6 +177,7 @@ fn reason(limit: &str) -> &str {
             "because high-priority requests miss their target too often, so it goes in a part of the time alone"
         }
         "paused" => "because high-priority requests miss their target so often that nothing goes",
+        "rate" => "because it has used its share of the GPU's time",
         "turn" => "because it was another best-effort job's turn",
         "collectives" => {
             "because it launches collective kernels, which wait for other GPUs, and a high-priority job is attached"

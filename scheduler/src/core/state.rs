@@ -55,6 +55,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use policy::usage::Debt;
 use policy::{Gate, Goal, HpView, JOBS_MAX, JobId, JobView, Outlook, Sharing, Snapshot};
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
@@ -247,6 +248,8 @@ pub(crate) struct EndedJob {
     pub(crate) key: JobKey,
     pub(crate) totals: Totals,
     pub(crate) ended_ns: u64,
+    /// What it has used of the GPU's time beyond its share.
+    debt: Option<Debt>,
 }
 
 /// A bell to ring: of a job's lease, or of a client's helper thread.
@@ -373,7 +376,7 @@ impl State {
     pub fn reconfigure(&mut self, config: &Config) {
         // What a job was promised and is promised no more must not stay.
         if *self.gate.policy() != config.policy || promises::differ(&self.rules, &config.jobs) {
-            self.gate = Gate::new(config.policy);
+            self.gate = self.gate.replaced(config.policy);
             let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
             clients.for_each(|client| client.goal_told = None);
             let be_jobs = self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut());
@@ -488,9 +491,9 @@ impl State {
 
     fn add_job(&mut self, key: JobKey, lease: (OwnedFd, Mapping<LeasePage>)) -> &mut Job {
         let ended = self.ended.iter().position(|job| job.key == key);
-        let past = ended
-            .and_then(|index| self.ended.remove(index))
-            .map_or_else(Totals::default, |job| job.totals);
+        let ended = ended.and_then(|index| self.ended.remove(index));
+        let cap = JobCap::owing(ended.as_ref().and_then(|job| job.debt));
+        let past = ended.map_or_else(Totals::default, |job| job.totals);
         self.jobs_ever += 1;
         let id = JobId(self.jobs_ever);
         let be_job = match key.class {
@@ -507,7 +510,7 @@ impl State {
             past,
             be_job,
             goal: JobGoal::default(),
-            cap: JobCap::default(),
+            cap,
             is_collective_told: false,
         });
         let last = self.jobs.len() - 1;
@@ -628,10 +631,11 @@ impl State {
                 be_job.forgive();
             }
             be_job.set_refusing(refuses);
-            self.views
-                .extend(be_job.poll_view(is_drained || !hp.present));
+            // Charges that are taken back are none of a share.
+            let begins_anew = is_drained || (!hp.present && self.gate.cap(be_job.id()) >= 1.0);
+            self.views.extend(be_job.poll_view(begins_anew));
         }
-        self.hand_over_caps();
+        self.hand_over_caps(now_ns);
         self.hand_over_terms();
         // What requests met must be known before they are judged.
         self.gate.handle_jobs(now_ns, &self.views);
@@ -656,6 +660,8 @@ impl State {
         }
         self.next_look_ns = match hp.present {
             true => self.gate.next_look_ns(&snapshot, &outlook, self.poll_ns),
+            // What cannot be read is closed, and nobody rings for that.
+            false if self.be_jobs().any(BeJob::is_unsettled) => now_ns,
             false => self.gate.opens_ns(&snapshot).unwrap_or(u64::MAX),
         };
         for be_job in self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut()) {

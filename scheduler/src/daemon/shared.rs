@@ -188,6 +188,7 @@ impl Shared {
     pub(crate) fn note_grip(&self) {
         self.alarm();
         self.note_memory();
+        self.note_caps();
         self.ring();
     }
 

@@ -1,7 +1,7 @@
 //! The thread that reads how much of the time processes compute, for laws that go by it.
 //!
 //! Five times a second while a job has a cap, by NVML ([`crate::host::nvml::uses`]); else it sleeps, and has nothing of the device
-//! open. Never the poll thread: NVML takes its time. Where it does not answer, or does not know, nothing is told, and laws go by what
+//! open. A thread of its own, which may call NVML and wait: nothing waits for it but the daemon's end, and that not long. Where it does not answer, or does not know, nothing is told, and laws go by what
 //! they knew ([`policy::usage`]). On the virtual clock it is a participant, so that what it reads is the same in each run.
 
 use std::sync::Arc;
@@ -21,8 +21,10 @@ pub(super) struct Telemetry {
     shared: Arc<Shared>,
     uuid: String,
     open: Option<(Uses, User)>,
-    /// When opening it failed last, and why it does not answer was told.
+    /// When it failed last, and why was told.
     failed_ns: Option<u64>,
+    /// When it was read last: whoever rings does not change how often.
+    read_ns: Option<u64>,
 }
 
 impl Telemetry {
@@ -32,6 +34,7 @@ impl Telemetry {
             uuid: uuid.to_owned(),
             open: None,
             failed_ns: None,
+            read_ns: None,
         }
     }
 
@@ -68,11 +71,21 @@ impl Telemetry {
         let Some((uses, _)) = &mut self.open else {
             return now_ns.saturating_add(PERIOD_NS);
         };
+        let due_ns = self
+            .read_ns
+            .map_or(0, |at_ns| at_ns.saturating_add(PERIOD_NS));
+        if now_ns < due_ns {
+            return due_ns;
+        }
+        self.read_ns = Some(now_ns);
         match uses.read() {
-            Ok(uses) => {
-                // What it took to ask is no part of what was measured.
-                let uses = uses.iter().map(|process| (process.pid, process.share));
-                self.shared.state().handle_uses(now_ns, uses);
+            Ok(news) => {
+                self.failed_ns = None;
+                if let Some(uses) = news {
+                    // What it took to ask is no part of what was measured.
+                    let uses = uses.iter().map(|process| (process.pid, process.share));
+                    self.shared.state().handle_uses(now_ns, uses);
+                }
             }
             Err(error) => {
                 self.open = None;
@@ -89,7 +102,6 @@ impl Telemetry {
         match Uses::open(&self.uuid) {
             Ok(uses) => {
                 self.open = Some((uses, user));
-                self.failed_ns = None;
             }
             Err(error) => self.fail(now_ns, &error),
         }

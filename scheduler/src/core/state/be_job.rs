@@ -195,6 +195,11 @@ impl BeJob {
         self.used
     }
 
+    /// Whether charges were taken back whenever its sums were read, so that it is granted nothing.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        !self.is_settled
+    }
+
     /// Whether the job has not drained for too long and is left out of the decision.
     pub(crate) fn is_stalled(&self) -> bool {
         self.is_stalled

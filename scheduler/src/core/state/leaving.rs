@@ -42,7 +42,10 @@ impl State {
             let sticky = client.take_sticky(&job.key);
             if job.clients.is_empty() {
                 let job = self.jobs.remove(index);
+                let id = job.be_job.as_ref().map(super::BeJob::id);
+                let debt = id.and_then(|id| self.gate.handle_job_gone(id));
                 self.ended.push_back(EndedJob {
+                    debt,
                     key: job.key,
                     totals: job.past,
                     ended_ns: now_ns,

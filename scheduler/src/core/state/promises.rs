@@ -6,6 +6,7 @@
 //! daemon in the job's ledger ([`protocol::ledger::Ledger::compute`]). What the operator's rule says (`[jobs.NAME] max_share`) is the
 //! most that either may come to.
 
+use policy::usage::Debt;
 use policy::{JobId, JobTerms};
 use protocol::compute::{Cap, CapChange};
 use protocol::hello::JobClass;
@@ -19,6 +20,10 @@ use crate::core::job_key::JobKey;
 pub(crate) struct JobCap {
     asked: Option<Cap>,
     set: Option<CapChange>,
+    /// Since it was here before.
+    debt: Option<Debt>,
+    /// The sum of its clients' numbers when what they use was measured last.
+    measured: u64,
 }
 
 /// Where the cap comes from that is in force.
@@ -56,20 +61,31 @@ pub(crate) enum CapRefused {
     HighPriority(String),
 }
 
+/// Whether a rule says more than a cap.
+fn promises(rule: &JobRule) -> bool {
+    rule.weight != 1 || rule.min_progress > 0.0
+}
+
 /// Whether jobs are promised other things by one than by the other; caps aside, which the policy is told at each poll.
 pub(super) fn differ(some: &[JobRule], others: &[JobRule]) -> bool {
-    fn promises(rules: &[JobRule]) -> impl Iterator<Item = (&str, u32, f64)> {
-        let promises = rules
-            .iter()
-            .filter(|rule| rule.weight != 1 || rule.min_progress > 0.0);
-        promises.map(|rule| (&*rule.name, rule.weight, rule.min_progress))
+    fn promised(rules: &[JobRule]) -> impl Iterator<Item = (&str, u32, f64)> {
+        let promised = rules.iter().filter(|rule| promises(rule));
+        promised.map(|rule| (&*rule.name, rule.weight, rule.min_progress))
     }
-    !promises(some).eq(promises(others))
+    !promised(some).eq(promised(others))
 }
 
 impl JobCap {
-    fn in_force(&self, rule: Option<&JobRule>) -> (Cap, CapOrigin) {
-        let most = rule.and_then(|rule| rule.max_share).unwrap_or(Cap::NONE);
+    /// Of a job that has used more than its share before it ended.
+    pub(super) fn owing(debt: Option<Debt>) -> Self {
+        Self {
+            debt,
+            ..Self::default()
+        }
+    }
+
+    /// `most` is what the operator allows.
+    fn in_force(&self, most: Cap) -> (Cap, CapOrigin) {
         let (own, origin) = match (self.set, self.asked) {
             (Some(CapChange::To(cap)), _) => (cap, CapOrigin::Set),
             (None, Some(cap)) => (cap, CapOrigin::Run),
@@ -102,22 +118,29 @@ impl JobCap {
 }
 
 impl Job {
-    /// The operator's rule for it, by its id or the name of a program of it.
-    fn rule<'r>(&self, rules: &'r [JobRule]) -> Option<&'r JobRule> {
-        rules.iter().find(|rule| {
+    /// The operator's rules for it, by its id or the name of a program of it.
+    fn rules<'r>(&self, rules: &'r [JobRule]) -> impl Iterator<Item = &'r JobRule> {
+        rules.iter().filter(|rule| {
             let mut programs = self.clients.iter().map(|client| &client.name);
             rule.name == self.key.id || programs.any(|name| *name == rule.name)
         })
     }
 
+    /// The most that it may use, and who says so. Of several rules the least holds: which name a job has is its user's to say.
+    fn cap_by(&self, rules: &[JobRule]) -> (Cap, CapOrigin) {
+        let most = self.rules(rules).filter_map(|rule| rule.max_share).min();
+        self.cap.in_force(most.unwrap_or(Cap::NONE))
+    }
+
     /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no rule names this one.
     fn terms(&self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
         let be_job = self.be_job.as_ref()?;
-        let rule = self.rule(rules)?;
+        let rule = self.rules(rules).find(|rule| promises(rule))?;
         let share = be_job.progress().share().map_or(1.0, |share| share.value());
         let terms = JobTerms {
             weight: rule.weight,
-            is_behind: share < rule.min_progress,
+            // Nobody can give it more than it may have.
+            is_behind: share < rule.min_progress.min(self.cap_by(rules).0.share()),
         };
         Some((be_job.id(), terms))
     }
@@ -126,15 +149,18 @@ impl Job {
 impl State {
     /// The most that a best-effort job may use, and who says so.
     pub(crate) fn cap(&self, job: &Job) -> (Cap, CapOrigin) {
-        job.cap.in_force(job.rule(&self.rules))
+        job.cap_by(&self.rules)
     }
 
     /// Tells the policy what jobs may use. Before it hears of what they have used.
-    pub(super) fn hand_over_caps(&mut self) {
-        for job in &self.jobs {
+    pub(super) fn hand_over_caps(&mut self, now_ns: u64) {
+        for job in &mut self.jobs {
+            let (cap, _) = job.cap_by(&self.rules);
             if let Some(be_job) = &job.be_job {
-                let (cap, _) = job.cap.in_force(job.rule(&self.rules));
                 self.gate.handle_cap(be_job.id(), cap.share());
+                if let Some(debt) = job.cap.debt.take() {
+                    self.gate.restore_debt(now_ns, be_job.id(), debt);
+                }
             }
         }
     }
@@ -145,14 +171,24 @@ impl State {
         jobs.any(|job| self.cap(job).0 < Cap::NONE)
     }
 
-    /// Processes were measured to compute in so much of the time lately, 0 to 1; others did not, or are not seen.
+    /// Processes were measured to compute in so much of the time lately, 0 to 1; others did not, or are not seen. Of a job of which a
+    /// process cannot be seen nothing follows, and where one came or left it begins anew: what it had charged is in the job's sum.
     pub(crate) fn handle_uses(
         &mut self,
         now_ns: u64,
         uses: impl Iterator<Item = (u32, f64)> + Clone,
     ) {
-        for job in &self.jobs {
+        for job in &mut self.jobs {
             let Some(be_job) = &job.be_job else { continue };
+            let mut pids = job.clients.iter().map(|client| client.peer.pid);
+            if pids.any(|pid| pid == 0) {
+                continue;
+            }
+            let numbers = job.clients.iter().map(|client| client.id);
+            let clients = numbers.fold(job.clients.len() as u64, u64::wrapping_add);
+            if std::mem::replace(&mut job.cap.measured, clients) != clients {
+                self.gate.handle_other_processes(be_job.id());
+            }
             let its = uses.clone().filter(|(pid, _)| {
                 let mut clients = job.clients.iter();
                 clients.any(|client| client.peer.pid == *pid)

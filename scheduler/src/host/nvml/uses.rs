@@ -5,6 +5,7 @@
 
 use core::ffi::{c_uint, c_ulonglong, c_void};
 
+use super::reports::Gauges;
 use super::{
     Device, INSUFFICIENT_SIZE, NOT_SUPPORTED, NvmlError, Open, PROCESSES_MAX, check, open_device,
 };
@@ -43,6 +44,7 @@ pub(crate) struct Uses {
     get: GetUses,
     /// The newest sample that was read.
     last_us: c_ulonglong,
+    gauges: Gauges,
     /// Open as long as it may be called.
     _library: Open,
 }
@@ -62,16 +64,18 @@ impl Uses {
             device,
             get,
             last_us: 0,
+            gauges: Gauges::open(uuid)?,
             _library: library,
         })
     }
 
-    /// The processes of which there is a sample that was not read before, each with its newest; none where there is none.
+    /// The processes that computed in the last sample period, each with its newest sample. `None`: there is no news, or NVML does not
+    /// know. It says the same where nobody computed, which its word for the whole device tells apart.
     ///
     /// # Errors
     ///
     /// See [`NvmlError`].
-    pub(crate) fn read(&mut self) -> Result<Vec<ProcessUse>, NvmlError> {
+    pub(crate) fn read(&mut self) -> Result<Option<Vec<ProcessUse>>, NvmlError> {
         let none = UseSample {
             pid: 0,
             time_stamp_us: 0,
@@ -95,30 +99,64 @@ impl Uses {
             };
             match result {
                 INSUFFICIENT_SIZE if room < PROCESSES_MAX => room *= 4,
-                NOT_FOUND | NOT_SUPPORTED => return Ok(Vec::new()),
+                NOT_FOUND => {
+                    let is_idle = self.gauges.busy_pct() == Some(0);
+                    return Ok(is_idle.then(Vec::new));
+                }
+                NOT_SUPPORTED => return Ok(None),
                 result => {
                     check(NAME, result)?;
                     samples.truncate(count as usize);
-                    return Ok(self.newest(&samples));
+                    return Ok(Some(newest(&samples, &mut self.last_us)));
                 }
             }
         }
     }
+}
 
-    fn newest(&mut self, samples: &[UseSample]) -> Vec<ProcessUse> {
-        let mut newest: Vec<UseSample> = Vec::with_capacity(samples.len());
-        for sample in samples.iter().filter(|sample| sample.sm_pct <= 100) {
-            self.last_us = self.last_us.max(sample.time_stamp_us);
-            match newest.iter_mut().find(|known| known.pid == sample.pid) {
-                Some(known) if known.time_stamp_us >= sample.time_stamp_us => {}
-                Some(known) => *known = *sample,
-                None => newest.push(*sample),
-            }
+/// The newest sample of each process; `last_us` becomes the stamp of the newest of all.
+fn newest(samples: &[UseSample], last_us: &mut c_ulonglong) -> Vec<ProcessUse> {
+    let mut newest: Vec<UseSample> = Vec::with_capacity(samples.len());
+    for sample in samples.iter().filter(|sample| sample.sm_pct <= 100) {
+        *last_us = sample.time_stamp_us.max(*last_us);
+        match newest.iter_mut().find(|known| known.pid == sample.pid) {
+            Some(known) if known.time_stamp_us >= sample.time_stamp_us => {}
+            Some(known) => *known = *sample,
+            None => newest.push(*sample),
         }
-        let uses = newest.iter().map(|sample| ProcessUse {
-            pid: sample.pid,
-            share: f64::from(sample.sm_pct) / 100.0,
-        });
-        uses.collect()
+    }
+    let uses = newest.iter().map(|sample| ProcessUse {
+        pid: sample.pid,
+        share: f64::from(sample.sm_pct) / 100.0,
+    });
+    uses.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_process_the_newest_sample_counts_and_what_is_no_share_does_not() {
+        let sample = |pid, time_stamp_us, sm_pct| UseSample {
+            pid,
+            time_stamp_us,
+            sm_pct,
+            memory_pct: 0,
+            encoder_pct: 0,
+            decoder_pct: 0,
+        };
+        let mut last_us = 5;
+        let samples = [
+            sample(7, 10, 30),
+            sample(8, 11, 101),
+            sample(7, 12, 40),
+            sample(7, 11, 50),
+        ];
+        let uses = newest(&samples, &mut last_us);
+        assert_eq!(
+            (uses, last_us),
+            (vec![ProcessUse { pid: 7, share: 0.4 }], 12)
+        );
     }
 }
