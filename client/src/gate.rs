@@ -333,6 +333,7 @@ pub struct Hold {
     begun_ns: u64,
     /// From when on `max_hold` counts: its begin, or when it was first found to be held for good no more.
     counts_from_ns: Cell<u64>,
+    /// It was held for good when it was last looked at.
     was_held: Cell<bool>,
     what: Held,
 }

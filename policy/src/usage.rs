@@ -1,23 +1,28 @@
 //! How much of the GPU's time a best-effort job may use: caps, whoever else is there.
 //!
-//! **Law.** A capped job has a token bucket of expected ns. It fills with time, by the job's share of it; each launch takes
-//! what it is expected to take; the depth is [`PERIOD_NS`] of the share. An empty bucket closes the job, and it opens again
-//! once the bucket is half full, so that it goes in bursts and is not woken for each kernel. The kernel that empties it may
-//! be longer than what was left: the rest is a debt, which time pays, so the share is exact over any time that is long beside
-//! one kernel. Nothing is held back longer than the debt lasts, and nobody sleeps for it: the lease has a budget.
+//! **Law.** A capped job has a token bucket of expected ns. It fills with time, by the job's share
+//! of it; each launch takes what it is expected to take; the depth is [`PERIOD_NS`] of the share.
+//! An empty bucket closes the job, and it opens again once the bucket is half full, so that it goes
+//! in bursts and is not woken for each kernel. The kernel that empties it may be longer than what
+//! was left: the rest is a debt, which time pays, so the share is exact over any time that is long
+//! beside one kernel. Nothing is held back longer than the debt lasts, and nobody sleeps for it:
+//! the lease has a budget.
 //!
-//! **Trim.** What is expected is not what it took: beside other processes a kernel takes longer under MPS, and where processes take
-//! turns a kernel that was cut is taken for a longer one; a kernel that nobody knows counts as 100 us. So each launch costs what it is expected to take, times the job's
-//! *factor*: what it was measured to compute in the last seconds over what it has charged in them, both with weights that fall by
-//! half in [`HALF_NS`]. What charges cost too little or too much until then is owed, and paid by the rate of the bucket. Without a
-//! measurement the factor stays, and after [`BLIND_NS`] of work without one it is 1 at least.
+//! **Trim.** What is expected is not what it took: beside other processes a kernel takes longer
+//! under MPS, and where processes take turns a kernel that was cut is taken for a longer one; a
+//! kernel that nobody knows counts as 100 us. So each launch costs what it is expected to take,
+//! times the job's *factor*: what it was measured to compute in the last seconds over what it has
+//! charged in them, both with weights that fall by half in [`HALF_NS`]. What charges cost too
+//! little or too much until then is owed, and paid by the rate of the bucket. Without a measurement
+//! the factor stays, and after [`BLIND_NS`] of work without one it is 1 at least.
 //!
-//! A cap is no matter of high-priority work: it holds without any, and nothing lifts it, neither `max_hold` nor a promise. While a
-//! job is closed by it, it wants no turn, and other laws take it for one that does not wait.
+//! A cap is no matter of high-priority work: it holds without any, and nothing lifts it, neither
+//! `max_hold` nor a promise. While a job is closed by it, it wants no turn, and other laws take it
+//! for one that does not wait.
 //!
-//! Source: ByteCUDA's throttle as MuxFlow §4.1 has it delays launches by a PID controller on the device's utilisation. A
-//! utilisation is everybody's and comes late: HAMi-core's caps of 30 and 70 % gave 46 and 55. Charges are the job's own and known
-//! before the launch.
+//! Source: ByteCUDA's throttle as MuxFlow §4.1 has it delays launches by a PID controller on the
+//! device's utilisation. A utilisation is everybody's and comes late: HAMi-core's caps of 30 and 70
+//! % gave 46 and 55. Charges are the job's own and known before the launch.
 
 use crate::lease::Lease;
 use crate::{JobId, JobView, Limit, Snapshot};
@@ -28,11 +33,12 @@ pub const PERIOD_NS: u64 = 20_000_000;
 /// What was measured so long ago counts half, ns.
 pub const HALF_NS: u64 = 700_000_000;
 
-/// A job that works and of which nothing was measured for so long is not trimmed to more than its charges, ns.
+/// A job that works and of which nothing was measured for so long is not trimmed to more than its
+/// charges, ns.
 pub const BLIND_NS: u64 = 10_000_000_000;
 
-/// The factor's bounds: kernels that nobody knows count as 100 us and take from 6 us to 6 ms. A measurement beyond them is wrong, or
-/// not of what was charged.
+/// The factor's bounds: kernels that nobody knows count as 100 us and take from 6 us to 6 ms. A
+/// measurement beyond them is wrong, or not of what was charged.
 pub const FACTOR: [f64; 2] = [1.0 / 16.0, 64.0];
 
 /// The least share: with one kernel of a second that is a hold of 100 s.
@@ -68,7 +74,8 @@ struct Capped {
     level_ns: f64,
     is_open: bool,
     trim: Trim,
-    /// What it was measured to compute more than its charges cost, ns; below 0 less. Paid by the rate.
+    /// What it was measured to compute more than its charges cost, ns; below 0 less. Paid by the
+    /// rate.
     owed_ns: f64,
 }
 
@@ -82,14 +89,15 @@ struct Trim {
     busy_ns: f64,
     charged_ns: f64,
     factor: Option<f64>,
-    /// Since it was last seen to compute.
+    /// What it computed more than its charges cost since it was last seen to compute, ns.
     residual_ns: f64,
 }
 
 impl Trim {
-    /// In the last moments the job computed in that share of the time; by now it has charged so much. Returns what it computed more
-    /// than its charges cost, ns. What was charged before the first measurement is of no use. That it did not compute is no
-    /// evidence before it is seen to compute again: whoever measures may have lost sight of it.
+    /// In the last moments the job computed in that share of the time; by now it has charged so
+    /// much. Returns what it computed more than its charges cost, ns. What was charged before the
+    /// first measurement is of no use. That it did not compute is no evidence before it is seen to
+    /// compute again: whoever measures may have lost sight of it.
     fn handle_busy(&mut self, now: Seen, share: f64) -> f64 {
         if share <= 0.0 && (!self.has_worked || self.is_blind(now)) {
             return 0.0;
@@ -198,8 +206,9 @@ impl Caps {
         }
     }
 
-    /// The job was measured to compute in that share of the time lately: a finite number from 0 on. More than 1 is possible where
-    /// it has several processes. 0 says nothing of a job that was never seen to compute.
+    /// The job was measured to compute in that share of the time lately: a finite number from 0 on.
+    /// More than 1 is possible where it has several processes. 0 says nothing of a job that was
+    /// never seen to compute.
     pub(crate) fn handle_busy(&mut self, now_ns: u64, id: JobId, share: f64) {
         let known = self.jobs.iter_mut().find(|job| job.id == id);
         // No device has more processes.
@@ -217,8 +226,8 @@ impl Caps {
         }
     }
 
-    /// What a capped job's charges cost times what they say, and whether nothing was measured of it for [`BLIND_NS`]; `None` of a job
-    /// without a cap.
+    /// What a capped job's charges cost times what they say, and whether nothing was measured of it
+    /// for [`BLIND_NS`]; `None` of a job without a cap.
     pub(crate) fn factor(&self, now_ns: u64, id: JobId) -> Option<(f64, bool)> {
         let job = self.of(id)?;
         let now = Seen {
@@ -264,8 +273,9 @@ impl Caps {
             };
             return (lease, Limit::Budget);
         }
-        // A kernel must fit into what is left of another law's bound, and need not fit into what is left of the bucket. One
-        // number cannot say both; the bound is short, and what goes beyond the bucket is a debt.
+        // A kernel must fit into what is left of another law's bound, and need not fit into what is
+        // left of the bucket. One number cannot say both; the bound is short, and what goes beyond
+        // the bucket is a debt.
         let lease = match lease.whole {
             true => lease,
             false => Lease {
@@ -276,7 +286,8 @@ impl Caps {
         (lease, limit)
     }
 
-    /// The law for one kernel of the job at index `job`, as far as the cap goes, after `spent_ns` were charged.
+    /// The law for one kernel of the job at index `job`, as far as the cap goes, after `spent_ns`
+    /// were charged.
     pub(crate) fn admits(&self, id: JobId, spent_ns: u64, is_whole: bool) -> bool {
         self.of(id)
             .is_none_or(|job| job.is_open && (is_whole || (spent_ns as f64) < job.chargeable_ns()))
@@ -362,7 +373,8 @@ fn depth_ns(share: f64) -> f64 {
     share * PERIOD_NS as f64
 }
 
-/// What is owed is paid at the rate that would take so long, ns: twice what lies between two measurements, so that it does not swing.
+/// What is owed is paid at the rate that would take so long, ns: twice what lies between two
+/// measurements, so that it does not swing.
 const PAYS_NS: u64 = 400_000_000;
 
 /// So much of a job's share is owed at most, ns.
@@ -504,7 +516,8 @@ mod tests {
         caps.handle_jobs(1_800 * MS, &[job(454 * MS, true)]);
         let spent_ns = level_ns - caps.jobs[0].level_ns;
         assert!((spent_ns - 6.4e6).abs() < 1.0, "{spent_ns}");
-        // It stays where nothing is measured, and where nothing was charged, of which nothing follows.
+        // It stays where nothing is measured, and where nothing was charged, of which nothing
+        // follows.
         assert_eq!(factor(&caps, 11_799), (known, false));
         assert_eq!(factor(&caps, 11_800), (known, true));
         // What made it cheap is forgotten then.

@@ -1,4 +1,5 @@
-//! How people say how much of a GPU's time a best-effort job may use: `30%`. One reader for flag, environment and messages.
+//! How people say how much of a GPU's time a best-effort job may use: `30%`. One reader for flag,
+//! environment and messages.
 //!
 //! A number, with a fraction if need be, and `%`: 1 to 100 of the GPU's time. 100 is all of it.
 

@@ -1,4 +1,5 @@
-//! Shares of the GPU's time that hold (`run --compute`, `set --compute`, `max_share`), by the device server's own count.
+//! Shares of the GPU's time that hold (`run --compute`, `set --compute`, `max_share`), by the
+//! device server's own count.
 
 use std::collections::BTreeMap;
 
@@ -115,8 +116,8 @@ fn uses_of_record(record: &str) -> BTreeMap<String, [f64; 3]> {
     labels.map(|(label, sums)| (label, judged(sums))).collect()
 }
 
-/// Each job gets its share to a point, and in each second to three. Where both want all of a GPU that takes turns, the turns cost
-/// `switching` points.
+/// Each job gets its share to a point, and in each second to three. Where both want all of a GPU
+/// that takes turns, the turns cost `switching` points.
 fn expect_shares(sharing: &str, jobs: &[Wanting], hami: bool, switching: f64) {
     let used = used(sharing, jobs, hami);
     for job in jobs {

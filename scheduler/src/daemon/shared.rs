@@ -329,7 +329,7 @@ impl Shared {
         })
     }
 
-    /// The same, of a participant of the clock, by a thread that is one.
+    /// Runs `work` as [`Self::start_thread`] does, as a participant of the clock. The caller is one.
     pub(super) fn start_participant(
         self: &Arc<Self>,
         name: &'static str,

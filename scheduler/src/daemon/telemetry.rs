@@ -1,8 +1,10 @@
 //! The thread that reads how much of the time processes compute, for laws that go by it.
 //!
-//! Five times a second while a job has a cap, by NVML ([`crate::host::nvml::uses`]); else it sleeps, and has nothing of the device
-//! open. A thread of its own, which may call NVML and wait: nothing waits for it but the daemon's end, and that not long. Where it does not answer, or does not know, nothing is told, and laws go by what
-//! they knew ([`policy::usage`]). On the virtual clock it is a participant, so that what it reads is the same in each run.
+//! Five times a second while a job has a cap, by NVML ([`crate::host::nvml::uses`]); else it
+//! sleeps, and has nothing of the device open. A thread of its own, which may call NVML and wait:
+//! nothing waits for it but the daemon's end, and that not long. Where it does not answer, or does
+//! not know, nothing is told, and laws go by what they knew ([`policy::usage`]). On the virtual
+//! clock it is a participant, so that what it reads is the same in each run.
 
 use std::sync::Arc;
 

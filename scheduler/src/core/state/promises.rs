@@ -1,10 +1,11 @@
-//! What single best-effort jobs may use of the GPU's time: the most ([`policy::usage`]), and what they were promised
-//! ([`policy::terms`]).
+//! What single best-effort jobs may use of the GPU's time: the most ([`policy::usage`]), and what
+//! they were promised ([`policy::terms`]).
 //!
-//! A job may ask for a cap when it starts (`pillion run --compute`): the first of its processes that asks speaks for all, as with its
-//! quota of memory. `pillion set --compute` changes it. Both hold while a process of the job is there, and the change outlives this
-//! daemon in the job's ledger ([`protocol::ledger::Ledger::compute`]). What the operator's rule says (`[jobs.NAME] max_share`) is the
-//! most that either may come to.
+//! A job may ask for a cap when it starts (`pillion run --compute`): the first of its processes
+//! that asks speaks for all, as with its quota of memory. `pillion set --compute` changes it. Both
+//! hold while a process of the job is there, and the change outlives this daemon in the job's
+//! ledger ([`protocol::ledger::Ledger::compute`]). What the operator's rule says (`[jobs.NAME]
+//! max_share`) is the most that either may come to.
 
 use policy::usage::Debt;
 use policy::{JobId, JobTerms};
@@ -20,7 +21,7 @@ use crate::core::job_key::JobKey;
 pub(crate) struct JobCap {
     asked: Option<Cap>,
     set: Option<CapChange>,
-    /// Since it was here before.
+    /// What the job owes since it was here before.
     debt: Option<Debt>,
     /// The sum of its clients' numbers when what they use was measured last.
     measured: u64,
@@ -66,7 +67,8 @@ fn promises(rule: &JobRule) -> bool {
     rule.weight != 1 || rule.min_progress > 0.0
 }
 
-/// Whether jobs are promised other things by one than by the other; caps aside, which the policy is told at each poll.
+/// Whether jobs are promised other things by one than by the other; caps aside, which the policy is
+/// told at each poll.
 pub(super) fn differ(some: &[JobRule], others: &[JobRule]) -> bool {
     fn promised(rules: &[JobRule]) -> impl Iterator<Item = (&str, u32, f64)> {
         let promised = rules.iter().filter(|rule| promises(rule));
@@ -126,13 +128,15 @@ impl Job {
         })
     }
 
-    /// The most that it may use, and who says so. Of several rules the least holds: which name a job has is its user's to say.
+    /// The most that it may use, and who says so. Of several rules the least holds: which name a
+    /// job has is its user's to say.
     fn cap_by(&self, rules: &[JobRule]) -> (Cap, CapOrigin) {
         let most = self.rules(rules).filter_map(|rule| rule.max_share).min();
         self.cap.in_force(most.unwrap_or(Cap::NONE))
     }
 
-    /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no rule names this one.
+    /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no
+    /// rule names this one.
     fn terms(&self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
         let be_job = self.be_job.as_ref()?;
         let rule = self.rules(rules).find(|rule| promises(rule))?;
@@ -171,8 +175,9 @@ impl State {
         jobs.any(|job| self.cap(job).0 < Cap::NONE)
     }
 
-    /// Processes were measured to compute in so much of the time lately, 0 to 1; others did not, or are not seen. Of a job of which a
-    /// process cannot be seen nothing follows, and where one came or left it begins anew: what it had charged is in the job's sum.
+    /// Processes were measured to compute in so much of the time lately, 0 to 1; others did not, or
+    /// are not seen. Of a job of which a process cannot be seen nothing follows, and where one came
+    /// or left it begins anew: what it had charged is in the job's sum.
     pub(crate) fn handle_uses(
         &mut self,
         now_ns: u64,
@@ -207,7 +212,8 @@ impl State {
         }
     }
 
-    /// The best-effort jobs of that id, and of that user unless `uid` is none, whose cap may be changed ([`Self::handle_cap`]).
+    /// The best-effort jobs of that id, and of that user unless `uid` is none, whose cap may be
+    /// changed ([`Self::handle_cap`]).
     ///
     /// # Errors
     ///

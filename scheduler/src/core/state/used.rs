@@ -1,4 +1,5 @@
-//! How much of the GPU's time a best-effort job has used lately, by what it has charged. For people.
+//! How much of the GPU's time a best-effort job has used lately, by what it has charged. For
+//! people.
 
 /// The share of each is told when it is over, ns.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -25,8 +26,8 @@ impl Used {
         }
     }
 
-    /// The share of the last window that is over, of one GPU's time; none before there is one. More than 1 is charged where kernels
-    /// of several streams run at once, and ahead of what runs.
+    /// The share of the last window that is over, of one GPU's time; none before there is one. More
+    /// than 1 is charged where kernels of several streams run at once, and ahead of what runs.
     pub(crate) fn share(&self) -> Option<f64> {
         self.last
     }

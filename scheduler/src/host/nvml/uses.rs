@@ -1,7 +1,8 @@
 //! How much of the time each process computed lately, as NVML samples it.
 //!
-//! nvml.h, `nvmlDeviceGetProcessUtilization`: a sample for each process that computed in the last sample period, which is of a sixth of
-//! a second to a second, in whole per cent. MIG instances have none.
+//! nvml.h, `nvmlDeviceGetProcessUtilization`: a sample for each process that computed in the last
+//! sample period, which is of a sixth of a second to a second, in whole per cent. MIG instances
+//! have none.
 
 use core::ffi::{c_uint, c_ulonglong, c_void};
 
@@ -57,7 +58,8 @@ impl Uses {
     /// See [`NvmlError`].
     pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, device) = open_device(uuid)?;
-        // SAFETY: the signature that nvml.h gives the name; the library stays open as long as it may be called.
+        // SAFETY: the signature that nvml.h gives the name; the library stays open as long as it
+        // may be called.
         let get = unsafe { library.get::<GetUses>(NAME) };
         let get = *get.map_err(|_| NvmlError::NoSymbol(NAME))?;
         Ok(Self {
@@ -69,8 +71,9 @@ impl Uses {
         })
     }
 
-    /// The processes that computed in the last sample period, each with its newest sample. `None`: there is no news, or NVML does not
-    /// know. It says the same where nobody computed, which its word for the whole device tells apart.
+    /// The processes that computed in the last sample period, each with its newest sample. `None`:
+    /// there is no news, or NVML does not know. It says the same where nobody computed, which its
+    /// word for the whole device tells apart.
     ///
     /// # Errors
     ///
