@@ -92,15 +92,15 @@ fn asked(times: f64) -> String {
 
 #[test]
 fn a_target_is_neither_passed_nor_left_unspent() {
-    // A fifth and half of the time busy, 5 000 requests. What is asked is a multiple of the p99 alone as it is computed from the
-    // arrivals so far, a few per cent less at first than over all of them.
-    for (rate, seconds) in [(30, 170), (75, 67)] {
+    // A fifth and half of the time busy, 5 000 and 10 000 requests. What is asked is a multiple of the p99 alone as it is computed
+    // from the arrivals so far, a few per cent less at first than over all of them.
+    for (rate, seconds) in [(30, 170), (75, 134)] {
         let solo_ms = solo_p99_ms(rate, seconds);
         let mut best_effort = Vec::new();
         for times in [1.05, 1.2, 1.5] {
             let outcome = run(rate, seconds, 0.000_001, &asked(times));
             let got = p99_ms(&outcome) / solo_ms / times;
-            assert!((0.94..=1.02).contains(&got), "{rate}/s, {times}x: {got}");
+            assert!((0.95..=1.02).contains(&got), "{rate}/s, {times}x: {got}");
             best_effort.push(outcome.jobs[1].launches as f64);
         }
         // Three tenths more time for one request in a hundred is worth a tenth of all best-effort work at least.

@@ -10,8 +10,9 @@
 //!
 //! *Latency* counts from the arrival, and holds the wait behind other requests. So what it would be alone is computed:
 //! each arrival is replayed through as many servers as the client was seen to have, each with its service alone (Kiefer and
-//! Wolfowitz's recursion; with one server Lindley's); what was cancelled is left out. The goal's quantile of the last 2048 is
-//! what a target such as "1.2x" multiplies. Requests that happened to meet no best-effort work would be a biased sample of it.
+//! Wolfowitz's recursion; with one server Lindley's); what was cancelled is left out. What a target such as "1.2x" multiplies
+//! is the goal's quantile of the last 2048, and of as many of the last 8192 as came as often and were served as fast
+//! ([`steady`]). Requests that happened to meet no best-effort work would be a biased sample of it.
 //!
 //! # The guard
 //!
@@ -52,6 +53,7 @@ use crate::{Ceiling, Sharing, Snapshot};
 mod client;
 mod kept;
 mod kind;
+mod steady;
 
 use client::{Client, Now};
 pub use kept::{Kept, KeptKind};

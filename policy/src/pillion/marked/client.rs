@@ -5,7 +5,7 @@ use super::kind::{Kind, Target};
 use crate::ceiling::{Binding, Ceiling, Duty};
 use crate::pillion::quiet::Quiet;
 use crate::pillion::{GOLDEN, Goal, Slo, SloEnd, SloView, scaled};
-use crate::slo::{self, GREATEST, LEAST, Level};
+use crate::slo::{GREATEST, LEAST, Level};
 use crate::terms;
 
 /// Open requests of a client; for one more the oldest is judged as if it were given up.
@@ -249,7 +249,7 @@ impl Client {
             let wait_ns = free_ns.saturating_sub(arrived_ns).min(most_ns);
             let latency_ns = wait_ns.saturating_add(service_ns);
             *free_ns = arrived_ns.saturating_add(latency_ns);
-            kind.push_latency(latency_ns, &self.goal);
+            kind.push_latency(arrived_ns, latency_ns, &self.goal);
         }
     }
 
@@ -512,7 +512,7 @@ impl Client {
     fn duty(&self) -> f64 {
         let targets = self.kinds.iter().filter_map(|kind| kind.target(&self.goal));
         let miss = targets.fold(self.goal.miss, |miss, target| miss.min(target.miss));
-        let paused = LEAST + slo::fall(miss);
+        let paused = LEAST + self.level.fall(miss);
         ((self.level.value() - paused) / (DUTY_FROM - paused)).clamp(0.0, 1.0)
     }
 

@@ -1,6 +1,7 @@
 //! A kind of requests: what they take alone, and what they may take.
 
 use super::kept::KeptKind;
+use super::steady::{self, Steady};
 use crate::pillion::target::Goal;
 
 /// Requests of a kind that meet no best-effort work, to begin with.
@@ -12,8 +13,8 @@ const SERVICES_KEPT: usize = 256;
 /// Of fewer the greatest counts as the second greatest: one request that was slow by chance is no 99th percentile.
 const SERVICES_FEW: usize = 200;
 
-/// Latencies remembered of a kind: at 15 requests a second those of two minutes.
-const ARRIVALS_KEPT: usize = 2_048;
+/// Of the last so many that were judged a quantile says what requests take now.
+const TOOK_KEPT: usize = 2_048;
 
 /// Latencies alone that must be known before a quantile of them is a target.
 const ARRIVALS_MIN: usize = 100;
@@ -43,9 +44,17 @@ impl Last {
         self.values_ns.iter().copied().min()
     }
 
-    /// The value that a share `at` of them does not exceed.
-    fn quantile(&self, at: f64) -> Option<u64> {
-        let mut sorted = self.values_ns.clone();
+    /// The last `count` of them, or all if they are fewer; in no order.
+    fn last(&self, count: usize) -> Vec<u64> {
+        let kept = self.values_ns.len();
+        let newest = self.count + kept;
+        let place = |back: usize| self.values_ns[(newest - back) % kept];
+        (1..=count.min(kept)).map(place).collect()
+    }
+
+    /// The value that a share `at` of the last `count` does not exceed.
+    fn quantile(&self, count: usize, at: f64) -> Option<u64> {
+        let mut sorted = self.last(count);
         let last = sorted.len().checked_sub(1)?;
         let place = (sorted.len() as f64 * at) as usize;
         Some(*sorted.select_nth_unstable(place.min(last)).1)
@@ -76,6 +85,8 @@ pub(super) struct Kind {
     pub(super) ended: usize,
     /// By the replay.
     latencies: Last,
+    /// How many of them count.
+    steady: Steady,
     /// Their quantile of the client's goal.
     pub(super) alone_ns: Option<u64>,
     /// What requests took that were judged.
@@ -99,6 +110,7 @@ impl Kind {
             service_max_ns: u64::MAX,
             ended: 0,
             latencies: Last::default(),
+            steady: Steady::default(),
             alone_ns: None,
             took: Last::default(),
             own: None,
@@ -150,7 +162,7 @@ impl Kind {
     pub(super) fn push_service(&mut self, ns: u64) {
         self.services.push(SERVICES_KEPT, ns);
         if self.services.count >= FIRST {
-            self.service_ns = self.services.quantile(0.5);
+            self.service_ns = self.services.quantile(SERVICES_KEPT, 0.5);
             let mut sorted = self.services.values_ns.clone();
             let least = sorted.len().saturating_sub(2);
             self.service_max_ns = match sorted.len() < SERVICES_FEW {
@@ -165,7 +177,7 @@ impl Kind {
         KeptKind {
             number: self.number,
             services_ns: self.services.values_ns.clone(),
-            latencies_ns: self.latencies.values_ns.clone(),
+            latencies_ns: self.latencies.last(self.steady.count()),
         }
     }
 
@@ -180,8 +192,8 @@ impl Kind {
             self.push_service(ns);
             self.ended += 1;
         }
-        for ns in latencies_ns.take(ARRIVALS_KEPT) {
-            self.latencies.push(ARRIVALS_KEPT, ns);
+        for ns in latencies_ns.take(steady::MOST) {
+            self.latencies.push(steady::MOST, ns);
         }
         self.handle_goal(goal);
     }
@@ -196,9 +208,11 @@ impl Kind {
         Some(drawn_ns.min(self.service_max_ns))
     }
 
-    /// A latency alone.
-    pub(super) fn push_latency(&mut self, ns: u64, goal: &Goal) {
-        self.latencies.push(ARRIVALS_KEPT, ns);
+    /// A latency alone, of a request that arrived then.
+    pub(super) fn push_latency(&mut self, arrived_ns: u64, ns: u64, goal: &Goal) {
+        self.latencies.push(steady::MOST, ns);
+        self.steady
+            .handle_request(arrived_ns, self.service_ns.unwrap_or(ns));
         if self.latencies.count.is_multiple_of(ARRIVALS_STEP) {
             self.handle_goal(goal);
         }
@@ -217,13 +231,13 @@ impl Kind {
     fn quantile_alone(&self, miss: f64) -> Option<u64> {
         let is_known = self.latencies.count >= ARRIVALS_MIN;
         is_known
-            .then(|| self.latencies.quantile(1.0 - miss))
+            .then(|| self.latencies.quantile(self.steady.count(), 1.0 - miss))
             .flatten()
     }
 
     /// A request that was judged took so long.
     pub(super) fn push_took(&mut self, ns: u64) {
-        self.took.push(ARRIVALS_KEPT, ns);
+        self.took.push(TOOK_KEPT, ns);
     }
 
     /// Requests that were judged.
@@ -233,6 +247,6 @@ impl Kind {
 
     /// What all but a share `miss` of the last that were judged took at most.
     pub(super) fn took_ns(&self, miss: f64) -> Option<u64> {
-        self.took.quantile(1.0 - miss)
+        self.took.quantile(TOOK_KEPT, 1.0 - miss)
     }
 }

@@ -223,7 +223,8 @@ fn a_job_may_ask_for_less_and_not_for_more_nor_for_less_than_it_takes_alone() {
     // Alone 10 ms, and one request in fifty 14 ms: the median is 10 ms, the 99th percentile and above 14.
     let mut kind = Kind::new(0);
     for n in 0..1_000_u64 {
-        kind.push_latency(if n % 50 == 0 { 14 * MS } else { 10 * MS }, &DOUBLE);
+        let ns = if n % 50 == 0 { 14 * MS } else { 10 * MS };
+        kind.push_latency(n * 40 * MS, ns, &DOUBLE);
     }
     let configured = Target {
         ns: 28 * MS,
@@ -272,8 +273,8 @@ fn of_kinds_that_are_one_the_tightest_target_is_held() {
     }
     assert_eq!(client.kinds.len(), KINDS_MAX);
     let shared = client.kind(99);
-    for _ in 0..200 {
-        client.kinds[shared].push_latency(10 * MS, &DOUBLE);
+    for n in 0..200 {
+        client.kinds[shared].push_latency(n * 40 * MS, 10 * MS, &DOUBLE);
     }
     let target = client.kinds[shared].target(&DOUBLE);
     assert_eq!(target.map(|target| target.ns), Some(16 * MS));
@@ -297,7 +298,8 @@ fn the_share_that_may_be_late_is_the_goals() {
         ..Marked::default()
     };
     marked.handle_goal(1, &half);
-    let before = marked.clients[0].level.value();
+    let before = 0.5;
+    marked.clients[0].level = Level::begin(before, true);
     let at_ns = 1_000_000 * MS;
     marked.clients[0].handle_begin(9_000, 0, at_ns, at_ns);
     marked.clients[0].handle_end(9_000, at_ns + 50 * MS, false, &ALONE);
@@ -348,9 +350,9 @@ fn one_slow_request_is_no_quantile_and_a_backlog_has_an_end() {
     for n in 0..FIRST {
         kind.push_service(if n == 7 { 1_000 * MS } else { 10 * MS });
     }
-    for _ in 0..1_000 {
+    for n in 0..1_000 {
         assert_eq!(kind.next_service_ns(), Some(10 * MS));
-        kind.push_latency(10 * MS, &DOUBLE);
+        kind.push_latency(n * 40 * MS, 10 * MS, &DOUBLE);
     }
     // They arrive ten times as fast as they are served.
     let mut client = known();
