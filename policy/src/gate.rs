@@ -59,10 +59,11 @@
 
 use crate::rules::Rules;
 use crate::terms::JobTerms;
+use crate::throttle::Throttle;
 use crate::usage::{Caps, Debt};
 use crate::{
-    Ceiling, Goal, JobId, JobView, Kept, Kernel, Lease, Limit, Mark, Outlook, Policy, Request,
-    SloView, Snapshot, none,
+    Ceiling, DeviceReading, Goal, JobId, JobView, Kept, Kernel, Lease, Limit, Mark, Outlook,
+    Policy, Request, SloView, Snapshot, ThrottleParams, ThrottleView, none,
 };
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -75,7 +76,8 @@ pub struct Gate {
     policy: Policy,
     rules: Box<dyn Rules>,
     caps: Caps,
-    /// Jobs as the policy is to see them, where one is closed by its cap.
+    throttle: Throttle,
+    /// Jobs as the policy is to see them, where one is closed by its cap or the throttle.
     masked: Vec<JobView>,
 }
 
@@ -87,6 +89,7 @@ impl Gate {
             policy,
             rules: policy.rules(),
             caps: Caps::default(),
+            throttle: Throttle::default(),
             masked: Vec::new(),
         }
     }
@@ -107,7 +110,8 @@ impl Gate {
     /// [`Gate::handle_request`].
     pub fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         self.caps.handle_jobs(now_ns, jobs);
-        let jobs = masked(&self.caps, &mut self.masked, jobs);
+        self.throttle.handle_jobs(now_ns, jobs);
+        let jobs = masked(&self.caps, &self.throttle, &mut self.masked, jobs);
         self.rules.handle_jobs(now_ns, jobs);
     }
 
@@ -203,11 +207,12 @@ impl Gate {
         self.caps.handle_other_processes(job);
     }
 
-    /// A gate with another policy, and the caps of this one with what was measured and is owed.
+    /// A gate with another policy, and caps and throttle of this one with what was measured and is owed.
     #[must_use]
     pub fn replaced(&mut self, policy: Policy) -> Self {
         Self {
             caps: std::mem::take(&mut self.caps),
+            throttle: std::mem::take(&mut self.throttle),
             ..Self::new(policy)
         }
     }
@@ -231,11 +236,33 @@ impl Gate {
         self.caps.share(job)
     }
 
-    /// When a job that waits and has used up its share may go on, if there is one: when to look at the latest, high-priority
-    /// clients or none.
+    /// The throttle that holds from now on ([`crate::throttle`]), under every policy; `None`: there is none, and so of a set point
+    /// out of [`crate::throttle::UTILISATION`].
+    pub fn handle_throttle(&mut self, params: Option<ThrottleParams>) {
+        let [least, most] = crate::throttle::UTILISATION;
+        let is_one = |params: &ThrottleParams| (least..=most).contains(&params.utilisation);
+        self.throttle.set(params.filter(is_one));
+    }
+
+    /// The device was read; after [`Gate::handle_snapshot`]. Only a throttle listens.
+    pub fn handle_reading(&mut self, now_ns: u64, reading: DeviceReading) {
+        self.throttle.handle_reading(now_ns, reading);
+    }
+
+    /// The throttle as it stands; `None` where there is none.
+    #[must_use]
+    pub fn throttle_view(&self, now_ns: u64) -> Option<ThrottleView> {
+        self.throttle.view(now_ns)
+    }
+
+    /// When a job that waits and has used up its share may go on, or all that are throttled, if there is one: when to look at the
+    /// latest, high-priority clients or none.
     #[must_use]
     pub fn opens_ns(&self, snapshot: &Snapshot<'_>) -> Option<u64> {
-        self.caps.opens_ns(snapshot.be)
+        let is_waited_for = snapshot.be.iter().any(|job| job.waiting);
+        let throttle = self.throttle.opens_ns().filter(|_| is_waited_for);
+        let caps = self.caps.opens_ns(snapshot.be);
+        caps.into_iter().chain(throttle).min()
     }
 
     /// What `pillion` lets best-effort work do, the meet of its laws, as of the last snapshot; `None` for another policy.
@@ -278,7 +305,8 @@ impl Gate {
         debug_assert!(snapshot.hp.is_valid());
         debug_assert!(snapshot.be.len() <= JOBS_MAX);
         self.caps.handle_jobs(snapshot.now_ns, snapshot.be);
-        let be = masked(&self.caps, &mut self.masked, snapshot.be);
+        self.throttle.handle_snapshot(snapshot);
+        let be = masked(&self.caps, &self.throttle, &mut self.masked, snapshot.be);
         self.rules.handle_snapshot(&Snapshot { be, ..*snapshot });
     }
 
@@ -323,7 +351,8 @@ impl Gate {
             true => self.rules.lease(snapshot, job),
             false => none::lease(snapshot),
         };
-        self.caps.meet(snapshot, job, decided)
+        let capped = self.caps.meet(snapshot, job, decided);
+        self.throttle.meet(snapshot, capped)
     }
 
     /// Whether the policy's law lets `kernel` of the job at index `job` go,
@@ -343,18 +372,24 @@ impl Gate {
     ) -> bool {
         let is_whole = snapshot.hp.present && self.rules.lease(snapshot, job).0.whole;
         self.caps.admits(snapshot.be[job].id, spent_ns, is_whole)
+            && self.throttle.admits(spent_ns, is_whole)
             && (!snapshot.hp.present || self.rules.eligible(snapshot, job, spent_ns, kernel))
     }
 }
 
-/// The jobs as a policy is to see them: one that is closed by its cap does not wait for what the policy will say.
-fn masked<'a>(caps: &Caps, buffer: &'a mut Vec<JobView>, jobs: &'a [JobView]) -> &'a [JobView] {
+/// The jobs as a policy is to see them: one that is closed by its cap or the throttle does not wait for what the policy will say.
+fn masked<'a>(
+    caps: &Caps,
+    throttle: &Throttle,
+    buffer: &'a mut Vec<JobView>,
+    jobs: &'a [JobView],
+) -> &'a [JobView] {
     buffer.clear();
-    if caps.is_empty() {
+    if caps.is_empty() && !throttle.is_closed() {
         return jobs;
     }
     buffer.extend(jobs.iter().map(|job| JobView {
-        waiting: job.waiting && !caps.is_closed(job.id),
+        waiting: job.waiting && !caps.is_closed(job.id) && !throttle.is_closed(),
         ..*job
     }));
     buffer

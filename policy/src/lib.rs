@@ -28,6 +28,7 @@
 //! | [`queue`] | what such a policy sees and says |
 //! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; decides nothing |
 //! | [`slo`] | the level: how much high-priority requests can bear, by how many miss their target |
+//! | [`throttle`] | best-effort work makes way where the device is overused or clocks down |
 //! | [`usage`] | how much of the GPU's time a best-effort job may use |
 //! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
@@ -68,6 +69,7 @@ pub mod sm_search;
 pub mod snapshot;
 pub mod temporal;
 pub mod terms;
+pub mod throttle;
 pub mod timeline;
 mod turn;
 pub mod usage;
@@ -93,5 +95,6 @@ pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
 pub use temporal::TemporalParams;
 pub use terms::JobTerms;
+pub use throttle::{DeviceReading, ThrottleParams, ThrottleView};
 pub use timeline::{HpTimeline, Launch, Outlook, Request};
 pub use turn::TURN_PATIENCE_NS;

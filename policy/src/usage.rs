@@ -252,38 +252,7 @@ impl Caps {
         let Some(capped) = self.of(snapshot.be[job].id) else {
             return (lease, limit);
         };
-        // What pauses it is stronger: it holds collective kernels, too.
-        if limit == Limit::Paused {
-            return (lease, limit);
-        }
-        if !capped.is_open {
-            let closed = Lease {
-                standing: lease.ungated || lease.standing,
-                ..Lease::closed(snapshot.epoch, lease.expiry_ns)
-            };
-            return (closed, Limit::Rate);
-        }
-        let budget_ns = capped.budget_ns();
-        if lease.ungated {
-            let lease = Lease {
-                ungated: false,
-                standing: true,
-                budget_ns,
-                ..lease
-            };
-            return (lease, Limit::Budget);
-        }
-        // A kernel must fit into what is left of another law's bound, and need not fit into what is
-        // left of the bucket. One number cannot say both; the bound is short, and what goes beyond
-        // the bucket is a debt.
-        let lease = match lease.whole {
-            true => lease,
-            false => Lease {
-                budget_ns: lease.budget_ns.min(budget_ns),
-                ..lease
-            },
-        };
-        (lease, limit)
+        bounded(snapshot, (lease, limit), capped.is_open, capped.budget_ns())
     }
 
     /// The law for one kernel of the job at index `job`, as far as the cap goes, after `spent_ns`
@@ -369,6 +338,49 @@ impl Capped {
     }
 }
 
+/// A decision about a job whose bucket is open or not, and leaves it so much.
+pub(crate) fn bounded(
+    snapshot: &Snapshot<'_>,
+    (lease, limit): (Lease, Limit),
+    is_open: bool,
+    budget_ns: u64,
+) -> (Lease, Limit) {
+    // What pauses it is stronger: it holds collective kernels, too.
+    if limit == Limit::Paused {
+        return (lease, limit);
+    }
+    if !is_open {
+        let closed = Lease {
+            standing: lease.ungated || lease.standing,
+            ..Lease::closed(snapshot.epoch, lease.expiry_ns)
+        };
+        return (closed, Limit::Rate);
+    }
+    if budget_ns == u64::MAX {
+        return (lease, limit);
+    }
+    if lease.ungated {
+        let lease = Lease {
+            ungated: false,
+            standing: true,
+            budget_ns,
+            ..lease
+        };
+        return (lease, Limit::Budget);
+    }
+    // A kernel must fit into what is left of another law's bound, and need not fit into what is
+    // left of the bucket. One number cannot say both; the bound is short, and what goes beyond
+    // the bucket is a debt.
+    let lease = match lease.whole {
+        true => lease,
+        false => Lease {
+            budget_ns: lease.budget_ns.min(budget_ns),
+            ..lease
+        },
+    };
+    (lease, limit)
+}
+
 fn depth_ns(share: f64) -> f64 {
     share * PERIOD_NS as f64
 }
@@ -384,7 +396,7 @@ const OWED_MAX_NS: u64 = 200_000_000;
 const EVIDENCE_NS: f64 = 2e6;
 
 /// So full a bucket must be for a job that was closed to go on.
-const OPENS_AT: f64 = 0.5;
+pub(crate) const OPENS_AT: f64 = 0.5;
 
 #[cfg(test)]
 mod tests {
@@ -546,6 +558,31 @@ mod tests {
             standing: bits[2],
             ungated: bits[3],
         })
+    }
+
+    proptest! {
+        /// One more law never grants more: what a bucket leaves of a decision is within it.
+        #[test]
+        fn a_bucket_admits_nothing_that_was_not_admitted_before(
+            (is_open, left_ns, budget_ns) in (any::<bool>(), 0..4_u64, 0..4_u64),
+            flags in any::<[bool; 4]>(),
+            (spent_ns, expected_ns, sms_max) in (0..4_u64, 0..4_u64, 0..3_u32),
+        ) {
+            let before = Lease {
+                budget_ns,
+                sms_max,
+                beside_hp: flags[0],
+                whole: flags[1],
+                standing: flags[2],
+                ..Lease::ungated(7)
+            };
+            let before = Lease { ungated: flags[3], ..before };
+            let snapshot = snapshot(&[]);
+            let (after, _) = bounded(&snapshot, (before, Limit::Budget), is_open, left_ns);
+            let kernel = Kernel { class: Class::Compute, sm_needed: 1, expected_ns };
+            prop_assert!(!admits(&after, spent_ns, &kernel) || admits(&before, spent_ns, &kernel));
+            prop_assert!(is_open || !admits(&after, spent_ns, &kernel));
+        }
     }
 
     proptest! {

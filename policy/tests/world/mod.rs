@@ -89,11 +89,13 @@ impl World {
     }
 
     /// Expected work of all jobs together.
+    #[allow(dead_code, reason = "not every test looks at it")]
     pub(crate) fn in_flight_ns(&self) -> u64 {
         self.be.iter().map(JobView::in_flight_ns).sum()
     }
 
     /// The longest kernel of any job.
+    #[allow(dead_code, reason = "not every test looks at it")]
     pub(crate) fn longest_ns(&self) -> u64 {
         self.kernels_ns.iter().copied().max().unwrap_or(0)
     }

@@ -1,0 +1,316 @@
+//! The throttle: best-effort work makes way where the device is used more than it should be, or clocks down.
+//!
+//! **Law.** ByteCUDA's (MuxFlow §4.1), without a sleep. Five times a second the device says how much of the time it was busy, U, and its
+//! SM clock, C. With T the clock that high-priority work has alone and H the highest there is, usage is
+//!
+//! ```text
+//! V = U · a     a = 1 + 8 (T − C)/T            if C < T
+//!               a = 1 − 0.2 (C − T)/(H − T)    if C ≥ T    (H ≤ T: 1)
+//! ```
+//!
+//! so a device that slows down counts as overused before it is full. A controller in velocity form moves the *rate* of all
+//! best-effort jobs together, from 0.02 to 1, by Δr = 0.4 Δe + 0.2 e with e = [`ThrottleParams::utilisation`] − V, and by a
+//! quarter of that where C < T. The rate fills a bucket of expected ns, 20 ms of it deep, from which each launch of theirs takes;
+//! empty, they are closed until it is half full.
+//!
+//! With these gains the loop is stable where V moves by less than twice what the rate does. That is once as far as busy time goes. But
+//! a clock that falls by a tenth where the device is three tenths busier makes V move three times as much, and one that falls by a fifth
+//! five times: with the whole gains the rate swung between its ends (a test), hence the quarter.
+//!
+//! It is in force while a high-priority client is attached. The rate rises only by a reading since whose last the bucket was
+//! empty: else another law holds them, and that there is room says nothing. What is no reading (nothing, NaN, more than all of the
+//! time) is dropped and counted, and moves nothing; after [`BLIND_NS`] of it [`ThrottleView::blind`].
+//!
+//! T is configured, or the lower quartile of the clocks that were read while high-priority work executed and no best-effort work was
+//! in flight; until that is known a is 1.
+//!
+//! Source: MuxFlow (2024) §4.1 for the law and the form of a; it gives no constants. These are ours and were compared with no
+//! others: 8 makes a device at nine tenths of T, and full, count as 1.8 of it; 0.2 lets one at its highest clock be full.
+
+use crate::gate::in_flight_ns;
+use crate::lease::Lease;
+use crate::usage::{OPENS_AT, PERIOD_NS, bounded};
+use crate::{JobId, JobView, Limit, Snapshot};
+
+/// Without a reading for so long the throttle is blind, ns.
+pub const BLIND_NS: u64 = 10_000_000_000;
+
+/// The set points that make sense: a tenth of the time to all of it.
+pub const UTILISATION: [f64; 2] = [0.1, 1.0];
+
+/// The rate's bounds: a job that is never let go keeps what it has of the device for good.
+const RATE: [f64; 2] = [0.02, 1.0];
+
+/// Gain by which the error's change moves the rate, and the error.
+const GAINS: [f64; 2] = [0.4, 0.2];
+
+/// Of these where the clock is below T.
+const GAIN_SLOW: f64 = 0.25;
+
+/// How much more usage counts below T, and how much less above.
+const CLOCK_GAINS: [f64; 2] = [8.0, 0.2];
+
+/// Clocks that T is learnt from, and how many are needed.
+const CLOCKS: usize = 256;
+const CLOCKS_MIN: usize = 20;
+
+/// What the throttle holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThrottleParams {
+    /// Usage that is held, within [`UTILISATION`].
+    pub utilisation: f64,
+    /// T, MHz; `None`: learnt.
+    pub clock_mhz: Option<u32>,
+}
+
+/// What the device said of itself. `None`: it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeviceReading {
+    /// How much of the time it was busy lately, 0 to 1.
+    pub busy: Option<f64>,
+    /// Its SM clock, MHz.
+    pub clock_mhz: Option<u32>,
+    /// The highest SM clock it has, MHz.
+    pub clock_max_mhz: Option<u32>,
+}
+
+/// The throttle as it stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThrottleView {
+    /// Usage, V, as of the last reading; none before one.
+    pub usage: Option<f64>,
+    /// That reading.
+    pub reading: DeviceReading,
+    /// T, MHz; none while it is not known.
+    pub clock_mhz: Option<u32>,
+    /// The share of the time that best-effort jobs may charge together.
+    pub rate: f64,
+    /// Readings that were none.
+    pub dropped: u64,
+    /// There was none for [`BLIND_NS`].
+    pub blind: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Throttle {
+    params: Option<ThrottleParams>,
+    rate: f64,
+    /// Of the last reading.
+    error: Option<f64>,
+    usage: Option<f64>,
+    reading: DeviceReading,
+    /// When there was one last, or the first was to be.
+    read_ns: Option<u64>,
+    dropped: u64,
+    /// The last clocks of high-priority work alone, and how many there ever were.
+    clocks: Vec<u32>,
+    clocks_seen: usize,
+    /// High-priority work executed in the last snapshot, and no best-effort work was in flight.
+    is_alone: bool,
+    /// A high-priority client was attached in it.
+    is_in_force: bool,
+    /// The bucket was empty since the last reading.
+    has_bound: bool,
+    level_ns: f64,
+    is_open: bool,
+    seen_ns: Option<u64>,
+    /// What each job had charged by then.
+    charged: Vec<(JobId, u64)>,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self {
+            params: None,
+            rate: RATE[1],
+            error: None,
+            usage: None,
+            reading: DeviceReading::default(),
+            read_ns: None,
+            dropped: 0,
+            clocks: Vec::new(),
+            clocks_seen: 0,
+            is_alone: false,
+            is_in_force: false,
+            has_bound: false,
+            level_ns: RATE[1] * PERIOD_NS as f64,
+            is_open: true,
+            seen_ns: None,
+            charged: Vec::new(),
+        }
+    }
+}
+
+impl Throttle {
+    /// From now on that holds, or nothing. What was learnt of clocks stays.
+    pub(crate) fn set(&mut self, params: Option<ThrottleParams>) {
+        if self.params.is_some() && params.is_none() {
+            *self = Self {
+                clocks: std::mem::take(&mut self.clocks),
+                clocks_seen: self.clocks_seen,
+                ..Self::default()
+            };
+        }
+        self.params = params;
+    }
+
+    pub(crate) fn view(&self, now_ns: u64) -> Option<ThrottleView> {
+        self.params?;
+        let since_ns = now_ns.saturating_sub(self.read_ns.unwrap_or(now_ns));
+        Some(ThrottleView {
+            usage: self.usage,
+            reading: self.reading,
+            clock_mhz: self.threshold_mhz(),
+            rate: self.rate,
+            dropped: self.dropped,
+            blind: since_ns >= BLIND_NS,
+        })
+    }
+
+    /// Whether best-effort jobs are held by it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_binding() && !self.is_open
+    }
+
+    fn is_binding(&self) -> bool {
+        self.params.is_some() && self.is_in_force
+    }
+
+    fn threshold_mhz(&self) -> Option<u32> {
+        let configured = self.params.and_then(|params| params.clock_mhz);
+        configured.or_else(|| {
+            let is_known = self.clocks_seen >= CLOCKS_MIN;
+            let mut clocks = self.clocks.clone();
+            let place = clocks.len() / 4;
+            is_known.then(|| *clocks.select_nth_unstable(place).1)
+        })
+    }
+
+    /// By how much more than its busy time the device counts as used.
+    fn clock_factor(&self, reading: &DeviceReading) -> f64 {
+        let known = reading.clock_mhz.zip(self.threshold_mhz());
+        let Some((clock, threshold)) = known.filter(|&(_, threshold)| threshold > 0) else {
+            return 1.0;
+        };
+        let (clock, threshold) = (f64::from(clock), f64::from(threshold));
+        if clock < threshold {
+            return 1.0 + CLOCK_GAINS[0] * (threshold - clock) / threshold;
+        }
+        let above = f64::from(reading.clock_max_mhz.unwrap_or(0)) - threshold;
+        match above > 0.0 {
+            true => 1.0 - CLOCK_GAINS[1] * ((clock - threshold) / above).min(1.0),
+            false => 1.0,
+        }
+    }
+
+    /// The device was read; after [`Self::handle_jobs`].
+    pub(crate) fn handle_reading(&mut self, now_ns: u64, reading: DeviceReading) {
+        let Some(params) = self.params else { return };
+        let is_share = |busy: &f64| (0.0..=1.0).contains(busy);
+        let Some(busy) = reading.busy.filter(is_share) else {
+            self.dropped += 1;
+            self.read_ns.get_or_insert(now_ns);
+            return;
+        };
+        if let Some(clock) = reading.clock_mhz.filter(|_| self.is_alone) {
+            match self.clocks.len() < CLOCKS {
+                true => self.clocks.push(clock),
+                false => self.clocks[self.clocks_seen % CLOCKS] = clock,
+            }
+            self.clocks_seen += 1;
+        }
+        self.read_ns = Some(now_ns);
+        let usage = busy * self.clock_factor(&reading);
+        self.usage = Some(usage);
+        self.reading = reading;
+        let error = params.utilisation - usage;
+        let before = self.error.replace(error).unwrap_or(error);
+        let is_slow = usage > busy;
+        let gain = if is_slow { GAIN_SLOW } else { 1.0 };
+        let moved = gain * (GAINS[0] * (error - before) + GAINS[1] * error);
+        let may_rise = std::mem::take(&mut self.has_bound);
+        if self.is_in_force && (moved < 0.0 || may_rise) {
+            self.rate = (self.rate + moved).clamp(RATE[0], RATE[1]);
+        }
+    }
+
+    /// What best-effort jobs have charged by now, and who else is there.
+    pub(crate) fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
+        if self.params.is_none() {
+            return;
+        }
+        self.is_in_force = snapshot.hp.present;
+        self.is_alone = snapshot.hp.busy && in_flight_ns(snapshot) == 0;
+        self.handle_jobs(snapshot.now_ns, snapshot.be);
+    }
+
+    pub(crate) fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
+        if self.params.is_none() {
+            return;
+        }
+        let before = |id| {
+            let known = self.charged.iter().find(|(known, _)| *known == id);
+            known.map(|(_, charged_ns)| *charged_ns)
+        };
+        // What a job had charged before it was seen is not of this time, and what is taken back comes back.
+        let spent_ns = jobs.iter().map(|job| {
+            let charged_ns = job.charged_total_ns as f64;
+            charged_ns - before(job.id).map_or(charged_ns, |ns| ns as f64)
+        });
+        let spent_ns: f64 = spent_ns.sum();
+        self.charged.clear();
+        let charged = jobs.iter().map(|job| (job.id, job.charged_total_ns));
+        self.charged.extend(charged);
+        let since_ns = self.seen_ns.replace(now_ns).unwrap_or(now_ns);
+        let depth_ns = self.depth_ns();
+        if !self.is_in_force {
+            (self.level_ns, self.is_open) = (depth_ns, true);
+            return;
+        }
+        let filled_ns = now_ns.saturating_sub(since_ns) as f64 * self.rate;
+        self.level_ns = (self.level_ns + filled_ns - spent_ns).min(depth_ns);
+        // Nothing is held at the full rate: what is expected may be more than all of the time.
+        if self.rate >= RATE[1] {
+            (self.level_ns, self.is_open) = (self.level_ns.max(0.0), true);
+        } else if self.level_ns <= 0.0 {
+            (self.is_open, self.has_bound) = (false, true);
+        } else if self.level_ns >= depth_ns * OPENS_AT {
+            self.is_open = true;
+        }
+    }
+
+    fn depth_ns(&self) -> f64 {
+        self.rate * PERIOD_NS as f64
+    }
+
+    /// What a best-effort job may charge; without end at the full rate.
+    fn budget_ns(&self) -> u64 {
+        match self.rate >= RATE[1] {
+            true => u64::MAX,
+            false => self.level_ns.max(0.0).ceil() as u64,
+        }
+    }
+
+    /// A decision about a best-effort job, and the throttle.
+    pub(crate) fn meet(&self, snapshot: &Snapshot<'_>, decided: (Lease, Limit)) -> (Lease, Limit) {
+        match self.is_binding() {
+            true => bounded(snapshot, decided, self.is_open, self.budget_ns()),
+            false => decided,
+        }
+    }
+
+    /// The law for one kernel, as far as the throttle goes, after `spent_ns` were charged.
+    pub(crate) fn admits(&self, spent_ns: u64, is_whole: bool) -> bool {
+        !self.is_binding() || self.is_open && (is_whole || spent_ns < self.budget_ns())
+    }
+
+    /// When it opens again; `None` if it is open.
+    pub(crate) fn opens_ns(&self) -> Option<u64> {
+        self.is_closed().then(|| {
+            let missing_ns = self.depth_ns() * OPENS_AT - self.level_ns;
+            let at_ns = self.seen_ns.unwrap_or(0);
+            at_ns.saturating_add((missing_ns / self.rate).max(0.0) as u64 + 1)
+        })
+    }
+}
