@@ -156,8 +156,9 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
     for line in for_faults(status).into_iter().chain(known) {
         out::line(format_args!("  {line}"))?;
     }
-    if let Some(bounds) = hold::bounds(policy).filter(|_| status["hp"]["present"] == true) {
-        out::line(format_args!("  {bounds}"))?;
+    let bounds = hold::bounds(policy).filter(|_| status["hp"]["present"] == true);
+    for line in control::throttle(policy).into_iter().chain(bounds) {
+        out::line(format_args!("  {line}"))?;
     }
     let mut table = table(&[
         "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "SHARE", "MEMORY", "QUOTA",

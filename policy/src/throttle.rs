@@ -15,7 +15,7 @@
 //!
 //! With these gains the loop is stable where V moves by less than twice what the rate does. That is once as far as busy time goes. But
 //! a clock that falls by a tenth where the device is three tenths busier makes V move three times as much, and one that falls by a fifth
-//! five times: with the whole gains the rate swung between its ends (a test), hence the quarter.
+//! five times: with the whole gains best-effort work swung between a third and two thirds of the time, hence the quarter.
 //!
 //! It is in force while a high-priority client is attached. The rate rises only by a reading since whose last the bucket was
 //! empty: else another law holds them, and that there is room says nothing. What is no reading (nothing, NaN, more than all of the
@@ -38,6 +38,9 @@ pub const BLIND_NS: u64 = 10_000_000_000;
 /// The set points that make sense: a tenth of the time to all of it.
 pub const UTILISATION: [f64; 2] = [0.1, 1.0];
 
+/// The set point where none is said: a tenth is left for high-priority work that comes.
+pub const UTILISATION_DEFAULT: f64 = 0.9;
+
 /// The rate's bounds: a job that is never let go keeps what it has of the device for good.
 const RATE: [f64; 2] = [0.02, 1.0];
 
@@ -53,6 +56,9 @@ const CLOCK_GAINS: [f64; 2] = [8.0, 0.2];
 /// Clocks that T is learnt from, and how many are needed.
 const CLOCKS: usize = 256;
 const CLOCKS_MIN: usize = 20;
+
+/// What a snapshot told of high-priority work holds so long, ns.
+const ALONE_NS: u64 = 10_000_000;
 
 /// What the throttle holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +83,8 @@ pub struct DeviceReading {
 /// The throttle as it stands, for people.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleView {
+    /// What is held, [`ThrottleParams::utilisation`].
+    pub utilisation: f64,
     /// Usage, V, as of the last reading; none before one.
     pub usage: Option<f64>,
     /// That reading.
@@ -156,9 +164,10 @@ impl Throttle {
     }
 
     pub(crate) fn view(&self, now_ns: u64) -> Option<ThrottleView> {
-        self.params?;
+        let params = self.params?;
         let since_ns = now_ns.saturating_sub(self.read_ns.unwrap_or(now_ns));
         Some(ThrottleView {
+            utilisation: params.utilisation,
             usage: self.usage,
             reading: self.reading,
             clock_mhz: self.threshold_mhz(),
@@ -213,7 +222,9 @@ impl Throttle {
             self.read_ns.get_or_insert(now_ns);
             return;
         };
-        if let Some(clock) = reading.clock_mhz.filter(|_| self.is_alone) {
+        let seen_ns = self.seen_ns.unwrap_or(0);
+        let is_alone = self.is_alone && now_ns.saturating_sub(seen_ns) <= ALONE_NS;
+        if let Some(clock) = reading.clock_mhz.filter(|_| is_alone) {
             match self.clocks.len() < CLOCKS {
                 true => self.clocks.push(clock),
                 false => self.clocks[self.clocks_seen % CLOCKS] = clock,

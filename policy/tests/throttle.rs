@@ -97,7 +97,7 @@ impl Device {
 fn usage_is_held_at_what_was_set_under_every_policy() {
     for policy in policies() {
         for (hp, utilisation) in [(0.3, 0.9), (0.3, 0.5), (0.1, 0.7)] {
-            let mut device = Device::new(policy.clone(), throttle(utilisation, None), hp);
+            let mut device = Device::new(policy, throttle(utilisation, None), hp);
             let used = device.settled();
             let left = utilisation - hp;
             assert!(
@@ -270,7 +270,7 @@ fn the_clock_of_high_priority_work_alone_is_learnt() {
             (busy, &beside)
         };
         gate.handle_snapshot(&Snapshot {
-            now_ns: MS,
+            now_ns: u64::from(n) * READ_NS,
             sharing: Sharing::Mps,
             sms: 80,
             epoch: 7,
@@ -299,7 +299,7 @@ proptest! {
         expected_ns in 1..2 * MS,
         spent_ns in 0..10 * MS,
     ) {
-        let mut device = Device::new(policies()[place].clone(), throttle(utilisation, Some(1_400)), 0.0);
+        let mut device = Device::new(policies()[place], throttle(utilisation, Some(1_400)), 0.0);
         for (n, (busy, clock_mhz)) in readings.into_iter().enumerate() {
             (0..500).for_each(|_| device.world.poll(IDLE));
             let reading = DeviceReading { busy, clock_mhz, clock_max_mhz: Some(1_530) };

@@ -18,7 +18,7 @@ mod plain;
 
 use std::path::{Path, PathBuf};
 
-use policy::{Policy, Sharing};
+use policy::{Policy, Sharing, ThrottleParams};
 use profiler::Place;
 pub use profiler::settings::Fault;
 use profiler::settings::{self, lines, tables};
@@ -65,6 +65,8 @@ pub struct Config {
     pub limits: Limits,
     /// `[jobs.NAME]`: what best-effort jobs were promised.
     pub jobs: Vec<JobRule>,
+    /// `[throttle]`: how much the GPU may be used; `None` without the section.
+    pub throttle: Option<ThrottleParams>,
     /// `[faults]`: what is looked for, and what is done about it.
     pub faults: FaultRules,
     /// `[learnt]`: whether and where durations are kept.

@@ -193,7 +193,7 @@ impl Reloader {
             drop(state);
             self.shared.inbox().put_rules(&next.faults);
             self.shared.alarm();
-            self.shared.note_caps();
+            self.shared.note_telemetry();
             self.config = next;
         });
         self.shared.tell(match &result {
@@ -383,7 +383,7 @@ impl Daemon {
             );
         });
         if let Some(telemetry) = &telemetry {
-            wait_for(telemetry, "NVML does not come back with what processes use");
+            wait_for(telemetry, "NVML does not come back with what the GPU does");
         }
         // Others are not waited for.
         match self.shared.has_panicked.load(Ordering::Relaxed) {
@@ -400,7 +400,7 @@ impl Daemon {
         match started {
             Ok(thread) => Some(thread),
             Err(error) => {
-                tracing::warn!("starting the thread that reads what processes use: {error}");
+                tracing::warn!("starting the thread that reads what the GPU does: {error}");
                 None
             }
         }

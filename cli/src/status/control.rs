@@ -67,6 +67,33 @@ pub(super) fn cap(job: &Value) -> Option<String> {
     ))
 }
 
+/// How much the GPU is used, and what best-effort work may use therefore; none without a throttle.
+pub(super) fn throttle(policy: &Value) -> Option<String> {
+    let throttle = &policy["throttle"];
+    let (held, rate) = (
+        throttle["utilisation"].as_f64()?,
+        throttle["rate"].as_f64()?,
+    );
+    let pct = |share: f64| format!("{:.0} %", share * 100.0);
+    let mut line = format!("throttle at {}", pct(held));
+    if let Some((usage, busy)) = throttle["usage"].as_f64().zip(throttle["busy"].as_f64()) {
+        line.push_str(&format!(": used {}, busy {}", pct(usage), pct(busy)));
+    }
+    let clocks = throttle["clock_mhz"]
+        .as_u64()
+        .zip(throttle["clock_alone_mhz"].as_u64());
+    if let Some((clock, alone)) = clocks {
+        line.push_str(&format!(
+            ", {clock} MHz ({alone} for high-priority work alone)"
+        ));
+    }
+    line.push_str(&format!("; best-effort work may use {}", pct(rate)));
+    if throttle["blind"] == true {
+        line.push_str("; NVML does not say how much the GPU is used");
+    }
+    Some(line)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -131,6 +158,28 @@ mod tests {
         for none in [json!({"control": null}), json!({})] {
             assert_eq!(super::slo(&none), None);
         }
+    }
+
+    #[test]
+    fn a_throttle_is_said_with_what_it_goes_by_and_none_is_not() {
+        let said = |of: Value| throttle(&json!({ "throttle": of }));
+        assert_eq!(
+            said(json!({
+                "utilisation": 0.9, "usage": 0.931, "busy": 0.78, "clock_mhz": 1290, "clock_alone_mhz": 1380, "rate": 0.42,
+                "dropped": 0, "blind": false
+            }))
+            .unwrap(),
+            "throttle at 90 %: used 93 %, busy 78 %, 1290 MHz (1380 for high-priority work alone); best-effort work may use 42 %"
+        );
+        assert_eq!(
+            said(json!({
+                "utilisation": 0.5, "usage": null, "busy": null, "clock_mhz": null, "clock_alone_mhz": 1380, "rate": 1.0,
+                "dropped": 70, "blind": true
+            }))
+            .unwrap(),
+            "throttle at 50 %; best-effort work may use 100 %; NVML does not say how much the GPU is used"
+        );
+        assert_eq!(said(Value::Null), None);
     }
 
     #[test]

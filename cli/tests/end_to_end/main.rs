@@ -83,6 +83,7 @@ mod stress;
 mod switches;
 mod symbols;
 mod threads;
+mod throttle;
 mod torch;
 mod unit;
 mod unmanaged;

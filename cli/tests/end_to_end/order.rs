@@ -232,9 +232,15 @@ impl Clocked {
     }
 
     pub(crate) fn daemon(&self, sharing: &str) -> Process {
+        self.daemon_with(sharing, "")
+    }
+
+    /// With these lines from its `[policy]` on.
+    pub(crate) fn daemon_with(&self, sharing: &str, policy: &str) -> Process {
         let socket = self.path("pillion.sock");
-        let config =
-            format!("[gpu]\nindex = 0\nsharing = {sharing:?}\n[socket]\npath = {socket:?}\n");
+        let config = format!(
+            "[gpu]\nindex = 0\nsharing = {sharing:?}\n[socket]\npath = {socket:?}\n[policy]\n{policy}\n"
+        );
         std::fs::write(self.path("gpu0.toml"), config).unwrap();
         let mut daemon = self.command(&cargo_folder().join("pilliond"), "0");
         daemon.arg("--config").arg(self.path("gpu0.toml"));

@@ -7,10 +7,11 @@ use policy::pillion::{MISS_MAX, THROUGHPUT_MIN, look_ns_max};
 use policy::policy::simulator_only;
 use policy::registry;
 use policy::terms::WEIGHT_MAX;
+use policy::throttle::{UTILISATION, UTILISATION_DEFAULT};
 use policy::usage::SHARE_MIN;
 use policy::{
     LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, Slo, SmThreshold,
-    TemporalParams,
+    TemporalParams, ThrottleParams,
 };
 use profiler::settings::{self, Decimal, Fault, Reader, Table, Whole};
 use protocol::compute::Cap;
@@ -73,6 +74,7 @@ struct File {
     policy: Table<PolicySection>,
     /// In the order of the names.
     jobs: Table<BTreeMap<String, Table<JobSection>>>,
+    throttle: Option<Table<ThrottleSection>>,
     memory: Table<MemoryRules>,
     faults: Table<FaultRules>,
     high_priority: Option<Table<HpAccess>>,
@@ -142,6 +144,15 @@ struct JobSection {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+struct ThrottleSection {
+    #[serde(deserialize_with = "utilisation")]
+    utilisation: Option<f64>,
+    /// No GPU's is outside.
+    clock_mhz: Option<Whole<100, 10_000>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct SocketSection {
     #[serde(deserialize_with = "socket_path")]
     path: Option<PathBuf>,
@@ -201,6 +212,7 @@ impl File {
             high_priority: self.high_priority.map(|access| access.0),
             limits: self.limits.0,
             jobs: jobs.collect(),
+            throttle: self.throttle.map(|Table(section)| section.params()),
             faults: self.faults.0,
             learnt: self.learnt.0,
         })
@@ -267,6 +279,16 @@ fn check_jobs(
                 "min_progress is {least}, and max_share lets the job have less; nearest is {most}"
             );
             reader.fault(value.span().start, what);
+        }
+    }
+}
+
+impl ThrottleSection {
+    fn params(self) -> ThrottleParams {
+        let clock = self.clock_mhz.map(|clock| clock.0 as u32);
+        ThrottleParams {
+            utilisation: self.utilisation.unwrap_or(UTILISATION_DEFAULT),
+            clock_mhz: clock,
         }
     }
 }
@@ -398,6 +420,11 @@ fn slo_quantile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64
 fn max_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cap>, D::Error> {
     let share = settings::number(deserializer, SHARE_MIN..=1.0)?;
     Ok(Cap::of_share(share))
+}
+
+fn utilisation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let [least, most] = UTILISATION;
+    settings::number(deserializer, least..=most).map(Some)
 }
 
 fn slo_throughput<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use policy::{OrionParams, PillionParams, SIMULATOR_ONLY, Slo, SmThreshold};
+use policy::{OrionParams, PillionParams, SIMULATOR_ONLY, Slo, SmThreshold, ThrottleParams};
 use proptest::prelude::*;
 
 use super::*;
@@ -36,8 +36,8 @@ fn the_example_is_the_default() {
     assert_eq!(check(text).unwrap(), check(LEAST).unwrap());
 }
 
-#[test]
-fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
+/// The example with the keys that it shows commented out, and how many these are.
+fn example_with_all_keys() -> (String, u32) {
     let text = include_str!("../../../examples/gpu0.toml");
     let is_key = |line: &str| {
         let key = line.split(" = ").next().unwrap_or("");
@@ -52,12 +52,20 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             shown += 1;
             key
         }
-        Some(rule @ ("[[memory.rules]]" | "[[faults.rules]]" | "[high_priority]")) => rule,
+        Some(
+            rule @ ("[[memory.rules]]" | "[[faults.rules]]" | "[high_priority]" | "[throttle]"),
+        ) => rule,
         _ => line,
     });
-    let text: Vec<&str> = lines.collect();
-    let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 46);
+    let lines: Vec<&str> = lines.collect();
+    (lines.join("\n"), shown)
+}
+
+#[test]
+fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
+    let (text, shown) = example_with_all_keys();
+    let config = check(&text).unwrap();
+    assert_eq!(shown, 48);
     let defaults = check(LEAST).unwrap();
     let Policy::Pillion(policy) = defaults.policy else {
         panic!("{defaults:?}");
@@ -93,6 +101,10 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             }],
             ..defaults.faults
         },
+        throttle: Some(ThrottleParams {
+            utilisation: 0.9,
+            clock_mhz: Some(1_380),
+        }),
         learnt: LearntRules {
             keep: Some(true),
             folder: Some("/var/lib/pillion".into()),
@@ -585,6 +597,44 @@ fn the_quantile_of_a_target_is_said_once_and_a_mean_has_none() {
         ),
     ] {
         assert_eq!(faults(&text(keys)), fault);
+    }
+}
+
+#[test]
+fn a_throttle_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
+    let read = |text: &str| check(&format!("{LEAST}{text}")).map(|config| config.throttle);
+    let throttle = |utilisation, clock_mhz| {
+        Some(ThrottleParams {
+            utilisation,
+            clock_mhz,
+        })
+    };
+    assert_eq!(read("").unwrap(), None);
+    assert_eq!(read("[throttle]").unwrap(), throttle(0.9, None));
+    let both = "[throttle]\nutilisation = 0.7\nclock_mhz = 1380";
+    assert_eq!(read(both).unwrap(), throttle(0.7, Some(1_380)));
+    for (text, fault) in [
+        (
+            "utilisation = 0.05",
+            "gpu0.toml:4:15: utilisation is 0.05; must be a number from 0.1 to 1; nearest is 0.1",
+        ),
+        (
+            "utilisation = nan",
+            "gpu0.toml:4:15: utilisation is nan; must be a number from 0.1 to 1",
+        ),
+        (
+            "clock_mhz = 14",
+            "gpu0.toml:4:13: clock_mhz is 14; must be a whole number from 100 to 10000; nearest is 100",
+        ),
+        (
+            "utilization = 0.9",
+            "gpu0.toml:4:1: unknown key `utilization` in [throttle]; keys are utilisation, clock_mhz; nearest is `utilisation`",
+        ),
+    ] {
+        let errors = read(&format!("[throttle]\n{text}"))
+            .unwrap_err()
+            .to_string();
+        assert!(errors.contains(fault), "{errors}");
     }
 }
 

@@ -316,6 +316,8 @@ impl State {
     /// A GPU with `sms` SMs and no client.
     #[must_use]
     pub fn new(config: &Config, sms: u32, pages: Arc<GpuPages>) -> Self {
+        let mut gate = Gate::new(config.policy);
+        gate.handle_throttle(config.throttle);
         Self {
             pages,
             ways: Ways::new(config.sharing),
@@ -327,7 +329,7 @@ impl State {
             rules: config.jobs.clone(),
             access: config.high_priority.clone(),
             limits: config.limits,
-            gate: Gate::new(config.policy),
+            gate,
             jobs: Vec::new(),
             ended: VecDeque::new(),
             hp: HpView::ABSENT,
@@ -393,6 +395,7 @@ impl State {
         self.rules.clone_from(&config.jobs);
         self.access.clone_from(&config.high_priority);
         self.limits = config.limits;
+        self.gate.handle_throttle(config.throttle);
         self.pages.configure(config);
         self.config_error = None;
     }

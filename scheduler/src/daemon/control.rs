@@ -437,7 +437,7 @@ impl Control {
             self.tell_draining(&key, applicant.peer, why);
         }
         self.shared.ring();
-        self.shared.note_caps();
+        self.shared.note_telemetry();
         self.shared.wake_requests_keeper();
         let hp = match class {
             JobClass::HighPriority => &self.fds.hp,

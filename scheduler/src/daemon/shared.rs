@@ -188,7 +188,7 @@ impl Shared {
     pub(crate) fn note_grip(&self) {
         self.alarm();
         self.note_memory();
-        self.note_caps();
+        self.note_telemetry();
         self.ring();
     }
 
@@ -363,14 +363,14 @@ impl Shared {
         self.ring();
     }
 
-    /// There may be a job with a cap, or the daemon ends: the thread that reads what processes use is to look.
+    /// A law may want to know what the device does, or the daemon ends: the thread that reads it is to look.
     pub(super) fn wake_telemetry(&self) {
         self.telemetry.ring_surely(&self.clock);
     }
 
-    /// A job has come, or its cap has changed. Where there is none nobody is woken, not even on the virtual clock.
-    pub(crate) fn note_caps(&self) {
-        if self.state().has_caps() {
+    /// A job has come, or a law has changed. Where none wants to know anything nobody is woken, not even on the virtual clock.
+    pub(crate) fn note_telemetry(&self) {
+        if self.state().wants_telemetry() {
             self.wake_telemetry();
         }
     }

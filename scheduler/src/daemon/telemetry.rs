@@ -1,7 +1,9 @@
-//! The thread that reads how much of the time processes compute, for laws that go by it.
+//! The thread that reads how much of the time the device is busy, its clock, and how much of the time
+//! processes compute, for laws that go by it.
 //!
-//! Five times a second while a job has a cap, by NVML ([`crate::host::nvml::uses`]); else it
-//! sleeps, and has nothing of the device open. A thread of its own, which may call NVML and wait:
+//! Five times a second while a job has a cap ([`crate::host::nvml::uses`]), or a high-priority job is
+//! there and best-effort work is throttled ([`policy::throttle`]); else it sleeps, and has nothing of
+//! the device open. A thread of its own, which may call NVML and wait:
 //! nothing waits for it but the daemon's end, and that not long. Where it does not answer, or does
 //! not know, nothing is told, and laws go by what they knew ([`policy::usage`]). On the virtual
 //! clock it is a participant, so that what it reads is the same in each run.
@@ -10,6 +12,7 @@ use std::sync::Arc;
 
 use crate::daemon::shared::Shared;
 use crate::host::device_release::User;
+use crate::host::nvml::Gauges;
 use crate::host::nvml::uses::Uses;
 
 /// Between two readings, ns: NVML's samples are a sixth of a second apart at least.
@@ -22,11 +25,19 @@ const AGAIN_NS: u64 = 30_000_000_000;
 pub(super) struct Telemetry {
     shared: Arc<Shared>,
     uuid: String,
-    open: Option<(Uses, User)>,
+    open: Option<Opened>,
     /// When it failed last, and why was told.
     failed_ns: Option<u64>,
     /// When it was read last: whoever rings does not change how often.
     read_ns: Option<u64>,
+}
+
+/// NVML's handles of the device.
+struct Opened {
+    uses: Uses,
+    gauges: Gauges,
+    /// As long as they are open.
+    user: User,
 }
 
 impl Telemetry {
@@ -47,7 +58,7 @@ impl Telemetry {
             if self.shared.is_stopping() {
                 return;
             }
-            let is_wanted = self.shared.state().has_caps();
+            let is_wanted = self.shared.state().wants_telemetry();
             let due_ns = match is_wanted {
                 true => Some(self.read()),
                 false => {
@@ -63,16 +74,9 @@ impl Telemetry {
     /// Reads once, and says when to read again.
     fn read(&mut self) -> u64 {
         let now_ns = self.shared.clock.now_ns();
-        if self.open.as_ref().is_some_and(|(_, user)| user.is_over()) {
+        if self.open.as_ref().is_some_and(|open| open.user.is_over()) {
             self.open = None;
         }
-        let is_due = (self.failed_ns).is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= AGAIN_NS);
-        if self.open.is_none() && is_due {
-            self.open(now_ns);
-        }
-        let Some((uses, _)) = &mut self.open else {
-            return now_ns.saturating_add(PERIOD_NS);
-        };
         let due_ns = self
             .read_ns
             .map_or(0, |at_ns| at_ns.saturating_add(PERIOD_NS));
@@ -80,7 +84,25 @@ impl Telemetry {
             return due_ns;
         }
         self.read_ns = Some(now_ns);
-        match uses.read() {
+        let is_due = (self.failed_ns).is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= AGAIN_NS);
+        if self.open.is_none() && is_due {
+            self.open(now_ns);
+        }
+        if self.shared.state().is_throttled() {
+            let reading = self.open.as_ref().map(|open| open.gauges.reading());
+            // Nothing, too, is told: it is what makes a law blind.
+            let reading = reading.unwrap_or_default();
+            self.shared.state().handle_reading(now_ns, reading);
+        }
+        if self.shared.state().has_caps() {
+            self.read_uses(now_ns);
+        }
+        now_ns.saturating_add(PERIOD_NS)
+    }
+
+    fn read_uses(&mut self, now_ns: u64) {
+        let Some(open) = &mut self.open else { return };
+        match open.uses.read() {
             Ok(news) => {
                 self.failed_ns = None;
                 if let Some(uses) = news {
@@ -94,17 +116,15 @@ impl Telemetry {
                 self.fail(now_ns, &error);
             }
         }
-        now_ns.saturating_add(PERIOD_NS)
     }
 
     fn open(&mut self, now_ns: u64) {
         let Some(user) = self.shared.device_release().user() else {
             return;
         };
-        match Uses::open(&self.uuid) {
-            Ok(uses) => {
-                self.open = Some((uses, user));
-            }
+        let opened = Uses::open(&self.uuid).and_then(|uses| Ok((uses, Gauges::open(&self.uuid)?)));
+        match opened {
+            Ok((uses, gauges)) => self.open = Some(Opened { uses, gauges, user }),
             Err(error) => self.fail(now_ns, &error),
         }
     }
@@ -112,7 +132,8 @@ impl Telemetry {
     fn fail(&mut self, now_ns: u64, error: &dyn std::error::Error) {
         if self.failed_ns.replace(now_ns).is_none() {
             tracing::warn!(
-                "NVML does not say how much of the time processes compute: {error}; caps go by what launches are expected to take"
+                "NVML does not say how much of the time the GPU is used, and by whom: {error}; caps go by what launches are expected to take, \
+                 and a throttle stays as it is"
             );
         }
     }

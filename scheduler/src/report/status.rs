@@ -30,7 +30,7 @@ use crate::host::device_release::Released;
 use crate::host::realtime;
 use crate::report::events::EventsStatus;
 
-pub use control::{ControlStatus, SloStatus};
+pub use control::{ControlStatus, SloStatus, ThrottleStatus};
 pub use hold::{ProgressStatus, TooLong};
 
 /// The version of this document: changes when a reader of the old one would be misled.
@@ -218,6 +218,8 @@ pub struct PolicyStatus {
     pub block_priority: BlockPriorityStatus,
     /// The bounds of `pillion` at this moment; none under another policy.
     pub bounds: Option<BoundsStatus>,
+    /// How much the GPU is used, and what best-effort jobs may use of it therefore; none without `[throttle]`.
+    pub throttle: Option<ThrottleStatus>,
     /// Why the last reading of the configuration changed nothing; none if it did not fail.
     pub config_error: Option<String>,
 }
@@ -428,7 +430,7 @@ impl Status {
             held: (state.holds.listed())
                 .filter_map(|hold| HeldStatus::of(hold, viewer))
                 .collect(),
-            policy: policy_status(state, viewer),
+            policy: policy_status(state, now_ns, viewer),
             hp: HpStatus {
                 present: state.hp.present,
                 busy: state.hp.busy,
@@ -467,7 +469,7 @@ impl Status {
     }
 }
 
-fn policy_status(state: &State, viewer: Viewer) -> PolicyStatus {
+fn policy_status(state: &State, now_ns: u64, viewer: Viewer) -> PolicyStatus {
     let params = state.gate.policy().throttle_params();
     let error = state.config_error.as_ref();
     PolicyStatus {
@@ -482,6 +484,7 @@ fn policy_status(state: &State, viewer: Viewer) -> PolicyStatus {
             why: state.block_priority.why(),
         },
         bounds: bounds_status(state),
+        throttle: ThrottleStatus::of(state, now_ns),
         config_error: error.map(|error| match viewer {
             Viewer::Operator => error.clone(),
             Viewer::User(_) => CONFIG_ERROR_OF_OTHERS.to_owned(),

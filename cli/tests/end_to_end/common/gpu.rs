@@ -492,6 +492,11 @@ impl Daemon {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// Waits until it is as wanted.
+    pub(crate) fn status_when(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        until(what, || Some(self.status()).filter(&is_so))
+    }
+
     /// What `pillion status` says of it.
     pub(crate) fn table(&self) -> String {
         let mut command = clean_command(pillion());

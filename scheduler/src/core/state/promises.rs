@@ -8,7 +8,7 @@
 //! max_share`) is the most that either may come to.
 
 use policy::usage::Debt;
-use policy::{JobId, JobTerms};
+use policy::{DeviceReading, JobId, JobTerms};
 use protocol::compute::{Cap, CapChange};
 use protocol::hello::JobClass;
 
@@ -169,10 +169,27 @@ impl State {
         }
     }
 
+    /// Whether a law goes by what the device is read to do: a job has a cap, or a high-priority one is
+    /// there and best-effort work is throttled.
+    pub(crate) fn wants_telemetry(&self) -> bool {
+        self.has_caps() || self.is_throttled()
+    }
+
     /// Whether a job has a cap.
     pub(crate) fn has_caps(&self) -> bool {
         let mut jobs = self.jobs.iter().filter(|job| job.be_job.is_some());
         jobs.any(|job| self.cap(job).0 < Cap::NONE)
+    }
+
+    /// Whether a high-priority job is there, and a throttle.
+    pub(crate) fn is_throttled(&self) -> bool {
+        let is_set = self.gate.throttle_view(0).is_some();
+        is_set && self.jobs.iter().any(|job| job.be_job.is_none())
+    }
+
+    /// The device was read.
+    pub(crate) fn handle_reading(&mut self, now_ns: u64, reading: DeviceReading) {
+        self.gate.handle_reading(now_ns, reading);
     }
 
     /// Processes were measured to compute in so much of the time lately, 0 to 1; others did not, or

@@ -48,7 +48,7 @@ impl Control {
             self.shared.ledgers().keep_cap(&key, change);
         }
         self.shared.ring();
-        self.shared.note_caps();
+        self.shared.note_telemetry();
         Ok(())
     }
 

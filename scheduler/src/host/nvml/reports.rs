@@ -6,6 +6,7 @@
 use core::ffi::{c_uint, c_ulonglong, c_void};
 
 use libloading::Library;
+use policy::DeviceReading;
 
 use super::{Device, NvmlError, Open, check, open_device};
 
@@ -47,6 +48,10 @@ type GetRows =
     unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut c_uint, *mut c_uint, *mut c_uint) -> c_uint;
 type GetState = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> c_uint;
 type GetUse = unsafe extern "C" fn(*mut c_void, *mut Utilization) -> c_uint;
+type GetClock = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint) -> c_uint;
+
+/// NVML_CLOCK_SM.
+const CLOCK_SM: c_uint = 1;
 
 /// Something that NVML reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +143,8 @@ pub(crate) struct Gauges {
     rows: Option<GetRows>,
     pages: Option<GetState>,
     use_: Option<GetUse>,
+    clock: Option<GetClock>,
+    clock_max: Option<GetClock>,
     /// Open as long as these may be called.
     _library: Open,
 }
@@ -152,6 +159,8 @@ impl Gauges {
             rows: symbol(&library, "nvmlDeviceGetRemappedRows").ok(),
             pages: symbol(&library, "nvmlDeviceGetRetiredPagesPendingStatus").ok(),
             use_: symbol(&library, "nvmlDeviceGetUtilizationRates").ok(),
+            clock: symbol(&library, "nvmlDeviceGetClockInfo").ok(),
+            clock_max: symbol(&library, "nvmlDeviceGetMaxClockInfo").ok(),
             _library: library,
         })
     }
@@ -198,6 +207,21 @@ impl Gauges {
         // SAFETY: the device is this library's, and there is room for both numbers.
         let result = unsafe { self.use_?(self.device.0, &raw mut is) };
         (result == 0).then_some(is.gpu)
+    }
+
+    /// What laws go by.
+    pub(crate) fn reading(&self) -> DeviceReading {
+        let mhz = |get: Option<GetClock>| {
+            let mut mhz = 0;
+            // SAFETY: the device is this library's, and there is room for the number.
+            let result = unsafe { get?(self.device.0, CLOCK_SM, &raw mut mhz) };
+            (result == 0 && mhz > 0).then_some(mhz)
+        };
+        DeviceReading {
+            busy: self.busy_pct().map(|pct| f64::from(pct) / 100.0),
+            clock_mhz: mhz(self.clock),
+            clock_max_mhz: mhz(self.clock_max),
+        }
     }
 }
 

@@ -62,6 +62,45 @@ pub struct SloStatus {
     pub learning: bool,
 }
 
+/// The throttle ([`policy::throttle`]).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThrottleStatus {
+    /// Usage that is held.
+    pub utilisation: f64,
+    /// As of the last reading: the share of the time that the GPU was busy, more where its clock is low; none before one.
+    pub usage: Option<f64>,
+    /// That share of the time.
+    pub busy: Option<f64>,
+    /// The SM clock then.
+    pub clock_mhz: Option<u32>,
+    /// The SM clock of high-priority work alone, configured or learnt; none while it is not known.
+    pub clock_alone_mhz: Option<u32>,
+    /// The share of the time that best-effort jobs may use together while a high-priority job is there, 0.02 to 1.
+    pub rate: f64,
+    /// Readings that said nothing, or what cannot be.
+    pub dropped: u64,
+    /// There was no other for ten seconds: the rate stays what it is.
+    pub blind: bool,
+}
+
+impl ThrottleStatus {
+    pub(super) fn of(state: &State, now_ns: u64) -> Option<Self> {
+        let view = state.gate.throttle_view(now_ns)?;
+        let is_read = state.is_throttled();
+        Some(Self {
+            utilisation: view.utilisation,
+            usage: view.usage,
+            busy: view.reading.busy,
+            clock_mhz: view.reading.clock_mhz,
+            clock_alone_mhz: view.clock_mhz,
+            rate: view.rate,
+            dropped: view.dropped,
+            // Without a high-priority job nobody reads, and nothing is held.
+            blind: is_read && view.blind,
+        })
+    }
+}
+
 impl ControlStatus {
     pub(super) fn of(state: &State, now_ns: u64, job: &Job) -> Option<Self> {
         let control = Self {
