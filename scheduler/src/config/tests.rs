@@ -246,7 +246,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     let cases = [
         (
             "[polcy]",
-            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, memory, faults, high_priority, \
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, memory, faults, high_priority, \
              limits, learnt, socket; nearest is `policy`",
         ),
         (
@@ -616,19 +616,19 @@ fn a_throttle_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
     for (text, fault) in [
         (
             "utilisation = 0.05",
-            "gpu0.toml:4:15: utilisation is 0.05; must be a number from 0.1 to 1; nearest is 0.1",
+            "gpu0.toml:5:15: utilisation is 0.05; must be a number from 0.1 to 1; nearest is 0.1",
         ),
         (
             "utilisation = nan",
-            "gpu0.toml:4:15: utilisation is nan; must be a number from 0.1 to 1",
+            "gpu0.toml:5:15: utilisation is nan; must be a number from 0.1 to 1",
         ),
         (
             "clock_mhz = 14",
-            "gpu0.toml:4:13: clock_mhz is 14; must be a whole number from 100 to 10000; nearest is 100",
+            "gpu0.toml:5:13: clock_mhz is 14; must be a whole number from 100 to 10000; nearest is 100",
         ),
         (
             "utilization = 0.9",
-            "gpu0.toml:4:1: unknown key `utilization` in [throttle]; keys are utilisation, clock_mhz; nearest is `utilisation`",
+            "gpu0.toml:5:1: unknown key `utilization` in [throttle]; keys are utilisation, clock_mhz; nearest is `utilisation`",
         ),
     ] {
         let errors = read(&format!("[throttle]\n{text}"))

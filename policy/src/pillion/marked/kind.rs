@@ -44,12 +44,12 @@ impl Last {
         self.values_ns.iter().copied().min()
     }
 
-    /// The last `count` of them, or all if they are fewer; in no order.
+    /// The last `count` of them, or all if they are fewer, the oldest first.
     fn last(&self, count: usize) -> Vec<u64> {
         let kept = self.values_ns.len();
         let newest = self.count + kept;
         let place = |back: usize| self.values_ns[(newest - back) % kept];
-        (1..=count.min(kept)).map(place).collect()
+        (1..=count.min(kept)).rev().map(place).collect()
     }
 
     /// The value that a share `at` of the last `count` does not exceed.
