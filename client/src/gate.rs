@@ -331,10 +331,10 @@ fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, Is
 pub struct Hold {
     kernel: Kernel,
     begun_ns: u64,
-    /// From when on `max_hold` counts: its begin, or when it was first found to be held for good no more.
+    /// From when on `max_hold` counts: its begin, and later by what it was held for good.
     counts_from_ns: Cell<u64>,
-    /// It was held for good when it was last looked at.
-    was_held: Cell<bool>,
+    /// Since when it has been held for good, as of the last look.
+    held_since_ns: Cell<Option<u64>>,
     what: Held,
 }
 
@@ -362,7 +362,7 @@ impl Hold {
             kernel,
             begun_ns,
             counts_from_ns: Cell::new(begun_ns),
-            was_held: Cell::new(false),
+            held_since_ns: Cell::new(None),
             what,
         }
     }
@@ -411,16 +411,20 @@ impl Hold {
         // What is held for a fault is held for good; but not by a daemon that is gone.
         let is_for_good = is_held && !is_gone;
         let end_ns = match is_for_good {
-            true => u64::MAX,
+            true => {
+                let since_ns = self.held_since_ns.get().unwrap_or(now_ns);
+                self.held_since_ns.set(Some(since_ns));
+                u64::MAX
+            }
             false => {
-                // Of several threads that have waited long one goes by a lease then, and not all by `max_hold`.
-                if self.was_held.get() {
-                    self.counts_from_ns.set(now_ns);
-                }
-                (self.counts_from_ns.get()).saturating_add(hold_ns_max(client))
+                // Of several threads that were held long one goes by a lease then, and not all by `max_hold`. What
+                // they waited for before counts: what holds them now and then is not all that may.
+                let held_ns = (self.held_since_ns.take()).map_or(0, |ns| now_ns.saturating_sub(ns));
+                let from_ns = self.counts_from_ns.get().saturating_add(held_ns);
+                self.counts_from_ns.set(from_ns);
+                from_ns.saturating_add(hold_ns_max(client))
             }
         };
-        self.was_held.set(is_for_good);
         if now_ns >= end_ns {
             client.page.count(Counter::Forced, 1);
             return Step::Go(charged(client, kernel));

@@ -111,7 +111,6 @@ impl Level {
     /// `may_rise`: best-effort work wanted to go, so a request within its target is a reason to let more go.
     pub fn handle_request(&mut self, is_miss: bool, alpha: f64, may_rise: bool) {
         self.requests += 1;
-        self.spread.handle_request(is_miss, alpha);
         if is_miss {
             self.misses += 1;
             self.has_missed = true;
@@ -120,6 +119,10 @@ impl Level {
         } else if may_rise {
             let steps = if self.has_missed { 1.0 } else { FIRST_STEPS };
             self.value = (self.value + step(alpha) * steps).min(GREATEST);
+        }
+        // Last: what best-effort work did until now followed from what was known before.
+        if alpha <= SPREAD_ALPHA_MAX {
+            self.spread.handle_request(is_miss, alpha);
         }
     }
 }
@@ -252,6 +255,23 @@ mod tests {
         // And for 200 requests without any its steps are the small ones again.
         for _ in 0..200 {
             level.handle_request(false, ALPHA, true);
+        }
+        assert!((level.fall(ALPHA) - 0.099).abs() < 1e-9);
+    }
+
+    /// It ran beside them until it is known that misses are spread.
+    #[test]
+    fn the_miss_that_shows_that_they_are_spread_is_of_best_effort_work_still() {
+        let mut level = Level::begin(-5.3, true);
+        for n in 0..151_u32 {
+            level.handle_request(n % 25 == 0 && n > 0, ALPHA, false);
+        }
+        assert_eq!((level.misses, level.misses_at_floor), (6, 0), "{level:?}");
+        assert!(level.is_at_floor(ALPHA), "{level:?}");
+        // Requests of which half may miss are no blocks of those of which one in a hundred may.
+        let mut level = Level::begin(0.0, true);
+        for n in 0..10_000_u32 {
+            level.handle_request(n % 2 == 0, 0.5, true);
         }
         assert!((level.fall(ALPHA) - 0.099).abs() < 1e-9);
     }

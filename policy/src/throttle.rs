@@ -53,6 +53,12 @@ const GAIN_SLOW: f64 = 0.25;
 /// How much more usage counts below T, and how much less above.
 const CLOCK_GAINS: [f64; 2] = [8.0, 0.2];
 
+/// So much of it left is none: what short kernels leave until the next look, which fills it meanwhile.
+const EMPTY_AT: f64 = 1.0 / 16.0;
+
+/// Nobody waits longer for what was charged: it may be another's, wrong, or never have run.
+const DEBT_NS_MAX: u64 = 10_000_000_000;
+
 /// Clocks that T is learnt from, and how many are needed.
 const CLOCKS: usize = 256;
 const CLOCKS_MIN: usize = 20;
@@ -235,11 +241,12 @@ impl Throttle {
         let usage = busy * self.clock_factor(&reading);
         self.usage = Some(usage);
         self.reading = reading;
-        let error = params.utilisation - usage;
-        let before = self.error.replace(error).unwrap_or(error);
         let is_slow = usage > busy;
         let gain = if is_slow { GAIN_SLOW } else { 1.0 };
-        let moved = gain * (GAINS[0] * (error - before) + GAINS[1] * error);
+        // Weighed before its change is taken: a clock that comes and goes moves the rate by nothing in sum.
+        let error = gain * (params.utilisation - usage);
+        let before = self.error.replace(error).unwrap_or(error);
+        let moved = GAINS[0] * (error - before) + GAINS[1] * error;
         let may_rise = std::mem::take(&mut self.has_bound);
         if self.is_in_force && (moved < 0.0 || may_rise) {
             self.rate = (self.rate + moved).clamp(RATE[0], RATE[1]);
@@ -251,7 +258,13 @@ impl Throttle {
         if self.params.is_none() {
             return;
         }
-        self.is_in_force = snapshot.hp.present;
+        let was_in_force = std::mem::replace(&mut self.is_in_force, snapshot.hp.present);
+        if self.is_in_force && !was_in_force {
+            // What was read is of another time.
+            self.error = None;
+            self.has_bound = false;
+            self.read_ns = Some(snapshot.now_ns);
+        }
         self.is_alone = snapshot.hp.busy && in_flight_ns(snapshot) == 0;
         self.handle_jobs(snapshot.now_ns, snapshot.be);
     }
@@ -280,11 +293,12 @@ impl Throttle {
             return;
         }
         let filled_ns = now_ns.saturating_sub(since_ns) as f64 * self.rate;
-        self.level_ns = (self.level_ns + filled_ns - spent_ns).min(depth_ns);
+        let debt_max_ns = self.rate * DEBT_NS_MAX as f64;
+        self.level_ns = (self.level_ns + filled_ns - spent_ns).clamp(-debt_max_ns, depth_ns);
         // Nothing is held at the full rate: what is expected may be more than all of the time.
         if self.rate >= RATE[1] {
             (self.level_ns, self.is_open) = (self.level_ns.max(0.0), true);
-        } else if self.level_ns <= 0.0 {
+        } else if self.level_ns <= depth_ns * EMPTY_AT {
             (self.is_open, self.has_bound) = (false, true);
         } else if self.level_ns >= depth_ns * OPENS_AT {
             self.is_open = true;

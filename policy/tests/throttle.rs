@@ -136,6 +136,56 @@ fn a_device_that_clocks_down_sheds_best_effort_work_until_it_does_not() {
     }
 }
 
+/// A clock that dips now and then lets no more go than one that does not.
+#[test]
+fn a_clock_that_comes_and_goes_about_that_of_high_priority_work_opens_nothing() {
+    for every in [2, 4] {
+        let temporal = Policy::Temporal(TemporalParams::default());
+        let mut device = Device::new(temporal, throttle(0.9, Some(1_400)), 0.2);
+        let mut used = Vec::new();
+        for n in 0..200 {
+            let clock: fn(f64) -> Option<u32> = match n % every {
+                0 => |_| Some(1_330),
+                _ => |_| Some(1_400),
+            };
+            device.clock_mhz = clock;
+            used.push(device.period());
+        }
+        let mean = used[50..].iter().sum::<f64>() / 150.0;
+        assert!(mean < 0.72, "{every}: {mean}");
+    }
+}
+
+#[test]
+fn short_kernels_get_what_is_left_after_high_priority_work_falls_too() {
+    let temporal = Policy::Temporal(TemporalParams::default());
+    let mut device = Device::new(temporal, throttle(0.9, None), 0.6);
+    device.world = World::new(temporal, &[MS / 100]);
+    device.world.gate.handle_throttle(throttle(0.9, None));
+    device.settled();
+    let before = device.settled();
+    device.hp = 0.1;
+    let after = device.settled();
+    assert!(
+        (before - 0.3).abs() < 0.03 && (after - 0.8).abs() < 0.03,
+        "{before}, {after}"
+    );
+}
+
+/// An hour that was charged, by a wrong profile, is not held against others for longer than ten seconds.
+#[test]
+fn nobody_pays_for_what_another_job_has_charged_for_long() {
+    let temporal = Policy::Temporal(TemporalParams::default());
+    let mut device = Device::new(temporal, throttle(0.5, None), 0.3);
+    device.settled();
+    device.world.be[0].charged_total_ns += 3_600_000 * MS;
+    device.world.be[0].completed_total_ns += 3_600_000 * MS;
+    device.period();
+    (0..50).for_each(|_| _ = device.period());
+    let used = device.settled();
+    assert!((used - 0.2).abs() < 0.03, "{used}");
+}
+
 #[test]
 fn a_full_device_at_its_highest_clock_is_as_it_should_be() {
     let mut device = Device::new(

@@ -68,14 +68,18 @@ pub(super) fn cap(job: &Value) -> Option<String> {
 }
 
 /// How much the GPU is used, and what best-effort work may use therefore; none without a throttle.
-pub(super) fn throttle(policy: &Value) -> Option<String> {
-    let throttle = &policy["throttle"];
+pub(super) fn throttle(status: &Value) -> Option<String> {
+    let throttle = &status["policy"]["throttle"];
     let (held, rate) = (
         throttle["utilisation"].as_f64()?,
         throttle["rate"].as_f64()?,
     );
     let pct = |share: f64| format!("{:.0} %", share * 100.0);
     let mut line = format!("throttle at {}", pct(held));
+    if status["hp"]["present"] != true {
+        line.push_str(": holds nothing, as no high-priority job is there");
+        return Some(line);
+    }
     if let Some((usage, busy)) = throttle["usage"].as_f64().zip(throttle["busy"].as_f64()) {
         line.push_str(&format!(": used {}, busy {}", pct(usage), pct(busy)));
     }
@@ -162,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_throttle_is_said_with_what_it_goes_by_and_none_is_not() {
-        let said = |of: Value| throttle(&json!({ "throttle": of }));
+        let status = |of: Value, hp| json!({"policy": {"throttle": of}, "hp": {"present": hp}});
+        let said = |of: Value| throttle(&status(of, true));
         assert_eq!(
             said(json!({
                 "utilisation": 0.9, "usage": 0.931, "busy": 0.78, "clock_mhz": 1290, "clock_alone_mhz": 1380, "rate": 0.42,
@@ -180,6 +185,12 @@ mod tests {
             "throttle at 50 %; best-effort work may use 100 %; NVML does not say how much the GPU is used"
         );
         assert_eq!(said(Value::Null), None);
+        let idle =
+            json!({"utilisation": 0.5, "usage": 0.9, "busy": 0.9, "rate": 0.4, "blind": false});
+        assert_eq!(
+            throttle(&status(idle, false)).unwrap(),
+            "throttle at 50 %: holds nothing, as no high-priority job is there"
+        );
     }
 
     #[test]

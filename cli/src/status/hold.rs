@@ -177,7 +177,9 @@ fn reason(limit: &str) -> &str {
             "because high-priority requests miss their target too often, so it goes in a part of the time alone"
         }
         "paused" => "because high-priority requests miss their target so often that nothing goes",
-        "rate" => "because it has used its share of the GPU's time",
+        "rate" => {
+            "because its share of the GPU's time was used, or what the throttle leaves best-effort jobs"
+        }
         "turn" => "because it was another best-effort job's turn",
         "collectives" => {
             "because it launches collective kernels, which wait for other GPUs, and a high-priority job is attached"

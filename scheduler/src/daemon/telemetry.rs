@@ -34,8 +34,8 @@ pub(super) struct Telemetry {
 
 /// NVML's handles of the device.
 struct Opened {
-    uses: Uses,
-    gauges: Gauges,
+    uses: Option<Uses>,
+    gauges: Option<Gauges>,
     /// As long as they are open.
     user: User,
 }
@@ -85,11 +85,14 @@ impl Telemetry {
         }
         self.read_ns = Some(now_ns);
         let is_due = (self.failed_ns).is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= AGAIN_NS);
-        if self.open.is_none() && is_due {
+        let is_whole = |open: &Opened| open.uses.is_some() && open.gauges.is_some();
+        if is_due && !self.open.as_ref().is_some_and(is_whole) {
+            self.open = None;
             self.open(now_ns);
         }
         if self.shared.state().is_throttled() {
-            let reading = self.open.as_ref().map(|open| open.gauges.reading());
+            let open = self.open.as_ref();
+            let reading = open.and_then(|open| Some(open.gauges.as_ref()?.reading()));
             // Nothing, too, is told: it is what makes a law blind.
             let reading = reading.unwrap_or_default();
             self.shared.state().handle_reading(now_ns, reading);
@@ -101,10 +104,10 @@ impl Telemetry {
     }
 
     fn read_uses(&mut self, now_ns: u64) {
-        let Some(open) = &mut self.open else { return };
-        match open.uses.read() {
+        let uses = self.open.as_mut().and_then(|open| open.uses.as_mut());
+        let Some(uses) = uses else { return };
+        match uses.read() {
             Ok(news) => {
-                self.failed_ns = None;
                 if let Some(uses) = news {
                     // What it took to ask is no part of what was measured.
                     let uses = uses.iter().map(|process| (process.pid, process.share));
@@ -112,7 +115,9 @@ impl Telemetry {
                 }
             }
             Err(error) => {
-                self.open = None;
+                if let Some(open) = &mut self.open {
+                    open.uses = None;
+                }
                 self.fail(now_ns, &error);
             }
         }
@@ -122,11 +127,15 @@ impl Telemetry {
         let Some(user) = self.shared.device_release().user() else {
             return;
         };
-        let opened = Uses::open(&self.uuid).and_then(|uses| Ok((uses, Gauges::open(&self.uuid)?)));
-        match opened {
-            Ok((uses, gauges)) => self.open = Some(Opened { uses, gauges, user }),
-            Err(error) => self.fail(now_ns, &error),
+        // One may be there without the other.
+        let (uses, gauges) = (Uses::open(&self.uuid), Gauges::open(&self.uuid));
+        let error = uses.as_ref().err().or(gauges.as_ref().err());
+        match error {
+            Some(error) => self.fail(now_ns, error),
+            None => self.failed_ns = None,
         }
+        let (uses, gauges) = (uses.ok(), gauges.ok());
+        self.open = Some(Opened { uses, gauges, user });
     }
 
     fn fail(&mut self, now_ns: u64, error: &dyn std::error::Error) {

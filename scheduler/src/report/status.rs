@@ -645,16 +645,24 @@ fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -> String {
     if let Some(why) = state.holds.why(&job.key) {
         return format!("held until `pillion resume`: {why}");
     }
+    let throttle = state.gate.throttle_view(now_ns);
+    let together = throttle.filter(|_| state.is_throttled());
+    let together = together.map(|view| format!("{:.0} %", view.rate * 100.0));
     if be_job.limit() == Limit::Rate {
-        return format!(
-            "held: it has used its share of the GPU's time, {}",
-            state.cap(job).0
-        );
+        return match (state.cap(job).0, together) {
+            (Cap::NONE, Some(pct)) => format!(
+                "held: best-effort jobs have used what the throttle leaves them together of the GPU's time, {pct}"
+            ),
+            (cap, _) => format!("held: it has used its share of the GPU's time, {cap}"),
+        };
     }
     if *policy == Policy::None {
-        return match state.cap(job).0 {
-            Cap::NONE => "nothing: the policy is none".to_owned(),
-            cap => format!("at most {cap} of the GPU's time"),
+        return match (state.cap(job).0, together) {
+            (Cap::NONE, Some(pct)) => {
+                format!("at most {pct} of the GPU's time, with all best-effort jobs: the throttle")
+            }
+            (Cap::NONE, None) => "nothing: the policy is none".to_owned(),
+            (cap, _) => format!("at most {cap} of the GPU's time"),
         };
     }
     if be_job.is_refused() {

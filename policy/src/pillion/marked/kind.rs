@@ -47,9 +47,12 @@ impl Last {
     /// The last `count` of them, or all if they are fewer, the oldest first.
     fn last(&self, count: usize) -> Vec<u64> {
         let kept = self.values_ns.len();
-        let newest = self.count + kept;
-        let place = |back: usize| self.values_ns[(newest - back) % kept];
-        (1..=count.min(kept)).rev().map(place).collect()
+        let oldest = self.count.checked_rem(kept).unwrap_or(0);
+        let (newer, older) = self.values_ns.split_at(oldest);
+        let skipped = kept.saturating_sub(count);
+        let older_skipped = skipped.min(older.len());
+        let parts = [&older[older_skipped..], &newer[skipped - older_skipped..]];
+        parts.concat()
     }
 
     /// The value that a share `at` of the last `count` does not exceed.

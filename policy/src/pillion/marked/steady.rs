@@ -51,7 +51,7 @@ impl Steady {
 
     fn handle_gap(&mut self, gap_ns: f64) {
         self.seen += 1.0;
-        let gap_ns = match self.seen > FAST {
+        let gap_ns = match self.seen > FAST && self.slow_ns > 0.0 {
             true => gap_ns.min(self.slow_ns * PAUSE),
             false => gap_ns,
         };

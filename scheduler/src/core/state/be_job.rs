@@ -331,10 +331,13 @@ impl BeJob {
         self.progress
             .handle_decision(now_ns, &view, self.limit, hp_present);
         self.used.handle_charges(now_ns, self.view.charged_total_ns);
-        let is_closed = admits_nothing(&self.lease) && self.limit != Limit::Rate;
-        if self.view.drained || self.is_refused || !is_closed {
+        if self.view.drained || self.is_refused || !admits_nothing(&self.lease) {
             self.closed_since_ns = None;
             self.is_stalled = false;
+            return;
+        }
+        // A share that is used up, by others it may be, says nothing of its work in flight.
+        if self.limit == Limit::Rate {
             return;
         }
         let since_ns = *self.closed_since_ns.get_or_insert(now_ns);

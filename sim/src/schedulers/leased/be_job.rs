@@ -33,6 +33,8 @@ pub(super) struct BeJob {
     pub(super) granted: Terms,
     pub(super) published: Terms,
     pub(super) wait: Option<Wait>,
+    /// Since when what is published holds it.
+    held_since_ns: Option<u64>,
     /// Costs of copies that went and were not seen complete.
     pub(super) copies_ns: VecDeque<u64>,
     /// A launch was made and not tried yet; means something while no thread waits.
@@ -80,6 +82,7 @@ impl BeJob {
             granted: CLOSED,
             published: CLOSED,
             wait: None,
+            held_since_ns: None,
             copies_ns: VecDeque::new(),
             is_fresh: false,
         }
@@ -148,11 +151,15 @@ impl BeJob {
             }
         }
         let is_renewal = is_same && clock_ns < expiry_ns;
-        let is_let_go = self.published.is_held && !self.granted.is_held;
         self.published = self.granted;
-        if let Some(wait) = self.wait.as_mut().filter(|_| is_let_go) {
+        if self.published.is_held {
+            self.held_since_ns.get_or_insert(now_ns);
+        } else if let Some(since_ns) = self.held_since_ns.take()
+            && let Some(wait) = &mut self.wait
+        {
             // Time in which it was held counts for nothing.
-            wait.end_ns = now_ns + host.max_hold_ns;
+            let began_ns = wait.end_ns.saturating_sub(host.max_hold_ns);
+            wait.end_ns += now_ns.saturating_sub(since_ns.max(began_ns));
         }
         if let Some(wait) = self.wait.as_mut().filter(|_| !is_renewal)
             && is_open
