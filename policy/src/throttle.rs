@@ -9,7 +9,7 @@
 //! ```
 //!
 //! so a device that slows down counts as overused before it is full. A controller in velocity form moves the *rate* of all
-//! best-effort jobs together, from 0.02 to 1, by Δr = 0.4 Δe + 0.2 e with e = [`ThrottleParams::utilisation`] − V, and by a
+//! best-effort jobs together, from 0.02 to 1, by Δr = 0.4 Δe + 0.2 e with e = [`ThrottleParams::utilisation`] − V, and a
 //! quarter of that where C < T. The rate fills a bucket of expected ns, 20 ms of it deep, from which each launch of theirs takes;
 //! empty, they are closed until it is half full.
 //!
