@@ -1,31 +1,38 @@
-//! The throttle: best-effort work makes way where the device is used more than it should be, or clocks down.
+//! The throttle: best-effort work makes way where the device is used more than it should be, or
+//! clocks down.
 //!
-//! **Law.** ByteCUDA's (MuxFlow §4.1), without a sleep. Five times a second the device says how much of the time it was busy, U, and its
-//! SM clock, C. With T the clock that high-priority work has alone and H the highest there is, usage is
+//! **Law.** ByteCUDA's (MuxFlow §4.1), without a sleep. Five times a second the device says how
+//! much of the time it was busy, U, and its SM clock, C. With T the clock that high-priority work
+//! has alone and H the highest there is, usage is
 //!
 //! ```text
 //! V = U · a     a = 1 + 8 (T − C)/T            if C < T
 //!               a = 1 − 0.2 (C − T)/(H − T)    if C ≥ T    (H ≤ T: 1)
 //! ```
 //!
-//! so a device that slows down counts as overused before it is full. A controller in velocity form moves the *rate* of all
-//! best-effort jobs together, from 0.02 to 1, by Δr = 0.4 Δe + 0.2 e with e = [`ThrottleParams::utilisation`] − V, and a
-//! quarter of that where C < T. The rate fills a bucket of expected ns, 20 ms of it deep, from which each launch of theirs takes;
-//! empty, they are closed until it is half full.
+//! so a device that slows down counts as overused before it is full. A controller in velocity form
+//! moves the *rate* of all best-effort jobs together, from 0.02 to 1, by Δr = 0.4 Δe + 0.2 e with e
+//! = [`ThrottleParams::utilisation`] − V, and a quarter of that where C < T. The rate fills a
+//! bucket of expected ns, 20 ms of it deep, from which each launch of theirs takes; empty, they are
+//! closed until it is half full.
 //!
-//! With these gains the loop is stable where V moves by less than twice what the rate does. That is once as far as busy time goes. But
-//! a clock that falls by a tenth where the device is three tenths busier makes V move three times as much, and one that falls by a fifth
-//! five times: with the whole gains best-effort work swung between a third and two thirds of the time, hence the quarter.
+//! With these gains the loop is stable where V moves by less than twice what the rate does. That is
+//! once as far as busy time goes. But a clock that falls by a tenth where the device is three
+//! tenths busier makes V move three times as much, and one that falls by a fifth five times: with
+//! the whole gains best-effort work swung between a third and two thirds of the time, hence the
+//! quarter.
 //!
-//! It is in force while a high-priority client is attached. The rate rises only by a reading since whose last the bucket was
-//! empty: else another law holds them, and that there is room says nothing. What is no reading (nothing, NaN, more than all of the
-//! time) is dropped and counted, and moves nothing; after [`BLIND_NS`] of it [`ThrottleView::blind`].
+//! It is in force while a high-priority client is attached. The rate rises only by a reading since
+//! whose last the bucket was empty: else another law holds them, and that there is room says
+//! nothing. What is no reading (nothing, NaN, more than all of the time) is dropped and counted,
+//! and moves nothing; after [`BLIND_NS`] of it [`ThrottleView::blind`].
 //!
-//! T is configured, or the lower quartile of the clocks that were read while high-priority work executed and no best-effort work was
-//! in flight; until that is known a is 1.
+//! T is configured, or the lower quartile of the clocks that were read while high-priority work
+//! executed and no best-effort work was in flight; until that is known a is 1.
 //!
-//! Source: MuxFlow (2024) §4.1 for the law and the form of a; it gives no constants. These are ours and were compared with no
-//! others: 8 makes a device at nine tenths of T, and full, count as 1.8 of it; 0.2 lets one at its highest clock be full.
+//! Source: MuxFlow (2024) §4.1 for the law and the form of a; it gives no constants. These are ours
+//! and were compared with no others: 8 makes a device at nine tenths of T, and full, count as 1.8
+//! of it; 0.2 lets one at its highest clock be full.
 
 use crate::gate::in_flight_ns;
 use crate::lease::Lease;
@@ -53,7 +60,8 @@ const GAIN_SLOW: f64 = 0.25;
 /// How much more usage counts below T, and how much less above.
 const CLOCK_GAINS: [f64; 2] = [8.0, 0.2];
 
-/// So much of it left is none: what short kernels leave until the next look, which fills it meanwhile.
+/// So much of it left is none: what short kernels leave until the next look, which fills it
+/// meanwhile.
 const EMPTY_AT: f64 = 1.0 / 16.0;
 
 /// Nobody waits longer for what was charged: it may be another's, wrong, or never have run.
@@ -243,7 +251,8 @@ impl Throttle {
         self.reading = reading;
         let is_slow = usage > busy;
         let gain = if is_slow { GAIN_SLOW } else { 1.0 };
-        // Weighed before its change is taken: a clock that comes and goes moves the rate by nothing in sum.
+        // Weighed before its change is taken: a clock that comes and goes moves the rate by nothing
+        // in sum.
         let error = gain * (params.utilisation - usage);
         let before = self.error.replace(error).unwrap_or(error);
         let moved = GAINS[0] * (error - before) + GAINS[1] * error;
@@ -277,7 +286,8 @@ impl Throttle {
             let known = self.charged.iter().find(|(known, _)| *known == id);
             known.map(|(_, charged_ns)| *charged_ns)
         };
-        // What a job had charged before it was seen is not of this time, and what is taken back comes back.
+        // What a job had charged before it was seen is not of this time, and what is taken back
+        // comes back.
         let spent_ns = jobs.iter().map(|job| {
             let charged_ns = job.charged_total_ns as f64;
             charged_ns - before(job.id).map_or(charged_ns, |ns| ns as f64)

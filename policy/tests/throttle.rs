@@ -1,4 +1,5 @@
-//! The throttle through the gate's door: a device whose clock falls, jobs that always want to launch, and what they get.
+//! The throttle through the gate's door: a device whose clock falls, jobs that always want to
+//! launch, and what they get.
 
 mod world;
 
@@ -16,7 +17,8 @@ const MS: u64 = 1_000_000;
 const READ_NS: u64 = 200 * MS;
 const READ_POLLS: u64 = READ_NS / POLL_NS;
 
-/// A high-priority client that is there and has nothing to do; its requests take 2 s, so that no other law holds much.
+/// A high-priority client that is there and has nothing to do; its requests take 2 s, so that no
+/// other law holds much.
 const IDLE: HpView = HpView {
     latency_ns: Some(2_000 * MS),
     ..HpView::IDLE
@@ -37,7 +39,8 @@ fn throttle(utilisation: f64, clock_mhz: Option<u32>) -> Option<ThrottleParams> 
     })
 }
 
-/// Jobs that want all of the device, beside high-priority work that takes a share of it, and a clock that falls with its use.
+/// Jobs that want all of the device, beside high-priority work that takes a share of it, and a
+/// clock that falls with its use.
 struct Device {
     world: World,
     hp: f64,
@@ -110,7 +113,8 @@ fn usage_is_held_at_what_was_set_under_every_policy() {
 
 #[test]
 fn a_device_that_clocks_down_sheds_best_effort_work_until_it_does_not() {
-    // Above seven tenths of the time it gets hot: its clock falls by a tenth or a fifth at all of it.
+    // Above seven tenths of the time it gets hot: its clock falls by a tenth or a fifth at all of
+    // it.
     // V = b (1 + 8 (b − 0.7) s/1400) is 0.9 there, where the clock falls by s MHz for each time that it is busy more.
     type Clock = fn(f64) -> Option<u32>;
     let by_a_tenth: Clock = |busy| Some((1_400.0 - 467.0 * (busy - 0.7).max(0.0)) as u32);
@@ -172,7 +176,8 @@ fn short_kernels_get_what_is_left_after_high_priority_work_falls_too() {
     );
 }
 
-/// An hour that was charged, by a wrong profile, is not held against others for longer than ten seconds.
+/// An hour that was charged, by a wrong profile, is not held against others for longer than ten
+/// seconds.
 #[test]
 fn nobody_pays_for_what_another_job_has_charged_for_long() {
     let temporal = Policy::Temporal(TemporalParams::default());
@@ -249,7 +254,8 @@ fn while_another_law_holds_it_does_not_rise() {
         0.3,
     );
     let held = device.settled();
-    // For a minute nothing goes beside a high-priority job that is busy for all of it, and uses little.
+    // For a minute nothing goes beside a high-priority job that is busy for all of it, and uses
+    // little.
     let busy = HpView {
         busy: true,
         executing: policy::ClassSet::ALL,
@@ -302,7 +308,8 @@ fn without_high_priority_work_nothing_is_throttled_and_out_of_range_is_no_thrott
     }
 }
 
-/// T is what the clock is while high-priority work is alone, and not what it falls to beside others.
+/// T is what the clock is while high-priority work is alone, and not what it falls to beside
+/// others.
 #[test]
 fn the_clock_of_high_priority_work_alone_is_learnt() {
     let mut gate = Gate::new(Policy::None);

@@ -1,9 +1,12 @@
-//! How many of the last requests came under one load: from these, and no older ones, what a kind takes alone is told.
+//! How many of the last requests came under one load: from these, and no older ones, what a kind
+//! takes alone is told.
 //!
-//! A quantile of few latencies is a rough one, above all where requests queue: at seven tenths of the time the p99 of 2048
-//! is off by up to 12 %. Many tell it better, but only if they came as often, and took as long to serve, as the last ones.
+//! A quantile of few latencies is a rough one, above all where requests queue: at seven tenths of
+//! the time the p99 of 2048 is off by up to 12 %. Many tell it better, but only if they came as
+//! often, and took as long to serve, as the last ones.
 
-/// So many of the last are looked at whatever they came under: at 15 requests a second those of two minutes.
+/// So many of the last are looked at whatever they came under: at 15 requests a second those of two
+/// minutes.
 const LEAST: usize = 2_048;
 
 /// No more than so many are looked at.
@@ -15,10 +18,12 @@ const FAST: f64 = 256.0;
 /// Those that they are compared with are one of so many.
 const SLOW: f64 = 2_048.0;
 
-/// The load is another where one is so many times the other. The mean of the last is off by 4.4 % at random arrivals.
+/// The load is another where one is so many times the other. The mean of the last is off by 4.4 %
+/// at random arrivals.
 const CHANGED: f64 = 1.25;
 
-/// A longer pause counts as so many usual times between arrivals: jobs that rest for an hour come back as they were.
+/// A longer pause counts as so many usual times between arrivals: jobs that rest for an hour come
+/// back as they were.
 const PAUSE: f64 = 16.0;
 
 /// See the module's text.
