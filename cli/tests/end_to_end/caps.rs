@@ -85,8 +85,8 @@ fn used(sharing: &str, jobs: &[Wanting], hami: bool) -> BTreeMap<String, [f64; 3
     uses_of_record(&clocked.finish_record())
 }
 
-/// From the lines `use` of a record: by label and moment, how long its processes had computed by then.
-pub(crate) fn sums_of_record(record: &str) -> BTreeMap<String, BTreeMap<u64, u64>> {
+/// From the lines `use` of a record: the sums of each label's processes.
+fn uses_of_record(record: &str) -> BTreeMap<String, [f64; 3]> {
     let mut labels: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     for line in record.lines().filter(|line| line.starts_with("use\t")) {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -94,11 +94,6 @@ pub(crate) fn sums_of_record(record: &str) -> BTreeMap<String, BTreeMap<u64, u64
         let at = labels.entry(fields[1].to_owned()).or_default();
         *at.entry(number(3)).or_default() += number(4);
     }
-    labels
-}
-
-/// From the lines `use` of a record: the shares of each label's processes.
-fn uses_of_record(record: &str) -> BTreeMap<String, [f64; 3]> {
     let judged = |sums: BTreeMap<u64, u64>| {
         let worked = sums.iter().find(|(_, busy_ns)| **busy_ns > 0);
         let first_ns = *worked.expect("it computed").0;
@@ -117,7 +112,7 @@ fn uses_of_record(record: &str) -> BTreeMap<String, [f64; 3]> {
         let most = seconds.iter().copied().fold(0.0, f64::max);
         [all, least, most]
     };
-    let labels = sums_of_record(record).into_iter();
+    let labels = labels.into_iter();
     labels.map(|(label, sums)| (label, judged(sums))).collect()
 }
 

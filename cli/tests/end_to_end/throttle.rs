@@ -7,7 +7,6 @@ use protocol::hello::JobClass;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::caps::sums_of_record;
 use crate::common::{Gpu, Process, cargo_folder, library};
 use crate::order::Clocked;
 
@@ -50,6 +49,13 @@ fn start(clocked: &Clocked, class: JobClass, rank: &str, kernels: usize, rate: &
 
 /// What each class used of the device's time, by the lines `use` of a record.
 fn used(record: &str) -> BTreeMap<String, f64> {
+    let mut labels: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
+    for line in record.lines().filter(|line| line.starts_with("use\t")) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let number = |at: usize| fields[at].parse::<u64>().unwrap();
+        let at = labels.entry(fields[1].to_owned()).or_default();
+        *at.entry(number(3)).or_default() += number(4);
+    }
     let share = |sums: BTreeMap<u64, u64>| {
         let worked = sums.iter().find(|(_, busy_ns)| **busy_ns > 0);
         let first_ns = *worked.expect("it computed").0;
@@ -58,7 +64,7 @@ fn used(record: &str) -> BTreeMap<String, f64> {
         let (from, to) = (judged.next().unwrap(), judged.next_back().unwrap());
         (to.1 - from.1) as f64 / (to.0 - from.0) as f64
     };
-    let labels = sums_of_record(record).into_iter();
+    let labels = labels.into_iter();
     labels.map(|(label, sums)| (label, share(sums))).collect()
 }
 
