@@ -14,7 +14,7 @@ use crate::flat::{FlatMap, FlatSet};
 use crate::gpu::{Config, Dispatch};
 use crate::kernel::{Footprint, KernelShape};
 use crate::op::{ContextId, StreamId};
-use crate::sm_pool::{Placement, SmPool};
+use crate::sm_pool::{Placement, SmPool, SmSet};
 use devices::Device;
 
 /// One pool of SMs with what runs and waits on it.
@@ -51,6 +51,8 @@ pub(crate) struct Compute {
     freed: Option<Freed>,
     /// Buffer of [`Self::dispatch`].
     full: Vec<(i32, RunId)>,
+    /// Another.
+    limited: Vec<ContextId>,
 }
 
 /// One context's part of what runs, and of what ran.
@@ -67,6 +69,7 @@ struct Share {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ContextUsage {
     pub(crate) busy_ns: u64,
+    pub(crate) busy_sm_ns: u64,
     pub(crate) bandwidth_q32_ns: u128,
 }
 
@@ -93,6 +96,8 @@ pub(crate) struct Run {
     pub(crate) started_ns: Option<u64>,
     /// Its place among kernels that wait; lower first.
     rank: i32,
+    /// The first SM that its blocks may use: 0, unless its context has a limit.
+    sm_first: u32,
     /// `None` for a fill or a copy, which takes no SM.
     footprint: Option<Footprint>,
     block_work_q32: u128,
@@ -108,6 +113,8 @@ pub(crate) struct Run {
 #[derive(Clone, Debug)]
 struct Cohort {
     run: RunId,
+    context: ContextId,
+    sms: SmSet,
     blocks: u64,
     demand: Demand,
     placement: Placement,
@@ -150,13 +157,14 @@ impl Run {
         context: ContextId,
         stream: StreamId,
         kernel: &Prepared,
-        rank: i32,
+        (rank, sm_first): (i32, u32),
     ) -> Self {
         Self {
             context,
             stream,
             started_ns: None,
             rank,
+            sm_first,
             footprint: Some(kernel.footprint),
             block_work_q32: kernel.block_work_q32,
             demand: kernel.demand,
@@ -182,6 +190,7 @@ impl Run {
             started_ns: None,
             // It takes no room, so it waits behind no kernel that does.
             rank: i32::MIN,
+            sm_first: 0,
             footprint: None,
             block_work_q32: u128::from(MEMORY_LATENCY_NS.saturating_add(transfer_ns)) << 32,
             demand: Demand::new(0.0, 1.0),
@@ -229,6 +238,7 @@ impl Compute {
             ),
             event_ns: None,
             full: Vec::new(),
+            limited: Vec::new(),
             freed: None,
         }
     }
@@ -313,12 +323,16 @@ impl Compute {
         let mut next_wave = self.keep_for_next_wave(freed);
         self.settle_work(now_ns);
         let mut full = std::mem::take(&mut self.full);
+        let mut limited = std::mem::take(&mut self.limited);
         for &(rank, id) in self.ready.iter() {
             let run = self.runs.get_mut(&id).expect("a ready kernel is a run");
+            if limited.contains(&run.context) {
+                continue;
+            }
             let placed = match &run.footprint {
                 Some(footprint) => next_wave
                     .take()
-                    .or_else(|| self.sms.try_place(footprint, run.pending)),
+                    .or_else(|| self.sms.try_place(footprint, run.pending, run.sm_first)),
                 None => Some((1, Placement::new())),
             };
             if let Some((blocks, placement)) = placed {
@@ -335,6 +349,8 @@ impl Compute {
                     key,
                     Cohort {
                         run: id,
+                        context: run.context,
+                        sms: SmSet::of(&placement),
                         blocks,
                         demand,
                         placement,
@@ -345,9 +361,15 @@ impl Compute {
             if run.pending == 0 {
                 full.push((rank, id));
             } else if self.dispatch == Dispatch::HeadOfLine {
-                break;
+                if run.sm_first == 0 {
+                    break;
+                }
+                // It waits for room among its own SMs: only its own context's are behind it.
+                limited.push(run.context);
             }
         }
+        limited.clear();
+        self.limited = limited;
         for key in full.drain(..) {
             self.ready.remove(&key);
         }
@@ -459,18 +481,28 @@ impl Compute {
     /// The same of one context.
     pub(crate) fn usage_of(&self, now_ns: u64, context: ContextId) -> ContextUsage {
         let share = self.shares.get(&context).copied().unwrap_or_default();
-        self.usage_with(share, now_ns)
+        self.usage_with(context, share, now_ns)
     }
 
-    fn usage_with(&self, share: Share, now_ns: u64) -> ContextUsage {
+    fn usage_with(&self, context: ContextId, share: Share, now_ns: u64) -> ContextUsage {
         let mut usage = share.usage;
         if self.paused || share.cohorts == 0 {
             return usage;
         }
         let time_ns = now_ns - self.anchor_ns;
         usage.busy_ns += time_ns;
+        usage.busy_sm_ns += time_ns * u64::from(self.sms_of(context));
         usage.bandwidth_q32_ns += self.achieved_q32_ns(share.bandwidth_q32, time_ns);
         usage
+    }
+
+    /// SMs with at least one block of the context.
+    fn sms_of(&self, context: ContextId) -> u32 {
+        let mut sms = SmSet::default();
+        for cohort in self.cohorts.values().filter(|c| c.context == context) {
+            sms.add(cohort.sms);
+        }
+        sms.count()
     }
 
     /// What is achieved is what is asked for ÷ slowdown.
@@ -568,8 +600,8 @@ impl Compute {
         }
         self.usage = self.usage(now_ns);
         let mut shares = std::mem::take(&mut self.shares);
-        for share in shares.values_mut() {
-            share.usage = self.usage_with(*share, now_ns);
+        for (&context, share) in shares.iter_mut() {
+            share.usage = self.usage_with(context, *share, now_ns);
         }
         self.shares = shares;
         self.work_q32 = self.work_at(now_ns);

@@ -139,6 +139,8 @@ pub struct ContextUtilisation {
     /// Time in which a kernel, fill or copy inside device memory of the context ran. Under MPS such
     /// times of several contexts overlap.
     pub busy_ns: u64,
+    /// SMs with at least one block of the context × time.
+    pub busy_sm_ns: u64,
     /// Time at full memory bandwidth that would have moved as much as these did.
     pub bandwidth_ns: u64,
 }
@@ -178,6 +180,8 @@ struct Context {
     connections: Connections,
     kernels_in_flight: u64,
     ops_in_flight: u64,
+    /// The first SM that its blocks may use.
+    sm_first: u32,
 }
 
 impl Gpu {
@@ -268,6 +272,7 @@ impl Gpu {
         let usage = self.engine.usage_of(self.now_ns, context);
         ContextUtilisation {
             busy_ns: usage.busy_ns,
+            busy_sm_ns: usage.busy_sm_ns,
             bandwidth_ns: u64::try_from(usage.bandwidth_q32_ns >> 32).unwrap_or(u64::MAX),
         }
     }
@@ -289,6 +294,21 @@ impl Gpu {
         };
         self.contexts.insert(id, context);
         id
+    }
+
+    /// What the context launches from now on executes on so many SMs at most, of the device's at
+    /// least one; the same ones for every limit, the last of the device, shared with all contexts.
+    /// Under [`Sharing::Mps`]; a context that has its turn alone has all.
+    ///
+    /// # Errors
+    /// [`Error::UnknownContext`].
+    pub fn limit_sms(&mut self, context: ContextId, sms: u32) -> Result<(), Error> {
+        let limited = self.contexts.get_mut(&context);
+        let limited = limited.ok_or(Error::UnknownContext(context))?;
+        if self.config.sharing == Sharing::Mps {
+            limited.sm_first = self.device.sms.saturating_sub(sms.max(1));
+        }
+        Ok(())
     }
 
     /// The process is gone. Its queued and running work vanishes, no completion of it is reported
@@ -682,7 +702,8 @@ impl Gpu {
         } else {
             0
         };
-        self.start(Run::kernel(context, id, kernel, rank))
+        let sm_first = self.contexts.get(&context).map_or(0, |of| of.sm_first);
+        self.start(Run::kernel(context, id, kernel, (rank, sm_first)))
     }
 
     /// The kernel at the head waits for its distance to the one before.

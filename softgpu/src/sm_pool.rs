@@ -3,7 +3,8 @@
 //! Every SM is counted alone, because what is left on two half-full SMs does not make a whole one:
 //! two kernels whose blocks take more than half of an SM's shared memory exclude each other, as
 //! Conv2d beside Conv2d does in Orion's Table 2. Blocks spread over the SMs before they stack up,
-//! lowest SM first among equals.
+//! lowest SM first among equals. A context with a limit has the last SMs of the device, as many as
+//! the limit says, and shares them with all.
 //!
 //! Neighbours with the same left are one *run*, and blocks are placed run by run: an idle device is
 //! one run, and seldom are there more than a handful, however many SMs it has. That is for speed
@@ -76,22 +77,33 @@ impl SmPool {
         self.sms_busy
     }
 
-    /// Places as many of `wanted` blocks as fit now. `None` where not one does.
+    /// Places as many of `wanted` blocks as fit now on the SMs from number `first` on. `None` where
+    /// not one does.
     pub(crate) fn try_place(
         &mut self,
         footprint: &Footprint,
         wanted: u64,
+        first: u32,
     ) -> Option<(u64, Placement)> {
         let mut placement = self.spare.pop().unwrap_or_default();
         placement.clear();
         let mut fit = 0;
+        let mut skipped = first;
         for run in &self.runs {
-            let blocks = run.each.fits(footprint);
-            fit += u64::from(run.sms) * u64::from(blocks);
-            placement.push(Placed {
-                sms: run.sms,
-                blocks,
-            });
+            let out = run.sms.min(skipped);
+            skipped -= out;
+            if out > 0 {
+                placement.push(Placed {
+                    sms: out,
+                    blocks: 0,
+                });
+            }
+            let sms = run.sms - out;
+            if sms > 0 {
+                let blocks = run.each.fits(footprint);
+                fit += u64::from(sms) * u64::from(blocks);
+                placement.push(Placed { sms, blocks });
+            }
         }
         if fit == 0 || wanted == 0 {
             self.spare.push(placement);
@@ -167,6 +179,42 @@ impl SmPool {
             .windows(2)
             .all(|pair| pair[0].each != pair[1].each);
         mine.eq(sms) && busy == self.sms_busy as usize && neighbours_differ
+    }
+}
+
+/// Which SMs: a bit for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SmSet([u64; SmSet::WORDS]);
+
+impl SmSet {
+    const WORDS: usize = 4;
+
+    /// Those with at least one block. An SM beyond the 256th is in no set; no device has one.
+    pub(crate) fn of(placement: &Placement) -> Self {
+        let mut set = Self::default();
+        let mut from = 0;
+        for placed in placement {
+            let to = from + placed.sms;
+            if placed.blocks > 0 {
+                for (index, word) in set.0.iter_mut().enumerate() {
+                    let at = |sm: u32| sm.saturating_sub(64 * index as u32).min(64);
+                    let below = |count: u32| u64::MAX.checked_shr(64 - count).unwrap_or(0);
+                    *word |= below(at(to)) & !below(at(from));
+                }
+            }
+            from = to;
+        }
+        set
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        for (word, other) in self.0.iter_mut().zip(other.0) {
+            *word |= other;
+        }
+    }
+
+    pub(crate) fn count(self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
     }
 }
 
@@ -259,16 +307,16 @@ mod tests {
     #[test]
     fn blocks_that_take_more_than_half_an_sm_exclude_their_like() {
         let mut pool = pool();
-        let (placed, _) = pool.try_place(&CONV, 1000).unwrap();
+        let (placed, _) = pool.try_place(&CONV, 1000, 0).unwrap();
         assert_eq!(placed, 80);
-        assert!(pool.try_place(&CONV, 1).is_none());
-        assert_eq!(pool.try_place(&NORM, 1000).unwrap().0, 160);
+        assert!(pool.try_place(&CONV, 1, 0).is_none());
+        assert_eq!(pool.try_place(&NORM, 1000, 0).unwrap().0, 160);
     }
 
     #[test]
     fn blocks_spread_before_they_stack() {
         let mut pool = pool();
-        let (placed, placement) = pool.try_place(&NORM, 100).unwrap();
+        let (placed, placement) = pool.try_place(&NORM, 100, 0).unwrap();
         assert_eq!(placed, 100);
         let placed = |sms, blocks| Placed { sms, blocks };
         assert_eq!(placement, [placed(20, 2), placed(60, 1)]);
@@ -276,10 +324,26 @@ mod tests {
     }
 
     #[test]
+    fn who_has_a_limit_has_the_last_sms() {
+        let mut pool = pool();
+        let (placed, limited) = pool.try_place(&CONV, 1000, 50).unwrap();
+        assert_eq!((placed, pool.sms_busy()), (30, 30));
+        assert!(pool.try_place(&CONV, 1, 50).is_none());
+        let (placed, other) = pool.try_place(&CONV, 1000, 0).unwrap();
+        assert_eq!((placed, pool.sms_busy()), (50, 80));
+        let sets = [&limited, &other].map(SmSet::of);
+        assert_eq!(sets.map(SmSet::count), [30, 50]);
+        let mut all = sets[0];
+        all.add(sets[1]);
+        all.add(sets[0]);
+        assert_eq!(all.count(), 80);
+    }
+
+    #[test]
     fn what_is_released_is_free_again() {
         let mut pool = pool();
-        let (_, conv) = pool.try_place(&CONV, 7).unwrap();
-        let (_, norm) = pool.try_place(&NORM, 9).unwrap();
+        let (_, conv) = pool.try_place(&CONV, 7, 0).unwrap();
+        let (_, norm) = pool.try_place(&NORM, 9, 0).unwrap();
         assert_eq!(pool.sms_busy(), 9);
         assert!(pool.is_valid([(&CONV, &conv), (&NORM, &norm)].into_iter()));
         assert!(!pool.is_valid([(&CONV, &conv)].into_iter()));
@@ -296,8 +360,14 @@ mod tests {
     }
 
     impl OneByOne {
-        fn try_place(&mut self, footprint: &Footprint, wanted: u64) -> Option<Vec<u32>> {
+        fn try_place(
+            &mut self,
+            footprint: &Footprint,
+            wanted: u64,
+            first: usize,
+        ) -> Option<Vec<u32>> {
             let mut fits: Vec<u32> = self.sms.iter().map(|sm| sm.fits(footprint)).collect();
+            fits[..first].fill(0);
             let fit: u64 = fits.iter().map(|&blocks| u64::from(blocks)).sum();
             if fit == 0 || wanted == 0 {
                 return None;
@@ -340,12 +410,15 @@ mod tests {
     proptest! {
         #[test]
         fn runs_of_sms_are_what_counting_one_by_one_gives(
-            calls in prop::collection::vec((footprint(), 1u64..400, any::<u16>(), any::<bool>()), 1..120),
+            calls in prop::collection::vec(
+                (footprint(), 1u64..400, any::<u16>(), any::<bool>(), prop_oneof![Just(0u32), 0..80_u32]),
+                1..120,
+            ),
         ) {
             let mut pool = pool();
             let mut one_by_one = OneByOne { empty: pool.empty, sms: vec![pool.empty; 80] };
             let mut taken: Vec<(Footprint, Placement)> = Vec::new();
-            for (footprint, wanted, which, is_release) in calls {
+            for (footprint, wanted, which, is_release, first) in calls {
                 if is_release && !taken.is_empty() {
                     let index = usize::from(which) % taken.len();
                     let (footprint, placement) = taken.swap_remove(index);
@@ -355,14 +428,16 @@ mod tests {
                     }
                     pool.release(&footprint, placement);
                 } else {
-                    let placed = pool.try_place(&footprint, wanted);
-                    let expected = one_by_one.try_place(&footprint, wanted);
+                    let placed = pool.try_place(&footprint, wanted, first);
+                    let expected = one_by_one.try_place(&footprint, wanted, first as usize);
                     prop_assert_eq!(placed.is_some(), expected.is_some());
                     if let (Some((blocks, placement)), Some(expected)) = (placed, expected) {
                         let sum: u64 = expected.iter().map(|&blocks| u64::from(blocks)).sum();
                         prop_assert_eq!(blocks, sum);
                         let each = placement.iter().flat_map(|p| (0..p.sms).map(|_| p.blocks));
-                        prop_assert_eq!(each.collect::<Vec<_>>(), expected);
+                        prop_assert_eq!(each.collect::<Vec<_>>(), &*expected);
+                        let busy = expected.iter().filter(|&&blocks| blocks > 0).count();
+                        prop_assert_eq!(SmSet::of(&placement).count() as usize, busy);
                         taken.push((footprint, placement));
                     }
                 }

@@ -49,7 +49,7 @@ mod words;
 
 /// Version of everything in this file; both sides must have the same. A variant or field of a
 /// message that is added, moved or removed makes another one.
-pub const WIRE_VERSION: u32 = 8;
+pub const WIRE_VERSION: u32 = 9;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.

@@ -95,8 +95,9 @@ fn run(config: Config, script: &[Step], caller: Caller) -> Outcome {
     let mut gpu = Gpu::new(v100(), config);
     let mut streams = Vec::new();
     // Streams with connections of their own, and streams that share one.
-    for (priority, connections) in [(0, 0), (-1, 1), (-5, 2)] {
+    for (priority, connections, sms_max) in [(0, 0, 80), (-1, 1, 80), (-5, 2, 30)] {
         let context = gpu.create_context_with(connections);
+        gpu.limit_sms(context, sms_max).expect("the context is new");
         for _ in 0..2 {
             let stream = gpu
                 .create_stream(context, priority)

@@ -8,7 +8,8 @@ use common::{
     start_ns, v100, whole_gpu,
 };
 use softgpu::{
-    Config, ContextUtilisation, CopyDirection, Error, Gpu, KernelShape, Op, OpKind, StreamId,
+    Config, ContextId, ContextUtilisation, CopyDirection, Error, Gpu, KernelShape, Op, OpKind,
+    StreamId,
 };
 
 const HIGH: i32 = -5;
@@ -542,4 +543,28 @@ fn time_does_not_go_back() {
     let mut gpu = gpu();
     gpu.advance(10);
     gpu.advance(9);
+}
+
+#[test]
+fn a_context_with_a_limit_uses_so_many_sms_and_holds_back_only_itself() {
+    let mut gpu = gpu();
+    let (limited, [slow, behind]) = {
+        let (context, stream) = client(&mut gpu, HIGH);
+        (context, [stream, gpu.create_stream(context, HIGH).unwrap()])
+    };
+    let (free, stream) = client(&mut gpu, LOW);
+    gpu.limit_sms(limited, 20).unwrap();
+    // Each would fill the device; both of the limited context are before the other's.
+    for stream in [slow, behind, stream] {
+        put(&mut gpu, 0, stream, kernel(conv()));
+    }
+    let done = drain(&mut gpu);
+    assert!(end_ns(&done, stream, 1) < end_ns(&done, slow, 1));
+    assert!(start_ns(&done, stream, 1) == 0 && start_ns(&done, behind, 1) > 0);
+    let used = [limited, free].map(|context| gpu.utilisation_of(context));
+    assert_eq!(used[0].busy_sm_ns, 20 * used[0].busy_ns);
+    assert!(used[1].busy_sm_ns > 20 * used[1].busy_ns);
+    let all = gpu.utilisation().busy_sm_ns;
+    assert!(all <= used[0].busy_sm_ns + used[1].busy_sm_ns);
+    assert!(gpu.limit_sms(ContextId(99), 1).is_err());
 }

@@ -20,6 +20,17 @@ impl Gpu {
         format!("0000:{:02x}:00.0", self.pci_bus())
     }
 
+    /// SMs that kernels of this process may use: under MPS as many as it asked for, rounded up, of
+    /// the device's.
+    pub(crate) fn sms(&self) -> u32 {
+        let sms = self.device.sms;
+        let is_mps = self.ways.is_some_and(|ways| ways.is_mps);
+        let percent = self.active_percent.filter(|_| is_mps);
+        percent.map_or(sms, |percent| {
+            (f64::from(sms) * percent / 100.0).ceil() as u32
+        })
+    }
+
     /// What `cuDeviceGetAttribute` answers. What is not listed is 0, as in a driver that has no
     /// such feature.
     pub(crate) fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32, CUresult> {
@@ -36,6 +47,9 @@ impl Gpu {
             // Without a server nobody knows: refused, as by a driver that does not have it.
             let ways = self.ways.ok_or(CUresult::INVALID_VALUE)?;
             return Ok(ways.is_mps.into());
+        }
+        if attribute == CUdevice_attribute::MULTIPROCESSOR_COUNT {
+            return Ok(self.sms() as i32);
         }
         Ok(limit(&self.device, attribute)
             .or_else(|| property(attribute))
@@ -61,7 +75,6 @@ fn limit(device: &Device, attribute: CUdevice_attribute) -> Option<i32> {
         A::MAX_REGISTERS_PER_BLOCK | A::MAX_REGISTERS_PER_MULTIPROCESSOR => {
             device.registers_per_sm.into()
         }
-        A::MULTIPROCESSOR_COUNT => device.sms.into(),
         A::MAX_THREADS_PER_MULTIPROCESSOR => device.threads_per_sm.into(),
         A::MAX_BLOCKS_PER_MULTIPROCESSOR => device.blocks_per_sm.into(),
         A::L2_CACHE_SIZE => device.l2_bytes,

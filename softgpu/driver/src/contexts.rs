@@ -20,7 +20,10 @@ impl Driver {
     /// A new context on a device.
     pub(crate) fn create_context(&self, device: usize, flags: u32) -> Result<u64, CUresult> {
         let connections = self.connections;
-        let create = Request::CreateContext { connections };
+        let create = Request::CreateContext {
+            connections,
+            sms_max: self.gpus[device].sms(),
+        };
         let reply = self.link.call_on(device, &create)?;
         let slot = match (&self.link, reply) {
             (Link::Live(_), Reply::Context { context }) => context,

@@ -49,6 +49,8 @@ pub(crate) struct Gpu {
     pub(crate) place: usize,
     /// None in the null mode, in which nobody shares it.
     pub(crate) ways: Option<Ways>,
+    /// How much of its SMs this process wants under MPS, above 0 to 100.
+    pub(crate) active_percent: Option<f64>,
 }
 
 /// How processes share a device, by its server's word.
@@ -76,6 +78,14 @@ fn connections() -> u32 {
     asked.map_or(CONNECTIONS_DEFAULT, |asked: u32| {
         asked.clamp(1, CONNECTIONS_MAX)
     })
+}
+
+/// What `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` asks for, when `cuInit` is called; what is no share asks
+/// for nothing.
+fn active_percent() -> Option<f64> {
+    let asked = std::env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok()?;
+    let asked: f64 = asked.trim().parse().ok()?;
+    (asked > 0.0 && asked <= 100.0).then_some(asked)
 }
 
 /// Connects, unless that has been done.
@@ -119,6 +129,7 @@ fn connect() -> Result<Driver, String> {
             uuid: u128::from(number - 1).to_be_bytes(),
             place: 0,
             ways: None,
+            active_percent: None,
         };
         return Ok(Driver {
             gpus: vec![gpu],
@@ -148,12 +159,14 @@ fn connect() -> Result<Driver, String> {
     }
     let (live, welcomes) =
         Live::connect(&chosen, &label).map_err(|error| format!("SOFTGPU_SOCKET={error}"))?;
+    let active_percent = active_percent();
     let gpus = seen.iter().zip(welcomes).map(|(&place, welcome)| {
         Ok(Gpu {
             device: device(&welcome.device)?,
             uuid: welcome.uuid,
             place,
             ways: welcome.ways,
+            active_percent,
         })
     });
     Ok(Driver {

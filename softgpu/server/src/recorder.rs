@@ -5,8 +5,8 @@
 //! - `kernel`, label, stream, start, end, blocks, threads per block
 //! - `h2d`, `d2h`, `d2d` or `set`, label, stream, start, end, bytes
 //! - `sms`, since when, how many SMs have at least one block (a mean where less is known)
-//! - `use`, label, process id, when, time in which the process has computed since it came; six times a second, and less often
-//!   where nothing happens
+//! - `use`, label, process id, when, time in which the process has computed since it came, SMs with a block of it × time; six times a
+//!   second, and less often where nothing happens
 //!
 //! Times are ns of the device. The record grows with what runs and has no bound: it is for runs that
 //! have an end. It changes nothing of what is counted or when it happens.
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use softgpu::{Completion, CopyDirection, OpKind};
+use softgpu::{Completion, ContextUtilisation, CopyDirection, OpKind};
 
 use crate::client::Effect;
 
@@ -74,10 +74,14 @@ impl Recorder {
         self.note(line);
     }
 
-    /// By `at_ns` a process has computed so long.
-    pub(crate) fn handle_use(&mut self, label: &str, pid: u32, at_ns: u64, busy_ns: u64) {
+    /// By `at_ns` a process has used so much.
+    pub(crate) fn handle_use(&mut self, label: &str, pid: u32, at_ns: u64, of: ContextUtilisation) {
         let label: String = label.chars().filter(|c| !c.is_control()).collect();
-        let line = writeln!(self.out, "use\t{label}\t{pid}\t{at_ns}\t{busy_ns}");
+        let (busy_ns, busy_sm_ns) = (of.busy_ns, of.busy_sm_ns);
+        let line = writeln!(
+            self.out,
+            "use\t{label}\t{pid}\t{at_ns}\t{busy_ns}\t{busy_sm_ns}"
+        );
         self.note(line);
     }
 

@@ -30,6 +30,9 @@ pub enum Request {
     CreateContext {
         /// Connections that its streams share, 1 to [`super::CONNECTIONS_MAX`].
         connections: u32,
+        /// SMs that its kernels may use at most, if processes share the device by MPS; of the
+        /// device's, all if it has fewer.
+        sms_max: u32,
     },
     /// Its work is forgotten and its memory freed.
     DestroyContext {
@@ -125,7 +128,9 @@ impl Request {
         let request = read(bytes, "request")?;
         match &request {
             Self::Hello { label } if label.len() > TEXT_BYTES_MAX => return Err(WireError::Text),
-            Self::CreateContext { connections } if !(1..=CONNECTIONS_MAX).contains(connections) => {
+            Self::CreateContext { connections, .. }
+                if !(1..=CONNECTIONS_MAX).contains(connections) =>
+            {
                 return Err(WireError::Unknown("number of connections"));
             }
             Self::DestroyContext { context } | Self::Allocate { context, .. } => {
@@ -236,7 +241,10 @@ mod tests {
                 base: 7 << 40,
                 device_base: DEVICE_BASE,
             },
-            Request::CreateContext { connections: 8 },
+            Request::CreateContext {
+                connections: 8,
+                sms_max: 40,
+            },
             Request::DestroyContext { context: 3 },
             Request::Allocate {
                 context: 1,
@@ -314,7 +322,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 9") && text.contains("this build 8"),
+            text.contains("version 10") && text.contains("this build 9"),
             "{text}"
         );
     }

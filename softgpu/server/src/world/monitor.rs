@@ -59,7 +59,7 @@ impl World {
         if let Some(recorder) = &mut self.recorder {
             for (client, (_, used)) in self.clients.values().zip(&past.clients) {
                 let pid = client.pid.unwrap_or(0);
-                recorder.handle_use(&client.label, pid, past.device.at_ns, used.busy_ns);
+                recorder.handle_use(&client.label, pid, past.device.at_ns, *used);
             }
         }
         self.history.push(past);
@@ -123,6 +123,7 @@ impl World {
 pub(super) fn sum(a: ContextUtilisation, b: ContextUtilisation) -> ContextUtilisation {
     ContextUtilisation {
         busy_ns: a.busy_ns + b.busy_ns,
+        busy_sm_ns: a.busy_sm_ns + b.busy_sm_ns,
         bandwidth_ns: a.bandwidth_ns + b.bandwidth_ns,
     }
 }

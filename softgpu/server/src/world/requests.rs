@@ -82,7 +82,10 @@ impl World {
                 return None;
             }
             Request::MapHost { base, device_base } => self.map_host(id, base, device_base),
-            Request::CreateContext { connections } => self.create_context(id, connections),
+            Request::CreateContext {
+                connections,
+                sms_max,
+            } => self.create_context(id, connections, sms_max),
             Request::DestroyContext { context } => self.destroy_context(id, context),
             Request::Allocate { context, bytes } => self.allocate(id, context, bytes, Window::High),
             Request::Free { address } => self.free(id, address),
@@ -114,14 +117,22 @@ impl World {
         Ok(Reply::Done)
     }
 
-    fn create_context(&mut self, id: ClientId, connections: u32) -> Result<Reply, u32> {
+    fn create_context(
+        &mut self,
+        id: ClientId,
+        connections: u32,
+        sms_max: u32,
+    ) -> Result<Reply, u32> {
         if let Some(code) = self.refusal_of_contexts() {
             return Err(code);
         }
         let free = self.client(id).contexts.iter().position(Option::is_none);
         let slot = free.ok_or(OUT_OF_MEMORY)?;
+        let made = self.gpu.create_context_with(connections as usize);
+        let limited = self.gpu.limit_sms(made, sms_max);
+        debug_assert!(limited.is_ok(), "it was just made");
         let context = Context {
-            id: self.gpu.create_context_with(connections as usize),
+            id: made,
             legacy: None,
             blocking: Vec::new(),
         };

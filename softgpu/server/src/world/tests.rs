@@ -22,12 +22,17 @@ fn shared_by(sharing: Sharing) -> World {
     World::new(Gpu::new(device, config), [0; 16], time).unwrap()
 }
 
+const CREATE_CONTEXT: Request = Request::CreateContext {
+    connections: 8,
+    sms_max: u32::MAX,
+};
+
 /// A client of label `job` that has put a stream, and then the far end of its socket.
 fn client_with_stream(world: &mut World) -> (ClientId, UnixStream) {
     let (near, far) = UnixStream::pair().unwrap();
     let socket = OwnedFd::from(near).into();
     let (id, _, _) = world.add_client("job", None, socket, None).unwrap();
-    let reply = world.handle_request(id, &Request::CreateContext { connections: 8 });
+    let reply = world.handle_request(id, &CREATE_CONTEXT);
     let Some(Reply::Context { context }) = reply else {
         panic!("no context: {reply:?}");
     };
@@ -123,7 +128,7 @@ fn after_a_death(
     let (near, _far) = UnixStream::pair().unwrap();
     let socket = OwnedFd::from(near).into();
     let (late, _, _) = world.add_client("late", None, socket, None).unwrap();
-    let reply = world.handle_request(late, &Request::CreateContext { connections: 8 });
+    let reply = world.handle_request(late, &CREATE_CONTEXT);
     let is_taken = matches!(reply, Some(Reply::Context { .. }));
     (error(&world, neighbour), is_taken)
 }
@@ -177,9 +182,7 @@ fn a_stream_in_the_slot_of_another_contexts_is_not_ordered_with_that_contexts_le
     const LEGACY: u32 = STREAM + 1;
     let mut world = world();
     let (id, _far) = client_with_stream(&mut world);
-    let Some(Reply::Context { context: other }) =
-        world.handle_request(id, &Request::CreateContext { connections: 8 })
-    else {
+    let Some(Reply::Context { context: other }) = world.handle_request(id, &CREATE_CONTEXT) else {
         panic!("no context");
     };
     let create = |stream, context, kind| Command::CreateStream {
