@@ -140,6 +140,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         // 0 is normal and 1 below normal; without MPS the driver ignores it.
         command.env("CUDA_MPS_CLIENT_PRIORITY", "1");
     }
+    if class == JobClass::BestEffort {
+        take_share(&mut command, gpu.as_ref());
+    }
     let error = command.exec();
     let name = options.command[0].display();
     let code = if error.kind() == io::ErrorKind::NotFound {
@@ -382,6 +385,35 @@ pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
         scheduler::host::device::gpus()?,
         &select_of(text),
     )?)
+}
+
+/// Of MPS: how much of the SMs a process may use, per cent.
+const SM_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+/// A best-effort job has the share of the SMs that daemons say (`[share]`), unless it was given less: nothing can change it later.
+/// Without MPS the driver ignores it.
+fn take_share(command: &mut Command, gpu: Option<&Gpu>) {
+    let sockets = match (std::env::var_os("PILLION_SOCKET"), gpu) {
+        (Some(path), _) => vec![PathBuf::from(path)],
+        (None, Some(gpu)) => socket_paths(&gpu.uuid),
+        (None, None) => every_socket(),
+    };
+    let share = |socket: &PathBuf| {
+        let json = ask_status_within(socket, STATUS_PATIENCE).ok()?;
+        let status: Value = serde_json::from_str(&json).ok()?;
+        let share = &status["policy"]["share"];
+        share["percent"].as_u64().filter(|_| share["of"] == "sms")
+    };
+    // Which of several GPUs it will use is not known: what is right for each is right.
+    let least = sockets.iter().filter_map(share).min();
+    let Some(percent) = least.filter(|percent| *percent < 100) else {
+        return;
+    };
+    let given = std::env::var(SM_SHARE).ok();
+    let given = given.and_then(|given| given.trim().parse::<f64>().ok());
+    if given.is_none_or(|given| given > percent as f64) {
+        command.env(SM_SHARE, percent.to_string());
+    }
 }
 
 /// What of a GPU `--gpu` says.

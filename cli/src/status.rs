@@ -157,7 +157,7 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         out::line(format_args!("  {line}"))?;
     }
     let bounds = hold::bounds(policy).filter(|_| status["hp"]["present"] == true);
-    for line in control::throttle(status).into_iter().chain(bounds) {
+    for line in control::together(status).chain(bounds) {
         out::line(format_args!("  {line}"))?;
     }
     let mut table = table(&[

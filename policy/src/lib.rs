@@ -27,6 +27,7 @@
 //! | [`reef_n`], [`orion_code`] | policies that decide about queues of launches, not by lease |
 //! | [`queue`] | what such a policy sees and says |
 //! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; decides nothing |
+//! | [`share`] | how much of the GPU best-effort work has beside high-priority work |
 //! | [`slo`] | the level: how much high-priority requests can bear, by how many miss their target |
 //! | [`throttle`] | best-effort work makes way where the device is overused or clocks down |
 //! | [`usage`] | how much of the GPU's time a best-effort job may use |
@@ -64,6 +65,7 @@ pub mod queue;
 pub mod reef_n;
 pub mod registry;
 pub mod rules;
+pub mod share;
 pub mod slo;
 pub mod sm_search;
 pub mod snapshot;
@@ -91,6 +93,7 @@ pub use queue::{Op, OpKind, QueueClient};
 pub use reef_n::{ReefN, ReefNParams};
 pub use registry::{Entry, Numbers, Param};
 pub use rules::Rules;
+pub use share::{BeShare, ShareParams, ShareView};
 pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
 pub use temporal::TemporalParams;

@@ -22,6 +22,9 @@
 //! the whole gains best-effort work swung between a third and two thirds of the time, hence the
 //! quarter.
 //!
+//! A *ceiling* of that rate may be told besides, with a throttle or without: the share of best-effort
+//! work in time slices ([`crate::share`]).
+//!
 //! It is in force while a high-priority client is attached. The rate rises only by a reading since
 //! whose last the bucket was empty: else another law holds them, and that there is room says
 //! nothing. What is no reading (nothing, NaN, more than all of the time) is dropped and counted,
@@ -117,7 +120,10 @@ pub struct ThrottleView {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     params: Option<ThrottleParams>,
+    /// By the throttle's own law.
     rate: f64,
+    /// The rate is no greater, whatever the law says.
+    ceiling: f64,
     /// Of the last reading.
     error: Option<f64>,
     usage: Option<f64>,
@@ -146,6 +152,7 @@ impl Default for Throttle {
         Self {
             params: None,
             rate: RATE[1],
+            ceiling: RATE[1],
             error: None,
             usage: None,
             reading: DeviceReading::default(),
@@ -171,10 +178,31 @@ impl Throttle {
             *self = Self {
                 clocks: std::mem::take(&mut self.clocks),
                 clocks_seen: self.clocks_seen,
+                ceiling: self.ceiling,
                 ..Self::default()
             };
         }
         self.params = params;
+    }
+
+    /// All best-effort jobs together charge at most that share of the time from now on, 0.02 to 1.
+    pub(crate) fn set_ceiling(&mut self, ceiling: f64) {
+        self.ceiling = ceiling.clamp(RATE[0], RATE[1]);
+        if !self.is_on() {
+            // Nobody tells what is charged from now on.
+            self.charged.clear();
+            self.seen_ns = None;
+        }
+    }
+
+    /// How fast the bucket fills.
+    fn fill(&self) -> f64 {
+        self.rate.min(self.ceiling)
+    }
+
+    /// Whether anything is to be held at all.
+    fn is_on(&self) -> bool {
+        self.params.is_some() || self.ceiling < RATE[1]
     }
 
     pub(crate) fn view(&self, now_ns: u64) -> Option<ThrottleView> {
@@ -197,7 +225,7 @@ impl Throttle {
     }
 
     fn is_binding(&self) -> bool {
-        self.params.is_some() && self.is_in_force
+        self.is_on() && self.is_in_force
     }
 
     fn threshold_mhz(&self) -> Option<u32> {
@@ -264,7 +292,7 @@ impl Throttle {
 
     /// What best-effort jobs have charged by now, and who else is there.
     pub(crate) fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
-        if self.params.is_none() {
+        if !self.is_on() {
             return;
         }
         let was_in_force = std::mem::replace(&mut self.is_in_force, snapshot.hp.present);
@@ -279,7 +307,7 @@ impl Throttle {
     }
 
     pub(crate) fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
-        if self.params.is_none() {
+        if !self.is_on() {
             return;
         }
         let before = |id| {
@@ -302,26 +330,29 @@ impl Throttle {
             (self.level_ns, self.is_open) = (depth_ns, true);
             return;
         }
-        let filled_ns = now_ns.saturating_sub(since_ns) as f64 * self.rate;
-        let debt_max_ns = self.rate * DEBT_NS_MAX as f64;
+        let fill = self.fill();
+        let filled_ns = now_ns.saturating_sub(since_ns) as f64 * fill;
+        let debt_max_ns = fill * DEBT_NS_MAX as f64;
         self.level_ns = (self.level_ns + filled_ns - spent_ns).clamp(-debt_max_ns, depth_ns);
         // Nothing is held at the full rate: what is expected may be more than all of the time.
-        if self.rate >= RATE[1] {
+        if fill >= RATE[1] {
             (self.level_ns, self.is_open) = (self.level_ns.max(0.0), true);
         } else if self.level_ns <= depth_ns * EMPTY_AT {
-            (self.is_open, self.has_bound) = (false, true);
+            self.is_open = false;
+            // Where the ceiling holds them, that there is room says nothing of the rate.
+            self.has_bound |= self.rate <= self.ceiling;
         } else if self.level_ns >= depth_ns * OPENS_AT {
             self.is_open = true;
         }
     }
 
     fn depth_ns(&self) -> f64 {
-        self.rate * PERIOD_NS as f64
+        self.fill() * PERIOD_NS as f64
     }
 
     /// What a best-effort job may charge; without end at the full rate.
     fn budget_ns(&self) -> u64 {
-        match self.rate >= RATE[1] {
+        match self.fill() >= RATE[1] {
             true => u64::MAX,
             false => self.level_ns.max(0.0).ceil() as u64,
         }
@@ -345,7 +376,7 @@ impl Throttle {
         self.is_closed().then(|| {
             let missing_ns = self.depth_ns() * OPENS_AT - self.level_ns;
             let at_ns = self.seen_ns.unwrap_or(0);
-            at_ns.saturating_add((missing_ns / self.rate).max(0.0) as u64 + 1)
+            at_ns.saturating_add((missing_ns / self.fill()).max(0.0) as u64 + 1)
         })
     }
 }

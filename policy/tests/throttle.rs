@@ -391,3 +391,48 @@ proptest! {
         }
     }
 }
+
+/// A share in time slices: with a throttle or without, and not where nobody high-priority is.
+#[test]
+fn best_effort_jobs_use_no_more_than_their_share_together() {
+    for policy in policies() {
+        for (share, params, most) in [
+            (0.3, None, 0.3),
+            (0.3, throttle(0.9, None), 0.3),
+            (0.6, throttle(0.5, None), 0.3),
+            (1.0, None, 1.0),
+            (f64::NAN, None, 1.0),
+        ] {
+            let mut device = Device::new(policy, params, 0.2);
+            device.world.gate.handle_share(share);
+            let used = device.settled();
+            let is_held = most < 1.0;
+            assert!(
+                (used - most).abs() < 0.03 || !is_held && used > 0.7,
+                "{policy:?} {share} {params:?}: {used}"
+            );
+            // It goes, and nothing of what was charged meanwhile is owed when it comes again.
+            device.world.gate.handle_throttle(None);
+            device.world.gate.handle_share(1.0);
+            (0..50).for_each(|_| _ = device.period());
+            device.world.gate.handle_share(0.4);
+            let used = device.settled();
+            assert!((used - 0.4).abs() < 0.03, "{policy:?} {share}: {used}");
+        }
+    }
+}
+
+/// That there is room below the set point while the share holds best-effort jobs loosens nothing.
+#[test]
+fn while_the_share_binds_the_throttle_does_not_rise() {
+    let temporal = Policy::Temporal(TemporalParams::default());
+    let mut device = Device::new(temporal, throttle(0.7, None), 0.4);
+    device.settled();
+    let rate = |device: &Device| device.world.gate.throttle_view(device.now_ns).unwrap().rate;
+    let before = rate(&device);
+    assert!((before - 0.3).abs() < 0.05, "{before}");
+    device.world.gate.handle_share(0.1);
+    let used = device.settled();
+    assert!((used - 0.1).abs() < 0.03, "{used}");
+    assert!(rate(&device) <= before + 0.05, "{}", rate(&device));
+}

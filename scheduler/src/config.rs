@@ -18,7 +18,7 @@ mod plain;
 
 use std::path::{Path, PathBuf};
 
-use policy::{Policy, Sharing, ThrottleParams};
+use policy::{Policy, ShareParams, Sharing, ThrottleParams};
 use profiler::Place;
 pub use profiler::settings::Fault;
 use profiler::settings::{self, lines, tables};
@@ -67,6 +67,8 @@ pub struct Config {
     pub jobs: Vec<JobRule>,
     /// `[throttle]`: how much the GPU may be used; `None` without the section.
     pub throttle: Option<ThrottleParams>,
+    /// `[share]`: how much of the GPU best-effort work has beside high-priority work; `None` without the section.
+    pub share: Option<ShareParams>,
     /// `[faults]`: what is looked for, and what is done about it.
     pub faults: FaultRules,
     /// `[learnt]`: whether and where durations are kept.

@@ -184,7 +184,7 @@ impl SmPool {
 
 /// Which SMs: a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SmSet([u64; SmSet::WORDS]);
+pub(crate) struct SmSet([u64; Self::WORDS]);
 
 impl SmSet {
     const WORDS: usize = 4;

@@ -67,8 +67,13 @@ pub(super) fn cap(job: &Value) -> Option<String> {
     ))
 }
 
+/// The laws that hold all best-effort work together; a line each.
+pub(super) fn together(status: &Value) -> impl Iterator<Item = String> {
+    throttle(status).into_iter().chain(share(status))
+}
+
 /// How much the GPU is used, and what best-effort work may use therefore; none without a throttle.
-pub(super) fn throttle(status: &Value) -> Option<String> {
+fn throttle(status: &Value) -> Option<String> {
     let throttle = &status["policy"]["throttle"];
     let (held, rate) = (
         throttle["utilisation"].as_f64()?,
@@ -94,6 +99,25 @@ pub(super) fn throttle(status: &Value) -> Option<String> {
     line.push_str(&format!("; best-effort work may use {}", pct(rate)));
     if throttle["blind"] == true {
         line.push_str("; NVML does not say how much the GPU is used");
+    }
+    Some(line)
+}
+
+/// How much of the GPU best-effort work has beside high-priority work; none where no share is to hold.
+fn share(status: &Value) -> Option<String> {
+    let share = &status["policy"]["share"];
+    let mode = share["mode"].as_str()?;
+    let Some(percent) = share["percent"].as_u64() else {
+        return Some(format!("share of best-effort jobs ({mode}): not known yet"));
+    };
+    let held = match share["of"].as_str() {
+        Some("time") => "of the time, together, beside high-priority work",
+        _ => "of the SMs for those that start now",
+    };
+    let mut line = format!("share of best-effort jobs ({mode}): {percent} % {held}");
+    if let Some(used) = share["used"].as_f64() {
+        let pct = used * 100.0;
+        line.push_str(&format!("; high-priority work uses {pct:.0} %"));
     }
     Some(line)
 }
@@ -191,6 +215,24 @@ mod tests {
             throttle(&status(idle, false)).unwrap(),
             "throttle at 50 %: holds nothing, as no high-priority job is there"
         );
+    }
+
+    #[test]
+    fn a_share_is_said_with_what_it_is_of_and_none_is_not() {
+        let said = |of: Value| share(&json!({"policy": {"share": of}}));
+        assert_eq!(
+            said(json!({"mode": "dynamic", "percent": 70, "used": 0.302, "of": "sms"})).unwrap(),
+            "share of best-effort jobs (dynamic): 70 % of the SMs for those that start now; high-priority work uses 30 %"
+        );
+        assert_eq!(
+            said(json!({"mode": "static", "percent": 40, "used": null, "of": "time"})).unwrap(),
+            "share of best-effort jobs (static): 40 % of the time, together, beside high-priority work"
+        );
+        assert_eq!(
+            said(json!({"mode": "dynamic", "percent": null, "used": null, "of": "sms"})).unwrap(),
+            "share of best-effort jobs (dynamic): not known yet"
+        );
+        assert_eq!(said(Value::Null), None);
     }
 
     #[test]

@@ -74,6 +74,7 @@ mod run;
 mod runtime;
 mod same;
 mod settling;
+mod share;
 mod sharing;
 mod shim;
 mod signals;

@@ -2,6 +2,7 @@
 //! server's own count.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use protocol::hello::JobClass;
 use rustix::process::Signal;
@@ -12,11 +13,17 @@ use crate::order::Clocked;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Of virtual time: the first four seconds, in which the rate comes down, are not judged.
-const SECONDS: u64 = 10;
+const SECONDS: u64 = 12;
 const JUDGED_FROM: u64 = 4;
 
-/// A replay of that class, of a hundred kernels of a millisecond or as many as are said.
-fn start(clocked: &Clocked, class: JobClass, rank: &str, kernels: usize, rate: &str) -> Process {
+/// A replay of that class, of so many kernels of a millisecond, which fill the device: in a closed loop, or so many times a second.
+pub(super) fn replay(
+    clocked: &Clocked,
+    class: JobClass,
+    rank: &str,
+    kernels: usize,
+    rate: &str,
+) -> Command {
     let name = class.name();
     let trace = clocked.path(&format!("{name}.csv"));
     let head = "Name,Profile,Memory_footprint,SM_usage,Duration\n";
@@ -44,11 +51,11 @@ fn start(clocked: &Clocked, class: JobClass, rank: &str, kernels: usize, rate: &
         .env("PILLION_JOB", name)
         .env("PILLION_PROFILE", &trace)
         .env("PILLION_SOCKET", clocked.path("pillion.sock"));
-    Process::start("pillion-replay", command)
+    command
 }
 
 /// What each class used of the device's time, by the lines `use` of a record.
-fn used(record: &str) -> BTreeMap<String, f64> {
+pub(super) fn used(record: &str) -> BTreeMap<String, f64> {
     let mut labels: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
     for line in record.lines().filter(|line| line.starts_with("use\t")) {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -69,11 +76,15 @@ fn used(record: &str) -> BTreeMap<String, f64> {
 }
 
 /// A high-priority job with a fifth of the time, and one that wants all of it.
-fn pair(policy: &str, sharing: &str) -> BTreeMap<String, f64> {
+pub(super) fn pair(policy: &str, sharing: &str) -> BTreeMap<String, f64> {
     let clocked = Clocked::start(sharing, "3");
     let daemon = clocked.daemon_with(sharing, policy);
-    let hp = start(&clocked, JobClass::HighPriority, "1", 20, "10");
-    let be = start(&clocked, JobClass::BestEffort, "2", 100, "");
+    let start = |class, rank, kernels, rate| {
+        let replay = replay(&clocked, class, rank, kernels, rate);
+        Process::start("pillion-replay", replay)
+    };
+    let hp = start(JobClass::HighPriority, "1", 20, "10");
+    let be = start(JobClass::BestEffort, "2", 100, "");
     hp.finish().expect_success();
     be.finish().expect_success();
     drop(daemon);

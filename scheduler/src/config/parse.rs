@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use policy::pillion::{MISS_MAX, THROUGHPUT_MIN, look_ns_max};
 use policy::policy::simulator_only;
 use policy::registry;
+use policy::share::PERCENT_MIN;
 use policy::terms::WEIGHT_MAX;
 use policy::throttle::{UTILISATION, UTILISATION_DEFAULT};
 use policy::usage::SHARE_MIN;
 use policy::{
-    LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, Slo, SmThreshold,
-    TemporalParams, ThrottleParams,
+    LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, ShareParams, Sharing, Slo,
+    SmThreshold, TemporalParams, ThrottleParams,
 };
 use profiler::settings::{self, Decimal, Fault, Reader, Table, Whole};
 use protocol::compute::Cap;
@@ -75,6 +76,7 @@ struct File {
     /// In the order of the names.
     jobs: Table<BTreeMap<String, Table<JobSection>>>,
     throttle: Option<Table<ThrottleSection>>,
+    share: Option<Table<ShareSection>>,
     memory: Table<MemoryRules>,
     faults: Table<FaultRules>,
     high_priority: Option<Table<HpAccess>>,
@@ -151,6 +153,26 @@ struct ThrottleSection {
     clock_mhz: Option<Whole<100, 10_000>>,
 }
 
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ShareSection {
+    #[serde(deserialize_with = "share_mode")]
+    mode: ShareMode,
+    percent: Option<Whole<{ PERCENT_MIN as u64 }, 100>>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum ShareMode {
+    Off,
+    Static,
+    #[default]
+    Dynamic,
+}
+
+impl ShareMode {
+    const NAMES: [&'static str; 3] = ["off", "static", "dynamic"];
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct SocketSection {
@@ -182,6 +204,9 @@ impl File {
         check_policy(name, reader, document);
         check_jobs(name, &self.jobs.0, reader, document);
         faults::check(&self.faults.0.rules, reader, document);
+        let share = self
+            .share
+            .and_then(|Table(section)| section.params(reader, document));
         let access = document.get("high_priority");
         let access = access.and_then(|access| access.get_ref().as_table());
         if access.is_some_and(DeTable::is_empty) {
@@ -213,6 +238,7 @@ impl File {
             limits: self.limits.0,
             jobs: jobs.collect(),
             throttle: self.throttle.map(|Table(section)| section.params()),
+            share,
             faults: self.faults.0,
             learnt: self.learnt.0,
         })
@@ -289,6 +315,31 @@ impl ThrottleSection {
         ThrottleParams {
             utilisation: self.utilisation.unwrap_or(UTILISATION_DEFAULT),
             clock_mhz: clock,
+        }
+    }
+}
+
+impl ShareSection {
+    /// Refuses a percentage that is not looked at, and a static share that is none.
+    fn params(self, reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<ShareParams> {
+        let start = |key: &str| settings::at(document, key).map_or(0, |value| value.span().start);
+        match (self.mode, self.percent) {
+            (ShareMode::Static, Some(percent)) => Some(ShareParams::Static(percent.0 as u32)),
+            (ShareMode::Static, None) => {
+                let what = "mode is static, and percent, the share, is missing; nearest is mode = \"dynamic\", which needs none";
+                reader.fault(start("share.mode"), what);
+                None
+            }
+            (_, Some(_)) => {
+                let what = format!(
+                    "percent is set, but mode \"{}\" does not look at it; nearest is mode = \"static\"",
+                    ShareMode::NAMES[self.mode as usize]
+                );
+                reader.fault(start("share.percent"), what);
+                None
+            }
+            (ShareMode::Dynamic, None) => Some(ShareParams::Dynamic),
+            (ShareMode::Off, None) => None,
         }
     }
 }
@@ -425,6 +476,11 @@ fn max_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cap>, 
 fn utilisation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     let [least, most] = UTILISATION;
     settings::number(deserializer, least..=most).map(Some)
+}
+
+fn share_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ShareMode, D::Error> {
+    let modes = [ShareMode::Off, ShareMode::Static, ShareMode::Dynamic];
+    settings::word(deserializer, &ShareMode::NAMES).map(|index| modes[index])
 }
 
 fn slo_throughput<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {

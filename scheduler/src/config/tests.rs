@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use policy::{OrionParams, PillionParams, SIMULATOR_ONLY, Slo, SmThreshold, ThrottleParams};
+use policy::{
+    OrionParams, PillionParams, SIMULATOR_ONLY, ShareParams, Slo, SmThreshold, ThrottleParams,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -10,6 +12,8 @@ use crate::config::fault_rules::FaultKind;
 use crate::config::fault_rules::{Action, FaultRule};
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
+
+mod laws;
 
 fn check(text: &str) -> Result<Config, ConfigError> {
     Config::check(Path::new("gpu0.toml"), text)
@@ -53,7 +57,8 @@ fn example_with_all_keys() -> (String, u32) {
             key
         }
         Some(
-            rule @ ("[[memory.rules]]" | "[[faults.rules]]" | "[high_priority]" | "[throttle]"),
+            rule @ ("[[memory.rules]]" | "[[faults.rules]]" | "[high_priority]" | "[throttle]"
+            | "[share]"),
         ) => rule,
         _ => line,
     });
@@ -65,7 +70,7 @@ fn example_with_all_keys() -> (String, u32) {
 fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let (text, shown) = example_with_all_keys();
     let config = check(&text).unwrap();
-    assert_eq!(shown, 48);
+    assert_eq!(shown, 50);
     let defaults = check(LEAST).unwrap();
     let Policy::Pillion(policy) = defaults.policy else {
         panic!("{defaults:?}");
@@ -105,6 +110,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             utilisation: 0.9,
             clock_mhz: Some(1_380),
         }),
+        share: Some(ShareParams::Static(60)),
         learnt: LearntRules {
             keep: Some(true),
             folder: Some("/var/lib/pillion".into()),
@@ -246,7 +252,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     let cases = [
         (
             "[polcy]",
-            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, memory, faults, high_priority, \
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, memory, faults, high_priority, \
              limits, learnt, socket; nearest is `policy`",
         ),
         (
@@ -597,44 +603,6 @@ fn the_quantile_of_a_target_is_said_once_and_a_mean_has_none() {
         ),
     ] {
         assert_eq!(faults(&text(keys)), fault);
-    }
-}
-
-#[test]
-fn a_throttle_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
-    let read = |text: &str| check(&format!("{LEAST}{text}")).map(|config| config.throttle);
-    let throttle = |utilisation, clock_mhz| {
-        Some(ThrottleParams {
-            utilisation,
-            clock_mhz,
-        })
-    };
-    assert_eq!(read("").unwrap(), None);
-    assert_eq!(read("[throttle]").unwrap(), throttle(0.9, None));
-    let both = "[throttle]\nutilisation = 0.7\nclock_mhz = 1380";
-    assert_eq!(read(both).unwrap(), throttle(0.7, Some(1_380)));
-    for (text, fault) in [
-        (
-            "utilisation = 0.05",
-            "gpu0.toml:5:15: utilisation is 0.05; must be a number from 0.1 to 1; nearest is 0.1",
-        ),
-        (
-            "utilisation = nan",
-            "gpu0.toml:5:15: utilisation is nan; must be a number from 0.1 to 1",
-        ),
-        (
-            "clock_mhz = 14",
-            "gpu0.toml:5:13: clock_mhz is 14; must be a whole number from 100 to 10000; nearest is 100",
-        ),
-        (
-            "utilization = 0.9",
-            "gpu0.toml:5:1: unknown key `utilization` in [throttle]; keys are utilisation, clock_mhz; nearest is `utilisation`",
-        ),
-    ] {
-        let errors = read(&format!("[throttle]\n{text}"))
-            .unwrap_err()
-            .to_string();
-        assert!(errors.contains(fault), "{errors}");
     }
 }
 

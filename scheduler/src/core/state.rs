@@ -44,6 +44,7 @@ mod range_ends;
 mod record;
 mod rejected;
 mod room;
+mod share;
 mod stop;
 mod stopping;
 mod totals;
@@ -56,7 +57,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use policy::usage::Debt;
-use policy::{Gate, Goal, HpView, JOBS_MAX, JobId, JobView, Outlook, Sharing, Snapshot};
+use policy::{BeShare, Gate, Goal, HpView, JOBS_MAX, JobId, JobView, Outlook, Sharing, Snapshot};
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
 use protocol::lease::announce_live;
@@ -273,6 +274,7 @@ pub struct State {
     on_collectives: OnCollectives,
     /// What best-effort jobs were promised.
     rules: Vec<JobRule>,
+    share: BeShare,
     /// Who may be high-priority; `None`: everybody.
     pub(crate) access: Option<HpAccess>,
     pub(crate) limits: Limits,
@@ -316,9 +318,7 @@ impl State {
     /// A GPU with `sms` SMs and no client.
     #[must_use]
     pub fn new(config: &Config, sms: u32, pages: Arc<GpuPages>) -> Self {
-        let mut gate = Gate::new(config.policy);
-        gate.handle_throttle(config.throttle);
-        Self {
+        let mut state = Self {
             pages,
             ways: Ways::new(config.sharing),
             block_priority: Counting::new(config.block_priority),
@@ -327,9 +327,10 @@ impl State {
             unknown_ns: config.unknown_kernel_ns,
             on_collectives: config.on_collectives,
             rules: config.jobs.clone(),
+            share: BeShare::default(),
             access: config.high_priority.clone(),
             limits: config.limits,
-            gate,
+            gate: Gate::new(config.policy),
             jobs: Vec::new(),
             ended: VecDeque::new(),
             hp: HpView::ABSENT,
@@ -351,7 +352,9 @@ impl State {
             marks_news: Vec::new(),
             expected: Expected::default(),
             config_error: None,
-        }
+        };
+        state.configure_laws(config);
+        state
     }
 
     /// There was a daemon here before: its clients come back one by one ([`RETURN_NS`]), and best-effort ones that come first must not
@@ -395,7 +398,7 @@ impl State {
         self.rules.clone_from(&config.jobs);
         self.access.clone_from(&config.high_priority);
         self.limits = config.limits;
-        self.gate.handle_throttle(config.throttle);
+        self.configure_laws(config);
         self.pages.configure(config);
         self.config_error = None;
     }
@@ -450,7 +453,7 @@ impl State {
             denied: None,
             is_sticky_taken: false,
             hp_client: (key.class == JobClass::HighPriority)
-                .then(|| Box::new(HpClient::new(now_ns, &pages.client))),
+                .then(|| Box::new(HpClient::new(now_ns, &pages.client, self.sms))),
             page: pages.client,
             file: pages.file,
             counted,
@@ -639,6 +642,7 @@ impl State {
             self.views.extend(be_job.poll_view(begins_anew));
         }
         self.hand_over_caps(now_ns);
+        self.hand_over_share(now_ns);
         self.hand_over_terms();
         // What requests met must be known before they are judged.
         self.gate.handle_jobs(now_ns, &self.views);

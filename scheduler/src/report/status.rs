@@ -30,7 +30,7 @@ use crate::host::device_release::Released;
 use crate::host::realtime;
 use crate::report::events::EventsStatus;
 
-pub use control::{ControlStatus, SloStatus, ThrottleStatus};
+pub use control::{ControlStatus, ShareStatus, SloStatus, ThrottleStatus};
 pub use hold::{ProgressStatus, TooLong};
 
 /// The version of this document: changes when a reader of the old one would be misled.
@@ -220,6 +220,8 @@ pub struct PolicyStatus {
     pub bounds: Option<BoundsStatus>,
     /// How much the GPU is used, and what best-effort jobs may use of it therefore; none without `[throttle]`.
     pub throttle: Option<ThrottleStatus>,
+    /// How much of the GPU best-effort jobs have beside high-priority ones; none without `[share]`.
+    pub share: Option<ShareStatus>,
     /// Why the last reading of the configuration changed nothing; none if it did not fail.
     pub config_error: Option<String>,
 }
@@ -485,6 +487,7 @@ fn policy_status(state: &State, now_ns: u64, viewer: Viewer) -> PolicyStatus {
         },
         bounds: bounds_status(state),
         throttle: ThrottleStatus::of(state, now_ns),
+        share: ShareStatus::of(state),
         config_error: error.map(|error| match viewer {
             Viewer::Operator => error.clone(),
             Viewer::User(_) => CONFIG_ERROR_OF_OTHERS.to_owned(),
@@ -645,21 +648,20 @@ fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -> String {
     if let Some(why) = state.holds.why(&job.key) {
         return format!("held until `pillion resume`: {why}");
     }
-    let throttle = state.gate.throttle_view(now_ns);
-    let together = throttle.filter(|_| state.is_throttled());
-    let together = together.map(|view| format!("{:.0} %", view.rate * 100.0));
+    let together = state.together(now_ns);
+    let together = together.map(|held| (format!("{:.0} %", held.share * 100.0), held.by));
     if be_job.limit() == Limit::Rate {
         return match (state.cap(job).0, together) {
-            (Cap::NONE, Some(pct)) => format!(
-                "held: best-effort jobs have used what the throttle leaves them together of the GPU's time, {pct}"
+            (Cap::NONE, Some((pct, by))) => format!(
+                "held: best-effort jobs have used what {by} leaves them together of the GPU's time, {pct}"
             ),
             (cap, _) => format!("held: it has used its share of the GPU's time, {cap}"),
         };
     }
     if *policy == Policy::None {
         return match (state.cap(job).0, together) {
-            (Cap::NONE, Some(pct)) => {
-                format!("at most {pct} of the GPU's time, with all best-effort jobs: the throttle")
+            (Cap::NONE, Some((pct, by))) => {
+                format!("at most {pct} of the GPU's time, with all best-effort jobs: {by}")
             }
             (Cap::NONE, None) => "nothing: the policy is none".to_owned(),
             (cap, _) => format!("at most {cap} of the GPU's time"),

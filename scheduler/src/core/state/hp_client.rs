@@ -54,6 +54,10 @@ pub(crate) struct HpClient {
     wanted_ns: u64,
     faults: Faults,
     gpu_time: GpuTime,
+    /// SMs of the device.
+    sms: u32,
+    /// What was launched since somebody took it, ns of all SMs.
+    sm_ns: f64,
     marks: Marks,
 }
 
@@ -62,7 +66,7 @@ const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
 impl HpClient {
     /// Of a client that attaches at `now_ns`. What it has pushed for nobody, or for the daemon
     /// before, is skipped: it announces again what is in flight.
-    pub(crate) fn new(now_ns: u64, page: &ClientPage) -> Self {
+    pub(crate) fn new(now_ns: u64, page: &ClientPage, sms: u32) -> Self {
         // What nobody has claimed is empty, and stays without memory.
         let claimed = page.rings_claimed(0);
         let skip = |index: usize| match index < claimed {
@@ -82,6 +86,8 @@ impl HpClient {
             wanted_ns: 0,
             faults: Faults::default(),
             gpu_time: GpuTime::default(),
+            sms,
+            sm_ns: 0.0,
             marks: Marks::default(),
         }
     }
@@ -102,6 +108,12 @@ impl HpClient {
     /// What its launches were expected to take.
     pub(crate) fn gpu_time(&self) -> GpuTime {
         self.gpu_time
+    }
+
+    /// What it has launched since the last call, by what that takes alone: ns of all SMs of the
+    /// device ([`policy::share`]). A kernel of which nothing is known counts as one that needs them all.
+    pub(crate) fn take_sm_ns(&mut self) -> f64 {
+        core::mem::take(&mut self.sm_ns)
     }
 
     /// What it says of its requests.
@@ -189,6 +201,11 @@ impl HpClient {
                 let is_classed = kernel.class != Class::Unknown;
                 self.gpu_time
                     .handle_launch(expected_ns, launch.expected_ns != 0, is_classed);
+                let needed = match launch.sm_needed {
+                    0 => self.sms,
+                    needed => needed.min(self.sms),
+                };
+                self.sm_ns += expected_ns as f64 * f64::from(needed) / f64::from(self.sms.max(1));
                 self.marks.handle_launch(ring, launch.stream, launch.seq);
                 let at_ns = launch.at_ns;
                 let launch = Launch {

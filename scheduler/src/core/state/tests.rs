@@ -13,6 +13,7 @@ mod kept;
 mod leaving;
 mod marks;
 mod pacing;
+mod share;
 mod users;
 mod words;
 mod worked;

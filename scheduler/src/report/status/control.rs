@@ -1,7 +1,7 @@
 //! What a status says of the laws that steer a job: how what a high-priority job's requests may take is held, and what a best-effort
 //! job may use of the GPU's time.
 
-use policy::{Goal, Slo, SloEnd, SloView};
+use policy::{Goal, ShareParams, Sharing, Slo, SloEnd, SloView};
 use serde::Serialize;
 
 use crate::core::state::{Job, Origin, State};
@@ -81,6 +81,39 @@ pub struct ThrottleStatus {
     pub dropped: u64,
     /// There was no other for ten seconds: the rate stays what it is.
     pub blind: bool,
+}
+
+/// How much of the GPU best-effort jobs have beside high-priority ones ([`policy::share`]).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShareStatus {
+    /// `static` or `dynamic`.
+    pub mode: &'static str,
+    /// The share, per cent; none while it is not known.
+    pub percent: Option<u32>,
+    /// What high-priority jobs used of the SMs in the last quarter of an hour, 0 to 1; none before the first second, and where the share
+    /// is static.
+    pub used: Option<f64>,
+    /// What it is a share of: `sms`, those of each job that `pillion run` starts from now on (MPS), or `time`, of all best-effort jobs
+    /// together while a high-priority one is there (time slices).
+    pub of: &'static str,
+}
+
+impl ShareStatus {
+    pub(super) fn of(state: &State) -> Option<Self> {
+        let view = state.share_view()?;
+        Some(Self {
+            mode: match view.params {
+                ShareParams::Static(_) => "static",
+                ShareParams::Dynamic => "dynamic",
+            },
+            percent: view.percent,
+            used: view.used.filter(|_| view.params == ShareParams::Dynamic),
+            of: match state.ways.in_force() {
+                Sharing::Mps => "sms",
+                Sharing::TimeSlice => "time",
+            },
+        })
+    }
 }
 
 impl ThrottleStatus {

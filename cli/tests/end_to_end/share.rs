@@ -1,0 +1,87 @@
+//! How much of the GPU best-effort jobs have beside high-priority ones (`[share]`), by the device
+//! server's own count.
+
+use protocol::hello::JobClass;
+use rustix::process::Signal;
+
+use crate::common::{Gpu, Process, clean_command, pillion};
+use crate::order::Clocked;
+use crate::throttle::{pair, replay};
+
+const SM_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+
+#[test]
+fn a_job_that_is_started_has_the_share_of_the_sms_unless_it_was_given_less() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"none\"\n[share]\nmode = \"static\"\npercent = 40");
+    let started = |class: &str, given: Option<&str>| {
+        let mut run = gpu.pillion(&daemon, &["run", "--class", class, "--", "sh", "-c"]);
+        run.arg(format!("echo ${{{SM_SHARE}-none}}"));
+        if let Some(given) = given {
+            run.env(SM_SHARE, given);
+        }
+        let run = Process::start("pillion run", run).finish();
+        run.expect_success().output.trim().to_owned()
+    };
+    assert_eq!(started("best-effort", None), "40");
+    assert_eq!(started("best-effort", Some("20.5")), "20.5");
+    assert_eq!(started("best-effort", Some("60")), "40");
+    assert_eq!(started("best-effort", Some("all")), "40");
+    assert_eq!(started("high-priority", None), "none");
+    let table = daemon.table();
+    let said = "share of best-effort jobs (static): 40 % of the SMs for those that start now";
+    assert!(table.contains(said), "{table}");
+
+    // What high-priority work leaves is not known before there was any.
+    gpu.config(daemon.socket(), "name = \"none\"\n[share]");
+    daemon.signal(Signal::HUP);
+    let is_dynamic = |status: &serde_json::Value| status["policy"]["share"]["mode"] == "dynamic";
+    daemon.status_when("the share is dynamic", is_dynamic);
+    assert_eq!(started("best-effort", None), "none");
+}
+
+/// A high-priority job uses three tenths of the SMs, and one beside it all that it may.
+#[test]
+fn best_effort_work_has_what_high_priority_work_leaves_and_no_more_sms_than_that() {
+    let clocked = Clocked::start("mps", "3");
+    let daemon = clocked.daemon_with("mps", "name = \"none\"\npoll_us = 1000\n[share]");
+    let hp = replay(&clocked, JobClass::HighPriority, "1", 30, "10");
+    let mut be = replay(&clocked, JobClass::BestEffort, "2", 100, "");
+    be.env(SM_SHARE, "70");
+    let [hp, be] = [hp, be].map(|replay| Process::start("pillion-replay", replay));
+    hp.finish().expect_success();
+    be.finish().expect_success();
+    let mut status = clean_command(pillion());
+    status.env("PILLION_SOCKET", clocked.path("pillion.sock"));
+    status.args(["status", "--json"]);
+    let status = Process::start("pillion status", status);
+    let told = status.finish().expect_success().output;
+    drop(daemon);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let share = &told["daemons"][0]["policy"]["share"];
+    let percent = share["percent"].as_u64().unwrap_or(0);
+    assert!((67..=73).contains(&percent), "{told:#}");
+
+    let record = clocked.finish_record();
+    // SMs while it computes, of 80; fewer while both do.
+    let be = {
+        let is_of_be = |line: &&str| line.starts_with("use\tbest-effort\t");
+        let last = record.lines().rfind(is_of_be).unwrap();
+        let fields: Vec<f64> = last
+            .split('\t')
+            .skip(4)
+            .map(|of| of.parse().unwrap())
+            .collect();
+        fields[1] / fields[0]
+    };
+    assert!(be <= 56.0 && be > 40.0, "{be}");
+}
+
+#[test]
+fn in_time_slices_the_share_is_one_of_the_time() {
+    let policy = "name = \"pillion\"\npoll_us = 1000\n[share]\nmode = \"static\"\npercent = 30";
+    let used = pair(policy, "timeslice");
+    let (hp, be) = (used["high-priority"], used["best-effort"]);
+    assert!((hp - 0.2).abs() < 0.02, "{used:?}");
+    assert!((be - 0.3).abs() < 0.03, "{used:?}");
+}

@@ -1,0 +1,191 @@
+//! The share of the GPU that best-effort work has beside high-priority work: 100 % less what that
+//! uses of the SMs.
+//!
+//! **Law.** MuxFlow's (§4.2). Each second it is seen how much of the SMs high-priority work was to
+//! use: Σ expected ns · min(SMs needed, SMs) / SMs, of what was launched in it. x is the mean of the
+//! last [`SECONDS`], and best-effort work has 1 − x of the GPU, from [`PERCENT_MIN`] to 100 %. What
+//! counts is what kernels take alone, which best-effort work beside them does not change: a share by
+//! how long they took would shrink by its own fault.
+//!
+//! Under MPS it is a share of the SMs. Nobody can change that of a process that runs, so it holds
+//! for jobs that start (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). In time slices a process has all SMs
+//! in its turn, and the share is one of the time, of all best-effort jobs together, while a
+//! high-priority client is there ([`crate::Gate::handle_share`]).
+//!
+//! Until [`SECONDS_MIN`] were seen no share is known. A second without a high-priority client is one
+//! in which nothing was used.
+//!
+//! Source: MuxFlow (2024) §4.2, which has the mean over a profile of the job. Ours: [`SECONDS`] is a
+//! quarter of an hour, the least time between two restarts that a change may cost; a quantile of the
+//! seconds was considered and left out: of requests that come at random and use .3 the 90th
+//! percentile is .42, and what comes in a burst is the gate's matter.
+
+use std::collections::VecDeque;
+
+/// Seconds that the mean is of.
+pub const SECONDS: usize = 900;
+
+/// Seconds that must have been seen.
+pub const SECONDS_MIN: usize = 10;
+
+/// Best-effort work has that much, whatever high-priority work uses, per cent.
+pub const PERCENT_MIN: u32 = 10;
+
+/// A job that has another share than it would get now by so much may be started anew, per cent.
+pub const HYSTERESIS: u32 = 10;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Where the share comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareParams {
+    /// It is so many per cent, from [`PERCENT_MIN`] to 100.
+    Static(u32),
+    /// It is what high-priority work leaves.
+    Dynamic,
+}
+
+/// The share as it stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShareView {
+    /// Where it comes from.
+    pub params: ShareParams,
+    /// Per cent; none while it is not known.
+    pub percent: Option<u32>,
+    /// x, 0 to 1; none before a second was seen.
+    pub used: Option<f64>,
+    /// Seconds that were seen, at most [`SECONDS`].
+    pub seconds: usize,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct BeShare {
+    params: Option<ShareParams>,
+    /// What was used in the last seconds, 0 to 1 each.
+    seconds: VecDeque<f64>,
+    /// When the second that is not over began, and what was used in it, ns of all SMs.
+    since_ns: Option<u64>,
+    used_ns: f64,
+}
+
+impl BeShare {
+    /// From now on that holds, or nothing. What was seen stays.
+    pub fn set(&mut self, params: Option<ShareParams>) {
+        self.params = params;
+    }
+
+    /// Whether it goes by what is used.
+    #[must_use]
+    pub fn is_dynamic(&self) -> bool {
+        self.params == Some(ShareParams::Dynamic)
+    }
+
+    /// High-priority clients have launched since the last call what takes `sm_ns` of all SMs' time
+    /// alone; a number that is none counts as nothing. May be called as seldom as one likes: what
+    /// lies between two calls is spread over it.
+    pub fn handle_used(&mut self, now_ns: u64, sm_ns: f64) {
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        self.used_ns += if sm_ns.is_finite() {
+            sm_ns.max(0.0)
+        } else {
+            0.0
+        };
+        let passed_ns = now_ns.saturating_sub(since_ns);
+        let whole = passed_ns / SECOND_NS;
+        if whole == 0 {
+            return;
+        }
+        let used = (self.used_ns / passed_ns as f64).min(1.0);
+        for _ in 0..whole.min(SECONDS as u64) {
+            self.seconds.truncate(SECONDS - 1);
+            self.seconds.push_front(used);
+        }
+        (self.since_ns, self.used_ns) = (Some(now_ns), 0.0);
+    }
+
+    /// The share, per cent; `None` while it is not known, and where none is to hold.
+    #[must_use]
+    pub fn percent(&self) -> Option<u32> {
+        self.view()?.percent
+    }
+
+    /// As it stands; `None` where none is to hold.
+    #[must_use]
+    pub fn view(&self) -> Option<ShareView> {
+        let params = self.params?;
+        let seconds = self.seconds.len();
+        let sum: f64 = self.seconds.iter().sum();
+        let used = (seconds > 0).then(|| sum / seconds as f64);
+        let left = |used: f64| ((1.0 - used) * 100.0).round() as u32;
+        let known = used.filter(|_| seconds >= SECONDS_MIN);
+        let percent = match params {
+            ShareParams::Static(percent) => Some(percent),
+            ShareParams::Dynamic => known.map(|used| left(used).max(PERCENT_MIN)),
+        };
+        Some(ShareView {
+            params,
+            percent,
+            used,
+            seconds,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn dynamic() -> BeShare {
+        let mut share = BeShare::default();
+        share.set(Some(ShareParams::Dynamic));
+        share
+    }
+
+    #[test]
+    fn best_effort_work_has_what_high_priority_work_leaves() {
+        let mut share = dynamic();
+        for tick in 0..=5 * 9 {
+            share.handle_used(tick * SECOND_NS / 5, 0.06e9);
+            assert_eq!(share.percent(), None);
+        }
+        for tick in 5 * 9 + 1..=5 * 60 {
+            share.handle_used(tick * SECOND_NS / 5, 0.06e9);
+        }
+        let view = share.view().unwrap();
+        assert_eq!((view.percent, view.seconds), (Some(70), 60));
+        // It works more, and after a quarter of an hour nothing else is known.
+        for second in 61..=960 {
+            share.handle_used(second * SECOND_NS, 0.97e9);
+        }
+        assert_eq!(share.percent(), Some(PERCENT_MIN));
+        // It was not there for an hour.
+        share.handle_used(4_560 * SECOND_NS, 0.0);
+        assert_eq!(share.percent(), Some(100));
+        share.set(None);
+        assert_eq!(share.view(), None);
+        share.set(Some(ShareParams::Static(40)));
+        assert_eq!(share.percent(), Some(40));
+        assert!(!share.is_dynamic());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_told_it_is_a_share(
+            told in prop::collection::vec((0..5 * SECOND_NS, any::<f64>()), 0..50),
+        ) {
+            let mut share = dynamic();
+            let mut now_ns = 0;
+            for (passed_ns, sm_ns) in told {
+                now_ns += passed_ns;
+                share.handle_used(now_ns, sm_ns);
+                let view = share.view().unwrap();
+                prop_assert!(view.percent.is_none_or(|pct| (PERCENT_MIN..=100).contains(&pct)));
+                prop_assert!(view.used.is_none_or(|used| (0.0..=1.0).contains(&used)));
+                prop_assert_eq!(view.percent.is_some(), view.seconds >= SECONDS_MIN);
+            }
+        }
+    }
+}

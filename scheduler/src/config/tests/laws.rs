@@ -1,0 +1,72 @@
+//! The sections of laws that hold under every policy.
+
+use super::*;
+
+#[test]
+fn a_throttle_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
+    let read = |text: &str| check(&format!("{LEAST}{text}")).map(|config| config.throttle);
+    let throttle = |utilisation, clock_mhz| {
+        Some(ThrottleParams {
+            utilisation,
+            clock_mhz,
+        })
+    };
+    assert_eq!(read("").unwrap(), None);
+    assert_eq!(read("[throttle]").unwrap(), throttle(0.9, None));
+    let both = "[throttle]\nutilisation = 0.7\nclock_mhz = 1380";
+    assert_eq!(read(both).unwrap(), throttle(0.7, Some(1_380)));
+    for (text, fault) in [
+        (
+            "utilisation = 0.05",
+            "gpu0.toml:5:15: utilisation is 0.05; must be a number from 0.1 to 1; nearest is 0.1",
+        ),
+        (
+            "utilisation = nan",
+            "gpu0.toml:5:15: utilisation is nan; must be a number from 0.1 to 1",
+        ),
+        (
+            "clock_mhz = 14",
+            "gpu0.toml:5:13: clock_mhz is 14; must be a whole number from 100 to 10000; nearest is 100",
+        ),
+        (
+            "utilization = 0.9",
+            "gpu0.toml:5:1: unknown key `utilization` in [throttle]; keys are utilisation, clock_mhz; nearest is `utilisation`",
+        ),
+    ] {
+        let errors = read(&format!("[throttle]\n{text}"))
+            .unwrap_err()
+            .to_string();
+        assert!(errors.contains(fault), "{errors}");
+    }
+}
+
+#[test]
+fn a_share_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
+    let read = |text: &str| check(&format!("{LEAST}{text}")).map(|config| config.share);
+    assert_eq!(read("").unwrap(), None);
+    assert_eq!(read("[share]").unwrap(), Some(ShareParams::Dynamic));
+    assert_eq!(read("[share]\nmode = \"off\"").unwrap(), None);
+    let fixed = "[share]\nmode = \"static\"\npercent = 60";
+    assert_eq!(read(fixed).unwrap(), Some(ShareParams::Static(60)));
+    for (text, fault) in [
+        (
+            "mode = \"fixed\"",
+            "gpu0.toml:5:8: mode is \"fixed\"; must be one of off, static, dynamic",
+        ),
+        (
+            "mode = \"static\"",
+            "gpu0.toml:5:8: mode is static, and percent, the share, is missing",
+        ),
+        (
+            "percent = 60",
+            "gpu0.toml:5:11: percent is set, but mode \"dynamic\" does not look at it; nearest is mode = \"static\"",
+        ),
+        (
+            "mode = \"static\"\npercent = 5",
+            "gpu0.toml:6:11: percent is 5; must be a whole number from 10 to 100; nearest is 10",
+        ),
+    ] {
+        let errors = read(&format!("[share]\n{text}")).unwrap_err().to_string();
+        assert!(errors.contains(fault), "{errors}");
+    }
+}

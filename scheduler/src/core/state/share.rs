@@ -1,0 +1,60 @@
+//! The laws that hold all best-effort jobs together: the throttle ([`policy::throttle`]), and their
+//! share of the GPU ([`policy::share`]).
+
+use policy::{ShareView, Sharing};
+
+use super::State;
+use crate::config::Config;
+
+/// What best-effort jobs may use together of the GPU's time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Together {
+    /// 0.02 to 1.
+    pub(crate) share: f64,
+    /// Which law says so, for people.
+    pub(crate) by: &'static str,
+}
+
+impl State {
+    /// What the configuration says of them.
+    pub(super) fn configure_laws(&mut self, config: &Config) {
+        self.gate.handle_throttle(config.throttle);
+        self.share.set(config.share);
+    }
+
+    /// What high-priority clients have launched becomes the share of the others, and in time slices
+    /// a bound of their time. Before the policy hears of what they have used.
+    pub(super) fn hand_over_share(&mut self, now_ns: u64) {
+        if self.share.is_dynamic() && self.hp.present {
+            let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+            let clients = clients.filter_map(|client| client.hp_client.as_mut());
+            let used_ns = clients.map(|client| client.take_sm_ns()).sum();
+            self.share.handle_used(now_ns, used_ns);
+        }
+        self.gate.handle_share(self.share_of_time().unwrap_or(1.0));
+    }
+
+    /// The share as it stands; `None` where none is to hold.
+    pub(crate) fn share_view(&self) -> Option<ShareView> {
+        self.share.view()
+    }
+
+    /// What it lets best-effort jobs have of the time; `None` where it is one of the SMs, or not known.
+    pub(crate) fn share_of_time(&self) -> Option<f64> {
+        let percent = self.share.percent()?;
+        let is_of_time = self.ways.in_force() == Sharing::TimeSlice;
+        is_of_time.then(|| f64::from(percent) / 100.0)
+    }
+
+    /// What they may use together now, by the law that holds them most; `None` where none does.
+    pub(crate) fn together(&self, now_ns: u64) -> Option<Together> {
+        let throttle = self.gate.throttle_view(now_ns);
+        let throttle = throttle.filter(|_| self.is_throttled());
+        let throttle = throttle.map(|view| (view.rate, "the throttle"));
+        let share = self.share_of_time().filter(|_| self.hp.present);
+        let share = share.map(|share| (share, "their share beside high-priority work"));
+        let laws = throttle.into_iter().chain(share);
+        let (share, by) = laws.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(Together { share, by })
+    }
+}

@@ -1,0 +1,70 @@
+//! The share of best-effort jobs: what it follows, and what it holds.
+
+use super::*;
+
+const SECOND: u64 = 1_000 * MS;
+
+fn share(rig: &Rig) -> Value {
+    rig.status(Viewer::Operator)["policy"]["share"].clone()
+}
+
+/// Three tenths of each of so many seconds, by kernels that need half of the SMs for twice as long.
+fn works(rig: &mut Rig, hp: &mut Player, seconds: u64) {
+    for _ in 0..seconds * 10 {
+        hp.seq += 1;
+        hp.push(&Record::Launch(Launch {
+            stream: 0,
+            seq: hp.seq,
+            kernel: 1,
+            expected_ns: 60 * MS,
+            sm_needed: 40,
+            class: Class::Compute.bits() as u8,
+            at_ns: 0,
+        }));
+        hp.complete();
+        rig.poll_after(SECOND / 10);
+    }
+}
+
+#[test]
+fn what_high_priority_work_was_to_use_is_taken_off_the_share() {
+    let (mut rig, _be, mut hp) = Rig::new("name = \"none\"\n[share]").with_two();
+    claim_rings(&hp.page, 1);
+    rig.poll();
+    assert_eq!(share(&rig)["percent"], Value::Null);
+    works(&mut rig, &mut hp, 15);
+    assert_eq!(share(&rig)["percent"], 70, "{}", share(&rig));
+    assert_eq!(share(&rig)["of"], "sms");
+    // Under MPS nothing is held: it is for jobs that start.
+    assert!(rig.state.together(rig.now_ns).is_none());
+    // A client that goes takes nothing of what was seen.
+    rig.state.handle_detach(rig.now_ns, hp.client);
+    rig.poll_after(SECOND);
+    assert_eq!(share(&rig)["percent"], 70);
+}
+
+#[test]
+fn in_time_slices_best_effort_jobs_share_the_time_while_a_high_priority_job_is_there() {
+    let keys = "name = \"none\"\n[share]\nmode = \"static\"\npercent = 25";
+    let mut rig = Rig::sharing("timeslice", keys);
+    let be = rig.be("train");
+    rig.poll();
+    assert!(rig.terms(&be).ungated());
+    let _hp = rig.hp("serve");
+    rig.poll();
+    assert!(!rig.terms(&be).ungated());
+    // 5 ms of it are there.
+    assert!(rig.try_launch(&be, &kernel(Class::Compute, 8 * MS)).is_ok());
+    be.waits(1);
+    rig.poll_after(0);
+    let status = rig.status(Viewer::Operator);
+    let said = "held: best-effort jobs have used what their share beside high-priority work leaves them together of the GPU's time, 25 %";
+    assert_eq!(status["jobs"][0]["enforcing"], said, "{status:#}");
+    assert_eq!(share(&rig)["of"], "time");
+    // A debt of 3 ms, and 2.5 to go on.
+    rig.poll_after(22 * MS + 1);
+    assert!(rig.try_launch(&be, &kernel(Class::Compute, MS)).is_ok());
+    rig.state.reconfigure(&config("name = \"none\""));
+    rig.poll_after(0);
+    assert!(rig.terms(&be).ungated());
+}
