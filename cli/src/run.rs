@@ -75,6 +75,10 @@ pub(crate) struct Options {
     /// NVTX ranges that are the job's iterations, whose number `pillion status` shows (default: `PILLION_ITERATION_RANGE`).
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
     iteration_range: Option<RangePattern>,
+    /// Whoever supervises the best-effort job starts it anew when it ends: the daemon may end it, as `pillion stop` does, where it would have
+    /// another share of the SMs then (`[share]`, MPS).
+    #[arg(long)]
+    restartable: bool,
     /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is
     /// drained.
     #[arg(long)]
@@ -140,8 +144,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         // 0 is normal and 1 below normal; without MPS the driver ignores it.
         command.env("CUDA_MPS_CLIENT_PRIORITY", "1");
     }
+    if options.restartable && class == JobClass::HighPriority {
+        return Err(Failure::usage(anyhow!(
+            "--restartable: the job is high-priority, which nobody ends for a share; leave it out, or start it with --class best-effort"
+        )));
+    }
     if class == JobClass::BestEffort {
-        take_share(&mut command, gpu.as_ref());
+        let share = take_share(&mut command, gpu.as_ref());
+        if options.restartable {
+            command.env("PILLION_RESTARTABLE", share.to_string());
+        }
     }
     let error = command.exec();
     let name = options.command[0].display();
@@ -391,8 +403,8 @@ pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
 const SM_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
 
 /// A best-effort job has the share of the SMs that daemons say (`[share]`), unless it was given less: nothing can change it later.
-/// Without MPS the driver ignores it.
-fn take_share(command: &mut Command, gpu: Option<&Gpu>) {
+/// Without MPS the driver ignores it. What the daemons say, per cent.
+fn take_share(command: &mut Command, gpu: Option<&Gpu>) -> u64 {
     let sockets = match (std::env::var_os("PILLION_SOCKET"), gpu) {
         (Some(path), _) => vec![PathBuf::from(path)],
         (None, Some(gpu)) => socket_paths(&gpu.uuid),
@@ -407,13 +419,14 @@ fn take_share(command: &mut Command, gpu: Option<&Gpu>) {
     // Which of several GPUs it will use is not known: what is right for each is right.
     let least = sockets.iter().filter_map(share).min();
     let Some(percent) = least.filter(|percent| *percent < 100) else {
-        return;
+        return 100;
     };
     let given = std::env::var(SM_SHARE).ok();
     let given = given.and_then(|given| given.trim().parse::<f64>().ok());
     if given.is_none_or(|given| given > percent as f64) {
         command.env(SM_SHARE, percent.to_string());
     }
+    percent
 }
 
 /// What of a GPU `--gpu` says.

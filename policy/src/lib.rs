@@ -93,7 +93,7 @@ pub use queue::{Op, OpKind, QueueClient};
 pub use reef_n::{ReefN, ReefNParams};
 pub use registry::{Entry, Numbers, Param};
 pub use rules::Rules;
-pub use share::{BeShare, ShareParams, ShareView};
+pub use share::{BeShare, ShareMode, ShareParams, ShareView};
 pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
 pub use temporal::TemporalParams;

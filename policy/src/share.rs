@@ -8,7 +8,8 @@
 //! how long they took would shrink by its own fault.
 //!
 //! Under MPS it is a share of the SMs. Nobody can change that of a process that runs, so it holds
-//! for jobs that start (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`). In time slices a process has all SMs
+//! for jobs that start (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`), and one that may be is started anew for it:
+//! where it differs by [`HYSTERESIS`], and not before it has run for [`ShareParams::restart_ns`]. In time slices a process has all SMs
 //! in its turn, and the share is one of the time, of all best-effort jobs together, while a
 //! high-priority client is there ([`crate::Gate::handle_share`]).
 //!
@@ -16,7 +17,8 @@
 //! in which nothing was used.
 //!
 //! Source: MuxFlow (2024) §4.2, which has the mean over a profile of the job. Ours: [`SECONDS`] is a
-//! quarter of an hour, the least time between two restarts that a change may cost; a quantile of the
+//! quarter of an hour, the least time between two starts; [`HYSTERESIS`] is three times what the mean of
+//! a minute of requests that come at random and use .3 errs by; a quantile of the
 //! seconds was considered and left out: of requests that come at random and use .3 the 90th
 //! percentile is .42, and what comes in a burst is the gate's matter.
 
@@ -31,14 +33,27 @@ pub const SECONDS_MIN: usize = 10;
 /// Best-effort work has that much, whatever high-priority work uses, per cent.
 pub const PERCENT_MIN: u32 = 10;
 
-/// A job that has another share than it would get now by so much may be started anew, per cent.
+/// A job that has another share than it would get now by so much is started anew, per cent.
 pub const HYSTERESIS: u32 = 10;
+
+/// Between two starts of a job, unless something else is said, ns: what a start costs is seconds, and
+/// the mean is of as long.
+pub const RESTART_NS: u64 = SECONDS as u64 * SECOND_NS;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// What share is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareParams {
+    /// Where it comes from.
+    pub mode: ShareMode,
+    /// A job that may be started anew runs so long before it is, ns.
+    pub restart_ns: u64,
+}
+
 /// Where the share comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShareParams {
+pub enum ShareMode {
     /// It is so many per cent, from [`PERCENT_MIN`] to 100.
     Static(u32),
     /// It is what high-priority work leaves.
@@ -49,7 +64,7 @@ pub enum ShareParams {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShareView {
     /// Where it comes from.
-    pub params: ShareParams,
+    pub mode: ShareMode,
     /// Per cent; none while it is not known.
     pub percent: Option<u32>,
     /// x, 0 to 1; none before a second was seen.
@@ -78,7 +93,8 @@ impl BeShare {
     /// Whether it goes by what is used.
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
-        self.params == Some(ShareParams::Dynamic)
+        self.params
+            .is_some_and(|params| params.mode == ShareMode::Dynamic)
     }
 
     /// High-priority clients have launched since the last call what takes `sm_ns` of all SMs' time
@@ -110,21 +126,31 @@ impl BeShare {
         self.view()?.percent
     }
 
+    /// Whether a job that was started with `with` per cent so long ago is to be started anew.
+    #[must_use]
+    pub fn is_stale(&self, with: u32, runs_ns: u64) -> bool {
+        let (params, now) = (self.params, self.percent());
+        let pair = params.zip(now);
+        pair.is_some_and(|(params, now)| {
+            runs_ns >= params.restart_ns && with.abs_diff(now) >= HYSTERESIS
+        })
+    }
+
     /// As it stands; `None` where none is to hold.
     #[must_use]
     pub fn view(&self) -> Option<ShareView> {
-        let params = self.params?;
+        let mode = self.params?.mode;
         let seconds = self.seconds.len();
         let sum: f64 = self.seconds.iter().sum();
         let used = (seconds > 0).then(|| sum / seconds as f64);
         let left = |used: f64| ((1.0 - used) * 100.0).round() as u32;
         let known = used.filter(|_| seconds >= SECONDS_MIN);
-        let percent = match params {
-            ShareParams::Static(percent) => Some(percent),
-            ShareParams::Dynamic => known.map(|used| left(used).max(PERCENT_MIN)),
+        let percent = match mode {
+            ShareMode::Static(percent) => Some(percent),
+            ShareMode::Dynamic => known.map(|used| left(used).max(PERCENT_MIN)),
         };
         Some(ShareView {
-            params,
+            mode,
             percent,
             used,
             seconds,
@@ -140,8 +166,13 @@ mod tests {
 
     fn dynamic() -> BeShare {
         let mut share = BeShare::default();
-        share.set(Some(ShareParams::Dynamic));
+        share.set(params(ShareMode::Dynamic));
         share
+    }
+
+    fn params(mode: ShareMode) -> Option<ShareParams> {
+        let restart_ns = RESTART_NS;
+        Some(ShareParams { mode, restart_ns })
     }
 
     #[test]
@@ -166,9 +197,19 @@ mod tests {
         assert_eq!(share.percent(), Some(100));
         share.set(None);
         assert_eq!(share.view(), None);
-        share.set(Some(ShareParams::Static(40)));
+        assert!(!share.is_stale(90, u64::MAX));
+        share.set(params(ShareMode::Static(40)));
         assert_eq!(share.percent(), Some(40));
         assert!(!share.is_dynamic());
+        for (with, runs_ns, is_stale) in [
+            (50, RESTART_NS, true),
+            (30, RESTART_NS, true),
+            (49, RESTART_NS, false),
+            (31, u64::MAX, false),
+            (100, RESTART_NS - 1, false),
+        ] {
+            assert_eq!(share.is_stale(with, runs_ns), is_stale, "{with} {runs_ns}");
+        }
     }
 
     proptest! {

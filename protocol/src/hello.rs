@@ -220,6 +220,9 @@ pub struct Attach {
     /// What its job may use of the GPU's time, as [`crate::compute::Cap`] reads it; empty, and where it is missing: what the
     /// daemon's configuration says.
     pub compute: String,
+    /// Whoever supervises its job starts it anew when it ends, so that the daemon may end it for another share of the SMs: the share that it
+    /// was started with, per cent. Empty, and where it is missing: it is not to be ended.
+    pub restartable: String,
 }
 
 /// What the daemon answers to [`Request::Attach`].
@@ -337,6 +340,7 @@ impl Attach {
             writer.answer(self.is_on_mps);
             writer.text(&self.slo);
             writer.text(&self.compute);
+            writer.text(&self.restartable);
         }
         writer.finish()
     }
@@ -437,6 +441,7 @@ impl Request {
                     is_on_mps: reader.later_answer()?,
                     slo: reader.later_text()?.unwrap_or_default(),
                     compute: reader.later_text()?.unwrap_or_default(),
+                    restartable: reader.later_text()?.unwrap_or_default(),
                 }))
             }
             KIND_SET => Ok(Self::Set(Set {

@@ -81,7 +81,8 @@ pub mod segment;
 /// | 3.4 | an attach and a change of a job say what requests may take ([`hello::Attach::slo`]); the job's ledger keeps the change ([`ledger::Ledger::slo`]); high-priority launches go without a priority where the daemon says so ([`pages::DaemonPage::plain_priority`]) |
 /// | 3.5 | large copies of best-effort clients are charged as launches where the daemon says so ([`pages::DaemonPage::gates_copies`]), and wait where a law pauses the job ([`pages::LEASE_PAUSED`]) |
 /// | 3.6 | an attach and a change of a job say how much of the GPU's time it may use ([`hello::Attach::compute`]); the job's ledger keeps the change ([`ledger::Ledger::compute`]); a lease may hold whatever high-priority work comes ([`pages::LEASE_STANDING`]), and say that the job has used its share ([`pages::LEASE_RATED`]) |
-pub const VERSION: Version = Version { major: 3, minor: 6 };
+/// | 3.7 | an attach says with which share of the SMs a job was started that may be started anew ([`hello::Attach::restartable`]) |
+pub const VERSION: Version = Version { major: 3, minor: 7 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,6 +108,7 @@ fn packets() -> Vec<Vec<u8>> {
             is_on_mps: memory.map(|_| true),
             slo: "1.2x".to_owned(),
             compute: "30%".to_owned(),
+            restartable: "70".to_owned(),
         })
     };
     let job = || "1234-train".to_owned();

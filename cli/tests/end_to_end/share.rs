@@ -4,7 +4,7 @@
 use protocol::hello::JobClass;
 use rustix::process::Signal;
 
-use crate::common::{Gpu, Process, clean_command, pillion};
+use crate::common::{Gpu, Process, Program, clean_command, pillion, until};
 use crate::order::Clocked;
 use crate::throttle::{pair, replay};
 
@@ -38,6 +38,41 @@ fn a_job_that_is_started_has_the_share_of_the_sms_unless_it_was_given_less() {
     let is_dynamic = |status: &serde_json::Value| status["policy"]["share"]["mode"] == "dynamic";
     daemon.status_when("the share is dynamic", is_dynamic);
     assert_eq!(started("best-effort", None), "none");
+}
+
+/// The share falls, and the job is ended; what supervises it starts it anew.
+#[test]
+fn a_job_that_may_be_started_anew_has_another_share_then() {
+    let gpu = Gpu::start("mps");
+    let with = |percent: u32| {
+        format!("name = \"none\"\n[share]\nmode = \"static\"\npercent = {percent}\nrestart_s = 1")
+    };
+    let daemon = gpu.daemon(&with(80));
+    let program = Program::Linked("load").path();
+    let start = |job: &str, more: &[&str]| {
+        let words = [&["--class", "best-effort"], more, &["--"]].concat();
+        let run = gpu.pillion_run(job, daemon.socket(), &words);
+        let run = run.arg(program.to_str().unwrap()).arg("1");
+        run.env("PILLION_JOB", job).start_until("round")
+    };
+    let mut stays = start("stays", &[]);
+    let mut job = start("train", &["--restartable"]);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    for percent in [75, 70] {
+        assert!(job.is_running(), "80 to 75 % is no reason");
+        gpu.config(daemon.socket(), &with(percent));
+        daemon.signal(Signal::HUP);
+        let is_so = |status: &serde_json::Value| status["policy"]["share"]["percent"] == percent;
+        daemon.status_when("the share is another", is_so);
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
+    until("the end of the job", || !job.is_running());
+    let told = gpu.tell(&daemon, &["events"]).expect_success().output;
+    let said =
+        "another share (80 to 70 % of the SMs): the 1 processes of job \"train\" are asked to end";
+    assert!(told.contains(said), "{told}");
+    stays.wait_for_new("round", 5);
+    stays.finish().expect_success();
 }
 
 /// A high-priority job uses three tenths of the SMs, and one beside it all that it may.

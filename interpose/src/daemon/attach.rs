@@ -516,6 +516,10 @@ fn ask(
         is_on_mps: client.is_on_mps,
         slo: config.slo.map(|slo| slo.to_string()).unwrap_or_default(),
         compute: config.cap.map(|cap| cap.to_string()).unwrap_or_default(),
+        restartable: config
+            .restartable
+            .map(|pct| pct.to_string())
+            .unwrap_or_default(),
     });
     let packet = request.encode();
     let ledger = brought.as_ref().map(|(ledger, _)| ledger);

@@ -13,6 +13,7 @@
 //! | `PILLION_REQUEST_RANGE`, `PILLION_ITERATION_RANGE` | `DOMAIN/GLOB` | which NVTX ranges are requests, or iterations; see [`protocol::ranges`] |
 //! | `PILLION_SLO` | `1.2x`, `15ms` | what requests of a high-priority job may take; see [`protocol::slo`] |
 //! | `PILLION_COMPUTE` | `30%` | what a best-effort job may use of the GPU's time at most; see [`protocol::compute`] |
+//! | `PILLION_RESTARTABLE` | `70` | whoever supervises the best-effort job starts it anew when it ends, and the share of the SMs that it was started with is that, per cent |
 //! | `CUDA_DEVICE_SM_LIMIT` | `30`; `0`, or 100 and more, is no cap | HAMi: the same, where `PILLION_COMPUTE` is not set |
 //! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process or it exits; 2000 if not set, 0: none |
 //! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
@@ -90,6 +91,8 @@ pub(crate) struct Config {
     pub(crate) slo: Option<SloAsked>,
     /// What the job may use of the GPU's time at most.
     pub(crate) cap: Option<Cap>,
+    /// It is started anew when it ends, and was started with that share of the SMs, per cent.
+    pub(crate) restartable: Option<u32>,
     /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the
     /// driver's.
     pub(crate) connections: u32,
@@ -145,6 +148,7 @@ impl Config {
         let iteration_range = range("PILLION_ITERATION_RANGE");
         let slo = slo(class, set("PILLION_SLO"), &mut complaints);
         let cap = cap(class, set, &mut complaints);
+        let restartable = restartable(class, set, &mut complaints);
         let quotas = Quotas::read(&variable, &mut complaints);
         Self {
             connections: connections(set("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
@@ -155,6 +159,7 @@ impl Config {
             iteration_range,
             slo,
             cap,
+            restartable,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
             record: set("PILLION_RECORD_SPOOL").map(PathBuf::from),
             cupti: library(set("PILLION_RECORD_CUPTI")),
@@ -216,6 +221,24 @@ fn cap(
     let value = value.to_string_lossy();
     complaints.push(format!("{name}={value:?}: {why}; taking none"));
     None
+}
+
+/// The share of the SMs that a best-effort job was started with that may be started anew.
+fn restartable(
+    class: JobClass,
+    set: impl Fn(&str) -> Option<OsString>,
+    complaints: &mut Vec<String>,
+) -> Option<u32> {
+    let value = set("PILLION_RESTARTABLE")?;
+    let share = |text: &str| text.parse().ok().filter(|pct| (1..=100).contains(pct));
+    let found = word(&value, share);
+    if found.is_none() {
+        complaints.push(format!(
+            "PILLION_RESTARTABLE={:?}: expected a whole number from 1 to 100; the job is not ended for another share",
+            value.to_string_lossy()
+        ));
+    }
+    found.filter(|_| class == JobClass::BestEffort)
 }
 
 /// What HAMi's device plugin writes.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What [`attach`] ends in: texts of four and of three bytes.
-const TAIL_BYTES: usize = 2 + 4 + 2 + 3;
+/// What [`attach`] ends in: texts of four, of three and of two bytes.
+const TAIL_BYTES: usize = 2 + 4 + 2 + 3 + 2 + 2;
 
 fn attach() -> Request {
     Request::Attach(Attach {
@@ -19,6 +19,7 @@ fn attach() -> Request {
         is_on_mps: Some(true),
         slo: "1.2x".into(),
         compute: "30%".into(),
+        restartable: "70".into(),
         ..Attach::default()
     })
 }
@@ -171,6 +172,7 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
     let known = Attach {
         slo: String::new(),
         compute: String::new(),
+        restartable: String::new(),
         ..known
     };
     assert_eq!(

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use policy::pillion::{MISS_MAX, THROUGHPUT_MIN, look_ns_max};
 use policy::policy::simulator_only;
 use policy::registry;
-use policy::share::PERCENT_MIN;
+use policy::share::{PERCENT_MIN, RESTART_NS};
 use policy::terms::WEIGHT_MAX;
 use policy::throttle::{UTILISATION, UTILISATION_DEFAULT};
 use policy::usage::SHARE_MIN;
 use policy::{
-    LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, ShareParams, Sharing, Slo,
-    SmThreshold, TemporalParams, ThrottleParams,
+    LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, ShareMode, ShareParams,
+    Sharing, Slo, SmThreshold, TemporalParams, ThrottleParams,
 };
 use profiler::settings::{self, Decimal, Fault, Reader, Table, Whole};
 use protocol::compute::Cap;
@@ -157,19 +157,21 @@ struct ThrottleSection {
 #[serde(default, deny_unknown_fields)]
 struct ShareSection {
     #[serde(deserialize_with = "share_mode")]
-    mode: ShareMode,
+    mode: ShareWord,
     percent: Option<Whole<{ PERCENT_MIN as u64 }, 100>>,
+    /// Up to a day.
+    restart_s: Option<Whole<1, 86_400>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
-enum ShareMode {
+enum ShareWord {
     Off,
     Static,
     #[default]
     Dynamic,
 }
 
-impl ShareMode {
+impl ShareWord {
     const NAMES: [&'static str; 3] = ["off", "static", "dynamic"];
 }
 
@@ -323,9 +325,13 @@ impl ShareSection {
     /// Refuses a percentage that is not looked at, and a static share that is none.
     fn params(self, reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<ShareParams> {
         let start = |key: &str| settings::at(document, key).map_or(0, |value| value.span().start);
+        let restart_ns = self
+            .restart_s
+            .map_or(RESTART_NS, |number| number.0 * 1_000_000_000);
+        let params = |mode| Some(ShareParams { mode, restart_ns });
         match (self.mode, self.percent) {
-            (ShareMode::Static, Some(percent)) => Some(ShareParams::Static(percent.0 as u32)),
-            (ShareMode::Static, None) => {
+            (ShareWord::Static, Some(percent)) => params(ShareMode::Static(percent.0 as u32)),
+            (ShareWord::Static, None) => {
                 let what = "mode is static, and percent, the share, is missing; nearest is mode = \"dynamic\", which needs none";
                 reader.fault(start("share.mode"), what);
                 None
@@ -333,13 +339,13 @@ impl ShareSection {
             (_, Some(_)) => {
                 let what = format!(
                     "percent is set, but mode \"{}\" does not look at it; nearest is mode = \"static\"",
-                    ShareMode::NAMES[self.mode as usize]
+                    ShareWord::NAMES[self.mode as usize]
                 );
                 reader.fault(start("share.percent"), what);
                 None
             }
-            (ShareMode::Dynamic, None) => Some(ShareParams::Dynamic),
-            (ShareMode::Off, None) => None,
+            (ShareWord::Dynamic, None) => params(ShareMode::Dynamic),
+            (ShareWord::Off, None) => None,
         }
     }
 }
@@ -478,9 +484,9 @@ fn utilisation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>
     settings::number(deserializer, least..=most).map(Some)
 }
 
-fn share_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ShareMode, D::Error> {
-    let modes = [ShareMode::Off, ShareMode::Static, ShareMode::Dynamic];
-    settings::word(deserializer, &ShareMode::NAMES).map(|index| modes[index])
+fn share_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ShareWord, D::Error> {
+    let modes = [ShareWord::Off, ShareWord::Static, ShareWord::Dynamic];
+    settings::word(deserializer, &ShareWord::NAMES).map(|index| modes[index])
 }
 
 fn slo_throughput<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {

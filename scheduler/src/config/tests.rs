@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use policy::{
-    OrionParams, PillionParams, SIMULATOR_ONLY, ShareParams, Slo, SmThreshold, ThrottleParams,
+    OrionParams, PillionParams, SIMULATOR_ONLY, ShareMode, ShareParams, Slo, SmThreshold,
+    ThrottleParams,
 };
 use proptest::prelude::*;
 
@@ -70,7 +71,7 @@ fn example_with_all_keys() -> (String, u32) {
 fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let (text, shown) = example_with_all_keys();
     let config = check(&text).unwrap();
-    assert_eq!(shown, 50);
+    assert_eq!(shown, 51);
     let defaults = check(LEAST).unwrap();
     let Policy::Pillion(policy) = defaults.policy else {
         panic!("{defaults:?}");
@@ -110,7 +111,10 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             utilisation: 0.9,
             clock_mhz: Some(1_380),
         }),
-        share: Some(ShareParams::Static(60)),
+        share: Some(ShareParams {
+            mode: ShareMode::Static(60),
+            restart_ns: 900_000_000_000,
+        }),
         learnt: LearntRules {
             keep: Some(true),
             folder: Some("/var/lib/pillion".into()),

@@ -477,7 +477,8 @@ impl State {
             draining,
         };
         job.goal.handle_asked(&job.key, &attach.slo);
-        job.cap.handle_asked(&job.key, &attach.compute);
+        job.cap
+            .handle_asked(&job.key, &attach.compute, &attach.restartable);
         job.clients.push(client);
         let by = Gone {
             key: job.key.clone(),
@@ -519,8 +520,7 @@ impl State {
             cap,
             is_collective_told: false,
         });
-        let last = self.jobs.len() - 1;
-        &mut self.jobs[last]
+        self.jobs.last_mut().expect("it was just added")
     }
 
     /// Looks, decides and publishes at `now_ns`; says when to look again.

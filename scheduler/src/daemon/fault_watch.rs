@@ -37,6 +37,8 @@ const LOOK_NS: u64 = 100_000_000;
 const SLOW_LOOK_NS: u64 = 1_000_000_000;
 /// Between two looks at the counters of errors in memory.
 const ECC_NS: u64 = 10_000_000_000;
+/// So long a job that is ended for another share may take to save what it has: as by `pillion stop`.
+const SHARE_GRACE_NS: u64 = 10_000_000_000;
 /// Longest wait for a report of NVML, ms; and between two tries where it fails.
 const REPORT_MS: u32 = 500;
 /// What MPS is told to do: to end, and its servers with it after so many seconds.
@@ -288,11 +290,24 @@ impl FaultWatch {
         if is_due(&mut self.looked.use_ns, SLOW_LOOK_NS - LOOK_NS / 2) {
             self.look_at_jobs(now_ns, faults);
             self.look_at_use(now_ns, faults);
+            self.look_at_share(now_ns);
         }
         if is_due(&mut self.looked.ecc_ns, ECC_NS - LOOK_NS / 2) {
             self.want(Gauge::Ecc);
         }
         self.poll_meter(now_ns, faults);
+    }
+
+    /// Ends a job that is started anew with another share of the SMs then; one at each look, so that not all are away at once.
+    fn look_at_share(&mut self, now_ns: u64) {
+        let stale = self.shared.state().take_stale(self.shared.clock.now_ns());
+        let Some((key, [with, percent])) = stale else {
+            return;
+        };
+        let name = format!("another share ({with} to {percent} % of the SMs)");
+        if let Err(why) = self.end_job(now_ns, &key, &name, SHARE_GRACE_NS) {
+            self.tell_of(Some(&key), Kind::ActionFailed, format!("{name}: {why}"));
+        }
     }
 
     fn want(&mut self, gauge: Gauge) {
@@ -473,7 +488,10 @@ impl FaultWatch {
                 self.shared.ring();
                 Ok(())
             }
-            Action::RestartJob { grace_ns } => self.end_job(now_ns, fault, *grace_ns),
+            Action::RestartJob { grace_ns } => {
+                let key = fault.job.as_ref().ok_or("the fault is no job's")?;
+                self.end_job(now_ns, key, action.name(), *grace_ns)
+            }
             Action::RestartMps => {
                 let step = |command: &[String], input, may_fail| Step {
                     command: command.to_vec(),
@@ -526,10 +544,14 @@ impl FaultWatch {
         self.tell_of(fault.job.as_ref(), Kind::Held, text);
     }
 
-    fn end_job(&mut self, now_ns: u64, fault: &Fault, grace_ns: u64) -> Result<(), String> {
-        let Some(key) = &fault.job else {
-            return Err("the fault is no job's".to_owned());
-        };
+    /// Begins to end a job; `name` says what for.
+    fn end_job(
+        &mut self,
+        now_ns: u64,
+        key: &JobKey,
+        name: &str,
+        grace_ns: u64,
+    ) -> Result<(), String> {
         let pids = self.shared.state().pids_of(key);
         let mut processes = Vec::new();
         for pid in pids {
@@ -544,7 +566,7 @@ impl FaultWatch {
         let still = self.shared.state().pids_of(key);
         processes.retain(|(pid, _)| still.contains(pid));
         if processes.is_empty() {
-            let text = format!("restart-job: job {:?} has ended by itself", key.id);
+            let text = format!("{name}: job {:?} has ended by itself", key.id);
             self.tell_of(Some(key), Kind::ActionDone, text);
             return Ok(());
         }
@@ -561,7 +583,7 @@ impl FaultWatch {
                 ),
             };
             let text = format!(
-                "restart-job: the {count} processes of job {:?} {how}; whoever supervises it starts it anew",
+                "{name}: the {count} processes of job {:?} {how}; whoever supervises it starts it anew",
                 key.id
             );
             self.tell_of(Some(key), Kind::Action, text);

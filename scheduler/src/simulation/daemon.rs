@@ -398,6 +398,7 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
         is_on_mps: None,
         slo: String::new(),
         compute: String::new(),
+        restartable: String::new(),
     });
     let mut packet = attach.encode();
     if world.is_faulty.get() && world.one_in(10) {

@@ -44,10 +44,15 @@ fn a_throttle_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
 fn a_share_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
     let read = |text: &str| check(&format!("{LEAST}{text}")).map(|config| config.share);
     assert_eq!(read("").unwrap(), None);
-    assert_eq!(read("[share]").unwrap(), Some(ShareParams::Dynamic));
+    let params = |mode, restart_s: u64| {
+        let restart_ns = restart_s * 1_000_000_000;
+        Some(ShareParams { mode, restart_ns })
+    };
+    let dynamic = params(ShareMode::Dynamic, 900);
+    assert_eq!(read("[share]").unwrap(), dynamic);
     assert_eq!(read("[share]\nmode = \"off\"").unwrap(), None);
-    let fixed = "[share]\nmode = \"static\"\npercent = 60";
-    assert_eq!(read(fixed).unwrap(), Some(ShareParams::Static(60)));
+    let fixed = "[share]\nmode = \"static\"\npercent = 60\nrestart_s = 60";
+    assert_eq!(read(fixed).unwrap(), params(ShareMode::Static(60), 60));
     for (text, fault) in [
         (
             "mode = \"fixed\"",

@@ -25,6 +25,10 @@ pub(crate) struct JobCap {
     debt: Option<Debt>,
     /// The sum of its clients' numbers when what they use was measured last.
     measured: u64,
+    /// The share of the SMs that it was started with, per cent, if it may be started anew.
+    pub(super) started_with: Option<u32>,
+    /// It is being ended for another one.
+    pub(super) is_stale: bool,
 }
 
 /// Where the cap comes from that is in force.
@@ -99,9 +103,14 @@ impl JobCap {
         }
     }
 
-    /// A process of the job asks for this; empty: for nothing.
-    pub(super) fn handle_asked(&mut self, key: &JobKey, asked: &str) {
-        if asked.is_empty() || key.class != JobClass::BestEffort {
+    /// A process of the job asks for this; empty: for nothing. And what it says of its start.
+    pub(super) fn handle_asked(&mut self, key: &JobKey, asked: &str, restartable: &str) {
+        if key.class != JobClass::BestEffort {
+            return;
+        }
+        // Of several processes the last: who was started anew has the share of now.
+        self.started_with = restartable.parse().ok();
+        if asked.is_empty() {
             return;
         }
         match (Cap::parse(asked), self.asked) {

@@ -5,6 +5,7 @@ use policy::{ShareView, Sharing};
 
 use super::State;
 use crate::config::Config;
+use crate::core::job_key::JobKey;
 
 /// What best-effort jobs may use together of the GPU's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +45,22 @@ impl State {
         let percent = self.share.percent()?;
         let is_of_time = self.ways.in_force() == Sharing::TimeSlice;
         is_of_time.then(|| f64::from(percent) / 100.0)
+    }
+
+    /// A job that is to be ended, as who supervises it starts it with another share of the SMs then, and the two shares, per cent. Each
+    /// time that it runs it is told once.
+    pub(crate) fn take_stale(&mut self, now_ns: u64) -> Option<(JobKey, [u32; 2])> {
+        let percent = self.share.percent()?;
+        if self.ways.in_force() != Sharing::Mps {
+            return None;
+        }
+        let (share, jobs) = (&self.share, &mut self.jobs);
+        jobs.iter_mut().find_map(|job| {
+            let with = job.cap.started_with.filter(|_| !job.cap.is_stale)?;
+            let last_ns = job.clients.iter().map(|client| client.attached_ns).max()?;
+            job.cap.is_stale = share.is_stale(with, now_ns.saturating_sub(last_ns));
+            job.cap.is_stale.then(|| (job.key.clone(), [with, percent]))
+        })
     }
 
     /// What they may use together now, by the law that holds them most; `None` where none does.

@@ -52,6 +52,8 @@ pub(super) struct Rig {
     slo: String,
     /// What jobs that attach ask to use at most.
     compute: String,
+    /// The share of the SMs with which a best-effort job was started, if it may be started anew.
+    restartable: String,
 }
 
 /// A client's side of its pages.
@@ -91,6 +93,7 @@ impl Rig {
             is_on_mps: None,
             slo: String::new(),
             compute: String::new(),
+            restartable: String::new(),
         }
     }
 
@@ -128,6 +131,7 @@ impl Rig {
             is_on_mps: self.is_on_mps,
             slo: self.slo.clone(),
             compute: self.compute.clone(),
+            restartable: self.restartable.clone(),
             ..Attach::default()
         };
         let peer = Peer {

@@ -1,7 +1,7 @@
 //! What a status says of the laws that steer a job: how what a high-priority job's requests may take is held, and what a best-effort
 //! job may use of the GPU's time.
 
-use policy::{Goal, ShareParams, Sharing, Slo, SloEnd, SloView};
+use policy::{Goal, ShareMode, Sharing, Slo, SloEnd, SloView};
 use serde::Serialize;
 
 use crate::core::state::{Job, Origin, State};
@@ -102,12 +102,12 @@ impl ShareStatus {
     pub(super) fn of(state: &State) -> Option<Self> {
         let view = state.share_view()?;
         Some(Self {
-            mode: match view.params {
-                ShareParams::Static(_) => "static",
-                ShareParams::Dynamic => "dynamic",
+            mode: match view.mode {
+                ShareMode::Static(_) => "static",
+                ShareMode::Dynamic => "dynamic",
             },
             percent: view.percent,
-            used: view.used.filter(|_| view.params == ShareParams::Dynamic),
+            used: view.used.filter(|_| view.mode == ShareMode::Dynamic),
             of: match state.ways.in_force() {
                 Sharing::Mps => "sms",
                 Sharing::TimeSlice => "time",

@@ -68,3 +68,37 @@ fn in_time_slices_best_effort_jobs_share_the_time_while_a_high_priority_job_is_t
     rig.poll_after(0);
     assert!(rig.terms(&be).ungated());
 }
+
+#[test]
+fn a_job_that_may_be_started_anew_is_ended_once_for_another_share() {
+    let keys = "name = \"none\"\n[share]\nmode = \"static\"\npercent = 60\nrestart_s = 60";
+    let mut rig = Rig::new(keys);
+    let stale = |rig: &mut Rig| {
+        let stale = rig.state.take_stale(rig.now_ns);
+        stale.map(|(key, shares)| (key.id, shares))
+    };
+    for restartable in ["", "70", "65", "all"] {
+        rig.restartable = restartable.to_owned();
+        let _be = rig.be(&format!("train {restartable}"));
+    }
+    rig.poll_after(60 * SECOND - 1);
+    assert_eq!(stale(&mut rig), None);
+    rig.poll_after(1);
+    assert_eq!(stale(&mut rig), Some(("train 70".to_owned(), [70, 60])));
+    rig.poll_after(3_600 * SECOND);
+    assert_eq!(stale(&mut rig), None, "told once");
+    // It comes again with the share of before, which its supervisor must not make an end of every second.
+    rig.restartable = "70".to_owned();
+    let client = rig.state.jobs[1].clients[0].id;
+    rig.state.handle_detach(rig.now_ns, client);
+    let _be = rig.be("train 70");
+    assert_eq!(stale(&mut rig), None);
+    rig.poll_after(60 * SECOND);
+    assert!(stale(&mut rig).is_some());
+    // In time slices all have all SMs.
+    let mut rig = Rig::sharing("timeslice", keys);
+    rig.restartable = "70".to_owned();
+    let _be = rig.be("train");
+    rig.poll_after(60 * SECOND);
+    assert_eq!(stale(&mut rig), None);
+}
