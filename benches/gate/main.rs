@@ -6,7 +6,7 @@
 //!
 //! | rows | what | target |
 //! |---|---|---|
-//! | decision | one poll: rings, sums, law, leases, with two high-priority and six best-effort clients | 1 us |
+//! | decision | one poll: rings, sums, law, leases, with two high-priority and six best-effort clients | 1 us, with caps, a throttle and a share too .7 us |
 //! | arrival | from the first step of a high-priority launch to the last best-effort launch that is still admitted | 2 us |
 
 mod arrival;

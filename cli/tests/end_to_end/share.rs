@@ -1,6 +1,7 @@
 //! How much of the GPU best-effort jobs have beside high-priority ones (`[share]`), by the device
 //! server's own count.
 
+use protocol::clock::Clock;
 use protocol::hello::JobClass;
 use rustix::process::Signal;
 
@@ -57,14 +58,16 @@ fn a_job_that_may_be_started_anew_has_another_share_then() {
     };
     let mut stays = start("stays", &[]);
     let mut job = start("train", &["--restartable"]);
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    let clock = Clock::monotonic();
+    let pause = || clock.sleep_until(clock.now_ns() + 2_000_000_000);
+    pause();
     for percent in [75, 70] {
         assert!(job.is_running(), "80 to 75 % is no reason");
         gpu.config(daemon.socket(), &with(percent));
         daemon.signal(Signal::HUP);
         let is_so = |status: &serde_json::Value| status["policy"]["share"]["percent"] == percent;
         daemon.status_when("the share is another", is_so);
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        pause();
     }
     until("the end of the job", || !job.is_running());
     let told = gpu.tell(&daemon, &["events"]).expect_success().output;

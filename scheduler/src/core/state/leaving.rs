@@ -28,6 +28,7 @@ impl State {
                 continue;
             };
             let mut client = job.clients.remove(place);
+            job.cap.forget_rules();
             self.gate.handle_detach(client.id);
             job.past.add(&client.totals().of_ended());
             self.left

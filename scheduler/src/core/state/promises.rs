@@ -25,10 +25,20 @@ pub(crate) struct JobCap {
     debt: Option<Debt>,
     /// The sum of its clients' numbers when what they use was measured last.
     measured: u64,
+    /// What the rules say of the job; nothing: that is to be looked for.
+    ruled: Option<Ruled>,
     /// The share of the SMs that it was started with, per cent, if it may be started anew.
     pub(super) started_with: Option<u32>,
     /// It is being ended for another one.
     pub(super) is_stale: bool,
+}
+
+/// What the operator's rules say of a job.
+#[derive(Clone, Copy, Debug)]
+struct Ruled {
+    most: Cap,
+    /// Place of the rule that promises it something.
+    promise: Option<usize>,
 }
 
 /// Where the cap comes from that is in force.
@@ -103,11 +113,17 @@ impl JobCap {
         }
     }
 
+    /// Its processes are others, or the rules are.
+    pub(super) fn forget_rules(&mut self) {
+        self.ruled = None;
+    }
+
     /// A process of the job asks for this; empty: for nothing. And what it says of its start.
     pub(super) fn handle_asked(&mut self, key: &JobKey, asked: &str, restartable: &str) {
         if key.class != JobClass::BestEffort {
             return;
         }
+        self.ruled = None;
         // Of several processes the last: who was started anew has the share of now.
         self.started_with = restartable.parse().ok();
         if asked.is_empty() {
@@ -144,16 +160,32 @@ impl Job {
         self.cap.in_force(most.unwrap_or(Cap::NONE))
     }
 
+    /// What the rules say of it, found by its names once.
+    fn ruled(&mut self, rules: &[JobRule]) -> Ruled {
+        if let Some(ruled) = self.cap.ruled {
+            return ruled;
+        }
+        let most = self.rules(rules).filter_map(|rule| rule.max_share).min();
+        let promise = self.rules(rules).find(|rule| promises(rule));
+        let place = |found: &JobRule| rules.iter().position(|rule| core::ptr::eq(rule, found));
+        *self.cap.ruled.insert(Ruled {
+            most: most.unwrap_or(Cap::NONE),
+            promise: promise.and_then(place),
+        })
+    }
+
     /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no
     /// rule names this one.
-    fn terms(&self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
+    fn terms(&mut self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
+        let ruled = self.ruled(rules);
+        let rule = rules.get(ruled.promise?)?;
+        let (cap, _) = self.cap.in_force(ruled.most);
         let be_job = self.be_job.as_ref()?;
-        let rule = self.rules(rules).find(|rule| promises(rule))?;
         let share = be_job.progress().share().map_or(1.0, |share| share.value());
         let terms = JobTerms {
             weight: rule.weight,
             // Nobody can give it more than it may have.
-            is_behind: share < rule.min_progress.min(self.cap_by(rules).0.share()),
+            is_behind: share < rule.min_progress.min(cap.share()),
         };
         Some((be_job.id(), terms))
     }
@@ -168,8 +200,9 @@ impl State {
     /// Tells the policy what jobs may use. Before it hears of what they have used.
     pub(super) fn hand_over_caps(&mut self, now_ns: u64) {
         for job in &mut self.jobs {
-            let (cap, _) = job.cap_by(&self.rules);
+            let most = job.ruled(&self.rules).most;
             if let Some(be_job) = &job.be_job {
+                let (cap, _) = job.cap.in_force(most);
                 self.gate.handle_cap(be_job.id(), cap.share());
                 if let Some(debt) = job.cap.debt.take() {
                     self.gate.restore_debt(now_ns, be_job.id(), debt);
@@ -231,7 +264,7 @@ impl State {
 
     /// Tells the policy what jobs were promised.
     pub(super) fn hand_over_terms(&mut self) {
-        for job in self.jobs.iter().filter(|_| !self.rules.is_empty()) {
+        for job in &mut self.jobs {
             if let Some((id, terms)) = job.terms(&self.rules) {
                 self.gate.handle_terms(id, terms);
             }

@@ -21,6 +21,7 @@ impl State {
     pub(super) fn configure_laws(&mut self, config: &Config) {
         self.gate.handle_throttle(config.throttle);
         self.share.set(config.share);
+        self.jobs.iter_mut().for_each(|job| job.cap.forget_rules());
     }
 
     /// What high-priority clients have launched becomes the share of the others, and in time slices
