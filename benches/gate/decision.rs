@@ -17,7 +17,8 @@ const TARGET_NS: [f64; 2] = [1_000.0, 700.0];
 /// Of either class; eight together.
 const HP_CLIENTS: usize = 2;
 const BE_CLIENTS: usize = 6;
-/// Every law that holds best-effort jobs under `pillion` besides its own: each has a cap, and all a throttle and a share.
+/// Every law that holds best-effort jobs besides the policy's: each has a cap, and all a throttle
+/// and a share.
 const ALL_LAWS: &str = "name = \"pillion\"\n[throttle]\nclock_mhz = 1380\n[share]\n\
     [jobs.job-0]\nmax_share = 0.9\n[jobs.job-1]\nmax_share = 0.9\n[jobs.job-2]\nmax_share = 0.9\n\
     [jobs.job-3]\nmax_share = 0.9\n[jobs.job-4]\nmax_share = 0.9\n[jobs.job-5]\nmax_share = 0.9";

@@ -31,6 +31,8 @@ use crate::failure::Failure;
 use crate::out;
 use crate::set::quota_of;
 
+mod share;
+
 /// Starts a command as a job: its processes share one class and one lease.
 #[derive(Debug, Args)]
 #[command(
@@ -75,8 +77,8 @@ pub(crate) struct Options {
     /// NVTX ranges that are the job's iterations, whose number `pillion status` shows (default: `PILLION_ITERATION_RANGE`).
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
     iteration_range: Option<RangePattern>,
-    /// Whoever supervises the best-effort job starts it anew when it ends: the daemon may end it, as `pillion stop` does, where it would have
-    /// another share of the SMs then (`[share]`, MPS).
+    /// Whoever supervises the best-effort job starts it anew by `pillion run` when it ends: the daemon may end it (SIGTERM, and ten seconds to save
+    /// what it has) where it would have another share of the SMs then (`[share]`, MPS).
     #[arg(long)]
     restartable: bool,
     /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is
@@ -144,17 +146,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         // 0 is normal and 1 below normal; without MPS the driver ignores it.
         command.env("CUDA_MPS_CLIENT_PRIORITY", "1");
     }
-    if options.restartable && class == JobClass::HighPriority {
+    let is_best_effort = class == JobClass::BestEffort;
+    if options.restartable && !is_best_effort {
         return Err(Failure::usage(anyhow!(
             "--restartable: the job is high-priority, which nobody ends for a share; leave it out, or start it with --class best-effort"
         )));
     }
-    if class == JobClass::BestEffort {
-        let share = take_share(&mut command, gpu.as_ref());
-        if options.restartable {
-            command.env("PILLION_RESTARTABLE", share.to_string());
-        }
-    }
+    share::take(
+        &mut command,
+        gpu.as_ref(),
+        is_best_effort,
+        options.restartable,
+    );
     let error = command.exec();
     let name = options.command[0].display();
     let code = if error.kind() == io::ErrorKind::NotFound {
@@ -397,36 +400,6 @@ pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
         scheduler::host::device::gpus()?,
         &select_of(text),
     )?)
-}
-
-/// Of MPS: how much of the SMs a process may use, per cent.
-const SM_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
-
-/// A best-effort job has the share of the SMs that daemons say (`[share]`), unless it was given less: nothing can change it later.
-/// Without MPS the driver ignores it. What the daemons say, per cent.
-fn take_share(command: &mut Command, gpu: Option<&Gpu>) -> u64 {
-    let sockets = match (std::env::var_os("PILLION_SOCKET"), gpu) {
-        (Some(path), _) => vec![PathBuf::from(path)],
-        (None, Some(gpu)) => socket_paths(&gpu.uuid),
-        (None, None) => every_socket(),
-    };
-    let share = |socket: &PathBuf| {
-        let json = ask_status_within(socket, STATUS_PATIENCE).ok()?;
-        let status: Value = serde_json::from_str(&json).ok()?;
-        let share = &status["policy"]["share"];
-        share["percent"].as_u64().filter(|_| share["of"] == "sms")
-    };
-    // Which of several GPUs it will use is not known: what is right for each is right.
-    let least = sockets.iter().filter_map(share).min();
-    let Some(percent) = least.filter(|percent| *percent < 100) else {
-        return 100;
-    };
-    let given = std::env::var(SM_SHARE).ok();
-    let given = given.and_then(|given| given.trim().parse::<f64>().ok());
-    if given.is_none_or(|given| given > percent as f64) {
-        command.env(SM_SHARE, percent.to_string());
-    }
-    percent
 }
 
 /// What of a GPU `--gpu` says.

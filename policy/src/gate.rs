@@ -244,9 +244,9 @@ impl Gate {
         self.throttle.set(params.filter(is_one));
     }
 
-    /// All best-effort jobs together may use at most that share of the GPU's time while a high-priority client is there, 0.02 to 1, under
-    /// every policy: what [`crate::share`] comes to in time slices. 1, and what is no number, is no bound. Before
-    /// [`Gate::handle_jobs`].
+    /// All best-effort jobs together may use at most that share of the GPU's time while a
+    /// high-priority client is there, 0.02 to 1, under every policy: what [`crate::share`] comes to in
+    /// time slices. 1, and what is no number, is no bound. Before [`Gate::handle_jobs`].
     pub fn handle_share(&mut self, share: f64) {
         self.throttle
             .set_ceiling(if share.is_nan() { 1.0 } else { share });

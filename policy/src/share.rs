@@ -8,19 +8,20 @@
 //! how long they took would shrink by its own fault.
 //!
 //! Under MPS it is a share of the SMs. Nobody can change that of a process that runs, so it holds
-//! for jobs that start (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`), and one that may be is started anew for it:
-//! where it differs by [`HYSTERESIS`], and not before it has run for [`ShareParams::restart_ns`]. In time slices a process has all SMs
-//! in its turn, and the share is one of the time, of all best-effort jobs together, while a
-//! high-priority client is there ([`crate::Gate::handle_share`]).
+//! for jobs that start (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`), and one that may be is started anew
+//! for it: where it differs by [`HYSTERESIS`], and not before it has run for
+//! [`ShareParams::restart_ns`]. In time slices a process has all SMs in its turn, and the share is
+//! one of the time, of all best-effort jobs together, while a high-priority client is there
+//! ([`crate::Gate::handle_share`]).
 //!
-//! Until [`SECONDS_MIN`] were seen no share is known. A second without a high-priority client is one
-//! in which nothing was used.
+//! Until [`SECONDS_MIN`] were seen no share is known. While no high-priority client is there it stays
+//! what it was: one may come back, and best-effort jobs keep for long what they are started with.
 //!
 //! Source: MuxFlow (2024) §4.2, which has the mean over a profile of the job. Ours: [`SECONDS`] is a
-//! quarter of an hour, the least time between two starts; [`HYSTERESIS`] is three times what the mean of
-//! a minute of requests that come at random and use .3 errs by; a quantile of the
-//! seconds was considered and left out: of requests that come at random and use .3 the 90th
-//! percentile is .42, and what comes in a burst is the gate's matter.
+//! quarter of an hour, the least time between two starts; [`HYSTERESIS`] is eight times the standard
+//! deviation of a minute's mean, of ten requests in a second at random that use .3. A quantile of the
+//! seconds was considered and left out: of those requests the 90th percentile is .42, and what comes
+//! in a burst is the gate's matter.
 
 use std::collections::VecDeque;
 
@@ -32,6 +33,9 @@ pub const SECONDS_MIN: usize = 10;
 
 /// Best-effort work has that much, whatever high-priority work uses, per cent.
 pub const PERCENT_MIN: u32 = 10;
+
+/// A dynamic share is a multiple of that, per cent: what is learnt of kernels is kept apart for each.
+pub const STEP: u32 = 5;
 
 /// A job that has another share than it would get now by so much is started anew, per cent.
 pub const HYSTERESIS: u32 = 10;
@@ -82,6 +86,8 @@ pub struct BeShare {
     /// When the second that is not over began, and what was used in it, ns of all SMs.
     since_ns: Option<u64>,
     used_ns: f64,
+    /// x.
+    mean: Option<f64>,
 }
 
 impl BeShare {
@@ -98,32 +104,47 @@ impl BeShare {
     }
 
     /// High-priority clients have launched since the last call what takes `sm_ns` of all SMs' time
-    /// alone; a number that is none counts as nothing. May be called as seldom as one likes: what
-    /// lies between two calls is spread over it.
+    /// alone; a number that is none counts as nothing. The first call, and the first after
+    /// [`Self::pause`], begins a second, and what it says is of before.
     pub fn handle_used(&mut self, now_ns: u64, sm_ns: f64) {
-        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        let Some(since_ns) = self.since_ns else {
+            (self.since_ns, self.used_ns) = (Some(now_ns), 0.0);
+            return;
+        };
         self.used_ns += if sm_ns.is_finite() {
             sm_ns.max(0.0)
         } else {
             0.0
         };
         let passed_ns = now_ns.saturating_sub(since_ns);
-        let whole = passed_ns / SECOND_NS;
-        if whole == 0 {
+        if passed_ns < SECOND_NS {
             return;
         }
         let used = (self.used_ns / passed_ns as f64).min(1.0);
-        for _ in 0..whole.min(SECONDS as u64) {
-            self.seconds.truncate(SECONDS - 1);
-            self.seconds.push_front(used);
-        }
+        self.seconds.truncate(SECONDS - 1);
+        self.seconds.push_front(used);
+        let sum: f64 = self.seconds.iter().sum();
+        self.mean = Some(sum / self.seconds.len() as f64);
         (self.since_ns, self.used_ns) = (Some(now_ns), 0.0);
+    }
+
+    /// Nothing is known of what high-priority work uses, or there is none: the second that has begun
+    /// does not count.
+    pub fn pause(&mut self) {
+        self.since_ns = None;
     }
 
     /// The share, per cent; `None` while it is not known, and where none is to hold.
     #[must_use]
     pub fn percent(&self) -> Option<u32> {
-        self.view()?.percent
+        match self.params?.mode {
+            ShareMode::Static(percent) => Some(percent),
+            ShareMode::Dynamic => {
+                let mean = self.mean.filter(|_| self.seconds.len() >= SECONDS_MIN)?;
+                let steps = ((1.0 - mean) * 100.0 / f64::from(STEP)).round();
+                Some((steps as u32 * STEP).max(PERCENT_MIN))
+            }
+        }
     }
 
     /// Whether a job that was started with `with` per cent so long ago is to be started anew.
@@ -139,21 +160,11 @@ impl BeShare {
     /// As it stands; `None` where none is to hold.
     #[must_use]
     pub fn view(&self) -> Option<ShareView> {
-        let mode = self.params?.mode;
-        let seconds = self.seconds.len();
-        let sum: f64 = self.seconds.iter().sum();
-        let used = (seconds > 0).then(|| sum / seconds as f64);
-        let left = |used: f64| ((1.0 - used) * 100.0).round() as u32;
-        let known = used.filter(|_| seconds >= SECONDS_MIN);
-        let percent = match mode {
-            ShareMode::Static(percent) => Some(percent),
-            ShareMode::Dynamic => known.map(|used| left(used).max(PERCENT_MIN)),
-        };
         Some(ShareView {
-            mode,
-            percent,
-            used,
-            seconds,
+            mode: self.params?.mode,
+            percent: self.percent(),
+            used: self.mean,
+            seconds: self.seconds.len(),
         })
     }
 }
@@ -178,7 +189,9 @@ mod tests {
     #[test]
     fn best_effort_work_has_what_high_priority_work_leaves() {
         let mut share = dynamic();
-        for tick in 0..=5 * 9 {
+        // What was launched before anybody counted is of no second.
+        share.handle_used(0, 1e12);
+        for tick in 1..=5 * 9 {
             share.handle_used(tick * SECOND_NS / 5, 0.06e9);
             assert_eq!(share.percent(), None);
         }
@@ -192,8 +205,13 @@ mod tests {
             share.handle_used(second * SECOND_NS, 0.97e9);
         }
         assert_eq!(share.percent(), Some(PERCENT_MIN));
-        // It was not there for an hour.
-        share.handle_used(4_560 * SECOND_NS, 0.0);
+        // It is not there for an hour, and comes again.
+        share.pause();
+        share.handle_used(4_560 * SECOND_NS, 7e9);
+        assert_eq!(share.percent(), Some(PERCENT_MIN));
+        for second in 1..=900 {
+            share.handle_used((4_560 + second) * SECOND_NS, 0.01e9);
+        }
         assert_eq!(share.percent(), Some(100));
         share.set(None);
         assert_eq!(share.view(), None);
@@ -223,7 +241,8 @@ mod tests {
                 now_ns += passed_ns;
                 share.handle_used(now_ns, sm_ns);
                 let view = share.view().unwrap();
-                prop_assert!(view.percent.is_none_or(|pct| (PERCENT_MIN..=100).contains(&pct)));
+                let is_one = |pct: u32| (PERCENT_MIN..=100).contains(&pct) && pct.is_multiple_of(STEP);
+                prop_assert!(view.percent.is_none_or(is_one));
                 prop_assert!(view.used.is_none_or(|used| (0.0..=1.0).contains(&used)));
                 prop_assert_eq!(view.percent.is_some(), view.seconds >= SECONDS_MIN);
             }

@@ -189,9 +189,10 @@ impl Throttle {
     pub(crate) fn set_ceiling(&mut self, ceiling: f64) {
         self.ceiling = ceiling.clamp(RATE[0], RATE[1]);
         if !self.is_on() {
-            // Nobody tells what is charged from now on.
+            // Nobody tells what is charged from now on, and nothing is owed by then.
             self.charged.clear();
             self.seen_ns = None;
+            (self.level_ns, self.is_open) = (self.depth_ns(), true);
         }
     }
 

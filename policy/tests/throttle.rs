@@ -436,3 +436,32 @@ fn while_the_share_binds_the_throttle_does_not_rise() {
     assert!((used - 0.1).abs() < 0.03, "{used}");
     assert!(rate(&device) <= before + 0.05, "{}", rate(&device));
 }
+
+/// A share that goes and comes again finds no debt of before.
+#[test]
+fn what_was_owed_of_a_share_that_is_gone_is_forgotten() {
+    let mut gate = Gate::new(Policy::None);
+    let mut be = [wanting(1)];
+    let mut look = |gate: &mut Gate, at_ms: u64, charged_ms: u64| {
+        be[0].charged_total_ns = charged_ms * MS;
+        let snapshot = Snapshot {
+            now_ns: at_ms * MS,
+            sharing: Sharing::TimeSlice,
+            sms: 80,
+            epoch: 7,
+            hp: IDLE,
+            be: &be,
+        };
+        gate.handle_jobs(at_ms * MS, &be);
+        gate.handle_snapshot(&snapshot);
+        gate.gate_with_limit(&snapshot, 0).1
+    };
+    gate.handle_share(0.3);
+    look(&mut gate, 0, 0);
+    // Two seconds of a kernel, which is six of debt.
+    assert_eq!(look(&mut gate, 100, 2_000), Limit::Rate);
+    gate.handle_share(1.0);
+    look(&mut gate, 200, 2_000);
+    gate.handle_share(0.3);
+    assert_ne!(look(&mut gate, 300, 2_000), Limit::Rate);
+}

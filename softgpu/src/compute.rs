@@ -51,8 +51,6 @@ pub(crate) struct Compute {
     freed: Option<Freed>,
     /// Buffer of [`Self::dispatch`].
     full: Vec<(i32, RunId)>,
-    /// Another.
-    limited: Vec<ContextId>,
 }
 
 /// One context's part of what runs, and of what ran.
@@ -238,7 +236,6 @@ impl Compute {
             ),
             event_ns: None,
             full: Vec::new(),
-            limited: Vec::new(),
             freed: None,
         }
     }
@@ -323,16 +320,14 @@ impl Compute {
         let mut next_wave = self.keep_for_next_wave(freed);
         self.settle_work(now_ns);
         let mut full = std::mem::take(&mut self.full);
-        let mut limited = std::mem::take(&mut self.limited);
+        let mut sm_end = u32::MAX;
         for &(rank, id) in self.ready.iter() {
             let run = self.runs.get_mut(&id).expect("a ready kernel is a run");
-            if limited.contains(&run.context) {
-                continue;
-            }
             let placed = match &run.footprint {
-                Some(footprint) => next_wave
-                    .take()
-                    .or_else(|| self.sms.try_place(footprint, run.pending, run.sm_first)),
+                Some(footprint) => next_wave.take().or_else(|| {
+                    self.sms
+                        .try_place(footprint, run.pending, run.sm_first..sm_end)
+                }),
                 None => Some((1, Placement::new())),
             };
             if let Some((blocks, placement)) = placed {
@@ -361,15 +356,13 @@ impl Compute {
             if run.pending == 0 {
                 full.push((rank, id));
             } else if self.dispatch == Dispatch::HeadOfLine {
-                if run.sm_first == 0 {
+                // Those behind it may have the SMs that it may not.
+                sm_end = sm_end.min(run.sm_first);
+                if sm_end == 0 {
                     break;
                 }
-                // It waits for room among its own SMs: only its own context's are behind it.
-                limited.push(run.context);
             }
         }
-        limited.clear();
-        self.limited = limited;
         for key in full.drain(..) {
             self.ready.remove(&key);
         }

@@ -71,7 +71,8 @@ pub enum Sharing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dispatch {
     /// No: only the first kernel in order places blocks, until all of its blocks have started; a
-    /// lower priority waits while a higher one has blocks that wait. So the black-box experiments
+    /// lower priority waits while a higher one has blocks that wait. (Where its context has a limit,
+    /// those behind it may have the SMs that it may not.) So the black-box experiments
     /// of Amert et al., "GPU Scheduling on the NVIDIA TX2: Hidden Details Revealed" (RTSS 2017),
     /// found it for the streams of one process. That it holds between processes under MPS is an
     /// assumption.

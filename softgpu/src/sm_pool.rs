@@ -10,6 +10,8 @@
 //! one run, and seldom are there more than a handful, however many SMs it has. That is for speed
 //! alone; the tests hold it to counting one SM after the other.
 
+use core::ops::Range;
+
 use crate::kernel::Footprint;
 use devices::Device;
 
@@ -77,30 +79,30 @@ impl SmPool {
         self.sms_busy
     }
 
-    /// Places as many of `wanted` blocks as fit now on the SMs from number `first` on. `None` where
-    /// not one does.
+    /// Places as many of `wanted` blocks as fit now on the SMs of these numbers. `None` where not one
+    /// does.
     pub(crate) fn try_place(
         &mut self,
         footprint: &Footprint,
         wanted: u64,
-        first: u32,
+        range: Range<u32>,
     ) -> Option<(u64, Placement)> {
         let mut placement = self.spare.pop().unwrap_or_default();
         placement.clear();
         let mut fit = 0;
-        let mut skipped = first;
+        let mut at = 0;
         for run in &self.runs {
-            let out = run.sms.min(skipped);
-            skipped -= out;
-            if out > 0 {
-                placement.push(Placed {
-                    sms: out,
-                    blocks: 0,
-                });
-            }
-            let sms = run.sms - out;
-            if sms > 0 {
-                let blocks = run.each.fits(footprint);
+            let (from, to) = (at, at + run.sms);
+            at = to;
+            let [first, end] =
+                [range.start, range.end.max(range.start)].map(|sm| sm.clamp(from, to));
+            let parts = [
+                (first - from, false),
+                (end - first, true),
+                (to - end, false),
+            ];
+            for (sms, is_in) in parts.into_iter().filter(|(sms, _)| *sms > 0) {
+                let blocks = if is_in { run.each.fits(footprint) } else { 0 };
                 fit += u64::from(sms) * u64::from(blocks);
                 placement.push(Placed { sms, blocks });
             }
@@ -307,16 +309,16 @@ mod tests {
     #[test]
     fn blocks_that_take_more_than_half_an_sm_exclude_their_like() {
         let mut pool = pool();
-        let (placed, _) = pool.try_place(&CONV, 1000, 0).unwrap();
+        let (placed, _) = pool.try_place(&CONV, 1000, 0..80).unwrap();
         assert_eq!(placed, 80);
-        assert!(pool.try_place(&CONV, 1, 0).is_none());
-        assert_eq!(pool.try_place(&NORM, 1000, 0).unwrap().0, 160);
+        assert!(pool.try_place(&CONV, 1, 0..80).is_none());
+        assert_eq!(pool.try_place(&NORM, 1000, 0..80).unwrap().0, 160);
     }
 
     #[test]
     fn blocks_spread_before_they_stack() {
         let mut pool = pool();
-        let (placed, placement) = pool.try_place(&NORM, 100, 0).unwrap();
+        let (placed, placement) = pool.try_place(&NORM, 100, 0..80).unwrap();
         assert_eq!(placed, 100);
         let placed = |sms, blocks| Placed { sms, blocks };
         assert_eq!(placement, [placed(20, 2), placed(60, 1)]);
@@ -326,10 +328,10 @@ mod tests {
     #[test]
     fn who_has_a_limit_has_the_last_sms() {
         let mut pool = pool();
-        let (placed, limited) = pool.try_place(&CONV, 1000, 50).unwrap();
+        let (placed, limited) = pool.try_place(&CONV, 1000, 50..80).unwrap();
         assert_eq!((placed, pool.sms_busy()), (30, 30));
-        assert!(pool.try_place(&CONV, 1, 50).is_none());
-        let (placed, other) = pool.try_place(&CONV, 1000, 0).unwrap();
+        assert!(pool.try_place(&CONV, 1, 50..80).is_none());
+        let (placed, other) = pool.try_place(&CONV, 1000, 0..80).unwrap();
         assert_eq!((placed, pool.sms_busy()), (50, 80));
         let sets = [&limited, &other].map(SmSet::of);
         assert_eq!(sets.map(SmSet::count), [30, 50]);
@@ -342,8 +344,8 @@ mod tests {
     #[test]
     fn what_is_released_is_free_again() {
         let mut pool = pool();
-        let (_, conv) = pool.try_place(&CONV, 7, 0).unwrap();
-        let (_, norm) = pool.try_place(&NORM, 9, 0).unwrap();
+        let (_, conv) = pool.try_place(&CONV, 7, 0..80).unwrap();
+        let (_, norm) = pool.try_place(&NORM, 9, 0..80).unwrap();
         assert_eq!(pool.sms_busy(), 9);
         assert!(pool.is_valid([(&CONV, &conv), (&NORM, &norm)].into_iter()));
         assert!(!pool.is_valid([(&CONV, &conv)].into_iter()));
@@ -364,10 +366,16 @@ mod tests {
             &mut self,
             footprint: &Footprint,
             wanted: u64,
-            first: usize,
+            range: Range<u32>,
         ) -> Option<Vec<u32>> {
             let mut fits: Vec<u32> = self.sms.iter().map(|sm| sm.fits(footprint)).collect();
-            fits[..first].fill(0);
+            for (sm, fit) in fits.iter_mut().enumerate() {
+                *fit = if range.contains(&(sm as u32)) {
+                    *fit
+                } else {
+                    0
+                };
+            }
             let fit: u64 = fits.iter().map(|&blocks| u64::from(blocks)).sum();
             if fit == 0 || wanted == 0 {
                 return None;
@@ -411,14 +419,14 @@ mod tests {
         #[test]
         fn runs_of_sms_are_what_counting_one_by_one_gives(
             calls in prop::collection::vec(
-                (footprint(), 1u64..400, any::<u16>(), any::<bool>(), prop_oneof![Just(0u32), 0..80_u32]),
+                (footprint(), 1u64..400, any::<u16>(), any::<bool>(), prop_oneof![Just(0..80_u32), (0..81_u32, 0..81_u32).prop_map(|(a, b)| a..b)]),
                 1..120,
             ),
         ) {
             let mut pool = pool();
             let mut one_by_one = OneByOne { empty: pool.empty, sms: vec![pool.empty; 80] };
             let mut taken: Vec<(Footprint, Placement)> = Vec::new();
-            for (footprint, wanted, which, is_release, first) in calls {
+            for (footprint, wanted, which, is_release, range) in calls {
                 if is_release && !taken.is_empty() {
                     let index = usize::from(which) % taken.len();
                     let (footprint, placement) = taken.swap_remove(index);
@@ -428,8 +436,8 @@ mod tests {
                     }
                     pool.release(&footprint, placement);
                 } else {
-                    let placed = pool.try_place(&footprint, wanted, first);
-                    let expected = one_by_one.try_place(&footprint, wanted, first as usize);
+                    let placed = pool.try_place(&footprint, wanted, range.clone());
+                    let expected = one_by_one.try_place(&footprint, wanted, range);
                     prop_assert_eq!(placed.is_some(), expected.is_some());
                     if let (Some((blocks, placement)), Some(expected)) = (placed, expected) {
                         let sum: u64 = expected.iter().map(|&blocks| u64::from(blocks)).sum();

@@ -29,6 +29,20 @@ fn a_job_that_is_started_has_the_share_of_the_sms_unless_it_was_given_less() {
     assert_eq!(started("best-effort", Some("60")), "40");
     assert_eq!(started("best-effort", Some("all")), "40");
     assert_eq!(started("high-priority", None), "none");
+    // Within a job that has it, it is nobody's wish.
+    let within = |class: &str| {
+        let run = ["run", "--class", "best-effort", "--restartable", "--"];
+        let mut run = gpu.pillion(&daemon, &run);
+        run.arg(pillion())
+            .args(["run", "--class", class, "--", "sh", "-c"]);
+        run.arg(format!(
+            "echo ${{{SM_SHARE}-none}} ${{PILLION_RESTARTABLE-none}}"
+        ));
+        let run = Process::start("pillion run", run).finish();
+        run.expect_success().output.trim().to_owned()
+    };
+    assert_eq!(within("high-priority"), "none none");
+    assert_eq!(within("best-effort"), "40 none");
     let table = daemon.table();
     let said = "share of best-effort jobs (static): 40 % of the SMs for those that start now";
     assert!(table.contains(said), "{table}");
@@ -49,6 +63,8 @@ fn a_job_that_may_be_started_anew_has_another_share_then() {
         format!("name = \"none\"\n[share]\nmode = \"static\"\npercent = {percent}\nrestart_s = 1")
     };
     let daemon = gpu.daemon(&with(80));
+    let hp = gpu.job("serve", "steady 20").high_priority(&daemon);
+    let hp = hp.start_until("round");
     let program = Program::Linked("load").path();
     let start = |job: &str, more: &[&str]| {
         let words = [&["--class", "best-effort"], more, &["--"]].concat();
@@ -58,24 +74,39 @@ fn a_job_that_may_be_started_anew_has_another_share_then() {
     };
     let mut stays = start("stays", &[]);
     let mut job = start("train", &["--restartable"]);
-    let clock = Clock::monotonic();
-    let pause = || clock.sleep_until(clock.now_ns() + 2_000_000_000);
-    pause();
-    for percent in [75, 70] {
-        assert!(job.is_running(), "80 to 75 % is no reason");
+    let share_is = |percent: u32| {
         gpu.config(daemon.socket(), &with(percent));
         daemon.signal(Signal::HUP);
         let is_so = |status: &serde_json::Value| status["policy"]["share"]["percent"] == percent;
         daemon.status_when("the share is another", is_so);
-        pause();
-    }
+    };
+    // Too little to start anew for; the daemon looks once a second.
+    share_is(75);
+    let clock = Clock::monotonic();
+    clock.sleep_until(clock.now_ns() + 2_500_000_000);
+    assert!(job.is_running());
+    share_is(60);
     until("the end of the job", || !job.is_running());
     let told = gpu.tell(&daemon, &["events"]).expect_success().output;
     let said =
-        "another share (80 to 70 % of the SMs): the 1 processes of job \"train\" are asked to end";
+        "another share (80 to 60 % of the SMs): the 1 processes of job \"train\" are asked to end";
     assert!(told.contains(said), "{told}");
+    let run = [
+        "run",
+        "--class",
+        "best-effort",
+        "--restartable",
+        "--",
+        "sh",
+        "-c",
+    ];
+    let mut run = gpu.pillion(&daemon, &run);
+    run.arg(format!("echo ${SM_SHARE} $PILLION_RESTARTABLE"));
+    let again = Process::start("pillion run", run).finish().expect_success();
+    assert_eq!(again.output.trim(), "60 60");
     stays.wait_for_new("round", 5);
     stays.finish().expect_success();
+    gpu.expect_right_end("serve", hp, &daemon);
 }
 
 /// A high-priority job uses three tenths of the SMs, and one beside it all that it may.

@@ -16,7 +16,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 const SECONDS: u64 = 12;
 const JUDGED_FROM: u64 = 4;
 
-/// A replay of that class, of so many kernels of a millisecond, which fill the device: in a closed loop, or so many times a second.
+/// A replay of that class, of so many kernels of a millisecond, which fill the device: in a closed
+/// loop, or so many times a second.
 pub(super) fn replay(
     clocked: &Clocked,
     class: JobClass,

@@ -336,6 +336,11 @@ impl ShareSection {
                 reader.fault(start("share.mode"), what);
                 None
             }
+            (ShareWord::Off, None) if self.restart_s.is_some() => {
+                let what = "restart_s is set, but mode \"off\" does not look at it; nearest is mode = \"dynamic\"";
+                reader.fault(start("share.restart_s"), what);
+                None
+            }
             (_, Some(_)) => {
                 let what = format!(
                     "percent is set, but mode \"{}\" does not look at it; nearest is mode = \"static\"",

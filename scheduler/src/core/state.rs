@@ -56,7 +56,6 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use policy::usage::Debt;
 use policy::{BeShare, Gate, Goal, HpView, JOBS_MAX, JobId, JobView, Outlook, Sharing, Snapshot};
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
@@ -249,8 +248,8 @@ pub(crate) struct EndedJob {
     pub(crate) key: JobKey,
     pub(crate) totals: Totals,
     pub(crate) ended_ns: u64,
-    /// What it has used of the GPU's time beyond its share.
-    debt: Option<Debt>,
+    /// What is known of it when it comes again.
+    cap: JobCap,
 }
 
 /// A bell to ring: of a job's lease, or of a client's helper thread.
@@ -499,7 +498,7 @@ impl State {
     fn add_job(&mut self, key: JobKey, lease: (OwnedFd, Mapping<LeasePage>)) -> &mut Job {
         let ended = self.ended.iter().position(|job| job.key == key);
         let ended = ended.and_then(|index| self.ended.remove(index));
-        let cap = JobCap::owing(ended.as_ref().and_then(|job| job.debt));
+        let cap = ended.as_ref().map_or_else(JobCap::default, |job| job.cap);
         let past = ended.map_or_else(Totals::default, |job| job.totals);
         self.jobs_ever += 1;
         let id = JobId(self.jobs_ever);

@@ -39,6 +39,8 @@ const SLOW_LOOK_NS: u64 = 1_000_000_000;
 const ECC_NS: u64 = 10_000_000_000;
 /// So long a job that is ended for another share may take to save what it has: as by `pillion stop`.
 const SHARE_GRACE_NS: u64 = 10_000_000_000;
+/// Between the ends of two jobs for another share.
+const STALE_APART_NS: u64 = 60_000_000_000;
 /// Longest wait for a report of NVML, ms; and between two tries where it fails.
 const REPORT_MS: u32 = 500;
 /// What MPS is told to do: to end, and its servers with it after so many seconds.
@@ -79,6 +81,7 @@ struct Looked {
     use_ns: u64,
     ecc_ns: u64,
     control_daemon_ns: Option<u64>,
+    stale_ns: Option<u64>,
 }
 
 impl FaultWatch {
@@ -298,14 +301,21 @@ impl FaultWatch {
         self.poll_meter(now_ns, faults);
     }
 
-    /// Ends a job that is started anew with another share of the SMs then; one at each look, so that not all are away at once.
+    /// Ends a job that is started anew with another share of the SMs then; one in a while, so that not
+    /// all are away at once.
     fn look_at_share(&mut self, now_ns: u64) {
+        let last_ns = self.looked.stale_ns;
+        if last_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < STALE_APART_NS) {
+            return;
+        }
         let stale = self.shared.state().take_stale(self.shared.clock.now_ns());
         let Some((key, [with, percent])) = stale else {
             return;
         };
+        self.looked.stale_ns = Some(now_ns);
         let name = format!("another share ({with} to {percent} % of the SMs)");
         if let Err(why) = self.end_job(now_ns, &key, &name, SHARE_GRACE_NS) {
+            self.shared.state().handle_not_ended(&key);
             self.tell_of(Some(&key), Kind::ActionFailed, format!("{name}: {why}"));
         }
     }

@@ -11,7 +11,7 @@
 //! | `SOFTGPU_SOCKET` | the device server's socket, or several, separated by `:`, a device each in that order; without it, or if nobody listens, there is no device |
 //! | `CUDA_VISIBLE_DEVICES` | which of them this process sees, and in which order; see [`visible`] |
 //! | `CUDA_DEVICE_MAX_CONNECTIONS` | connections from host to device that the streams of a context share, 1 to 32, 8 if unset; see `softgpu/src/connection.rs` |
-//! | `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` | where processes share the device by MPS: kernels of this process use at most so much of its SMs, rounded up, and `cuDeviceGetAttribute` counts only these |
+//! | `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` | where processes share the device by MPS: kernels of this process use at most so much of its SMs, in pairs, and `cuDeviceGetAttribute` counts only these |
 //! | `SOFTGPU_LABEL` | label of this process in the server's counters |
 //! | `SOFTGPU_NULL=1` | no server: launches, copies and events succeed at once and do nothing (for benchmarks). Any other number but 0 does the same on another device, told apart by its UUID |
 //! | `SOFTGPU_DEVICE` | with `SOFTGPU_NULL`: name of the device, V100-SXM2-16GB if unset |

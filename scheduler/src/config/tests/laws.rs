@@ -67,6 +67,10 @@ fn a_share_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
             "gpu0.toml:5:11: percent is set, but mode \"dynamic\" does not look at it; nearest is mode = \"static\"",
         ),
         (
+            "mode = \"off\"\nrestart_s = 60",
+            "gpu0.toml:6:13: restart_s is set, but mode \"off\" does not look at it",
+        ),
+        (
             "mode = \"static\"\npercent = 5",
             "gpu0.toml:6:11: percent is 5; must be a whole number from 10 to 100; nearest is 10",
         ),

@@ -46,7 +46,7 @@ impl State {
                 let id = job.be_job.as_ref().map(super::BeJob::id);
                 let debt = id.and_then(|id| self.gate.handle_job_gone(id));
                 self.ended.push_back(EndedJob {
-                    debt,
+                    cap: job.cap.of_ended(debt),
                     key: job.key,
                     totals: job.past,
                     ended_ns: now_ns,

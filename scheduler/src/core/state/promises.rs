@@ -31,6 +31,8 @@ pub(crate) struct JobCap {
     pub(super) started_with: Option<u32>,
     /// It is being ended for another one.
     pub(super) is_stale: bool,
+    /// With that it was ended for another one, and began again.
+    pub(super) ended_with: Option<u32>,
 }
 
 /// What the operator's rules say of a job.
@@ -92,10 +94,11 @@ pub(super) fn differ(some: &[JobRule], others: &[JobRule]) -> bool {
 }
 
 impl JobCap {
-    /// Of a job that has used more than its share before it ended.
-    pub(super) fn owing(debt: Option<Debt>) -> Self {
+    /// What is kept of it when the job has ended.
+    pub(super) fn of_ended(self, debt: Option<Debt>) -> Self {
         Self {
             debt,
+            ended_with: self.started_with.filter(|_| self.is_stale),
             ..Self::default()
         }
     }
@@ -125,6 +128,7 @@ impl JobCap {
         }
         self.ruled = None;
         // Of several processes the last: who was started anew has the share of now.
+        self.is_stale = false;
         self.started_with = restartable.parse().ok();
         if asked.is_empty() {
             return;

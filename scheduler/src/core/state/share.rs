@@ -7,6 +7,9 @@ use super::State;
 use crate::config::Config;
 use crate::core::job_key::JobKey;
 
+/// What is used is known where that much of the GPU time is of known kernels, per cent.
+const KNOWN_PCT: u64 = 90;
+
 /// What best-effort jobs may use together of the GPU's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Together {
@@ -27,11 +30,20 @@ impl State {
     /// What high-priority clients have launched becomes the share of the others, and in time slices
     /// a bound of their time. Before the policy hears of what they have used.
     pub(super) fn hand_over_share(&mut self, now_ns: u64) {
-        if self.share.is_dynamic() && self.hp.present {
+        if self.share.is_dynamic() {
             let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
             let clients = clients.filter_map(|client| client.hp_client.as_mut());
-            let used_ns = clients.map(|client| client.take_sm_ns()).sum();
-            self.share.handle_used(now_ns, used_ns);
+            let (mut used_ns, mut all, mut known) = (0.0, 0, 0);
+            for client in clients {
+                used_ns += client.take_sm_ns();
+                let time = client.gpu_time();
+                (all, known) = (all + time.all_ns / 100, known + time.known_ns / 100);
+            }
+            // Of kernels that nobody knows nothing follows.
+            match self.hp.present && known >= all / 100 * KNOWN_PCT {
+                true => self.share.handle_used(now_ns, used_ns),
+                false => self.share.pause(),
+            }
         }
         self.gate.handle_share(self.share_of_time().unwrap_or(1.0));
     }
@@ -43,25 +55,36 @@ impl State {
 
     /// What it lets best-effort jobs have of the time; `None` where it is one of the SMs, or not known.
     pub(crate) fn share_of_time(&self) -> Option<f64> {
-        let percent = self.share.percent()?;
-        let is_of_time = self.ways.in_force() == Sharing::TimeSlice;
-        is_of_time.then(|| f64::from(percent) / 100.0)
+        if self.ways.in_force() == Sharing::Mps {
+            return None;
+        }
+        Some(f64::from(self.share.percent()?) / 100.0)
     }
 
-    /// A job that is to be ended, as who supervises it starts it with another share of the SMs then, and the two shares, per cent. Each
-    /// time that it runs it is told once.
+    /// A job that is to be ended, as who supervises it starts it with another share of the SMs then,
+    /// and the two shares, per cent. Each time that it runs it is told once, and not if it came with
+    /// the share that it was ended for: then starting anew is of no use. None for more of what nobody
+    /// needs: a high-priority job must be there.
     pub(crate) fn take_stale(&mut self, now_ns: u64) -> Option<(JobKey, [u32; 2])> {
         let percent = self.share.percent()?;
-        if self.ways.in_force() != Sharing::Mps {
+        if self.ways.in_force() != Sharing::Mps || !self.hp.present {
             return None;
         }
         let (share, jobs) = (&self.share, &mut self.jobs);
         jobs.iter_mut().find_map(|job| {
-            let with = job.cap.started_with.filter(|_| !job.cap.is_stale)?;
-            let last_ns = job.clients.iter().map(|client| client.attached_ns).max()?;
-            job.cap.is_stale = share.is_stale(with, now_ns.saturating_sub(last_ns));
-            job.cap.is_stale.then(|| (job.key.clone(), [with, percent]))
+            let cap = &mut job.cap;
+            let with = cap.started_with.filter(|_| !cap.is_stale)?;
+            let first_ns = job.clients.iter().map(|client| client.attached_ns).min()?;
+            let is_stale = share.is_stale(with, now_ns.saturating_sub(first_ns));
+            cap.is_stale = is_stale && cap.ended_with != Some(with);
+            cap.is_stale.then(|| (job.key.clone(), [with, percent]))
         })
+    }
+
+    /// The job is not being ended after all.
+    pub(crate) fn handle_not_ended(&mut self, key: &JobKey) {
+        let jobs = self.jobs.iter_mut().filter(|job| job.key == *key);
+        jobs.for_each(|job| job.cap.is_stale = false);
     }
 
     /// What they may use together now, by the law that holds them most; `None` where none does.
@@ -69,7 +92,8 @@ impl State {
         let throttle = self.gate.throttle_view(now_ns);
         let throttle = throttle.filter(|_| self.is_throttled());
         let throttle = throttle.map(|view| (view.rate, "the throttle"));
-        let share = self.share_of_time().filter(|_| self.hp.present);
+        let is_held = self.hp_for_policy(now_ns).present;
+        let share = self.share_of_time().filter(|_| is_held);
         let share = share.map(|share| (share, "their share beside high-priority work"));
         let laws = throttle.into_iter().chain(share);
         let (share, by) = laws.min_by(|a, b| a.0.total_cmp(&b.0))?;

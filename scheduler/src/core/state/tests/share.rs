@@ -37,9 +37,19 @@ fn what_high_priority_work_was_to_use_is_taken_off_the_share() {
     assert_eq!(share(&rig)["of"], "sms");
     // Under MPS nothing is held: it is for jobs that start.
     assert!(rig.state.together(rig.now_ns).is_none());
-    // A client that goes takes nothing of what was seen.
+    // Of kernels that nobody knows nothing follows.
+    for _ in 0..20 {
+        rig.launch(&mut hp, Class::Compute, 0);
+    }
+    hp.complete();
+    assert_eq!(share(&rig)["percent"], 70);
+    // A client that goes takes nothing of what was seen, and hours without one neither.
     rig.state.handle_detach(rig.now_ns, hp.client);
-    rig.poll_after(SECOND);
+    rig.poll_after(10_000 * SECOND);
+    assert_eq!(share(&rig)["percent"], 70);
+    let mut hp = rig.hp("serve");
+    claim_rings(&hp.page, 1);
+    works(&mut rig, &mut hp, 3);
     assert_eq!(share(&rig)["percent"], 70);
 }
 
@@ -73,6 +83,7 @@ fn in_time_slices_best_effort_jobs_share_the_time_while_a_high_priority_job_is_t
 fn a_job_that_may_be_started_anew_is_ended_once_for_another_share() {
     let keys = "name = \"none\"\n[share]\nmode = \"static\"\npercent = 60\nrestart_s = 60";
     let mut rig = Rig::new(keys);
+    let hp = rig.hp("serve");
     let stale = |rig: &mut Rig| {
         let stale = rig.state.take_stale(rig.now_ns);
         stale.map(|(key, shares)| (key.id, shares))
@@ -87,17 +98,34 @@ fn a_job_that_may_be_started_anew_is_ended_once_for_another_share() {
     assert_eq!(stale(&mut rig), Some(("train 70".to_owned(), [70, 60])));
     rig.poll_after(3_600 * SECOND);
     assert_eq!(stale(&mut rig), None, "told once");
-    // It comes again with the share of before, which its supervisor must not make an end of every second.
-    rig.restartable = "70".to_owned();
-    let client = rig.state.jobs[1].clients[0].id;
-    rig.state.handle_detach(rig.now_ns, client);
-    let _be = rig.be("train 70");
+    let come_again = |rig: &mut Rig, with: &str| {
+        rig.restartable = with.to_owned();
+        let mut jobs = rig.state.jobs.iter();
+        let job = jobs.find(|job| job.key.id == "train 70").unwrap();
+        let client = job.clients[0].id;
+        rig.state.handle_detach(rig.now_ns, client);
+        let _be = rig.be("train 70");
+        assert_eq!(stale(rig), None, "it has just begun");
+        rig.poll_after(60 * SECOND);
+        stale(rig)
+    };
+    // Starting anew gave it no other share, and would not a second time.
+    assert_eq!(come_again(&mut rig, "70"), None);
+    let stale_again = Some(("train 70".to_owned(), [75, 60]));
+    assert_eq!(come_again(&mut rig, "75"), stale_again);
+    // What could not be done is tried again; with nobody to leave something for nothing is done.
+    let key = rig.state.jobs.iter().find(|job| job.key.id == "train 70");
+    let key = key.unwrap().key.clone();
+    rig.state.handle_not_ended(&key);
+    assert_eq!(stale(&mut rig), stale_again);
+    rig.state.handle_not_ended(&key);
+    rig.state.handle_detach(rig.now_ns, hp.client);
+    rig.poll_after(SECOND);
     assert_eq!(stale(&mut rig), None);
-    rig.poll_after(60 * SECOND);
-    assert!(stale(&mut rig).is_some());
     // In time slices all have all SMs.
     let mut rig = Rig::sharing("timeslice", keys);
     rig.restartable = "70".to_owned();
+    let _hp = rig.hp("serve");
     let _be = rig.be("train");
     rig.poll_after(60 * SECOND);
     assert_eq!(stale(&mut rig), None);

@@ -1,0 +1,101 @@
+//! The share of the SMs that a job is started with (`[share]` of a daemon's configuration, MPS).
+//!
+//! Nothing can change it of a process that runs, so it is asked for before the job begins.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use protocol::clock::Clock;
+use protocol::hello::{ask_status_within, connect_to, socket_paths};
+use scheduler::config::gpu::Gpu;
+use serde_json::Value;
+
+use super::every_socket;
+use crate::daemons::PATIENCE;
+use crate::out;
+
+/// Of MPS: how much of the SMs a process may use, per cent. Without MPS the driver ignores it.
+const SM_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
+/// The same, where it was set here: within the job it is nobody's wish.
+const OURS: &str = "PILLION_SM_SHARE";
+const RESTARTABLE: &str = "PILLION_RESTARTABLE";
+
+/// A best-effort job has the share that daemons say, unless it was given less; a high-priority one all
+/// that it was given. What a job around this one was started with counts for neither.
+pub(super) fn take(
+    command: &mut Command,
+    gpu: Option<&Gpu>,
+    is_best_effort: bool,
+    is_restartable: bool,
+) {
+    let set = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let inherited = set(OURS);
+    let given = set(SM_SHARE).filter(|given| inherited.as_ref() != Some(given));
+    if inherited.is_some() {
+        command.env_remove(OURS);
+        if given.is_none() {
+            command.env_remove(SM_SHARE);
+        }
+    }
+    command.env_remove(RESTARTABLE);
+    if !is_best_effort {
+        return;
+    }
+    let shares = shares(gpu);
+    // Which of several GPUs it will use is not known: what is right for each is right.
+    let percent = shares.iter().copied().min().unwrap_or(100);
+    let less = given.filter(|given| {
+        let given = given.trim().parse::<f64>();
+        given.is_ok_and(|given| given <= percent as f64)
+    });
+    if less.is_none() && percent < 100 {
+        command.env(SM_SHARE, percent.to_string());
+        command.env(OURS, percent.to_string());
+    }
+    match (is_restartable, shares.len(), less) {
+        (false, ..) => {}
+        (true, _, Some(less)) => out::note(format_args!(
+            "pillion: --restartable: {SM_SHARE}={less} is no more than the job's share: it is not ended for another"
+        )),
+        (true, 2.., None) => out::note(format_args!(
+            "pillion: --restartable: several daemons have a share, and it is not known which GPU the job uses: it is not ended for another; \
+             --gpu says which"
+        )),
+        (true, _, None) => _ = command.env(RESTARTABLE, percent.to_string()),
+    }
+}
+
+/// The shares of the SMs, per cent, that daemons say which the job may meet; none of one that has none, or does not know it
+/// yet.
+fn shares(gpu: Option<&Gpu>) -> Vec<u64> {
+    let sockets = match (std::env::var_os("PILLION_SOCKET"), gpu) {
+        (Some(path), _) => vec![PathBuf::from(path)],
+        (None, Some(gpu)) => socket_paths(&gpu.uuid),
+        (None, None) => every_socket(),
+    };
+    let clock = Clock::monotonic();
+    let until_ns = clock.now_ns() + PATIENCE.as_nanos() as u64;
+    let mut shares = Vec::new();
+    for socket in sockets.iter().filter(|socket| connect_to(socket).is_ok()) {
+        // All of them together, and each a little.
+        let left = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
+        let answer = ask_status_within(socket, left.max(Duration::from_millis(10)));
+        match answer {
+            Ok(json) => shares.extend(share(&json)),
+            Err(error) => out::note(format_args!(
+                "pillion: the daemon at {} does not say which share of the SMs best-effort jobs have: {error}",
+                socket.display()
+            )),
+        }
+    }
+    shares
+}
+
+fn share(json: &str) -> Option<u64> {
+    let status: Value = serde_json::from_str(json).ok()?;
+    let share = &status["policy"]["share"];
+    let is_of_sms = share["of"] == "sms";
+    // Not known yet: whatever it comes to is another.
+    is_of_sms.then(|| share["percent"].as_u64().unwrap_or(100))
+}
