@@ -199,8 +199,8 @@ fn clients_of_older_and_newer_minor_versions_are_served_and_counted() {
     let older = |mut packet: Vec<u8>| {
         packet[6..8].copy_from_slice(&0_u16.to_le_bytes());
         // The device, and after it the quota, which is empty here, the slot, a flag, an answer, a target
-        // and a share, empty too, came after the others.
-        packet.truncate(packet.len() - 2 - UUID.len() - 2 - 2 - 1 - 1 - 2 - 2);
+        // and two shares, empty too, came after the others.
+        packet.truncate(packet.len() - 2 - UUID.len() - 2 - 2 - 1 - 1 - 2 - 2 - 2);
         packet
     };
     let newer = |mut packet: Vec<u8>| {

@@ -387,8 +387,8 @@ fn a_hello_that_ends_in_the_middle_is_refused_at_every_byte() {
         unreachable!("it is one")
     };
     // Before the device nothing may be missing; behind it are the memory (nothing), no slot, a flag,
-    // an answer, a target and a share (nothing).
-    let least = packet.len() - 2 - 2 - 2 - 2 - 1 - 1 - 2 - whole.device.len();
+    // an answer, a target and two shares (nothing).
+    let least = packet.len() - 2 - 2 - 2 - 2 - 2 - 1 - 1 - 2 - whole.device.len();
     for bytes in 1..least {
         let (reply, ..) = ask(&running.socket(), &packet[..bytes]);
         assert!(matches!(reply, Reply::Refused { .. }), "{bytes}: {reply:?}");
