@@ -1,6 +1,7 @@
-/* What a mark costs (include/pillion.h): blocks of begins and of ends, each timed as a whole, less the reading of the clock that times it.
- * Prints one line: median and 95th percentile of a begin, then of an end, then of a reading of the clock alone, in ns, and how many marks
- * were accepted. A program of `run` in this folder. */
+/* What a mark costs (include/pillion.h): blocks of begins and of ends, each timed as a whole, less
+ * the reading of the clock that times it. Prints one line: median and 95th percentile of a begin,
+ * then of an end, then of a reading of the clock alone, in ns, and how many marks were accepted. A
+ * program of `run` in this folder. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -77,8 +77,9 @@ pub(crate) struct Options {
     /// NVTX ranges that are the job's iterations, whose number `pillion status` shows (default: `PILLION_ITERATION_RANGE`).
     #[arg(long, value_name = "DOMAIN/GLOB", value_parser = range_of)]
     iteration_range: Option<RangePattern>,
-    /// Whoever supervises the best-effort job starts it anew by `pillion run` when it ends: the daemon may end it (SIGTERM, and ten seconds to save
-    /// what it has) where it would have another share of the SMs then (`[share]`, MPS).
+    /// Whoever supervises the best-effort job starts it anew by `pillion run` when it ends: the daemon
+    /// may end it (SIGTERM, and ten seconds to save what it has) where it would have another share of
+    /// the SMs then (`[share]`, MPS).
     #[arg(long)]
     restartable: bool,
     /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is

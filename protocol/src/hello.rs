@@ -220,8 +220,9 @@ pub struct Attach {
     /// What its job may use of the GPU's time, as [`crate::compute::Cap`] reads it; empty, and where it is missing: what the
     /// daemon's configuration says.
     pub compute: String,
-    /// Whoever supervises its job starts it anew when it ends, so that the daemon may end it for another share of the SMs: the share that it
-    /// was started with, per cent. Empty, and where it is missing: it is not to be ended.
+    /// Whoever supervises its job starts it anew when it ends, so that the daemon may end the job for
+    /// another share of the SMs: the share that the job was started with, per cent. Empty, and where
+    /// it is missing: the job is not to be ended.
     pub restartable: String,
 }
 

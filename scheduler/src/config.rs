@@ -67,7 +67,8 @@ pub struct Config {
     pub jobs: Vec<JobRule>,
     /// `[throttle]`: how much the GPU may be used; `None` without the section.
     pub throttle: Option<ThrottleParams>,
-    /// `[share]`: how much of the GPU best-effort work has beside high-priority work; `None` without the section.
+    /// `[share]`: how much of the GPU best-effort work has beside high-priority work; `None` without
+    /// the section.
     pub share: Option<ShareParams>,
     /// `[faults]`: what is looked for, and what is done about it.
     pub faults: FaultRules,

@@ -17,12 +17,13 @@ use crate::out;
 
 /// Of MPS: how much of the SMs a process may use, per cent. Without MPS the driver ignores it.
 const SM_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
-/// The same, where it was set here: within the job it is nobody's wish.
+/// The share that `pillion run` itself has set: a `pillion run` within the job must not take it for
+/// the user's wish.
 const OURS: &str = "PILLION_SM_SHARE";
 const RESTARTABLE: &str = "PILLION_RESTARTABLE";
 
-/// A best-effort job has the share that daemons say, unless it was given less; a high-priority one all
-/// that it was given. What a job around this one was started with counts for neither.
+/// A best-effort job has the share that daemons say, unless it was given less; a high-priority job
+/// has all that it was given. What a job around this one was started with counts for neither.
 pub(super) fn take(
     command: &mut Command,
     gpu: Option<&Gpu>,
@@ -66,8 +67,8 @@ pub(super) fn take(
     }
 }
 
-/// The shares of the SMs, per cent, that daemons say which the job may meet; none of one that has none, or does not know it
-/// yet.
+/// The shares of the SMs, per cent, of the daemons that the job may meet: 100 where a daemon does not
+/// know its share yet, nothing from one that has none.
 fn shares(gpu: Option<&Gpu>) -> Vec<u64> {
     let sockets = match (std::env::var_os("PILLION_SOCKET"), gpu) {
         (Some(path), _) => vec![PathBuf::from(path)],
@@ -96,6 +97,6 @@ fn share(json: &str) -> Option<u64> {
     let status: Value = serde_json::from_str(json).ok()?;
     let share = &status["policy"]["share"];
     let is_of_sms = share["of"] == "sms";
-    // Not known yet: whatever it comes to is another.
+    // Not known yet: the job starts with all SMs.
     is_of_sms.then(|| share["percent"].as_u64().unwrap_or(100))
 }

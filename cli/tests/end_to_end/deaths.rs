@@ -18,8 +18,8 @@ use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, until};
 
 /// Where it matters who let a launch go.
 const HOLD: &str = "on_daemon_loss = \"hold\"";
-/// What a victim may hold, and in how many pieces of 16 MiB it takes it at most: a pool that needs memory besides may
-/// take 32 MiB at once.
+/// What a victim may hold, and in how many pieces of 16 MiB it takes it at most: a pool that needs
+/// memory besides may take 32 MiB at once.
 const QUOTA: &str = "512MiB";
 const PIECES: &str = "29";
 

@@ -37,7 +37,7 @@ const LOOK_NS: u64 = 100_000_000;
 const SLOW_LOOK_NS: u64 = 1_000_000_000;
 /// Between two looks at the counters of errors in memory.
 const ECC_NS: u64 = 10_000_000_000;
-/// So long a job that is ended for another share may take to save what it has: as by `pillion stop`.
+/// A job that is ended for another share may take so long to save what it has, as by `pillion stop`.
 const SHARE_GRACE_NS: u64 = 10_000_000_000;
 /// Between the ends of two jobs for another share.
 const STALE_APART_NS: u64 = 60_000_000_000;
@@ -81,6 +81,7 @@ struct Looked {
     use_ns: u64,
     ecc_ns: u64,
     control_daemon_ns: Option<u64>,
+    /// When a job was ended last for another share of the SMs.
     stale_ns: Option<u64>,
 }
 
@@ -301,8 +302,8 @@ impl FaultWatch {
         self.poll_meter(now_ns, faults);
     }
 
-    /// Ends a job that is started anew with another share of the SMs then; one in a while, so that not
-    /// all are away at once.
+    /// Ends a job whose supervisor then starts it with another share of the SMs; one in a while, so
+    /// that not all are away at once.
     fn look_at_share(&mut self, now_ns: u64) {
         let last_ns = self.looked.stale_ns;
         if last_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < STALE_APART_NS) {

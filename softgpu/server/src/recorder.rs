@@ -5,8 +5,8 @@
 //! - `kernel`, label, stream, start, end, blocks, threads per block
 //! - `h2d`, `d2h`, `d2d` or `set`, label, stream, start, end, bytes
 //! - `sms`, since when, how many SMs have at least one block (a mean where less is known)
-//! - `use`, label, process id, when, time in which the process has computed since it came, SMs with a block of it × time; six times a
-//!   second, and less often where nothing happens
+//! - `use`, label, process id, when, time in which the process has computed since it came, SMs with
+//!   a block of the process × time; six times a second, and less often where nothing happens
 //!
 //! Times are ns of the device. The record grows with what runs and has no bound: it is for runs that
 //! have an end. It changes nothing of what is counted or when it happens.

@@ -111,7 +111,8 @@ impl HpClient {
     }
 
     /// What it has launched since the last call, by what that takes alone: ns of all SMs of the
-    /// device ([`policy::share`]). A kernel of which nothing is known counts as one that needs them all.
+    /// device ([`policy::share`]). A kernel whose need is not known
+    /// counts as one that needs all SMs.
     pub(crate) fn take_sm_ns(&mut self) -> f64 {
         core::mem::take(&mut self.sm_ns)
     }

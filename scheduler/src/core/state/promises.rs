@@ -31,7 +31,7 @@ pub(crate) struct JobCap {
     pub(super) started_with: Option<u32>,
     /// It is being ended for another one.
     pub(super) is_stale: bool,
-    /// With that it was ended for another one, and began again.
+    /// It was ended for another share while it had this one, per cent, and has begun again.
     pub(super) ended_with: Option<u32>,
 }
 
@@ -121,7 +121,8 @@ impl JobCap {
         self.ruled = None;
     }
 
-    /// A process of the job asks for this; empty: for nothing. And what it says of its start.
+    /// A process of the job asks for that cap; empty: for none. `restartable` is what it says of its
+    /// start ([`protocol::hello::Attach::restartable`]).
     pub(super) fn handle_asked(&mut self, key: &JobKey, asked: &str, restartable: &str) {
         if key.class != JobClass::BestEffort {
             return;

@@ -90,11 +90,12 @@ pub struct ShareStatus {
     pub mode: &'static str,
     /// The share, per cent; none while it is not known.
     pub percent: Option<u32>,
-    /// What high-priority jobs used of the SMs in the last quarter of an hour, 0 to 1; none before the first second, and where the share
-    /// is static.
+    /// What high-priority jobs used of the SMs in the last quarter of an hour in which one was there,
+    /// 0 to 1; none before the first second, and where the share is static.
     pub used: Option<f64>,
-    /// What it is a share of: `sms`, those of each job that `pillion run` starts from now on (MPS), or `time`, of all best-effort jobs
-    /// together while a high-priority one is there (time slices).
+    /// What it is a share of: `sms`, those of each process of a job that `pillion run` starts from now
+    /// on (MPS), or `time`, of all best-effort jobs together while a high-priority one is there (time
+    /// slices).
     pub of: &'static str,
 }
 
