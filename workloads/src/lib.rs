@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 15] = [
+static WORKLOADS: [Workload; 21] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -254,10 +254,31 @@ static WORKLOADS: [Workload; 15] = [
         Mode::Inference,
     ),
     workload(
+        "vgg16-inference",
+        "image classification, 224 x 224",
+        4,
+        network::vgg::vgg16,
+        Mode::Inference,
+    ),
+    workload(
         "vgg19-inference",
         "image classification, 224 x 224",
         1,
         network::vgg::vgg19,
+        Mode::Inference,
+    ),
+    workload(
+        "densenet201-inference",
+        "image classification, 224 x 224",
+        4,
+        network::densenet::densenet201,
+        Mode::Inference,
+    ),
+    workload(
+        "inceptionv3-inference",
+        "image classification, 299 x 299",
+        4,
+        network::inception::inceptionv3,
         Mode::Inference,
     ),
     workload(
@@ -314,6 +335,27 @@ static WORKLOADS: [Workload; 15] = [
         "one step, gradient descent with weight decay",
         32,
         network::resnet::resnet101,
+        Mode::Training,
+    ),
+    workload(
+        "vgg16-training",
+        "one step, gradient descent with weight decay",
+        32,
+        network::vgg::vgg16,
+        Mode::Training,
+    ),
+    workload(
+        "densenet201-training",
+        "one step, gradient descent with weight decay",
+        32,
+        network::densenet::densenet201,
+        Mode::Training,
+    ),
+    workload(
+        "inceptionv3-training",
+        "one step, gradient descent with weight decay, without auxiliary classifier",
+        32,
+        network::inception::inceptionv3,
         Mode::Training,
     ),
     workload(

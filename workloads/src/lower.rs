@@ -93,8 +93,44 @@ impl List {
     /// units; the matrix units have none.
     fn convolution_algorithm(&self, layer: &Convolution) -> Algorithm {
         match (layer.filter, layer.stride, self.precision) {
-            (3, 1, Precision::Fp32) => Algorithm::Winograd,
+            ([3, 3], 1, Precision::Fp32) => Algorithm::Winograd,
             _ => Algorithm::Convolution,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{densenet, inception, mobilenet, resnet, vgg};
+
+    /// Of convolutions and products, 10^9.
+    fn multiply_adds(network: &Network) -> f64 {
+        let kernels = lower(network, Mode::Inference, Precision::Fp32);
+        let flops = kernels.iter().map(|kernel| match kernel.work {
+            Work::Matrix(matrix) => matrix.flops(),
+            Work::Stream(stream) if stream.family == Family::Depthwise => stream.flops,
+            Work::Stream(_) => 0.0,
+        });
+        flops.sum::<f64>() / 2.0 / 1e9
+    }
+
+    #[test]
+    fn a_forward_pass_has_its_published_number_of_multiply_adds() {
+        // torchvision's model table, which calls them GFLOPS.
+        for (network, published) in [
+            (resnet::resnet50(1), 4.09),
+            (resnet::resnet101(1), 7.80),
+            (resnet::resnet152(1), 11.51),
+            (vgg::vgg16(1), 15.47),
+            (vgg::vgg19(1), 19.63),
+            (densenet::densenet201(1), 4.29),
+            (inception::inceptionv3(1), 5.71),
+            (mobilenet::mobilenetv2(1), 0.30),
+        ] {
+            let computed = multiply_adds(&network);
+            let error = (computed / published - 1.0).abs();
+            assert!(error < 0.01, "{computed} instead of {published}");
         }
     }
 }

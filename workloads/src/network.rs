@@ -1,7 +1,9 @@
 //! Architectures, as lists of layers.
 
 pub(crate) mod bert;
+pub(crate) mod densenet;
 pub(crate) mod gpt;
+pub(crate) mod inception;
 pub(crate) mod mobilenet;
 pub(crate) mod resnet;
 pub(crate) mod vgg;
@@ -56,33 +58,71 @@ impl Images {
         let size = self.size.div_ceil(stride);
         Self { size, ..self }
     }
+
+    /// What a window that stays inside the images leaves at a stride.
+    pub(crate) fn inside(self, window: u32, stride: u32) -> Self {
+        let size = (self.size - window) / stride + 1;
+        Self { size, ..self }
+    }
 }
 
-/// A convolution, padded to keep the size at stride 1.
+/// A convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Convolution {
     /// The input.
     pub(crate) images: Images,
-    /// Channels of the output.
-    pub(crate) channels: u32,
+    /// The output.
+    pub(crate) outputs: Images,
     /// Height and width of the filters.
-    pub(crate) filter: u32,
+    pub(crate) filter: [u32; 2],
     pub(crate) stride: u32,
 }
 
 impl Convolution {
-    /// The output.
-    pub(crate) fn outputs(&self) -> Images {
-        Images {
-            channels: self.channels,
-            ..self.images.at_stride(self.stride)
+    /// One that is padded to keep the size at stride 1.
+    pub(crate) fn padded(images: Images, channels: u32, filter: [u32; 2], stride: u32) -> Self {
+        let outputs = Images {
+            channels,
+            ..images.at_stride(stride)
+        };
+        Self {
+            images,
+            outputs,
+            filter,
+            stride,
+        }
+    }
+
+    /// One without padding, whose filters are square.
+    pub(crate) fn unpadded(images: Images, channels: u32, filter: u32, stride: u32) -> Self {
+        let outputs = Images {
+            channels,
+            ..images.inside(filter, stride)
+        };
+        Self {
+            images,
+            outputs,
+            filter: [filter; 2],
+            stride,
         }
     }
 
     /// Positions of a filter.
     pub(crate) fn taps(&self) -> f64 {
-        f64::from(self.filter * self.filter)
+        let [height, width] = self.filter;
+        f64::from(height * width)
     }
+}
+
+/// Windows of each channel, of which each becomes one number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Pool {
+    /// The input.
+    pub(crate) images: Images,
+    /// The output.
+    pub(crate) outputs: Images,
+    /// Height and width of the windows.
+    pub(crate) window: u32,
 }
 
 /// Scaled dot-product attention without a fused kernel.
@@ -117,8 +157,14 @@ pub(crate) enum Layer {
     Activation { elements: f64 },
     /// Adds what by-passed the layers before.
     Residual { elements: f64 },
-    /// Maximum over 3 x 3 windows at stride 2.
-    MaxPool(Images),
+    /// Passes `elements` to one more layer: nothing forward, one more gradient to add backward.
+    Branch { elements: f64 },
+    /// Copies the outputs of several layers into one array of `elements`.
+    Concatenation { elements: f64 },
+    /// Maximum over windows.
+    MaxPool(Pool),
+    /// Mean over windows.
+    AverageWindows(Pool),
     /// Mean over each image.
     AveragePool(Images),
     /// A matrix product with a bias: rows, inputs, outputs.
@@ -142,10 +188,10 @@ impl Layer {
     pub(crate) fn parameters(&self) -> Vec<f64> {
         match *self {
             Self::Convolution(layer) => {
-                let channels = f64::from(layer.images.channels) * f64::from(layer.channels);
+                let channels = f64::from(layer.images.channels) * f64::from(layer.outputs.channels);
                 vec![channels * layer.taps()]
             }
-            Self::Depthwise(layer) => vec![f64::from(layer.channels) * layer.taps()],
+            Self::Depthwise(layer) => vec![f64::from(layer.outputs.channels) * layer.taps()],
             Self::Bias(images) => vec![f64::from(images.channels)],
             Self::BatchNorm(images) => vec![f64::from(images.channels); 2],
             Self::Linear([_, inputs, outputs]) => vec![inputs * outputs, outputs],
@@ -153,7 +199,10 @@ impl Layer {
             Self::Embedding { columns, table, .. } => vec![columns * table],
             Self::Activation { .. }
             | Self::Residual { .. }
+            | Self::Branch { .. }
+            | Self::Concatenation { .. }
             | Self::MaxPool(_)
+            | Self::AverageWindows(_)
             | Self::AveragePool(_)
             | Self::Output(_)
             | Self::Attention(_)
@@ -174,15 +223,19 @@ mod tests {
 
     #[test]
     fn networks_have_their_published_numbers_of_parameters() {
-        // ResNet, VGG and MobileNetV2: torchvision's model table. ResNet-18 for small images: the
-        // README of kuangliu/pytorch-cifar counts 11.17 M. BERT: Devlin et al., 2018, 110 M and 340 M
-        // with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B.
+        // ResNet, VGG, DenseNet and MobileNetV2: torchvision's model table. Inception-v3: the
+        // table's 27.16 M less the 3.33 M of the auxiliary classifier. ResNet-18 for small images:
+        // the README of kuangliu/pytorch-cifar counts 11.17 M. BERT: Devlin et al., 2018, 110 M and
+        // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B.
         for (network, published, tolerance) in [
             (resnet::resnet50(1), 25.56, 0.01),
             (resnet::resnet101(1), 44.55, 0.01),
             (resnet::resnet152(1), 60.19, 0.01),
             (resnet::resnet18_cifar10(1), 11.17, 0.01),
+            (vgg::vgg16(1), 138.36, 0.01),
             (vgg::vgg19(1), 143.67, 0.01),
+            (densenet::densenet201(1), 20.01, 0.01),
+            (inception::inceptionv3(1), 23.83, 0.01),
             (mobilenet::mobilenetv2(1), 3.50, 0.01),
             (bert::base(1), 109.5, 0.02),
             (bert::large(1), 335.1, 0.02),

@@ -57,6 +57,55 @@ proptest! {
 }
 
 #[test]
+fn networks_launch_as_many_convolutions_and_products_as_they_have() {
+    // ResNet-50 has four projections beside its 50 layers; 17 of MobileNetV2's convolutions are
+    // depthwise. Inception-v3: torchvision's `inception_v3` less the auxiliary classifier.
+    for (name, convolutions, products) in [
+        ("resnet50-inference", 49 + 4, 1),
+        ("vgg16-inference", 13, 3),
+        ("vgg19-inference", 16, 3),
+        ("densenet201-inference", 200, 1),
+        ("inceptionv3-inference", 94, 1),
+        ("mobilenetv2-inference", 35 + 17, 1),
+    ] {
+        assert_eq!(launched(name, "conv_"), convolutions, "{name}");
+        assert_eq!(launched(name, "gemm"), products, "{name}");
+    }
+}
+
+#[test]
+fn concatenations_are_launches_and_shared_features_add_their_gradients() {
+    // DenseNet-201: each layer concatenates, and each block at its end. The n-th layer of a block
+    // takes n parts, each of which is taken again later: n gradients to add.
+    // Inception-v3: each block concatenates, and the two at 8 x 8 twice more. A block of n branches
+    // adds n - 1 gradients of its input.
+    let pairs = |layers: [usize; 4]| layers.map(|n| n * (n + 1) / 2).iter().sum::<usize>();
+    for (network, concatenations, gradients) in [
+        ("densenet201", 98 + 4, pairs([6, 12, 48, 32])),
+        ("inceptionv3", 11 + 2 * 2, 9 * 3 + 2 * 2 + 2 * 2),
+    ] {
+        let training = format!("{network}-training");
+        let inference = format!("{network}-inference");
+        for name in [&inference, &training] {
+            assert_eq!(launched(name, "concatenate"), concatenations, "{name}");
+        }
+        assert_eq!(launched(&training, "add_gradients"), gradients, "{network}");
+    }
+}
+
+/// Launches of kernels whose family begins so.
+fn launched(workload: &str, family: &str) -> usize {
+    let device = Device::by_name("T4").expect("in the table");
+    let workload = Workload::by_name(workload).expect("built in");
+    let trace = workload.trace(None, &device, Precision::Fp32);
+    let trace = trace.expect("its default batch");
+    let kernels = trace.launched();
+    kernels
+        .filter(|kernel| kernel.source_name.starts_with(family))
+        .count()
+}
+
+#[test]
 fn a_faster_device_is_faster() {
     let ms = |device: &str, precision| {
         let device = Device::by_name(device).unwrap();

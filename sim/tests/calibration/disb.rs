@@ -1,7 +1,7 @@
 //! DISB's facts: latencies of networks under TensorRT on an RTX 3080, alone and together
 //! (`benchmarks/results` of SJTU-IPADS/disb, 2023).
 //!
-//! Of its five networks VGG-19 and ResNet-152 are built in, which make up workloads A and B. TensorRT
+//! Taken are VGG-19 and ResNet-152, which make up workloads A and B; its other three were not built in then. TensorRT
 //! fuses what is not a product or a convolution, so only those are launched, with times scaled so that
 //! a request alone takes what the report says.
 
@@ -58,7 +58,7 @@ pub(crate) fn facts(data: &Path, change: Change<'_>) -> (Vec<Fact>, Vec<Unused>)
         Unused {
             what: "DISB, TensorRT: workloads C, D, E, REAL".to_owned(),
             count: 36,
-            why: "DenseNet-201 and Inception-v3 are not built in, and DistilBERT's sequence is not told",
+            why: "these were chosen before DenseNet-201 and Inception-v3 were built in, and DistilBERT's sequence is not told",
         },
         Unused {
             what: "DISB, Triton and TF-Serving".to_owned(),

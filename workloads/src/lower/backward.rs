@@ -1,7 +1,7 @@
 //! The backward pass: for each layer what its gradients cost.
 
 use super::List;
-use super::forward::depthwise;
+use super::forward::{average_windows, depthwise};
 use crate::network::{Attention, Convolution, Layer};
 use crate::work::{Algorithm, Family, Matrix, Stream};
 
@@ -9,16 +9,7 @@ use crate::work::{Algorithm, Family, Matrix, Stream};
 pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
     match *layer {
         Layer::Convolution(ref layer) => convolution(list, layer, is_first),
-        Layer::Depthwise(ref layer) => {
-            let (inputs, outputs) = (layer.images.elements(), layer.outputs().elements());
-            let (numbers, taps) = (inputs + outputs, layer.taps());
-            let to_input = depthwise(inputs, numbers, taps);
-            list.stream("conv_depthwise2d_backward", to_input);
-            // Every tap is a sum over all positions, read again for each.
-            let again = numbers + (taps - 1.0) * CACHED_READ * numbers;
-            let to_weight = depthwise(outputs, again, taps);
-            list.stream("conv_depthwise2d_grad_weight", to_weight);
-        }
+        Layer::Depthwise(ref layer) => depthwise_convolution(list, layer),
         Layer::Bias(images) => {
             list.pass("reduce_bias", Family::Reduce, images.elements(), 1.0, 1.0);
         }
@@ -33,11 +24,19 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
         }
         Layer::Activation { elements } => list.elementwise("activation_backward", elements, 3.0),
         // The gradients of the two ways are added where they meet again.
-        Layer::Residual { elements } => list.arithmetic("add_gradients", elements, 3.0),
-        Layer::MaxPool(images) => {
-            let inputs = images.elements();
-            let numbers = inputs + 3.0 * images.at_stride(2).elements();
+        Layer::Residual { elements } | Layer::Branch { elements } => {
+            list.arithmetic("add_gradients", elements, 3.0);
+        }
+        // Each part's gradient is a view of the whole one.
+        Layer::Concatenation { .. } => {}
+        Layer::MaxPool(ref pool) => {
+            let inputs = pool.images.elements();
+            let numbers = inputs + 3.0 * pool.outputs.elements();
             list.stream("max_pool_backward", Stream::of_norm(inputs, numbers));
+        }
+        Layer::AverageWindows(ref pool) => {
+            let inputs = pool.images.elements();
+            list.stream("average_pool_backward", average_windows(inputs, pool));
         }
         Layer::AveragePool(images) => list.elementwise("expand_mean", images.elements(), 1.0),
         Layer::Linear([rows, inputs, outputs]) => {
@@ -84,7 +83,7 @@ fn products(list: &mut List, rows: f64, inputs: f64, outputs: f64) {
 }
 
 fn convolution(list: &mut List, layer: &Convolution, is_first: bool) {
-    let (images, images_out) = (&layer.images, layer.outputs());
+    let (images, images_out) = (&layer.images, &layer.outputs);
     let (inputs, outputs) = (f64::from(images.channels), f64::from(images_out.channels));
     let taps = layer.taps();
     let numbers = images.elements() + images_out.elements() + inputs * outputs * taps;
@@ -110,6 +109,17 @@ fn convolution(list: &mut List, layer: &Convolution, is_first: bool) {
     };
     let to_weight = gradient(algorithm, [inputs * taps, outputs, images_out.positions()]);
     list.matrix("conv_grad_weight", to_weight);
+}
+
+fn depthwise_convolution(list: &mut List, layer: &Convolution) {
+    let (inputs, outputs) = (layer.images.elements(), layer.outputs.elements());
+    let (numbers, taps) = (inputs + outputs, layer.taps());
+    let to_input = depthwise(inputs, numbers, taps);
+    list.stream("conv_depthwise2d_backward", to_input);
+    // Every tap is a sum over all positions, read again for each.
+    let again = numbers + (taps - 1.0) * CACHED_READ * numbers;
+    let to_weight = depthwise(outputs, again, taps);
+    list.stream("conv_depthwise2d_grad_weight", to_weight);
 }
 
 fn attention(list: &mut List, layer: &Attention) {

@@ -1,7 +1,7 @@
 //! The forward pass.
 
 use super::List;
-use crate::network::{Attention, Convolution, Layer, Mode};
+use crate::network::{Attention, Convolution, Layer, Mode, Pool};
 use crate::work::{Family, Matrix, Stream};
 
 /// Adds the kernels of a layer.
@@ -9,11 +9,7 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
     let is_training = mode == Mode::Training;
     match *layer {
         Layer::Convolution(ref layer) => convolution(list, layer),
-        Layer::Depthwise(ref layer) => {
-            let (inputs, outputs) = (layer.images.elements(), layer.outputs().elements());
-            let stream = depthwise(outputs, inputs + outputs, layer.taps());
-            list.stream("conv_depthwise2d_forward", stream);
-        }
+        Layer::Depthwise(ref layer) => depthwise_convolution(list, layer),
         // In training mean and variance come first, from the same data, and batches are counted.
         Layer::BatchNorm(images) if is_training => {
             list.pass(
@@ -37,11 +33,11 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
         }
         Layer::Activation { elements } => list.elementwise("activation", elements, 2.0),
         Layer::Residual { elements } => list.arithmetic("add", elements, 3.0),
-        Layer::MaxPool(images) => {
-            let outputs = images.at_stride(2).elements();
-            // Eager PyTorch writes where each maximum came from, in 64 bits, at inference too.
-            let numbers = images.elements() + 3.0 * outputs;
-            list.stream("max_pool_forward", Stream::of_norm(outputs, numbers));
+        Layer::Concatenation { elements } => list.elementwise("concatenate", elements, 2.0),
+        Layer::MaxPool(ref pool) => max_pool(list, pool),
+        Layer::AverageWindows(ref pool) => {
+            let outputs = pool.outputs.elements();
+            list.stream("average_pool_forward", average_windows(outputs, pool));
         }
         Layer::AveragePool(images) => {
             list.pass("reduce_mean", Family::Reduce, images.elements(), 1.0, 1.0);
@@ -74,12 +70,12 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
             );
             list.pass("nll_loss_forward", Family::Reduce, rows, 2.0, 1.0);
         }
-        Layer::Dropout { .. } | Layer::Loss(_) => {}
+        Layer::Branch { .. } | Layer::Dropout { .. } | Layer::Loss(_) => {}
     }
 }
 
 fn convolution(list: &mut List, layer: &Convolution) {
-    let (images, outputs) = (&layer.images, layer.outputs());
+    let (images, outputs) = (&layer.images, &layer.outputs);
     let (m, n) = (outputs.positions(), f64::from(outputs.channels));
     let k = f64::from(images.channels) * layer.taps();
     list.matrix(
@@ -93,6 +89,19 @@ fn convolution(list: &mut List, layer: &Convolution) {
             numbers: images.elements() + n * k + m * n,
         },
     );
+}
+
+fn depthwise_convolution(list: &mut List, layer: &Convolution) {
+    let (inputs, outputs) = (layer.images.elements(), layer.outputs.elements());
+    let stream = depthwise(outputs, inputs + outputs, layer.taps());
+    list.stream("conv_depthwise2d_forward", stream);
+}
+
+fn max_pool(list: &mut List, pool: &Pool) {
+    let outputs = pool.outputs.elements();
+    // Eager PyTorch writes where each maximum came from, in 64 bits, at inference too.
+    let numbers = pool.images.elements() + 3.0 * outputs;
+    list.stream("max_pool_forward", Stream::of_norm(outputs, numbers));
 }
 
 fn attention(list: &mut List, layer: &Attention, is_training: bool) {
@@ -124,5 +133,14 @@ pub(super) fn depthwise(elements: f64, numbers: f64, taps: f64) -> Stream {
         elements,
         numbers,
         flops: 2.0 * taps * elements,
+    }
+}
+
+/// Means of windows, or the gradients of their inputs, `elements` of either: one addition for each
+/// position of each window. Windows that overlap are read again from the caches.
+pub(super) fn average_windows(elements: f64, pool: &Pool) -> Stream {
+    Stream {
+        flops: f64::from(pool.window * pool.window) * pool.outputs.elements(),
+        ..Stream::of_norm(elements, pool.images.elements() + pool.outputs.elements())
     }
 }

@@ -77,13 +77,8 @@ impl Builder {
 
     /// A convolution of the images so far, which become its outputs.
     fn layer(&mut self, channels: u32, filter: u32, stride: u32) -> Convolution {
-        let layer = Convolution {
-            images: self.images,
-            channels,
-            filter,
-            stride,
-        };
-        self.images = layer.outputs();
+        let layer = Convolution::padded(self.images, channels, [filter; 2], stride);
+        self.images = layer.outputs;
         layer
     }
 

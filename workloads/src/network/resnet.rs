@@ -3,7 +3,7 @@
 //! ResNet-18 for the images of CIFAR-10, 32 x 32, as kuangliu/pytorch-cifar has it: the same stages
 //! behind a first convolution of 3 x 3 without pooling.
 
-use super::{Convolution, Images, Layer, Network, Optimizer};
+use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 
 /// Channels of the first convolution, and width of the first stage.
 const STEM: u32 = 64;
@@ -46,8 +46,13 @@ fn resnet(batch: u32, stages: [u32; 4]) -> Network {
     let mut builder = Builder::new(batch, 224);
     builder.convolution(STEM, 7, 2);
     builder.activation();
-    builder.layers.push(Layer::MaxPool(builder.images));
-    builder.images = builder.images.at_stride(2);
+    let images = builder.images;
+    builder.images = images.at_stride(2);
+    builder.layers.push(Layer::MaxPool(Pool {
+        images,
+        outputs: builder.images,
+        window: 3,
+    }));
     for (stage, blocks) in stages.into_iter().enumerate() {
         for block in 0..blocks {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
@@ -96,13 +101,8 @@ impl Builder {
 
     /// A convolution with its normalisation.
     fn convolution(&mut self, channels: u32, filter: u32, stride: u32) {
-        let layer = Convolution {
-            images: self.images,
-            channels,
-            filter,
-            stride,
-        };
-        self.images = layer.outputs();
+        let layer = Convolution::padded(self.images, channels, [filter; 2], stride);
+        self.images = layer.outputs;
         self.layers.push(Layer::Convolution(layer));
         self.layers.push(Layer::BatchNorm(self.images));
     }

@@ -1,30 +1,36 @@
-//! VGG-19: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
-//! Recognition", 2015, Table 1, column E; without normalisation, as torchvision's `vgg19`.
+//! VGG-16 and VGG-19: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale
+//! Image Recognition", 2015, Table 1, columns D and E; without normalisation, as torchvision's
+//! `vgg16` and `vgg19`.
 
-use super::{Convolution, Images, Layer, Network, Optimizer};
+use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 
-/// Convolutions of 3 x 3 and their output channels, stage by stage; each stage ends with pooling.
-const STAGES: [(u32, u32); 5] = [(2, 64), (2, 128), (4, 256), (4, 512), (4, 512)];
+/// Output channels of the 3 x 3 convolutions of each stage; each stage ends with pooling.
+const CHANNELS: [u32; 5] = [64, 128, 256, 512, 512];
 /// Outputs of the matrix products at the end; the last are the classes of ImageNet.
 const LINEAR: [f64; 3] = [4096.0, 4096.0, 1000.0];
 
+/// 16 layers with parameters.
+pub(crate) fn vgg16(batch: u32) -> Network {
+    vgg(batch, [2, 2, 3, 3, 3])
+}
+
 /// 19 layers with parameters.
 pub(crate) fn vgg19(batch: u32) -> Network {
+    vgg(batch, [2, 2, 4, 4, 4])
+}
+
+/// The network with that many convolutions in each stage.
+fn vgg(batch: u32, stages: [u32; 5]) -> Network {
     let mut layers = Vec::new();
     let mut images = Images {
         batch,
         channels: 3,
         size: 224,
     };
-    for (convolutions, channels) in STAGES {
+    for (convolutions, channels) in stages.into_iter().zip(CHANNELS) {
         for _ in 0..convolutions {
-            let layer = Convolution {
-                images,
-                channels,
-                filter: 3,
-                stride: 1,
-            };
-            images = layer.outputs();
+            let layer = Convolution::padded(images, channels, [3; 2], 1);
+            images = layer.outputs;
             let elements = images.elements();
             layers.extend([
                 Layer::Convolution(layer),
@@ -32,8 +38,13 @@ pub(crate) fn vgg19(batch: u32) -> Network {
                 Layer::Activation { elements },
             ]);
         }
-        layers.push(Layer::MaxPool(images));
-        images = images.at_stride(2);
+        let outputs = images.at_stride(2);
+        layers.push(Layer::MaxPool(Pool {
+            images,
+            outputs,
+            window: 2,
+        }));
+        images = outputs;
     }
     let rows = f64::from(batch);
     let mut inputs = images.elements() / rows;
