@@ -11,6 +11,7 @@
 
 use crate::contention::{Contention, Demand, Load};
 use crate::flat::{FlatMap, FlatSet};
+use crate::governor::rate_at;
 use crate::gpu::{Config, Dispatch};
 use crate::kernel::{Footprint, KernelShape};
 use crate::op::{ContextId, StreamId};
@@ -32,6 +33,8 @@ pub(crate) struct Compute {
     load: Load,
     /// Of copies over the bus, which are no cohorts: their pace is the bus's.
     copies: Demand,
+    /// The SM clock by the highest.
+    clock: f64,
     /// Kernels that will be pushed soon: the pool counts as busy.
     expected: u64,
     /// Work per time; 0 while another context has the GPU.
@@ -218,6 +221,7 @@ impl Compute {
             cohort_next: 0,
             load: Load::default(),
             copies: Demand::default(),
+            clock: 1.0,
             expected: 0,
             rate_q32: if paused {
                 0
@@ -260,6 +264,16 @@ impl Compute {
         if self.copies != demand {
             self.settle_work(now_ns);
             self.copies = demand;
+            self.set_rate();
+        }
+    }
+
+    /// The SM clock from now on, by the highest.
+    pub(crate) fn set_clock(&mut self, now_ns: u64, relative: f64) {
+        if self.clock != relative {
+            self.settle_work(now_ns);
+            self.clock = relative;
+            self.find_rate();
             self.set_rate();
         }
     }
@@ -545,7 +559,8 @@ impl Compute {
         let rate_q32 = if self.paused {
             0
         } else {
-            load.rate_q32(&self.contention, self.copies)
+            let rate_q32 = load.rate_q32(&self.contention, self.copies);
+            rate_at(rate_q32, load.demand.plus(self.copies), self.clock)
         };
         load == self.load
             && rate_q32 == self.rate_q32
@@ -601,13 +616,19 @@ impl Compute {
         self.anchor_ns = now_ns;
     }
 
+    fn find_rate(&mut self) {
+        let rate_q32 = self.load.rate_q32(&self.contention, self.copies);
+        let asked = self.load.demand.plus(self.copies);
+        let rate_q32 = rate_at(rate_q32, asked, self.clock);
+        self.known_rate = (self.load, self.copies, rate_q32);
+    }
+
     fn set_rate(&mut self) {
         self.rate_q32 = if self.paused {
             0
         } else {
             if (self.load, self.copies) != (self.known_rate.0, self.known_rate.1) {
-                let rate_q32 = self.load.rate_q32(&self.contention, self.copies);
-                self.known_rate = (self.load, self.copies, rate_q32);
+                self.find_rate();
             }
             self.known_rate.2
         };

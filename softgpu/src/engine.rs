@@ -19,7 +19,7 @@ pub(crate) enum Engine {
     /// One pool for all.
     Shared(Box<Compute>),
     /// A pool for each context.
-    Sliced(Sliced),
+    Sliced(Box<Sliced>),
 }
 
 /// Contexts that take turns.
@@ -30,6 +30,8 @@ pub(crate) struct Sliced {
     turn: Turn,
     /// Of copies over the bus.
     copies: Demand,
+    /// As [`Engine::set_clock`].
+    clock: f64,
     /// Integrals of contexts that are gone.
     usage_gone: Usage,
 }
@@ -53,13 +55,14 @@ impl Engine {
     pub(crate) fn new(device: &Device, config: &Config) -> Self {
         match config.sharing {
             Sharing::Mps => Self::Shared(Box::new(Compute::new(device, config, false, 0))),
-            Sharing::TimeSlice => Self::Sliced(Sliced {
+            Sharing::TimeSlice => Self::Sliced(Box::new(Sliced {
                 config: *config,
                 pools: FlatMap::new(),
                 turn: Turn::Nobody { last: None },
                 copies: Demand::default(),
+                clock: 1.0,
                 usage_gone: Usage::default(),
-            }),
+            })),
         }
     }
 
@@ -67,10 +70,11 @@ impl Engine {
         match self {
             Self::Shared(pool) => pool.push(id, run),
             Self::Sliced(sliced) => {
-                let (config, copies) = (&sliced.config, sliced.copies);
+                let (config, copies, clock) = (&sliced.config, sliced.copies, sliced.clock);
                 let pool = sliced.pools.get_or_insert_with(run.context, || {
                     let mut pool = Compute::new(device, config, true, now_ns);
                     pool.set_copies(now_ns, copies);
+                    pool.set_clock(now_ns, clock);
                     pool
                 });
                 pool.push(id, run);
@@ -102,6 +106,19 @@ impl Engine {
                     for pool in sliced.pools.values_mut() {
                         pool.set_copies(now_ns, demand);
                     }
+                }
+            }
+        }
+    }
+
+    /// The SM clock from now on, by the highest.
+    pub(crate) fn set_clock(&mut self, now_ns: u64, relative: f64) {
+        match self {
+            Self::Shared(pool) => pool.set_clock(now_ns, relative),
+            Self::Sliced(sliced) => {
+                sliced.clock = relative;
+                for pool in sliced.pools.values_mut() {
+                    pool.set_clock(now_ns, relative);
                 }
             }
         }

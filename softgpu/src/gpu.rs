@@ -19,138 +19,35 @@
 //! (time-slice mode), and blocks start. So a freed place goes to the best of all that wait at that
 //! instant, not to the first that looked.
 
+mod config;
 mod validity;
+
+pub use config::{
+    Completion, Config, ContextUtilisation, Dispatch, LAUNCH_GAP_NS, Sharing, Utilisation,
+};
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::compute::{Prepared, Run, RunId};
 use crate::connection::Connections;
-use crate::contention::{Contention, Demand};
+use crate::contention::Demand;
 use crate::copy_engine::{BUS_GB_S, CopyEngine, CopyJob};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flat::{FlatMap, FlatSet};
+use crate::governor::{Clock, Governed};
 use crate::kernel::KernelShape;
 use crate::op::{ContextId, CopyDirection, KernelId, Op, OpKind, StreamId};
 use crate::stream::{Head, Stream};
 use devices::Device;
-
-/// How the GPU is shared and scheduled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    /// Whether contexts compute together.
-    pub sharing: Sharing,
-    /// Length of a turn in time-slice mode.
-    pub slice_ns: u64,
-    /// Time between turns of different contexts, in which nothing computes.
-    pub context_switch_ns: u64,
-    /// Shortest time between the end of a kernel and the start of the next one in its stream, in
-    /// which the stream's SMs are free for others.
-    pub launch_gap_ns: u64,
-    /// Whether waiting blocks of a kernel with higher priority go first. Blocks that run are never
-    /// taken off. (Between streams of one process this is CUDA's stream priority; between processes
-    /// under MPS, whether it works is a property of the machine.)
-    pub block_priority: bool,
-    /// Whether kernels that wait may overtake.
-    pub dispatch: Dispatch,
-    /// How much kernels slow each other down.
-    pub contention: Contention,
-}
-
-/// Whether contexts compute together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sharing {
-    /// Kernels of all contexts run side by side (NVIDIA's Multi-Process Service).
-    Mps,
-    /// One context computes at a time.
-    TimeSlice,
-}
-
-/// Whether a kernel's blocks may start while an earlier kernel still has blocks that wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dispatch {
-    /// No: only the first kernel in order places blocks, until all of its blocks have started; a
-    /// lower priority waits while a higher one has blocks that wait. (Where its context has a limit,
-    /// those behind it may have the SMs that it may not.) So the black-box experiments
-    /// of Amert et al., "GPU Scheduling on the NVIDIA TX2: Hidden Details Revealed" (RTSS 2017),
-    /// found it for the streams of one process. That it holds between processes under MPS is an
-    /// assumption.
-    HeadOfLine,
-    /// Yes, into room that the earlier kernel's blocks do not fit in.
-    FillIn,
-}
-
-impl Config {
-    /// What is assumed of the hardware: slices of 2 ms, a switch that saves and restores all of the
-    /// SMs' state, [`LAUNCH_GAP_NS`], priorities in force, no overtaking,
-    /// [`Contention::CALIBRATED`].
-    pub fn new(sharing: Sharing, device: &Device) -> Self {
-        Self {
-            sharing,
-            slice_ns: 2_000_000,
-            context_switch_ns: context_switch_ns(device),
-            launch_gap_ns: LAUNCH_GAP_NS,
-            block_priority: true,
-            dispatch: Dispatch::HeadOfLine,
-            contention: Contention::CALIBRATED,
-        }
-    }
-}
-
-/// One operation that completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Completion {
-    /// The context of the stream.
-    pub context: ContextId,
-    /// The stream.
-    pub stream: StreamId,
-    /// Number of the operation in the stream, as [`Gpu::submit`] returned it.
-    pub seq: u64,
-    /// When it started to execute: its first block, its transfer. Equal to `at_ns` for what takes
-    /// no time.
-    pub started_ns: u64,
-    /// When it completed.
-    pub at_ns: u64,
-    /// What it was.
-    pub kind: OpKind,
-}
-
-/// What was used of the GPU since it was made. Integrals over time, so that a caller takes
-/// differences.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Utilisation {
-    /// Time in which any kernel, fill or copy inside device memory ran.
-    pub busy_ns: u64,
-    /// SMs with at least one block × time. Divided by SMs × time it is the share of busy SMs.
-    pub busy_sm_ns: u64,
-    /// Time at full compute throughput that would have done the same work.
-    pub compute_ns: u64,
-    /// Time at full memory bandwidth that would have moved as much.
-    pub bandwidth_ns: u64,
-    /// Time in which a copy to the device ran.
-    pub copy_to_device_ns: u64,
-    /// Time in which a copy from the device ran.
-    pub copy_to_host_ns: u64,
-}
-
-/// What one context used of it since the context was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ContextUtilisation {
-    /// Time in which a kernel, fill or copy inside device memory of the context ran. Under MPS such
-    /// times of several contexts overlap.
-    pub busy_ns: u64,
-    /// SMs with at least one block of the context × time.
-    pub busy_sm_ns: u64,
-    /// Time at full memory bandwidth that would have moved as much as these did.
-    pub bandwidth_ns: u64,
-}
 
 /// A GPU with its contexts and all that was submitted and is not complete.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     device: Device,
     config: Config,
+    clock: Option<Clock>,
     now_ns: u64,
     contexts: FlatMap<ContextId, Context>,
     streams: FlatMap<StreamId, Stream>,
@@ -193,6 +90,7 @@ impl Gpu {
             bus_demand: bus_demand(&device),
             device,
             config,
+            clock: config.governor.map(Clock::new),
             now_ns: 0,
             contexts: FlatMap::new(),
             streams: FlatMap::new(),
@@ -266,6 +164,11 @@ impl Gpu {
             copy_to_device_ns: self.to_device.busy_ns(self.now_ns),
             copy_to_host_ns: self.to_host.busy_ns(self.now_ns),
         }
+    }
+
+    /// How clock, power and heat stand; `None` where [`Config::governor`] is.
+    pub fn governed(&self) -> Option<Governed> {
+        self.clock.as_ref().map(Clock::view)
     }
 
     /// What a context used up to now; nothing for an unknown context.
@@ -511,10 +414,17 @@ impl Gpu {
             .into_iter()
             .chain(self.to_host.next_event_ns());
         let delayed = self.delayed.first().map(|&(ready_ns, _)| ready_ns);
-        copies
+        let work_ns = copies
             .chain(self.engine.next_event_ns())
             .chain(delayed)
-            .min()
+            .min();
+        match &self.clock {
+            None => work_ns,
+            Some(clock) => {
+                let tick_ns = clock.next_ns(self.now_ns, work_ns.is_some());
+                work_ns.into_iter().chain(tick_ns).min()
+            }
+        }
     }
 
     fn run_until(&mut self, now_ns: u64) {
@@ -536,6 +446,7 @@ impl Gpu {
 
     /// Lets everything happen that happens now; see the head of the file for the order.
     fn settle(&mut self) {
+        self.step_clock();
         let mut runs = std::mem::take(&mut self.ended_runs);
         let mut ended = std::mem::take(&mut self.ended);
         loop {
@@ -567,6 +478,17 @@ impl Gpu {
         self.to_host.start_next(self.now_ns);
         self.engine.set_copies(self.now_ns, self.copies_demand());
         self.engine.dispatch(self.now_ns);
+    }
+
+    /// The governor's step, if one is due.
+    fn step_clock(&mut self) {
+        let Some(mut clock) = self.clock.filter(|clock| clock.is_due(self.now_ns)) else {
+            return;
+        };
+        let used = self.utilisation();
+        clock.step(self.now_ns, [used.compute_ns, used.bandwidth_ns]);
+        self.engine.set_clock(self.now_ns, clock.relative());
+        self.clock = Some(clock);
     }
 
     /// What the copies that run ask of the device's memory.
@@ -778,19 +700,4 @@ impl Gpu {
 fn bus_demand(device: &Device) -> Demand {
     let bandwidth_gb_s = f64::from(device.bandwidth_gb_s.max(1));
     Demand::new(0.0, (BUS_GB_S as f64 / bandwidth_gb_s).min(1.0))
-}
-
-/// A kernel starts this long after the one before it in its stream has ended, though it was launched
-/// long before: the mean of the 7249 gaps below 10 µs in a V100's timeline of ResNet-50's training
-/// (PyTorch profiler, 2021; the 1522 longer ones are the host's). On an H100 (2025) 1.1 µs and, one
-/// in three, 1.9 µs.
-pub const LAUNCH_GAP_NS: u64 = 1_400;
-
-/// A full device's registers and shared memory written out and another's read back, at the
-/// bandwidth of device memory: 64 µs on a V100. An upper bound; contexts with less on the device
-/// switch faster.
-fn context_switch_ns(device: &Device) -> u64 {
-    let bytes_per_sm =
-        u64::from(device.registers_per_sm) * 4 + u64::from(device.shared_bytes_per_sm);
-    2 * bytes_per_sm * u64::from(device.sms) / u64::from(device.bandwidth_gb_s.max(1))
 }

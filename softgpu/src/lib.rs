@@ -36,6 +36,7 @@
 pub use crate::builtin::{Builtin, Fault, Memory, Param};
 pub use crate::contention::Contention;
 pub use crate::error::Error;
+pub use crate::governor::{Governed, Governor};
 pub use crate::gpu::{
     Completion, Config, ContextUtilisation, Dispatch, Gpu, LAUNCH_GAP_NS, Sharing, Utilisation,
 };
@@ -74,6 +75,7 @@ mod copy_engine;
 mod engine;
 mod error;
 mod flat;
+mod governor;
 mod gpu;
 mod kernel;
 mod kernel_record;

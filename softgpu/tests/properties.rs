@@ -10,8 +10,8 @@ use common::v100;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use softgpu::{
-    Completion, Config, Contention, ContextId, CopyDirection, Device, Dispatch, Gpu, KernelShape,
-    Op, Sharing, StreamId, TraceClass, Utilisation, shape_of_trace_entry,
+    Completion, Config, Contention, ContextId, CopyDirection, Device, Dispatch, Governor, Gpu,
+    KernelShape, Op, Sharing, StreamId, TraceClass, Utilisation, shape_of_trace_entry,
 };
 
 /// One call of a random caller, and how long after the call before.
@@ -306,15 +306,23 @@ fn config() -> impl Strategy<Value = Config> {
     let switch_ns = prop_oneof![Just(0), Just(777), Just(64_000)];
     let slice_ns = prop_oneof![Just(10_000), Just(2_000_000)];
     let times = (switch_ns, slice_ns, prop_oneof![Just(0), Just(1_400)]);
-    (sharing, dispatch, times, any::<bool>()).prop_map(|(sharing, dispatch, times, priority)| {
+    let switches = any::<[bool; 2]>();
+    (sharing, dispatch, times, switches).prop_map(|(sharing, dispatch, times, switches)| {
+        // A limit that nearly anything exceeds.
+        let usual = Governor::of(&v100());
+        let governor = Governor {
+            limit_w: usual.tdp_w * 0.2,
+            ..usual
+        };
         Config {
             sharing,
             slice_ns: times.1,
             context_switch_ns: times.0,
             launch_gap_ns: times.2,
-            block_priority: priority,
+            block_priority: switches[0],
             dispatch,
             contention: Contention::CALIBRATED,
+            governor: switches[1].then_some(governor),
         }
     })
 }

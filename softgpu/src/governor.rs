@@ -1,0 +1,265 @@
+//! The clock, power and heat of a device: a model that is off unless it is asked for.
+//!
+//! **Law.** Each [`TICK_NS`], with C and M the shares of the time since the tick before in which the
+//! device computed at its full throughput (of the clock that it had) and moved memory at its full
+//! bandwidth:
+//!
+//! ```text
+//! P = P0 + (κ · TDP − P0) (0.6 C + 0.4 M) (f / fmax)³     P0 = 0.15 TDP
+//! T → 30 °C + 45 °C · P / TDP, with a time constant of 30 s
+//! f: 15 MHz less where P > limit or T ≥ 84 °C, else 15 MHz more, up to fmax
+//! ```
+//!
+//! κ is what the device would take at its highest clock, all of it busy, if nothing held it, by its
+//! TDP: 1.6 of cards whose limit is low for their size (T4, L4, A10), else 1.1. What runs is slowed
+//! down as far as it computes: with a clock of f the part C ÷ (C + M) of it takes fmax ÷ f times as
+//! long.
+//!
+//! Source: none has all of it. The cube is that of a voltage which follows the clock; every number
+//! is assumed (shared/notes/control.md §1) and waits for a device to be calibrated on.
+
+use crate::contention::Demand;
+use devices::Device;
+
+/// Between two steps of the governor, ns.
+const TICK_NS: u64 = 10_000_000;
+/// By how much a step changes the clock.
+const STEP_MHZ: f64 = 15.0;
+/// Heat at which the clock falls, °C.
+const HOT_C: f64 = 84.0;
+/// A device that takes no power is as warm as that, °C.
+const AMBIENT_C: f64 = 30.0;
+/// One that takes its TDP for long is so much warmer, °C.
+const RISE_C: f64 = 45.0;
+/// Of the time in which it warms.
+const TAU_NS: f64 = 30e9;
+/// P0 by TDP.
+const IDLE: f64 = 0.15;
+/// What of P goes by C, and by M.
+const POWER_SHARES: [f64; 2] = [0.6, 0.4];
+/// Devices with a κ of 1.6, and that of the others.
+const LOW_LIMITED: [&str; 3] = ["T4", "L4", "A10"];
+const KAPPA: [f64; 2] = [1.6, 1.1];
+
+/// What the governor of a device goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Governor {
+    /// What the device may take for long, W.
+    pub tdp_w: f64,
+    /// Power above which the clock falls, W; more than the device takes at rest.
+    pub limit_w: f64,
+    /// See the module's text.
+    pub kappa: f64,
+    /// fmax.
+    pub clock_max_mhz: u32,
+    /// The clock never falls below.
+    pub clock_min_mhz: u32,
+}
+
+impl Governor {
+    /// That of a device of the table: the limit is its TDP, and the least clock a fifth of fmax.
+    #[must_use]
+    pub fn of(device: &Device) -> Self {
+        let tdp_w = f64::from(device.tdp_w.max(1));
+        let is_low = LOW_LIMITED.contains(&device.name.as_str());
+        Self {
+            tdp_w,
+            limit_w: tdp_w,
+            kappa: if is_low { KAPPA[0] } else { KAPPA[1] },
+            clock_max_mhz: device.max_clock_mhz,
+            clock_min_mhz: device.max_clock_mhz / 5,
+        }
+    }
+}
+
+/// A governed device as it stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Governed {
+    /// SM clock.
+    pub clock_mhz: u32,
+    /// Power since the last tick, W.
+    pub power_w: f64,
+    /// °C.
+    pub temperature_c: f64,
+    /// The clock is held down by power.
+    pub is_power_capped: bool,
+    /// And by heat.
+    pub is_hot: bool,
+}
+
+/// The governor at work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    governor: Governor,
+    mhz: f64,
+    power_w: f64,
+    celsius: f64,
+    /// Of the last tick.
+    at_ns: u64,
+    /// What of the device had been used by then, ns of all of it: computing, moving memory.
+    used_ns: [u64; 2],
+}
+
+impl Clock {
+    pub(crate) fn new(governor: Governor) -> Self {
+        Self {
+            governor,
+            mhz: governor.clock_max_mhz.into(),
+            power_w: governor.tdp_w * IDLE,
+            celsius: AMBIENT_C + RISE_C * IDLE,
+            at_ns: 0,
+            used_ns: [0; 2],
+        }
+    }
+
+    /// f / fmax.
+    pub(crate) fn relative(&self) -> f64 {
+        self.mhz / f64::from(self.governor.clock_max_mhz.max(1))
+    }
+
+    pub(crate) fn view(&self) -> Governed {
+        let is_below = self.relative() < 1.0;
+        let is_hot = self.celsius >= HOT_C;
+        Governed {
+            clock_mhz: self.mhz as u32,
+            power_w: self.power_w,
+            temperature_c: self.celsius,
+            is_power_capped: is_below && !is_hot,
+            is_hot,
+        }
+    }
+
+    /// When it is to step next. A device that does nothing and has its highest clock needs no step:
+    /// what it cools meanwhile the next one makes up for.
+    pub(crate) fn next_ns(&self, now_ns: u64, is_busy: bool) -> Option<u64> {
+        (is_busy || self.relative() < 1.0).then(|| (now_ns / TICK_NS + 1) * TICK_NS)
+    }
+
+    /// Whether a step is due at this instant.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        now_ns.is_multiple_of(TICK_NS) && now_ns > self.at_ns
+    }
+
+    /// A step, with what of the device has been used by now; see [`Self::used_ns`].
+    pub(crate) fn step(&mut self, now_ns: u64, used_ns: [u64; 2]) {
+        let before_ns = std::mem::replace(&mut self.used_ns, used_ns);
+        let passed_ns = now_ns - std::mem::replace(&mut self.at_ns, now_ns);
+        // What was skipped was a device at rest.
+        self.warm(passed_ns - TICK_NS, self.governor.tdp_w * IDLE);
+        let share = |of: usize| (used_ns[of] - before_ns[of]) as f64 / TICK_NS as f64;
+        let relative = self.relative();
+        let (compute, memory) = ((share(0) / relative).min(1.0), share(1).min(1.0));
+        let used = POWER_SHARES[0] * compute + POWER_SHARES[1] * memory;
+        let Governor { tdp_w, kappa, .. } = self.governor;
+        let idle_w = tdp_w * IDLE;
+        self.power_w = idle_w + (kappa * tdp_w - idle_w) * used * relative.powi(3);
+        self.warm(TICK_NS, self.power_w);
+        let is_over = self.power_w > self.governor.limit_w || self.celsius >= HOT_C;
+        let step_mhz = if is_over { -STEP_MHZ } else { STEP_MHZ };
+        let Governor {
+            clock_min_mhz,
+            clock_max_mhz,
+            ..
+        } = self.governor;
+        let bounds = (f64::from(clock_min_mhz), f64::from(clock_max_mhz));
+        self.mhz = (self.mhz + step_mhz).clamp(bounds.0, bounds.1);
+    }
+
+    fn warm(&mut self, passed_ns: u64, power_w: f64) {
+        let steady_c = AMBIENT_C + RISE_C * power_w / self.governor.tdp_w;
+        let kept = (-(passed_ns as f64) / TAU_NS).exp();
+        self.celsius = steady_c + (self.celsius - steady_c) * kept;
+    }
+}
+
+/// The rate of work, 32 fractional bits, with a clock of so much of the highest, where all that runs
+/// asks for so much.
+pub(crate) fn rate_at(rate_q32: u64, asked: Demand, relative: f64) -> u64 {
+    let (compute, memory) = (asked.compute_q32 as f64, asked.bandwidth_q32 as f64);
+    if relative >= 1.0 || compute <= 0.0 {
+        return rate_q32;
+    }
+    let share = compute / (compute + memory);
+    let slowdown = 1.0 + (1.0 / relative - 1.0) * share;
+    ((rate_q32 as f64 / slowdown) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn t4() -> Clock {
+        Clock::new(Governor::of(&Device::by_name("T4").unwrap()))
+    }
+
+    /// So long with these shares of the device in use.
+    fn run(clock: &mut Clock, ticks: u64, compute: f64, memory: f64) {
+        for _ in 0..ticks {
+            let computed = compute * clock.relative() * TICK_NS as f64;
+            let moved = memory * TICK_NS as f64;
+            let [before, moved_before] = clock.used_ns;
+            let used_ns = [before + computed as u64, moved_before + moved as u64];
+            clock.step(clock.at_ns + TICK_NS, used_ns);
+        }
+    }
+
+    #[test]
+    fn a_full_t4_is_held_at_its_limit_and_a_half_full_one_is_not() {
+        let mut clock = t4();
+        run(&mut clock, 1_000, 0.5, 0.3);
+        assert_eq!(clock.view().clock_mhz, 1590);
+        assert!(!clock.view().is_power_capped);
+        run(&mut clock, 12_000, 1.0, 0.8);
+        let view = clock.view();
+        // (112 - 10.5) W x 0.92 x r³ + 10.5 W = 70 W.
+        let steady = (59.5_f64 / (101.5 * 0.92)).cbrt() * 1590.0;
+        assert!(
+            (f64::from(view.clock_mhz) - steady).abs() <= 16.0,
+            "{view:?}"
+        );
+        assert!((view.power_w - 70.0).abs() < 2.0, "{view:?}");
+        assert!((view.temperature_c - 75.0).abs() < 1.0, "{view:?}");
+        assert!(view.is_power_capped && !view.is_hot, "{view:?}");
+    }
+
+    #[test]
+    fn a_device_at_rest_has_its_clock_and_cools_whether_it_is_looked_at_or_not() {
+        let (mut seen, mut unseen) = (t4(), t4());
+        for clock in [&mut seen, &mut unseen] {
+            run(clock, 6_000, 1.0, 1.0);
+        }
+        run(&mut seen, 3_000, 0.0, 0.0);
+        assert_eq!(seen.relative(), 1.0);
+        assert!(seen.next_ns(seen.at_ns, false).is_none());
+        run(&mut unseen, 200, 0.0, 0.0);
+        let [compute, memory] = unseen.used_ns;
+        unseen.step(unseen.at_ns + 2_800 * TICK_NS, [compute, memory]);
+        assert_eq!(unseen.relative(), 1.0);
+        let apart = (seen.celsius - unseen.celsius).abs();
+        assert!(apart < 1e-6, "{} {}", seen.celsius, unseen.celsius);
+        assert!((seen.celsius - 52.0).abs() < 4.0, "{}", seen.celsius);
+    }
+
+    #[test]
+    fn a_hot_device_slows_down_below_its_power_limit() {
+        let mut clock = t4();
+        clock.celsius = 90.0;
+        run(&mut clock, 10, 0.1, 0.1);
+        assert_eq!(clock.view().clock_mhz, 1590 - 150);
+        assert!(clock.view().is_hot && !clock.view().is_power_capped);
+        clock.celsius = HOT_C;
+        run(&mut clock, 100_000, 1.0, 1.0);
+        assert!(clock.mhz >= 318.0);
+    }
+
+    #[test]
+    fn a_lower_clock_slows_down_what_computes() {
+        let one = 1 << 32;
+        assert_eq!(rate_at(one, Demand::new(0.0, 1.0), 0.5), one);
+        assert_eq!(rate_at(one, Demand::default(), 0.5), one);
+        assert_eq!(rate_at(one, Demand::new(1.0, 1.0), 1.0), one);
+        assert_eq!(rate_at(one, Demand::new(0.4, 0.0), 0.5), one / 2);
+        let half = rate_at(one, Demand::new(0.5, 0.5), 0.5);
+        assert!((half as f64 / one as f64 - 1.0 / 1.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,100 @@
+//! A device whose clock gives way to power: what that costs who runs on it.
+
+mod common;
+
+use common::{client, kernel, put, v100};
+use softgpu::{Config, Device, Governor, Gpu, KernelShape, Sharing};
+
+const MS: u64 = 1_000_000;
+const SECONDS: u64 = 20;
+
+fn t4() -> Device {
+    Device::by_name("T4").expect("the table has a T4")
+}
+
+fn governed(sharing: Sharing) -> Gpu {
+    let config = Config {
+        governor: Some(Governor::of(&t4())),
+        launch_gap_ns: 0,
+        context_switch_ns: 0,
+        ..Config::new(sharing, &t4())
+    };
+    Gpu::new(t4(), config)
+}
+
+/// A tenth of a second on all SMs.
+fn shape(compute_demand: f64, bandwidth_demand: f64) -> KernelShape {
+    KernelShape {
+        grid_blocks: 40,
+        threads_per_block: 1024,
+        registers_per_thread: 64,
+        shared_bytes_per_block: 0,
+        block_ns: 100 * MS,
+        compute_demand,
+        bandwidth_demand,
+    }
+}
+
+/// How long so many seconds of such kernels take.
+fn took(gpu: &mut Gpu, compute: f64, bandwidth: f64) -> f64 {
+    let (_, stream) = client(gpu, 0);
+    let begun_ns = gpu.now_ns();
+    let mut last = 0;
+    for _ in 0..10 * SECONDS {
+        last = put(gpu, begun_ns, stream, kernel(shape(compute, bandwidth)));
+    }
+    let mut done = Vec::new();
+    while gpu.last_completed(stream) != Some(last) {
+        gpu.advance_to_completion(u64::MAX, &mut done);
+        assert!(gpu.is_valid(), "at {} ns", gpu.now_ns());
+    }
+    (gpu.now_ns() - begun_ns) as f64 / 1e9
+}
+
+#[test]
+fn what_computes_is_slowed_down_by_as_much_as_power_costs_of_the_clock() {
+    for sharing in [Sharing::Mps, Sharing::TimeSlice] {
+        // (112 - 10.5) W x 0.6 r³ + 10.5 W is less than 70 W: the clock stays.
+        let seconds = took(&mut governed(sharing), 0.9, 0.0);
+        assert_eq!(seconds, SECONDS as f64);
+        // 101.5 W x 0.92 r³ = 59.5 W: r = .86, of which 5/9 slow down.
+        let mut gpu = governed(sharing);
+        let seconds = took(&mut gpu, 1.0, 0.8);
+        let free = took(
+            &mut Gpu::new(
+                t4(),
+                Config {
+                    governor: None,
+                    ..*gpu.config()
+                },
+            ),
+            1.0,
+            0.8,
+        );
+        let slowdown = seconds / free;
+        let held = gpu.governed().expect("it is governed");
+        assert!((1.08..1.11).contains(&slowdown), "{slowdown} {held:?}");
+        assert!(
+            held.is_power_capped && (68.0..72.0).contains(&held.power_w),
+            "{held:?}"
+        );
+    }
+}
+
+#[test]
+fn a_clock_comes_back_when_the_device_is_idle() {
+    let mut gpu = governed(Sharing::Mps);
+    took(&mut gpu, 1.0, 1.0);
+    let now_ns = gpu.now_ns();
+    assert!(gpu.governed().expect("it is governed").clock_mhz < 1_500);
+    gpu.advance(now_ns + 1_000 * MS);
+    let rested = gpu.governed().expect("it is governed");
+    assert_eq!((rested.clock_mhz, rested.is_power_capped), (1_590, false));
+    assert_eq!(gpu.next_event_ns(), None);
+    assert!(gpu.is_valid());
+}
+
+#[test]
+fn a_device_that_is_not_governed_says_nothing() {
+    assert_eq!(Gpu::new(v100(), common::mps()).governed(), None);
+}
