@@ -142,6 +142,7 @@ fn experiment(policy: &str, jobs: &[&str]) -> anyhow::Result<Experiment> {
         seed: 1,
         duration_ns: DURATION_NS,
         host: HostModel::default(),
+        laws: sim::Laws::default(),
         warmup_requests: 0,
         profiles: sim::ProfileErrors::NONE,
     })

@@ -350,7 +350,7 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
         ("--device V101", "V100-SXM2-16GB"),
         (
             "--suite orin",
-            "suites are orion, robustness, busy, ablation, slo",
+            "suites are orion, robustness, busy, ablation, slo, muxflow",
         ),
         ("--quick", "--suite"),
         ("--part front", "--suite"),

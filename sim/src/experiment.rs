@@ -6,6 +6,7 @@ use crate::arrivals;
 use crate::error::Error;
 use crate::host::HostModel;
 use crate::job::Job;
+use crate::laws::{self, Laws};
 use crate::observer::Observer;
 use crate::outcome::Outcome;
 use crate::profile_errors::ProfileErrors;
@@ -28,6 +29,8 @@ pub struct Experiment {
     pub jobs: Vec<Job>,
     /// Who decides what goes when.
     pub policy: PolicySpec,
+    /// What holds best-effort work besides.
+    pub laws: Laws,
     /// Decides everything random: the arrivals.
     pub seed: u64,
     /// For so long requests arrive, and closed loops begin new ones.
@@ -70,7 +73,10 @@ impl Experiment {
         let programs = self.programs()?;
         let jobs: Vec<usize> = (0..self.jobs.len()).collect();
         let scheduler = self.policy.build(self)?;
-        Ok(World::new(self, &jobs, programs, scheduler, observer).run())
+        let percent = laws::be_percent(self)?;
+        Ok(World::new(self, &jobs, programs, scheduler, observer)
+            .with_be_percent(percent)
+            .run())
     }
 
     /// Runs the job at index `job` alone, with the arrivals that it has in [`Experiment::run`] and

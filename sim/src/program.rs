@@ -45,6 +45,19 @@ impl Program {
         }
     }
 
+    /// What its kernels take of all of so many SMs together, ns.
+    pub(crate) fn sm_ns(&self, sms: u32) -> f64 {
+        let launches = self.steps.iter().filter_map(|step| match step {
+            Step::Launch { kernel, .. } => self.kernels.get(*kernel as usize),
+            Step::Copy { .. } => None,
+        });
+        let each = launches.map(|of| {
+            let share = f64::from(of.kernel.sm_needed.min(sms)) / f64::from(sms.max(1));
+            of.kernel.expected_ns as f64 * share
+        });
+        each.sum()
+    }
+
     /// The job's program on `device`.
     ///
     /// # Errors

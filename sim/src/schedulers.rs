@@ -21,7 +21,7 @@ mod streams;
 mod thread;
 
 pub use oracle::OracleParams;
-pub use spec::{OrionCodeSpec, OrionSpec, PillionSpec, PolicySpec};
+pub use spec::{MuxFlowSpec, OrionCodeSpec, OrionSpec, PillionSpec, PolicySpec};
 
 use policy::{
     CodeHp, OrionCode, OrionCodeParams, OrionParams, PillionParams, Policy, ReefN, ReefNParams,
@@ -61,8 +61,15 @@ impl PolicySpec {
                 job.name
             )));
         }
+        let has_laws = !self.laws(&experiment.laws).is_empty();
+        if has_laws && !self.is_leased() {
+            return Err(Error::Policy(format!(
+                "{} is none of a daemon's policies, and a throttle and a share are the daemon's",
+                self.name()
+            )));
+        }
         Ok(match self {
-            Self::None => leased(Policy::None, false, experiment)?,
+            Self::MuxFlow(_) | Self::None => leased(Policy::None, false, experiment)?,
             Self::Temporal {
                 params,
                 is_profiled,
@@ -136,10 +143,15 @@ fn solo_ns_min(experiment: &Experiment) -> Result<Option<u64>, Error> {
     let mut least_ns: Option<u64> = None;
     for (index, job) in high_priority(experiment) {
         let program = Program::new(job, &experiment.device)?;
-        let solo_ns = Plan::new(experiment, index, &program, 0.0).request_ns();
+        let solo_ns = solo_ns(experiment, index, &program);
         least_ns = Some(least_ns.map_or(solo_ns, |least_ns| least_ns.min(solo_ns)));
     }
     Ok(least_ns)
+}
+
+/// How long a request of the job at that index takes alone.
+pub(crate) fn solo_ns(experiment: &Experiment, index: usize, program: &Program) -> u64 {
+    Plan::new(experiment, index, program, 0.0).request_ns()
 }
 
 /// The device's SMs for a high-priority job that infers, searched for where all of them train.

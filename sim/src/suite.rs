@@ -22,8 +22,8 @@ pub struct Suite {
     pub about: &'static str,
     /// Its experiments, in order.
     pub parts: &'static [Part],
-    /// A file of its recorded data; where it is not there, none is.
-    data: &'static str,
+    /// A file of its recorded data, if it has any; where it is not there, none is.
+    data: Option<&'static str>,
     /// What is left of a run in a quick suite.
     quick: Quick,
     /// The publication, if there is one.
@@ -166,11 +166,10 @@ impl Suite {
     ) -> Result<Built, ScenarioError> {
         let folder = data.unwrap_or(Path::new(NOWHERE));
         let mut notes = Vec::new();
-        if !folder.join(self.data).exists() {
+        if let Some(data) = self.data.filter(|data| !folder.join(data).exists()) {
             notes.push(format!(
-                "the recorded traces ({}) are not there; built-in workloads take their places, and \
-                 the results are not those of the recorded ones. PILLION_DATA names their folder",
-                self.data
+                "the recorded traces ({data}) are not there; built-in workloads take their places, and \
+                 the results are not those of the recorded ones. PILLION_DATA names their folder"
             ));
         }
         let mut parts = Vec::new();
@@ -195,11 +194,11 @@ const fn part(key: &'static str, title: &'static str, text: &'static str, is_qui
     }
 }
 
-static SUITES: [Suite; 5] = [
+static SUITES: [Suite; 6] = [
     Suite {
         name: "orion",
         about: "the experiments of Orion (EuroSys'24)",
-        data: "orion/model_kernels",
+        data: Some("orion/model_kernels"),
         quick: Quick::Minute,
         publication: Some(Publication {
             claims: include_str!("suite/orion/published.toml"),
@@ -210,7 +209,7 @@ static SUITES: [Suite; 5] = [
     Suite {
         name: "robustness",
         about: "what a gate is worth when what it relies on is wrong, late or missing",
-        data: "orion/model_kernels",
+        data: Some("orion/model_kernels"),
         quick: Quick::Minute,
         publication: None,
         parts: &ROBUSTNESS,
@@ -218,7 +217,7 @@ static SUITES: [Suite; 5] = [
     Suite {
         name: "busy",
         about: "a high-priority job that keeps the device busy half of the time",
-        data: "orion/model_kernels",
+        data: Some("orion/model_kernels"),
         quick: Quick::Minute,
         publication: None,
         parts: &BUSY,
@@ -226,7 +225,7 @@ static SUITES: [Suite; 5] = [
     Suite {
         name: "ablation",
         about: "what each mechanism of the policy pillion is worth",
-        data: "orion/model_kernels",
+        data: Some("orion/model_kernels"),
         quick: Quick::Minute,
         publication: None,
         parts: &ABLATION,
@@ -234,11 +233,43 @@ static SUITES: [Suite; 5] = [
     Suite {
         name: "slo",
         about: "whether a target is held and spent, where requests are marked",
-        data: "orion/model_kernels",
+        data: Some("orion/model_kernels"),
         quick: Quick::Tenth,
         publication: None,
         parts: &SLO,
     },
+    Suite {
+        name: "muxflow",
+        about: "MuxFlow's experiments with a throttle and shares of the SMs, on a T4 that clocks down",
+        data: None,
+        quick: Quick::Minute,
+        publication: Some(Publication {
+            claims: include_str!("suite/muxflow/published.toml"),
+            why: include_str!("suite/muxflow/why.md"),
+        }),
+        parts: &MUXFLOW,
+    },
+];
+
+static MUXFLOW: [Part; 3] = [
+    part(
+        "figure-9",
+        "Inference beside training, requests at random (Figure 9)",
+        include_str!("suite/muxflow/figure-9.toml"),
+        true,
+    ),
+    part(
+        "figure-9-closed",
+        "The same, one request after the other",
+        include_str!("suite/muxflow/figure-9-closed.toml"),
+        true,
+    ),
+    part(
+        "shares",
+        "Fixed and dynamic shares of the SMs (Figures 6 and 10)",
+        include_str!("suite/muxflow/shares.toml"),
+        true,
+    ),
 ];
 
 static ORION: [Part; 9] = [
@@ -452,7 +483,8 @@ mod tests {
         for suite in &SUITES {
             let mut library = Library::default();
             let full = suite.build(None, false, &mut library).unwrap();
-            assert_eq!(full.notes.len(), 1, "{:?}", full.notes);
+            let notes = usize::from(suite.data.is_some());
+            assert_eq!(full.notes.len(), notes, "{:?}", full.notes);
             assert_eq!(full.parts.len(), suite.parts.len(), "{}", suite.name);
             for (part, scenarios) in &full.parts {
                 assert!(!scenarios.is_empty(), "{}", part.key);
@@ -507,7 +539,7 @@ mod tests {
         let error = Suite::by_name("oriom").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "oriom: suites are orion, robustness, busy, ablation, slo"
+            "oriom: suites are orion, robustness, busy, ablation, slo, muxflow"
         );
     }
 }

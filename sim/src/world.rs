@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use softgpu::{Completion, Gpu, KernelId, Op, StreamId};
+use softgpu::{Completion, ContextId, Gpu, KernelId, Op, StreamId};
 
 use crate::arrivals::Schedule;
 use crate::experiment::Experiment;
@@ -53,6 +53,8 @@ struct Client {
     kernels: Vec<KernelId>,
     schedule: Schedule,
     stream: StreamId,
+    /// Its process's context; none if all are threads of one.
+    own_context: Option<ContextId>,
     depth: u32,
     launch_gap_ns: u64,
     thread: Thread,
@@ -139,9 +141,10 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
                     .expect("the kernel was checked against the device")
             });
             let kernels = kernels.collect();
-            clients.push(Client::new(
-                experiment, index, program, kernels, stream, depth,
-            ));
+            clients.push(Client {
+                own_context: (!placement.one_context).then_some(context),
+                ..Client::new(experiment, index, program, kernels, stream, depth)
+            });
             states.push(ClientState {
                 class: job.class,
                 kind: job.kind,
@@ -166,6 +169,20 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             by_stream,
             issues: Vec::new(),
         }
+    }
+
+    /// Best-effort jobs have that much of the SMs, if they are processes of their own under MPS.
+    pub(crate) fn with_be_percent(mut self, percent: Option<u32>) -> Self {
+        let Some(percent) = percent else { return self };
+        let sms = softgpu::sms_of_percent(self.sms, percent.into());
+        for (client, state) in self.clients.iter().zip(&self.states) {
+            if let (JobClass::BestEffort, Some(context)) = (state.class, client.own_context) {
+                self.gpu
+                    .limit_sms(context, sms)
+                    .expect("the context exists as long as the run");
+            }
+        }
+        self
     }
 
     /// Plays it to its end.
@@ -517,6 +534,7 @@ impl Client {
             stream,
             depth,
             launch_gap_ns: experiment.host_of(index).launch_gap_ns,
+            own_context: None,
             thread: Thread::Ended,
             acts_ns: u64::MAX,
             arrival_ns: 0,

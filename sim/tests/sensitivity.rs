@@ -88,6 +88,7 @@ fn row(assumption: &Assumption, policy: &str, seconds: u64) -> Row {
     };
     let experiment = Experiment {
         device: v100(),
+        laws: sim::Laws::default(),
         gpu: assumption.gpu,
         jobs: vec![
             job(

@@ -24,6 +24,7 @@ mod validity;
 
 pub use config::{
     Completion, Config, ContextUtilisation, Dispatch, LAUNCH_GAP_NS, Sharing, Utilisation,
+    sms_of_percent,
 };
 
 use std::collections::{BTreeSet, VecDeque};

@@ -39,6 +39,7 @@ pub use crate::error::Error;
 pub use crate::governor::{Governed, Governor};
 pub use crate::gpu::{
     Completion, Config, ContextUtilisation, Dispatch, Gpu, LAUNCH_GAP_NS, Sharing, Utilisation,
+    sms_of_percent,
 };
 pub use crate::kernel::KernelShape;
 pub use crate::kernel_record::KernelRecord;

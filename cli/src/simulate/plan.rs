@@ -191,6 +191,7 @@ fn of_pair(options: &Options, library: &mut Library) -> Result<Vec<Scenario>> {
         duration_ns: duration_ns(seconds)?,
         host: HostModel::default(),
         profiles: ProfileErrors::NONE,
+        laws: sim::Laws::default(),
         warmup_requests: scenario::WARMUP_DEFAULT as u32,
     };
     let mut scenarios = Vec::new();

@@ -30,23 +30,35 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -
     }
     text.push_str(
         "## What is claimed\n\n\
-         *code* is `orion-code`, what the paper's program does; *here* is `orion`, what the paper says, or the \
-         policy that the row names. *Over alone* is a 99th percentile divided by the same job's alone. Of several \
-         seeds: the median, and the least to the greatest.\n",
+         *Over alone* is a 99th percentile, or a median where the row says so, divided by the same job's alone. Of \
+         several seeds: the median, and the least to the greatest.",
     );
     let claims = suite.claims();
+    let has_code = claims.iter().any(|claim| claim.policy.is_none());
+    text.push_str(match has_code {
+        true => {
+            " *code* is `orion-code`, what the paper's program does; *here* is `orion`, what the paper says, or the \
+             policy that the row names.\n"
+        }
+        false => "\n",
+    });
     for part in &plan.parts {
         let of_part: Vec<&Value> = lines
             .iter()
             .filter(|line| line["experiment"] == part.key.as_str())
             .collect();
         let claims = claims.iter().filter(|claim| claim.part == part.key);
-        let rows: Vec<String> = claims.map(|claim| row(claim, &of_part)).collect();
+        let rows = claims.map(|claim| row(claim, has_code, &of_part));
+        let rows: Vec<String> = rows.collect();
         if !rows.is_empty() {
             let _ = write!(
                 text,
-                "\n### {}\n\n| | the paper | code | here |\n|---|---|---|---|\n{}",
+                "\n### {}\n\n{}{}",
                 part.title,
+                match has_code {
+                    true => "| | the paper | code | here |\n|---|---|---|---|\n",
+                    false => "| | the paper | here |\n|---|---|---|\n",
+                },
                 rows.concat()
             );
         }
@@ -88,8 +100,11 @@ pub(super) fn sizes(lines: &[Value]) -> String {
     )
 }
 
-fn row(claim: &Claim, lines: &[&Value]) -> String {
+fn row(claim: &Claim, has_code: bool, lines: &[&Value]) -> String {
     let shown = |policy: &str| shown(&by_seed(claim, policy, lines));
+    if let Some(policy) = claim.policy.as_ref().filter(|_| !has_code) {
+        return format!("| {} | {} | {} |\n", claim.what, claim.paper, shown(policy));
+    }
     let (code, here) = match &claim.policy {
         Some(policy) => ("".to_owned(), shown(policy)),
         None => (shown("orion-code"), shown("orion")),
@@ -152,7 +167,7 @@ fn read(claim: &Claim, policy: &str, lines: &[&Value]) -> Option<f64> {
         .filter_map(|line| measured(claim.measure, line))
         .collect();
     match claim.measure {
-        Measure::HpP99XWorst => values.into_iter().reduce(f64::max),
+        Measure::HpP50XWorst | Measure::HpP99XWorst => values.into_iter().reduce(f64::max),
         _ => mean(&values),
     }
 }
@@ -180,6 +195,7 @@ fn measured(measure: Measure, line: &Value) -> Option<f64> {
         Measure::HpShare => Some(hp("per_s")? / hp("solo_per_s")?),
         Measure::HpP95Ms => hp("p95_ms"),
         Measure::HpP99Ms => hp("p99_ms"),
+        Measure::HpP50XWorst => Some(hp("p50_ms")? / hp("solo_p50_ms")?),
         Measure::HpP99X | Measure::HpP99XWorst => Some(hp("p99_ms")? / hp("solo_p99_ms")?),
     }
 }

@@ -114,6 +114,7 @@ impl Key {
             gpu,
             jobs,
             policy,
+            laws,
             // Else in the seeds of the jobs.
             seed,
             duration_ns,
@@ -128,7 +129,7 @@ impl Key {
         };
         if alone.is_none() {
             let policy = policy.alike(gpu.sharing);
-            key.add(format_args!("together {policy:?} {host:?}"));
+            key.add(format_args!("together {policy:?} {laws:?} {host:?}"));
             if *profiles != ProfileErrors::NONE {
                 // Which kernels are told wrongly is random too.
                 key.add(format_args!("{profiles:?} {seed}"));

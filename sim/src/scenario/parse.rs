@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use policy::{Param, PillionParams, Slo};
+use policy::share::PERCENT_MIN;
+use policy::throttle::{UTILISATION, UTILISATION_DEFAULT};
+use policy::{Param, PillionParams, ShareMode, Slo, ThrottleParams};
 use profiler::nearest::nearest;
 use profiler::settings::or_nearest;
 use profiler::settings::{self, Decimal, Fault, Reader, Table, Value, Whole};
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
-use softgpu::{Config, Contention, Device, Dispatch, Sharing};
+use softgpu::{Config, Contention, Device, Dispatch, Governor, Sharing};
 use toml::de::{DeTable, DeValue};
 
 use super::job::{JobReader, JobSection};
@@ -18,6 +20,7 @@ use crate::error::Error;
 use crate::experiment::Experiment;
 use crate::host::HostModel;
 use crate::job::Job;
+use crate::laws::{self, Laws};
 use crate::library::Library;
 use crate::profile_errors::ProfileErrors;
 use crate::schedulers::PolicySpec;
@@ -81,6 +84,8 @@ struct File {
     jobs: Vec<Table<JobSection>>,
     #[serde(default)]
     gpu: Table<GpuSection>,
+    throttle: Option<Table<ThrottleSection>>,
+    share: Option<Table<ShareSection>>,
     #[serde(default)]
     host: Table<HostModel>,
     #[serde(default)]
@@ -105,10 +110,57 @@ struct GpuSection {
     dispatch: Option<Dispatch>,
     /// Beyond a thousand times nothing more is to be learnt.
     contention: Option<Decimal<1_000>>,
+    /// Clock, power and heat are modelled, and the clock is no constant.
+    governor: bool,
+}
+
+/// As a daemon's.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ThrottleSection {
+    #[serde(deserialize_with = "utilisation")]
+    utilisation: Option<f64>,
+    clock_mhz: Option<Whole<100, 10_000>>,
+}
+
+/// As a daemon's, without its mode: it is dynamic where there is no percentage.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ShareSection {
+    percent: Option<Whole<{ PERCENT_MIN as u64 }, 100>>,
+}
+
+fn utilisation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let [least, most] = UTILISATION;
+    let value = f64::deserialize(deserializer)?;
+    if (least..=most).contains(&value) {
+        return Ok(Some(value));
+    }
+    let near = value.clamp(least, most);
+    let near = near.is_finite().then(|| near.to_string());
+    Err(settings::wrong(format!("{least} to {most}"), near))
+}
+
+impl File {
+    fn laws(&self) -> Laws {
+        let throttle = self.throttle.as_ref().map(|section| ThrottleParams {
+            utilisation: section.0.utilisation.unwrap_or(UTILISATION_DEFAULT),
+            clock_mhz: section.0.clock_mhz.as_ref().map(|clock| clock.0 as u32),
+        });
+        let share = self.share.as_ref().map(|section| match &section.0.percent {
+            Some(percent) => ShareMode::Static(percent.0 as u32),
+            None => ShareMode::Dynamic,
+        });
+        Laws {
+            throttle,
+            share,
+            by_sm_activity: false,
+        }
+    }
 }
 
 impl GpuSection {
-    fn config(&self, usual: Config) -> Config {
+    fn config(&self, usual: Config, device: &Device) -> Config {
         let slice_ns = self.slice_ns.map(|ns| ns.0);
         let switch_ns = self.context_switch_ns.map(|ns| ns.0);
         let scale = self.contention.map(|scale| scale.0);
@@ -121,6 +173,7 @@ impl GpuSection {
                 scale: scale.unwrap_or(usual.contention.scale),
                 ..usual.contention
             },
+            governor: self.governor.then(|| Governor::of(device)),
             ..usual
         }
     }
@@ -175,6 +228,7 @@ impl Parser<'_, '_> {
         let file: Option<File> = self.reader.read(&document);
         let policy = self.policy(&document);
         let file = file?;
+        let laws = file.laws();
         let device = file.device.or(Device::by_name(DEVICE_DEFAULT).ok())?;
         let jobs = JobReader {
             reader: self.reader,
@@ -192,7 +246,8 @@ impl Parser<'_, '_> {
         };
         let warmup = file.warmup_requests.map_or(WARMUP_DEFAULT, |count| count.0);
         let experiment = Experiment {
-            gpu: file.gpu.0.config(Config::new(sharing, &device)),
+            laws,
+            gpu: file.gpu.0.config(Config::new(sharing, &device), &device),
             device,
             jobs,
             policy: policy?,
@@ -368,6 +423,7 @@ pub fn check(experiment: &Experiment) -> Result<(), Error> {
     if let Some(why) = contradiction(policy, experiment.gpu.sharing) {
         return Err(Error::Policy(format!("policy {policy}: {why}")));
     }
+    laws::be_percent(experiment)?;
     policy.build(experiment).map(drop)
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use policy::ShareMode;
+
 use super::*;
 use crate::arrivals::Arrivals;
 use crate::job::{JobClass, JobKind};
@@ -703,4 +705,38 @@ fn recorded_arrivals_are_stretched_to_the_rate() {
         let error = of(arrivals).unwrap_err().to_string();
         assert!(error.contains(fault), "{error}");
     }
+}
+
+#[test]
+fn laws_besides_the_policy_are_those_of_a_daemon() {
+    let with = |laws: &str| {
+        let text = PAIR.replace("\"mps\"", "\"pillion\"");
+        text.replace("[policy]", &format!("{laws}\n[policy]"))
+    };
+    let text = with("[gpu]\ngovernor = true\n[throttle]\nclock_mhz = 1400\n[share]\npercent = 35");
+    let experiment = &scenarios(&text)[0].experiment;
+    assert_eq!(experiment.gpu.governor.unwrap().tdp_w, 70.0);
+    let throttle = experiment.laws.throttle.unwrap();
+    assert_eq!(
+        (throttle.utilisation, throttle.clock_mhz),
+        (0.9, Some(1400))
+    );
+    assert_eq!(experiment.laws.share, Some(ShareMode::Static(35)));
+    let experiment = &scenarios(&with("[share]"))[0].experiment;
+    assert_eq!(experiment.laws.share, Some(ShareMode::Dynamic));
+    assert_eq!(experiment.gpu.governor, None);
+    assert_eq!(
+        faults(&with("[throttle]\nutilisation = 1.5\n[share]\npercent = 5")),
+        [
+            "s.toml:7:15: utilisation is 1.5; must be 0.1 to 1; nearest is 1",
+            "s.toml:9:11: percent is 5; must be a whole number from 10 to 100; nearest is 10",
+        ]
+    );
+    let laws = PAIR.replace("[policy]", "[share]\n[policy]");
+    assert_eq!(
+        faults(&laws),
+        [
+            "s.toml:7:1: mps is none of a daemon's policies, and a throttle and a share are the daemon's"
+        ]
+    );
 }

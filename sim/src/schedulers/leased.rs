@@ -44,14 +44,17 @@ use std::collections::VecDeque;
 
 use policy::{
     Durations, Gate, HpTimeline, HpView, JobView, Mark, Outlook, Policy, Sharing, SloView,
-    Snapshot, Taught,
+    Snapshot, Taught, ThrottleParams,
 };
+use softgpu::Gpu;
 
 use self::be_job::{BeJob, Wait};
 use crate::experiment::Experiment;
 use crate::host::HostModel;
 use crate::job::JobClass;
+use crate::laws::{self, Laws, Telemetry};
 use crate::scheduler::{ClientId, Issue, Launch, Placement, Scheduler, State};
+use crate::schedulers::PolicySpec;
 use crate::schedulers::helper::Asker;
 
 /// Daemon and libraries around a gate.
@@ -74,6 +77,9 @@ pub(crate) struct Leased {
     look_ns: u64,
     /// What tells of completions and has not come to be known, and when it will be, in order.
     news: VecDeque<(u64, News)>,
+    /// Who reads the device for the throttle; nobody without one.
+    telemetry: Option<Telemetry>,
+    gives_priorities: bool,
     /// Buffers of a look.
     views: Vec<JobView>,
 }
@@ -147,8 +153,14 @@ impl Leased {
                 Client::BestEffort(Box::new(be_job))
             }
         });
+        let is_muxflow = matches!(experiment.policy, PolicySpec::MuxFlow(_));
+        let laws = experiment.policy.laws(&experiment.laws);
+        let telemetry = laws.throttle.is_some();
+        let telemetry = telemetry.then(|| Telemetry::new(&experiment.device, laws.by_sm_activity));
         Self {
-            gate: Gate::new(policy),
+            gate: gate(policy, &laws, experiment),
+            telemetry,
+            gives_priorities: !is_muxflow,
             host: experiment.host,
             sharing: match experiment.gpu.sharing {
                 softgpu::Sharing::Mps => Sharing::Mps,
@@ -252,6 +264,20 @@ impl Leased {
             false => self.host.idle_poll_ns,
         };
         self.look_ns = now_ns + pause_ns;
+    }
+
+    /// The device is read if it is time, and the daemon looks by it.
+    fn read_device(&mut self, now_ns: u64, gpu: &Gpu) {
+        let Some(telemetry) = &mut self.telemetry else {
+            return;
+        };
+        if self.host.awake_ns(telemetry.next_ns) > now_ns {
+            return;
+        }
+        let reading = telemetry.read(now_ns, gpu);
+        self.look(now_ns);
+        let clock_ns = self.host.clock_ns(now_ns);
+        self.gate.handle_reading(clock_ns, reading);
     }
 
     /// Something is complete; it is known at once, or as late as the host has it.
@@ -367,7 +393,7 @@ impl Scheduler for Leased {
     fn placement(&self) -> Placement {
         Placement {
             one_context: false,
-            priorities: true,
+            priorities: self.gives_priorities,
         }
     }
 
@@ -481,6 +507,7 @@ impl Scheduler for Leased {
             self.handle_news(now_ns, news);
         }
         self.poll_helpers(now_ns);
+        self.read_device(now_ns, state.gpu);
         loop {
             if self.host.awake_ns(self.look_ns) <= now_ns {
                 self.look(now_ns);
@@ -497,6 +524,9 @@ impl Scheduler for Leased {
         let mut next_ns = self.host.awake_ns(self.look_ns);
         if let Some(&(at_ns, _)) = self.news.front() {
             next_ns = next_ns.min(at_ns);
+        }
+        if let Some(telemetry) = &self.telemetry {
+            next_ns = next_ns.min(self.host.awake_ns(telemetry.next_ns));
         }
         for client in &self.clients {
             next_ns = next_ns.min(match client {
@@ -531,6 +561,27 @@ impl Scheduler for Leased {
             Client::BestEffort(be_job) => be_job.limit.name(),
         }
     }
+}
+
+/// The gate, with the laws that hold besides the policy.
+fn gate(policy: Policy, laws: &Laws, experiment: &Experiment) -> Gate {
+    let mut gate = Gate::new(policy);
+    let throttle = laws.throttle.map(|params| match experiment.policy {
+        // It has the clock that high-priority work has alone from its operators.
+        PolicySpec::MuxFlow(_) => ThrottleParams {
+            clock_mhz: params.clock_mhz.or(Some(experiment.device.max_clock_mhz)),
+            ..params
+        },
+        _ => params,
+    });
+    gate.handle_throttle(throttle);
+    // Under MPS the share is one of the SMs, and the world's matter.
+    if experiment.gpu.sharing == softgpu::Sharing::TimeSlice
+        && let Ok(Some(percent)) = laws::be_percent(experiment)
+    {
+        gate.handle_share(f64::from(percent) / 100.0);
+    }
+    gate
 }
 
 impl Client {

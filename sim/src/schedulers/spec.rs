@@ -4,14 +4,18 @@ use std::fmt;
 use std::str::FromStr;
 
 use policy::registry::{Numbers, POLICIES};
+use policy::share::PERCENT_MIN;
 use policy::sm_search::LOSS_PCT_MAX;
+use policy::throttle::{UTILISATION, UTILISATION_DEFAULT};
 use policy::{
-    LaunchGateParams, OrionParams, Param, PillionParams, Policy, ReefNParams, Slo, TemporalParams,
+    LaunchGateParams, OrionParams, Param, PillionParams, Policy, ReefNParams, ShareMode, Slo,
+    TemporalParams, ThrottleParams,
 };
 use softgpu::Sharing;
 
 use super::OracleParams;
 use crate::error::Error;
+use crate::laws::Laws;
 
 /// A policy and its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +50,8 @@ pub enum PolicySpec {
     LaunchGate(LaunchGateParams),
     /// Pillion's own ([`policy::pillion`]).
     Pillion(PillionSpec),
+    /// MuxFlow's laws for a GPU and no other: `none`, a throttle and a share.
+    MuxFlow(MuxFlowSpec),
     /// The clairvoyant bound.
     Oracle(OracleParams),
     /// Any other policy of the daemon's registry.
@@ -59,6 +65,28 @@ pub struct PillionSpec {
     pub params: PillionParams,
     /// HP's latency alone is known from the start; else it is learnt, as a daemon has to.
     pub is_profiled: bool,
+}
+
+/// The numbers of `muxflow`, which are those of [`Laws`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MuxFlowSpec {
+    /// Usage that the throttle holds, of SMs that are in use; 1 is the whole GPU.
+    pub utilisation: f64,
+    /// Its threshold of the SM clock, MHz; 0 is the highest clock of the device, which a high-priority
+    /// job has alone where it leaves much of the device idle.
+    pub clock_mhz: u32,
+    /// What best-effort jobs have of the SMs, per cent; 0 is what high-priority ones leave.
+    pub share_pct: u32,
+}
+
+impl Default for MuxFlowSpec {
+    fn default() -> Self {
+        Self {
+            utilisation: UTILISATION_DEFAULT,
+            clock_mhz: 0,
+            share_pct: 0,
+        }
+    }
 }
 
 /// The numbers of `orion`.
@@ -212,6 +240,26 @@ const PILLION: [Param; 12] = [
     RESIDUAL_US,
     LEASE_MS,
 ];
+const MUXFLOW: [Param; 3] = [
+    param(
+        "utilisation",
+        "usage of the GPU's SMs that the throttle holds",
+        UTILISATION[0],
+        UTILISATION[1],
+    ),
+    whole(
+        "clock_mhz",
+        "the throttle's threshold of the SM clock; 0: the device's highest",
+        0.0,
+        10_000.0,
+    ),
+    whole(
+        "share_pct",
+        "what best-effort jobs have of the SMs, in per cent, 10 at least; 0: what high-priority ones leave",
+        0.0,
+        100.0,
+    ),
+];
 const ORION_CODE: [Param; 4] = [
     DUR_THRESHOLD_PCT,
     HP_LOSS_PCT,
@@ -237,7 +285,7 @@ const ORACLE: [Param; 1] = [param(
 )];
 
 /// Policies with a variant of their own, and the bound.
-const OWN_NAMES: [&str; 12] = [
+const OWN_NAMES: [&str; 13] = [
     "none",
     "temporal",
     "streams",
@@ -249,6 +297,7 @@ const OWN_NAMES: [&str; 12] = [
     "orion-code",
     "launch-gate",
     "pillion",
+    "muxflow",
     "oracle",
 ];
 
@@ -276,6 +325,7 @@ impl PolicySpec {
             Self::OrionCode(_) => "orion-code",
             Self::LaunchGate(_) => "launch-gate",
             Self::Pillion(_) => "pillion",
+            Self::MuxFlow(_) => "muxflow",
             Self::Oracle(_) => "oracle",
             Self::Listed(numbers) => numbers.entry().name,
         }
@@ -297,6 +347,7 @@ impl PolicySpec {
             | Self::MpsPriority
             | Self::ReefN { .. }
             | Self::OrionCode(_)
+            | Self::MuxFlow(_)
             | Self::Oracle(_) => true,
         }
     }
@@ -310,6 +361,30 @@ impl PolicySpec {
             (Self::Streams, Sharing::Mps) => Self::Mps,
             (Self::StreamPriority | Self::None, Sharing::Mps) => Self::MpsPriority,
             _ => *self,
+        }
+    }
+
+    /// Whether it is one of a daemon's, or made of a daemon's parts.
+    #[must_use]
+    pub const fn is_leased(&self) -> bool {
+        matches!(
+            self,
+            Self::None
+                | Self::Temporal { .. }
+                | Self::Orion(_)
+                | Self::LaunchGate(_)
+                | Self::Pillion(_)
+                | Self::MuxFlow(_)
+                | Self::Listed(_)
+        )
+    }
+
+    /// The laws that hold besides, where the experiment says these: some are a policy's own.
+    #[must_use]
+    pub fn laws(&self, told: &Laws) -> Laws {
+        match self {
+            Self::MuxFlow(spec) => spec.laws(),
+            _ => *told,
         }
     }
 
@@ -337,6 +412,7 @@ impl PolicySpec {
             Self::OrionCode(_) => &ORION_CODE,
             Self::LaunchGate(_) => &[LEASE_MS],
             Self::Pillion(_) => &PILLION,
+            Self::MuxFlow(_) => &MUXFLOW,
             Self::ReefN { .. } => &REEF_N,
             Self::Oracle(_) => &ORACLE,
             Self::Listed(numbers) => numbers.entry().params(),
@@ -373,6 +449,9 @@ impl PolicySpec {
             (Self::OrionCode(spec), "warmup_requests") => spec.warmup_requests = value as u32,
             (Self::LaunchGate(params), "lease_ms") => params.lease_ns = ns_of_ms,
             (Self::ReefN { queue_depth }, "queue_depth") => *queue_depth = value as u32,
+            (Self::MuxFlow(spec), "utilisation") => spec.utilisation = value,
+            (Self::MuxFlow(spec), "clock_mhz") => spec.clock_mhz = value as u32,
+            (Self::MuxFlow(spec), "share_pct") => spec.share_pct = value as u32,
             (Self::Oracle(params), "loss_pct") => params.loss_pct = value,
             _ => return false,
         }
@@ -417,9 +496,30 @@ impl PolicySpec {
             (Self::OrionCode(spec), "warmup_requests") => spec.warmup_requests.into(),
             (Self::LaunchGate(params), "lease_ms") => ms(params.lease_ns),
             (Self::ReefN { queue_depth }, "queue_depth") => (*queue_depth).into(),
+            (Self::MuxFlow(spec), "utilisation") => spec.utilisation,
+            (Self::MuxFlow(spec), "clock_mhz") => spec.clock_mhz.into(),
+            (Self::MuxFlow(spec), "share_pct") => spec.share_pct.into(),
             (Self::Oracle(params), "loss_pct") => params.loss_pct,
             _ => return None,
         })
+    }
+}
+
+impl MuxFlowSpec {
+    fn laws(self) -> Laws {
+        let throttle = ThrottleParams {
+            utilisation: self.utilisation,
+            clock_mhz: (self.clock_mhz > 0).then_some(self.clock_mhz),
+        };
+        let share = match self.share_pct {
+            0 => ShareMode::Dynamic,
+            percent => ShareMode::Static(percent.max(PERCENT_MIN)),
+        };
+        Laws {
+            throttle: Some(throttle),
+            share: Some(share),
+            by_sm_activity: true,
+        }
     }
 }
 
@@ -498,6 +598,7 @@ impl FromStr for PolicySpec {
             "orion-code" => Self::OrionCode(OrionCodeSpec::default()),
             "launch-gate" => Self::LaunchGate(LaunchGateParams::default()),
             "pillion" => Self::Pillion(PillionSpec::default()),
+            "muxflow" => Self::MuxFlow(MuxFlowSpec::default()),
             "oracle" => Self::Oracle(OracleParams::default()),
             _ => match name.parse() {
                 Ok(Policy::Listed(numbers)) => Self::Listed(numbers),

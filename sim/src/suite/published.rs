@@ -40,6 +40,8 @@ pub enum Measure {
     HpP95Ms,
     /// Its 99th percentile, ms.
     HpP99Ms,
+    /// The greatest of its medians over the same alone.
+    HpP50XWorst,
     /// Its 99th percentile over the same alone.
     HpP99X,
     /// The greatest of these.

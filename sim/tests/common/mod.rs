@@ -82,6 +82,7 @@ pub(crate) fn experiment(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Ex
         seed: 1,
         duration_ns: (seconds * 1e9) as u64,
         host: HostModel::IDEAL,
+        laws: sim::Laws::default(),
         warmup_requests: 0,
         profiles: sim::ProfileErrors::NONE,
     }

@@ -20,16 +20,12 @@ impl Gpu {
         format!("0000:{:02x}:00.0", self.pci_bus())
     }
 
-    /// SMs that kernels of this process may use: under MPS as many as it asked for of the device's,
-    /// in pairs, and at least one of these. (On an H200, of 132 SMs, 25 % were 32.)
+    /// SMs that kernels of this process may use: under MPS as many as it asked for.
     pub(crate) fn sms(&self) -> u32 {
         let sms = self.device.sms;
         let is_mps = self.ways.is_some_and(|ways| ways.is_mps);
         let percent = self.active_percent.filter(|_| is_mps);
-        percent.map_or(sms, |percent| {
-            let pairs = f64::from(sms) * percent / 200.0;
-            (pairs as u32 * 2).clamp(2.min(sms), sms)
-        })
+        percent.map_or(sms, |percent| softgpu::sms_of_percent(sms, percent))
     }
 
     /// What `cuDeviceGetAttribute` answers. What is not listed is 0, as in a driver that has no
