@@ -6,6 +6,7 @@
 mod control;
 mod hold;
 mod sharing;
+mod users;
 
 pub(crate) use hold::for_faults;
 pub(crate) use sharing::{shared, trouble};
@@ -23,10 +24,19 @@ use crate::failure::Failure;
 use crate::out;
 use crate::run::every_socket;
 
+/// Where the jobs' table has their GPU time: behind what they have launched.
+const GPU_TIME_PLACE: usize = 6;
+
 /// Shows the daemons of this machine, their jobs and clients.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: pillion status --json | jq '.daemons[].jobs'")]
+#[command(after_help = "Example: pillion status --all\n         \
+                  pillion status --json | jq '.daemons[].jobs'")]
 pub(crate) struct Options {
+    /// Also the GPU time of each job, and of each user: of all its jobs, also of those that are no
+    /// longer listed.
+    #[arg(long)]
+    all: bool,
+
     /// One JSON document instead of tables.
     #[arg(long)]
     json: bool,
@@ -59,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         ));
     }
     for status in &daemons {
-        print_daemon(&legible(status))?;
+        print_daemon(&legible(status), options.all)?;
     }
     for (socket, error) in &silent {
         out::line(format_args!(
@@ -129,7 +139,7 @@ fn legible(value: &Value) -> Value {
     }
 }
 
-fn print_daemon(status: &Value) -> Result<(), Failure> {
+fn print_daemon(status: &Value, is_all: bool) -> Result<(), Failure> {
     let text = |pointer: &str| match status.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
@@ -160,28 +170,7 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
     for line in control::together(status).chain(bounds) {
         out::line(format_args!("  {line}"))?;
     }
-    let mut table = table(&[
-        "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "SHARE", "MEMORY", "QUOTA",
-        "ENFORCED",
-    ]);
-    let none = Vec::new();
-    for job in status["jobs"].as_array().unwrap_or(&none) {
-        for row in rows(job) {
-            table.add_row(row);
-        }
-    }
-    if table.row_count() == 0 {
-        out::line(format_args!("  no jobs"))?;
-    } else {
-        out::line(format_args!("{table}"))?;
-    }
-    for job in status["jobs"].as_array().unwrap_or(&none) {
-        let id = job["job"].as_str().unwrap_or("N/A");
-        let differing = sharing::of_job(job, &status["gpu"]);
-        for line in remarks(job, policy).into_iter().chain(differing) {
-            out::line(format_args!("  job {id}: {line}"))?;
-        }
-    }
+    print_jobs(status, is_all)?;
     let others = |class: &str| status["others"][class].as_u64().unwrap_or(0);
     let (hp, be) = (others("high_priority"), others("best_effort"));
     if hp + be > 0 {
@@ -189,7 +178,7 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
             "  jobs of other users: {hp} high-priority, {be} best-effort"
         ))?;
     }
-    for process in status["turned_away"].as_array().unwrap_or(&none) {
+    for process in status["turned_away"].as_array().into_iter().flatten() {
         let times = process["times"].as_u64().filter(|&times| times > 1);
         let times = times.map_or_else(String::new, |times| format!(" (asked {times} times)"));
         out::line(format_args!(
@@ -200,6 +189,50 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
+}
+
+/// The jobs; with `is_all` what they have used, and each user.
+fn print_jobs(status: &Value, is_all: bool) -> Result<(), Failure> {
+    let table = jobs_table(status, is_all);
+    if table.row_count() == 0 {
+        out::line(format_args!("  no jobs"))?;
+    } else {
+        out::line(format_args!("{table}"))?;
+    }
+    for job in status["jobs"].as_array().into_iter().flatten() {
+        let id = job["job"].as_str().unwrap_or("N/A");
+        let differing = sharing::of_job(job, &status["gpu"]);
+        let remarks = remarks(job, &status["policy"]);
+        for line in remarks.into_iter().chain(differing) {
+            out::line(format_args!("  job {id}: {line}"))?;
+        }
+    }
+    match users::table(status).filter(|_| is_all) {
+        Some(table) => out::line(format_args!("{table}")),
+        None => Ok(()),
+    }
+}
+
+/// One row per client, or one for a job whose clients have ended; with `is_all` the GPU time of
+/// their job, too.
+fn jobs_table(status: &Value, is_all: bool) -> Table {
+    let mut header = vec![
+        "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "SHARE", "MEMORY", "QUOTA",
+        "ENFORCED",
+    ];
+    if is_all {
+        header.insert(GPU_TIME_PLACE, users::GPU_TIME);
+    }
+    let mut table = table(&header);
+    for job in status["jobs"].as_array().into_iter().flatten() {
+        for mut row in rows(job) {
+            if is_all {
+                row.insert(GPU_TIME_PLACE, users::gpu_time(job));
+            }
+            table.add_row(row);
+        }
+    }
+    table
 }
 
 /// What is to be said of a job beside its rows; a line each.

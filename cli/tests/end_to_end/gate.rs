@@ -128,6 +128,14 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
     let job = daemon.job("second");
     assert_eq!(job["in_flight_ns"], 0, "{job:#}");
     assert!(job["ended_ns"].is_u64(), "{job:#}");
+    // What it has used is kept, of itself and of its user.
+    let used_ns = job["gpu_time_ns"].as_u64().unwrap();
+    assert!(used_ns > 0 && job["charged_ns"] == used_ns, "{job:#}");
+    let users = daemon.status()["users"].clone();
+    assert_eq!(users[0]["jobs"], 3, "{users:#}");
+    assert!(users[0]["gpu_time_ns"].as_u64().unwrap() > used_ns);
+    let table = gpu.tell(&daemon, &["status", "--all"]).expect_success();
+    assert!(table.output.contains("GPU TIME"), "{table:#?}");
     for (label, process) in [("hp", hp), ("first", first)] {
         gpu.expect_right_end(label, process, &daemon);
     }

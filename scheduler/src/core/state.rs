@@ -49,6 +49,7 @@ mod stop;
 mod stopping;
 mod totals;
 mod used;
+mod users;
 mod words;
 
 use core::cell::Cell;
@@ -87,6 +88,7 @@ pub use hp_client::Faults;
 use hp_client::HpClient;
 use kept::Expected;
 pub use kept::KeptRequests;
+pub(crate) use leaving::{EndedJob, Gone};
 pub(crate) use marks::Source;
 use promises::JobCap;
 use record::Record;
@@ -98,6 +100,7 @@ pub use stop::Stopped;
 pub use stopping::Moment;
 use stopping::Stopping;
 pub(crate) use totals::Totals;
+use users::Users;
 
 /// Jobs that have ended and are still listed, the youngest; of each user as many as of any other.
 pub const ENDED_MAX: usize = 256;
@@ -188,6 +191,8 @@ pub(crate) struct Client {
     file: (u64, u64),
     /// What of its page's totals is in its job's `past`.
     counted: Totals,
+    /// The most that its page has said to be charged, expected ns ([`Client::page_totals`]).
+    charged_ns_most: Cell<u64>,
     /// Its sticky error, if it told one, has been looked at.
     is_sticky_taken: bool,
     /// Iff high-priority.
@@ -213,11 +218,15 @@ impl Client {
         self.page_totals().since(&self.counted)
     }
 
-    /// What its page says, of the whole life of its process.
+    /// What its page says, of the whole life of its process. What was charged never becomes less
+    /// here: a page that lies lowers it, and so does a charge that is taken back.
     pub(crate) fn page_totals(&self) -> Totals {
+        let charged_ns = self.page.charged_ns.load(Ordering::Relaxed);
+        let charged_ns = charged_ns.max(self.charged_ns_most.get());
+        self.charged_ns_most.set(charged_ns);
         let mut totals = Totals {
             counters: core::array::from_fn(|i| self.page.counted(Counter::ALL[i])),
-            charged_ns: self.page.charged_ns.load(Ordering::Relaxed),
+            charged_ns,
             faults: self.faults(),
         };
         if let Some(hp_client) = &self.hp_client {
@@ -233,23 +242,6 @@ impl Client {
             .as_ref()
             .map_or_else(Faults::default, |hp_client| hp_client.faults())
     }
-}
-
-/// A client that has been detached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gone {
-    pub(crate) key: JobKey,
-    pub(crate) pid: u32,
-}
-
-/// A job without clients.
-#[derive(Debug)]
-pub(crate) struct EndedJob {
-    pub(crate) key: JobKey,
-    pub(crate) totals: Totals,
-    pub(crate) ended_ns: u64,
-    /// What is known of it when it comes again.
-    cap: JobCap,
 }
 
 /// A bell to ring: of a job's lease, or of a client's helper thread.
@@ -280,6 +272,8 @@ pub struct State {
     pub(crate) gate: Gate,
     pub(crate) jobs: Vec<Job>,
     pub(crate) ended: VecDeque<EndedJob>,
+    /// Of all jobs ever.
+    users: Users,
     /// As of the last poll.
     pub(crate) hp: HpView,
     /// When to look again while best-effort work waits or runs, as of the last decision.
@@ -332,6 +326,7 @@ impl State {
             gate: Gate::new(config.policy),
             jobs: Vec::new(),
             ended: VecDeque::new(),
+            users: Users::default(),
             hp: HpView::ABSENT,
             next_look_ns: 0,
             views: Vec::with_capacity(JOBS_MAX),
@@ -421,8 +416,7 @@ impl State {
         pages: NewPages,
     ) -> Result<Attached, Refused> {
         let key = job_key(&attach.job, attach.class, peer);
-        let mut counted = self.retire(now_ns, pages.file);
-        let job = self.check_comer(&key)?;
+        let (job, mut counted) = self.take_comer(now_ns, &key, pages.file)?;
         if key.class == JobClass::HighPriority {
             // Its records are summed up anew.
             counted.set(Counter::RequestsMarked, 0);
@@ -455,6 +449,7 @@ impl State {
                 .then(|| Box::new(HpClient::new(now_ns, &pages.client, self.sms))),
             page: pages.client,
             file: pages.file,
+            charged_ns_most: Cell::new(counted.charged_ns),
             counted,
             goal_told: None,
             end: End::default(),
@@ -498,6 +493,9 @@ impl State {
     fn add_job(&mut self, key: JobKey, lease: (OwnedFd, Mapping<LeasePage>)) -> &mut Job {
         let ended = self.ended.iter().position(|job| job.key == key);
         let ended = ended.and_then(|index| self.ended.remove(index));
+        if ended.is_none() {
+            self.users.handle_new_job(key.uid);
+        }
         let cap = ended.as_ref().map_or_else(JobCap::default, |job| job.cap);
         let past = ended.map_or_else(Totals::default, |job| job.totals);
         self.jobs_ever += 1;

@@ -6,6 +6,7 @@
 
 mod control;
 mod hold;
+mod users;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ use crate::report::events::EventsStatus;
 
 pub use control::{ControlStatus, ShareStatus, SloStatus, ThrottleStatus};
 pub use hold::{ProgressStatus, TooLong};
+pub use users::UserStatus;
 
 /// The version of this document: changes when a reader of the old one would be misled.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -56,6 +58,8 @@ pub struct Status {
     pub hp: HpStatus,
     /// Jobs with clients, then jobs that have ended, the oldest first; those that who asks may see ([`Viewer`]).
     pub jobs: Vec<JobStatus>,
+    /// What all jobs of each user have used, by user id; of those whose jobs who asks may see.
+    pub users: Vec<UserStatus>,
     /// Jobs with clients that who asks may not see.
     pub others: OthersStatus,
     /// Processes that wanted to be clients and are not, the oldest first; the last 32.
@@ -288,6 +292,10 @@ pub struct JobStatus {
     pub clients: Vec<ClientStatus>,
     /// Of all its clients, also those that have gone, by name of [`Counter`].
     pub totals: BTreeMap<&'static str, u64>,
+    /// Its GPU time: expected ns that its launches take alone, of all its clients, also those that
+    /// have gone. It never becomes less while the daemon lives. (In `totals`, that of a best-effort
+    /// job is a sample.)
+    pub gpu_time_ns: u64,
     /// How much of its GPU time is of kernels whose duration is known (from a profile, from what was
     /// kept, learnt), 0 to 100, since it came; none before there is any, and of libraries older than
     /// protocol 3.2 (best-effort).
@@ -442,6 +450,7 @@ impl Status {
                 live_epoch: state.pages.daemon.live_epoch.load(Ordering::Relaxed),
             },
             jobs: live.chain(ended).collect(),
+            users: users::users(state, viewer),
             others: OthersStatus::of(state, viewer),
             turned_away: (state.rejected.listed())
                 .filter(|listed| viewer.sees(listed.process.uid))
@@ -546,6 +555,7 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
             .map(|client| client_status(state, client))
             .collect(),
         totals: counters_by_name(&totals),
+        gpu_time_ns: totals.gpu_time_ns(job.key.class),
         gpu_time_known_pct: GpuTime::of(&totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&totals).classed_pct(),
         requests_source: requests_source(state, job).map(Source::name),
@@ -577,6 +587,7 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         ended_ns: Some(job.ended_ns),
         clients: Vec::new(),
         totals: counters_by_name(&job.totals),
+        gpu_time_ns: job.totals.gpu_time_ns(job.key.class),
         gpu_time_known_pct: GpuTime::of(&job.totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&job.totals).classed_pct(),
         requests_source: None,

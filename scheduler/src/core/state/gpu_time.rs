@@ -4,8 +4,9 @@
 //! GPU time is the sum of what launches were expected to take, since the job came: what a profile
 //! tells, what was learnt, or what is assumed of a kernel that nobody knows. Of a high-priority
 //! client it is summed up here from its records. A best-effort client pushes none and sums up by
-//! itself (`interpose::progress::learner`); one that is older than protocol 3.2 does not, nor does
-//! one that learns no durations.
+//! itself (`interpose::progress::learner`), over a sample; one that is older than protocol 3.2 does
+//! not, nor does one that learns no durations. What a job has used in all says
+//! [`Totals::gpu_time_ns`].
 
 use protocol::pages::Counter;
 

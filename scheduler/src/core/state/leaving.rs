@@ -4,8 +4,27 @@ use protocol::pages::ClientPage;
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 
-use super::{ENDED_MAX, EndedJob, Gone, LEFT_MAX, State, Totals};
+use super::promises::JobCap;
+use super::{ENDED_MAX, LEFT_MAX, Refused, State, Totals};
 use crate::core::fairness::place_to_give_up;
+use crate::core::job_key::JobKey;
+
+/// A client that has been detached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) key: JobKey,
+    pub(crate) pid: u32,
+}
+
+/// A job without clients.
+#[derive(Debug)]
+pub(crate) struct EndedJob {
+    pub(crate) key: JobKey,
+    pub(crate) totals: Totals,
+    pub(crate) ended_ns: u64,
+    /// What is known of it when it comes again.
+    pub(super) cap: JobCap,
+}
 
 impl State {
     /// A client's process has ended, or its connection. What it had in flight is nobody's any more;
@@ -28,9 +47,16 @@ impl State {
                 continue;
             };
             let mut client = job.clients.remove(place);
+            if let Some(hp_client) = &mut client.hp_client {
+                // What it has launched since the last poll is counted, too.
+                hp_client.drain(&client.page, now_ns, self.unknown_ns);
+            }
             job.cap.forget_rules();
             self.gate.handle_detach(client.id);
-            job.past.add(&client.totals().of_ended());
+            let totals = client.totals().of_ended();
+            job.past.add(&totals);
+            let gpu_time_ns = totals.gpu_time_ns(job.key.class);
+            self.users.handle_gone(job.key.uid, gpu_time_ns);
             self.left
                 .push_back((client.file, client.page_totals().of_ended()));
             if self.left.len() > LEFT_MAX {
@@ -63,18 +89,29 @@ impl State {
         None
     }
 
-    /// A page comes again, of a process whose connection was lost or which gave up an attempt: the
-    /// client of before ends, and the page goes on. What of its totals is counted already.
-    pub(super) fn retire(&mut self, now_ns: u64, file: (u64, u64)) -> Totals {
+    /// A process of job `key` wants to be a client, with the page of that file: the job's place if
+    /// it is there, and what of the page's totals is counted already. The page may come again, of a
+    /// process whose connection was lost or which gave up an attempt: the client of before ends,
+    /// and the page goes on.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for it. What is counted of its page stays known for when it asks again.
+    pub(super) fn take_comer(
+        &mut self,
+        now_ns: u64,
+        key: &JobKey,
+        file: (u64, u64),
+    ) -> Result<(Option<usize>, Totals), Refused> {
         let mut clients = self.jobs.iter().flat_map(|job| &job.clients);
-        if let Some(before) = clients
-            .find(|client| client.file == file)
-            .map(|client| client.id)
-        {
+        let before = clients.find(|client| client.file == file);
+        if let Some(before) = before.map(|client| client.id) {
             self.remove(now_ns, before);
         }
+        let job = self.check_comer(key)?;
         let place = self.left.iter().position(|(known, _)| *known == file);
         let left = place.and_then(|place| self.left.remove(place));
-        left.map_or_else(Totals::default, |(_, counted)| counted)
+        let counted = left.map_or_else(Totals::default, |(_, counted)| counted);
+        Ok((job, counted))
     }
 }

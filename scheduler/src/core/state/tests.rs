@@ -14,6 +14,7 @@ mod leaving;
 mod marks;
 mod pacing;
 mod share;
+mod user_times;
 mod users;
 mod words;
 mod worked;

@@ -1,5 +1,6 @@
 //! What clients count, added up for their job.
 
+use protocol::hello::JobClass;
 use protocol::pages::Counter;
 
 use super::Faults;
@@ -40,6 +41,15 @@ impl Totals {
         }
         self.charged_ns = self.charged_ns.saturating_sub(before.charged_ns);
         self
+    }
+
+    /// GPU time ([`super::users`]) of a client or job of that class, ns. Of a best-effort one
+    /// [`Counter::GpuTime`] is a sample.
+    pub(crate) fn gpu_time_ns(&self, class: JobClass) -> u64 {
+        match class {
+            JobClass::HighPriority => self.of(Counter::GpuTime),
+            JobClass::BestEffort => self.charged_ns,
+        }
     }
 
     /// What a counter counts.
