@@ -117,13 +117,20 @@ impl Clock {
         self.mhz / f64::from(self.governor.clock_max_mhz.max(1))
     }
 
-    pub(crate) fn view(&self) -> Governed {
+    pub(crate) fn view(&self, now_ns: u64) -> Governed {
         let is_below = self.relative() < 1.0;
-        let is_hot = self.celsius >= HOT_C;
+        // Steps are left out while the device is at rest: see `next_ns`.
+        let rested_ns = now_ns - self.at_ns;
+        let mut clock = *self;
+        if rested_ns > TICK_NS {
+            clock.power_w = self.governor.tdp_w * IDLE;
+            clock.warm(rested_ns, clock.power_w);
+        }
+        let is_hot = clock.celsius >= HOT_C;
         Governed {
             clock_mhz: self.mhz as u32,
-            power_w: self.power_w,
-            temperature_c: self.celsius,
+            power_w: clock.power_w,
+            temperature_c: clock.celsius,
             is_power_capped: is_below && !is_hot,
             is_hot,
         }
@@ -207,10 +214,10 @@ mod tests {
     fn a_full_t4_is_held_at_its_limit_and_a_half_full_one_is_not() {
         let mut clock = t4();
         run(&mut clock, 1_000, 0.5, 0.3);
-        assert_eq!(clock.view().clock_mhz, 1590);
-        assert!(!clock.view().is_power_capped);
+        assert_eq!(clock.view(clock.at_ns).clock_mhz, 1590);
+        assert!(!clock.view(clock.at_ns).is_power_capped);
         run(&mut clock, 12_000, 1.0, 0.8);
-        let view = clock.view();
+        let view = clock.view(clock.at_ns);
         // (112 - 10.5) W x 0.92 x r³ + 10.5 W = 70 W.
         let steady = (59.5_f64 / (101.5 * 0.92)).cbrt() * 1590.0;
         assert!(
@@ -238,6 +245,11 @@ mod tests {
         let apart = (seen.celsius - unseen.celsius).abs();
         assert!(apart < 1e-6, "{} {}", seen.celsius, unseen.celsius);
         assert!((seen.celsius - 52.0).abs() < 4.0, "{}", seen.celsius);
+        // A view between two steps counts the rest since the first.
+        let now_ns = seen.at_ns + 3_000 * TICK_NS;
+        let view = seen.view(now_ns);
+        assert!(view.temperature_c < seen.celsius - 5.0, "{view:?}");
+        assert_eq!(view.power_w, 10.5);
     }
 
     #[test]
@@ -245,8 +257,8 @@ mod tests {
         let mut clock = t4();
         clock.celsius = 90.0;
         run(&mut clock, 10, 0.1, 0.1);
-        assert_eq!(clock.view().clock_mhz, 1590 - 150);
-        assert!(clock.view().is_hot && !clock.view().is_power_capped);
+        assert_eq!(clock.view(clock.at_ns).clock_mhz, 1590 - 150);
+        assert!(clock.view(clock.at_ns).is_hot && !clock.view(clock.at_ns).is_power_capped);
         clock.celsius = HOT_C;
         run(&mut clock, 100_000, 1.0, 1.0);
         assert!(clock.mhz >= 318.0);

@@ -169,7 +169,7 @@ impl Gpu {
 
     /// How clock, power and heat stand; `None` where [`Config::governor`] is.
     pub fn governed(&self) -> Option<Governed> {
-        self.clock.as_ref().map(Clock::view)
+        self.clock.map(|clock| clock.view(self.now_ns))
     }
 
     /// What a context used up to now; nothing for an unknown context.

@@ -33,8 +33,8 @@ pub use injection::{Injection, MpsFault, NoFault};
 pub use memory::{MemoryRequest, SharedEvent};
 pub use message::{Reply, Request};
 pub use monitor::{
-    Health, HealthReport, Monitor, PROCESSES_MAX, ProcessUse, REPORTS_MAX, SAMPLE_NS, SAMPLES_MAX,
-    Sample,
+    GovernedState, Health, HealthReport, Monitor, PROCESSES_MAX, ProcessUse, REPORTS_MAX,
+    SAMPLE_NS, SAMPLES_MAX, Sample,
 };
 pub use shape::{Extent, ROWS_MAX, Spot};
 
@@ -49,7 +49,7 @@ mod words;
 
 /// Version of everything in this file; both sides must have the same. A variant or field of a
 /// message that is added, moved or removed makes another one.
-pub const WIRE_VERSION: u32 = 9;
+pub const WIRE_VERSION: u32 = 10;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.

@@ -153,6 +153,7 @@ mod tests {
         Sample {
             at_ns: periods * SAMPLE_NS,
             busy_ns,
+            busy_sm_ns: 0,
             bandwidth_ns: busy_ns / 5,
         }
     }
@@ -172,6 +173,7 @@ mod tests {
             scale: 2.0,
             used_bytes: 1024,
             health: Health::default(),
+            governed: None,
             samples: samples.to_vec(),
             processes: vec![process(3, 500), process(7, 0), process(9, 1500)],
         }
@@ -189,7 +191,7 @@ mod tests {
         let young = Sample {
             at_ns: 1000,
             busy_ns: 999,
-            bandwidth_ns: 0,
+            ..Sample::default()
         };
         assert_eq!(told(&[young]), (100, 0));
         assert_eq!(told(&[1, 2, 3].map(|period| sample(period, 77))), (0, 0));

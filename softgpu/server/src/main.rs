@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use protocol::clock::coordinator::Coordinator;
 use protocol::hello::{connect_to, receive, send};
 use softgpu::wire::{Injection, Reply, Request};
-use softgpu::{Config, Device, Gpu, Sharing};
+use softgpu::{Config, Device, Governor, Gpu, Sharing};
 
 use crate::recorder::Recorder;
 use crate::socket::Socket;
@@ -69,6 +69,10 @@ struct Args {
     /// Whether waiting blocks of a stream with higher priority start first.
     #[arg(long, value_enum, default_value = "on")]
     block_priority: Switch,
+    /// Whether the SM clock falls where the device takes more than its TDP or is hot, by a model of power and heat that was compared
+    /// with no real device. Off: the clock is always the highest, and NVML tells neither power nor temperature.
+    #[arg(long, value_enum, default_value = "off")]
+    governor: Switch,
     /// Make a virtual clock at PATH; goes into PILLION_CLOCK of all programs, which must be built
     /// for it.
     #[arg(long, value_name = "PATH")]
@@ -132,6 +136,7 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     };
     let config = Config {
         block_priority: args.block_priority == Switch::On,
+        governor: (args.governor == Switch::On).then(|| Governor::of(&device)),
         ..Config::new(sharing, &device)
     };
     if sharing == Sharing::TimeSlice && args.mps_kill == MpsKill::Contagious {

@@ -193,8 +193,8 @@ mod tests {
 
     use super::*;
     use crate::wire::{
-        DEVICE_BASE, Health, HealthReport, PACKET_BYTES_MAX, PROCESSES_MAX, ProcessUse,
-        REPORTS_MAX, SAMPLES_MAX, Sample,
+        DEVICE_BASE, GovernedState, Health, HealthReport, PACKET_BYTES_MAX, PROCESSES_MAX,
+        ProcessUse, REPORTS_MAX, SAMPLES_MAX, Sample,
     };
 
     /// One that is as large as there can be.
@@ -219,7 +219,22 @@ mod tests {
                     REPORTS_MAX
                 ],
             },
-            samples: vec![Sample::default(); SAMPLES_MAX],
+            governed: Some(GovernedState {
+                clock_mhz: u32::MAX,
+                power_mw: u32::MAX,
+                temperature_c: u32::MAX,
+                is_power_capped: true,
+                is_hot: false,
+            }),
+            samples: vec![
+                Sample {
+                    at_ns: u64::MAX,
+                    busy_ns: u64::MAX,
+                    busy_sm_ns: u64::MAX,
+                    bandwidth_ns: u64::MAX,
+                };
+                SAMPLES_MAX
+            ],
             processes: vec![
                 ProcessUse {
                     pid: 7,
@@ -322,7 +337,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 10") && text.contains("this build 9"),
+            text.contains("version 11") && text.contains("this build 10"),
             "{text}"
         );
     }

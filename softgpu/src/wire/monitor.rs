@@ -31,6 +31,8 @@ pub struct Monitor {
     pub used_bytes: u64,
     /// What is broken.
     pub health: Health,
+    /// Clock, power and heat; none of a device without a governor.
+    pub governed: Option<GovernedState>,
     /// From the oldest to now; never empty.
     pub samples: Vec<Sample>,
     /// By process id.
@@ -66,6 +68,21 @@ pub struct HealthReport {
     pub data: u64,
 }
 
+/// Clock, power and heat of a device as of now; see [`crate::Governed`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GovernedState {
+    /// SM clock.
+    pub clock_mhz: u32,
+    /// Power, mW.
+    pub power_mw: u32,
+    /// °C.
+    pub temperature_c: u32,
+    /// The clock is held down by power.
+    pub is_power_capped: bool,
+    /// The clock is held down by heat.
+    pub is_hot: bool,
+}
+
 /// What was used of the device up to an instant; see [`crate::Utilisation`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
@@ -73,6 +90,8 @@ pub struct Sample {
     pub at_ns: u64,
     /// Time in which anything computed.
     pub busy_ns: u64,
+    /// SMs with at least one block × time.
+    pub busy_sm_ns: u64,
     /// Time at full memory bandwidth that would have moved as much.
     pub bandwidth_ns: u64,
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use softgpu::ContextUtilisation;
-use softgpu::Sharing;
-use softgpu::wire::{Monitor, PROCESSES_MAX, ProcessUse, SAMPLE_NS, SAMPLES_MAX, Sample};
+use softgpu::wire::{
+    GovernedState, Monitor, PROCESSES_MAX, ProcessUse, SAMPLE_NS, SAMPLES_MAX, Sample,
+};
+use softgpu::{ContextUtilisation, Governed, Sharing};
 
 use super::{ClientId, World};
 use crate::client::Client;
@@ -76,6 +77,7 @@ impl World {
             scale: self.time.scale(),
             used_bytes: self.memory.used_bytes(),
             health: self.broken.health(),
+            governed: self.gpu.governed().map(rounded),
             samples: past.chain([self.sample()]).collect(),
             processes: self.processes(),
         }
@@ -109,6 +111,7 @@ impl World {
         Sample {
             at_ns: self.gpu.now_ns(),
             busy_ns: used.busy_ns + self.broken.busy_extra_ns(self.gpu.now_ns(), used.busy_ns),
+            busy_sm_ns: used.busy_sm_ns,
             bandwidth_ns: used.bandwidth_ns,
         }
     }
@@ -117,6 +120,17 @@ impl World {
         let contexts = client.contexts.iter().flatten();
         let used = contexts.map(|context| self.gpu.utilisation_of(context.id));
         used.fold(client.used_gone, sum)
+    }
+}
+
+/// In the units of NVML.
+fn rounded(governed: Governed) -> GovernedState {
+    GovernedState {
+        clock_mhz: governed.clock_mhz,
+        power_mw: (governed.power_w * 1e3).round() as u32,
+        temperature_c: governed.temperature_c.round() as u32,
+        is_power_capped: governed.is_power_capped,
+        is_hot: governed.is_hot,
     }
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use softgpu::wire::{Command, PARAMS, Reply, Request, StreamKind, Work};
-use softgpu::{Config, Device, KernelShape};
+use softgpu::{Config, Device, Governor, KernelShape};
 
 use super::*;
 use crate::time_source::RealTime;
@@ -17,7 +17,10 @@ fn world() -> World {
 
 fn shared_by(sharing: Sharing) -> World {
     let device = Device::by_name("V100-SXM2-16GB").unwrap();
-    let config = Config::new(sharing, &device);
+    of(device.clone(), Config::new(sharing, &device))
+}
+
+fn of(device: Device, config: Config) -> World {
     let time = TimeSource::Real(RealTime::start(1.0));
     World::new(Gpu::new(device, config), [0; 16], time).unwrap()
 }
@@ -72,6 +75,28 @@ fn launch_lasting(block_ns: u64, stream: u32, seq: u64) -> Command {
 fn counts(world: &mut World) -> serde_json::Value {
     let stats: serde_json::Value = serde_json::from_str(&world.stats()).unwrap();
     stats["labels"]["job"].clone()
+}
+
+#[test]
+fn a_monitor_is_told_of_power_and_heat_only_where_there_is_a_governor() {
+    let device = Device::by_name("T4").unwrap();
+    let config = Config::new(Sharing::Mps, &device);
+    let governor = Some(Governor::of(&device));
+    assert_eq!(of(device.clone(), config).monitor().governed, None);
+    let mut world = of(device, Config { governor, ..config });
+    let (id, _far) = client_with_stream(&mut world);
+    assert!(world.clients[&id].page.try_put(&launch_on(STREAM, 1)));
+    let told = world.monitor();
+    let governed = told.governed.unwrap();
+    assert_eq!((governed.clock_mhz, governed.power_mw), (1_590, 10_500));
+    // 30 °C, and 15 % of 45.
+    assert_eq!(governed.temperature_c, 37);
+    assert!(!governed.is_power_capped && !governed.is_hot);
+    // One block of 100 ns occupies one SM.
+    let clock = protocol::clock::Clock::monotonic();
+    clock.sleep_until(clock.now_ns() + 1_000_000);
+    let last = *world.monitor().samples.last().unwrap();
+    assert_eq!((last.busy_ns, last.busy_sm_ns), (100, 100));
 }
 
 #[test]
