@@ -117,10 +117,32 @@ static void processes(void *device, unsigned pid, uint64_t bytes) {
     WANT(INVALID_ARGUMENT, nvmlDeviceGetProcessUtilization, device, &sample, NULL, (uint64_t)0);
 }
 
+/* A V100 has no GPM; samples can be had all the same. */
+static void without_gpm(void *device) {
+    unsigned support[2] = {2, 7};
+    void *sample;
+    struct { unsigned version, count; void *samples[2]; uint64_t metrics[5]; } get = {.version = 1, .count = 1};
+    WANT(VERSION_MISMATCH, nvmlGpmQueryDeviceSupport, device, support);
+    support[0] = 1;
+    WANT(OK, nvmlGpmQueryDeviceSupport, device, support);
+    SHOW(support[1] == 0);
+    WANT(INVALID_ARGUMENT, nvmlGpmSampleAlloc, NULL);
+    WANT(OK, nvmlGpmSampleAlloc, &sample);
+    WANT(NOT_SUPPORTED, nvmlGpmSampleGet, device, sample);
+    get.samples[0] = get.samples[1] = sample;
+    WANT(INVALID_ARGUMENT, nvmlGpmMetricsGet, &get);
+    get.version = 2;
+    WANT(VERSION_MISMATCH, nvmlGpmMetricsGet, &get);
+    WANT(OK, nvmlGpmSampleFree, sample);
+    WANT(INVALID_ARGUMENT, nvmlGpmSampleFree, sample);
+}
+
 static void what_it_has_not(void *device) {
     unsigned numbers[8];
     uint64_t events;
     void *set;
+    without_gpm(device);
+    WANT(NOT_SUPPORTED, nvmlDeviceGetCurrentClocksEventReasons, device, &events);
     WANT(NOT_SUPPORTED, nvmlDeviceGetTemperature, device, 0, numbers);
     WANT(INVALID_ARGUMENT, nvmlDeviceGetTemperature, NULL, 0, numbers);
     WANT(NOT_SUPPORTED, nvmlDeviceGetFanSpeed, device, numbers);

@@ -21,6 +21,7 @@ impl Code {
     pub(crate) const DRIVER_NOT_LOADED: Self = Self(9);
     pub(crate) const TIMEOUT: Self = Self(10);
     pub(crate) const GPU_IS_LOST: Self = Self(15);
+    pub(crate) const NO_DATA: Self = Self(21);
     pub(crate) const ARGUMENT_VERSION_MISMATCH: Self = Self(25);
     pub(crate) const UNKNOWN: Self = Self(999);
 

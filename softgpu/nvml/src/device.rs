@@ -4,6 +4,7 @@ use std::ffi::c_char;
 
 use protocol::hello::format_uuid;
 use softgpu::Device;
+use softgpu::wire::GovernedState;
 
 use crate::code::{Code, Outcome};
 use crate::library::Gpu;
@@ -60,8 +61,17 @@ impl Clock {
         }
     }
 
-    /// The software GPU has one frequency, its highest.
-    pub(crate) fn mhz(self, device: &Device) -> Outcome<u32> {
+    /// The frequency now.
+    pub(crate) fn mhz(self, gpu: &Gpu) -> Outcome<u32> {
+        let governed = match self {
+            Self::Sm => gpu.ask()?.governed,
+            Self::Memory | Self::Video => None,
+        };
+        governed.map_or_else(|| self.max_mhz(&gpu.device), |state| Ok(state.clock_mhz))
+    }
+
+    /// The highest frequency, which a device without a governor always has.
+    pub(crate) fn max_mhz(self, device: &Device) -> Outcome<u32> {
         match self {
             Self::Sm => Ok(device.max_clock_mhz),
             Self::Memory => Ok(device.memory_clock_khz() / 1000),
@@ -77,6 +87,11 @@ impl Gpu {
 
     pub(crate) fn bus(&self) -> u32 {
         PCI_BUS_FIRST + self.place
+    }
+
+    /// Clock, power and heat.
+    pub(crate) fn governed(&self) -> Outcome<GovernedState> {
+        self.ask()?.governed.ok_or(Code::NOT_SUPPORTED)
     }
 
     /// Its PCI address. It has no ids of vendor and device: they are NVIDIA's.
@@ -178,6 +193,6 @@ mod tests {
         assert_eq!(architecture(&named("L4")), 8);
         assert!(can_be_divided(&named("A100-SXM4-40GB")) && !can_be_divided(&named("A10")));
         // What `nvidia-smi` says of a V100.
-        assert_eq!(Clock::Memory.mhz(&named("V100-SXM2-16GB")), Ok(876));
+        assert_eq!(Clock::Memory.max_mhz(&named("V100-SXM2-16GB")), Ok(876));
     }
 }

@@ -2,7 +2,7 @@
 //! as they take an older library.
 //!
 //! Each is a door (`crate::library`) around a few words; what is answered is decided in
-//! `crate::device` and `crate::usage`. Parameter types are those of `crate::raw`, so that no
+//! `crate::device`, `crate::usage` and `crate::gpm`. Parameter types are those of `crate::raw`, so that no
 //! function here touches the application's memory.
 
 #![expect(unsafe_code, reason = "exports C functions")]
@@ -13,14 +13,16 @@ use crate::code::{Code, Outcome};
 use crate::device::{
     Clock, DRIVER_VERSION, NVML_VERSION, architecture, by_pci, by_uuid, can_be_divided,
 };
+use crate::gpm;
 use crate::library::{Gpu, Handle, enter, enter_device, enter_early, initialise, shut_down};
 use crate::link::unix_us;
 use crate::raw::{Out, Text};
 use crate::reports;
 use crate::types::{
-    NOT_AVAILABLE, PciInfoV1, PciInfoV2, nvmlEventData_t, nvmlFieldValue_t, nvmlMemory_t,
-    nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
-    nvmlProcessUtilizationSample_t, nvmlSample_t, nvmlUtilization_t, nvmlValue_t, struct_version,
+    GpmMetricsGetHead, NOT_AVAILABLE, PciInfoV1, PciInfoV2, nvmlEventData_t, nvmlFieldValue_t,
+    nvmlGpmSupport_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t,
+    nvmlProcessInfo_v1_t, nvmlProcessUtilizationSample_t, nvmlSample_t, nvmlUtilization_t,
+    nvmlValue_t, struct_version,
 };
 use crate::usage::{self, Sampled};
 
@@ -231,20 +233,31 @@ exports! {
 // Clocks, power, state.
 exports! {
     nvmlDeviceGetClockInfo(device: Handle, kind: c_uint, mhz: Out<c_uint>) device |gpu|
-        mhz.set(Clock::from_number(kind)?.mhz(&gpu.device)?);
+        mhz.set(Clock::from_number(kind)?.mhz(gpu)?);
     nvmlDeviceGetMaxClockInfo(device: Handle, kind: c_uint, mhz: Out<c_uint>) device |gpu|
-        mhz.set(Clock::from_number(kind)?.mhz(&gpu.device)?);
+        mhz.set(Clock::from_number(kind)?.max_mhz(&gpu.device)?);
     nvmlDeviceGetClock(device: Handle, kind: c_uint, id: c_uint, mhz: Out<c_uint>) device |gpu| {
         let clock = Clock::from_number(kind)?;
         match id {
-            // Now, and at most.
-            0 | 3 => mhz.set(clock.mhz(&gpu.device)?),
+            // Now.
+            0 => mhz.set(clock.mhz(gpu)?),
+            // At most.
+            3 => mhz.set(clock.max_mhz(&gpu.device)?),
             // Clocks that an application asks for.
             1 | 2 => Err(Code::NOT_SUPPORTED),
             _ => Err(Code::INVALID_ARGUMENT),
         }
     };
-    // NVML_PSTATE_0: it has one frequency, its highest.
+    nvmlDeviceGetPowerUsage(device: Handle, mw: Out<c_uint>) device |gpu|
+        mw.set(gpu.governed()?.power_mw);
+    // NVML_TEMPERATURE_GPU is the only sensor of nvml.h.
+    nvmlDeviceGetTemperature(device: Handle, sensor: c_uint, celsius: Out<c_uint>) device |gpu| {
+        if sensor != 0 {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        celsius.set(gpu.governed()?.temperature_c)
+    };
+    // NVML_PSTATE_0: a governor lowers the clock within it.
     nvmlDeviceGetPerformanceState(device: Handle, state: Out<c_uint>) device |_| state.set(0);
     nvmlDeviceGetPowerState(device: Handle, state: Out<c_uint>) device |_| state.set(0);
     // The server keeps the device initialised while nobody uses it, which is what the mode means.
@@ -260,6 +273,27 @@ versions! {
     nvmlDeviceGetPowerManagementLimit nvmlDeviceGetPowerManagementDefaultLimit
     nvmlDeviceGetEnforcedPowerLimit(device: Handle, mw: Out<c_uint>) device |gpu|
         mw.set(gpu.device.tdp_w * 1000)
+}
+
+versions! {
+    nvmlDeviceGetCurrentClocksEventReasons nvmlDeviceGetCurrentClocksThrottleReasons(
+        device: Handle, reasons: Out<c_ulonglong>
+    ) device |gpu| reasons.set(usage::event_reasons(&gpu.ask()?)?)
+}
+
+// GPM.
+exports! {
+    nvmlGpmQueryDeviceSupport(device: Handle, support: Out<nvmlGpmSupport_t>) device |gpu|
+        gpm::query(gpu, &support);
+    nvmlGpmSampleAlloc(sample: Out<usize>) |_| {
+        if sample.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        sample.set(gpm::allocate()?)
+    };
+    nvmlGpmSampleFree(sample: usize) |_| gpm::free(sample);
+    nvmlGpmSampleGet(device: Handle, sample: usize) device |gpu| gpm::take(gpu, sample);
+    nvmlGpmMetricsGet(metrics: Out<GpmMetricsGetHead>) |gpus| gpm::metrics(gpus, &metrics);
 }
 
 // MIG: never divided.
@@ -347,8 +381,7 @@ not_supported! {
     nvmlDeviceGetApplicationsClock nvmlDeviceGetAttributes nvmlDeviceGetAttributes_v2
     nvmlDeviceGetAutoBoostedClocksEnabled nvmlDeviceGetBAR1MemoryInfo nvmlDeviceGetBoardPartNumber
     nvmlDeviceGetComputeInstanceId nvmlDeviceGetCurrPcieLinkGeneration
-    nvmlDeviceGetCurrPcieLinkWidth nvmlDeviceGetCurrentClocksEventReasons
-    nvmlDeviceGetCurrentClocksThrottleReasons nvmlDeviceGetDecoderUtilization
+    nvmlDeviceGetCurrPcieLinkWidth nvmlDeviceGetDecoderUtilization
     nvmlDeviceGetDefaultApplicationsClock nvmlDeviceGetDefaultEccMode
     nvmlDeviceGetDetailedEccErrors nvmlDeviceGetDeviceHandleFromMigDeviceHandle
     nvmlDeviceGetDriverModel nvmlDeviceGetDriverModel_v2
@@ -362,10 +395,10 @@ not_supported! {
     nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetNvLinkState nvmlDeviceGetP2PStatus
     nvmlDeviceGetOfaUtilization nvmlDeviceGetPcieReplayCounter
     nvmlDeviceGetPcieSpeed nvmlDeviceGetPcieThroughput nvmlDeviceGetPowerManagementLimitConstraints
-    nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerSource nvmlDeviceGetPowerUsage
+    nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerSource
     nvmlDeviceGetRetiredPages nvmlDeviceGetSerial
     nvmlDeviceGetSupportedClocksThrottleReasons nvmlDeviceGetSupportedGraphicsClocks
-    nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetTemperature nvmlDeviceGetTemperatureThreshold
+    nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetTemperatureThreshold
     nvmlDeviceGetTemperatureV nvmlDeviceGetThermalSettings
     nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetVbiosVersion nvmlDeviceGetViolationStatus
     nvmlDeviceSetAccountingMode nvmlDeviceSetApplicationsClocks nvmlDeviceSetComputeMode

@@ -14,16 +14,19 @@
 //!
 //! Xids and errors in memory are those that the server was told to have (`softgpu-server --inject`).
 //!
-//! What the software GPU does not have (temperature, fans, power draw, PCIe traffic, video
-//! engines) answers NVML_ERROR_NOT_SUPPORTED, and so do all calls that would change a device.
-//! Nothing is invented.
+//! Power draw, temperature and the reasons why the clock is low are told of a device that models
+//! them (`softgpu-server --governor on`), and GPM of one that NVIDIA's counterpart has it of.
+//!
+//! What the software GPU does not have (fans, PCIe traffic, video engines; without a governor
+//! temperature and power draw) answers NVML_ERROR_NOT_SUPPORTED, and so do all calls that would
+//! change a device. Nothing is invented.
 //!
 //! # How a call goes
 //!
 //! [`exports`] has the C functions. Each enters by the [`library`], which says no before `nvmlInit`
 //! and turns a panic into NVML_ERROR_UNKNOWN. Handles are numbers that are looked up, never
 //! addresses that are followed. Pointers of the application are touched in [`raw`] only. What is
-//! answered, [`device`] and [`usage`] decide; they are pure.
+//! answered, [`device`], [`usage`] and [`gpm`] decide; they are pure.
 //!
 //! Structures, codes and which argument is wrong when are those of NVIDIA's public nvml.h and its
 //! reference (docs.nvidia.com/deploy/nvml-api).
@@ -31,6 +34,7 @@
 mod code;
 mod device;
 mod exports;
+mod gpm;
 mod library;
 mod link;
 mod raw;

@@ -73,6 +73,14 @@ impl<T: Copy> Out<T> {
     }
 }
 
+impl<H> Out<H> {
+    /// The array that a structure ends with, after its fixed part `H`.
+    pub(crate) fn after<T>(&self) -> Out<T> {
+        const { assert!(size_of::<H>().is_multiple_of(align_of::<T>())) };
+        Out(self.0.wrapping_add(1).cast())
+    }
+}
+
 impl Out<c_uint> {
     /// The version of a structure that begins with it, before the rest is touched.
     pub(crate) fn version_of<T>(structure: &Out<T>) -> Outcome<c_uint> {

@@ -4,9 +4,9 @@
 use std::ffi::{c_char, c_uint};
 
 pub(crate) use nvml_wrapper_sys::bindings::{
-    nvmlEventData_t, nvmlFieldValue_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlPciInfo_t,
-    nvmlProcessInfo_t, nvmlProcessInfo_v1_t, nvmlProcessUtilizationSample_t, nvmlSample_t,
-    nvmlUtilization_t, nvmlValue_t,
+    nvmlEventData_t, nvmlFieldValue_t, nvmlGpmMetric_t, nvmlGpmSupport_t, nvmlMemory_t,
+    nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
+    nvmlProcessUtilizationSample_t, nvmlSample_t, nvmlUtilization_t, nvmlValue_t,
 };
 
 /// Text of a PCI address (NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE).
@@ -36,12 +36,24 @@ pub(crate) struct PciInfoV2 {
     pub(crate) reserved: [c_uint; 4],
 }
 
+/// What `nvmlGpmMetricsGet_t` begins with; an array of `nvmlGpmMetric_t` follows, whose length differs between releases.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct GpmMetricsGetHead {
+    pub(crate) version: c_uint,
+    pub(crate) num_metrics: c_uint,
+    /// `nvmlGpmSample_t`, an opaque pointer, as are numbers here.
+    pub(crate) sample1: usize,
+    pub(crate) sample2: usize,
+}
+
 /// What `version` of a structure says: its size, and above it its number (NVML_STRUCT_VERSION).
 pub(crate) const fn struct_version<T>(number: u32) -> c_uint {
     size_of::<T>() as c_uint | number << 24
 }
 
 const _: () = {
+    use nvml_wrapper_sys::bindings::nvmlGpmMetricsGet_t;
     use std::mem::offset_of;
     assert!(struct_version::<nvmlMemory_v2_t>(2) == 0x0200_0028);
     // What callers of any release lend us: other sizes would be written past their ends.
@@ -50,6 +62,9 @@ const _: () = {
     assert!(size_of::<nvmlProcessInfo_v1_t>() == 16 && size_of::<nvmlProcessInfo_t>() == 24);
     assert!(size_of::<nvmlProcessUtilizationSample_t>() == 32 && size_of::<nvmlSample_t>() == 16);
     assert!(size_of::<nvmlFieldValue_t>() == 40 && size_of::<nvmlEventData_t>() == 32);
+    assert!(size_of::<nvmlGpmMetric_t>() == 40 && size_of::<nvmlGpmSupport_t>() == 8);
+    assert!(size_of::<GpmMetricsGetHead>() == offset_of!(nvmlGpmMetricsGet_t, metrics));
+    assert!(offset_of!(GpmMetricsGetHead, sample2) == offset_of!(nvmlGpmMetricsGet_t, sample2));
     assert!(size_of::<PciInfoV1>() == 32 && size_of::<PciInfoV2>() == 52);
     assert!(offset_of!(PciInfoV1, bus_id) == offset_of!(nvmlPciInfo_t, busIdLegacy));
     assert!(offset_of!(PciInfoV1, domain) == offset_of!(nvmlPciInfo_t, domain));

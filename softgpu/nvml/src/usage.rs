@@ -58,6 +58,22 @@ pub(crate) fn utilisation(monitor: &Monitor) -> nvmlUtilization_t {
     between(&before.copied().unwrap_or_default(), now)
 }
 
+/// Why the SM clock is not higher, as bits of nvml.h: nvmlClocksEventReasonGpuIdle, …SwPowerCap and …SwThermalSlowdown.
+pub(crate) fn event_reasons(monitor: &Monitor) -> Outcome<u64> {
+    const GPU_IDLE: u64 = 0x1;
+    const SW_POWER_CAP: u64 = 0x4;
+    const SW_THERMAL_SLOWDOWN: u64 = 0x20;
+    let governed = monitor.governed.ok_or(Code::NOT_SUPPORTED)?;
+    let is_idle = utilisation(monitor).gpu == 0;
+    let bits = [
+        (governed.is_power_capped, SW_POWER_CAP),
+        (governed.is_hot, SW_THERMAL_SLOWDOWN),
+        (is_idle, GPU_IDLE),
+    ];
+    let set = bits.into_iter().filter(|(is_set, _)| *is_set);
+    Ok(set.fold(0, |all, (_, bit)| all | bit))
+}
+
 /// The processes with contexts. Nothing of a device is divided into instances.
 pub(crate) fn processes(monitor: &Monitor) -> Vec<nvmlProcessInfo_t> {
     let processes = monitor.processes.iter();
@@ -145,7 +161,7 @@ fn percent(part_ns: u64, whole_ns: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use softgpu::wire::{Health, ProcessUse};
+    use softgpu::wire::{GovernedState, Health, ProcessUse};
 
     use super::*;
 
@@ -223,6 +239,25 @@ mod tests {
             samples(&monitor, Sampled::Gpu, now_us, now_us),
             Err(Code::NOT_FOUND)
         );
+    }
+
+    #[test]
+    fn reasons_are_told_of_a_governed_device() {
+        let mut monitor = monitor(&[sample(4, 10), sample(5, 10 + SAMPLE_NS / 2)]);
+        assert_eq!(event_reasons(&monitor), Err(Code::NOT_SUPPORTED));
+        let mut told = |is_power_capped, is_hot| {
+            monitor.governed = Some(GovernedState {
+                is_power_capped,
+                is_hot,
+                ..GovernedState::default()
+            });
+            event_reasons(&monitor)
+        };
+        assert_eq!(told(false, false), Ok(0));
+        assert_eq!(told(true, false), Ok(0x4));
+        assert_eq!(told(false, true), Ok(0x20));
+        monitor.samples = [1, 2, 3].map(|period| sample(period, 77)).to_vec();
+        assert_eq!(event_reasons(&monitor), Ok(0x21));
     }
 
     #[test]
