@@ -5,7 +5,7 @@ mod world;
 
 use policy::throttle::BLIND_NS;
 use policy::{
-    Class, DeviceReading, Gate, HpView, Kernel, LaunchGateParams, Limit, OrionParams,
+    Class, ClassSet, DeviceReading, Gate, HpView, Kernel, LaunchGateParams, Limit, OrionParams,
     PillionParams, Policy, Sharing, Snapshot, TemporalParams, ThrottleParams, admits,
 };
 use proptest::prelude::*;
@@ -315,7 +315,11 @@ fn the_clock_of_high_priority_work_alone_is_learnt() {
     let mut gate = Gate::new(Policy::None);
     gate.handle_throttle(throttle(0.9, None));
     let known = |gate: &Gate| gate.throttle_view(0).expect("it is set").clock_mhz;
-    let busy = HpView { busy: true, ..IDLE };
+    let busy = HpView {
+        busy: true,
+        executing: ClassSet::EMPTY.with(Class::Compute),
+        ..IDLE
+    };
     let alone = [wanting(1)];
     let mut beside = [wanting(1)];
     (beside[0].charged_total_ns, beside[0].drained) = (MS, false);
