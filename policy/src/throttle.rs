@@ -40,7 +40,7 @@
 use crate::gate::in_flight_ns;
 use crate::lease::Lease;
 use crate::usage::{OPENS_AT, PERIOD_NS, bounded};
-use crate::{JobId, JobView, Limit, Snapshot};
+use crate::{DeviceReading, JobId, JobView, Limit, Snapshot};
 
 /// Without a reading for so long the throttle is blind, ns.
 pub const BLIND_NS: u64 = 10_000_000_000;
@@ -84,17 +84,6 @@ pub struct ThrottleParams {
     pub utilisation: f64,
     /// T, MHz; `None`: learnt.
     pub clock_mhz: Option<u32>,
-}
-
-/// What the device said of itself. `None`: it did not.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DeviceReading {
-    /// How much of the time it was busy lately, 0 to 1.
-    pub busy: Option<f64>,
-    /// Its SM clock, MHz.
-    pub clock_mhz: Option<u32>,
-    /// The highest SM clock it has, MHz.
-    pub clock_max_mhz: Option<u32>,
 }
 
 /// The throttle as it stands, for people.
@@ -259,8 +248,8 @@ impl Throttle {
     /// The device was read; after [`Self::handle_jobs`].
     pub(crate) fn handle_reading(&mut self, now_ns: u64, reading: DeviceReading) {
         let Some(params) = self.params else { return };
-        let is_share = |busy: &f64| (0.0..=1.0).contains(busy);
-        let Some(busy) = reading.busy.filter(is_share) else {
+        let (reading, _) = reading.checked();
+        let Some(busy) = reading.busy else {
             self.dropped += 1;
             self.read_ns.get_or_insert(now_ns);
             return;

@@ -80,6 +80,7 @@ impl Device {
             busy: Some(busy),
             clock_mhz: (self.clock_mhz)(busy),
             clock_max_mhz: Some(1_530),
+            ..DeviceReading::default()
         });
         used
     }
@@ -343,6 +344,7 @@ fn the_clock_of_high_priority_work_alone_is_learnt() {
             busy: Some(0.5),
             clock_mhz: Some(clock),
             clock_max_mhz: Some(1_530),
+            ..DeviceReading::default()
         };
         gate.handle_reading(u64::from(n) * READ_NS, reading);
         assert_eq!(known(&gate).is_some(), n >= 95, "{n}");
@@ -363,7 +365,9 @@ proptest! {
         let mut device = Device::new(policies()[place], throttle(utilisation, Some(1_400)), 0.0);
         for (n, (busy, clock_mhz)) in readings.into_iter().enumerate() {
             (0..500).for_each(|_| device.world.poll(IDLE));
-            let reading = DeviceReading { busy, clock_mhz, clock_max_mhz: Some(1_530) };
+            let reading = DeviceReading {
+                busy, clock_mhz, clock_max_mhz: Some(1_530), ..DeviceReading::default()
+            };
             device.world.gate.handle_reading(n as u64 * READ_NS, reading);
             let be = device.world.be.clone();
             let snapshot = Snapshot {
@@ -387,7 +391,9 @@ proptest! {
         let mut device = Device::new(Policy::Pillion(PillionParams::default()), throttle(0.9, None), 0.0);
         for (busy, clock, clock_max) in readings {
             device.world.poll(IDLE);
-            let reading = DeviceReading { busy: Some(busy), clock_mhz: Some(clock), clock_max_mhz: Some(clock_max) };
+            let reading = DeviceReading {
+                busy: Some(busy), clock_mhz: Some(clock), clock_max_mhz: Some(clock_max), ..DeviceReading::default()
+            };
             device.read(reading);
             let view = device.world.gate.throttle_view(0).expect("it is set");
             prop_assert!((0.02..=1.0).contains(&view.rate), "{view:?}");

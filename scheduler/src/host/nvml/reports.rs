@@ -221,6 +221,7 @@ impl Gauges {
             busy: self.busy_pct().map(|pct| f64::from(pct) / 100.0),
             clock_mhz: mhz(self.clock),
             clock_max_mhz: mhz(self.clock_max),
+            ..DeviceReading::default()
         }
     }
 }

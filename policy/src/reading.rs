@@ -1,0 +1,111 @@
+//! What a device says of itself, and which of it can be.
+
+/// Power that no device draws, W.
+const POWER_W: [f64; 2] = [0.0, 10_000.0];
+/// Temperatures of a device that works, °C.
+const TEMPERATURE_C: [f64; 2] = [-50.0, 150.0];
+/// A share of the whole.
+const SHARE: [f64; 2] = [0.0, 1.0];
+
+/// What the device said of itself. `None`: it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DeviceReading {
+    /// How much of the time it was busy lately, 0 to 1.
+    pub busy: Option<f64>,
+    /// How many of its SMs were busy lately, 0 to 1, in the mean over time.
+    pub sm_activity: Option<f64>,
+    /// Its SM clock, MHz.
+    pub clock_mhz: Option<u32>,
+    /// The highest SM clock it has, MHz.
+    pub clock_max_mhz: Option<u32>,
+    /// What it draws, W.
+    pub power_w: Option<f64>,
+    /// °C.
+    pub temperature_c: Option<f64>,
+    /// Why its clock is not higher, the bits `nvmlClocksEventReason…` of nvml.h.
+    pub event_reasons: Option<u64>,
+}
+
+impl DeviceReading {
+    /// Without what cannot be: what is not a number or out of its range. And how many values that
+    /// were.
+    #[must_use]
+    pub fn checked(self) -> (Self, u64) {
+        let mut dropped = 0;
+        let mut within = |value: Option<f64>, [least, most]: [f64; 2]| {
+            let kept = value.filter(|value| (least..=most).contains(value));
+            dropped += u64::from(kept != value);
+            kept
+        };
+        let reading = Self {
+            busy: within(self.busy, SHARE),
+            sm_activity: within(self.sm_activity, SHARE),
+            power_w: within(self.power_w, POWER_W),
+            temperature_c: within(self.temperature_c, TEMPERATURE_C),
+            ..self
+        };
+        (reading, dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_is_dropped_and_counted_and_what_was_not_said_is_not() {
+        let reading = DeviceReading {
+            busy: Some(f64::NAN),
+            sm_activity: Some(1.01),
+            power_w: Some(70.0),
+            temperature_c: Some(f64::INFINITY),
+            clock_mhz: Some(1_590),
+            ..DeviceReading::default()
+        };
+        let kept = DeviceReading {
+            power_w: Some(70.0),
+            clock_mhz: Some(1_590),
+            ..DeviceReading::default()
+        };
+        assert_eq!(reading.checked(), (kept, 3));
+        let nothing = DeviceReading::default();
+        assert_eq!(nothing.checked(), (nothing, 0));
+    }
+
+    fn any_value() -> impl Strategy<Value = Option<f64>> {
+        prop::option::of(prop_oneof![
+            any::<f64>(),
+            -0.5..1.5_f64,
+            -100.0..20_000.0_f64
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_is_as_it_was_and_within_its_range(
+            [busy, sm_activity, power_w, temperature_c] in [any_value(), any_value(), any_value(), any_value()],
+            event_reasons in prop::option::of(any::<u64>()),
+        ) {
+            let said = DeviceReading {
+                busy, sm_activity, power_w, temperature_c, event_reasons, ..DeviceReading::default()
+            };
+            let (kept, dropped) = said.checked();
+            let values = |of: DeviceReading| [of.busy, of.sm_activity, of.power_w, of.temperature_c];
+            let mut missing = 0;
+            for ((said, kept), [least, most]) in values(said).into_iter().zip(values(kept)).zip([SHARE, SHARE, POWER_W, TEMPERATURE_C]) {
+                match kept {
+                    Some(value) => {
+                        prop_assert_eq!(said, kept);
+                        prop_assert!(least <= value && value <= most);
+                    }
+                    None => missing += u64::from(said.is_some()),
+                }
+            }
+            prop_assert_eq!(dropped, missing);
+            prop_assert_eq!(kept.event_reasons, event_reasons);
+            prop_assert_eq!(kept.checked(), (kept, 0));
+        }
+    }
+}
