@@ -5,6 +5,7 @@
 //! fault simulation runs all of it as shipped.
 
 pub mod block_priority;
+pub(crate) mod device_watch;
 pub mod event;
 pub(crate) mod fairness;
 pub(crate) mod fault;

@@ -272,6 +272,7 @@ impl Daemon {
             requests: OnceLock::new(),
             leaving: leaving.map_err(system("making an eventfd"))?,
             telemetry,
+            device: Mutex::default(),
         });
         shared.tell_start(&identity);
         shared.take_over();

@@ -109,6 +109,10 @@ kinds! {
     JobStuck = "job-stuck", Warning;
     /// It does again.
     StuckEnded = "stuck-ended", Info;
+    /// Power or heat hold the GPU's clock down; the code is the bits of nvml.h.
+    SlowedDown = "slowed-down", Warning;
+    /// They have not for a minute.
+    SlowedDownEnded = "slowed-down-ended", Info;
     /// NVML does not answer: faults that it reports are not seen.
     NvmlSilent = "nvml-silent", Warning;
     /// A rule holds best-effort jobs.

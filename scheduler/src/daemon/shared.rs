@@ -13,6 +13,7 @@ use protocol::pages::Bell;
 
 use crate::config::Config;
 use crate::core::block_priority::BlockPriority;
+use crate::core::device_watch::DeviceWatch;
 use crate::core::event::{Draft, Kind};
 use crate::core::ledgers::Ledgers;
 use crate::core::pages::GpuPages;
@@ -20,7 +21,7 @@ use crate::core::state::{Released, State};
 use crate::host::device_release::DeviceRelease;
 use crate::host::drain_marker::{DrainMarker, Found};
 use crate::report::events::{self, Events};
-use crate::report::status::Identity;
+use crate::report::status::{DeviceStatus, Identity};
 
 use crate::config::fault_rules::FaultRules;
 use crate::core::fault::Fault;
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     pub(super) leaving: OwnedFd,
     /// Rung when there may be a job with a cap.
     pub(super) telemetry: Bell,
+    /// What the device said last. Nothing else is locked by who holds it.
+    pub(super) device: Mutex<DeviceWatch>,
 }
 
 impl Shared {
@@ -116,6 +119,11 @@ impl Shared {
     /// by who holds it.
     pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock()
+    }
+
+    /// How the device stands; `None` while nobody reads it.
+    pub(crate) fn device_status(&self, now_ns: u64) -> Option<DeviceStatus> {
+        DeviceStatus::of(&self.device.lock(), now_ns)
     }
 
     /// What the daemon has of the device. Nothing else is locked by its methods.

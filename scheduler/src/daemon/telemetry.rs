@@ -1,5 +1,5 @@
-//! The thread that reads how much of the time the device is busy, its clock, and how much of the time
-//! processes compute, for laws that go by it.
+//! The thread that reads how much of the time the device is busy, its clock, power and heat, and how
+//! much of the time processes compute, for laws that go by it and for people.
 //!
 //! Five times a second while a job has a cap ([`crate::host::nvml::uses`]), or a high-priority job is
 //! there and best-effort work is throttled ([`policy::throttle`]); else it sleeps, and has nothing of
@@ -10,9 +10,12 @@
 
 use std::sync::Arc;
 
+use policy::DeviceReading;
+
 use crate::daemon::shared::Shared;
 use crate::host::device_release::User;
 use crate::host::nvml::Gauges;
+use crate::host::nvml::gpm::Gpm;
 use crate::host::nvml::uses::Uses;
 
 /// Between two readings, ns: NVML's samples are a sixth of a second apart at least.
@@ -36,8 +39,21 @@ pub(super) struct Telemetry {
 struct Opened {
     uses: Option<Uses>,
     gauges: Option<Gauges>,
+    /// None, too, of a device that has none.
+    gpm: Option<Gpm>,
     /// As long as they are open.
     user: User,
+}
+
+impl Opened {
+    /// What the device says; nothing of what it does not.
+    fn reading(&mut self) -> DeviceReading {
+        let gauges = self.gauges.as_ref();
+        DeviceReading {
+            sm_activity: self.gpm.as_mut().and_then(Gpm::sm_activity),
+            ..gauges.map(Gauges::reading).unwrap_or_default()
+        }
+    }
 }
 
 impl Telemetry {
@@ -63,6 +79,7 @@ impl Telemetry {
                 true => Some(self.read()),
                 false => {
                     self.open = None;
+                    self.shared.device.lock().forget();
                     None
                 }
             };
@@ -90,12 +107,14 @@ impl Telemetry {
             self.open = None;
             self.open(now_ns);
         }
+        // Nothing, too, is told: it is what makes a law blind.
+        let reading = self.open.as_mut().map(Opened::reading).unwrap_or_default();
         if self.shared.state().is_throttled() {
-            let open = self.open.as_ref();
-            let reading = open.and_then(|open| Some(open.gauges.as_ref()?.reading()));
-            // Nothing, too, is told: it is what makes a law blind.
-            let reading = reading.unwrap_or_default();
             self.shared.state().handle_reading(now_ns, reading);
+        }
+        let news = self.shared.device.lock().handle_reading(now_ns, reading);
+        if let Some(news) = news {
+            self.shared.tell(news);
         }
         if self.shared.state().has_caps() {
             self.read_uses(now_ns);
@@ -134,8 +153,13 @@ impl Telemetry {
             Some(error) => self.fail(now_ns, error),
             None => self.failed_ns = None,
         }
-        let (uses, gauges) = (uses.ok(), gauges.ok());
-        self.open = Some(Opened { uses, gauges, user });
+        self.open = Some(Opened {
+            uses: uses.ok(),
+            gauges: gauges.ok(),
+            // Where it fails the activity of the SMs is not known, and no law goes by it.
+            gpm: Gpm::open(&self.uuid).ok().flatten(),
+            user,
+        });
     }
 
     fn fail(&mut self, now_ns: u64, error: &dyn std::error::Error) {

@@ -16,6 +16,7 @@ use crate::core::unaccounted_memory::Process;
 use crate::host::device::loaders_words;
 
 mod bounded_call;
+pub(crate) mod gpm;
 mod reports;
 pub(crate) mod uses;
 

@@ -5,6 +5,7 @@
 //! lies about them shows lies about itself.
 
 mod control;
+mod device;
 mod hold;
 mod users;
 
@@ -32,6 +33,7 @@ use crate::host::realtime;
 use crate::report::events::EventsStatus;
 
 pub use control::{ControlStatus, ShareStatus, SloStatus, ThrottleStatus};
+pub use device::DeviceStatus;
 pub use hold::{ProgressStatus, TooLong};
 pub use users::UserStatus;
 
@@ -202,6 +204,8 @@ pub struct GpuStatus {
     pub mps_unseen: Option<String>,
     /// The daemon has closed NVML, until `pillion resume`; none: it has not.
     pub released: Option<ReleasedStatus>,
+    /// Its clock, power and heat; none while no law goes by them, and nobody reads them.
+    pub device: Option<DeviceStatus>,
 }
 
 /// The policy in force.
@@ -435,6 +439,7 @@ impl Status {
                 sharing_mixed: state.ways.is_differing(),
                 mps_unseen: None,
                 released: None,
+                device: None,
             },
             draining: state.holds.draining().map(str::to_owned),
             held: (state.holds.listed())

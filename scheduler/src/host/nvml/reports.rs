@@ -48,10 +48,14 @@ type GetRows =
     unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut c_uint, *mut c_uint, *mut c_uint) -> c_uint;
 type GetState = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> c_uint;
 type GetUse = unsafe extern "C" fn(*mut c_void, *mut Utilization) -> c_uint;
+type GetNumber = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> c_uint;
+type GetBits = unsafe extern "C" fn(*mut c_void, *mut c_ulonglong) -> c_uint;
 type GetClock = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint) -> c_uint;
 
 /// NVML_CLOCK_SM.
 const CLOCK_SM: c_uint = 1;
+/// NVML_TEMPERATURE_GPU.
+const TEMPERATURE_GPU: c_uint = 0;
 
 /// Something that NVML reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +149,10 @@ pub(crate) struct Gauges {
     use_: Option<GetUse>,
     clock: Option<GetClock>,
     clock_max: Option<GetClock>,
+    power: Option<GetNumber>,
+    /// By sensor.
+    temperature: Option<GetClock>,
+    reasons: Option<GetBits>,
     /// Open as long as these may be called.
     _library: Open,
 }
@@ -161,6 +169,12 @@ impl Gauges {
             use_: symbol(&library, "nvmlDeviceGetUtilizationRates").ok(),
             clock: symbol(&library, "nvmlDeviceGetClockInfo").ok(),
             clock_max: symbol(&library, "nvmlDeviceGetMaxClockInfo").ok(),
+            power: symbol(&library, "nvmlDeviceGetPowerUsage").ok(),
+            temperature: symbol(&library, "nvmlDeviceGetTemperature").ok(),
+            // Drivers before r535 have the old name alone.
+            reasons: symbol(&library, "nvmlDeviceGetCurrentClocksEventReasons")
+                .or_else(|_| symbol(&library, "nvmlDeviceGetCurrentClocksThrottleReasons"))
+                .ok(),
             _library: library,
         })
     }
@@ -209,26 +223,49 @@ impl Gauges {
         (result == 0).then_some(is.gpu)
     }
 
-    /// What laws go by.
+    /// A number of a kind, of a clock or a sensor.
+    fn of_kind(&self, get: Option<GetClock>, kind: c_uint) -> Option<c_uint> {
+        let mut number = 0;
+        // SAFETY: the device is this library's, and there is room for the number.
+        let result = unsafe { get?(self.device.0, kind, &raw mut number) };
+        (result == 0).then_some(number)
+    }
+
+    /// What it draws, mW.
+    fn power_mw(&self) -> Option<c_uint> {
+        let mut mw = 0;
+        // SAFETY: the device is this library's, and there is room for the number.
+        let result = unsafe { self.power?(self.device.0, &raw mut mw) };
+        (result == 0).then_some(mw)
+    }
+
+    fn event_reasons(&self) -> Option<u64> {
+        let mut bits = 0;
+        // SAFETY: the device is this library's, and there is room for the bits.
+        let result = unsafe { self.reasons?(self.device.0, &raw mut bits) };
+        (result == 0).then_some(bits)
+    }
+
+    /// What laws go by, and people are told; but for the SMs' activity, which is GPM's.
     pub(crate) fn reading(&self) -> DeviceReading {
-        let mhz = |get: Option<GetClock>| {
-            let mut mhz = 0;
-            // SAFETY: the device is this library's, and there is room for the number.
-            let result = unsafe { get?(self.device.0, CLOCK_SM, &raw mut mhz) };
-            (result == 0 && mhz > 0).then_some(mhz)
-        };
+        let mhz = |get| self.of_kind(get, CLOCK_SM).filter(|&mhz| mhz > 0);
         DeviceReading {
             busy: self.busy_pct().map(|pct| f64::from(pct) / 100.0),
+            sm_activity: None,
             clock_mhz: mhz(self.clock),
             clock_max_mhz: mhz(self.clock_max),
-            ..DeviceReading::default()
+            power_w: self.power_mw().map(|mw| f64::from(mw) / 1e3),
+            temperature_c: self
+                .of_kind(self.temperature, TEMPERATURE_GPU)
+                .map(f64::from),
+            event_reasons: self.event_reasons(),
         }
     }
 }
 
 /// The entry point of that name; `F` is the signature that nvml.h gives it.
-fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F, NvmlError> {
-    // SAFETY: each caller in this file asks for the signature that nvml.h gives the name, and keeps the library open as long
+pub(super) fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F, NvmlError> {
+    // SAFETY: each caller, in this folder, asks for the signature that nvml.h gives the name, and keeps the library open as long
     // as it calls it.
     let found = unsafe { library.get::<F>(name) };
     found
