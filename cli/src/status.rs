@@ -4,10 +4,12 @@
 //! shows what a person looks for first: who is there, in which class, and what is enforced.
 
 mod control;
+mod device;
 mod hold;
 mod sharing;
 mod users;
 
+pub(crate) use device::stands;
 pub(crate) use hold::for_faults;
 pub(crate) use sharing::{shared, trouble};
 

@@ -14,7 +14,39 @@ use crate::status;
 pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
     let answers = ask_all(findings, gpus);
     findings.extend(answers.iter().flat_map(passed_by));
+    findings.extend(answers.iter().filter_map(blind));
+    findings.extend(answers.iter().filter_map(slow));
     answers
+}
+
+fn uuid(status: &Value) -> &str {
+    status["gpu"]["uuid"].as_str().unwrap_or("?")
+}
+
+/// A throttle that does not know how much the GPU is used.
+fn blind(status: &Value) -> Option<Finding> {
+    let throttle = &status["policy"]["throttle"];
+    (throttle["blind"] == true).then_some(())?;
+    let rate = throttle["rate"].as_f64().unwrap_or(1.0) * 100.0;
+    Some(Finding::warning(
+        format!("throttle of {}", uuid(status)),
+        format!(
+            "NVML has not said for 10 s how much the GPU is used: best-effort jobs keep {rate:.0} % of the time"
+        ),
+        "see whether `nvidia-smi` shows the GPU's utilisation (with MIG it does not) and whether the daemon finds libnvidia-ml.so.1; \
+         if it never will, remove [throttle] and use `pillion run --compute` or [share]",
+    ))
+}
+
+/// A GPU whose clock is held down by power or heat.
+fn slow(status: &Value) -> Option<Finding> {
+    status.pointer("/gpu/device/slowed_by")?.as_str()?;
+    Some(Finding::warning(
+        format!("clock of {}", uuid(status)),
+        status::stands(status)?,
+        "kernels take longer than at the full clock. Power: raise the limit (`nvidia-smi --power-limit`), or leave more of the GPU idle \
+         ([throttle] utilisation). Heat: see to the cooling. docs/faults.md has more (`slowed-down`)",
+    ))
 }
 
 /// Jobs whose launches pass by us, in part.
@@ -144,4 +176,44 @@ fn judge(subject: String, status: &Value) -> Finding {
         return Finding::warning(subject, format!("{found}; {}", held.join("; ")), mend);
     }
     Finding::ok(subject, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_blind_throttle_and_a_slow_gpu_are_warnings_that_say_what_to_do() {
+        let device = json!({"slowed_by": "heat (SwThermalSlowdown)", "clock_mhz": 1200, "clock_max_mhz": 1590});
+        let status = json!({
+            "gpu": {"uuid": "GPU-1", "device": device}, "policy": {"throttle": {"blind": true, "rate": 0.42}}
+        });
+        let findings = [blind(&status).unwrap(), slow(&status).unwrap()];
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.json()["verdict"] == "warning")
+        );
+        assert!(
+            findings
+                .iter()
+                .all(|finding| !finding.mend.is_empty() && !finding.mend.contains("  "))
+        );
+        assert_eq!(
+            findings[1].found,
+            "1200 of 1590 MHz, held down by heat (SwThermalSlowdown)"
+        );
+        assert!(
+            findings[0].found.ends_with("keep 42 % of the time"),
+            "{}",
+            findings[0].found
+        );
+        let well = json!({
+            "gpu": {"uuid": "GPU-1", "device": {"slowed_by": null}}, "policy": {"throttle": {"blind": false}}
+        });
+        assert!(blind(&well).is_none() && slow(&well).is_none());
+        assert!(blind(&json!({})).is_none() && slow(&json!({})).is_none());
+    }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::device;
+
 /// The target in force, where it comes from, what requests take, and the end at which it is not held; one line, none of jobs
 /// without a target.
 pub(super) fn slo(job: &Value) -> Option<String> {
@@ -67,9 +69,10 @@ pub(super) fn cap(job: &Value) -> Option<String> {
     ))
 }
 
-/// The laws that hold all best-effort work together; a line each.
+/// The laws that hold all best-effort work together, and the device that they go by; a line each.
 pub(super) fn together(status: &Value) -> impl Iterator<Item = String> {
-    throttle(status).into_iter().chain(share(status))
+    let lines = [throttle(status), device::line(status), share(status)];
+    lines.into_iter().flatten()
 }
 
 /// How much the GPU is used, and what best-effort work may use therefore; none without a throttle.
