@@ -125,6 +125,7 @@ impl Telemetry {
             busy: Some((percent / 100.0).min(1.0)),
             clock_mhz: Some(governed.map_or(self.clock_max_mhz, |governed| governed.clock_mhz)),
             clock_max_mhz: Some(self.clock_max_mhz),
+            ..DeviceReading::default()
         }
     }
 }
