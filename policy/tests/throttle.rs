@@ -259,7 +259,7 @@ fn while_another_law_holds_it_does_not_rise() {
     // little.
     let busy = HpView {
         busy: true,
-        executing: policy::ClassSet::ALL,
+        executing: ClassSet::ALL,
         ..IDLE
     };
     for _ in 0..300 {
