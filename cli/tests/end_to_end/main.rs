@@ -35,6 +35,7 @@ mod faults;
 mod first_process;
 mod forks;
 mod gate;
+mod governor;
 mod gpu_suite;
 mod graphs;
 mod handlers;

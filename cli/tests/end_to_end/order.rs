@@ -203,13 +203,18 @@ pub(crate) struct Clocked {
 impl Clocked {
     /// Time begins when so many processes take part in it.
     pub(crate) fn start(sharing: &str, processes: &str) -> Self {
+        Self::start_device(&["--device", "V100-SXM2-16GB"], sharing, processes)
+    }
+
+    /// The same of the device that these arguments of its server describe.
+    pub(crate) fn start_device(device: &[&str], sharing: &str, processes: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let mut server = Command::new(cargo_folder().join("softgpu-server"));
         server.arg("--socket").arg(path("gpu.sock"));
         server.arg("--clock-page").arg(path("clock"));
         server.arg("--record").arg(path("record"));
-        server.args(["--device", "V100-SXM2-16GB", "--sharing", sharing]);
+        server.args(device).args(["--sharing", sharing]);
         server.args(["--processes", processes]);
         let server = Process::start("softgpu-server", server);
         until("the device server", || connect_to(&path("gpu.sock")).ok());

@@ -25,11 +25,22 @@ pub(super) fn replay(
     kernels: usize,
     rate: &str,
 ) -> Command {
+    let row = "Conv,1,0,98,1000000\n";
+    replay_of(clocked, class, rank, &row.repeat(kernels), rate)
+}
+
+/// The same of these rows of a trace.
+pub(super) fn replay_of(
+    clocked: &Clocked,
+    class: JobClass,
+    rank: &str,
+    rows: &str,
+    rate: &str,
+) -> Command {
     let name = class.name();
     let trace = clocked.path(&format!("{name}.csv"));
     let head = "Name,Profile,Memory_footprint,SM_usage,Duration\n";
-    let text = head.to_owned() + &"Conv,1,0,98,1000000\n".repeat(kernels);
-    std::fs::write(&trace, text).unwrap();
+    std::fs::write(&trace, head.to_owned() + rows).unwrap();
     let replay = cargo_folder().join("pillion-replay");
     let mut command = clocked.command(&replay, rank);
     command.arg("--trace").arg(&trace).args([
