@@ -1,5 +1,5 @@
-//! What the daemon reads of a device whose clock gives way to power, and of one that tells how many of its SMs are busy, on the
-//! virtual clock.
+//! What the daemon reads of a device whose clock gives way to power, and of one that tells how many
+//! of its SMs are busy, on the virtual clock.
 
 use protocol::hello::{JobClass, ask_status};
 use serde_json::{Value, json};
@@ -26,7 +26,8 @@ fn told(clocked: &Clocked, command: &str) -> String {
     told.expect_success().output
 }
 
-/// A high-priority job that always has these kernels, and a best-effort one, while `look` is called.
+/// A high-priority job that always has these kernels, and a best-effort one, while `look` is
+/// called.
 fn beside_each_other(clocked: &Clocked, row: &str, look: impl FnOnce()) {
     let start = |class, rank| {
         let replay = replay_of(clocked, class, rank, &row.repeat(20), "");

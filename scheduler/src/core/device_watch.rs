@@ -1,7 +1,8 @@
 //! What the device said of itself last, and whether power or heat hold its clock down.
 //!
-//! A slowdown begins with the first reading that has a reason for it, and has ended when no reading of a minute had one: so there
-//! is at most one beginning a minute. A reading that does not say changes neither.
+//! A slowdown begins with the first reading that has a reason for it, and has ended when no reading
+//! of a minute had one: so there is at most one beginning a minute. A reading that does not say
+//! changes neither.
 
 use policy::DeviceReading;
 use policy::throttle::BLIND_NS;
@@ -11,8 +12,8 @@ use crate::core::event::{Draft, Kind};
 /// Without a reason for so long a slowdown has ended, ns.
 const ENDED_NS: u64 = 60_000_000_000;
 
-/// The bits of nvml.h (`nvmlClocksEventReason…`, of older ones `nvmlClocksThrottleReason…`), and of those that power or heat set what
-/// it is that holds the clock down.
+/// The bits of nvml.h (`nvmlClocksEventReason…`, of older ones `nvmlClocksThrottleReason…`), and of
+/// those that power or heat set what it is that holds the clock down.
 const REASONS: [(u64, &str, Option<&str>); 9] = [
     (0x1, "GpuIdle", None),
     (0x2, "ApplicationsClocksSetting", None),
@@ -113,7 +114,8 @@ pub(crate) fn names(bits: u64) -> Vec<String> {
     set.map(name).collect()
 }
 
-/// What of power and heat holds the clock down, for people; `None`: nothing does, or that is not known.
+/// What of power and heat holds the clock down, for people; `None`: nothing does, or that is not
+/// known.
 pub(crate) fn slowed_by(reading: &DeviceReading) -> Option<String> {
     let bits = slow_bits(reading)?;
     let set = REASONS.iter().filter(|(bit, ..)| bits & bit != 0);

@@ -1,5 +1,5 @@
-//! The thread that reads how much of the time the device is busy, its clock, power and heat, and how
-//! much of the time processes compute, for laws that go by it and for people.
+//! The thread that reads how much of the time the device is busy, its clock, power and heat, and
+//! how much of the time processes compute, for laws that go by it and for people.
 //!
 //! Five times a second while a job has a cap ([`crate::host::nvml::uses`]), or a high-priority job is
 //! there and best-effort work is throttled ([`policy::throttle`]); else it sleeps, and has nothing of

@@ -2,8 +2,8 @@
 //! as they take an older library.
 //!
 //! Each is a door (`crate::library`) around a few words; what is answered is decided in
-//! `crate::device`, `crate::usage` and `crate::gpm`. Parameter types are those of `crate::raw`, so that no
-//! function here touches the application's memory.
+//! `crate::device`, `crate::usage` and `crate::gpm`. Parameter types are those of `crate::raw`, so
+//! that no function here touches the application's memory.
 
 #![expect(unsafe_code, reason = "exports C functions")]
 

@@ -1,8 +1,9 @@
 //! GPM, the performance counters of a device between two samples.
 //!
-//! A sample is what had been used of the device up to an instant; a metric is the difference of two, divided by the time
-//! between them. The metrics are those that the model has: SMs in use (nvml.h: "percentage of SMs that were busy"), the time in
-//! which anything computed, and the share of the bandwidth. Others are not supported.
+//! A sample is what had been used of the device up to an instant; a metric is the difference of
+//! two, divided by the time between them. The metrics are those that the model has: SMs in use
+//! (nvml.h: "percentage of SMs that were busy"), the time in which anything computed, and the share
+//! of the bandwidth. Others are not supported.
 //!
 //! NVIDIA's devices have GPM from Hopper on (nvml.h, "for Hopper or newer").
 
@@ -25,10 +26,12 @@ const GRAPHICS_UTIL: u32 = 1;
 const SM_UTIL: u32 = 2;
 /// NVML_GPM_METRIC_DRAM_BW_UTIL, per cent of the bandwidth.
 const DRAM_BW_UTIL: u32 = 10;
-/// Metrics of one call. NVML_GPM_METRIC_MAX was 98 (r525), 210, 333 (CUDA 13) and 477 in headers so far, all of the same version.
+/// Metrics of one call. NVML_GPM_METRIC_MAX was 98, 210, 333 (CUDA 13) and 477 in headers so
+/// far, all of the same version.
 const METRICS_MAX: u32 = 512;
 
-/// `nvmlGpmSample_t` of the first sample; the others follow. Neither null nor a number that comes by accident.
+/// `nvmlGpmSample_t` of the first sample; the others follow. Neither null nor a number that comes
+/// by accident.
 const FIRST: usize = 0x6770_6d73;
 /// Samples at once.
 const SAMPLES_MAX: usize = 1024;
@@ -94,8 +97,8 @@ pub(crate) fn take(gpu: &Gpu, number: usize) -> Outcome {
     Ok(())
 }
 
-/// `nvmlGpmMetricsGet`. Of the caller's array only as many metrics are touched as are asked for: it is as long as that
-/// caller's header had it.
+/// `nvmlGpmMetricsGet`. Of the caller's array only as many metrics are touched as are asked for: it
+/// is as long as that caller's header had it.
 pub(crate) fn metrics(gpus: &[Gpu], asked: &Out<GpmMetricsGetHead>) -> Outcome {
     if Out::version_of(asked)? != VERSION {
         return Err(Code::ARGUMENT_VERSION_MISMATCH);

@@ -36,7 +36,8 @@ pub(crate) struct PciInfoV2 {
     pub(crate) reserved: [c_uint; 4],
 }
 
-/// What `nvmlGpmMetricsGet_t` begins with; an array of `nvmlGpmMetric_t` follows, whose length differs between releases.
+/// What `nvmlGpmMetricsGet_t` begins with; an array of `nvmlGpmMetric_t` follows, whose length
+/// differs between releases.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct GpmMetricsGetHead {

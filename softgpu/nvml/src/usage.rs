@@ -58,7 +58,8 @@ pub(crate) fn utilisation(monitor: &Monitor) -> nvmlUtilization_t {
     between(&before.copied().unwrap_or_default(), now)
 }
 
-/// Why the SM clock is not higher, as bits of nvml.h: nvmlClocksEventReasonGpuIdle, …SwPowerCap and …SwThermalSlowdown.
+/// Why the SM clock is not higher, as bits of nvml.h: nvmlClocksEventReasonGpuIdle, …SwPowerCap and
+/// …SwThermalSlowdown.
 pub(crate) fn event_reasons(monitor: &Monitor) -> Outcome<u64> {
     const GPU_IDLE: u64 = 0x1;
     const SW_POWER_CAP: u64 = 0x4;

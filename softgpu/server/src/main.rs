@@ -69,8 +69,9 @@ struct Args {
     /// Whether waiting blocks of a stream with higher priority start first.
     #[arg(long, value_enum, default_value = "on")]
     block_priority: Switch,
-    /// Whether the SM clock falls where the device takes more than its TDP or is hot, by a model of power and heat that was compared
-    /// with no real device. Off: the clock is always the highest, and NVML tells neither power nor temperature.
+    /// Whether the SM clock falls where the device takes more than its TDP or is hot, by a model of
+    /// power and heat that was compared with no real device. Off: the clock is always the highest,
+    /// and NVML tells neither power nor temperature.
     #[arg(long, value_enum, default_value = "off")]
     governor: Switch,
     /// Make a virtual clock at PATH; goes into PILLION_CLOCK of all programs, which must be built

@@ -1,7 +1,9 @@
-//! How many of a device's SMs were busy, by GPM: counters that NVML reads of devices from Hopper on.
+//! How many of a device's SMs were busy, by GPM: counters that NVML reads of devices from Hopper
+//! on.
 //!
-//! A metric is of the time between two samples. nvml.h: `nvmlGpmMetric_t` has 40 bytes; `nvmlGpmMetricsGet_t` ends with an array of
-//! them, whose length grew with the releases (98, 210, 333, 477) while its version stayed 1.
+//! A metric is of the time between two samples. nvml.h: `nvmlGpmMetric_t` has 40 bytes;
+//! `nvmlGpmMetricsGet_t` ends with an array of them, whose length grew with the releases (98, 210,
+//! 333, 477) while its version stayed 1.
 
 use core::ffi::{c_char, c_uint, c_void};
 
@@ -12,7 +14,8 @@ use super::{Device, NOT_SUPPORTED, NvmlError, Open, SUCCESS, check, open_device}
 const VERSION: c_uint = 1;
 /// NVML_GPM_METRIC_SM_UTIL: "percentage of SMs that were busy", 0 to 100.
 const SM_UTIL: c_uint = 2;
-/// More metrics than any driver knows: it writes those that are asked for, and none may write past the end.
+/// More metrics than any driver knows: it writes those that are asked for, and none may write past
+/// the end.
 const METRICS: usize = 512;
 
 /// `nvmlGpmSupport_t`.
@@ -68,7 +71,8 @@ pub(crate) struct Gpm {
     _library: Open,
 }
 
-// SAFETY: NVML is thread-safe, as `Device` says; samples are only handed back to it, and nothing reads the texts' addresses.
+// SAFETY: NVML is thread-safe, as `Device` says; samples are only handed back to it, and nothing
+// reads the texts' addresses.
 unsafe impl Send for Gpm {}
 
 /// `nvmlGpmSample_t`.
@@ -79,7 +83,8 @@ struct Sample {
 
 impl Drop for Sample {
     fn drop(&mut self) {
-        // SAFETY: the sample is the library's, which is open as long as a `Gpm` has it, and is not used any more.
+        // SAFETY: the sample is the library's, which is open as long as a `Gpm` has it, and is not
+        // used any more.
         let _ = unsafe { (self.free)(self.handle) };
     }
 }
@@ -126,8 +131,8 @@ impl Gpm {
         }))
     }
 
-    /// How many of the SMs were busy since this was asked last, 0 to 1, in the mean; `None` the first time, and where the device does
-    /// not say.
+    /// How many of the SMs were busy since this was asked last, 0 to 1, in the mean; `None` the
+    /// first time, and where the device does not say.
     pub(crate) fn sm_activity(&mut self) -> Option<f64> {
         self.samples.swap(0, 1);
         let had_one = std::mem::take(&mut self.is_taken);
@@ -144,7 +149,8 @@ impl Gpm {
             id: SM_UTIL,
             ..Metric::NONE
         };
-        // SAFETY: the samples are this library's and have been taken, and there is room for more metrics than any driver knows.
+        // SAFETY: the samples are this library's and have been taken, and there is room for more
+        // metrics than any driver knows.
         let result = unsafe { (self.get)(&raw mut *asked) };
         let metric = asked.metrics[0];
         (result == SUCCESS && metric.result == SUCCESS).then_some(metric.value / 100.0)

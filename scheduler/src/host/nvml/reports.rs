@@ -265,8 +265,8 @@ impl Gauges {
 
 /// The entry point of that name; `F` is the signature that nvml.h gives it.
 pub(super) fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F, NvmlError> {
-    // SAFETY: each caller, in this folder, asks for the signature that nvml.h gives the name, and keeps the library open as long
-    // as it calls it.
+    // SAFETY: each caller, in this folder, asks for the signature that nvml.h gives the name, and
+    // keeps the library open as long as it calls it.
     let found = unsafe { library.get::<F>(name) };
     found
         .map(|function| *function)

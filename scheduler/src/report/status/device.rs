@@ -1,4 +1,5 @@
-//! What a status says of how the device stands: what a telemetry thread reads while a law goes by it.
+//! What a status says of how the device stands: what a telemetry thread reads while a law goes by
+//! it.
 
 use serde::Serialize;
 
@@ -9,7 +10,8 @@ use crate::core::device_watch::{DeviceWatch, names, slowed_by};
 pub struct DeviceStatus {
     /// How much of the time it was busy lately, 0 to 1.
     pub busy: Option<f64>,
-    /// How many of its SMs were busy since the reading before, 0 to 1, in the mean (GPM: Hopper and later).
+    /// How many of its SMs were busy since the reading before, 0 to 1, in the mean (GPM: Hopper and
+    /// later).
     pub sm_activity: Option<f64>,
     /// Its SM clock, MHz.
     pub clock_mhz: Option<u32>,
@@ -21,7 +23,8 @@ pub struct DeviceStatus {
     pub temperature_c: Option<f64>,
     /// Why its clock is not higher, in the words of nvml.h (`SwPowerCap`); empty: it could be.
     pub event_reasons: Option<Vec<String>>,
-    /// What of power and heat holds the clock down, for people; none: nothing does, or it is not known.
+    /// What of power and heat holds the clock down, for people; none: nothing does, or it is not
+    /// known.
     pub slowed_by: Option<String>,
     /// How long ago it was read; none before it said anything.
     pub age_ns: Option<u64>,
