@@ -4,6 +4,8 @@
 const POWER_W: [f64; 2] = [0.0, 10_000.0];
 /// Temperatures of a device that works, °C.
 const TEMPERATURE_C: [f64; 2] = [-50.0, 150.0];
+/// Clocks of a device, MHz.
+const CLOCK_MHZ: [f64; 2] = [1.0, 10_000.0];
 /// A share of the whole.
 const SHARE: [f64; 2] = [0.0, 1.0];
 
@@ -37,14 +39,28 @@ impl DeviceReading {
             dropped += u64::from(kept != value);
             kept
         };
+        let mut clocks = [self.clock_mhz, self.clock_max_mhz].map(|clock| {
+            let mhz = within(clock.map(f64::from), CLOCK_MHZ);
+            clock.filter(|_| mhz.is_some())
+        });
+        let mut above = 0;
+        if let [Some(clock), Some(max)] = clocks
+            && clock > max
+        {
+            // Which of them is wrong is not known.
+            (clocks, above) = ([None; 2], 2);
+        }
+        let [clock_mhz, clock_max_mhz] = clocks;
         let reading = Self {
             busy: within(self.busy, SHARE),
             sm_activity: within(self.sm_activity, SHARE),
             power_w: within(self.power_w, POWER_W),
             temperature_c: within(self.temperature_c, TEMPERATURE_C),
-            ..self
+            clock_mhz,
+            clock_max_mhz,
+            event_reasons: self.event_reasons,
         };
-        (reading, dropped)
+        (reading, dropped + above)
     }
 }
 
@@ -70,6 +86,20 @@ mod tests {
             ..DeviceReading::default()
         };
         assert_eq!(reading.checked(), (kept, 3));
+        // A clock above the highest, and one that is none.
+        for (clock_mhz, clock_max_mhz, kept, dropped) in [
+            (1_600, 1_590, [None, None], 2),
+            (u32::MAX, 1_590, [None, Some(1_590)], 1),
+            (1_590, 1_590, [Some(1_590); 2], 0),
+        ] {
+            let reading = DeviceReading {
+                clock_mhz: Some(clock_mhz),
+                clock_max_mhz: Some(clock_max_mhz),
+                ..DeviceReading::default()
+            };
+            let (of, count) = reading.checked();
+            assert_eq!(([of.clock_mhz, of.clock_max_mhz], count), (kept, dropped));
+        }
         let nothing = DeviceReading::default();
         assert_eq!(nothing.checked(), (nothing, 0));
     }

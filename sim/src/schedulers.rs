@@ -61,13 +61,7 @@ impl PolicySpec {
                 job.name
             )));
         }
-        let has_laws = !self.laws(&experiment.laws).is_empty();
-        if has_laws && !self.is_leased() {
-            return Err(Error::Policy(format!(
-                "{} is none of a daemon's policies, and a throttle and a share are the daemon's",
-                self.name()
-            )));
-        }
+        self.check_laws(&experiment.laws)?;
         Ok(match self {
             Self::MuxFlow(_) | Self::None => leased(Policy::None, false, experiment)?,
             Self::Temporal {

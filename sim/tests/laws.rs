@@ -145,6 +145,35 @@ fn who_is_no_daemon_has_no_laws() {
         let text = error.to_string();
         assert!(text.contains("none of a daemon's policies"), "{text}");
     }
-    // They are its own.
-    run(&pair(1.0, named("muxflow"), Laws::default()));
+    // They are its own, and it takes no others.
+    let told = pair(1.0, named("muxflow"), share(ShareMode::Static(40)));
+    let error = told.run(&mut sim::NoObserver).expect_err("its own");
+    assert!(
+        error.to_string().contains("nearest are its numbers"),
+        "{error}"
+    );
+    for (key, value, what) in [
+        ("share_pct", 5.0, "nearest is 10"),
+        ("clock_mhz", 50.0, "nearest is 100"),
+    ] {
+        let mut policy = named("muxflow");
+        assert!(policy.set(key, value));
+        let error = pair(1.0, policy, Laws::default()).run(&mut sim::NoObserver);
+        let error = error.expect_err(what).to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn muxflow_goes_by_the_sms_in_use_and_a_daemon_by_the_time_in_which_any_is() {
+    // A quarter of the SMs, all of the time.
+    let mut muxflow = named("muxflow");
+    assert!(muxflow.set("share_pct", 25.0));
+    let free = run(&pair(1.0, muxflow, Laws::default())).jobs[1].requests;
+    let laws = Laws {
+        share: Some(ShareMode::Static(25)),
+        ..throttle(0.5)
+    };
+    let held = run(&pair(1.0, named("none"), laws)).jobs[1].requests;
+    assert!(held * 3 < free * 2, "{held} {free}");
 }

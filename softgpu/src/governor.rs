@@ -98,6 +98,10 @@ pub(crate) struct Clock {
     at_ns: u64,
     /// What of the device had been used by then, ns of all of it: computing, moving memory.
     used_ns: [u64; 2],
+    /// Work has begun since, or was there before.
+    is_used: bool,
+    /// What lowered the clock last was heat.
+    by_heat: bool,
 }
 
 impl Clock {
@@ -109,7 +113,14 @@ impl Clock {
             celsius: AMBIENT_C + RISE_C * IDLE,
             at_ns: 0,
             used_ns: [0; 2],
+            is_used: false,
+            by_heat: false,
         }
+    }
+
+    /// Work begins.
+    pub(crate) fn use_device(&mut self) {
+        self.is_used = true;
     }
 
     /// f / fmax.
@@ -122,24 +133,23 @@ impl Clock {
         // Steps are left out while the device is at rest: see `next_ns`.
         let rested_ns = now_ns - self.at_ns;
         let mut clock = *self;
-        if rested_ns > TICK_NS {
+        if rested_ns > TICK_NS && !self.is_used {
             clock.power_w = self.governor.tdp_w * IDLE;
             clock.warm(rested_ns, clock.power_w);
         }
-        let is_hot = clock.celsius >= HOT_C;
         Governed {
             clock_mhz: self.mhz as u32,
             power_w: clock.power_w,
             temperature_c: clock.celsius,
-            is_power_capped: is_below && !is_hot,
-            is_hot,
+            is_power_capped: is_below && !self.by_heat,
+            is_hot: is_below && self.by_heat,
         }
     }
 
-    /// When it is to step next. A device that does nothing and has its highest clock needs no step:
-    /// what it cools meanwhile the next one makes up for.
+    /// When it is to step next. A device that did nothing since the last step and has its highest
+    /// clock needs none: what it cools meanwhile the next one makes up for.
     pub(crate) fn next_ns(&self, now_ns: u64, is_busy: bool) -> Option<u64> {
-        (is_busy || self.relative() < 1.0).then(|| (now_ns / TICK_NS + 1) * TICK_NS)
+        (is_busy || self.is_used || self.relative() < 1.0).then(|| (now_ns / TICK_NS + 1) * TICK_NS)
     }
 
     /// Whether a step is due at this instant.
@@ -150,6 +160,7 @@ impl Clock {
     /// A step, with what of the device has been used by now; see [`Self::used_ns`].
     pub(crate) fn step(&mut self, now_ns: u64, used_ns: [u64; 2]) {
         let before_ns = std::mem::replace(&mut self.used_ns, used_ns);
+        self.is_used = used_ns != before_ns;
         let passed_ns = now_ns - std::mem::replace(&mut self.at_ns, now_ns);
         // What was skipped was a device at rest.
         self.warm(passed_ns - TICK_NS, self.governor.tdp_w * IDLE);
@@ -161,7 +172,11 @@ impl Clock {
         let idle_w = tdp_w * IDLE;
         self.power_w = idle_w + (kappa * tdp_w - idle_w) * used * relative.powi(3);
         self.warm(TICK_NS, self.power_w);
-        let is_over = self.power_w > self.governor.limit_w || self.celsius >= HOT_C;
+        let is_hot = self.celsius >= HOT_C;
+        let is_over = self.power_w > self.governor.limit_w || is_hot;
+        if is_over {
+            self.by_heat = is_hot;
+        }
         let step_mhz = if is_over { -STEP_MHZ } else { STEP_MHZ };
         let Governor {
             clock_min_mhz,
@@ -259,9 +274,15 @@ mod tests {
         run(&mut clock, 10, 0.1, 0.1);
         assert_eq!(clock.view(clock.at_ns).clock_mhz, 1590 - 150);
         assert!(clock.view(clock.at_ns).is_hot && !clock.view(clock.at_ns).is_power_capped);
-        clock.celsius = HOT_C;
-        run(&mut clock, 100_000, 1.0, 1.0);
-        assert!(clock.mhz >= 318.0);
+        // What held it down was heat, also while it recovers.
+        clock.celsius = 60.0;
+        run(&mut clock, 1, 0.1, 0.1);
+        assert!(clock.view(clock.at_ns).is_hot);
+        // A limit that is exceeded at every clock.
+        clock.governor.limit_w = 10.6;
+        run(&mut clock, 1_000, 1.0, 1.0);
+        assert_eq!(clock.mhz, 318.0);
+        assert!(clock.view(clock.at_ns).is_power_capped);
     }
 
     #[test]

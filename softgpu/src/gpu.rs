@@ -643,6 +643,9 @@ impl Gpu {
         let id = self.run_next;
         self.run_next += 1;
         self.engine.push(self.now_ns, id, run, &self.device);
+        if let Some(clock) = &mut self.clock {
+            clock.use_device();
+        }
         Head::Running
     }
 

@@ -98,3 +98,51 @@ fn a_clock_comes_back_when_the_device_is_idle() {
 fn a_device_that_is_not_governed_says_nothing() {
     assert_eq!(Gpu::new(v100(), common::mps()).governed(), None);
 }
+
+/// Power and clock after bursts of 3 ms each 4 ms, the first so long after the beginning.
+fn bursts(offset_ns: u64) -> (f64, u32) {
+    let mut gpu = governed(Sharing::Mps);
+    let (_, stream) = client(&mut gpu, 0);
+    let burst = KernelShape {
+        block_ns: 3 * MS,
+        ..shape(1.0, 0.3)
+    };
+    let (mut power_w, mut readings) = (0.0, 0);
+    for period in 0..2_500 {
+        let now_ns = offset_ns + period * 4 * MS;
+        put(&mut gpu, now_ns, stream, kernel(burst));
+        gpu.advance(now_ns + 3 * MS + MS / 2);
+        power_w += gpu.governed().expect("it is governed").power_w;
+        readings += 1;
+    }
+    let governed = gpu.governed().expect("it is governed");
+    (power_w / f64::from(readings), governed.clock_mhz)
+}
+
+#[test]
+fn bursts_take_the_same_power_wherever_the_ticks_fall() {
+    // 10.5 W + 101.5 W x (0.6 + 0.4 x 0.3) x 3/4.
+    let expected_w = 10.5 + 101.5 * 0.72 * 0.75;
+    for offset_ns in [0, MS, 2 * MS, 3 * MS, 3 * MS + 999_999] {
+        let (power_w, clock_mhz) = bursts(offset_ns);
+        assert!((power_w - expected_w).abs() < 2.0, "{offset_ns}: {power_w}");
+        assert!(clock_mhz >= 1_575, "{offset_ns}: {clock_mhz}");
+    }
+    // Kernels that begin behind a tick and end before the next one.
+    let mut gpu = governed(Sharing::Mps);
+    let (_, stream) = client(&mut gpu, 0);
+    for tick in 0..1_000 {
+        let now_ns = tick * 10 * MS + 1;
+        let burst = KernelShape {
+            block_ns: 9 * MS,
+            ..shape(0.9, 0.0)
+        };
+        put(&mut gpu, now_ns, stream, kernel(burst));
+        gpu.advance(now_ns + 9 * MS + MS / 2);
+    }
+    let power_w = gpu.governed().expect("it is governed").power_w;
+    assert!(
+        (power_w - 10.5 - 101.5 * 0.6 * 0.81).abs() < 1.0,
+        "{power_w}"
+    );
+}

@@ -26,6 +26,9 @@ const REASONS: [(u64, &str, Option<&str>); 9] = [
     (0x100, "DisplayClockSetting", None),
 ];
 
+/// nvmlClocksEventReasonSwPowerCap.
+const SW_POWER_CAP: u64 = 0x4;
+
 /// See the module's text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceWatch {
@@ -40,12 +43,19 @@ pub(crate) struct DeviceWatch {
     is_slow: bool,
     /// The last reading with a reason for it.
     slow_ns: u64,
+    /// Since when each reading said that there is none.
+    quiet_since_ns: Option<u64>,
+    /// Nobody has wanted to know since the last reading.
+    is_forgotten: bool,
 }
 
 impl DeviceWatch {
     /// The device was read, or did not answer. What is to be reported of it.
     pub(crate) fn handle_reading(&mut self, now_ns: u64, said: DeviceReading) -> Option<Draft> {
         let (reading, dropped) = said.checked();
+        if std::mem::take(&mut self.is_forgotten) {
+            self.is_slow &= now_ns.saturating_sub(self.slow_ns) < ENDED_NS;
+        }
         self.dropped = self.dropped.saturating_add(dropped);
         if reading.busy.is_some() {
             self.known_ns = Some(now_ns);
@@ -54,16 +64,21 @@ impl DeviceWatch {
         if reading != DeviceReading::default() {
             self.last = Some((now_ns, reading));
         }
-        let slow = slow_bits(&reading)?;
+        let Some(slow) = slow_bits(&reading) else {
+            self.quiet_since_ns = None;
+            return None;
+        };
         if slow != 0 {
             self.slow_ns = now_ns;
+            self.quiet_since_ns = None;
             let is_news = !std::mem::replace(&mut self.is_slow, true);
             return is_news.then(|| {
                 let text = format!("the GPU is slowed down: {}", in_words(&reading));
                 Draft::new(Kind::SlowedDown, text).code(Some(slow))
             });
         }
-        let has_ended = self.is_slow && now_ns.saturating_sub(self.slow_ns) >= ENDED_NS;
+        let quiet_since_ns = *self.quiet_since_ns.get_or_insert(now_ns);
+        let has_ended = self.is_slow && now_ns.saturating_sub(quiet_since_ns) >= ENDED_NS;
         has_ended.then(|| {
             self.is_slow = false;
             let text = "neither power nor heat have held the GPU's clock down for a minute";
@@ -71,9 +86,11 @@ impl DeviceWatch {
         })
     }
 
-    /// Nobody wants to know any more. A slowdown goes on until a reading tells.
+    /// Nobody wants to know any more. A slowdown that nobody sees is over after a minute: the next
+    /// one is reported again.
     pub(crate) fn forget(&mut self) {
-        (self.last, self.known_ns) = (None, None);
+        (self.last, self.known_ns, self.quiet_since_ns) = (None, None, None);
+        self.is_forgotten = true;
     }
 
     /// The last reading that said anything, and when that was; `None` before one.
@@ -101,7 +118,15 @@ impl DeviceWatch {
 /// The bits that power and heat set; `None`: the device does not say.
 fn slow_bits(reading: &DeviceReading) -> Option<u64> {
     let slow = REASONS.iter().filter(|(_, _, what)| what.is_some());
-    Some(reading.event_reasons? & slow.fold(0, |all, (bit, ..)| all | bit))
+    let bits = reading.event_reasons? & slow.fold(0, |all, (bit, ..)| all | bit);
+    // A device at its power limit may say so at its highest clock too, which is no slowdown.
+    let clocks = reading.clock_mhz.zip(reading.clock_max_mhz);
+    let is_highest = clocks.is_some_and(|(clock, max)| clock >= max);
+    Some(if is_highest {
+        bits & !SW_POWER_CAP
+    } else {
+        bits
+    })
 }
 
 /// Why the clock is not higher, in NVIDIA's words; of a bit without one its number.
@@ -173,16 +198,29 @@ mod tests {
         // What does not say ends nothing.
         let silent = [DeviceReading::default(); 100];
         assert_eq!(reported(&mut watch, 300, &silent), []);
-        // Idle and clocks that somebody set are no slowdown.
+        // Idle and clocks that somebody set are no slowdown, nor is the limit at the full clock.
+        let full = DeviceReading {
+            clock_mhz: Some(1_590),
+            ..reading(0x4)
+        };
+        let quiet = [[reading(0x3); 30], [full; 30]].concat();
+        assert_eq!(reported(&mut watch, 400, &quiet), []);
         assert_eq!(
-            reported(&mut watch, 400, &[reading(0x3); 10]),
+            reported(&mut watch, 460, &[reading(0x3); 10]),
             [Kind::SlowedDownEnded]
         );
         assert_eq!(
-            reported(&mut watch, 410, &[reading(0x40)]),
+            reported(&mut watch, 470, &[reading(0x40)]),
             [Kind::SlowedDown]
         );
-        assert_eq!(reported(&mut watch, 411, &[reading(0); 58]), []);
+        assert_eq!(reported(&mut watch, 471, &[reading(0); 58]), []);
+        // Nobody asks for an hour: what was is not known to have ended, and what is now is news.
+        watch.forget();
+        assert_eq!(reported(&mut watch, 4_000, &[reading(0); 10]), []);
+        assert_eq!(
+            reported(&mut watch, 4_010, &[reading(0x40)]),
+            [Kind::SlowedDown]
+        );
     }
 
     #[test]

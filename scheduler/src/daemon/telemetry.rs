@@ -107,6 +107,10 @@ impl Telemetry {
             self.open = None;
             self.open(now_ns);
         }
+        // Caps go by nothing else, and what follows may take its time.
+        if self.shared.state().has_caps() {
+            self.read_uses(now_ns);
+        }
         // Nothing, too, is told: it is what makes a law blind.
         let reading = self.open.as_mut().map(Opened::reading).unwrap_or_default();
         if self.shared.state().is_throttled() {
@@ -115,9 +119,6 @@ impl Telemetry {
         let news = self.shared.device.lock().handle_reading(now_ns, reading);
         if let Some(news) = news {
             self.shared.tell(news);
-        }
-        if self.shared.state().has_caps() {
-            self.read_uses(now_ns);
         }
         now_ns.saturating_add(PERIOD_NS)
     }
@@ -153,11 +154,15 @@ impl Telemetry {
             Some(error) => self.fail(now_ns, error),
             None => self.failed_ns = None,
         }
+        // Where it fails the activity of the SMs is not known, and no law goes by it.
+        let gpm = Gpm::open(&self.uuid).unwrap_or_else(|error| {
+            tracing::info!("GPM, by which NVML tells the activity of SMs, cannot be used: {error}");
+            None
+        });
         self.open = Some(Opened {
             uses: uses.ok(),
             gauges: gauges.ok(),
-            // Where it fails the activity of the SMs is not known, and no law goes by it.
-            gpm: Gpm::open(&self.uuid).ok().flatten(),
+            gpm,
             user,
         });
     }

@@ -266,7 +266,7 @@ impl Leased {
         self.look_ns = now_ns + pause_ns;
     }
 
-    /// The device is read if it is time, and the daemon looks by it.
+    /// The device is read if it is time. The throttle takes a reading after a look only.
     fn read_device(&mut self, now_ns: u64, gpu: &Gpu) {
         let Some(telemetry) = &mut self.telemetry else {
             return;

@@ -284,6 +284,9 @@ const ORACLE: [Param; 1] = [param(
     1_000.0,
 )];
 
+/// The least SM clock that a throttle is told, MHz: no GPU's is below.
+const CLOCK_MHZ_MIN: u32 = 100;
+
 /// Policies with a variant of their own, and the bound.
 const OWN_NAMES: [&str; 13] = [
     "none",
@@ -386,6 +389,44 @@ impl PolicySpec {
             Self::MuxFlow(spec) => spec.laws(),
             _ => *told,
         }
+    }
+
+    /// # Errors
+    /// [`Error::Policy`]: it looks at none of these laws, or its own cannot be meant.
+    pub(crate) fn check_laws(&self, told: &Laws) -> Result<(), Error> {
+        let name = self.name();
+        if let Self::MuxFlow(spec) = self {
+            let MuxFlowSpec {
+                share_pct,
+                clock_mhz,
+                ..
+            } = spec;
+            let what = match (told.is_empty(), *share_pct, *clock_mhz) {
+                (false, ..) => "it has a throttle and a share of its own; nearest are its numbers \
+                     utilisation, clock_mhz and share_pct"
+                    .to_owned(),
+                (_, 1..PERCENT_MIN, _) => {
+                    format!(
+                        "share_pct is {share_pct}, expected 0 or {PERCENT_MIN} to 100; nearest is \
+                         {PERCENT_MIN}"
+                    )
+                }
+                (.., 1..CLOCK_MHZ_MIN) => {
+                    format!(
+                        "clock_mhz is {clock_mhz}, expected 0 or {CLOCK_MHZ_MIN} to 10000; nearest \
+                         is {CLOCK_MHZ_MIN}"
+                    )
+                }
+                _ => return Ok(()),
+            };
+            return Err(Error::Policy(format!("{name}: {what}")));
+        }
+        if !told.is_empty() && !self.is_leased() {
+            return Err(Error::Policy(format!(
+                "{name} is none of a daemon's policies, and a throttle and a share are the daemon's"
+            )));
+        }
+        Ok(())
     }
 
     /// Whether it knows the future, and so asks no profile.
@@ -513,7 +554,7 @@ impl MuxFlowSpec {
         };
         let share = match self.share_pct {
             0 => ShareMode::Dynamic,
-            percent => ShareMode::Static(percent.max(PERCENT_MIN)),
+            percent => ShareMode::Static(percent),
         };
         Laws {
             throttle: Some(throttle),
