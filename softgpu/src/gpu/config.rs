@@ -85,7 +85,7 @@ pub struct Completion {
     pub context: ContextId,
     /// The stream.
     pub stream: StreamId,
-    /// Number of the operation in the stream, as [`Gpu::submit`] returned it.
+    /// Number of the operation in the stream, as [`crate::Gpu::submit`] returned it.
     pub seq: u64,
     /// When it started to execute: its first block, its transfer. Equal to `at_ns` for what takes
     /// no time.
