@@ -85,9 +85,9 @@ pub(crate) struct Options {
     /// A scenario file: devices, jobs, policies, sweeps; `-` for stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     scenario: Option<PathBuf>,
-    /// A suite of experiments: orion and muxflow, those of their papers; robustness, busy, ablation and slo, ours. Recorded traces are read
-    /// from the folder
-    /// that PILLION_DATA names; without it built-in workloads take their places.
+    /// A suite of experiments: orion and muxflow, those of their papers; robustness, busy, ablation
+    /// and slo, ours. Recorded traces are read from the folder that PILLION_DATA names; without it
+    /// built-in workloads take their places.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
     /// Of a suite, only these of its experiments, by their keys in results, separated by commas.

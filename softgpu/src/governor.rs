@@ -16,7 +16,7 @@
 //! long.
 //!
 //! Source: none has all of it. The cube is that of a voltage which follows the clock; every number
-//! is assumed (shared/notes/control.md §1) and waits for a device to be calibrated on.
+//! is assumed and waits for a device to be calibrated on.
 
 use crate::contention::Demand;
 use devices::Device;

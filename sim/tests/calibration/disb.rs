@@ -1,9 +1,9 @@
 //! DISB's facts: latencies of networks under TensorRT on an RTX 3080, alone and together
 //! (`benchmarks/results` of SJTU-IPADS/disb, 2023).
 //!
-//! Taken are VGG-19 and ResNet-152, which make up workloads A and B; its other three were not built in then. TensorRT
-//! fuses what is not a product or a convolution, so only those are launched, with times scaled so that
-//! a request alone takes what the report says.
+//! Taken are VGG-19 and ResNet-152, which make up workloads A and B; its other three were not built
+//! in then. TensorRT fuses what is not a product or a convolution, so only those are launched, with
+//! times scaled so that a request alone takes what the report says.
 
 use std::path::Path;
 use std::sync::Arc;
