@@ -26,6 +26,14 @@ pub struct DeviceReading {
     pub temperature_c: Option<f64>,
     /// Why its clock is not higher, the bits `nvmlClocksEventReason…` of nvml.h.
     pub event_reasons: Option<u64>,
+    /// How much of its memory is used, 0 to 1.
+    pub memory_used: Option<f64>,
+    /// What it may draw, W.
+    pub power_limit_w: Option<f64>,
+    /// The temperature at which it slows itself down, °C.
+    pub slowdown_c: Option<f64>,
+    /// Its driver says that it is lost.
+    pub is_lost: bool,
 }
 
 impl DeviceReading {
@@ -59,6 +67,10 @@ impl DeviceReading {
             clock_mhz,
             clock_max_mhz,
             event_reasons: self.event_reasons,
+            memory_used: within(self.memory_used, SHARE),
+            power_limit_w: within(self.power_limit_w, POWER_W),
+            slowdown_c: within(self.slowdown_c, TEMPERATURE_C),
+            is_lost: self.is_lost,
         };
         (reading, dropped + above)
     }

@@ -1,0 +1,649 @@
+//! The probe: whether the device is in trouble, and what that means for best-effort work.
+//!
+//! **Law.** MuxFlow's SysProbe (§4.1). Once a second the device says up to six *metrics*, and each
+//! has two bounds, *unhealthy* and *overlimit*. From them follows the state:
+//!
+//! ```text
+//! Init ──► Healthy ◄──────── Unhealthy ◄──────── Overlimit
+//!             │     all calm    ▲ │   all below     ▲ ▲
+//!             ├─────────────────┘ └─────────────────┘ │
+//!             └───────────────────────────────────────┘        any ──► Disabled
+//! ```
+//!
+//! - Unhealthy as soon as a metric passes its first bound, Overlimit as soon as one passes the
+//!   second: three samples in a row, of memory one.
+//! - Overlimit → Unhealthy once *all* were below their second bound for 30 s · 2^(n − 1), n being
+//!   how often it was entered in the two hours before, and two hours at most. A single sample above
+//!   one begins that time anew.
+//! - Unhealthy → Healthy once all were below 0.95 of their first bound for a minute, and from there
+//!   to Unhealthy after another minute at the earliest: a metric at its first bound changes the
+//!   state once a minute at most.
+//! - Disabled while the driver says that the device is lost; then Unhealthy, or Overlimit again if
+//!   its time had not passed.
+//!
+//! While it is Unhealthy, Overlimit or Disabled, best-effort jobs that come wait; on entering
+//! Overlimit those that are there are ended ([`Outcome::evicts`]), and again where those that came
+//! fill the memory anew.
+//!
+//! **What is not known** makes nothing better: a metric that was known and is not any more keeps its
+//! level, and no time without it counts. One that was never known is left out. After
+//! [`BLIND_NS`](crate::throttle::BLIND_NS) of that the probe is [`ProbeView::blind`].
+//!
+//! **Clock.** It counts while the device is busy for half of the time at least: an idle one clocks
+//! down, and that is no trouble. Power counts only with a clock below 0.9 of what high-priority work
+//! has alone: a device at its power limit with its full clock does what it is paid for.
+//!
+//! Source: MuxFlow (2024) §4.1 for states, metrics and the exponential back-off. It gives no
+//! bounds: these are ours and untried on hardware. It evicts at Unhealthy in §6 and at Overlimit in
+//! §4.1; this is §4.1.
+
+use crate::DeviceReading;
+use crate::throttle::BLIND_NS;
+
+/// Between two samples, ns.
+pub const PERIOD_NS: u64 = 1_000_000_000;
+
+/// Samples in a row until a metric counts as worse; of memory one, as it is used up at once.
+const WORSE_AFTER: u32 = 3;
+
+/// A longer gap between two samples is no time of which anything is known, ns.
+const GAP_NS: u64 = 3 * PERIOD_NS;
+
+/// The first back-off, ns.
+const HOLD_NS: u64 = 30_000_000_000;
+
+/// Entries of Overlimit count for so long, and no back-off is longer, ns.
+const WINDOW_NS: u64 = 7_200_000_000_000;
+
+/// All is calm for so long before it is Healthy, and that lasts as long, ns.
+const CALM_NS: u64 = 60_000_000_000;
+
+/// Of its first bound, what a metric must be below to be calm.
+const CALM: f64 = 0.95;
+
+/// Of the clock of high-priority work alone: below, power counts.
+const SLOW: f64 = 0.9;
+
+/// A device that is busy less is idle, and its clock says nothing.
+const BUSY: f64 = 0.5;
+
+/// More entries than the back-off makes possible in [`WINDOW_NS`].
+const ENTRIES_MAX: usize = 64;
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// The share of the time in which the device was busy.
+    Utilisation,
+    /// The share of its SMs that were.
+    SmActivity,
+    /// The SM clock as a share of what high-priority work has alone; less is worse.
+    Clock,
+    /// The share of its memory that is used.
+    Memory,
+    /// °C.
+    Temperature,
+    /// What it draws as a share of its limit.
+    Power,
+}
+
+impl Metric {
+    /// All, in the order of [`ProbeParams::bounds`].
+    pub const ALL: [Self; 6] = [
+        Self::Utilisation,
+        Self::SmActivity,
+        Self::Clock,
+        Self::Memory,
+        Self::Temperature,
+        Self::Power,
+    ];
+
+    /// As in configuration and status.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Utilisation => "utilisation",
+            Self::SmActivity => "sm_activity",
+            Self::Clock => "clock",
+            Self::Memory => "memory",
+            Self::Temperature => "temperature_c",
+            Self::Power => "power",
+        }
+    }
+
+    /// Whether less of it is worse.
+    #[must_use]
+    pub const fn is_worse_below(self) -> bool {
+        matches!(self, Self::Clock)
+    }
+
+    /// So that more is worse.
+    fn badness(self, value: f64) -> f64 {
+        if self.is_worse_below() { -value } else { value }
+    }
+
+    const fn worse_after(self) -> u32 {
+        match self {
+            Self::Memory => 1,
+            _ => WORSE_AFTER,
+        }
+    }
+}
+
+/// Bounds of a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// It is not looked at.
+    Off,
+    /// Unhealthy from the first on; Overlimit from the second on, if there is one.
+    At(f64, Option<f64>),
+    /// By so many °C below the temperature at which the device slows itself down; unknown where it
+    /// does not say which that is.
+    BelowSlowdown(f64, f64),
+}
+
+/// What the probe goes by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProbeParams {
+    /// By metric, in the order of [`Metric::ALL`].
+    pub bounds: [Bound; 6],
+    /// The clock of high-priority work alone, MHz; `None`: as the throttle has learnt it.
+    pub clock_mhz: Option<u32>,
+}
+
+impl Default for ProbeParams {
+    fn default() -> Self {
+        Self {
+            bounds: [
+                Bound::Off,
+                Bound::Off,
+                Bound::At(0.9, Some(0.75)),
+                Bound::At(0.92, Some(0.97)),
+                Bound::BelowSlowdown(8.0, 3.0),
+                Bound::At(1.0, None),
+            ],
+            clock_mhz: None,
+        }
+    }
+}
+
+/// How the device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeState {
+    /// Nothing is known yet.
+    Init,
+    /// Nothing is wrong.
+    Healthy,
+    /// No more best-effort work.
+    Unhealthy,
+    /// No best-effort work.
+    Overlimit,
+    /// The device is lost.
+    Disabled,
+}
+
+impl ProbeState {
+    /// All.
+    pub const ALL: [Self; 5] = [
+        Self::Init,
+        Self::Healthy,
+        Self::Unhealthy,
+        Self::Overlimit,
+        Self::Disabled,
+    ];
+
+    /// The word in status and file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::Healthy => "healthy",
+            Self::Unhealthy => "unhealthy",
+            Self::Overlimit => "overlimit",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// Whether best-effort jobs that come wait.
+    #[must_use]
+    pub const fn holds_comers(self) -> bool {
+        matches!(self, Self::Unhealthy | Self::Overlimit | Self::Disabled)
+    }
+}
+
+/// What outlives a daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptProbe {
+    /// The state then.
+    pub state: ProbeState,
+    /// The metric that made it so.
+    pub metric: Option<Metric>,
+    /// How long ago Overlimit was entered, ns, the oldest first.
+    pub entered_ns: Vec<u64>,
+}
+
+/// What follows from a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The state changed: from which, and the metric that did it, with its value.
+    pub changed: Option<(ProbeState, Option<(Metric, f64)>)>,
+    /// Best-effort jobs that are there are to be ended.
+    pub evicts: bool,
+}
+
+/// One metric as it stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MetricView {
+    /// Which.
+    pub metric: Metric,
+    /// Its last value; none before one.
+    pub value: Option<f64>,
+    /// Unhealthy from there on; none while that is not known.
+    pub unhealthy: Option<f64>,
+    /// Overlimit from there on.
+    pub overlimit: Option<f64>,
+}
+
+/// The probe as it stands, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeView {
+    /// The state.
+    pub state: ProbeState,
+    /// The metric that made it so, or keeps it so.
+    pub metric: Option<Metric>,
+    /// How often it was Overlimit in the last two hours.
+    pub entries: usize,
+    /// When the state may become better at the earliest; none where nothing is to become better.
+    pub until_ns: Option<u64>,
+    /// Those that are looked at.
+    pub metrics: Vec<MetricView>,
+    /// Something that was known is not known for [`BLIND_NS`], or nothing ever was.
+    pub blind: bool,
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gauge {
+    value: Option<f64>,
+    /// As of the last value: `None` where its bounds are not known.
+    bounds: Option<(f64, Option<f64>)>,
+    /// When it was known last.
+    known_ns: Option<u64>,
+    /// Samples in a row above the first bound, and above the second.
+    above: [u32; 2],
+    is_calm: bool,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    params: ProbeParams,
+    state: ProbeState,
+    gauges: [Gauge; 6],
+    /// Of the state.
+    cause: Option<Metric>,
+    /// When Overlimit was entered, the oldest first; before zero, too, where the clock is younger.
+    entries: Vec<i64>,
+    /// How long all was as it must be for the next better state.
+    better_ns: u64,
+    /// The last sample in which all that was ever known was known.
+    seen_ns: Option<u64>,
+    /// When it came to be Healthy after it was not.
+    healed_ns: Option<u64>,
+    begun_ns: u64,
+    /// When the state began.
+    changed_ns: u64,
+    /// It was Overlimit, and its back-off has not passed: so it is again after Disabled.
+    is_owed: bool,
+}
+
+impl Probe {
+    /// One that knows nothing at `now_ns`.
+    #[must_use]
+    pub fn new(now_ns: u64, params: ProbeParams) -> Self {
+        Self {
+            params,
+            state: ProbeState::Init,
+            gauges: [Gauge::default(); 6],
+            cause: None,
+            entries: Vec::new(),
+            better_ns: 0,
+            seen_ns: None,
+            healed_ns: None,
+            begun_ns: now_ns,
+            changed_ns: now_ns,
+            is_owed: false,
+        }
+    }
+
+    /// One that goes on at `now_ns` where another has ended. What was not seen in between counts as
+    /// no better: the back-off begins anew.
+    #[must_use]
+    pub fn restore(now_ns: u64, params: ProbeParams, kept: &KeptProbe) -> Self {
+        let mut ages: Vec<u64> = kept.entered_ns.clone();
+        ages.sort_unstable_by(|a, b| b.cmp(a));
+        let first = ages.len().saturating_sub(ENTRIES_MAX);
+        let now = signed(now_ns);
+        let entries = ages[first..].iter().map(|&age| now - signed(age));
+        let mut restored = Self {
+            state: kept.state,
+            cause: kept.metric,
+            is_owed: kept.state == ProbeState::Overlimit,
+            entries: entries.collect(),
+            ..Self::new(now_ns, params)
+        };
+        restored.await_cause(now_ns);
+        restored
+    }
+
+    /// Nothing becomes better before the metric that made it so is known.
+    fn await_cause(&mut self, now_ns: u64) {
+        let Some(place) = self.cause.map(|metric| metric as usize) else {
+            return;
+        };
+        if self.params.bounds[place] != Bound::Off {
+            self.gauges[place].known_ns = Some(now_ns);
+        }
+    }
+
+    /// What is to outlive the daemon, as of `now_ns`.
+    #[must_use]
+    pub fn kept(&self, now_ns: u64) -> KeptProbe {
+        let ages = self.entries.iter();
+        let ages = ages.map(|&at| (signed(now_ns) - at).max(0).cast_unsigned());
+        KeptProbe {
+            state: match self.is_owed {
+                true => ProbeState::Overlimit,
+                false => self.state,
+            },
+            metric: self.cause,
+            entered_ns: ages.collect(),
+        }
+    }
+
+    /// From now on these bounds. The state stays; a metric with other bounds counts anew.
+    pub fn set_params(&mut self, params: ProbeParams) {
+        let bounds = self.params.bounds.iter().zip(&params.bounds);
+        for (gauge, (old, new)) in self.gauges.iter_mut().zip(bounds) {
+            if old != new {
+                *gauge = Gauge::default();
+            }
+        }
+        self.params = params;
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> ProbeState {
+        self.state
+    }
+
+    /// The device was read, or said nothing. `clock_alone_mhz`: the clock of high-priority work
+    /// alone, where it was learnt.
+    pub fn handle_reading(
+        &mut self,
+        now_ns: u64,
+        said: DeviceReading,
+        clock_alone_mhz: Option<u32>,
+    ) -> Outcome {
+        if said.is_lost {
+            return self.change(now_ns, ProbeState::Disabled, None);
+        }
+        let (reading, _) = said.checked();
+        let alone_mhz = self.params.clock_mhz.or(clock_alone_mhz);
+        let mut is_memory_news = false;
+        let mut is_known = false;
+        for (place, metric) in Metric::ALL.into_iter().enumerate() {
+            let (gauge, bound) = (&mut self.gauges[place], self.params.bounds[place]);
+            if let Some(sample) = Sample::of(metric, bound, &reading, alone_mhz) {
+                is_known = true;
+                let was_above = gauge.above[1] > 0;
+                gauge.handle(now_ns, metric, sample);
+                is_memory_news |= metric == Metric::Memory && !was_above && gauge.above[1] > 0;
+            }
+        }
+        let elapsed_ns = self.elapsed_ns(now_ns);
+        if !is_known {
+            return Outcome::default();
+        }
+        match self.next(now_ns, elapsed_ns) {
+            Some((state, cause)) => self.change(now_ns, state, cause),
+            None => Outcome {
+                changed: None,
+                evicts: self.state == ProbeState::Overlimit && is_memory_news,
+            },
+        }
+    }
+
+    /// Of the time since the last sample what is known to have been as this one is.
+    fn elapsed_ns(&mut self, now_ns: u64) -> u64 {
+        let mut known = self.gauges.iter().filter_map(|gauge| gauge.known_ns);
+        if !known.all(|known_ns| known_ns == now_ns) {
+            return 0;
+        }
+        let seen_ns = self.seen_ns.replace(now_ns);
+        let since_ns = seen_ns.map(|ns| now_ns.saturating_sub(ns.max(self.changed_ns)));
+        since_ns.filter(|&ns| ns <= GAP_NS).unwrap_or(0)
+    }
+
+    /// The state that follows, and whose doing it is.
+    fn next(&mut self, now_ns: u64, elapsed_ns: u64) -> Option<(ProbeState, Option<Metric>)> {
+        let passes = |gauges: &[Gauge; 6], bound: usize| {
+            let all = Metric::ALL.into_iter().zip(gauges);
+            let mut all = all.filter(|(metric, of)| of.above[bound] >= metric.worse_after());
+            all.next().map(|(metric, _)| metric)
+        };
+        let any = |gauges: &[Gauge; 6], is_it: &dyn Fn(&Gauge) -> bool| {
+            let mut all = Metric::ALL.into_iter().zip(gauges);
+            all.find(|(_, gauge)| gauge.known_ns.is_some() && is_it(gauge))
+                .map(|(metric, _)| metric)
+        };
+        let over = passes(&self.gauges, 1);
+        if over.is_some() && self.state != ProbeState::Overlimit {
+            return Some((ProbeState::Overlimit, over));
+        }
+        let (hindered, needed_ns, better) = match self.state {
+            ProbeState::Init => {
+                let above = any(&self.gauges, &|gauge| gauge.above[0] > 0);
+                return match passes(&self.gauges, 0) {
+                    None if above.is_none() => Some((ProbeState::Healthy, None)),
+                    None => None,
+                    cause => Some((ProbeState::Unhealthy, cause)),
+                };
+            }
+            ProbeState::Healthy => {
+                let healed_ns = self.healed_ns;
+                let is_young = healed_ns.is_some_and(|ns| now_ns.saturating_sub(ns) < CALM_NS);
+                let unhealthy = passes(&self.gauges, 0).filter(|_| !is_young);
+                return unhealthy.map(|metric| (ProbeState::Unhealthy, Some(metric)));
+            }
+            ProbeState::Disabled => {
+                return Some(match self.is_owed {
+                    true => (ProbeState::Overlimit, self.cause),
+                    false => (ProbeState::Unhealthy, None),
+                });
+            }
+            ProbeState::Unhealthy => {
+                let restless = any(&self.gauges, &|gauge| !gauge.is_calm);
+                (restless, CALM_NS, ProbeState::Healthy)
+            }
+            ProbeState::Overlimit => {
+                let above = any(&self.gauges, &|gauge| gauge.above[1] > 0);
+                (above, self.hold_ns(), ProbeState::Unhealthy)
+            }
+        };
+        if hindered.is_some() {
+            self.cause = hindered;
+            self.better_ns = 0;
+            return None;
+        }
+        self.better_ns = self.better_ns.saturating_add(elapsed_ns);
+        let cause = self.cause.filter(|_| better == ProbeState::Unhealthy);
+        (self.better_ns >= needed_ns).then_some((better, cause))
+    }
+
+    fn change(&mut self, now_ns: u64, state: ProbeState, cause: Option<Metric>) -> Outcome {
+        let before = std::mem::replace(&mut self.state, state);
+        if before == state {
+            return Outcome::default();
+        }
+        if state != ProbeState::Disabled {
+            self.cause = cause;
+        }
+        (self.better_ns, self.changed_ns) = (0, now_ns);
+        let was_owed = match state {
+            ProbeState::Disabled => self.is_owed,
+            _ => std::mem::replace(&mut self.is_owed, state == ProbeState::Overlimit),
+        };
+        if state == ProbeState::Overlimit && !was_owed {
+            let now = signed(now_ns);
+            self.entries.retain(|&at| now - at < signed(WINDOW_NS));
+            let first = (self.entries.len() + 1).saturating_sub(ENTRIES_MAX);
+            self.entries.drain(..first);
+            self.entries.push(now);
+        }
+        self.healed_ns =
+            (state == ProbeState::Healthy && before == ProbeState::Unhealthy).then_some(now_ns);
+        let value = |metric: Metric| Some((metric, self.gauges[metric as usize].value?));
+        Outcome {
+            changed: Some((before, cause.and_then(value))),
+            evicts: state == ProbeState::Overlimit,
+        }
+    }
+
+    /// How long all must have been below their second bound.
+    fn hold_ns(&self) -> u64 {
+        let last = self.entries.last().copied().unwrap_or(0);
+        let recent = self
+            .entries
+            .iter()
+            .filter(|&&at| last - at < signed(WINDOW_NS));
+        let doublings = recent.count().clamp(1, 16) - 1;
+        (HOLD_NS << doublings).min(WINDOW_NS)
+    }
+
+    /// How it stands at `now_ns`.
+    #[must_use]
+    pub fn view(&self, now_ns: u64) -> ProbeView {
+        let needed_ns = match self.state {
+            ProbeState::Unhealthy => Some(CALM_NS),
+            ProbeState::Overlimit => Some(self.hold_ns()),
+            ProbeState::Init | ProbeState::Healthy | ProbeState::Disabled => None,
+        };
+        let left_ns = needed_ns.map(|ns| ns.saturating_sub(self.better_ns));
+        let seen_ns = self.seen_ns.unwrap_or(now_ns);
+        let all = Metric::ALL.into_iter().zip(&self.gauges);
+        let looked_at = all.zip(&self.params.bounds);
+        let looked_at = looked_at.filter(|(_, bound)| **bound != Bound::Off);
+        let known = self.gauges.iter().filter_map(|gauge| gauge.known_ns);
+        let oldest_ns = known.min().unwrap_or(self.begun_ns);
+        let now = signed(now_ns);
+        let recent = self
+            .entries
+            .iter()
+            .filter(|&&at| now - at < signed(WINDOW_NS));
+        ProbeView {
+            state: self.state,
+            metric: self.cause,
+            entries: recent.count(),
+            until_ns: left_ns.map(|ns| seen_ns.saturating_add(ns)),
+            metrics: looked_at
+                .map(|((metric, gauge), _)| MetricView {
+                    metric,
+                    value: gauge.value,
+                    unhealthy: gauge.bounds.map(|(first, _)| first),
+                    overlimit: gauge.bounds.and_then(|(_, second)| second),
+                })
+                .collect(),
+            blind: now_ns.saturating_sub(oldest_ns) >= BLIND_NS,
+        }
+    }
+}
+
+/// A metric's value, its bounds, and whether it counts.
+#[derive(Clone, Copy)]
+struct Sample {
+    /// None of a clock that says nothing and is not known.
+    value: Option<f64>,
+    bounds: (f64, Option<f64>),
+    counts: bool,
+}
+
+impl Sample {
+    /// `None`: it is not looked at, or not known.
+    fn of(
+        metric: Metric,
+        bound: Bound,
+        reading: &DeviceReading,
+        alone_mhz: Option<u32>,
+    ) -> Option<Self> {
+        let bounds = match bound {
+            Bound::Off => return None,
+            Bound::At(first, second) => (first, second),
+            Bound::BelowSlowdown(first, second) => {
+                let slowdown = reading.slowdown_c?;
+                (slowdown - first, Some(slowdown - second))
+            }
+        };
+        let clock = || {
+            let alone_mhz = alone_mhz.filter(|&mhz| mhz > 0)?;
+            Some(f64::from(reading.clock_mhz?) / f64::from(alone_mhz))
+        };
+        let is_idle = || Some(reading.busy? < BUSY);
+        let (value, counts) = match metric {
+            Metric::Utilisation => (reading.busy?, true),
+            Metric::SmActivity => (reading.sm_activity?, true),
+            Metric::Clock if is_idle()? => {
+                return Some(Self {
+                    value: clock(),
+                    bounds,
+                    counts: false,
+                });
+            }
+            Metric::Clock => (clock()?, true),
+            Metric::Memory => (reading.memory_used?, true),
+            Metric::Temperature => (reading.temperature_c?, true),
+            Metric::Power => {
+                let limit_w = reading.power_limit_w.filter(|&watts| watts > 0.0)?;
+                let is_slow = !is_idle()? && clock()? < SLOW;
+                (reading.power_w? / limit_w, is_slow)
+            }
+        };
+        Some(Self {
+            value: Some(value),
+            bounds,
+            counts,
+        })
+    }
+}
+
+impl Gauge {
+    fn handle(&mut self, now_ns: u64, metric: Metric, sample: Sample) {
+        let Sample {
+            value,
+            bounds,
+            counts,
+        } = sample;
+        let bad = value.map_or(f64::NEG_INFINITY, |value| metric.badness(value));
+        let first = metric.badness(bounds.0);
+        // Of a bound where less is worse, as far on the other side.
+        let calm = if first > 0.0 {
+            first * CALM
+        } else {
+            first / CALM
+        };
+        let is_above = [
+            counts && bad >= first,
+            counts && bounds.1.is_some_and(|second| bad >= metric.badness(second)),
+        ];
+        for (count, is_above) in self.above.iter_mut().zip(is_above) {
+            *count = if is_above { count.saturating_add(1) } else { 0 };
+        }
+        self.is_calm = !counts || bad < calm;
+        (self.value, self.bounds, self.known_ns) = (value, Some(bounds), Some(now_ns));
+    }
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX / 2)
+}
