@@ -6,11 +6,13 @@
 mod control;
 mod device;
 mod hold;
+mod probe;
 mod sharing;
 mod users;
 
 pub(crate) use device::stands;
 pub(crate) use hold::for_faults;
+pub(crate) use probe::line as probe;
 pub(crate) use sharing::{shared, trouble};
 
 use std::path::PathBuf;

@@ -90,7 +90,7 @@ pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
 pub use pillion::{Goal, Kept, KeptKind, Mark, PillionParams, Slo, SloEnd, SloError, SloView};
 pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
-pub use probe::{Bound, KeptProbe, Metric, Probe, ProbeParams, ProbeState, ProbeView};
+pub use probe::{Bound, KeptProbe, Metric, MetricView, Probe, ProbeParams, ProbeState, ProbeView};
 pub use progress::{Held, Progress, Share};
 pub use queue::{Op, OpKind, QueueClient};
 pub use reading::DeviceReading;

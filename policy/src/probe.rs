@@ -336,12 +336,14 @@ impl Probe {
         restored
     }
 
-    /// Nothing becomes better before the metric that made it so is known.
+    /// Nothing becomes better before the metric that made it so is known; but for one that has to be
+    /// learnt anew.
     fn await_cause(&mut self, now_ns: u64) {
-        let Some(place) = self.cause.map(|metric| metric as usize) else {
-            return;
-        };
-        if self.params.bounds[place] != Bound::Off {
+        let Some(metric) = self.cause else { return };
+        let is_learnt = matches!(metric, Metric::Clock | Metric::Power);
+        let place = metric as usize;
+        let is_looked_at = self.params.bounds[place] != Bound::Off;
+        if is_looked_at && (!is_learnt || self.params.clock_mhz.is_some()) {
             self.gauges[place].known_ns = Some(now_ns);
         }
     }
@@ -563,8 +565,7 @@ impl Probe {
 /// A metric's value, its bounds, and whether it counts.
 #[derive(Clone, Copy)]
 struct Sample {
-    /// None of a clock that says nothing and is not known.
-    value: Option<f64>,
+    value: f64,
     bounds: (f64, Option<f64>),
     counts: bool,
 }
@@ -589,28 +590,21 @@ impl Sample {
             let alone_mhz = alone_mhz.filter(|&mhz| mhz > 0)?;
             Some(f64::from(reading.clock_mhz?) / f64::from(alone_mhz))
         };
-        let is_idle = || Some(reading.busy? < BUSY);
+        let is_busy = || Some(reading.busy? >= BUSY);
         let (value, counts) = match metric {
             Metric::Utilisation => (reading.busy?, true),
             Metric::SmActivity => (reading.sm_activity?, true),
-            Metric::Clock if is_idle()? => {
-                return Some(Self {
-                    value: clock(),
-                    bounds,
-                    counts: false,
-                });
-            }
-            Metric::Clock => (clock()?, true),
+            Metric::Clock => (clock()?, is_busy()?),
             Metric::Memory => (reading.memory_used?, true),
             Metric::Temperature => (reading.temperature_c?, true),
             Metric::Power => {
                 let limit_w = reading.power_limit_w.filter(|&watts| watts > 0.0)?;
-                let is_slow = !is_idle()? && clock()? < SLOW;
+                let is_slow = clock()? < SLOW && is_busy()?;
                 (reading.power_w? / limit_w, is_slow)
             }
         };
         Some(Self {
-            value: Some(value),
+            value,
             bounds,
             counts,
         })
@@ -624,7 +618,7 @@ impl Gauge {
             bounds,
             counts,
         } = sample;
-        let bad = value.map_or(f64::NEG_INFINITY, |value| metric.badness(value));
+        let bad = metric.badness(value);
         let first = metric.badness(bounds.0);
         // Of a bound where less is worse, as far on the other side.
         let calm = if first > 0.0 {
@@ -640,7 +634,7 @@ impl Gauge {
             *count = if is_above { count.saturating_add(1) } else { 0 };
         }
         self.is_calm = !counts || bad < calm;
-        (self.value, self.bounds, self.known_ns) = (value, Some(bounds), Some(now_ns));
+        (self.value, self.bounds, self.known_ns) = (Some(value), Some(bounds), Some(now_ns));
     }
 }
 

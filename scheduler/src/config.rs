@@ -15,10 +15,11 @@ mod memory;
 pub mod memory_rules;
 mod parse;
 mod plain;
+mod probe;
 
 use std::path::{Path, PathBuf};
 
-use policy::{Policy, ShareParams, Sharing, ThrottleParams};
+use policy::{Policy, ProbeParams, ShareParams, Sharing, ThrottleParams};
 use profiler::Place;
 pub use profiler::settings::Fault;
 use profiler::settings::{self, lines, tables};
@@ -70,6 +71,8 @@ pub struct Config {
     /// `[share]`: how much of the GPU best-effort work has beside high-priority work; `None` without
     /// the section.
     pub share: Option<ShareParams>,
+    /// `[probe]`: when the GPU is in trouble; `None` without the section.
+    pub probe: Option<ProbeParams>,
     /// `[faults]`: what is looked for, and what is done about it.
     pub faults: FaultRules,
     /// `[learnt]`: whether and where durations are kept.

@@ -13,6 +13,7 @@ pub(crate) mod fault_rules;
 pub mod job_key;
 pub(crate) mod ledgers;
 pub mod pages;
+pub(crate) mod probe_watch;
 pub(crate) mod sharing;
 pub mod state;
 pub mod unaccounted_memory;

@@ -40,6 +40,7 @@ use crate::daemon::requests_keeper::RequestsKeeper;
 use crate::daemon::shared::Shared;
 use crate::daemon::telemetry::Telemetry;
 use crate::host::drain_marker::DrainMarker;
+use crate::host::kept_probe::ProbeFile;
 use crate::host::kept_requests::RequestsFile;
 use crate::host::learnt::{LearntStore, state_folder};
 use crate::host::measured;
@@ -193,6 +194,7 @@ impl Reloader {
             drop(state);
             self.shared.inbox().put_rules(&next.faults);
             self.shared.alarm();
+            self.shared.configure_probe(next.probe, false);
             self.shared.note_telemetry();
             self.config = next;
         });
@@ -273,9 +275,12 @@ impl Daemon {
             leaving: leaving.map_err(system("making an eventfd"))?,
             telemetry,
             device: Mutex::default(),
+            probe: Mutex::default(),
+            probe_file: ProbeFile::beside(socket, &identity.gpu.uuid),
         });
         shared.tell_start(&identity);
         shared.take_over();
+        shared.configure_probe(config.probe, true);
         shared.tell_doubts(config);
         Self::start_threads(shared, config, seat, fds, identity)
     }

@@ -26,7 +26,7 @@ const TICK_NS: u64 = 10_000_000;
 /// By how much a step changes the clock.
 const STEP_MHZ: f64 = 15.0;
 /// Heat at which the clock falls, °C.
-const HOT_C: f64 = 84.0;
+pub const HOT_C: f64 = 84.0;
 /// A device that takes no power is as warm as that, °C.
 const AMBIENT_C: f64 = 30.0;
 /// One that takes its TDP for long is so much warmer, °C.

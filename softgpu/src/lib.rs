@@ -36,7 +36,7 @@
 pub use crate::builtin::{Builtin, Fault, Memory, Param};
 pub use crate::contention::Contention;
 pub use crate::error::Error;
-pub use crate::governor::{Governed, Governor};
+pub use crate::governor::{Governed, Governor, HOT_C};
 pub use crate::gpu::{
     Completion, Config, ContextUtilisation, Dispatch, Gpu, LAUNCH_GAP_NS, Sharing, Utilisation,
     sms_of_percent,

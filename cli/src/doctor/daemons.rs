@@ -16,6 +16,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
     findings.extend(answers.iter().flat_map(passed_by));
     findings.extend(answers.iter().filter_map(blind));
     findings.extend(answers.iter().filter_map(slow));
+    findings.extend(answers.iter().filter_map(in_trouble));
     answers
 }
 
@@ -47,6 +48,34 @@ fn slow(status: &Value) -> Option<Finding> {
         "kernels take longer than at the full clock. Power: raise the limit (`nvidia-smi --power-limit`), or leave more of the GPU idle \
          ([throttle] utilisation). Heat: see to the cooling. docs/faults.md has more (`slowed-down`)",
     ))
+}
+
+/// A GPU that the probe finds in trouble, or does not see.
+fn in_trouble(status: &Value) -> Option<Finding> {
+    let probe = status.pointer("/gpu/probe")?;
+    let subject = format!("probe of {}", uuid(status));
+    let words = status::probe(status)?;
+    let words = words.trim_start_matches("probe: ").to_owned();
+    let is_blind = probe["blind"] == true;
+    match probe["state"].as_str()? {
+        "healthy" | "init" if !is_blind => Some(Finding::ok(subject, words)),
+        "healthy" | "init" => Some(Finding::warning(
+            subject,
+            words,
+            "see whether `nvidia-smi` shows the GPU's memory, clock and temperature, and whether the daemon finds libnvidia-ml.so.1",
+        )),
+        "disabled" => Some(Finding::error(
+            subject,
+            words,
+            "see `dmesg` for Xid 79; docs/faults.md has how a GPU is reset",
+        )),
+        _ => Some(Finding::warning(
+            subject,
+            words,
+            "best-effort jobs that come wait. See to what the metric says; `pillion resume` lets those go that wait now, \
+             and [probe] has the bounds (docs/operating.md)",
+        )),
+    }
 }
 
 /// Jobs whose launches pass by us, in part.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::device;
+use super::{device, probe};
 
 /// The target in force, where it comes from, what requests take, and the end at which it is not held; one line, none of jobs
 /// without a target.
@@ -71,7 +71,12 @@ pub(super) fn cap(job: &Value) -> Option<String> {
 
 /// The laws that hold all best-effort work together, and the device that they go by; a line each.
 pub(super) fn together(status: &Value) -> impl Iterator<Item = String> {
-    let lines = [throttle(status), device::line(status), share(status)];
+    let lines = [
+        throttle(status),
+        device::line(status),
+        share(status),
+        probe::line(status),
+    ];
     lines.into_iter().flatten()
 }
 

@@ -64,6 +64,7 @@ mod pages;
 mod peers;
 mod picture;
 mod pipes;
+mod probe;
 mod profiles;
 mod quota;
 mod real_driver;

@@ -20,6 +20,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::de::DeTable;
 
+use super::probe::ProbeSection;
 use super::{Config, JobRule, LearntRules, MemoryRules, OnCollectives, OnDaemonLoss};
 use super::{PATH_BYTES_MAX, SHARING_NAMES};
 use super::{faults, plain};
@@ -77,6 +78,7 @@ struct File {
     jobs: Table<BTreeMap<String, Table<JobSection>>>,
     throttle: Option<Table<ThrottleSection>>,
     share: Option<Table<ShareSection>>,
+    probe: Option<Table<ProbeSection>>,
     memory: Table<MemoryRules>,
     faults: Table<FaultRules>,
     high_priority: Option<Table<HpAccess>>,
@@ -216,6 +218,8 @@ impl File {
                         nobody: users = []); nearest is users = [\"1000\"]";
             reader.fault(settings::offset(document, "high_priority"), what);
         }
+        let throttle = self.throttle.map(|Table(section)| section.params());
+        let throttle_mhz = throttle.and_then(|params| params.clock_mhz);
         let section = self.policy.0;
         let poll_us = section.poll_us.map_or(50, |number| number.0);
         let jobs = self.jobs.0.into_iter().map(|(name, Table(job))| JobRule {
@@ -239,8 +243,11 @@ impl File {
             high_priority: self.high_priority.map(|access| access.0),
             limits: self.limits.0,
             jobs: jobs.collect(),
-            throttle: self.throttle.map(|Table(section)| section.params()),
+            throttle,
             share,
+            probe: self
+                .probe
+                .map(|Table(section)| section.params(throttle_mhz)),
             faults: self.faults.0,
             learnt: self.learnt.0,
         })

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use policy::{
-    OrionParams, PillionParams, SIMULATOR_ONLY, ShareMode, ShareParams, Slo, SmThreshold,
-    ThrottleParams,
+    Bound, Metric, OrionParams, PillionParams, ProbeParams, SIMULATOR_ONLY, ShareMode, ShareParams,
+    Slo, SmThreshold, ThrottleParams,
 };
 use proptest::prelude::*;
 
@@ -59,7 +59,7 @@ fn example_with_all_keys() -> (String, u32) {
         }
         Some(
             rule @ ("[[memory.rules]]" | "[[faults.rules]]" | "[high_priority]" | "[throttle]"
-            | "[share]"),
+            | "[share]" | "[probe]"),
         ) => rule,
         _ => line,
     });
@@ -71,7 +71,7 @@ fn example_with_all_keys() -> (String, u32) {
 fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let (text, shown) = example_with_all_keys();
     let config = check(&text).unwrap();
-    assert_eq!(shown, 51);
+    assert_eq!(shown, 58);
     let defaults = check(LEAST).unwrap();
     let Policy::Pillion(policy) = defaults.policy else {
         panic!("{defaults:?}");
@@ -114,6 +114,17 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
         share: Some(ShareParams {
             mode: ShareMode::Static(60),
             restart_ns: 900_000_000_000,
+        }),
+        probe: Some(ProbeParams {
+            bounds: [
+                Bound::At(0.97, None),
+                Bound::At(0.95, None),
+                Bound::At(0.9, Some(0.75)),
+                Bound::At(0.92, Some(0.97)),
+                Bound::At(82.0, Some(87.0)),
+                Bound::At(1.0, None),
+            ],
+            clock_mhz: Some(1_380),
         }),
         learnt: LearntRules {
             keep: Some(true),
@@ -256,8 +267,8 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     let cases = [
         (
             "[polcy]",
-            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, memory, faults, high_priority, \
-             limits, learnt, socket; nearest is `policy`",
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, probe, memory, faults, \
+             high_priority, limits, learnt, socket; nearest is `policy`",
         ),
         (
             "[policy]\npol_us = 50",

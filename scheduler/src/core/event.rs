@@ -113,6 +113,14 @@ kinds! {
     SlowedDown = "slowed-down", Warning;
     /// They have not for a minute.
     SlowedDownEnded = "slowed-down-ended", Info;
+    /// The GPU is in trouble: best-effort jobs that come wait.
+    ProbeUnhealthy = "probe-unhealthy", Warning;
+    /// It is over its limits: best-effort jobs are ended.
+    ProbeOverlimit = "probe-overlimit", Error;
+    /// The driver says that it is lost.
+    ProbeDisabled = "probe-disabled", Error;
+    /// It is well again.
+    ProbeHealthy = "probe-healthy", Info;
     /// NVML does not answer: faults that it reports are not seen.
     NvmlSilent = "nvml-silent", Warning;
     /// A rule holds best-effort jobs.

@@ -31,6 +31,7 @@
 
 mod be_job;
 mod collectives;
+mod comers;
 mod death;
 mod faulty;
 mod goals;
@@ -57,7 +58,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use policy::{BeShare, Gate, Goal, HpView, JOBS_MAX, JobId, JobView, Outlook, Sharing, Snapshot};
+use policy::{BeShare, Gate, Goal, HpView, JOBS_MAX, JobView, Outlook, Sharing, Snapshot};
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
 use protocol::lease::announce_live;
@@ -463,7 +464,11 @@ impl State {
         }
         let job = match job {
             Some(index) => &mut self.jobs[index],
-            None => self.add_job(key, pages.lease),
+            None => {
+                // Who has launched before was here under an earlier daemon.
+                let is_new = client.page.counted(Counter::Launches) == 0;
+                self.add_job(key, pages.lease, is_new)
+            }
         };
         let attached = Attached {
             client: client.id,
@@ -488,36 +493,6 @@ impl State {
         if let Some(client) = clients.find(|known| known.id == client) {
             client.denied = Some(asked);
         }
-    }
-
-    fn add_job(&mut self, key: JobKey, lease: (OwnedFd, Mapping<LeasePage>)) -> &mut Job {
-        let ended = self.ended.iter().position(|job| job.key == key);
-        let ended = ended.and_then(|index| self.ended.remove(index));
-        if ended.is_none() {
-            self.users.handle_new_job(key.uid);
-        }
-        let cap = ended.as_ref().map_or_else(JobCap::default, |job| job.cap);
-        let past = ended.map_or_else(Totals::default, |job| job.totals);
-        self.jobs_ever += 1;
-        let id = JobId(self.jobs_ever);
-        let be_job = match key.class {
-            JobClass::BestEffort => Some(BeJob::new(id, lease.0, lease.1)),
-            JobClass::HighPriority => None,
-        };
-        let be_job = be_job.map(|mut be_job| {
-            be_job.set_held(self.holds.is_held(&key));
-            be_job
-        });
-        self.jobs.push(Job {
-            key,
-            clients: Vec::new(),
-            past,
-            be_job,
-            goal: JobGoal::default(),
-            cap,
-            is_collective_told: false,
-        });
-        self.jobs.last_mut().expect("it was just added")
     }
 
     /// Looks, decides and publishes at `now_ns`; says when to look again.

@@ -648,6 +648,7 @@ impl Control {
         status.note_unseen(mps::unseen_pipes());
         status.note_released(self.shared.device_release().released());
         status.gpu.device = self.shared.device_status(now_ns);
+        status.gpu.probe = self.shared.probe_status(now_ns);
         send_document(socket, reading, move || status.to_json());
     }
 

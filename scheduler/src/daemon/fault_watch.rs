@@ -38,7 +38,7 @@ const SLOW_LOOK_NS: u64 = 1_000_000_000;
 /// Between two looks at the counters of errors in memory.
 const ECC_NS: u64 = 10_000_000_000;
 /// A job that is ended for another share may take so long to save what it has, as by `pillion stop`.
-const SHARE_GRACE_NS: u64 = 10_000_000_000;
+const GRACE_NS: u64 = 10_000_000_000;
 /// Between the ends of two jobs for another share.
 const STALE_APART_NS: u64 = 60_000_000_000;
 /// Longest wait for a report of NVML, ms; and between two tries where it fails.
@@ -191,6 +191,9 @@ impl FaultWatch {
             for evicted in given.evicted {
                 self.evict(evicted);
             }
+            if let Some(why) = given.trouble {
+                self.end_best_effort(&why);
+            }
             self.go_on();
         }
     }
@@ -315,9 +318,21 @@ impl FaultWatch {
         };
         self.looked.stale_ns = Some(now_ns);
         let name = format!("another share ({with} to {percent} % of the SMs)");
-        if let Err(why) = self.end_job(now_ns, &key, &name, SHARE_GRACE_NS) {
+        if let Err(why) = self.end_job(now_ns, &key, &name, GRACE_NS) {
             self.shared.state().handle_not_ended(&key);
             self.tell_of(Some(&key), Kind::ActionFailed, format!("{name}: {why}"));
+        }
+    }
+
+    /// Ends all best-effort jobs. One that cannot be waits as those that come.
+    fn end_best_effort(&mut self, why: &str) {
+        let jobs = self.shared.state().best_effort_jobs();
+        for key in jobs {
+            if let Err(failed) = self.end_job(self.clock.now_ns(), &key, why, GRACE_NS) {
+                self.shared.state().hold_as_comer(&key);
+                let text = format!("{why}: it waits, as it cannot be ended: {failed}");
+                self.tell_of(Some(&key), Kind::ActionFailed, text);
+            }
         }
     }
 

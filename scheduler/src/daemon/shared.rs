@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 
 use parking_lot::{Mutex, MutexGuard};
+use policy::{KeptProbe, ProbeParams, ProbeState};
 use protocol::clock::Clock;
 use protocol::pages::Bell;
 
@@ -17,11 +18,13 @@ use crate::core::device_watch::DeviceWatch;
 use crate::core::event::{Draft, Kind};
 use crate::core::ledgers::Ledgers;
 use crate::core::pages::GpuPages;
+use crate::core::probe_watch::{ProbeNews, ProbeWatch};
 use crate::core::state::{Released, State};
 use crate::host::device_release::DeviceRelease;
 use crate::host::drain_marker::{DrainMarker, Found};
+use crate::host::kept_probe::ProbeFile;
 use crate::report::events::{self, Events};
-use crate::report::status::{DeviceStatus, Identity};
+use crate::report::status::{DeviceStatus, Identity, ProbeStatus};
 
 use crate::config::fault_rules::FaultRules;
 use crate::core::fault::Fault;
@@ -42,11 +45,18 @@ pub(crate) struct Inbox {
     pub(super) rules: Option<FaultRules>,
     /// Processes that are to be ended for their memory.
     pub(super) evicted: Vec<Evicted>,
+    /// Why all best-effort jobs are to be ended, if they are.
+    pub(super) trouble: Option<String>,
 }
 
 impl Inbox {
     pub(crate) fn put_rules(&mut self, rules: &FaultRules) {
         self.rules = Some(rules.clone());
+    }
+
+    /// The GPU is over its limits, for that reason: best-effort jobs are to be ended.
+    pub(super) fn put_trouble(&mut self, why: String) {
+        self.trouble = Some(why);
     }
 
     /// A process that was asked to end for its memory, and did not. Whether there was room.
@@ -97,6 +107,10 @@ pub(crate) struct Shared {
     pub(super) telemetry: Bell,
     /// What the device said last. Nothing else is locked by who holds it.
     pub(super) device: Mutex<DeviceWatch>,
+    /// Whether that is trouble. Nothing else is locked by who holds it.
+    pub(super) probe: Mutex<ProbeWatch>,
+    /// The same for the next daemon.
+    pub(super) probe_file: ProbeFile,
 }
 
 impl Shared {
@@ -124,6 +138,64 @@ impl Shared {
     /// How the device stands; `None` while nobody reads it.
     pub(crate) fn device_status(&self, now_ns: u64) -> Option<DeviceStatus> {
         DeviceStatus::of(&self.device.lock(), now_ns)
+    }
+
+    /// Whether the GPU is in trouble; `None` where nobody looks.
+    pub(crate) fn probe_status(&self, now_ns: u64) -> Option<ProbeStatus> {
+        let waiting = self.state().holds.waiting();
+        ProbeStatus::of(&self.probe.lock(), now_ns, waiting)
+    }
+
+    /// Looks by these bounds whether the GPU is in trouble, or not at all. `is_first`: this daemon
+    /// has just begun, and goes on where the one before ended.
+    pub(super) fn configure_probe(&self, params: Option<ProbeParams>, is_first: bool) {
+        let kept = match params.is_some() && is_first {
+            true => self.probe_file.read(events::unix_ms()),
+            false => Ok(None),
+        };
+        let kept = kept.unwrap_or_else(|error| {
+            let path = self.probe_file.path().display();
+            let text = format!(
+                "what the daemon before knew of the GPU cannot be used, and best-effort jobs that come wait until it is \
+                 seen to be healthy: {path}: {error}"
+            );
+            self.tell(Draft::new(Kind::ProbeUnhealthy, text));
+            Some(KeptProbe {
+                state: ProbeState::Unhealthy,
+                metric: None,
+                entered_ns: Vec::new(),
+            })
+        });
+        let news = self
+            .probe
+            .lock()
+            .configure(self.clock.now_ns(), params, kept);
+        self.handle_probe(news);
+    }
+
+    /// What follows from the GPU's being in trouble, or not any more.
+    pub(super) fn handle_probe(&self, news: ProbeNews) {
+        // First of all: a daemon that dies here has said it.
+        if let Some(kept) = news.keep
+            && let Err(error) = self.probe_file.write(kept.as_ref(), events::unix_ms())
+        {
+            let path = self.probe_file.path().display();
+            let text = format!(
+                "a daemon that is started anew will not know of the GPU's trouble: {path}: {error}"
+            );
+            self.tell(Draft::new(Kind::ActionFailed, text));
+        }
+        let goes_on = self.state().hold_comers(news.holds);
+        if let Some(draft) = news.draft {
+            self.tell(draft);
+        }
+        if let Some(why) = news.evicts {
+            self.inbox().put_trouble(why);
+            self.alarm();
+        }
+        if goes_on {
+            self.ring();
+        }
     }
 
     /// What the daemon has of the device. Nothing else is locked by its methods.
@@ -378,7 +450,7 @@ impl Shared {
 
     /// A job has come, or a law has changed. Where none wants to know anything nobody is woken, not even on the virtual clock.
     pub(crate) fn note_telemetry(&self) {
-        if self.state().wants_telemetry() {
+        if self.state().wants_telemetry() || self.probe.lock().is_on() {
             self.wake_telemetry();
         }
     }

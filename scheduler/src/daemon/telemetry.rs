@@ -2,8 +2,8 @@
 //! how much of the time processes compute, for laws that go by it and for people.
 //!
 //! Five times a second while a job has a cap ([`crate::host::nvml::uses`]), or a high-priority job is
-//! there and best-effort work is throttled ([`policy::throttle`]); else it sleeps, and has nothing of
-//! the device open. A thread of its own, which may call NVML and wait:
+//! there and best-effort work is throttled ([`policy::throttle`]); else once a second where there is a
+//! probe ([`policy::probe`]); else it sleeps, and has nothing of the device open. A thread of its own, which may call NVML and wait:
 //! nothing waits for it but the daemon's end, and that not long. Where it does not answer, or does
 //! not know, nothing is told, and laws go by what they knew ([`policy::usage`]). On the virtual
 //! clock it is a participant, so that what it reads is the same in each run.
@@ -75,9 +75,11 @@ impl Telemetry {
                 return;
             }
             let is_wanted = self.shared.state().wants_telemetry();
-            let due_ns = match is_wanted {
-                true => Some(self.read()),
-                false => {
+            let is_probed = self.shared.probe.lock().is_on();
+            let due_ns = match (is_wanted, is_probed) {
+                (true, _) => Some(self.read(PERIOD_NS)),
+                (false, true) => Some(self.read(policy::probe::PERIOD_NS)),
+                (false, false) => {
                     self.open = None;
                     self.shared.device.lock().forget();
                     None
@@ -88,15 +90,15 @@ impl Telemetry {
         }
     }
 
-    /// Reads once, and says when to read again.
-    fn read(&mut self) -> u64 {
+    /// Reads once, unless it was read within the period, and says when to read again.
+    fn read(&mut self, period_ns: u64) -> u64 {
         let now_ns = self.shared.clock.now_ns();
         if self.open.as_ref().is_some_and(|open| open.user.is_over()) {
             self.open = None;
         }
         let due_ns = self
             .read_ns
-            .map_or(0, |at_ns| at_ns.saturating_add(PERIOD_NS));
+            .map_or(0, |at_ns| at_ns.saturating_add(period_ns));
         if now_ns < due_ns {
             return due_ns;
         }
@@ -120,7 +122,18 @@ impl Telemetry {
         if let Some(news) = news {
             self.shared.tell(news);
         }
-        now_ns.saturating_add(PERIOD_NS)
+        self.probe(now_ns, reading);
+        now_ns.saturating_add(period_ns)
+    }
+
+    /// Whether what was read is trouble.
+    fn probe(&self, now_ns: u64, reading: DeviceReading) {
+        let throttle = self.shared.state().gate.throttle_view(now_ns);
+        let alone_mhz = throttle.and_then(|view| view.clock_mhz);
+        let news = (self.shared.probe.lock()).handle_reading(now_ns, reading, alone_mhz);
+        if let Some(news) = news {
+            self.shared.handle_probe(news);
+        }
     }
 
     fn read_uses(&mut self, now_ns: u64) {

@@ -7,30 +7,23 @@
 //!   "has_missed":true,"kinds":[{"number":0,"services_ns":[…],"latencies_ns":[…]}]}]}
 //! ```
 //!
-//! It is written beside its place and renamed, so a daemon that is killed leaves the old one or the
-//! new one. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at boot, and it
-//! goes with them; after [`VALID_MS`] it counts no more.
-//!
-//! It is read only if it is root's or the daemon's own user's and nobody else may write to it. What
-//! cannot be used is told, and then all is learnt anew. What stands in it is bounded by who restores
-//! it ([`policy::Gate::restore`]).
+//! How such a file is written and read [`super::private_file`] says; after [`VALID_MS`] it counts no
+//! more. What cannot be used is told, and then all is learnt anew. What stands in it is bounded by
+//! who restores it ([`policy::Gate::restore`]).
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use policy::{Kept, KeptKind};
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::core::state::KeptRequests;
+use crate::host::private_file;
 
 /// The version of the file.
 const SCHEMA_VERSION: u64 = 1;
 /// So long what was learnt counts: an hour.
 const VALID_MS: u64 = 3_600_000;
-const MODE: u32 = 0o600;
 /// Of a file that is read: of as many clients and kinds as the policy knows ours have a tenth of it.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
@@ -67,10 +60,8 @@ struct Kind {
 impl RequestsFile {
     /// The one of GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
-        // Parts of a GPU were once called with slashes (MIG).
-        let name = format!("{}.learnt", uuid.replace('/', "_"));
         Self {
-            path: socket.with_file_name(name),
+            path: private_file::beside(socket, uuid, "learnt"),
         }
     }
 
@@ -84,22 +75,9 @@ impl RequestsFile {
     ///
     /// It is somebody else's, or cannot be read, or is not what was written.
     pub(crate) fn read(&self, unix_ms: u64) -> io::Result<Vec<KeptRequests>> {
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
-        let mut options = OpenOptions::new();
-        let options = options.read(true).custom_flags(flags.cast_signed());
-        let file = match options.open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
+        let Some(text) = private_file::read(&self.path, FILE_BYTES_MAX)? else {
+            return Ok(Vec::new());
         };
-        let found = file.metadata()?;
-        let own = rustix::process::geteuid().as_raw();
-        if !found.is_file() || ![0, own].contains(&found.uid()) || found.mode() & 0o022 != 0 {
-            let why = "it is no file that the daemon's user or root alone can write";
-            return Err(io::Error::other(why));
-        }
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
         let document: Document = serde_json::from_str(&text)?;
         if document.schema_version != SCHEMA_VERSION {
             let why = format!(
@@ -123,32 +101,14 @@ impl RequestsFile {
     /// The file cannot be written. What was there still is.
     pub(crate) fn write(&self, all: Vec<KeptRequests>, unix_ms: u64) -> io::Result<()> {
         if all.is_empty() {
-            return match fs::remove_file(&self.path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-                Ok(()) | Err(_) => Ok(()),
-            };
+            return private_file::remove(&self.path);
         }
         let document = Document {
             schema_version: SCHEMA_VERSION,
             unix_ms,
             clients: all.into_iter().map(Into::into).collect(),
         };
-        let text = serde_json::to_string(&document)?;
-        let mut new = self.path.clone().into_os_string();
-        new.push(".new");
-        // Left by a daemon that was killed, or somebody else's where the folder is not the daemon's alone.
-        let _ = fs::remove_file(&new);
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(MODE)
-            .open(&new)
-            .and_then(|mut file| file.write_all(text.as_bytes()))
-            .and_then(|()| fs::rename(&new, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+        private_file::write(&self.path, &serde_json::to_string(&document)?)
     }
 }
 
@@ -190,7 +150,8 @@ impl From<Client> for KeptRequests {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     use super::*;
 

@@ -7,6 +7,7 @@
 mod control;
 mod device;
 mod hold;
+mod probe;
 mod users;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use crate::report::events::EventsStatus;
 pub use control::{ControlStatus, ShareStatus, SloStatus, ThrottleStatus};
 pub use device::DeviceStatus;
 pub use hold::{ProgressStatus, TooLong};
+pub use probe::{MetricStatus, ProbeStatus};
 pub use users::UserStatus;
 
 /// The version of this document: changes when a reader of the old one would be misled.
@@ -206,6 +208,8 @@ pub struct GpuStatus {
     pub released: Option<ReleasedStatus>,
     /// Its clock, power and heat; none while no law goes by them, and nobody reads them.
     pub device: Option<DeviceStatus>,
+    /// Whether it is in trouble, and what that holds; none without `[probe]`.
+    pub probe: Option<ProbeStatus>,
 }
 
 /// The policy in force.
@@ -440,6 +444,7 @@ impl Status {
                 mps_unseen: None,
                 released: None,
                 device: None,
+                probe: None,
             },
             draining: state.holds.draining().map(str::to_owned),
             held: (state.holds.listed())
@@ -663,6 +668,9 @@ fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -> String {
     let policy = state.gate.policy();
     if let Some(why) = state.holds.why(&job.key) {
         return format!("held until `pillion resume`: {why}");
+    }
+    if let Some(why) = state.holds.why_waiting(&job.key) {
+        return format!("waits until the GPU is healthy, or `pillion resume`: {why}");
     }
     let together = state.together(now_ns);
     let together = together.map(|held| (format!("{:.0} %", held.share * 100.0), held.by));

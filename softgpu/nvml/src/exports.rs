@@ -257,6 +257,15 @@ exports! {
         }
         celsius.set(gpu.governed()?.temperature_c)
     };
+    // NVML_TEMPERATURE_THRESHOLD_SLOWDOWN is the only one that a governor has.
+    nvmlDeviceGetTemperatureThreshold(device: Handle, kind: c_uint, celsius: Out<c_uint>)
+        device |gpu| {
+            gpu.governed()?;
+            match kind {
+                1 => celsius.set(softgpu::HOT_C as c_uint),
+                _ => Err(Code::NOT_SUPPORTED),
+            }
+        };
     // NVML_PSTATE_0: a governor lowers the clock within it.
     nvmlDeviceGetPerformanceState(device: Handle, state: Out<c_uint>) device |_| state.set(0);
     nvmlDeviceGetPowerState(device: Handle, state: Out<c_uint>) device |_| state.set(0);
@@ -398,7 +407,7 @@ not_supported! {
     nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerSource
     nvmlDeviceGetRetiredPages nvmlDeviceGetSerial
     nvmlDeviceGetSupportedClocksThrottleReasons nvmlDeviceGetSupportedGraphicsClocks
-    nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetTemperatureThreshold
+    nvmlDeviceGetSupportedMemoryClocks
     nvmlDeviceGetTemperatureV nvmlDeviceGetThermalSettings
     nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetVbiosVersion nvmlDeviceGetViolationStatus
     nvmlDeviceSetAccountingMode nvmlDeviceSetApplicationsClocks nvmlDeviceSetComputeMode

@@ -79,3 +79,41 @@ fn a_share_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
         assert!(errors.contains(fault), "{errors}");
     }
 }
+
+#[test]
+fn a_probe_has_bounds_for_each_metric_that_make_sense() {
+    let read = |text: &str| check(&format!("{LEAST}{text}")).map(|config| config.probe);
+    assert_eq!(read("").unwrap(), None);
+    let default = ProbeParams::default();
+    assert_eq!(read("[probe]").unwrap(), Some(default));
+    let of = |text: &str| read(&format!("[probe]\n{text}")).unwrap().unwrap();
+    let bound = |text: &str, metric: Metric| of(text).bounds[metric as usize];
+    assert_eq!(bound("memory = false", Metric::Memory), Bound::Off);
+    let two = bound("utilisation = [0.5, 1]", Metric::Utilisation);
+    assert_eq!(two, Bound::At(0.5, Some(1.0)));
+    let one = bound("temperature_c = [80]", Metric::Temperature);
+    assert_eq!(one, Bound::At(80.0, None));
+    // The throttle's clock, unless it has its own.
+    assert_eq!(of("[throttle]\nclock_mhz = 1380").clock_mhz, Some(1_380));
+    let both = "clock_mhz = 1500\n[throttle]\nclock_mhz = 1380";
+    assert_eq!(of(both).clock_mhz, Some(1_500));
+    let wanted = |least: &str, most: &str, worse: &str| {
+        format!(
+            "must be false, or a list of numbers from {least} to {most}: unhealthy from the first on, overlimit from \
+             the second, which lies {worse} it and may be left out"
+        )
+    };
+    for (text, fault) in [
+        ("memory = true", format!("gpu0.toml:5:10: memory is true; {}; nearest is [0.92, 0.97]", wanted("0.01", "1", "above"))),
+        ("memory = 0.9", format!("gpu0.toml:5:10: memory is 0.9; {}; nearest is [0.92, 0.97]", wanted("0.01", "1", "above"))),
+        ("memory = [0.9, 0.8]", format!("gpu0.toml:5:10: memory is [0.9, 0.8]; {}", wanted("0.01", "1", "above"))),
+        ("memory = [92, 97]", format!("gpu0.toml:5:10: memory is [92, 97]; {}", wanted("0.01", "1", "above"))),
+        ("memory = []", format!("gpu0.toml:5:10: memory is []; {}", wanted("0.01", "1", "above"))),
+        ("clock = [0.7, 0.9]", format!("gpu0.toml:5:9: clock is [0.7, 0.9]; {}; nearest is [0.9, 0.75]", wanted("0.01", "1", "below"))),
+        ("power = [nan]", format!("gpu0.toml:5:9: power is [nan]; {}; nearest is [1]", wanted("0.01", "2", "above"))),
+        ("heat = [80]", "gpu0.toml:5:1: unknown key `heat` in [probe]; keys are utilisation, sm_activity, clock, memory, temperature_c, power, clock_mhz".to_owned()),
+    ] {
+        let errors = read(&format!("[probe]\n{text}")).unwrap_err().to_string();
+        assert!(errors.contains(&fault), "{errors}\n{fault}");
+    }
+}

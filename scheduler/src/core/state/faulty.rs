@@ -34,6 +34,10 @@ pub(crate) struct Holds {
     pub(super) refused: VecDeque<u32>,
     /// New high-priority jobs are not meant to come.
     draining: Option<String>,
+    /// Best-effort jobs that come wait while this is so.
+    pub(super) probe: Option<String>,
+    /// Those that came, of the jobs that there are.
+    pub(super) waiting: Vec<JobKey>,
 }
 
 /// Jobs of one user that are held by name. A user who has more of them, which may be one who calls each job otherwise, has all
@@ -87,6 +91,17 @@ impl Holds {
         self.draining.as_deref()
     }
 
+    /// Why this job, which came while the GPU was in trouble, waits until it is healthy.
+    pub(crate) fn why_waiting(&self, key: &JobKey) -> Option<&str> {
+        let waits = self.waiting.contains(key);
+        self.probe.as_deref().filter(|_| waits)
+    }
+
+    /// Jobs that wait for a GPU that is in trouble.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Every hold: whose jobs, and why.
     pub(crate) fn listed(&self) -> impl Iterator<Item = (Whose<'_>, &str)> {
         let all = self.all.iter().map(|why| (Whose::Everybody, why.as_str()));
@@ -107,7 +122,7 @@ impl Holds {
     }
 
     pub(crate) fn is_held(&self, key: &JobKey) -> bool {
-        self.why(key).is_some()
+        self.why(key).is_some() || self.why_waiting(key).is_some()
     }
 
     fn hold_all(&mut self, why: &str) -> Option<NewlyHeld> {
@@ -116,7 +131,7 @@ impl Holds {
     }
 
     fn hold_job(&mut self, key: &JobKey, why: &str) -> Option<NewlyHeld> {
-        if self.is_held(key) {
+        if self.why(key).is_some() {
             return None;
         }
         let of_user = self.jobs.iter().filter(|(held, _)| held.uid == key.uid);
@@ -286,10 +301,17 @@ impl State {
             .into_iter()
             .partition(|(key, _)| goes(key));
         self.holds.jobs = stay;
-        let mut released = Released {
-            jobs: gone.into_iter().map(|(key, _)| key).collect(),
-            others: 0,
-        };
+        let waiting = std::mem::take(&mut self.holds.waiting);
+        let (waited, wait): (Vec<_>, Vec<_>) = waiting.into_iter().partition(goes);
+        self.holds.waiting = wait;
+        let mut jobs: Vec<JobKey> = gone.into_iter().map(|(key, _)| key).collect();
+        jobs.extend(
+            waited
+                .into_iter()
+                .filter(|key| !jobs.contains(key))
+                .collect::<Vec<_>>(),
+        );
+        let mut released = Released { jobs, others: 0 };
         if job.is_none() {
             let Holds {
                 all,
@@ -302,6 +324,12 @@ impl State {
         }
         self.apply_holds();
         released
+    }
+
+    /// All best-effort jobs that there are.
+    pub(crate) fn best_effort_jobs(&self) -> Vec<JobKey> {
+        let jobs = self.jobs.iter().filter(|job| job.be_job.is_some());
+        jobs.map(|job| job.key.clone()).collect()
     }
 
     /// Tells every best-effort job: one that is held is so from now on, one that is not any more

@@ -3,6 +3,7 @@
 
 mod caps;
 mod collectives;
+mod comers;
 mod death;
 mod faulty;
 mod goals;

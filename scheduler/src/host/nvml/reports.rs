@@ -50,8 +50,22 @@ type GetState = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> c_uint;
 type GetUse = unsafe extern "C" fn(*mut c_void, *mut Utilization) -> c_uint;
 type GetNumber = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> c_uint;
 type GetBits = unsafe extern "C" fn(*mut c_void, *mut c_ulonglong) -> c_uint;
+type GetMemory = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_uint;
 type GetClock = unsafe extern "C" fn(*mut c_void, c_uint, *mut c_uint) -> c_uint;
 
+/// `nvmlMemory_t`.
+#[derive(Default)]
+#[repr(C)]
+struct Memory {
+    total: c_ulonglong,
+    free: c_ulonglong,
+    used: c_ulonglong,
+}
+
+/// NVML_ERROR_GPU_IS_LOST.
+const GPU_IS_LOST: c_uint = 15;
+/// NVML_TEMPERATURE_THRESHOLD_SLOWDOWN.
+const THRESHOLD_SLOWDOWN: c_uint = 1;
 /// NVML_CLOCK_SM.
 const CLOCK_SM: c_uint = 1;
 /// NVML_TEMPERATURE_GPU.
@@ -140,6 +154,9 @@ pub(crate) struct Ecc {
     pub(crate) is_pending: Option<bool>,
 }
 
+/// The device does not answer any more.
+struct Lost;
+
 /// A device's counters.
 pub(crate) struct Gauges {
     device: Device,
@@ -150,6 +167,10 @@ pub(crate) struct Gauges {
     clock: Option<GetClock>,
     clock_max: Option<GetClock>,
     power: Option<GetNumber>,
+    power_limit: Option<GetNumber>,
+    memory: Option<GetMemory>,
+    /// By threshold.
+    threshold: Option<GetClock>,
     /// By sensor.
     temperature: Option<GetClock>,
     reasons: Option<GetBits>,
@@ -170,6 +191,9 @@ impl Gauges {
             clock: symbol(&library, "nvmlDeviceGetClockInfo").ok(),
             clock_max: symbol(&library, "nvmlDeviceGetMaxClockInfo").ok(),
             power: symbol(&library, "nvmlDeviceGetPowerUsage").ok(),
+            power_limit: symbol(&library, "nvmlDeviceGetEnforcedPowerLimit").ok(),
+            memory: symbol(&library, "nvmlDeviceGetMemoryInfo").ok(),
+            threshold: symbol(&library, "nvmlDeviceGetTemperatureThreshold").ok(),
             temperature: symbol(&library, "nvmlDeviceGetTemperature").ok(),
             // Drivers before r535 have the old name alone.
             reasons: symbol(&library, "nvmlDeviceGetCurrentClocksEventReasons")
@@ -231,12 +255,27 @@ impl Gauges {
         (result == 0).then_some(number)
     }
 
-    /// What it draws, mW.
-    fn power_mw(&self) -> Option<c_uint> {
+    /// W of a gauge in mW.
+    fn watts(&self, get: Option<GetNumber>) -> Option<f64> {
         let mut mw = 0;
         // SAFETY: the device is this library's, and there is room for the number.
-        let result = unsafe { self.power?(self.device.0, &raw mut mw) };
-        (result == 0).then_some(mw)
+        let result = unsafe { get?(self.device.0, &raw mut mw) };
+        (result == 0).then_some(f64::from(mw) / 1e3)
+    }
+
+    /// How much of the memory is used, or that the device is lost.
+    fn memory_used(&self) -> Result<Option<f64>, Lost> {
+        let Some(get) = self.memory else {
+            return Ok(None);
+        };
+        let mut memory = Memory::default();
+        // SAFETY: the device is this library's, and there is room for the three numbers.
+        let result = unsafe { get(self.device.0, &raw mut memory) };
+        if result == GPU_IS_LOST {
+            return Err(Lost);
+        }
+        let is_known = result == 0 && memory.total > 0;
+        Ok(is_known.then(|| memory.used as f64 / memory.total as f64))
     }
 
     fn event_reasons(&self) -> Option<u64> {
@@ -248,13 +287,21 @@ impl Gauges {
 
     /// What laws go by, and people are told; but for the SMs' activity, which is GPM's.
     pub(crate) fn reading(&self) -> DeviceReading {
+        let memory_used = self.memory_used();
         let mhz = |get| self.of_kind(get, CLOCK_SM).filter(|&mhz| mhz > 0);
         DeviceReading {
             busy: self.busy_pct().map(|pct| f64::from(pct) / 100.0),
             sm_activity: None,
             clock_mhz: mhz(self.clock),
             clock_max_mhz: mhz(self.clock_max),
-            power_w: self.power_mw().map(|mw| f64::from(mw) / 1e3),
+            power_w: self.watts(self.power),
+            power_limit_w: self.watts(self.power_limit),
+            slowdown_c: self
+                .of_kind(self.threshold, THRESHOLD_SLOWDOWN)
+                .filter(|&celsius| celsius > 0)
+                .map(f64::from),
+            memory_used: memory_used.as_ref().ok().copied().flatten(),
+            is_lost: memory_used.is_err(),
             temperature_c: self
                 .of_kind(self.temperature, TEMPERATURE_GPU)
                 .map(f64::from),

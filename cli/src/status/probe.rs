@@ -1,0 +1,107 @@
+//! What `pillion status` says of the probe: whether the GPU is in trouble, and what waits for it.
+
+use serde_json::Value;
+
+/// The state, the metric behind it with its bound, and until when at least; one line, none without
+/// a probe.
+pub(crate) fn line(status: &Value) -> Option<String> {
+    let probe = status.pointer("/gpu/probe")?;
+    let state = probe["state"].as_str()?;
+    let mut line = match state {
+        "init" => "probe: nothing is known of the GPU yet".to_owned(),
+        "disabled" => "probe: the driver says that the GPU is lost".to_owned(),
+        "overlimit" => "probe: the GPU is over its limits".to_owned(),
+        state => format!("probe: the GPU is {state}"),
+    };
+    if let Some(cause) = cause(probe, state) {
+        line.push_str(&format!(" ({cause})"));
+    }
+    let now_ns = status["daemon"]["now_ns"].as_u64().unwrap_or(0);
+    if let Some(until_ns) = probe["until_ns"].as_u64() {
+        let left_s = until_ns.saturating_sub(now_ns).div_ceil(1_000_000_000);
+        line.push_str(&match left_s {
+            ..=120 => format!(" for {left_s} s more at least"),
+            _ => format!(" for {} min more at least", left_s.div_ceil(60)),
+        });
+    }
+    if let entries @ 2.. = probe["entries"].as_u64().unwrap_or(0) {
+        line.push_str(&format!(", {entries} times over its limits in two hours"));
+    }
+    match probe["waiting"].as_u64().unwrap_or(0) {
+        0 => {}
+        1 => line.push_str("; 1 best-effort job that came waits"),
+        jobs => line.push_str(&format!("; {jobs} best-effort jobs that came wait")),
+    }
+    if probe["blind"] == true {
+        line.push_str("; NVML does not say how the GPU is");
+    }
+    Some(line)
+}
+
+/// Such as `memory 0.93, bound 0.92`.
+fn cause(probe: &Value, state: &str) -> Option<String> {
+    let name = probe["metric"].as_str()?;
+    let of = &probe["metrics"][name];
+    let second = of["overlimit"].as_f64().filter(|_| state == "overlimit");
+    let bound = second.or(of["unhealthy"].as_f64());
+    let value = of["value"].as_f64();
+    Some(match value.zip(bound) {
+        Some((value, bound)) => format!("{name} {value:.2}, bound {bound:.2}"),
+        None => format!("{name}, which is not known now"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(probe: &Value) -> Value {
+        json!({"daemon": {"now_ns": 5_000_000_000_u64}, "gpu": {"probe": probe}})
+    }
+
+    #[test]
+    fn the_state_its_metric_and_for_how_long_are_one_line() {
+        let mut probe = json!({
+            "state": "overlimit", "metric": "memory", "entries": 2, "until_ns": 34_100_000_000_u64,
+            "metrics": {"memory": {"value": 0.981, "unhealthy": 0.92, "overlimit": 0.97}},
+            "blind": false, "waiting": 1
+        });
+        assert_eq!(
+            line(&status(&probe)).unwrap(),
+            "probe: the GPU is over its limits (memory 0.98, bound 0.97) for 30 s more at least, 2 times over its limits in \
+             two hours; 1 best-effort job that came waits"
+        );
+        probe["state"] = json!("unhealthy");
+        probe["entries"] = json!(1);
+        probe["waiting"] = json!(3);
+        probe["until_ns"] = json!(3_605_000_000_000_u64);
+        assert_eq!(
+            line(&status(&probe)).unwrap(),
+            "probe: the GPU is unhealthy (memory 0.98, bound 0.92) for 60 min more at least; 3 best-effort jobs that came wait"
+        );
+        probe["metrics"]["memory"]["value"] = Value::Null;
+        probe["blind"] = json!(true);
+        let said = line(&status(&probe)).unwrap();
+        assert!(said.contains("(memory, which is not known now)"), "{said}");
+        assert!(said.ends_with("NVML does not say how the GPU is"), "{said}");
+    }
+
+    #[test]
+    fn a_gpu_that_is_well_is_said_and_none_that_nobody_looks_at() {
+        let well = |state: &str| {
+            json!({
+                "state": state, "metric": null, "entries": 0, "until_ns": null, "metrics": {}, "blind": false, "waiting": 0
+            })
+        };
+        let said = |state| line(&status(&well(state))).unwrap();
+        assert_eq!(said("healthy"), "probe: the GPU is healthy");
+        assert_eq!(said("init"), "probe: nothing is known of the GPU yet");
+        assert_eq!(
+            said("disabled"),
+            "probe: the driver says that the GPU is lost"
+        );
+        assert_eq!(line(&status(&Value::Null)), None);
+    }
+}

@@ -1,0 +1,78 @@
+//! Jobs that come, and that best-effort ones wait while the GPU is in trouble ([`policy::probe`]).
+
+use std::os::fd::OwnedFd;
+
+use policy::JobId;
+use protocol::hello::JobClass;
+use protocol::pages::LeasePage;
+use protocol::segment::Mapping;
+
+use super::goals::JobGoal;
+use super::promises::JobCap;
+use super::{BeJob, Job, State, Totals};
+use crate::core::job_key::JobKey;
+
+impl State {
+    /// A job has come. `is_new`: it has launched nothing under an earlier daemon.
+    pub(super) fn add_job(
+        &mut self,
+        key: JobKey,
+        lease: (OwnedFd, Mapping<LeasePage>),
+        is_new: bool,
+    ) -> &mut Job {
+        if is_new && key.class == JobClass::BestEffort {
+            self.hold_as_comer(&key);
+        }
+        let ended = self.ended.iter().position(|job| job.key == key);
+        let ended = ended.and_then(|index| self.ended.remove(index));
+        if ended.is_none() {
+            self.users.handle_new_job(key.uid);
+        }
+        let cap = ended.as_ref().map_or_else(JobCap::default, |job| job.cap);
+        let past = ended.map_or_else(Totals::default, |job| job.totals);
+        self.jobs_ever += 1;
+        let id = JobId(self.jobs_ever);
+        let be_job = match key.class {
+            JobClass::BestEffort => Some(BeJob::new(id, lease.0, lease.1)),
+            JobClass::HighPriority => None,
+        };
+        let be_job = be_job.map(|mut be_job| {
+            be_job.set_held(self.holds.is_held(&key));
+            be_job
+        });
+        self.jobs.push(Job {
+            key,
+            clients: Vec::new(),
+            past,
+            be_job,
+            goal: JobGoal::default(),
+            cap,
+            is_collective_told: false,
+        });
+        self.jobs.last_mut().expect("it was just added")
+    }
+
+    /// Best-effort jobs that come from now on wait, for that reason; or none, and those that waited
+    /// go on. The caller rings the bell if that is so.
+    pub(crate) fn hold_comers(&mut self, why: Option<String>) -> bool {
+        let goes_on = why.is_none() && !self.holds.waiting.is_empty();
+        self.holds.probe = why;
+        if self.holds.probe.is_none() {
+            self.holds.waiting.clear();
+        }
+        self.apply_holds();
+        goes_on
+    }
+
+    /// A best-effort job waits as one that has just come, if such jobs do.
+    pub(crate) fn hold_as_comer(&mut self, key: &JobKey) {
+        let jobs = &self.jobs;
+        let holds = &mut self.holds;
+        // Of those that ended nothing is left.
+        (holds.waiting).retain(|waiting| jobs.iter().any(|job| job.key == *waiting));
+        if holds.probe.is_some() && !holds.waiting.contains(key) {
+            holds.waiting.push(key.clone());
+        }
+        self.apply_holds();
+    }
+}

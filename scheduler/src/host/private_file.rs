@@ -1,0 +1,82 @@
+//! Files beside the socket, by which one daemon tells the next what it knew.
+//!
+//! Such a file is written beside its place and renamed, so a daemon that is killed leaves the old
+//! one or the new one. It is read only if it is root's or the daemon's own user's and nobody else
+//! may write to it. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at
+//! boot, and the files go with them.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+const MODE: u32 = 0o600;
+
+/// The file of GPU `uuid` with this ending, whose daemon listens at `socket`.
+pub(crate) fn beside(socket: &Path, uuid: &str, ending: &str) -> PathBuf {
+    // Parts of a GPU were once called with slashes (MIG).
+    let name = format!("{}.{ending}", uuid.replace('/', "_"));
+    socket.with_file_name(name)
+}
+
+/// At most so many bytes of what is there; none where there is no file.
+///
+/// # Errors
+///
+/// It is somebody else's, or cannot be read, or is no text.
+pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(flags.cast_signed());
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = file.metadata()?;
+    let own = rustix::process::geteuid().as_raw();
+    if !found.is_file() || ![0, own].contains(&found.uid()) || found.mode() & 0o022 != 0 {
+        let why = "it is no file that the daemon's user or root alone can write";
+        return Err(io::Error::other(why));
+    }
+    let mut text = String::new();
+    file.take(bytes_max).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+/// Writes that in place of what is there.
+///
+/// # Errors
+///
+/// The file cannot be written. What was there still is.
+pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut new = path.to_owned().into_os_string();
+    new.push(".new");
+    // Left by a daemon that was killed, or somebody else's where the folder is not the daemon's alone.
+    let _ = fs::remove_file(&new);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&new)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// There is no file from now on.
+///
+/// # Errors
+///
+/// The file is there and stays.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
