@@ -31,6 +31,7 @@
 //! | [`slo`] | the level: how much high-priority requests can bear, by how many miss their target |
 //! | [`throttle`] | best-effort work makes way where the device is overused or clocks down |
 //! | [`usage`] | how much of the GPU's time a best-effort job may use |
+//! | [`latency_model`] | the p99 of high-priority requests at a share of the GPU, as two lines |
 //! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
 //! **How a daemon uses it.** Each poll: feed what the rings brought to one
@@ -51,6 +52,7 @@ pub mod durations;
 pub mod gate;
 pub mod idle_only;
 pub mod kernel;
+pub mod latency_model;
 pub mod launch_gate;
 pub mod lease;
 pub mod limit;
