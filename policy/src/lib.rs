@@ -32,6 +32,7 @@
 //! | [`throttle`] | best-effort work makes way where the device is overused or clocks down |
 //! | [`usage`] | how much of the GPU's time a best-effort job may use |
 //! | [`latency_model`] | the p99 of high-priority requests at a share of the GPU, as two lines |
+//! | [`tuner`] | the batch of high-priority requests that serves best-effort jobs best, by trying |
 //! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
 //! **How a daemon uses it.** Each poll: feed what the rings brought to one
@@ -77,6 +78,7 @@ pub mod temporal;
 pub mod terms;
 pub mod throttle;
 pub mod timeline;
+pub mod tuner;
 mod turn;
 pub mod usage;
 
