@@ -1,0 +1,155 @@
+//! How well two lines describe the p99 latency at shares that were not sampled
+//! (`policy::latency_model`).
+//!
+//! The curves are of built-in workloads on the software V100 under MPS, in two families:
+//!
+//! - *beside*: the high-priority job may use all SMs, and the training beside it a share of 1 − Δ,
+//!   as `[share]` has it.
+//! - *limited*: the high-priority job has Δ of the SMs to itself, as
+//!   `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` has it in Mudi; alone, because a limited context shares
+//!   its SMs with other limited ones in the model.
+//!
+//! Six samples are fitted, and five shares between them are held out.
+
+use std::path::Path;
+
+use policy::latency_model::{SAMPLE_SHARES, fit};
+use sim::library::Library;
+use sim::scenario::Scenario;
+use sim::{Experiment, NoObserver, Outcome};
+
+/// Shares that the fit does not see.
+const HELD_OUT: [f64; 5] = [0.15, 0.25, 0.4, 0.6, 0.8];
+
+/// One after the other, so that a latency is that of a batch.
+const CLOSED: &str = "arrivals = \"closed\"";
+
+/// A high-priority job and a training that has `percent` of the SMs.
+fn experiment(hp: &str, arrivals: &str, be: &str, percent: u32, seconds: u32) -> Experiment {
+    let text = format!(
+        r#"
+device = "V100-SXM2-16GB"
+sharing = "mps"
+seconds = {seconds}
+warmup_requests = 5
+seeds = [1]
+share = {{ percent = {percent} }}
+
+[policy]
+name = "none"
+
+[[jobs]]
+name = "hp"
+class = "high-priority"
+{arrivals}
+trace = "{hp}"
+
+[[jobs]]
+name = "be"
+class = "best-effort"
+trace = "{be}"
+"#
+    );
+    let scenarios = Scenario::parse(
+        Path::new("curve.toml"),
+        &text,
+        Path::new("."),
+        &mut Library::default(),
+    );
+    scenarios.expect("it is right")[0].with_seed(1)
+}
+
+fn p99_ms(outcome: &Outcome) -> f64 {
+    outcome.jobs[0].quantile_ns(990).expect("requests") as f64 / 1e6
+}
+
+/// The training has what is left.
+fn beside(hp: &str, arrivals: &str, be: &str, share: f64, seconds: u32) -> f64 {
+    let percent = (100.0 - 100.0 * share).round() as u32;
+    let experiment = experiment(hp, arrivals, be, percent, seconds);
+    p99_ms(&experiment.run(&mut NoObserver).expect("it was checked"))
+}
+
+/// On a device with so many SMs and no other job.
+fn limited(hp: &str, share: f64) -> f64 {
+    let mut experiment = experiment(hp, CLOSED, "resnet50-training", 50, 5);
+    experiment.device.sms = (f64::from(experiment.device.sms) * share).round() as u32;
+    let outcome = experiment.run_solo(0, &mut NoObserver);
+    p99_ms(&outcome.expect("it was checked"))
+}
+
+/// The mean relative error over the held-out shares.
+fn held_out_error(name: &str, curve: impl Fn(f64) -> f64) -> f64 {
+    let samples = SAMPLE_SHARES.map(|share| (share, curve(share)));
+    let model = fit(&samples).expect("six samples");
+    let errors = HELD_OUT.map(|share| {
+        let p99 = curve(share);
+        (model.at(share) - p99).abs() / p99
+    });
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    println!(
+        "{name}: {:.2} %, from {:.2} to {:.2} ms, knee at {:.2}",
+        100.0 * mean,
+        samples[0].1,
+        samples[samples.len() - 1].1,
+        model.knee_share
+    );
+    mean
+}
+
+fn mean(errors: &[f64]) -> f64 {
+    errors.iter().sum::<f64>() / errors.len() as f64
+}
+
+#[test]
+fn beside_a_training_six_samples_tell_the_rest_within_four_and_a_half_per_cent() {
+    let mut errors = Vec::new();
+    for hp in ["resnet50-inference@4", "densenet201-inference@16"] {
+        for be in ["resnet50-training@32", "vgg16-training@16"] {
+            let curve = |share| beside(hp, CLOSED, be, share, 3);
+            errors.push(held_out_error(&format!("{hp} beside {be}"), curve));
+        }
+    }
+    let mean = mean(&errors);
+    println!("mean {:.2} %", 100.0 * mean);
+    assert!(mean <= 0.025, "{errors:?}");
+}
+
+/// 500 requests at random, which keep the device busy a third of the time alone. The p99 is of
+/// requests that wait for others, so it rises faster than that of a batch, and with so few requests
+/// five of them decide it. 4.5 % are missed.
+#[test]
+fn of_requests_at_random_two_lines_are_off_by_more() {
+    let mut errors = Vec::new();
+    for be in ["resnet50-training@32", "vgg16-training@16"] {
+        let arrivals = "arrivals = \"poisson\"\nrate = 50";
+        let curve = |share| beside("resnet50-inference@4", arrivals, be, share, 10);
+        errors.push(held_out_error(&format!("at random beside {be}"), curve));
+    }
+    let mean = mean(&errors);
+    println!("mean {:.2} %", 100.0 * mean);
+    assert!(mean <= 0.075, "{errors:?}");
+}
+
+/// Latencies are nearly proportional to 1/Δ there, over a factor of seven, and no two lines are:
+/// fitted to all 17 shares from 0.1 to 0.9, they are off by 7 %. 4.5 % are missed.
+#[test]
+fn where_the_job_itself_is_limited_two_lines_are_off_by_more() {
+    let mut errors = Vec::new();
+    for hp in [
+        "resnet50-inference@4",
+        "resnet50-inference@32",
+        "resnet101-inference@16",
+        "vgg16-inference@8",
+        "densenet201-inference@16",
+        "inceptionv3-inference@16",
+        "mobilenetv2-inference@32",
+        "bert-base-inference@8",
+        "gpt-1.3b-decode@8",
+    ] {
+        errors.push(held_out_error(hp, |share| limited(hp, share)));
+    }
+    let mean = mean(&errors);
+    println!("mean {:.2} %", 100.0 * mean);
+    assert!(mean <= 0.09, "{errors:?}");
+}
