@@ -40,9 +40,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 /// Shares of the high-priority job at which six samples serve a fit well: tenths, as the paper's,
-/// and closer where latencies bend. Chosen of nine sets by two families of curves
-/// (`sim/tests/latency_curves.rs`; all shares from 0.1 to 0.9 by 0.05): mean errors of 1.6 and 8.0
-/// %, where the others had 1.5 to 1.8 and 8.6 to 10.6 %.
+/// and closer where latencies bend. Chosen of nine sets by two families of curves of the simulator
+/// (36 and 9 curves of the kinds of `sim/tests/latency_curves.rs`, at the other shares from 0.1 to
+/// 0.9 by 0.05): mean errors of 1.6 and 8.0 %, where the others had 1.5 to 1.8 and 8.6 to 10.6 %.
 pub const SAMPLE_SHARES: [f64; 6] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.9];
 
 /// Fewest samples of a fit: one more than the model has parameters.

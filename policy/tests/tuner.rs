@@ -374,9 +374,14 @@ fn the_widest_margin_comes_first() {
 
 #[test]
 fn where_nothing_is_safe_it_says_so() {
-    // 17 ms is 1.13 times what the first batch that keeps up would take: one may be tried by the
-    // lower bound, none at 13 ms.
-    assert_eq!(level(13 * MS).next(), Choice::Infeasible);
+    // As expected, 11 keep up with 10 ms and wait for as long.
+    assert_eq!(level(19 * MS).next(), Choice::Infeasible);
+    // By the lower bound of a probe, 1.064 times, 12 keep up and have 21.6 ms.
+    assert_eq!(level(21 * MS).next(), Choice::Infeasible);
+    // By the bound of others, 1.334 times, 15 do and have 27.3 ms. Until then one is tried.
+    assert_eq!(level(24 * MS).safe_batches(), [13]);
+    assert_eq!(level(24 * MS).next(), Choice::Try(13));
+    assert_eq!(level(28 * MS).safe_batches(), [15]);
     // Found out by a look.
     let mut tuner = level(50 * MS);
     tuner.handle_observation(seen(26, 60, 100));
