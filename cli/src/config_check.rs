@@ -20,8 +20,7 @@ pub(crate) struct Options {
 /// Exit 0 if the file is right, with a warning on standard error for each program and log in it that is not here; 2 with every fault if it is not.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let config = Config::load(&options.file).map_err(Failure::usage)?;
-    let faults = &config.faults;
-    for doubt in [faults.missing_programs(), faults.missing_logs()].concat() {
+    for doubt in [config.missing_programs(), config.mps.missing_logs()].concat() {
         out::note(format_args!(
             "pillion: {}: warning: {doubt}",
             options.file.display()

@@ -13,6 +13,7 @@ pub mod gpu;
 pub mod limits;
 mod memory;
 pub mod memory_rules;
+pub mod mps_rules;
 mod parse;
 mod plain;
 mod probe;
@@ -32,6 +33,7 @@ use crate::config::fault_rules::FaultRules;
 use crate::config::gpu::Select;
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
+use crate::config::mps_rules::MpsRules;
 
 /// A daemon's configuration, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +77,8 @@ pub struct Config {
     pub probe: Option<ProbeParams>,
     /// `[faults]`: what is looked for, and what is done about it.
     pub faults: FaultRules,
+    /// `[mps]`: how MPS is asked and started, and whether this daemon sees to it.
+    pub mps: MpsRules,
     /// `[learnt]`: whether and where durations are kept.
     pub learnt: LearntRules,
 }
@@ -267,8 +271,14 @@ impl Config {
         }
     }
 
+    /// Programs that would be run and cannot be, a sentence each.
+    #[must_use]
+    pub fn missing_programs(&self) -> Vec<String> {
+        self.mps.missing_programs(self.faults.restarts_mps())
+    }
+
     /// The first section in which `next` says something that a running daemon cannot take over: which GPU
-    /// it serves, how that is shared, what jobs may hold of its memory, and where clients find it.
+    /// it serves, how that is shared, what jobs may hold of its memory, MPS, and where clients find it.
     #[must_use]
     pub fn fixed_difference(&self, next: &Self) -> Option<&'static str> {
         if (&self.gpu, self.sharing) != (&next.gpu, next.sharing) {
@@ -276,6 +286,9 @@ impl Config {
         }
         if self.memory != next.memory {
             return Some("[memory]");
+        }
+        if self.mps != next.mps {
+            return Some("[mps]");
         }
         if self.learnt != next.learnt {
             return Some("[learnt]");

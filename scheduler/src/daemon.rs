@@ -8,6 +8,7 @@ pub(crate) mod control;
 mod fault_watch;
 mod keeper;
 mod memory_watch;
+mod mps_watch;
 mod requests_keeper;
 pub(crate) mod shared;
 mod telemetry;
@@ -36,6 +37,7 @@ use crate::daemon::control::Control;
 use crate::daemon::fault_watch::FaultWatch;
 use crate::daemon::keeper::{Inlet, Keeper};
 use crate::daemon::memory_watch::Watch;
+use crate::daemon::mps_watch::MpsWatch;
 use crate::daemon::requests_keeper::RequestsKeeper;
 use crate::daemon::shared::Shared;
 use crate::daemon::telemetry::Telemetry;
@@ -85,6 +87,7 @@ pub struct Daemon {
     faults: JoinHandle<()>,
     keeper: Option<JoinHandle<()>>,
     requests: Option<JoinHandle<()>>,
+    mps: Option<JoinHandle<()>>,
     record: Option<BufWriter<File>>,
 }
 
@@ -247,6 +250,7 @@ impl Daemon {
         let stop = bell(EventfdFlags::empty());
         let leaving = bell(EventfdFlags::NONBLOCK);
         let alarm = bell(EventfdFlags::NONBLOCK);
+        let mps_bell = bell(EventfdFlags::NONBLOCK);
         let telemetry = Bell::default();
         telemetry.key.store(clock.bell_key(), Ordering::Relaxed);
         let mut state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
@@ -277,6 +281,8 @@ impl Daemon {
             device: Mutex::default(),
             probe: Mutex::default(),
             probe_file: ProbeFile::beside(socket, &identity.gpu.uuid),
+            mps: Mutex::default(),
+            mps_bell: mps_bell.map_err(system("making an eventfd"))?,
         });
         shared.tell_start(&identity);
         shared.take_over();
@@ -294,7 +300,12 @@ impl Daemon {
     ) -> Result<Self, DaemonError> {
         let system = |doing| move |source| DaemonError::System { doing, source };
         let gpu = identity.gpu.clone();
-        let faults = FaultWatch::new(Arc::clone(&shared), &identity.gpu.uuid, &config.faults);
+        let faults = FaultWatch::new(Arc::clone(&shared), &identity.gpu.uuid, config);
+        let mps = MpsWatch::new(
+            Arc::clone(&shared),
+            &config.mps,
+            Path::new(&identity.socket),
+        );
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
         let keeper = inlet(config, &identity.gpu, &shared).map_err(system("making an eventfd"))?;
         // Before clients are accepted, which find what was learnt of them.
@@ -315,6 +326,8 @@ impl Daemon {
         let faults = shared
             .start_thread("pillion-faults", move || faults.run())
             .map_err(system("starting the thread that looks for faults"))?;
+        let mps = mps.map(|mps| shared.start_thread("pillion-mps", move || mps.run()));
+        let mps = (mps.transpose()).map_err(system("starting the thread that watches MPS"))?;
         let keeper = keeper.map(|inlet| start_keeper(&shared, inlet)).transpose();
         let keeper = keeper.map_err(system("starting the thread that keeps durations"))?;
         Ok(Self {
@@ -325,6 +338,7 @@ impl Daemon {
             faults,
             keeper,
             requests,
+            mps,
             record: None,
         })
     }
@@ -388,6 +402,9 @@ impl Daemon {
                 "what was learnt is not all kept: the disk takes its time",
             );
         });
+        if let Some(mps) = &self.mps {
+            wait_for(mps, "a program that speaks with MPS does not end");
+        }
         if let Some(telemetry) = &telemetry {
             wait_for(telemetry, "NVML does not come back with what the GPU does");
         }

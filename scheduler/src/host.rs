@@ -13,6 +13,8 @@ pub(crate) mod kept_requests;
 pub mod learnt;
 pub mod measured;
 pub mod mps;
+pub mod mps_daemon;
+pub(crate) mod mps_lock;
 pub mod nvml;
 pub mod pages;
 pub mod peer;

@@ -20,8 +20,9 @@
 //! accepts, serves and buries clients in real time: a client keeps the virtual processor while it
 //! waits for a reply, so whoever replies must not need it. They share the state under one lock that
 //! neither holds while it waits. Beside them, in real time: one that watches memory
-//! (`daemon::memory_watch`), one that looks for faults and sees to what rules do about them, and
-//! one that waits for what NVML reports (`daemon::fault_watch`).
+//! (`daemon::memory_watch`), one that looks for faults and sees to what rules do about them, one
+//! that waits for what NVML reports (`daemon::fault_watch`), and, where it is told to, one that
+//! manages MPS (`daemon::mps_watch`).
 //!
 //! **Trust.** Pages are written by other processes. Each word is read once, clamped to what it can
 //! mean, and used; see [`core::state`]. Packets are decoded by `protocol::hello`.

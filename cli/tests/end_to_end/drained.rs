@@ -120,8 +120,8 @@ fn a_word_that_cannot_be_read_drains_all_the_same() {
 fn a_rule_for_all_xids_leaves_a_broken_gpu_drained_and_a_program_that_is_not_there_is_told_before()
 {
     let gpu = Gpu::start("timeslice");
-    let rule = "[faults]\nmps_logs = [\"/nonexistent/control.log\"]\nmps_control = [\"/bin/true\"]\n\
-                mps_start = [\"/nonexistent/start\"]\n\
+    let rule = "[mps]\nlogs = [\"/nonexistent/control.log\"]\ncontrol = [\"/bin/true\"]\n\
+                start = [\"/nonexistent/start\"]\n\
                 [[faults.rules]]\nfault = \"xid\"\naction = \"restart-mps\"\n";
     let daemon = gpu.daemon(rule);
     daemon.wait_for_reports();
@@ -137,8 +137,8 @@ fn a_rule_for_all_xids_leaves_a_broken_gpu_drained_and_a_program_that_is_not_the
     let checked = collect(check).expect_success();
     assert!(checked.output.ends_with("gpu0.toml: ok\n"), "{checked:#?}");
     checked.expect_errors(&[
-        "warning: [faults] mps_start: /nonexistent/start: ",
-        "warning: [faults] mps_logs: /nonexistent/control.log: is not there",
+        "warning: [mps] start: /nonexistent/start: ",
+        "warning: [mps] logs: /nonexistent/control.log: is not there",
     ]);
 }
 

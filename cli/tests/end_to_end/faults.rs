@@ -401,7 +401,7 @@ fn a_fault_of_mps_is_read_in_its_log_and_mps_is_restarted_by_its_own_command() {
     let daemon = daemon(
         &gpu,
         &format!(
-            "mps_logs = [{log:?}]\nmps_control = [{control:?}]\nmps_start = [{control:?}, \"-d\"]\n\
+            "[mps]\nlogs = [{log:?}]\ncontrol = [{control:?}]\nstart = [{control:?}, \"-d\"]\n\
              [[faults.rules]]\nfault = \"mps-fault\"\naction = \"restart-mps\"\nper_hour = 1\n"
         ),
     );
@@ -436,7 +436,7 @@ fn what_each_log_of_mps_says_is_told_with_its_file_and_what_is_said_in_the_cours
 {
     let gpu = Gpu::start_logging_mps("mps");
     let logs = ["control.log", "server.log"].map(|name| gpu.path(name));
-    let daemon = daemon(&gpu, &format!("mps_logs = {logs:?}\n"));
+    let daemon = daemon(&gpu, &format!("[mps]\nlogs = {logs:?}\n"));
     let [control, server] = logs;
     let mut process = start(&gpu, &daemon, "job");
     let expect_told = |log: &std::path::Path, line: &str| {
@@ -471,7 +471,7 @@ fn what_each_log_of_mps_says_is_told_with_its_file_and_what_is_said_in_the_cours
 #[test]
 fn a_program_of_a_rule_that_cannot_be_run_is_said() {
     let gpu = Gpu::start("mps");
-    let rules = "mps_control = [\"/bin/true\"]\nmps_start = [\"/no/such/program\"]\n\
+    let rules = "[mps]\ncontrol = [\"/bin/true\"]\nstart = [\"/no/such/program\"]\n\
                  [[faults.rules]]\nfault = \"xid\"\ncodes = [13]\naction = \"restart-mps\"\n";
     let daemon = daemon(&gpu, rules);
     gpu.inject("xid 13");
@@ -510,7 +510,7 @@ fn rules_that_are_wrong_are_refused_with_their_place_and_right_ones_are_in_force
         ),
         (
             "mps_start = [\"nvidia-cuda-mps-control\"]",
-            "nearest is [\"/usr/bin/nvidia-cuda-mps-control\"]",
+            "mps_start of [faults] has moved; nearest is start in [mps]",
         ),
         (
             "[[faults.rules]]\nfault = \"xid\"\naction = \"restart-job\"",
@@ -529,8 +529,8 @@ fn rules_that_are_wrong_are_refused_with_their_place_and_right_ones_are_in_force
             "codes is set, but stuck has none",
         ),
         (
-            "mps_logs = [\"control.log\"]",
-            "mps_logs is [\"control.log\"]; must be a list of at most 8 absolute paths",
+            "[mps]\nlogs = [\"control.log\"]",
+            "logs is [\"control.log\"]; must be a list of at most 8 absolute paths",
         ),
     ] {
         let refused = check(rules);

@@ -22,7 +22,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// A daemon that was told this of how its GPU is shared, and asks no control daemon of this
 /// machine's.
 fn daemon(gpu: &Gpu, sharing: &str) -> Daemon {
-    gpu.daemon_told(sharing, "[faults]\nmps_terminate = [\"/no/such/program\"]")
+    gpu.daemon_told(sharing, "[mps]\nterminate = [\"/no/such/program\"]")
 }
 
 /// The verdict on this subject, and what was found, of `pillion doctor`; none: it says nothing of
@@ -205,7 +205,7 @@ fn where_a_client_is_hidden_from_mps_nothing_goes_beside_and_who_it_is_is_said_u
 fn before_there_is_a_client_the_control_daemon_is_asked_and_a_client_knows_better() {
     let gpu = Gpu::start("timeslice");
     let control = Control::new(&gpu);
-    let faults = format!("[faults]\nmps_terminate = [{:?}]", control.program());
+    let faults = format!("[mps]\nterminate = [{:?}]", control.program());
     let daemon = gpu.daemon_told("auto", &faults);
     let known = |by: &str| {
         until(by, || {

@@ -1,13 +1,11 @@
 //! `[faults]`: what is looked for, and what is done about a fault.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 
 use profiler::settings::tables;
-use rustix::fs::{Access, access};
 use serde::Deserialize;
 
-use crate::config::faults::{RuleSection, command, logs, patterns, stuck};
+use crate::config::faults::{RuleSection, stuck};
 
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -75,22 +73,6 @@ pub struct FaultRules {
     /// `stuck_s`: so long may a busy GPU complete nothing, ns; none: it is not looked for.
     #[serde(rename = "stuck_s", deserialize_with = "stuck")]
     pub stuck_ns: Option<u64>,
-    /// `mps_logs`: files that MPS writes.
-    #[serde(deserialize_with = "logs")]
-    pub mps_logs: Vec<PathBuf>,
-    /// `mps_patterns`: what else in a line of these is a fault.
-    #[serde(deserialize_with = "patterns")]
-    pub mps_patterns: Vec<String>,
-    /// `mps_control`: the command that takes `quit` on its standard input and so ends MPS.
-    #[serde(deserialize_with = "command")]
-    pub mps_control: Vec<String>,
-    /// `mps_start`: the command that starts it again.
-    #[serde(deserialize_with = "command")]
-    pub mps_start: Vec<String>,
-    /// `mps_terminate`: the command that takes `terminate_client` on its standard input, before a
-    /// client of MPS is killed.
-    #[serde(deserialize_with = "command")]
-    pub mps_terminate: Vec<String>,
     /// `[[faults.rules]]`.
     #[serde(deserialize_with = "tables")]
     pub rules: Vec<FaultRule>,
@@ -99,64 +81,21 @@ pub struct FaultRules {
 /// `stuck_s` if it is not said. Kernels of minutes exist, and only events follow by default.
 pub const STUCK_NS: u64 = 60_000_000_000;
 
-/// The program that speaks with MPS's control daemon, where NVIDIA's packages put it.
-const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
-
 impl Default for FaultRules {
     fn default() -> Self {
         Self {
             stuck_ns: Some(STUCK_NS),
-            mps_logs: Vec::new(),
-            mps_patterns: Vec::new(),
-            mps_control: vec![MPS_CONTROL.to_owned()],
-            mps_start: vec![MPS_CONTROL.to_owned(), "-d".to_owned()],
-            mps_terminate: vec![MPS_CONTROL.to_owned()],
             rules: Vec::new(),
         }
     }
 }
 
 impl FaultRules {
-    /// Programs that would be run and cannot be, a sentence each. What MPS needs by default is left
-    /// out: it may not be installed.
+    /// Whether any rule restarts MPS.
     #[must_use]
-    pub fn missing_programs(&self) -> Vec<String> {
-        let default = Self::default();
-        let is_restarting = |rule: &FaultRule| rule.action == Action::RestartMps;
-        let is_restarting = self.rules.iter().any(is_restarting);
-        let is_terminating = self.mps_terminate != default.mps_terminate;
-        let named = [
-            (is_restarting, "mps_control", &self.mps_control),
-            (is_restarting, "mps_start", &self.mps_start),
-            (is_terminating, "mps_terminate", &self.mps_terminate),
-        ];
-        let named = named.into_iter().filter(|(is_used, ..)| *is_used);
-        let doubts = named.filter_map(|(_, key, command)| {
-            let program = Path::new(command.first()?);
-            let why = why_not_executable(program)?;
-            Some(format!("[faults] {key}: {}: {why}", program.display()))
-        });
-        doubts.collect()
-    }
-
-    /// `mps_logs` that are not there, a sentence each. They may come.
-    #[must_use]
-    pub fn missing_logs(&self) -> Vec<String> {
-        let missing = self.mps_logs.iter().filter(|path| !path.exists());
-        let sentence =
-            |path: &PathBuf| format!("[faults] mps_logs: {}: is not there", path.display());
-        missing.map(sentence).collect()
-    }
-}
-
-/// Why this process cannot run a program, if it cannot.
-fn why_not_executable(program: &Path) -> Option<String> {
-    match program.metadata() {
-        Err(error) => Some(error.to_string()),
-        Ok(found) if !found.is_file() => Some("is no file".to_owned()),
-        Ok(_) => access(program, Access::EXEC_OK)
-            .err()
-            .map(|error| error.to_string()),
+    pub fn restarts_mps(&self) -> bool {
+        let mut rules = self.rules.iter();
+        rules.any(|rule| rule.action == Action::RestartMps)
     }
 }
 

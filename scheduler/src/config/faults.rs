@@ -1,7 +1,5 @@
 //! Values of `[faults]`, and what in it must go together.
 
-use std::path::PathBuf;
-
 use abi::types::CUresult;
 use profiler::settings::{self, Reader, Whole};
 use serde::{Deserialize, Deserializer};
@@ -13,60 +11,11 @@ use crate::config::fault_rules::{Action, FaultKind, FaultRule, GRACE_NS, PER_HOU
 const SECOND_NS: u64 = 1_000_000_000;
 /// NVIDIA's catalogue ends far below.
 const XID_MAX: u64 = 9_999;
-const LOGS_MAX: usize = 8;
-const WORDS_MAX: usize = 64;
 
 /// `stuck_s`: up to a day. 0 switches it off.
 pub(super) fn stuck<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let seconds = Whole::<0, 86_400>::deserialize(deserializer)?.0;
     Ok(Some(seconds * SECOND_NS).filter(|&ns| ns > 0))
-}
-
-/// A list of texts that `is_right`.
-fn texts<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    wanted: &str,
-    near: impl FnOnce(&[String]) -> Option<String>,
-    is_right: impl FnOnce(&[String]) -> bool,
-) -> Result<Vec<String>, D::Error> {
-    let texts: Vec<String> = Vec::deserialize(deserializer)?;
-    if is_right(&texts) && texts.iter().all(|text| !text.contains('\0')) {
-        return Ok(texts);
-    }
-    Err(settings::wrong(wanted, near(&texts)))
-}
-
-pub(super) fn logs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
-    let wanted = format!("a list of at most {LOGS_MAX} absolute paths");
-    let near = |_: &[String]| Some("[\"/var/log/nvidia-mps/control.log\"]".to_owned());
-    let logs = texts(deserializer, &wanted, near, |logs| {
-        logs.len() <= LOGS_MAX && logs.iter().all(|log| log.starts_with('/'))
-    });
-    logs.map(|logs| logs.into_iter().map(PathBuf::from).collect())
-}
-
-pub(super) fn patterns<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Vec<String>, D::Error> {
-    let wanted = format!("a list of at most {LOGS_MAX} texts");
-    texts(
-        deserializer,
-        &wanted,
-        |_| None,
-        |patterns| patterns.len() <= LOGS_MAX && !patterns.iter().any(String::is_empty),
-    )
-}
-
-/// A program and its arguments.
-pub(super) fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let wanted = "a list of texts, the first the absolute path of a program; there is no shell";
-    let near = |words: &[String]| {
-        let program = words.first().filter(|program| !program.starts_with('/'));
-        program.map(|program| format!("[\"/usr/bin/{program}\"]"))
-    };
-    texts(deserializer, wanted, near, |words| {
-        words.len() <= WORDS_MAX && words.first().is_some_and(|word| word.starts_with('/'))
-    })
 }
 
 /// A rule as it stands in the file.

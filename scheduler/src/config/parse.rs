@@ -23,10 +23,11 @@ use toml::de::DeTable;
 use super::probe::ProbeSection;
 use super::{Config, JobRule, LearntRules, MemoryRules, OnCollectives, OnDaemonLoss};
 use super::{PATH_BYTES_MAX, SHARING_NAMES};
-use super::{faults, plain};
+use super::{faults, mps_rules, plain};
 use crate::config::fault_rules::FaultRules;
 use crate::config::gpu::{PciAddress, Select};
 use crate::config::limits::{HpAccess, Limits};
+use crate::config::mps_rules::MpsRules;
 
 /// Keys that not every policy has, and the policies that look at them.
 const OWN_KEYS: [(&str, &[&str]); 14] = [
@@ -57,6 +58,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Config, Vec<Fault>> {
     let mut document = settings::document(path, text)?;
     let mut reader = Reader::new(path, text);
     let numbers = plain::take(&mut reader, &mut document);
+    mps_rules::refuse_moved(&mut reader, &mut document);
     let file: Option<File> = reader.read(&document);
     let config = file.and_then(|file| file.validate(&mut reader, &document));
     let config = config.map(|config| match numbers {
@@ -81,6 +83,7 @@ struct File {
     probe: Option<Table<ProbeSection>>,
     memory: Table<MemoryRules>,
     faults: Table<FaultRules>,
+    mps: Table<MpsRules>,
     high_priority: Option<Table<HpAccess>>,
     limits: Table<Limits>,
     learnt: Table<LearntRules>,
@@ -208,6 +211,7 @@ impl File {
         check_policy(name, reader, document);
         check_jobs(name, &self.jobs.0, reader, document);
         faults::check(&self.faults.0.rules, reader, document);
+        mps_rules::check(&self.mps.0, reader, document);
         let share = self
             .share
             .and_then(|Table(section)| section.params(reader, document));
@@ -249,6 +253,7 @@ impl File {
                 .probe
                 .map(|Table(section)| section.params(throttle_mhz)),
             faults: self.faults.0,
+            mps: self.mps.0,
             learnt: self.learnt.0,
         })
     }

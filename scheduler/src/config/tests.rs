@@ -13,8 +13,10 @@ use crate::config::fault_rules::FaultKind;
 use crate::config::fault_rules::{Action, FaultRule};
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
+use crate::config::mps_rules::MpsRules;
 
 mod laws;
+mod mps;
 
 fn check(text: &str) -> Result<Config, ConfigError> {
     Config::check(Path::new("gpu0.toml"), text)
@@ -71,7 +73,7 @@ fn example_with_all_keys() -> (String, u32) {
 fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let (text, shown) = example_with_all_keys();
     let config = check(&text).unwrap();
-    assert_eq!(shown, 58);
+    assert_eq!(shown, 61);
     let defaults = check(LEAST).unwrap();
     let Policy::Pillion(policy) = defaults.policy else {
         panic!("{defaults:?}");
@@ -94,9 +96,6 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             ..defaults.memory
         },
         faults: FaultRules {
-            mps_logs: ["control.log", "server.log"]
-                .map(|name| Path::new("/var/log/nvidia-mps").join(name))
-                .to_vec(),
             rules: vec![FaultRule {
                 fault: FaultKind::StickyError,
                 codes: vec![700, 719],
@@ -106,6 +105,13 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
                 per_hour: 3,
             }],
             ..defaults.faults
+        },
+        mps: MpsRules {
+            manage: true,
+            logs: ["control.log", "server.log"]
+                .map(|name| Path::new("/var/log/nvidia-mps").join(name))
+                .to_vec(),
+            ..defaults.mps
         },
         throttle: Some(ThrottleParams {
             utilisation: 0.9,
@@ -267,7 +273,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     let cases = [
         (
             "[polcy]",
-            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, probe, memory, faults, \
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, probe, memory, faults, mps, \
              high_priority, limits, learnt, socket; nearest is `policy`",
         ),
         (

@@ -103,6 +103,18 @@ kinds! {
     MpsFault = "mps-fault", Error;
     /// A log of MPS cannot be read: faults that it tells are not seen.
     MpsLogSilent = "mps-log-silent", Warning;
+    /// This daemon has started MPS's control daemon.
+    MpsStarted = "mps-started", Info;
+    /// It is there, and this daemon watches it.
+    MpsAdopted = "mps-adopted", Info;
+    /// It has ended, or could not be started: it is started anew after a while.
+    MpsGone = "mps-gone", Warning;
+    /// It was.
+    MpsRestarted = "mps-restarted", Warning;
+    /// It is not any more, because it was too often.
+    MpsGivenUp = "mps-given-up", Error;
+    /// MPS serves again after a fault.
+    MpsBack = "mps-back", Info;
     /// The GPU is busy and completes nothing.
     Stuck = "stuck", Error;
     /// A best-effort job's work does not complete, while others' does.

@@ -649,6 +649,7 @@ impl Control {
         status.note_released(self.shared.device_release().released());
         status.gpu.device = self.shared.device_status(now_ns);
         status.gpu.probe = self.shared.probe_status(now_ns);
+        status.mps = self.shared.mps_desk().seen.as_ref().map(Into::into);
         send_document(socket, reading, move || status.to_json());
     }
 

@@ -14,8 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::config::Config;
 use crate::config::fault_rules::FaultKind;
 use crate::config::fault_rules::{Action, FaultRules};
+use crate::config::mps_rules::MpsRules;
 use crate::core::event::{Draft, Kind};
 use crate::core::fault::Fault;
 use crate::core::fault_rules::{Book, Decision};
@@ -29,6 +31,7 @@ use crate::faults::mps::Follower;
 use crate::faults::stuck::{News, Stuck, StuckJobs};
 use crate::host::device_release::User;
 use crate::host::mps;
+use crate::host::mps_daemon::{PROGRAM_NS, QUIT};
 use crate::host::nvml::{Ecc, NvmlError, Report, Reports};
 
 /// Between two looks while there are clients, or while something is being done.
@@ -43,16 +46,13 @@ const GRACE_NS: u64 = 10_000_000_000;
 const STALE_APART_NS: u64 = 60_000_000_000;
 /// Longest wait for a report of NVML, ms; and between two tries where it fails.
 const REPORT_MS: u32 = 500;
-/// What MPS is told to do: to end, and its servers with it after so many seconds.
-const QUIT: &str = "quit -t 10\n";
-/// After so long a program that ends or starts MPS is killed.
-const MPS_PROGRAM_NS: u64 = 30_000_000_000;
 
 /// See the module's text.
 pub(crate) struct FaultWatch {
     shared: Arc<Shared>,
     uuid: String,
     rules: FaultRules,
+    mps: MpsRules,
     book: Book,
     followers: Vec<Follower>,
     stuck: Stuck,
@@ -86,12 +86,14 @@ struct Looked {
 }
 
 impl FaultWatch {
-    pub(crate) fn new(shared: Arc<Shared>, uuid: &str, rules: &FaultRules) -> Self {
-        let doings = Doings::new(&rules.mps_terminate);
+    pub(crate) fn new(shared: Arc<Shared>, uuid: &str, config: &Config) -> Self {
+        let (rules, mps) = (&config.faults, &config.mps);
+        let doings = Doings::new(&mps.terminate);
         let mut watch = Self {
             shared,
             uuid: uuid.to_owned(),
             rules: rules.clone(),
+            mps: mps.clone(),
             book: Book::new(rules),
             followers: Vec::new(),
             stuck: Stuck::default(),
@@ -146,7 +148,7 @@ impl FaultWatch {
     /// Its answer, or that there is none, comes by itself: the thread that asks ends then, or with
     /// the daemon.
     fn ask_control_daemon(&self) {
-        let (shared, command) = (Arc::clone(&self.shared), self.rules.mps_terminate.clone());
+        let (shared, command) = (Arc::clone(&self.shared), self.mps.terminate.clone());
         let is_asking = Arc::clone(&self.is_asking);
         is_asking.store(true, Ordering::Relaxed);
         let asking = move || {
@@ -179,9 +181,7 @@ impl FaultWatch {
             }
             if let Some(rules) = given.rules.filter(|rules| *rules != self.rules) {
                 self.book = Book::new(&rules);
-                self.doings.set_mps(&rules.mps_terminate);
                 self.rules = rules;
-                self.follow_logs();
             }
             let mut faults: Vec<Fault> = given.reports.into();
             self.look(&mut faults);
@@ -226,14 +226,10 @@ impl FaultWatch {
     }
 
     fn follow_logs(&mut self) {
-        let known = std::mem::take(&mut self.followers);
-        let mut known: Vec<Follower> = known.into_iter().collect();
-        for path in &self.rules.mps_logs {
-            let place = known.iter().position(|follower| follower.path() == path);
-            let follower = place.map(|place| known.swap_remove(place));
-            let mut follower = follower.unwrap_or_else(|| Follower::new(path));
+        for path in &self.mps.logs {
+            let mut follower = Follower::new(path);
             // What is in it now is old news; it is read again at the next look.
-            let _ = place.is_none().then(|| follower.poll(&[]));
+            let _ = follower.poll(&[]);
             self.followers.push(follower);
         }
     }
@@ -308,6 +304,10 @@ impl FaultWatch {
     /// Ends a job whose supervisor then starts it with another share of the SMs; one in a while, so
     /// that not all are away at once.
     fn look_at_share(&mut self, now_ns: u64) {
+        // A static partition is the operator's: a job has it from its start to its end.
+        if self.mps.static_partitioning {
+            return;
+        }
         let last_ns = self.looked.stale_ns;
         if last_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < STALE_APART_NS) {
             return;
@@ -372,7 +372,7 @@ impl FaultWatch {
     fn read_logs(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
         let is_on_mps = self.has_mps;
         for follower in &mut self.followers {
-            let lines = follower.poll(&self.rules.mps_patterns);
+            let lines = follower.poll(&self.mps.patterns);
             let trouble = follower.take_trouble();
             if let Some(kind) = trouble {
                 let path = follower.path().display();
@@ -519,15 +519,24 @@ impl FaultWatch {
                 self.end_job(now_ns, key, action.name(), *grace_ns)
             }
             Action::RestartMps => {
+                // Where it is managed, one thread alone starts and ends it.
+                let ordered = self.shared.mps_desk().order_restart();
+                if let Some(result) = ordered {
+                    result?;
+                    self.shared.wake_mps();
+                    let text = format!("{}: by whoever watches MPS here", action.name());
+                    self.tell_of(fault.job.as_ref(), Kind::Action, text);
+                    return Ok(());
+                }
                 let step = |command: &[String], input, may_fail| Step {
                     command: command.to_vec(),
                     input,
                     may_fail,
-                    timeout_ns: MPS_PROGRAM_NS,
+                    timeout_ns: PROGRAM_NS,
                 };
                 // A control daemon that is gone cannot be told to quit.
-                let quit = step(&self.rules.mps_control, QUIT, true);
-                let start = step(&self.rules.mps_start, "", false);
+                let quit = step(&self.mps.control, QUIT, true);
+                let start = step(&self.mps.start, "", false);
                 self.start_commands(now_ns, action, vec![quit, start], fault)
             }
         }

@@ -17,6 +17,7 @@ use crate::core::block_priority::BlockPriority;
 use crate::core::device_watch::DeviceWatch;
 use crate::core::event::{Draft, Kind};
 use crate::core::ledgers::Ledgers;
+use crate::core::mps_supervisor::Desk;
 use crate::core::pages::GpuPages;
 use crate::core::probe_watch::{ProbeNews, ProbeWatch};
 use crate::core::state::{Released, State};
@@ -111,6 +112,10 @@ pub(crate) struct Shared {
     pub(super) probe: Mutex<ProbeWatch>,
     /// The same for the next daemon.
     pub(super) probe_file: ProbeFile,
+    /// What is known of MPS where it is managed, and what is wanted of it.
+    pub(super) mps: Mutex<Desk>,
+    /// Readable when the thread that watches MPS is to look.
+    pub(super) mps_bell: OwnedFd,
 }
 
 impl Shared {
@@ -198,6 +203,21 @@ impl Shared {
         }
     }
 
+    /// What is known of MPS and wanted of it, locked. Nothing else is locked by who holds it.
+    pub(crate) fn mps_desk(&self) -> MutexGuard<'_, Desk> {
+        self.mps.lock()
+    }
+
+    /// Readable when [`Shared::wake_mps`] was called.
+    pub(crate) fn mps_bell_fd(&self) -> BorrowedFd<'_> {
+        self.mps_bell.as_fd()
+    }
+
+    /// Something is wanted of the thread that watches MPS.
+    pub(crate) fn wake_mps(&self) {
+        let _ = rustix::io::write(&self.mps_bell, &1_u64.to_ne_bytes());
+    }
+
     /// What the daemon has of the device. Nothing else is locked by its methods.
     pub(crate) fn device_release(&self) -> &Arc<DeviceRelease> {
         &self.device_release
@@ -279,7 +299,11 @@ impl Shared {
         if job.is_none() && self.device_release.is_released() {
             return None;
         }
-        let released = self.state().release(job);
+        let mut released = self.state().release(job);
+        if job.is_none() && self.mps_desk().resume() {
+            released.others += 1;
+            self.wake_mps();
+        }
         if job.is_none()
             && let Err(error) = word.remove()
         {
@@ -305,7 +329,7 @@ impl Shared {
 
     /// What of a configuration that is in force will not work.
     pub(super) fn tell_doubts(&self, config: &Config) {
-        for doubt in config.faults.missing_programs() {
+        for doubt in config.missing_programs() {
             self.tell(Draft::new(Kind::ConfigDoubtful, doubt));
         }
         let counting = self.state().block_priority.clone();

@@ -82,11 +82,6 @@ impl Doings {
         }
     }
 
-    /// MPS is asked by this command from now on, where it shares the GPU.
-    pub(crate) fn set_mps(&mut self, command: &[String]) {
-        self.asker.set_command(command);
-    }
-
     /// MPS shares the GPU from now on, or does not. What it is being asked meanwhile it still is.
     pub(crate) fn set_on_mps(&mut self, is_on_mps: bool) {
         self.is_on_mps = is_on_mps;

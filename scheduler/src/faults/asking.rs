@@ -72,10 +72,6 @@ impl Asker {
         }
     }
 
-    pub(super) fn set_command(&mut self, command: &[String]) {
-        self.command = command.to_vec();
-    }
-
     /// Readable when there may be an answer. None while nothing is asked: it may be readable still from the last answer, which
     /// was seen before it was rung for.
     pub(super) fn answered(&self) -> Option<BorrowedFd<'_>> {

@@ -136,8 +136,12 @@ impl Control {
         })
     }
 
-    /// What the control daemon answers to one command.
-    fn ask(
+    /// What the control daemon answers to one command, by `end_ns`.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not, in words.
+    pub(crate) fn ask(
         &mut self,
         command: &[String],
         words: &str,
@@ -145,49 +149,116 @@ impl Control {
         clock: &Clock,
         end_ns: u64,
     ) -> Result<Answer, String> {
-        let name = command.first().map_or(CONTROL, String::as_str);
-        let failed = |error: &dyn std::fmt::Display| format!("{name}: {error}");
-        if let Some(left) = &self.left {
-            match waitpid(left.child, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) => {
-                    return Err(failed(&"an earlier one was killed and has not ended"));
-                }
-                _ => self.left = None,
-            }
-        }
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(&error));
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(command, &error));
         let (output, to_output) = pipe()?;
         let (errors, to_errors) = pipe()?;
         let to_program = Output::To([to_output, to_errors]);
-        let started = program::spawn(command, &format!("{words}\n"), &to_program, environment)?;
+        let input = format!("{words}\n");
+        let started = self.spawn(command, &input, &to_program, environment)?;
         drop(to_program);
-        let waited = wait_until_ended(clock, &started, end_ns, self.stop.as_ref());
-        if waited != Waited::Ended {
-            started.kill();
-            let killed_ns = clock.now_ns().saturating_add(KILLED_NS);
-            match wait_until_ended(clock, &started, killed_ns, None) {
-                Waited::Ended => drop(waitpid(started.child, None)),
-                _ => self.left = Some(started),
-            }
-            return Err(match waited {
-                Waited::Stopped => failed(&"nothing is asked any more"),
-                _ => format!("{name} does not answer {words:?} in time"),
-            });
-        }
-        let status = waitpid(started.child, None).map_err(|error| failed(&error))?;
+        let what = format!("after {words:?}");
+        let late = format!("answer {words:?}");
+        let status = self.wait(command, started, clock, end_ns, &late)?;
         let answer = Answer {
             output: text_in(output),
             errors: text_in(errors),
         };
+        let name = name_of(command);
         match status {
             WaitStatus::Exited(_, 0) => Ok(answer),
             WaitStatus::Exited(_, code) => Err(format!(
-                "{name} ends with {code} after {words:?}: {}",
+                "{name} ends with {code} {what}: {}",
                 answer.words()
             )),
-            _ => Err(format!("{name} is killed after {words:?}")),
+            _ => Err(format!("{name} is killed {what}")),
         }
     }
+
+    /// Runs a program that reads `input` and is waited for until `end_ns`. What it says is in our own log.
+    ///
+    /// # Errors
+    ///
+    /// Why it has not ended well, in words.
+    pub(crate) fn run(
+        &mut self,
+        command: &[String],
+        input: &str,
+        environment: &[CString],
+        clock: &Clock,
+        end_ns: u64,
+    ) -> Result<(), String> {
+        let started = self.spawn(command, input, &Output::Log, environment)?;
+        let words = command.join(" ");
+        match self.wait(command, started, clock, end_ns, "come back")? {
+            WaitStatus::Exited(_, 0) => Ok(()),
+            WaitStatus::Exited(_, code) => Err(format!("{words} ends with {code}")),
+            _ => Err(format!("{words} is killed")),
+        }
+    }
+
+    /// A program that was killed has not ended: it hangs in what it asks.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.left.is_some()
+    }
+
+    /// Waits for a process that is no child of ours to end, after it was killed.
+    pub(crate) fn wait_for(&self, process: &OwnedFd, clock: &Clock) {
+        let end_ns = clock.now_ns().saturating_add(KILLED_NS);
+        wait_until_ended(clock, process, end_ns, self.stop.as_ref());
+    }
+
+    /// Starts a program, unless the one before is still there.
+    fn spawn(
+        &mut self,
+        command: &[String],
+        input: &str,
+        output: &Output,
+        environment: &[CString],
+    ) -> Result<Started, String> {
+        if let Some(left) = &self.left {
+            match waitpid(left.child, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => {
+                    let what = "an earlier one was killed and has not ended";
+                    return Err(failed(command, &what));
+                }
+                _ => self.left = None,
+            }
+        }
+        program::spawn(command, input, output, environment)
+    }
+
+    /// Waits for a program, which is killed at `end_ns`; `late` is what it does not do then.
+    fn wait(
+        &mut self,
+        command: &[String],
+        started: Started,
+        clock: &Clock,
+        end_ns: u64,
+        late: &str,
+    ) -> Result<WaitStatus, String> {
+        let waited = wait_until_ended(clock, &started.process, end_ns, self.stop.as_ref());
+        if waited == Waited::Ended {
+            return waitpid(started.child, None).map_err(|error| failed(command, &error));
+        }
+        started.kill();
+        let killed_ns = clock.now_ns().saturating_add(KILLED_NS);
+        match wait_until_ended(clock, &started.process, killed_ns, None) {
+            Waited::Ended => drop(waitpid(started.child, None)),
+            _ => self.left = Some(started),
+        }
+        Err(match waited {
+            Waited::Stopped => failed(command, &"nothing is asked any more"),
+            _ => format!("{} does not {late} in time", name_of(command)),
+        })
+    }
+}
+
+fn name_of(command: &[String]) -> &str {
+    command.first().map_or(CONTROL, String::as_str)
+}
+
+fn failed(command: &[String], error: &dyn std::fmt::Display) -> String {
+    format!("{}: {error}", name_of(command))
 }
 
 /// Process ids, one at the beginning of each line.
@@ -200,7 +271,7 @@ fn numbers_of(answer: &str) -> impl Iterator<Item = u32> + '_ {
 
 /// What the control daemon's program said, and that it has ended well.
 #[derive(Debug, Default)]
-struct Answer {
+pub(crate) struct Answer {
     output: String,
     errors: String,
 }
@@ -213,8 +284,19 @@ impl Answer {
         is_known && self.errors.trim().is_empty()
     }
 
+    /// Process ids, one at the beginning of each line.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        numbers_of(&self.output)
+    }
+
+    /// Whether this is one of its words, in capitals or not.
+    pub(crate) fn has_word(&self, word: &str) -> bool {
+        let mut words = self.output.split(|c: char| !c.is_ascii_alphanumeric());
+        words.any(|said| said.eq_ignore_ascii_case(word))
+    }
+
     /// All of it in one line, cut.
-    fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let words = self.output.split_whitespace();
         let words: Vec<&str> = words.chain(self.errors.split_whitespace()).collect();
         words.join(" ").chars().take(TOLD_CHARS_MAX).collect()
@@ -270,7 +352,7 @@ fn text_in(pipe: OwnedFd) -> String {
 /// Waits for a program's end until `end_ns`, or until `stop` can be read.
 fn wait_until_ended(
     clock: &Clock,
-    started: &Started,
+    process: &OwnedFd,
     end_ns: u64,
     stop: Option<&OwnedFd>,
 ) -> Waited {
@@ -280,7 +362,7 @@ fn wait_until_ended(
             tv_sec: (left_ns / 1_000_000_000) as i64,
             tv_nsec: (left_ns % 1_000_000_000) as i64,
         };
-        let watched = [Some(&started.process), stop].into_iter().flatten();
+        let watched = [Some(process), stop].into_iter().flatten();
         let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => {}

@@ -7,6 +7,7 @@
 mod control;
 mod device;
 mod hold;
+mod mps;
 mod probe;
 mod users;
 
@@ -36,6 +37,7 @@ use crate::report::events::EventsStatus;
 pub use control::{ControlStatus, ShareStatus, SloStatus, ThrottleStatus};
 pub use device::DeviceStatus;
 pub use hold::{ProgressStatus, TooLong};
+pub use mps::MpsStatus;
 pub use probe::{MetricStatus, ProbeStatus};
 pub use users::UserStatus;
 
@@ -56,6 +58,8 @@ pub struct Status {
     pub draining: Option<String>,
     /// What is held, whether such jobs are there or not; what who asks may see.
     pub held: Vec<HeldStatus>,
+    /// MPS; none where the daemon does not manage it.
+    pub mps: Option<MpsStatus>,
     /// The rules, and what follows from them now.
     pub policy: PolicyStatus,
     /// The high-priority side.
@@ -98,7 +102,7 @@ impl Viewer {
     }
 }
 
-/// A hold, which lasts until `pillion resume`.
+/// A hold, which lasts until `pillion resume`, or until MPS serves again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldStatus {
     /// The one job that is held, by its id; none: all best-effort jobs are, or all of a user.
@@ -107,9 +111,21 @@ pub struct HeldStatus {
     pub uid: Option<u32>,
     /// What happened.
     pub why: String,
+    /// It ends by itself, when MPS serves again.
+    pub until_mps_serves: bool,
 }
 
 impl HeldStatus {
+    /// What is held until MPS serves again.
+    fn for_mps(why: &str) -> Self {
+        Self {
+            job: None,
+            uid: None,
+            why: why.to_owned(),
+            until_mps_serves: true,
+        }
+    }
+
     /// None if it is none of the viewer's business.
     fn of((whose, why): (Whose<'_>, &str), viewer: Viewer) -> Option<Self> {
         let (job, uid) = match whose {
@@ -121,6 +137,7 @@ impl HeldStatus {
             job,
             uid,
             why: why.to_owned(),
+            until_mps_serves: false,
         })
     }
 }
@@ -449,7 +466,9 @@ impl Status {
             draining: state.holds.draining().map(str::to_owned),
             held: (state.holds.listed())
                 .filter_map(|hold| HeldStatus::of(hold, viewer))
+                .chain(state.holds.for_mps().map(HeldStatus::for_mps))
                 .collect(),
+            mps: None,
             policy: policy_status(state, now_ns, viewer),
             hp: HpStatus {
                 present: state.hp.present,
@@ -671,6 +690,9 @@ fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -> String {
     }
     if let Some(why) = state.holds.why_waiting(&job.key) {
         return format!("waits until the GPU is healthy, or `pillion resume`: {why}");
+    }
+    if let Some(why) = state.holds.for_mps() {
+        return format!("held until MPS serves again: {why}");
     }
     let together = state.together(now_ns);
     let together = together.map(|held| (format!("{:.0} %", held.share * 100.0), held.by));

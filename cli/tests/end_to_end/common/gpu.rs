@@ -361,8 +361,19 @@ impl Gpu {
     /// A daemon that asks this in place of the program that speaks with MPS; with these sections, and these lines in `[faults]`.
     pub(crate) fn daemon_beside(&self, control: &Control, sections: &str, faults: &str) -> Daemon {
         let program = control.program();
-        let faults = format!("[faults]\nmps_terminate = [{program:?}]\n{faults}");
+        let faults = format!("[mps]\nterminate = [{program:?}]\n[faults]\n{faults}");
         self.daemon(&format!("{sections}\n{faults}"))
+    }
+
+    /// A daemon that listens there, with these lines from its `[policy]` on, and one more variable in
+    /// its environment.
+    pub(crate) fn daemon_at_with(
+        &self,
+        socket: PathBuf,
+        policy: &str,
+        (name, value): (&str, &Path),
+    ) -> Daemon {
+        self.daemon_by(socket, policy, |command| command.env(name, value))
     }
 
     fn daemon_by(

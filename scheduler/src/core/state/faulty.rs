@@ -38,6 +38,8 @@ pub(crate) struct Holds {
     pub(super) probe: Option<String>,
     /// Those that came, of the jobs that there are.
     pub(super) waiting: Vec<JobKey>,
+    /// Every best-effort job is until MPS serves again, which ends by itself.
+    for_mps: Option<String>,
 }
 
 /// Jobs of one user that are held by name. A user who has more of them, which may be one who calls each job otherwise, has all
@@ -121,8 +123,13 @@ impl Holds {
             .or(self.all.as_deref())
     }
 
+    /// Why all are held until MPS serves again, if they are.
+    pub(crate) fn for_mps(&self) -> Option<&str> {
+        self.for_mps.as_deref()
+    }
+
     pub(crate) fn is_held(&self, key: &JobKey) -> bool {
-        self.why(key).is_some() || self.why_waiting(key).is_some()
+        self.why(key).is_some() || self.why_waiting(key).is_some() || self.for_mps.is_some()
     }
 
     fn hold_all(&mut self, why: &str) -> Option<NewlyHeld> {
@@ -286,6 +293,36 @@ impl State {
         newly
     }
 
+    /// Holds every best-effort job for this reason until MPS serves again, which `None` says. Whether that
+    /// is new; the caller rings the bell.
+    pub(crate) fn hold_for_mps(&mut self, why: Option<&str>) -> bool {
+        let before = std::mem::replace(&mut self.holds.for_mps, why.map(str::to_owned));
+        self.apply_holds();
+        before.is_some() != why.is_some()
+    }
+
+    /// Clients by process id that have told that their contexts are lost, and live.
+    pub(crate) fn lost_clients(&self) -> BTreeSet<u32> {
+        self.lost().map(|(pid, _)| pid).collect()
+    }
+
+    /// Whose the client of this process id is whose context is lost, if there is one.
+    pub(crate) fn lost_client(&self, pid: u32) -> Option<u32> {
+        self.lost()
+            .find(|(lost, _)| *lost == pid)
+            .map(|(_, uid)| uid)
+    }
+
+    fn lost(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let jobs = self.jobs.iter();
+        let clients = jobs
+            .flat_map(|Job { key, clients, .. }| clients.iter().map(|client| (key.uid, client)));
+        let is_lost =
+            |client: &Client| CUresult(client.page.sticky.load(Ordering::Relaxed)).is_sticky();
+        let lost = clients.filter(move |(_, client)| client.peer.pid != 0 && is_lost(client));
+        lost.map(|(uid, client)| (client.peer.pid, uid))
+    }
+
     /// Says so to every high-priority job that comes, and holds every best-effort one, until [`State::release`]. False if that was
     /// so already.
     pub(crate) fn drain_gpu(&mut self, why: &str) -> bool {
@@ -317,10 +354,11 @@ impl State {
                 all,
                 users,
                 draining,
+                for_mps,
                 ..
             } = std::mem::take(&mut self.holds);
-            released.others =
-                users.len() + usize::from(all.is_some()) + usize::from(draining.is_some());
+            let others = [all, draining, for_mps];
+            released.others = users.len() + others.iter().flatten().count();
         }
         self.apply_holds();
         released

@@ -1,0 +1,210 @@
+//! `[mps]`: how NVIDIA's MPS is asked, started and ended, and whether that is this daemon's to do.
+
+use std::path::{Path, PathBuf};
+
+use profiler::settings::{self, Reader, Whole};
+use rustix::fs::{Access, access};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+const LOGS_MAX: usize = 8;
+const WORDS_MAX: usize = 64;
+
+/// `restarts_per_hour` if it is not said.
+pub const RESTARTS_PER_HOUR: u32 = 3;
+
+/// The program that speaks with MPS's control daemon, where NVIDIA's packages put it.
+const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
+/// What makes it a control daemon in the background (its manual page).
+const IN_BACKGROUND: &str = "-d";
+/// What makes that one with static partitions ("Legacy MPS v2 Interface" in NVIDIA's MPS guide;
+/// R535 and R550 do not know it, and end).
+const STATIC_PARTITIONING: &str = "-S";
+
+/// Keys that were in `[faults]`, and what they are called in `[mps]`.
+const MOVED: [(&str, &str); 5] = [
+    ("mps_control", "control"),
+    ("mps_start", "start"),
+    ("mps_terminate", "terminate"),
+    ("mps_logs", "logs"),
+    ("mps_patterns", "patterns"),
+];
+
+/// `[mps]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MpsRules {
+    /// `manage`: the control daemon is started where there is none, watched, and restarted.
+    pub manage: bool,
+    /// `control`: the command that takes `quit` on its standard input and so ends MPS.
+    #[serde(deserialize_with = "command")]
+    pub control: Vec<String>,
+    /// `start`: the command that starts it, and comes back when it is there.
+    #[serde(deserialize_with = "command")]
+    pub start: Vec<String>,
+    /// `terminate`: the command that takes questions and `terminate_client` on its standard input.
+    #[serde(deserialize_with = "command")]
+    pub terminate: Vec<String>,
+    /// `logs`: files that MPS writes.
+    #[serde(deserialize_with = "logs")]
+    pub logs: Vec<PathBuf>,
+    /// `patterns`: what else in a line of these is a fault.
+    #[serde(deserialize_with = "patterns")]
+    pub patterns: Vec<String>,
+    /// `restarts_per_hour`: so often at most with `manage`; the first start is none.
+    #[serde(deserialize_with = "restarts")]
+    pub restarts_per_hour: u32,
+    /// `static_partitioning`: with `manage`, MPS is started with static partitions.
+    pub static_partitioning: bool,
+}
+
+impl Default for MpsRules {
+    fn default() -> Self {
+        let program = || MPS_CONTROL.to_owned();
+        Self {
+            manage: false,
+            control: vec![program()],
+            start: vec![program(), IN_BACKGROUND.to_owned()],
+            terminate: vec![program()],
+            logs: Vec::new(),
+            patterns: Vec::new(),
+            restarts_per_hour: RESTARTS_PER_HOUR,
+            static_partitioning: false,
+        }
+    }
+}
+
+impl MpsRules {
+    /// What starts MPS, with what `static_partitioning` adds.
+    #[must_use]
+    pub fn start_command(&self) -> Vec<String> {
+        let more = self.static_partitioning.then_some(STATIC_PARTITIONING);
+        let words = self.start.iter().cloned();
+        words.chain(more.map(str::to_owned)).collect()
+    }
+
+    /// Programs that would be run and cannot be, a sentence each; `is_restarting`: a rule restarts
+    /// MPS. What MPS needs by default and nobody has asked for is left out: it may not be
+    /// installed.
+    #[must_use]
+    pub fn missing_programs(&self, is_restarting: bool) -> Vec<String> {
+        let is_used = is_restarting || self.manage;
+        let is_asked = self.manage || self.terminate != Self::default().terminate;
+        let named = [
+            (is_used, "control", &self.control),
+            (is_used, "start", &self.start),
+            (is_asked, "terminate", &self.terminate),
+        ];
+        let named = named.into_iter().filter(|(is_used, ..)| *is_used);
+        let doubts = named.filter_map(|(_, key, command)| {
+            let program = Path::new(command.first()?);
+            let why = why_not_executable(program)?;
+            Some(format!("[mps] {key}: {}: {why}", program.display()))
+        });
+        doubts.collect()
+    }
+
+    /// `logs` that are not there, a sentence each. They may come.
+    #[must_use]
+    pub fn missing_logs(&self) -> Vec<String> {
+        let missing = self.logs.iter().filter(|path| !path.exists());
+        let sentence = |path: &PathBuf| format!("[mps] logs: {}: is not there", path.display());
+        missing.map(sentence).collect()
+    }
+}
+
+/// Why this process cannot run a program, if it cannot.
+fn why_not_executable(program: &Path) -> Option<String> {
+    match program.metadata() {
+        Err(error) => Some(error.to_string()),
+        Ok(found) if !found.is_file() => Some("is no file".to_owned()),
+        Ok(_) => access(program, Access::EXEC_OK)
+            .err()
+            .map(|error| error.to_string()),
+    }
+}
+
+/// Takes keys out of `[faults]` that are in `[mps]` now, and says so of each: what is left is read
+/// as if they were not there.
+pub(super) fn refuse_moved(reader: &mut Reader<'_>, document: &mut DeTable<'_>) {
+    let Some(DeValue::Table(faults)) = document.get_mut("faults").map(Spanned::get_mut) else {
+        return;
+    };
+    for (old, new) in MOVED {
+        if let Some(value) = faults.remove(old) {
+            let what = format!("{old} of [faults] has moved; nearest is {new} in [mps]");
+            reader.fault(value.span().start, what);
+        }
+    }
+}
+
+/// What is right key by key may still not go together.
+pub(super) fn check(rules: &MpsRules, reader: &mut Reader<'_>, document: &DeTable<'_>) {
+    let given = |key: &str| settings::at(document, &format!("mps.{key}")).map(Spanned::span);
+    for key in ["restarts_per_hour", "static_partitioning"] {
+        if let Some(span) = given(key).filter(|_| !rules.manage) {
+            let what = format!(
+                "{key} is set, but without manage MPS is started by somebody else; nearest is manage = true"
+            );
+            reader.fault(span.start, what);
+        }
+    }
+    if let Some(span) = given("start").filter(|_| rules.static_partitioning) {
+        let what = format!(
+            "start and static_partitioning are both set, and start says with which arguments MPS is started; nearest is \
+             \"{STATIC_PARTITIONING}\" among these"
+        );
+        reader.fault(span.start, what);
+    }
+}
+
+fn restarts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    // More than one in three minutes mends nothing.
+    Ok(Whole::<0, 20>::deserialize(deserializer)?.0 as u32)
+}
+
+/// A list of texts that `is_right`.
+fn texts<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    wanted: &str,
+    near: impl FnOnce(&[String]) -> Option<String>,
+    is_right: impl FnOnce(&[String]) -> bool,
+) -> Result<Vec<String>, D::Error> {
+    let texts: Vec<String> = Vec::deserialize(deserializer)?;
+    if is_right(&texts) && texts.iter().all(|text| !text.contains('\0')) {
+        return Ok(texts);
+    }
+    Err(settings::wrong(wanted, near(&texts)))
+}
+
+fn logs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
+    let wanted = format!("a list of at most {LOGS_MAX} absolute paths");
+    let near = |_: &[String]| Some("[\"/var/log/nvidia-mps/control.log\"]".to_owned());
+    let logs = texts(deserializer, &wanted, near, |logs| {
+        logs.len() <= LOGS_MAX && logs.iter().all(|log| log.starts_with('/'))
+    });
+    logs.map(|logs| logs.into_iter().map(PathBuf::from).collect())
+}
+
+fn patterns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let wanted = format!("a list of at most {LOGS_MAX} texts");
+    texts(
+        deserializer,
+        &wanted,
+        |_| None,
+        |patterns| patterns.len() <= LOGS_MAX && !patterns.iter().any(String::is_empty),
+    )
+}
+
+/// A program and its arguments.
+fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let wanted = "a list of texts, the first the absolute path of a program; there is no shell";
+    let near = |words: &[String]| {
+        let program = words.first().filter(|program| !program.starts_with('/'));
+        program.map(|program| format!("[\"/usr/bin/{program}\"]"))
+    };
+    texts(deserializer, wanted, near, |words| {
+        words.len() <= WORDS_MAX && words.first().is_some_and(|word| word.starts_with('/'))
+    })
+}

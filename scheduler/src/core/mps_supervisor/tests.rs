@@ -1,0 +1,395 @@
+//! What the supervisor does in time that the tests make.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Of a supervisor and its time, what happened so far.
+struct Watched {
+    supervisor: Supervisor,
+    now_ns: u64,
+    is_ours: bool,
+    /// Orders, and when.
+    orders: Vec<(u64, Order)>,
+    news: Vec<Kind>,
+    faults: Vec<String>,
+    held: Option<String>,
+}
+
+impl Watched {
+    fn new(per_hour: u32) -> Self {
+        Self {
+            supervisor: Supervisor::new(0, per_hour),
+            now_ns: 0,
+            is_ours: true,
+            orders: Vec::new(),
+            news: Vec::new(),
+            faults: Vec::new(),
+            held: None,
+        }
+    }
+
+    /// A look, and the time until the next one; whether something was ordered.
+    fn look(&mut self, found: &Found, trouble: Option<Trouble>) -> Option<Order> {
+        let is_ours = self.is_ours;
+        let decision = (self.supervisor).handle_look(self.now_ns, found, trouble, is_ours);
+        self.news.extend(decision.news.iter().map(Draft::kind));
+        self.faults.extend(decision.fault);
+        self.held = decision.held;
+        let order = decision.order;
+        self.orders.extend(order.map(|order| (self.now_ns, order)));
+        self.now_ns += decision.wait_ns;
+        order
+    }
+
+    fn well(&mut self, pid: u32) {
+        let servers = Vec::new();
+        assert_eq!(self.look(&Found::Answers { pid, servers }, None), None);
+    }
+
+    /// Looks until something is ordered, or a state is reached.
+    fn until(&mut self, found: &Found, state: &str) {
+        for _ in 0..100 {
+            if self.look(found, None).is_some() || self.state() == state {
+                return;
+            }
+        }
+        panic!("it is {} and not {state}", self.state());
+    }
+
+    fn state(&self) -> &'static str {
+        self.seen().state
+    }
+
+    fn seen(&self) -> Seen {
+        self.supervisor.seen(self.now_ns, self.is_ours, &[])
+    }
+}
+
+const SILENT: Found = Found::Silent {
+    pid: 7,
+    has_servers: false,
+};
+
+fn answers(pid: u32) -> Found {
+    let servers = Vec::new();
+    Found::Answers { pid, servers }
+}
+
+fn broken(is_used: bool) -> Option<Trouble> {
+    let text = "MPS's server 9 has failed".to_owned();
+    Some(Trouble { text, is_used })
+}
+
+#[test]
+fn one_that_is_not_there_is_started_at_once_and_one_that_is_there_is_adopted() {
+    let mut watched = Watched::new(3);
+    assert_eq!(watched.look(&Found::Nothing, None), Some(Order::Start));
+    assert_eq!(watched.state(), "starting");
+    watched.well(7);
+    assert_eq!((watched.state(), watched.seen().pid), ("running", Some(7)));
+    assert_eq!(watched.news, [Kind::MpsStarted]);
+    assert_eq!(watched.seen().restarts, 0, "the first start is none");
+
+    let mut watched = Watched::new(3);
+    watched.well(7);
+    watched.well(7);
+    assert_eq!(
+        (watched.news, watched.orders),
+        (vec![Kind::MpsAdopted], vec![])
+    );
+}
+
+#[test]
+fn who_does_not_supervise_starts_nothing_and_begins_where_the_other_ends() {
+    let mut watched = Watched::new(3);
+    watched.is_ours = false;
+    for _ in 0..3 {
+        assert_eq!(watched.look(&Found::Nothing, None), None);
+    }
+    watched.well(7);
+    for _ in 0..9 {
+        assert_eq!(watched.look(&SILENT, None), None);
+        assert_eq!(watched.look(&answers(7), broken(false)), None);
+        watched.now_ns += MEND_NS;
+    }
+    assert_eq!(watched.held, broken(false).map(|trouble| trouble.text));
+    assert_eq!(watched.look(&Found::Nothing, None), None);
+    assert_eq!((watched.state(), &watched.held), ("absent", &None));
+    watched.is_ours = true;
+    watched.until(&Found::Nothing, "given-up");
+    assert_eq!(watched.orders.len(), 1);
+}
+
+#[test]
+fn one_that_ends_is_started_anew_after_1_2_and_4_s_and_then_given_up_until_resume() {
+    let mut watched = Watched::new(3);
+    watched.look(&Found::Nothing, None);
+    let mut pid = 7;
+    for seconds in [1, 2, 4] {
+        watched.well(pid);
+        pid += 1;
+        let ended_ns = watched.now_ns;
+        watched.until(&Found::Nothing, "given-up");
+        let (at_ns, order) = *watched.orders.last().unwrap();
+        assert_eq!(
+            (at_ns - ended_ns, order),
+            (seconds * SECOND_NS, Order::Start)
+        );
+    }
+    watched.well(pid);
+    assert_eq!(watched.seen().restarts, 3);
+    watched.until(&Found::Nothing, "given-up");
+    assert_eq!((watched.state(), watched.orders.len()), ("given-up", 4));
+    let why = watched.seen().why;
+    assert_eq!(why.as_deref(), Some("it has ended"));
+    assert_eq!(watched.news.last(), Some(&Kind::MpsGivenUp));
+    // For ever, by itself.
+    for _ in 0..10_000 {
+        assert_eq!(watched.look(&Found::Nothing, None), None);
+    }
+    assert_eq!(watched.news.last(), Some(&Kind::MpsGivenUp));
+    watched.supervisor.resume(watched.now_ns);
+    watched.until(&Found::Nothing, "given-up");
+    assert_eq!(watched.orders.len(), 5);
+    watched.well(pid + 1);
+    assert_eq!(watched.state(), "running");
+}
+
+#[test]
+fn one_that_a_person_starts_after_it_was_given_up_is_watched_again() {
+    let mut watched = Watched::new(0);
+    watched.look(&Found::Nothing, None);
+    watched.well(7);
+    watched.until(&Found::Nothing, "given-up");
+    assert_eq!((watched.state(), watched.orders.len()), ("given-up", 1));
+    watched.well(8);
+    assert_eq!(watched.state(), "running");
+    let news = [
+        Kind::MpsStarted,
+        Kind::MpsGivenUp,
+        Kind::MpsAdopted,
+        Kind::MpsBack,
+    ];
+    assert_eq!(watched.news, news);
+}
+
+#[test]
+fn a_command_that_fails_is_a_restart_less_and_its_reason_is_told() {
+    let mut watched = Watched::new(2);
+    let mut tried = 0;
+    while watched.state() != "given-up" {
+        if watched.look(&Found::Nothing, None).is_some() {
+            tried += 1;
+            let why = "/usr/bin/start cannot be run".to_owned();
+            watched.supervisor.handle_failure(watched.now_ns, why);
+        }
+    }
+    assert_eq!(tried, 3);
+    let why = watched.seen().why;
+    assert_eq!(why.as_deref(), Some("/usr/bin/start cannot be run"));
+}
+
+#[test]
+fn a_command_that_fails_because_another_was_faster_is_none() {
+    let mut watched = Watched::new(2);
+    watched.look(&Found::Nothing, None);
+    let why = "An instance of this daemon is already running".to_owned();
+    watched.supervisor.handle_failure(watched.now_ns, why);
+    watched.well(7);
+    assert_eq!((watched.state(), watched.seen().why), ("running", None));
+    assert_eq!(watched.seen().restarts, 0);
+    assert_eq!(watched.news, [Kind::MpsAdopted]);
+}
+
+#[test]
+fn one_that_hangs_is_reported_once_and_restarted_where_it_has_no_server() {
+    for has_servers in [false, true] {
+        let mut watched = Watched::new(3);
+        watched.well(7);
+        let silent = Found::Silent {
+            pid: 7,
+            has_servers,
+        };
+        for _ in 1..SILENT_LOOKS {
+            watched.look(&silent, None);
+            assert_eq!(watched.state(), "running", "the machine is busy");
+        }
+        watched.look(&silent, None);
+        assert_eq!((watched.faults.len(), &watched.held), (1, &None));
+        if has_servers {
+            // What runs goes on: a person decides.
+            for _ in 0..1_000 {
+                assert_eq!(watched.look(&silent, None), None);
+            }
+            assert_eq!((watched.state(), watched.faults.len()), ("fault", 1));
+            watched.well(7);
+            assert_eq!(watched.news.last(), Some(&Kind::MpsBack));
+            continue;
+        }
+        assert_eq!(
+            watched.orders.last().map(|(_, order)| *order),
+            Some(Order::Restart)
+        );
+        watched.well(8);
+        assert_eq!(watched.news, [Kind::MpsAdopted, Kind::MpsRestarted]);
+        assert_eq!((watched.state(), watched.seen().restarts), ("running", 1));
+    }
+}
+
+#[test]
+fn one_that_hangs_and_whose_restart_fails_is_given_up() {
+    let mut watched = Watched::new(3);
+    watched.well(7);
+    for _ in 0..1_000 {
+        watched.look(&SILENT, None);
+    }
+    assert_eq!((watched.state(), watched.orders.len()), ("given-up", 3));
+}
+
+#[test]
+fn a_broken_server_holds_best_effort_jobs_and_is_restarted_only_where_nobody_is_left_to_lose() {
+    for is_used in [true, false] {
+        let mut watched = Watched::new(3);
+        watched.well(7);
+        let began_ns = watched.now_ns;
+        while watched.now_ns < began_ns + MEND_NS {
+            assert_eq!(watched.look(&answers(7), broken(is_used)), None);
+            assert!(watched.held.is_some());
+        }
+        let order = watched.look(&answers(7), broken(is_used));
+        assert_eq!(order, (!is_used).then_some(Order::Restart));
+        assert_eq!(watched.faults.len(), 1, "{:?}", watched.faults);
+        watched.look(&answers(8), None);
+        assert_eq!((watched.state(), &watched.held), ("running", &None));
+        assert!(watched.news.contains(&Kind::MpsBack), "{:?}", watched.news);
+    }
+}
+
+#[test]
+fn a_server_that_is_broken_after_a_restart_has_its_own_time_to_mend() {
+    let mut watched = Watched::new(3);
+    for restarts in 1..4 {
+        while watched.orders.len() < restarts {
+            watched.look(&answers(7), broken(false));
+        }
+    }
+    let apart = watched.orders.windows(2).map(|two| two[1].0 - two[0].0);
+    assert!(apart.min() >= Some(MEND_NS), "{:?}", watched.orders);
+    for _ in 0..1_000 {
+        assert_eq!(watched.look(&answers(7), broken(false)), None);
+    }
+    assert_eq!(watched.state(), "given-up");
+}
+
+#[test]
+fn a_rule_restarts_one_that_is_used() {
+    let mut watched = Watched::new(1);
+    watched.well(7);
+    watched.supervisor.order_restart();
+    assert_eq!(
+        watched.look(&answers(7), broken(true)),
+        Some(Order::Restart)
+    );
+    watched.well(8);
+    watched.supervisor.order_restart();
+    assert_eq!(watched.look(&answers(8), broken(true)), None);
+    assert_eq!(watched.state(), "given-up");
+}
+
+fn server(pid: u32, is_broken: bool, clients: &[u32]) -> Server {
+    let clients = Some(clients.to_vec());
+    Server {
+        pid,
+        is_broken,
+        clients,
+    }
+}
+
+#[test]
+fn a_server_that_goes_with_its_clients_is_none_that_has_died() {
+    let nobody = BTreeSet::new();
+    let before = [server(9, false, &[1, 2]), server(10, false, &[])];
+    assert_eq!(trouble_of(&before, &[], &nobody, |_| false), None);
+    let trouble = trouble_of(&before, &[], &nobody, |pid| pid == 2).unwrap();
+    assert_eq!(trouble.text, "MPS's server 9 has ended under its clients");
+    let still = [server(9, false, &[])];
+    assert_eq!(trouble_of(&before, &still, &nobody, |_| true), None);
+}
+
+#[test]
+fn a_broken_server_is_used_by_whoever_has_not_said_that_it_has_lost_all() {
+    let lost = BTreeSet::from([1, 2]);
+    let is_used = |now: &[Server]| {
+        let trouble = trouble_of(&[], now, &lost, |_| true);
+        trouble.map(|trouble| trouble.is_used)
+    };
+    assert_eq!(is_used(&[server(9, false, &[1])]), None);
+    assert_eq!(is_used(&[server(9, true, &[1, 2])]), Some(false));
+    assert_eq!(is_used(&[server(9, true, &[])]), Some(false));
+    assert_eq!(is_used(&[server(9, true, &[1, 3])]), Some(true));
+    let beside = [server(9, true, &[1]), server(10, false, &[4])];
+    assert_eq!(is_used(&beside), Some(true), "another user's");
+    let unknown = Server {
+        clients: None,
+        ..server(9, true, &[])
+    };
+    assert_eq!(is_used(&[unknown]), Some(true), "nobody knows");
+}
+
+/// What a look may find.
+fn found() -> impl Strategy<Value = (Found, Option<Trouble>)> {
+    let pid = 1..4_u32;
+    let silent = (pid.clone(), any::<bool>());
+    prop_oneof![
+        Just((Found::Nothing, None)),
+        silent.prop_map(|(pid, has_servers)| (Found::Silent { pid, has_servers }, None)),
+        pid.clone().prop_map(|pid| (answers(pid), None)),
+        (pid, any::<bool>()).prop_map(|(pid, is_used)| (answers(pid), broken(is_used))),
+    ]
+}
+
+proptest! {
+    /// Whatever is found for how long: restarts are bounded in every hour, nothing that may be used
+    /// is restarted, what was given up stays so until it is well, and jobs are held only for a
+    /// server.
+    #[test]
+    fn whatever_happens_restarts_are_bounded_and_spare_what_is_used(
+        per_hour in 0..4_u32,
+        steps in prop::collection::vec((found(), 1..40_usize, 0..1_200_u64, any::<bool>()), 1..60),
+    ) {
+        let mut watched = Watched::new(per_hour);
+        for ((found, trouble), times, idle_s, does_fail) in steps {
+            for _ in 0..times {
+                let before = watched.state();
+                let order = watched.look(&found, trouble.clone());
+                let is_used = match &found {
+                    Found::Nothing => false,
+                    Found::Silent { has_servers, .. } => *has_servers,
+                    Found::Answers { .. } => trouble.as_ref().is_none_or(|trouble| trouble.is_used),
+                };
+                prop_assert!(!(is_used && order.is_some()), "{found:?} {trouble:?} {order:?}");
+                prop_assert!(!(found == Found::Nothing && order == Some(Order::Restart)));
+                if before == "given-up" {
+                    prop_assert_eq!(order, None);
+                    let is_well = matches!(found, Found::Answers { .. }) && trouble.is_none();
+                    prop_assert!(is_well || watched.state() == "given-up");
+                }
+                prop_assert!(trouble.is_none() || watched.held.is_some());
+                let lets_go = trouble.is_none() && !matches!(found, Found::Silent { .. });
+                prop_assert!(!(lets_go && watched.held.is_some()));
+                if does_fail && order.is_some() {
+                    watched.supervisor.handle_failure(watched.now_ns, "it failed".to_owned());
+                }
+            }
+            watched.now_ns += idle_s * SECOND_NS;
+        }
+        let at_ns: Vec<u64> = watched.orders.iter().map(|(at_ns, _)| *at_ns).collect();
+        for (index, first_ns) in at_ns.iter().enumerate() {
+            let within = at_ns[index..].iter().filter(|ns| **ns - first_ns < HOUR_NS);
+            // The first start of all is no restart.
+            let more = usize::from(index == 0);
+            prop_assert!(within.count() <= per_hour as usize + more, "{at_ns:?}");
+        }
+    }
+}

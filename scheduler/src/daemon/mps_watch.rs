@@ -1,0 +1,296 @@
+//! The thread that looks at MPS where this daemon manages it (`[mps] manage`): it asks the control
+//! daemon, and does what [`Supervisor`] says. In real time, and nobody waits for it: what it asks
+//! and starts may hang, and is killed when it is late.
+//!
+//! The control daemon outlives this one: it puts itself into a session of its own, with `/dev/null`
+//! for its standard streams (seen of R550), and nothing here ends it when the daemon ends. The next
+//! daemon finds it by the lock that it holds.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use protocol::clock::Clock;
+use protocol::ending::TERMINATE_NS;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+
+use crate::config::fault_rules::FaultKind;
+use crate::config::mps_rules::MpsRules;
+use crate::core::event::{Draft, Kind};
+use crate::core::fault::Fault;
+use crate::core::mps_supervisor::{Decision, Found, Order, Server, Supervisor, trouble_of};
+use crate::daemon::shared::Shared;
+use crate::host::mps::{Control, Doomed};
+use crate::host::mps_daemon::{self, name_of_pipes};
+use crate::host::mps_lock::MpsLock;
+
+/// Lost clients that MPS is asked to terminate between two looks.
+const TERMINATED_MAX: usize = 8;
+
+/// See the module's text.
+pub(super) struct MpsWatch {
+    shared: Arc<Shared>,
+    rules: MpsRules,
+    lock: MpsLock,
+    control: Control,
+    supervisor: Supervisor,
+    /// Servers, as of the last look.
+    servers: Vec<Server>,
+    /// The control daemon, which is waited for, and its number.
+    process: Option<(u32, OwnedFd)>,
+    /// Clients that MPS was asked to terminate.
+    terminated: BTreeSet<u32>,
+    /// Best-effort jobs are held for it.
+    is_holding: bool,
+    clock: Clock,
+}
+
+impl MpsWatch {
+    /// None where MPS is not this daemon's to manage: it says so, or time is virtual. `socket` is
+    /// the daemon's own.
+    pub(super) fn new(shared: Arc<Shared>, rules: &MpsRules, socket: &Path) -> Option<Self> {
+        if !rules.manage || shared.clock().is_virtual() {
+            return None;
+        }
+        let stop = shared.stop_fd().try_clone_to_owned();
+        let control = match stop {
+            Ok(stop) => Control::until(stop),
+            Err(error) => {
+                tracing::warn!("MPS is not managed: {error}");
+                return None;
+            }
+        };
+        let clock = Clock::monotonic();
+        let now_ns = clock.now_ns();
+        let folder = socket.parent().unwrap_or(Path::new("/"));
+        let watch = Self {
+            shared,
+            rules: rules.clone(),
+            lock: MpsLock::new(folder, &name_of_pipes()),
+            control,
+            supervisor: Supervisor::new(now_ns, rules.restarts_per_hour),
+            servers: Vec::new(),
+            process: None,
+            terminated: BTreeSet::new(),
+            is_holding: false,
+            clock,
+        };
+        // From now on a rule's restart is this thread's.
+        watch.publish(false);
+        Some(watch)
+    }
+
+    /// Looks until the daemon stops.
+    pub(super) fn run(mut self) {
+        loop {
+            #[cfg(test)]
+            self.shared.panic_if_asked();
+            let wait_ns = self.look();
+            if !self.wait(wait_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Looks once, and says for how long not to look again, ns.
+    fn look(&mut self) -> u64 {
+        let is_ours = self.lock.try_hold();
+        let found = mps_daemon::look(&mut self.control, &self.rules.terminate, &self.clock);
+        if self.shared.is_stopping() {
+            // What was found is that nobody was waited for.
+            return 0;
+        }
+        let now_ns = self.clock.now_ns();
+        self.take_orders(now_ns);
+        let lost = self.shared.state().lost_clients();
+        let now = match &found {
+            Found::Answers { servers, .. } => servers.as_slice(),
+            Found::Nothing | Found::Silent { .. } => &[],
+        };
+        let trouble = trouble_of(&self.servers, now, &lost, is_alive);
+        let decision = (self.supervisor).handle_look(now_ns, &found, trouble, is_ours);
+        self.note(found);
+        self.handle_decision(decision, is_ours, &lost)
+    }
+
+    /// What others have left for this thread.
+    fn take_orders(&mut self, now_ns: u64) {
+        let (is_resumed, is_ordered) = {
+            let mut desk = self.shared.mps_desk();
+            let resumed = std::mem::take(&mut desk.is_resumed);
+            (resumed, std::mem::take(&mut desk.is_ordered))
+        };
+        if is_resumed {
+            self.supervisor.resume(now_ns);
+        }
+        if is_ordered {
+            self.supervisor.order_restart();
+        }
+    }
+
+    /// Keeps what the next look is compared with.
+    fn note(&mut self, found: Found) {
+        let pid = match found {
+            Found::Nothing => {
+                self.servers.clear();
+                None
+            }
+            Found::Silent { pid, .. } => Some(pid),
+            Found::Answers { pid, servers } => {
+                self.servers = servers;
+                Some(pid)
+            }
+        };
+        if self.process.as_ref().map(|(pid, _)| *pid) != pid {
+            let process = pid.and_then(mps_daemon::process_of);
+            self.process = pid.zip(process);
+        }
+    }
+
+    fn handle_decision(&mut self, decision: Decision, is_ours: bool, lost: &BTreeSet<u32>) -> u64 {
+        self.hold(decision.held.as_deref());
+        for draft in decision.news {
+            self.shared.tell(draft);
+        }
+        if let Some(text) = decision.fault {
+            let fault = Fault::of_gpu(FaultKind::MpsFault, None, text);
+            self.shared.inbox().put_report(fault);
+            self.shared.alarm();
+        }
+        self.publish(is_ours);
+        if decision.held.is_some() {
+            self.terminate(lost);
+        } else {
+            self.terminated.clear();
+        }
+        match decision.order {
+            None => decision.wait_ns,
+            Some(order) => {
+                self.carry_out(order);
+                self.publish(is_ours);
+                // What came of it is seen at once.
+                0
+            }
+        }
+    }
+
+    fn publish(&self, is_ours: bool) {
+        let now_ns = self.clock.now_ns();
+        let seen = self.supervisor.seen(now_ns, is_ours, &self.servers);
+        self.shared.mps_desk().seen = Some(seen);
+    }
+
+    fn hold(&mut self, why: Option<&str>) {
+        let is_holding = why.is_some();
+        // An operator may have let them go, and is right.
+        if std::mem::replace(&mut self.is_holding, is_holding) == is_holding {
+            return;
+        }
+        let is_news = self.shared.state().hold_for_mps(why);
+        self.shared.ring();
+        if let (Some(why), true) = (why, is_news) {
+            let text = format!("best-effort jobs are held until MPS serves again: {why}");
+            self.shared.tell(Draft::new(Kind::Held, text));
+        }
+    }
+
+    /// Has MPS end what clients of this daemon have there whose contexts are lost: their server
+    /// waits for them, and nothing of theirs can go on.
+    fn terminate(&mut self, lost: &BTreeSet<u32>) {
+        let broken = self.servers.iter().filter(|server| server.is_broken);
+        let clients: BTreeSet<u32> = broken
+            .flat_map(|server| server.clients.iter().flatten())
+            .copied()
+            .collect();
+        let wanted = clients.intersection(lost).copied();
+        let wanted: Vec<u32> = wanted
+            .filter(|pid| !self.terminated.contains(pid))
+            .take(TERMINATED_MAX)
+            .collect();
+        for pid in wanted {
+            let Some(doomed) = self.doomed(pid) else {
+                continue;
+            };
+            self.terminated.insert(pid);
+            let end_ns = self.clock.now_ns().saturating_add(TERMINATE_NS);
+            let command = &self.rules.terminate;
+            let told = (self.control).terminate(command, &doomed, &self.clock, end_ns);
+            let draft = match told {
+                Ok(()) => Draft::new(
+                    Kind::ActionDone,
+                    format!("MPS has terminated process {pid}, whose context was lost"),
+                ),
+                Err(why) => Draft::new(
+                    Kind::ActionFailed,
+                    format!("MPS has not terminated process {pid}, whose context is lost: {why}"),
+                ),
+            };
+            self.shared.tell(draft.pid(pid));
+        }
+    }
+
+    /// The process of that number, while it is a client whose context is lost.
+    fn doomed(&self, pid: u32) -> Option<Doomed> {
+        let id = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+        let process = pidfd_open(id, PidfdFlags::empty()).ok()?;
+        // Asked again: the number was this client's when it was opened.
+        let uid = self.shared.state().lost_client(pid)?;
+        Some(Doomed {
+            pid,
+            process: Arc::new(process),
+            uid,
+        })
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        if order == Order::Restart {
+            mps_daemon::end(&mut self.control, &self.rules.control, &self.clock);
+        }
+        let command = self.rules.start_command();
+        let started = mps_daemon::start(&mut self.control, &command, &self.clock);
+        if let Err(why) = started.as_ref() {
+            if self.shared.is_stopping() {
+                return;
+            }
+            tracing::warn!("MPS is not started: {why}");
+            self.supervisor
+                .handle_failure(self.clock.now_ns(), why.clone());
+        }
+    }
+
+    /// For so long, or until the control daemon ends or somebody wants something; false when this
+    /// daemon stops.
+    fn wait(&mut self, wait_ns: u64) -> bool {
+        let timeout = Timespec {
+            tv_sec: (wait_ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (wait_ns % 1_000_000_000).cast_signed(),
+        };
+        let (stop, bell) = (self.shared.stop_fd(), self.shared.mps_bell_fd());
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+            PollFd::from_borrowed_fd(bell, PollFlags::IN),
+        ];
+        let process = self.process.as_ref().map(|(_, process)| process.as_fd());
+        fds.extend(process.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // Interrupted or not, the next look is none too many.
+        let _ = poll(&mut fds, Some(&timeout));
+        let is_set = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        let (is_stopped, is_rung, has_ended) = (is_set(0), is_set(1), is_set(2));
+        if is_rung {
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
+        if has_ended {
+            self.process = None;
+        }
+        !is_stopped
+    }
+}
+
+/// Whether there is a process of that number.
+fn is_alive(pid: u32) -> bool {
+    let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // One of another user is there although it may not be signalled.
+    id.is_some_and(|id| test_kill_process(id) != Err(rustix::io::Errno::SRCH))
+}

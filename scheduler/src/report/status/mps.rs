@@ -1,0 +1,38 @@
+//! What a status says of MPS where the daemon manages it.
+
+use serde::Serialize;
+
+use crate::core::mps_supervisor::Seen;
+
+/// MPS, as this daemon saw it last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MpsStatus {
+    /// `absent`, `starting`, `running`, `fault`, `restarting` or `given-up`.
+    pub state: &'static str,
+    /// Since when, on the daemon's clock.
+    pub since_ns: u64,
+    /// The control daemon's process id; none: there is none, or it is in another PID namespace.
+    pub pid: Option<u32>,
+    /// Process ids of its servers; none before there is a client.
+    pub servers: Vec<u32>,
+    /// How often it was restarted in the last hour.
+    pub restarts: usize,
+    /// This daemon starts and restarts it; else another one of the machine does.
+    pub supervised_by_us: bool,
+    /// Why it is not as it should be.
+    pub why: Option<String>,
+}
+
+impl From<&Seen> for MpsStatus {
+    fn from(seen: &Seen) -> Self {
+        Self {
+            state: seen.state,
+            since_ns: seen.since_ns,
+            pid: seen.pid,
+            servers: seen.servers.clone(),
+            restarts: seen.restarts,
+            supervised_by_us: seen.is_ours,
+            why: seen.why.clone(),
+        }
+    }
+}
