@@ -14,7 +14,8 @@ use crate::status;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion resume\n\n\
                   Rules of the daemon's configuration hold best-effort jobs, or drain a GPU, because of a fault (`pillion events`), and \
-                  `pillion drain` drains one. They stay so until root or the daemon's user says otherwise. With JOB only what is held by \
+                  `pillion drain` drains one. They stay so until root or the daemon's user says otherwise. So does MPS \
+                  that was restarted too often ([mps] manage): it is started again. With JOB only what is held by \
                   that job's own fault goes on. Without it a device that was released is opened first, which may take seconds; as long as that \
                   fails nothing of it goes on. Exit 0 when something was let go.")]
 pub(crate) struct Options {

@@ -6,6 +6,7 @@
 mod control;
 mod device;
 mod hold;
+mod mps;
 mod probe;
 mod sharing;
 mod users;
@@ -166,6 +167,7 @@ fn print_daemon(status: &Value, is_all: bool) -> Result<(), Failure> {
     let policy = &status["policy"];
     let known = trouble(status)
         .into_iter()
+        .chain(mps::line(status))
         .chain(sharing::block_priority(policy));
     for line in for_faults(status).into_iter().chain(known) {
         out::line(format_args!("  {line}"))?;

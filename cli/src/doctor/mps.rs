@@ -1,9 +1,11 @@
 //! MPS: whether its control daemon runs, whether our daemons were told so, and what that means for jobs that are killed.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::Finding;
-use crate::mps::Mps;
+use crate::mps::{Mps, owner};
 use crate::status;
 
 pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
@@ -33,6 +35,9 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
         _ => Finding::ok(SUBJECT, state),
     });
     findings.extend(unseen(&mps, daemons));
+    findings.extend(daemons.iter().filter_map(given_up));
+    let owner = mps.pid.filter(|&pid| pid != 0).and_then(owner);
+    findings.extend(of_users(owner, daemons));
     findings.extend(daemons.iter().filter_map(untrue));
     let has_mps = |status: &Value| {
         status["gpu"]["sharing"] == "mps" || status["gpu"]["sharing_mixed"] == true
@@ -74,6 +79,71 @@ fn unseen(mps: &Mps, daemons: &[Value]) -> Option<Finding> {
     ))
 }
 
+/// That MPS is not started anew any more.
+fn given_up(status: &Value) -> Option<Finding> {
+    let mps = &status["mps"];
+    let why = mps["why"].as_str().unwrap_or("N/A");
+    (mps["state"] == "given-up").then(|| {
+        Finding::error(
+            "MPS, managed",
+            format!("it was restarted as often in the last hour as it may be, and is not any more: {why}"),
+            "see its logs (/var/log/nvidia-mps) and the daemon's, mend that, then `pillion resume`",
+        )
+    })
+}
+
+/// Whose processes use MPS, which serves those of one user at a time: `owner` is the control
+/// daemon's. None where nobody does.
+fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
+    const SUBJECT: &str = "users of MPS";
+    const RULE: &str = "MPS serves the processes of one user at a time";
+    let jobs = daemons
+        .iter()
+        .flat_map(|status| status["jobs"].as_array().into_iter().flatten());
+    let clients = jobs.flat_map(|job| job["clients"].as_array().into_iter().flatten());
+    let on_mps = clients.filter(|client| client["sharing"] == "mps");
+    let users: BTreeSet<u64> = on_mps.filter_map(|client| client["uid"].as_u64()).collect();
+    let listed = |users: &[u64]| {
+        let words: Vec<String> = users.iter().map(u64::to_string).collect();
+        words.join(", ")
+    };
+    let all: Vec<u64> = users.into_iter().collect();
+    let owner = owner.map(u64::from).filter(|&uid| uid != 0);
+    let strangers = all
+        .iter()
+        .copied()
+        .filter(|&uid| owner.is_some_and(|own| own != uid));
+    let strangers: Vec<u64> = strangers.collect();
+    let mend = "run the jobs of a GPU as one user, and MPS as root; or start MPS in its multi-user mode, where the driver has one \
+                (docs/faults.md)";
+    Some(match (all.as_slice(), strangers.as_slice(), owner) {
+        ([], ..) => return None,
+        (_, [_, ..], Some(owner)) => Finding::warning(
+            SUBJECT,
+            format!(
+                "the control daemon is user {owner}'s, who alone can be its client, and jobs of user {} say that they are",
+                listed(&strangers)
+            ),
+            mend,
+        ),
+        ([user], ..) => Finding::ok(
+            SUBJECT,
+            format!(
+                "{RULE}; here all are user {user}'s. One of another user waits in cuInit until the last of these has ended"
+            ),
+        ),
+        (users, ..) => Finding::warning(
+            SUBJECT,
+            format!(
+                "{RULE}, and there are some of users {}: unless it runs in multi-user mode, one of another user than the first waits \
+                 in cuInit until the last of that one's has ended",
+                listed(users)
+            ),
+            mend,
+        ),
+    })
+}
+
 /// What a job that is killed does to its neighbours, `PILLION_DRAIN_MS` of the environment being this. That is ours: a job may have another.
 fn of_kills(drain_ms: Option<&str>) -> Finding {
     const SUBJECT: &str = "killed jobs";
@@ -96,4 +166,61 @@ fn of_kills(drain_ms: Option<&str>) -> Finding {
              (terminationGracePeriodSeconds, TimeoutStopSec) that is longer than the job's PILLION_DRAIN_MS ({ms} here)"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::doctor::Verdict;
+
+    /// A daemon's status with a client of each of these users, and how that shares the GPU.
+    fn status(clients: &[(u64, &str)]) -> Value {
+        let clients = clients.iter();
+        let clients: Vec<Value> = clients
+            .map(|(uid, sharing)| json!({"uid": uid, "sharing": sharing}))
+            .collect();
+        json!({"jobs": [{"clients": clients}]})
+    }
+
+    #[test]
+    fn two_users_of_one_mps_are_told_that_they_take_turns() {
+        let row = |owner, clients: &[(u64, &str)]| of_users(owner, &[status(clients)]);
+        assert!(row(Some(0), &[]).is_none());
+        assert!(row(Some(0), &[(1000, "timeslice"), (1001, "timeslice")]).is_none());
+        let one = row(
+            Some(0),
+            &[(1000, "mps"), (1000, "mps"), (1001, "timeslice")],
+        )
+        .unwrap();
+        assert_eq!(one.verdict, Verdict::Ok, "{}", one.found);
+        assert!(one.found.contains("all are user 1000's"), "{}", one.found);
+        let two = row(Some(0), &[(1000, "mps"), (1001, "mps")]).unwrap();
+        assert_eq!(two.verdict, Verdict::Warning);
+        assert!(two.found.contains("users 1000, 1001"), "{}", two.found);
+        assert!(two.found.contains("waits in cuInit"), "{}", two.found);
+    }
+
+    #[test]
+    fn a_user_of_another_users_control_daemon_is_told() {
+        let row = |owner| of_users(owner, &[status(&[(1001, "mps")])]).unwrap();
+        for owner in [None, Some(0), Some(1001)] {
+            assert_eq!(row(owner).verdict, Verdict::Ok, "{owner:?}");
+        }
+        let found = row(Some(1000));
+        assert_eq!(found.verdict, Verdict::Warning);
+        assert!(found.found.contains("is user 1000's"), "{}", found.found);
+        assert!(found.found.contains("of user 1001"), "{}", found.found);
+    }
+
+    #[test]
+    fn mps_that_was_given_up_is_an_error() {
+        let state = |state: &str| json!({"mps": {"state": state, "why": "it has ended"}});
+        assert!(given_up(&state("running")).is_none());
+        assert!(given_up(&json!({"mps": null})).is_none());
+        let found = given_up(&state("given-up")).unwrap();
+        assert_eq!(found.verdict, Verdict::Error);
+        assert!(found.found.ends_with("it has ended"), "{}", found.found);
+    }
 }

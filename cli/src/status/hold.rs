@@ -44,7 +44,7 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     ))
 }
 
-/// What is held until an operator says otherwise, whether such jobs are there or not; a line each.
+/// What is held until an operator says otherwise, or MPS serves again, whether such jobs are there or not; a line each.
 pub(crate) fn for_faults(status: &Value) -> Vec<String> {
     let draining = status["draining"].as_str().map(|why| {
         format!(
@@ -61,6 +61,10 @@ pub(crate) fn for_faults(status: &Value) -> Vec<String> {
             (None, Some(uid)) => (
                 format!("best-effort jobs of user {uid} are"),
                 "`pillion resume`".to_owned(),
+            ),
+            (None, None) if hold["until_mps_serves"] == true => (
+                "best-effort jobs are".to_owned(),
+                "MPS serves again".to_owned(),
             ),
             // Said already.
             (None, None) if draining.is_some() => return None,
