@@ -53,6 +53,7 @@ mod matrix;
 mod memory;
 mod monitors;
 mod mps_client;
+mod mps_managed;
 mod newcomers;
 mod nvml;
 mod nvtx;

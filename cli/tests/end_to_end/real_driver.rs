@@ -41,7 +41,7 @@ struct Driver {
 }
 
 /// What `.ci/real-drivers` has brought.
-fn brought(name: &str) -> PathBuf {
+pub(crate) fn brought(name: &str) -> PathBuf {
     let folder = std::env::var_os("PILLION_DRIVERS")
         .map_or_else(|| workspace().join("target/drivers"), PathBuf::from);
     let folder = folder.join(name);
