@@ -36,6 +36,7 @@ pub use monitor::{
     GovernedState, Health, HealthReport, Monitor, PROCESSES_MAX, ProcessUse, REPORTS_MAX,
     SAMPLE_NS, SAMPLES_MAX, Sample,
 };
+pub use mps::{MPS_CLIENTS_MAX, MpsClient, MpsClients, MpsRequest};
 pub use shape::{Extent, ROWS_MAX, Spot};
 
 mod arena;
@@ -44,12 +45,13 @@ mod injection;
 mod memory;
 mod message;
 mod monitor;
+mod mps;
 mod shape;
 mod words;
 
 /// Version of everything in this file; both sides must have the same. A variant or field of a
 /// message that is added, moved or removed makes another one.
-pub const WIRE_VERSION: u32 = 10;
+pub const WIRE_VERSION: u32 = 11;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.

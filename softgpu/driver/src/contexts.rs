@@ -11,6 +11,14 @@ use crate::thread;
 /// API version of contexts, as drivers answer it since CUDA 3.2.
 pub(crate) const API_VERSION: u32 = 3020;
 
+/// CUDA_ERROR_MPS_SERVER_NOT_READY.
+const MPS_SERVER_NOT_READY: CUresult = CUresult(807);
+/// How often a thread that waits for an MPS server looks.
+const MPS_LOOK_NS: u64 = 5_000_000;
+/// How often at most, which is half a minute. NVIDIA states no bound, and its driver was seen to
+/// wait for as long as it was looked at, ten seconds, while the control daemon was stopped.
+const MPS_LOOKS_MAX: u32 = 6000;
+
 impl Driver {
     /// The ordinal must be that of a device; its index.
     pub(crate) fn check_device(&self, device: CUdevice) -> Result<usize, CUresult> {
@@ -24,7 +32,7 @@ impl Driver {
             connections,
             sms_max: self.gpus[device].sms(),
         };
-        let reply = self.link.call_on(device, &create)?;
+        let reply = self.ask_for_context(device, &create)?;
         let slot = match (&self.link, reply) {
             (Link::Live(_), Reply::Context { context }) => context,
             (Link::Null, _) => 0,
@@ -52,6 +60,17 @@ impl Driver {
             context.legacy = legacy;
         }
         Ok(handle)
+    }
+
+    /// Waits for an MPS server where one is awaited, as long as it may take to start.
+    fn ask_for_context(&self, device: usize, create: &Request) -> Result<Reply, CUresult> {
+        for _ in 0..MPS_LOOKS_MAX {
+            match self.link.call_on(device, create)? {
+                Reply::Later => self.link.sleep(MPS_LOOK_NS),
+                reply => return Ok(reply),
+            }
+        }
+        Err(MPS_SERVER_NOT_READY)
     }
 
     /// Waits for a context's work, then forgets the context and all that is in it.

@@ -288,6 +288,7 @@ impl Link {
             | Request::Memory(_)
             | Request::Monitor
             | Request::Inject(_)
+            | Request::Mps(_)
             | Request::Stats => return Err(CUresult::INVALID_VALUE),
         };
         self.call_on(device, &request)

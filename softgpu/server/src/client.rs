@@ -26,6 +26,10 @@ pub(crate) struct Client {
     pub(crate) label: String,
     /// Its process, if the kernel told.
     pub(crate) pid: Option<u32>,
+    /// Its user, if the kernel told.
+    pub(crate) uid: Option<u32>,
+    /// The process of the MPS server that its contexts are in the care of, if MPS is managed.
+    pub(crate) mps_server: Option<u32>,
     /// What it has taken of the device's memory.
     pub(crate) memory: Account,
     /// What its contexts that are gone used.
@@ -164,6 +168,8 @@ impl Client {
         Self {
             label,
             pid,
+            uid: None,
+            mps_server: None,
             memory,
             used_gone: ContextUtilisation::default(),
             page,

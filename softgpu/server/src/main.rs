@@ -100,6 +100,10 @@ struct Args {
     /// Write to FILE what MPS would to its server log.
     #[arg(long, value_name = "FILE")]
     mps_server_log: Option<PathBuf>,
+    /// Leave MPS to its stand-in (`softgpu-mps-control`): a context needs an MPS server of its user,
+    /// and is lost with that. Without it MPS is just there.
+    #[arg(long, conflicts_with = "clock_page")]
+    mps_managed: bool,
     /// Make the server that listens at the socket have a fault, and end: `sticky CODE [LABEL]`, `xid NUMBER [LABEL]`,
     /// `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, `mps-fault [server|start|gpu]`. A label is a process's SOFTGPU_LABEL.
     /// `terminate-client PID` is no fault: MPS ends the work of that process, as it does when asked to.
@@ -143,6 +147,9 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     if sharing == Sharing::TimeSlice && args.mps_kill == MpsKill::Contagious {
         anyhow::bail!("--mps-kill contagious is of --sharing mps: in turns nobody is taken along");
     }
+    if sharing == Sharing::TimeSlice && args.mps_managed {
+        anyhow::bail!("--mps-managed is of --sharing mps");
+    }
     if let Some(fault) = &args.inject {
         return inject(&args.socket, fault);
     }
@@ -163,6 +170,9 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     }
     world.log_mps_to(args.mps_log.as_deref(), args.mps_server_log.as_deref());
     world.set_mps_kill(args.mps_kill);
+    if args.mps_managed {
+        world.manage_mps();
+    }
     let world = Arc::new(Mutex::new(world));
     let socket = Socket::open(&args.socket)?;
     let (shared, json_stats) = (Arc::clone(&world), args.json_stats);

@@ -15,12 +15,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
-use softgpu::wire::{Reply, Request, WireError};
+use softgpu::wire::{MpsRequest, Reply, Request, WireError};
 
 use crate::world::{CLIENTS_MAX, ClientId, World};
 
 /// CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: the process is of another build.
 const SYSTEM_DRIVER_MISMATCH: u32 = 803;
+/// CUDA_ERROR_NOT_PERMITTED.
+const NOT_PERMITTED: u32 = 800;
 
 /// Connections at a time, of drivers and of tools.
 const CONNECTIONS_MAX: usize = 2 * CLIENTS_MAX;
@@ -39,9 +41,20 @@ pub(crate) struct Socket {
 struct Connection {
     socket: Arc<OwnedFd>,
     pid: Option<u32>,
+    uid: Option<u32>,
     /// Readable when the process has ended, even if a child of it still has the socket open.
     process: Option<OwnedFd>,
     client: Option<ClientId>,
+    /// What of MPS it is.
+    mps: Option<MpsPart>,
+}
+
+/// A process of MPS's stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MpsPart {
+    Control,
+    /// With its number.
+    Server(u32),
 }
 
 /// What a connection's poll said.
@@ -145,8 +158,10 @@ impl Socket {
         let connection = Connection {
             socket: Arc::new(socket),
             pid: peer.and_then(|peer| peer.pid.as_raw_nonzero().get().try_into().ok()),
+            uid: peer.map(|peer| peer.uid.as_raw()),
             process,
             client: None,
+            mps: None,
         };
         self.connections.insert(self.connection_next, connection);
         self.connection_next += 1;
@@ -190,6 +205,7 @@ impl Socket {
                 let _ = send(&connection.socket, &Reply::Done.encode(), &[]);
                 false
             }
+            (None, Request::Mps(request)) => connection.handle_mps(request, world),
             (Some(client), request) => {
                 let reply = world.lock().handle_request(client, &request);
                 reply.is_some_and(|reply| send(&connection.socket, &reply.encode(), &[]).is_ok())
@@ -199,8 +215,16 @@ impl Socket {
     }
 
     fn hang_up(&mut self, id: u64, world: &Mutex<World>) {
-        if let Some(client) = self.connections.remove(&id).and_then(|c| c.client) {
+        let Some(connection) = self.connections.remove(&id) else {
+            return;
+        };
+        if let Some(client) = connection.client {
             world.lock().remove_client(client);
+        }
+        match connection.mps {
+            Some(MpsPart::Control) => world.lock().remove_mps_control(),
+            Some(MpsPart::Server(pid)) => world.lock().remove_mps_server(pid),
+            None => {}
         }
     }
 }
@@ -214,7 +238,45 @@ impl Connection {
             return false;
         };
         self.client = Some(client);
+        world.lock().note_user(client, self.uid);
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         send(&self.socket, &reply.encode(), &fds).is_ok()
+    }
+
+    /// What the stand-in of MPS says. Whether the connection goes on.
+    fn handle_mps(&mut self, request: MpsRequest, world: &Mutex<World>) -> bool {
+        let mut world = world.lock();
+        let is_taken = match request {
+            MpsRequest::Control => {
+                let is_taken = world.try_add_mps_control(&self.socket);
+                self.mps = is_taken.then_some(MpsPart::Control);
+                is_taken
+            }
+            MpsRequest::NotStarted => {
+                if self.mps == Some(MpsPart::Control) {
+                    world.handle_mps_not_started();
+                }
+                return self.mps == Some(MpsPart::Control);
+            }
+            MpsRequest::Server => {
+                let peer = self.pid.zip(self.uid);
+                let server = peer.filter(|&(pid, uid)| world.try_add_mps_server(pid, uid));
+                self.mps = server.map(|(pid, _)| MpsPart::Server(pid));
+                self.mps.is_some()
+            }
+            MpsRequest::Clients => {
+                let clients = Reply::MpsClients(world.mps_clients());
+                let _ = send(&self.socket, &clients.encode(), &[]);
+                return false;
+            }
+            MpsRequest::End { server } => world.try_end_mps_server(server),
+        };
+        let reply = match is_taken {
+            true => Reply::Done,
+            false => Reply::Refused {
+                code: NOT_PERMITTED,
+            },
+        };
+        send(&self.socket, &reply.encode(), &[]).is_ok() && self.mps.is_some()
     }
 }

@@ -5,6 +5,7 @@ mod faults;
 mod graphs;
 mod memory;
 mod monitor;
+mod mps;
 mod requests;
 mod value_waits;
 
@@ -22,6 +23,7 @@ pub(crate) use self::faults::MpsKill;
 use self::memory::Export;
 pub(crate) use self::memory::Holdings;
 use self::monitor::History;
+use self::mps::ManagedMps;
 use crate::client::{Client, Effect};
 use crate::label::{Counters, Labels};
 use crate::recorder::Recorder;
@@ -64,6 +66,8 @@ pub(crate) struct World {
     doorbell_fd: OwnedFd,
     recorder: Option<Recorder>,
     broken: Broken,
+    /// If contexts need an MPS server.
+    mps: Option<ManagedMps>,
 }
 
 /// The document that `Stats` answers; the keys are the contract.
@@ -120,6 +124,7 @@ impl World {
             doorbell_fd,
             recorder: None,
             broken: Broken::default(),
+            mps: None,
         })
     }
 

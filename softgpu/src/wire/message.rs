@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CONNECTIONS_MAX, CONTEXTS, Injection, MemoryRequest, Monitor, TEXT_BYTES_MAX, WIRE_VERSION,
-    WireError, slot,
+    CONNECTIONS_MAX, CONTEXTS, Injection, MemoryRequest, Monitor, MpsClients, MpsRequest,
+    TEXT_BYTES_MAX, WIRE_VERSION, WireError, slot,
 };
 
 /// What a client or an operator's tool asks over the socket.
@@ -61,6 +61,8 @@ pub enum Request {
     Monitor,
     /// Have this fault; then it closes the connection.
     Inject(Injection),
+    /// The stand-in of MPS speaks.
+    Mps(MpsRequest),
 }
 
 /// What the server answers.
@@ -107,6 +109,15 @@ pub enum Reply {
     },
     /// To [`Request::Monitor`].
     Monitor(Monitor),
+    /// To [`Request::CreateContext`]: not now, ask again. An MPS server is awaited.
+    Later,
+    /// To the control daemon of MPS, unasked: a client of this user waits for an MPS server.
+    MpsWanted {
+        /// The user.
+        uid: u32,
+    },
+    /// To [`MpsRequest::Clients`].
+    MpsClients(MpsClients),
     /// Not done.
     Refused {
         /// A CUDA result code.
@@ -164,6 +175,7 @@ impl Reply {
                 slot(*context, CONTEXTS, "context")?;
             }
             Self::Monitor(monitor) => monitor.check()?,
+            Self::MpsClients(clients) => clients.check()?,
             _ => {}
         }
         Ok(reply)
@@ -193,8 +205,8 @@ mod tests {
 
     use super::*;
     use crate::wire::{
-        DEVICE_BASE, GovernedState, Health, HealthReport, PACKET_BYTES_MAX, PROCESSES_MAX,
-        ProcessUse, REPORTS_MAX, SAMPLES_MAX, Sample,
+        DEVICE_BASE, GovernedState, Health, HealthReport, MpsClient, PACKET_BYTES_MAX,
+        PROCESSES_MAX, ProcessUse, REPORTS_MAX, SAMPLES_MAX, Sample,
     };
 
     /// One that is as large as there can be.
@@ -279,6 +291,8 @@ mod tests {
                 number: 79,
                 label: Some("be".to_owned()),
             }),
+            Request::Mps(MpsRequest::Control),
+            Request::Mps(MpsRequest::End { server: 7 }),
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
@@ -306,6 +320,12 @@ mod tests {
             Reply::Words {
                 words: [1, 2, 3, u64::MAX],
             },
+            Reply::Later,
+            Reply::MpsWanted { uid: 1000 },
+            Reply::MpsClients(MpsClients {
+                is_in_fault: true,
+                clients: vec![MpsClient { server: 7, pid: 9 }],
+            }),
             Reply::Refused { code: 2 },
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
@@ -337,7 +357,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 11") && text.contains("this build 10"),
+            text.contains("version 12") && text.contains("this build 11"),
             "{text}"
         );
     }

@@ -13,6 +13,7 @@
 //! | errors in memory | - | the counters, and a report |
 //! | stuck | nothing completes | busy all the time |
 //! | the MPS server dies | of everybody: the call to the server failed; no new ones until those are gone | - |
+//! | a managed MPS server's process ends | of its clients: the call to the server failed; no new ones until those are gone, or another server is there | - |
 //! | an MPS server does not start | - | - |
 //! | the MPS server tells of a fatal fault | of everybody: launch failed; no new ones until those are gone | - |
 //! | MPS is asked to end a client's work | of that process: the client was terminated | - |
@@ -219,12 +220,31 @@ impl World {
         if self.broken.health.is_lost {
             return Some(UNKNOWN);
         }
-        if !self.broken.is_mps_failed {
-            return None;
+        self.is_mps_in_fault().then_some(MPS_SERVER_NOT_READY)
+    }
+
+    /// Whether MPS has failed, and clients of that time are still there.
+    pub(super) fn is_mps_in_fault(&mut self) -> bool {
+        if self.broken.is_mps_failed {
+            let mut contexts = self.clients.values().flat_map(|client| &client.contexts);
+            self.broken.is_mps_failed = contexts.any(Option::is_some);
         }
-        let mut contexts = self.clients.values().flat_map(|client| &client.contexts);
-        self.broken.is_mps_failed = contexts.any(Option::is_some);
-        self.broken.is_mps_failed.then_some(MPS_SERVER_NOT_READY)
+        self.broken.is_mps_failed
+    }
+
+    /// A new MPS server is there.
+    pub(super) fn end_mps_fault(&mut self) {
+        self.broken.is_mps_failed = false;
+    }
+
+    /// An MPS server is gone: its clients are lost, and until they are gone, or another server is
+    /// there, there are no new ones.
+    pub(super) fn lose_mps_server(&mut self, server: u32) {
+        let clients = self.clients.values();
+        for client in clients.filter(|client| client.mps_server == Some(server)) {
+            self.broken.is_mps_failed |= client.contexts.iter().any(Option::is_some);
+            fail_contexts(client, MPS_RPC_FAILURE);
+        }
     }
 
     fn have_mps_fault(&mut self, fault: MpsFault) {

@@ -78,9 +78,11 @@ impl World {
             return None;
         }
         let reply = match *request {
-            Request::Hello { .. } | Request::Stats | Request::Monitor | Request::Inject(_) => {
-                return None;
-            }
+            Request::Hello { .. }
+            | Request::Stats
+            | Request::Monitor
+            | Request::Inject(_)
+            | Request::Mps(_) => return None,
             Request::MapHost { base, device_base } => self.map_host(id, base, device_base),
             Request::CreateContext {
                 connections,
@@ -125,6 +127,9 @@ impl World {
     ) -> Result<Reply, u32> {
         if let Some(code) = self.refusal_of_contexts() {
             return Err(code);
+        }
+        if self.is_mps_awaited(id)? {
+            return Ok(Reply::Later);
         }
         let free = self.client(id).contexts.iter().position(Option::is_none);
         let slot = free.ok_or(OUT_OF_MEMORY)?;

@@ -234,3 +234,124 @@ fn a_stream_in_the_slot_of_another_contexts_is_not_ordered_with_that_contexts_le
     while counts(&mut world)["launches_completed"] == 1 {}
     assert_eq!(counts(&mut world)["connected"], 1);
 }
+
+const USERS: [u32; 2] = [1000, 1001];
+const SERVER: u32 = 4242;
+
+/// A device whose MPS is apart, with a control daemon, and the far end of that one's socket.
+fn managed() -> (World, UnixStream) {
+    let mut world = world();
+    world.manage_mps();
+    let (near, far) = UnixStream::pair().unwrap();
+    let control = OwnedFd::from(near).into();
+    assert!(world.try_add_mps_control(&control));
+    assert!(!world.try_add_mps_control(&control), "one at a time");
+    far.set_nonblocking(true).unwrap();
+    (world, far)
+}
+
+/// A client of a user, without a context.
+fn client_of(world: &mut World, uid: u32) -> ClientId {
+    let (near, _) = UnixStream::pair().unwrap();
+    let socket = OwnedFd::from(near).into();
+    let (id, _, _) = world.add_client("job", Some(uid), socket, None).unwrap();
+    world.note_user(id, Some(uid));
+    id
+}
+
+fn ask_for_context(world: &mut World, id: ClientId) -> Reply {
+    world.handle_request(id, &CREATE_CONTEXT).unwrap()
+}
+
+fn is_context(reply: &Reply) -> bool {
+    matches!(reply, Reply::Context { .. })
+}
+
+/// Whose server the control daemon was asked for since the last time; one at most.
+fn wanted(mut control: &UnixStream) -> Option<u32> {
+    let mut packet = [0; 64];
+    let length = std::io::Read::read(&mut control, &mut packet).ok()?;
+    match Reply::decode(&packet[..length]) {
+        Ok(Reply::MpsWanted { uid }) => Some(uid),
+        other => panic!("{other:?}"),
+    }
+}
+
+const fn refused(code: u32) -> Reply {
+    Reply::Refused { code }
+}
+
+#[test]
+fn a_context_waits_for_a_server_of_its_user_for_which_the_control_daemon_is_asked_once() {
+    let (mut world, control) = managed();
+    let ids = USERS.map(|uid| client_of(&mut world, uid));
+    for _ in 0..3 {
+        assert_eq!(ask_for_context(&mut world, ids[0]), Reply::Later);
+    }
+    assert_eq!((wanted(&control), wanted(&control)), (Some(USERS[0]), None));
+    assert!(world.try_add_mps_server(SERVER, USERS[0]));
+    assert!(!world.try_add_mps_server(SERVER + 1, USERS[1]), "one");
+    assert!(is_context(&ask_for_context(&mut world, ids[0])));
+    // Another user waits until the first one's have gone and their server has ended.
+    assert_eq!(ask_for_context(&mut world, ids[1]), Reply::Later);
+    assert_eq!(wanted(&control), Some(USERS[1]));
+    assert!(!world.try_end_mps_server(SERVER), "it has a client");
+    let clients = world.mps_clients();
+    let client = clients.clients.first().map(|one| (one.server, one.pid));
+    assert_eq!(client, Some((SERVER, USERS[0])));
+    assert!(!clients.is_in_fault);
+    world.handle_request(ids[0], &Request::DestroyContext { context: 0 });
+    assert!(world.try_end_mps_server(SERVER));
+    assert_eq!(ask_for_context(&mut world, ids[0]), Reply::Later, "it ends");
+    world.remove_mps_server(SERVER);
+    assert!(world.try_add_mps_server(SERVER + 1, USERS[1]));
+    assert!(is_context(&ask_for_context(&mut world, ids[1])));
+}
+
+#[test]
+fn without_a_control_daemon_or_if_it_can_start_no_server_a_context_is_refused() {
+    let (mut world, control) = managed();
+    let [first, other] = USERS.map(|uid| client_of(&mut world, uid));
+    assert_eq!(ask_for_context(&mut world, first), Reply::Later);
+    assert_eq!(wanted(&control), Some(USERS[0]));
+    world.handle_mps_not_started();
+    assert_eq!(ask_for_context(&mut world, first), refused(805));
+    assert_eq!(ask_for_context(&mut world, other), Reply::Later);
+    assert_eq!(wanted(&control), Some(USERS[1]));
+    world.remove_mps_control();
+    assert_eq!(ask_for_context(&mut world, other), refused(805));
+}
+
+#[test]
+fn a_client_is_lost_with_its_server_and_others_are_refused_until_it_is_gone_or_there_is_another() {
+    for is_gone in [true, false] {
+        let (mut world, _control) = managed();
+        let [first, late] = [USERS[0]; 2].map(|uid| client_of(&mut world, uid));
+        assert!(world.try_add_mps_server(SERVER, USERS[0]));
+        assert!(is_context(&ask_for_context(&mut world, first)));
+        world.remove_mps_server(SERVER);
+        assert_eq!(error(&world, first), 806);
+        assert_eq!(ask_for_context(&mut world, late), refused(807));
+        assert!(world.mps_clients().is_in_fault);
+        if is_gone {
+            world.remove_client(first);
+            assert_eq!(ask_for_context(&mut world, late), Reply::Later);
+        }
+        assert!(world.try_add_mps_server(SERVER + 1, USERS[0]));
+        assert!(is_context(&ask_for_context(&mut world, late)));
+        assert_eq!(error(&world, late), 0);
+        if !is_gone {
+            assert_eq!(error(&world, first), 806, "for good");
+        }
+    }
+}
+
+#[test]
+fn where_mps_is_not_apart_nobody_runs_it() {
+    let mut world = world();
+    let (near, _far) = UnixStream::pair().unwrap();
+    assert!(!world.try_add_mps_control(&OwnedFd::from(near).into()));
+    assert!(!world.try_add_mps_server(SERVER, USERS[0]));
+    let client = client_of(&mut world, USERS[0]);
+    assert!(is_context(&ask_for_context(&mut world, client)));
+}

@@ -1,0 +1,170 @@
+//! MPS that is run by its own stand-in (`--mps-managed`; `softgpu/mps`): contexts need a server of
+//! their user.
+//!
+//! | there is | a new context of user U |
+//! |---|---|
+//! | no control daemon | 805, connection failed |
+//! | a control daemon, no server | waits; the control daemon is told that U wants one |
+//! | a server of U | is in its care |
+//! | a server of another user | waits for the end of that one, which the control daemon sees to |
+//! | a server that takes no more clients | waits |
+//! | clients of a server that is gone | 807, not ready ([`super::faults`]) |
+//! | a control daemon that could start no server | 805, whoever asks next |
+//!
+//! One server at a time: so NVIDIA's man page has it of servers of different users, and one server
+//! serves all GPUs that its control daemon sees. Where NVIDIA's driver finds no control daemon the
+//! program goes on without MPS (the same page). Here it does not: the device is taken to be one
+//! that only MPS may use (compute mode EXCLUSIVE_PROCESS, which NVIDIA's guide recommends).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use protocol::hello::send;
+use softgpu::wire::{MPS_CLIENTS_MAX, MpsClient, MpsClients, Reply};
+
+use super::{ClientId, World};
+
+/// CUDA_ERROR_MPS_CONNECTION_FAILED.
+const MPS_CONNECTION_FAILED: u32 = 805;
+
+/// Who runs MPS.
+#[derive(Debug, Default)]
+pub(super) struct ManagedMps {
+    /// The connection of the control daemon.
+    control: Option<Arc<OwnedFd>>,
+    server: Option<Server>,
+    /// The user whose server the control daemon was asked for, until one is there.
+    wanted: Option<u32>,
+    /// No server could be started, which nobody was told.
+    is_start_failed: bool,
+}
+
+#[derive(Debug)]
+struct Server {
+    pid: u32,
+    uid: u32,
+    is_ending: bool,
+}
+
+impl World {
+    /// From now on contexts need an MPS server.
+    pub(crate) fn manage_mps(&mut self) {
+        self.mps = Some(ManagedMps::default());
+    }
+
+    /// Whose process a client is.
+    pub(crate) fn note_user(&mut self, id: ClientId, uid: Option<u32>) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.uid = uid;
+        }
+    }
+
+    /// Takes in a control daemon; not a second one, and none where MPS is not managed.
+    pub(crate) fn try_add_mps_control(&mut self, socket: &Arc<OwnedFd>) -> bool {
+        let Some(mps) = &mut self.mps else {
+            return false;
+        };
+        let is_first = mps.control.is_none();
+        if is_first {
+            mps.control = Some(Arc::clone(socket));
+        }
+        is_first
+    }
+
+    /// The control daemon is gone.
+    pub(crate) fn remove_mps_control(&mut self) {
+        if let Some(mps) = &mut self.mps {
+            (mps.control, mps.wanted, mps.is_start_failed) = (None, None, false);
+        }
+    }
+
+    /// The control daemon gives up.
+    pub(crate) fn handle_mps_not_started(&mut self) {
+        if let Some(mps) = &mut self.mps {
+            (mps.wanted, mps.is_start_failed) = (None, true);
+        }
+    }
+
+    /// Takes in an MPS server; one at a time.
+    pub(crate) fn try_add_mps_server(&mut self, pid: u32, uid: u32) -> bool {
+        let Some(mps) = self.mps.as_mut().filter(|mps| mps.server.is_none()) else {
+            return false;
+        };
+        mps.server = Some(Server {
+            pid,
+            uid,
+            is_ending: false,
+        });
+        (mps.wanted, mps.is_start_failed) = (None, false);
+        self.end_mps_fault();
+        true
+    }
+
+    /// An MPS server is gone.
+    pub(crate) fn remove_mps_server(&mut self, pid: u32) {
+        self.step();
+        let Some(mps) = &mut self.mps else { return };
+        mps.server.take_if(|server| server.pid == pid);
+        self.lose_mps_server(pid);
+        self.ring_doorbell();
+    }
+
+    /// Lets an MPS server take no more clients; not one that has some, or that is not there.
+    pub(crate) fn try_end_mps_server(&mut self, pid: u32) -> bool {
+        let has_clients = !self.clients_of(pid).is_empty();
+        let server = self.mps.as_mut().and_then(|mps| mps.server.as_mut());
+        let Some(server) = server.filter(|server| server.pid == pid && !has_clients) else {
+            return false;
+        };
+        server.is_ending = true;
+        true
+    }
+
+    /// Who uses which MPS server.
+    pub(crate) fn mps_clients(&mut self) -> MpsClients {
+        let server = self.mps.as_ref().and_then(|mps| mps.server.as_ref());
+        let clients = server.map(|server| self.clients_of(server.pid));
+        MpsClients {
+            is_in_fault: self.is_mps_in_fault(),
+            clients: clients.unwrap_or_default(),
+        }
+    }
+
+    fn clients_of(&self, server: u32) -> Vec<MpsClient> {
+        let clients = self.clients.values();
+        let clients = clients.filter(|client| {
+            client.mps_server == Some(server) && client.contexts.iter().any(Option::is_some)
+        });
+        let pids = clients.filter_map(|client| client.pid);
+        let clients = pids.map(|pid| MpsClient { server, pid });
+        clients.take(MPS_CLIENTS_MAX).collect()
+    }
+
+    /// Whether a new context of a client has to wait for an MPS server. If not, the client is that
+    /// server's.
+    pub(super) fn is_mps_awaited(&mut self, id: ClientId) -> Result<bool, u32> {
+        let uid = self.client(id).uid;
+        let Some(mps) = &mut self.mps else {
+            return Ok(false);
+        };
+        let control = mps.control.as_ref().zip(uid);
+        let (control, uid) = control.ok_or(MPS_CONNECTION_FAILED)?;
+        if std::mem::take(&mut mps.is_start_failed) {
+            return Err(MPS_CONNECTION_FAILED);
+        }
+        if let Some(server) = &mps.server
+            && server.uid == uid
+            && !server.is_ending
+        {
+            let pid = server.pid;
+            self.client(id).mps_server = Some(pid);
+            return Ok(false);
+        }
+        if mps.wanted.is_none() {
+            // One that does not hear it is gone, which the socket's end will tell.
+            let _ = send(&**control, &Reply::MpsWanted { uid }.encode(), &[]);
+            mps.wanted = Some(uid);
+        }
+        Ok(true)
+    }
+}
