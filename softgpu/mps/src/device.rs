@@ -1,0 +1,68 @@
+//! The way to the device server (`softgpu-server --mps-managed`), by the socket that
+//! `SOFTGPU_SOCKET` names; of several the first.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use protocol::hello::{connect_within, receive, send};
+use softgpu::wire::{Injection, MpsClients, MpsRequest, Reply, Request};
+
+/// Longest time of a question.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection that begins with this request, if the server takes it.
+pub(crate) fn register(request: MpsRequest) -> io::Result<OwnedFd> {
+    let (socket, reply) = ask(&Request::Mps(request))?;
+    match reply {
+        Reply::Done => Ok(socket),
+        _ => Err(io::Error::other("the device server refuses")),
+    }
+}
+
+/// Who uses which server.
+pub(crate) fn clients() -> io::Result<MpsClients> {
+    match ask(&Request::Mps(MpsRequest::Clients))?.1 {
+        Reply::MpsClients(clients) => Ok(clients),
+        _ => Err(io::Error::other("not an answer")),
+    }
+}
+
+/// Whether a server has no clients, and gets none from now on.
+pub(crate) fn try_end(server: u32) -> io::Result<bool> {
+    let (_, reply) = ask(&Request::Mps(MpsRequest::End { server }))?;
+    Ok(reply == Reply::Done)
+}
+
+/// Ends what a client has in flight.
+pub(crate) fn terminate(pid: u32) -> io::Result<()> {
+    ask(&Request::Inject(Injection::TerminateClient(pid))).map(drop)
+}
+
+fn ask(request: &Request) -> io::Result<(OwnedFd, Reply)> {
+    let sockets = std::env::var_os("SOFTGPU_SOCKET").unwrap_or_default();
+    let path: Option<PathBuf> = std::env::split_paths(&sockets).next();
+    let path = path.ok_or_else(|| io::Error::other("SOFTGPU_SOCKET is not set"))?;
+    let socket = connect_within(&path, PATIENCE)?;
+    send(&socket, &request.encode(), &[])?;
+    let (packet, _) = receive(&socket)?;
+    let reply = Reply::decode(&packet).map_err(io::Error::other)?;
+    Ok((socket, reply))
+}
+
+/// A request on the control daemon's connection that has no answer.
+pub(crate) fn tell(socket: &OwnedFd, request: MpsRequest) {
+    let _ = send(socket, &Request::Mps(request).encode(), &[]);
+}
+
+/// Of which user a client wants a server, by the next packet of the control daemon's connection.
+///
+/// The device server is gone, or says what it has no reason to.
+pub(crate) fn wanted(socket: &OwnedFd) -> io::Result<u32> {
+    let (packet, _) = receive(socket)?;
+    match Reply::decode(&packet) {
+        Ok(Reply::MpsWanted { uid }) => Ok(uid),
+        _ => Err(io::Error::other("the device server is gone")),
+    }
+}

@@ -1,0 +1,46 @@
+//! Which release of NVIDIA's control daemon is spoken as: R535, R550 and R555 were asked, and
+//! differ in what they say (`docs/mps.md`).
+
+/// Names the release: `535`, `550` (as without it) or `555`.
+pub(crate) const RELEASE_ENV: &str = "SOFTGPU_MPS_RELEASE";
+
+/// A release that was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Release {
+    R535,
+    R550,
+    R555,
+}
+
+impl Release {
+    /// What the environment says.
+    pub(crate) fn of_environment() -> Result<Self, String> {
+        match std::env::var(RELEASE_ENV).as_deref() {
+            Ok("535") => Ok(Self::R535),
+            Err(_) | Ok("" | "550") => Ok(Self::R550),
+            Ok("555") => Ok(Self::R555),
+            Ok(other) => Err(format!("{RELEASE_ENV}={other}: 535, 550 or 555")),
+        }
+    }
+
+    /// Whether it knows `get_server_status`.
+    pub(crate) fn has_server_status(self) -> bool {
+        self >= Self::R550
+    }
+
+    /// Whether it writes `nvidia-cuda-mps-control.pid`.
+    pub(crate) fn has_pid_file(self) -> bool {
+        self >= Self::R550
+    }
+
+    /// Whether only its own user and root may change its settings.
+    pub(crate) fn guards_settings(self) -> bool {
+        self >= Self::R550
+    }
+
+    /// Whether an option that it does not know is an error. Without it the program then reads
+    /// commands.
+    pub(crate) fn refuses_options(self) -> bool {
+        self >= Self::R555
+    }
+}
