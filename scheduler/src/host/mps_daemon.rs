@@ -270,7 +270,7 @@ mod tests {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(said), &mut line).unwrap();
         let child: u32 = line.trim().parse().unwrap();
         if let Some(children) = children(parent.id()) {
-            assert_eq!(children, [child]);
+            assert!(children.contains(&child), "{children:?}");
         }
         assert!(has_servers(parent.id()));
         assert!(has_servers(0), "in another PID namespace");
