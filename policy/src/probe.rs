@@ -22,8 +22,8 @@
 //!   its time had not passed.
 //!
 //! While it is Unhealthy, Overlimit or Disabled, best-effort jobs that come wait; on entering
-//! Overlimit those that are there are ended ([`Outcome::evicts`]), and again where those that came
-//! fill the memory anew.
+//! Overlimit those that are there are ended ([`Outcome::evicts`]), and again, a minute later at the
+//! earliest, while the memory is full.
 //!
 //! **What is not known** makes nothing better: a metric that was known and is not any more keeps its
 //! level, and no time without it counts. One that was never known is left out. After
@@ -66,6 +66,12 @@ const SLOW: f64 = 0.9;
 
 /// A device that is busy less is idle, and its clock says nothing.
 const BUSY: f64 = 0.5;
+
+/// Evictions for memory that fills anew are so far apart, ns.
+const AGAIN_NS: u64 = 60_000_000_000;
+
+/// After so long those that were clients of an earlier daemon are ours, ns.
+const RETURNED_NS: u64 = 5_000_000_000;
 
 /// More entries than the back-off makes possible in [`WINDOW_NS`].
 const ENTRIES_MAX: usize = 64;
@@ -220,6 +226,8 @@ pub struct KeptProbe {
     pub metric: Option<Metric>,
     /// How long ago Overlimit was entered, ns, the oldest first.
     pub entered_ns: Vec<u64>,
+    /// The clock of high-priority work alone that was known, MHz.
+    pub clock_mhz: Option<u32>,
 }
 
 /// What follows from a sample.
@@ -295,6 +303,11 @@ pub struct Probe {
     changed_ns: u64,
     /// It was Overlimit, and its back-off has not passed: so it is again after Disabled.
     is_owed: bool,
+    /// When best-effort jobs were ended last; of a probe that was restored in Overlimit, when they are to be.
+    evicted_ns: u64,
+    is_eviction_due: bool,
+    /// The clock of high-priority work alone, as it was last known, MHz.
+    alone_mhz: Option<u32>,
 }
 
 impl Probe {
@@ -313,11 +326,15 @@ impl Probe {
             begun_ns: now_ns,
             changed_ns: now_ns,
             is_owed: false,
+            evicted_ns: 0,
+            is_eviction_due: false,
+            alone_mhz: None,
         }
     }
 
     /// One that goes on at `now_ns` where another has ended. What was not seen in between counts as
-    /// no better: the back-off begins anew.
+    /// no better: the back-off begins anew, and best-effort jobs are ended that the other could not
+    /// end any more.
     #[must_use]
     pub fn restore(now_ns: u64, params: ProbeParams, kept: &KeptProbe) -> Self {
         let mut ages: Vec<u64> = kept.entered_ns.clone();
@@ -329,6 +346,8 @@ impl Probe {
             state: kept.state,
             cause: kept.metric,
             is_owed: kept.state == ProbeState::Overlimit,
+            is_eviction_due: kept.state == ProbeState::Overlimit,
+            alone_mhz: kept.clock_mhz,
             entries: entries.collect(),
             ..Self::new(now_ns, params)
         };
@@ -336,14 +355,11 @@ impl Probe {
         restored
     }
 
-    /// Nothing becomes better before the metric that made it so is known; but for one that has to be
-    /// learnt anew.
+    /// Nothing becomes better before the metric that made it so is known.
     fn await_cause(&mut self, now_ns: u64) {
         let Some(metric) = self.cause else { return };
-        let is_learnt = matches!(metric, Metric::Clock | Metric::Power);
         let place = metric as usize;
-        let is_looked_at = self.params.bounds[place] != Bound::Off;
-        if is_looked_at && (!is_learnt || self.params.clock_mhz.is_some()) {
+        if self.params.bounds[place] != Bound::Off {
             self.gauges[place].known_ns = Some(now_ns);
         }
     }
@@ -360,15 +376,19 @@ impl Probe {
             },
             metric: self.cause,
             entered_ns: ages.collect(),
+            clock_mhz: self.alone_mhz,
         }
     }
 
-    /// From now on these bounds. The state stays; a metric with other bounds counts anew.
+    /// From now on these bounds. The state stays; a metric with other bounds counts anew, and if it was known it is awaited.
     pub fn set_params(&mut self, params: ProbeParams) {
         let bounds = self.params.bounds.iter().zip(&params.bounds);
         for (gauge, (old, new)) in self.gauges.iter_mut().zip(bounds) {
             if old != new {
-                *gauge = Gauge::default();
+                *gauge = Gauge {
+                    known_ns: gauge.known_ns.filter(|_| *new != Bound::Off),
+                    ..Gauge::default()
+                };
             }
         }
         self.params = params;
@@ -392,29 +412,41 @@ impl Probe {
             return self.change(now_ns, ProbeState::Disabled, None);
         }
         let (reading, _) = said.checked();
-        let alone_mhz = self.params.clock_mhz.or(clock_alone_mhz);
-        let mut is_memory_news = false;
+        // What was learnt stays where nobody learns it any more.
+        let known_mhz = self.params.clock_mhz.or(clock_alone_mhz);
+        self.alone_mhz = known_mhz.or(self.alone_mhz);
         let mut is_known = false;
         for (place, metric) in Metric::ALL.into_iter().enumerate() {
             let (gauge, bound) = (&mut self.gauges[place], self.params.bounds[place]);
-            if let Some(sample) = Sample::of(metric, bound, &reading, alone_mhz) {
+            if let Some(sample) = Sample::of(metric, bound, &reading, self.alone_mhz) {
                 is_known = true;
-                let was_above = gauge.above[1] > 0;
                 gauge.handle(now_ns, metric, sample);
-                is_memory_news |= metric == Metric::Memory && !was_above && gauge.above[1] > 0;
             }
         }
         let elapsed_ns = self.elapsed_ns(now_ns);
-        if !is_known {
-            return Outcome::default();
-        }
-        match self.next(now_ns, elapsed_ns) {
+        let next = is_known.then(|| self.next(now_ns, elapsed_ns)).flatten();
+        match next {
             Some((state, cause)) => self.change(now_ns, state, cause),
             None => Outcome {
                 changed: None,
-                evicts: self.state == ProbeState::Overlimit && is_memory_news,
+                evicts: self.evicts_anew(now_ns),
             },
         }
+    }
+
+    /// Whether best-effort jobs are to be ended though the state is Overlimit already.
+    fn evicts_anew(&mut self, now_ns: u64) -> bool {
+        if self.state != ProbeState::Overlimit {
+            return false;
+        }
+        let is_due = self.is_eviction_due && now_ns.saturating_sub(self.begun_ns) >= RETURNED_NS;
+        let is_full = self.gauges[Metric::Memory as usize].above[1] > 0;
+        let is_late = now_ns.saturating_sub(self.evicted_ns) >= AGAIN_NS;
+        let evicts = is_due || (is_full && is_late && !self.is_eviction_due);
+        if evicts {
+            (self.evicted_ns, self.is_eviction_due) = (now_ns, false);
+        }
+        evicts
     }
 
     /// Of the time since the last sample what is known to have been as this one is.
@@ -506,6 +538,9 @@ impl Probe {
         }
         self.healed_ns =
             (state == ProbeState::Healthy && before == ProbeState::Unhealthy).then_some(now_ns);
+        if state == ProbeState::Overlimit {
+            (self.evicted_ns, self.is_eviction_due) = (now_ns, false);
+        }
         let value = |metric: Metric| Some((metric, self.gauges[metric as usize].value?));
         Outcome {
             changed: Some((before, cause.and_then(value))),

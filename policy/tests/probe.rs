@@ -185,6 +185,7 @@ fn no_back_off_is_longer_than_two_hours() {
         state: ProbeState::Overlimit,
         metric: None,
         entered_ns,
+        clock_mhz: None,
     };
     let probe = Probe::restore(5 * SECOND_NS, all_six(), &kept);
     let view = probe.view(5 * SECOND_NS);
@@ -197,11 +198,13 @@ fn memory_that_fills_anew_evicts_anew_and_heat_does_not() {
     for (metric, evictions) in [(Metric::Memory, 3), (Metric::Temperature, 1)] {
         let mut rig = Rig::new(all_six());
         rig.seconds_until(ProbeState::Overlimit, bad(metric, 2.1));
-        rig.say_for(10, bad(metric, 2.1));
-        for _ in 0..2 {
-            rig.say_for(5, well());
-            rig.say_for(10, bad(metric, 2.1));
+        // Once a minute at most, however often it passes the bound.
+        for _ in 0..59 {
+            rig.say(well());
+            rig.say(bad(metric, 2.1));
         }
+        rig.say_for(25, bad(metric, 1.5));
+        rig.say_for(5, bad(metric, 2.1));
         assert_eq!(rig.evictions, evictions, "{metric:?}");
         assert_eq!(rig.probe.view(rig.now_ns).entries, 1);
     }
@@ -227,7 +230,11 @@ fn a_daemon_that_is_killed_in_overlimit_leaves_the_back_off_to_the_next() {
         memory_used: None,
         ..well()
     };
+    // Whoever could not be ended any more is, once they are clients again.
+    next.say_for(4, blind);
+    assert_eq!(next.evictions, 0);
     next.say_for(500, blind);
+    assert_eq!(next.evictions, 1);
     assert_eq!(next.probe.state(), ProbeState::Overlimit);
     // The 50 s of before do not count: nobody has seen what came between. The first sample has no
     // time before it.
@@ -293,11 +300,47 @@ fn other_bounds_count_from_then_on() {
     let mut params = all_six();
     params.bounds[Metric::Temperature as usize] = Bound::At(100.0, None);
     rig.probe.set_params(params);
-    assert_eq!(rig.seconds_until(ProbeState::Healthy, warm), 60);
+    // It was known, and is awaited.
+    let silent = DeviceReading {
+        temperature_c: None,
+        ..well()
+    };
+    rig.say_for(100, silent);
+    assert_eq!(rig.probe.state(), ProbeState::Unhealthy);
+    // The gap is no time of which anything is known.
+    assert_eq!(rig.seconds_until(ProbeState::Healthy, warm), 61);
     params.bounds[Metric::Temperature as usize] = Bound::Off;
     rig.probe.set_params(params);
     rig.say_for(100, bad(Metric::Temperature, 3.0));
     assert_eq!(rig.probe.state(), ProbeState::Healthy);
+}
+
+#[test]
+fn a_clock_that_was_learnt_outlives_its_throttle_and_its_daemon() {
+    let mut params = all_six();
+    params.clock_mhz = None;
+    let mut probe = Probe::new(0, params);
+    let now_ns = std::cell::Cell::new(0);
+    let say = |probe: &mut Probe, reading, alone_mhz| {
+        now_ns.set(now_ns.get() + SECOND_NS);
+        probe.handle_reading(now_ns.get(), reading, alone_mhz);
+        probe.state()
+    };
+    let slow = bad(Metric::Clock, 1.5);
+    assert_eq!(
+        say(&mut probe, slow, None),
+        ProbeState::Healthy,
+        "of nothing"
+    );
+    (0..3).for_each(|_| _ = say(&mut probe, slow, Some(1_500)));
+    assert_eq!(say(&mut probe, slow, None), ProbeState::Unhealthy);
+    let kept = probe.kept(now_ns.get());
+    assert_eq!(kept.clock_mhz, Some(1_500));
+    let mut next = Probe::restore(now_ns.get(), params, &kept);
+    (0..100).for_each(|_| _ = say(&mut next, slow, None));
+    assert_eq!(next.state(), ProbeState::Unhealthy);
+    (0..62).for_each(|_| _ = say(&mut next, well(), None));
+    assert_eq!(next.state(), ProbeState::Healthy);
 }
 
 fn metric() -> impl Strategy<Value = Metric> {

@@ -280,6 +280,7 @@ impl Daemon {
             telemetry,
             device: Mutex::default(),
             probe: Mutex::default(),
+            probe_turn: Mutex::default(),
             probe_file: ProbeFile::beside(socket, &identity.gpu.uuid),
             mps: Mutex::default(),
             mps_bell: mps_bell.map_err(system("making an eventfd"))?,

@@ -16,6 +16,8 @@ pub(crate) struct ProbeWatch {
     /// None: nothing is looked at.
     probe: Option<Probe>,
     read_ns: Option<u64>,
+    /// What the next daemon is to know could not be written.
+    is_unsaved: bool,
 }
 
 /// What others are to do.
@@ -25,6 +27,8 @@ pub(crate) struct ProbeNews {
     pub(crate) draft: Option<Draft>,
     /// Why best-effort jobs that come wait; none: they do not.
     pub(crate) holds: Option<String>,
+    /// So do those that ran under an earlier daemon.
+    pub(crate) is_for_returned: bool,
     /// Why best-effort jobs that are there are to be ended, if they are.
     pub(crate) evicts: Option<String>,
     /// What the next daemon is to know (of nothing there is no file), if that has changed.
@@ -53,6 +57,7 @@ impl ProbeWatch {
         }
         ProbeNews {
             holds: self.why(now_ns),
+            is_for_returned: self.is_over(),
             keep: (was_on && self.probe.is_none()).then_some(None),
             ..ProbeNews::default()
         }
@@ -78,17 +83,30 @@ impl ProbeWatch {
         self.read_ns = Some(now_ns);
         let outcome = probe.handle_reading(now_ns, reading, clock_alone_mhz);
         let view = probe.view(now_ns);
-        let kept = outcome.changed.map(|_| Some(probe.kept(now_ns)));
+        let is_to_keep = outcome.changed.is_some() || self.is_unsaved;
+        let kept = is_to_keep.then(|| Some(probe.kept(now_ns)));
         Some(ProbeNews {
             draft: outcome
                 .changed
                 .and_then(|(before, _)| draft(before, &view, now_ns)),
             holds: self.why(now_ns),
+            is_for_returned: self.is_over(),
             evicts: outcome
                 .evicts
                 .then(|| format!("the GPU is {}", in_words(&view))),
             keep: kept,
         })
+    }
+
+    fn is_over(&self) -> bool {
+        let state = self.probe.as_ref().map(Probe::state);
+        state == Some(ProbeState::Overlimit)
+    }
+
+    /// What the next daemon is to know was written, or could not be. Whether that it could not is new.
+    pub(crate) fn note_saved(&mut self, is_saved: bool) -> bool {
+        let was_unsaved = std::mem::replace(&mut self.is_unsaved, !is_saved);
+        !is_saved && !was_unsaved
     }
 
     /// How it stands; none where nothing is looked at.
@@ -232,6 +250,13 @@ mod tests {
         // Nothing new: what holds is said all the same, for whoever has let go.
         let news = say(&mut watch, 0.98);
         assert!(news.draft.is_none() && news.evicts.is_none() && news.keep.is_none());
+        assert!(news.is_for_returned);
+        // What could not be written is to be written again.
+        assert!(watch.note_saved(false) && !watch.note_saved(false));
+        assert!(say(&mut watch, 0.98).keep.is_some());
+        assert!(!watch.note_saved(true));
+        let news = say(&mut watch, 0.98);
+        assert!(news.keep.is_none());
         assert!(news.holds.is_some());
         // The next daemon.
         let mut next = ProbeWatch::default();

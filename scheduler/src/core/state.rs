@@ -466,7 +466,8 @@ impl State {
             Some(index) => &mut self.jobs[index],
             None => {
                 // Who has launched before was here under an earlier daemon.
-                let is_new = client.page.counted(Counter::Launches) == 0;
+                let has_run = client.page.counted(Counter::Launches) > 0;
+                let is_new = !has_run || self.holds.is_for_returned;
                 self.add_job(key, pages.lease, is_new)
             }
         };

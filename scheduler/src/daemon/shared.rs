@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 
 use parking_lot::{Mutex, MutexGuard};
-use policy::{KeptProbe, ProbeParams, ProbeState};
+use policy::{DeviceReading, KeptProbe, ProbeParams, ProbeState};
 use protocol::clock::Clock;
 use protocol::pages::Bell;
 
@@ -110,6 +110,8 @@ pub(crate) struct Shared {
     pub(super) device: Mutex<DeviceWatch>,
     /// Whether that is trouble. Nothing else is locked by who holds it.
     pub(super) probe: Mutex<ProbeWatch>,
+    /// Whoever changes that has it until what follows is done. Locked before all others.
+    pub(super) probe_turn: Mutex<()>,
     /// The same for the next daemon.
     pub(super) probe_file: ProbeFile,
     /// What is known of MPS where it is managed, and what is wanted of it.
@@ -169,28 +171,45 @@ impl Shared {
                 state: ProbeState::Unhealthy,
                 metric: None,
                 entered_ns: Vec::new(),
+                clock_mhz: None,
             })
         });
-        let news = self
-            .probe
-            .lock()
-            .configure(self.clock.now_ns(), params, kept);
+        let _turn = self.probe_turn.lock();
+        let mut probe = self.probe.lock();
+        let news = probe.configure(self.clock.now_ns(), params, kept);
+        drop(probe);
         self.handle_probe(news);
     }
 
-    /// What follows from the GPU's being in trouble, or not any more.
-    pub(super) fn handle_probe(&self, news: ProbeNews) {
-        // First of all: a daemon that dies here has said it.
-        if let Some(kept) = news.keep
-            && let Err(error) = self.probe_file.write(kept.as_ref(), events::unix_ms())
-        {
-            let path = self.probe_file.path().display();
-            let text = format!(
-                "a daemon that is started anew will not know of the GPU's trouble: {path}: {error}"
-            );
-            self.tell(Draft::new(Kind::ActionFailed, text));
+    /// The device was read: whether that is trouble.
+    pub(super) fn handle_probe_reading(&self, now_ns: u64, reading: DeviceReading) {
+        let throttle = self.state().gate.throttle_view(now_ns);
+        let alone_mhz = throttle.and_then(|view| view.clock_mhz);
+        // What follows is done before anything else can.
+        let _turn = self.probe_turn.lock();
+        let mut probe = self.probe.lock();
+        let news = probe.handle_reading(now_ns, reading, alone_mhz);
+        drop(probe);
+        if let Some(news) = news {
+            self.handle_probe(news);
         }
-        let goes_on = self.state().hold_comers(news.holds);
+    }
+
+    /// What follows from the GPU's being in trouble, or not any more.
+    fn handle_probe(&self, news: ProbeNews) {
+        // First of all: a daemon that dies here has said it.
+        if let Some(kept) = news.keep {
+            let written = self.probe_file.write(kept.as_ref(), events::unix_ms());
+            let is_news = self.probe.lock().note_saved(written.is_ok());
+            if let Some(error) = written.err().filter(|_| is_news) {
+                let path = self.probe_file.path().display();
+                let text = format!(
+                    "a daemon that is started anew will not know of the GPU's trouble, until this can be written: {path}: {error}"
+                );
+                self.tell(Draft::new(Kind::ActionFailed, text));
+            }
+        }
+        let goes_on = self.state().hold_comers(news.holds, news.is_for_returned);
         if let Some(draft) = news.draft {
             self.tell(draft);
         }
@@ -474,7 +493,9 @@ impl Shared {
 
     /// A job has come, or a law has changed. Where none wants to know anything nobody is woken, not even on the virtual clock.
     pub(crate) fn note_telemetry(&self) {
-        if self.state().wants_telemetry() || self.probe.lock().is_on() {
+        // One after the other.
+        let is_wanted = self.state().wants_telemetry();
+        if is_wanted || self.probe.lock().is_on() {
             self.wake_telemetry();
         }
     }

@@ -122,18 +122,8 @@ impl Telemetry {
         if let Some(news) = news {
             self.shared.tell(news);
         }
-        self.probe(now_ns, reading);
+        self.shared.handle_probe_reading(now_ns, reading);
         now_ns.saturating_add(period_ns)
-    }
-
-    /// Whether what was read is trouble.
-    fn probe(&self, now_ns: u64, reading: DeviceReading) {
-        let throttle = self.shared.state().gate.throttle_view(now_ns);
-        let alone_mhz = throttle.and_then(|view| view.clock_mhz);
-        let news = (self.shared.probe.lock()).handle_reading(now_ns, reading, alone_mhz);
-        if let Some(news) = news {
-            self.shared.handle_probe(news);
-        }
     }
 
     fn read_uses(&mut self, now_ns: u64) {

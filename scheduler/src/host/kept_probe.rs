@@ -3,7 +3,8 @@
 //! One file beside the socket, `<gpu uuid>.probe` ([`super::private_file`]), as JSON:
 //!
 //! ```text
-//! {"schema_version":1,"state":"overlimit","metric":"memory","entered_unix_ms":[1764200000000]}
+//! {"schema_version":1,"state":"overlimit","metric":"memory","entered_unix_ms":[1764200000000],
+//!   "clock_mhz":1380}
 //! ```
 //!
 //! Times are of the day, as the daemon's clock begins anew with each boot.
@@ -35,6 +36,7 @@ struct Document {
     state: String,
     metric: Option<String>,
     entered_unix_ms: Vec<u64>,
+    clock_mhz: Option<u32>,
 }
 
 impl ProbeFile {
@@ -82,6 +84,7 @@ impl ProbeFile {
             state,
             metric,
             entered_ns: ages.collect(),
+            clock_mhz: document.clock_mhz,
         }))
     }
 
@@ -102,6 +105,7 @@ impl ProbeFile {
             entered_unix_ms: ages
                 .map(|age| unix_ms.saturating_sub(age / MS_NS))
                 .collect(),
+            clock_mhz: kept.clock_mhz,
         };
         private_file::write(&self.path, &serde_json::to_string(&document)?)
     }
@@ -126,6 +130,7 @@ mod tests {
             state: ProbeState::Overlimit,
             metric: Some(Metric::Memory),
             entered_ns: vec![90_000 * MS_NS, 5_000 * MS_NS],
+            clock_mhz: Some(1_380),
         };
         file.write(Some(&kept), NOW_MS).unwrap();
         assert_eq!(file.read(NOW_MS).unwrap(), Some(kept.clone()));

@@ -109,7 +109,7 @@ fn a_probe_has_bounds_for_each_metric_that_make_sense() {
         ("memory = [0.9, 0.8]", format!("gpu0.toml:5:10: memory is [0.9, 0.8]; {}", wanted("0.01", "1", "above"))),
         ("memory = [92, 97]", format!("gpu0.toml:5:10: memory is [92, 97]; {}", wanted("0.01", "1", "above"))),
         ("memory = []", format!("gpu0.toml:5:10: memory is []; {}", wanted("0.01", "1", "above"))),
-        ("clock = [0.7, 0.9]", format!("gpu0.toml:5:9: clock is [0.7, 0.9]; {}; nearest is [0.9, 0.75]", wanted("0.01", "1", "below"))),
+        ("clock = [0.7, 0.9]", format!("gpu0.toml:5:9: clock is [0.7, 0.9]; {}; nearest is [0.9, 0.75]", wanted("0.01", "0.94", "below"))),
         ("power = [nan]", format!("gpu0.toml:5:9: power is [nan]; {}; nearest is [1]", wanted("0.01", "2", "above"))),
         ("heat = [80]", "gpu0.toml:5:1: unknown key `heat` in [probe]; keys are utilisation, sm_activity, clock, memory, temperature_c, power, clock_mhz".to_owned()),
     ] {

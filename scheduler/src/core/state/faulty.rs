@@ -36,6 +36,8 @@ pub(crate) struct Holds {
     draining: Option<String>,
     /// Best-effort jobs that come wait while this is so.
     pub(super) probe: Option<String>,
+    /// So do those that ran under an earlier daemon.
+    pub(super) is_for_returned: bool,
     /// Those that came, of the jobs that there are.
     pub(super) waiting: Vec<JobKey>,
     /// Every best-effort job is until MPS serves again, which ends by itself.
@@ -350,13 +352,19 @@ impl State {
         );
         let mut released = Released { jobs, others: 0 };
         if job.is_none() {
+            // Who comes next waits again.
+            let kept = Holds {
+                probe: self.holds.probe.take(),
+                is_for_returned: self.holds.is_for_returned,
+                ..Holds::default()
+            };
             let Holds {
                 all,
                 users,
                 draining,
                 for_mps,
                 ..
-            } = std::mem::take(&mut self.holds);
+            } = std::mem::replace(&mut self.holds, kept);
             let others = [all, draining, for_mps];
             released.others = users.len() + others.iter().flatten().count();
         }

@@ -10,7 +10,7 @@ fn is_held(be: &Player) -> bool {
 }
 
 fn trouble(rig: &mut Rig) -> bool {
-    rig.state.hold_comers(Some(WHY.to_owned()))
+    rig.state.hold_comers(Some(WHY.to_owned()), false)
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn who_comes_while_the_gpu_is_in_trouble_waits_and_who_is_there_does_not() {
         // Of a job that is there further processes do not wait.
         let another = rig.be("old");
         assert!(!is_held(&another));
-        assert!(rig.state.hold_comers(None), "somebody goes on");
+        assert!(rig.state.hold_comers(None, false), "somebody goes on");
         rig.poll();
         assert!(!is_held(&new) && rig.state.holds.waiting() == 0);
     }
@@ -53,7 +53,6 @@ fn who_waits_goes_on_where_an_operator_says_so() {
     rig.poll();
     assert!(!is_held(&one) && is_held(&two) && is_held(&three));
     assert_eq!(rig.state.release(None).jobs.len(), 2);
-    trouble(&mut rig);
     rig.poll();
     assert!(!is_held(&two) && !is_held(&three));
     // Who comes next waits again.
@@ -62,7 +61,7 @@ fn who_waits_goes_on_where_an_operator_says_so() {
     let five = rig.be("five");
     let key = rig.state.best_effort_jobs().pop().unwrap();
     assert!(rig.state.hold(Whose::Job(&key), "Xid 13").is_some());
-    rig.state.hold_comers(None);
+    rig.state.hold_comers(None, false);
     rig.poll();
     assert!(is_held(&five));
 }
@@ -78,6 +77,16 @@ fn a_job_that_ran_under_the_daemon_before_is_not_new_and_one_that_comes_again_is
         .unwrap();
     assert!(!is_held(&ran));
     rig.state.handle_detach(rig.now_ns, ran.client);
+    // Over its limits the GPU takes those that ran as little as others.
+    rig.state.hold_comers(Some(WHY.to_owned()), true);
+    let (page_fd, page) = client_page(&Clock::monotonic()).unwrap();
+    page.count(Counter::Launches, 1);
+    let ran = rig
+        .try_attach_with(JobClass::BestEffort, "ran", page_fd)
+        .unwrap();
+    assert!(is_held(&ran));
+    rig.state.handle_detach(rig.now_ns, ran.client);
+    trouble(&mut rig);
     assert!(is_held(&rig.be("ran")));
     // Jobs that have gone are not remembered.
     for job in 0..1_000 {
