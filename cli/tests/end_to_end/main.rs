@@ -54,6 +54,7 @@ mod memory;
 mod monitors;
 mod mps_client;
 mod mps_managed;
+mod mps_control;
 mod newcomers;
 mod nvml;
 mod nvtx;

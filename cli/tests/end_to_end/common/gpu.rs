@@ -95,6 +95,13 @@ impl Gpu {
         })
     }
 
+    /// One under MPS that has no MPS of its own: contexts need a server of MPS's stand-in.
+    pub(crate) fn start_with_mps_apart() -> Self {
+        Self::start_with("V100-SXM2-16GB", "mps", |command, _| {
+            command.arg("--mps-managed");
+        })
+    }
+
     /// A V100 that writes what it runs to `device.tsv` in its folder.
     pub(crate) fn start_recording(sharing: &'static str) -> Self {
         Self::start_with("V100-SXM2-16GB", sharing, |command, folder| {
