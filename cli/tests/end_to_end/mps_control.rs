@@ -14,10 +14,11 @@ use protocol::clock::Clock;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open};
 use scheduler::host::mps::{self, Doomed};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{
-    Ended, Gpu, Process, cargo_folder, clean_command, collect, copy_program, tools, until,
+    Daemon, Ended, Gpu, Process, cargo_folder, clean_command, collect, copy_program, tools, until,
 };
 use crate::real_driver::brought;
 
@@ -58,11 +59,29 @@ impl Mps {
 
     /// The stand-in beside a GPU, where other users find it.
     fn beside(gpu: &Gpu) -> Self {
+        let mps = Self::unstarted(gpu);
+        mps.start();
+        mps
+    }
+
+    /// The same, which somebody else is to start.
+    fn unstarted(gpu: &Gpu) -> Self {
         let mut mps = Self::stand_in("550");
         let socket = gpu.socket();
         mps.environment.push(("SOFTGPU_SOCKET", socket.into()));
-        mps.start();
         mps
+    }
+
+    /// A daemon of ours that manages it.
+    fn managed(&self, gpu: &Gpu) -> Daemon {
+        let program = self.words();
+        let start = [program.as_slice(), &["-d".to_owned()]].concat();
+        let sections = format!(
+            "[mps]\nmanage = true\ncontrol = {program:?}\nstart = {start:?}\nterminate = {program:?}"
+        );
+        let pipes = self.folder.path().join("pipes");
+        let environment = ("CUDA_MPS_PIPE_DIRECTORY", pipes.as_path());
+        gpu.daemon_at_with(gpu.path("pillion.sock"), &sections, environment)
     }
 
     fn of(program: &Path, mut environment: Vec<(&'static str, OsString)>) -> Self {
@@ -504,6 +523,58 @@ fn jobs_under_us_get_the_drivers_word_when_their_server_dies_and_the_next_ones_r
     lost.finish().expect_success();
     best_effort("next").finish().expect_success();
     daemon.wait_for_clients("next", 0);
+}
+
+#[test]
+fn where_a_daemon_manages_mps_jobs_come_back_after_their_servers_death_and_the_next_daemon_adopts_it()
+ {
+    let gpu = Gpu::start_with_mps_apart();
+    let mps = Mps::unstarted(&gpu);
+    let daemon = mps.managed(&gpu);
+    let is_running = |status: &Value| status["mps"]["state"] == "running";
+    daemon.status_when("MPS", is_running);
+    let start = |label: &str, daemon: &Daemon| {
+        let job = gpu.job(label, "faulty");
+        let job = match label {
+            "hp" => job.high_priority(daemon),
+            _ => job.best_effort(daemon),
+        };
+        let mut process = job.start_until("ready");
+        assert_eq!(launch(&mut process), WELL);
+        process
+    };
+    let mut jobs = ["hp", "be"].map(|label| start(label, &daemon));
+    let (server, control) = (mps.server().unwrap(), mps.daemon_pid());
+    // While both are at work.
+    kill(server);
+    let clock = Clock::monotonic();
+    let killed_ns = clock.now_ns();
+    for job in &mut jobs {
+        until("the loss", || launch(job) == "launch 806 wait 806");
+    }
+    // Who supervises them starts them anew.
+    jobs.map(|job| job.finish().expect_success().code());
+    let mut jobs = ["hp", "be"].map(|label| start(label, &daemon));
+    let after_ms = (clock.now_ns() - killed_ns) / 1_000_000;
+    println!("both jobs had launched again {after_ms} ms after the death of their server");
+    let mut serve = || {
+        for job in &mut jobs {
+            assert_eq!(launch(job), WELL);
+        }
+    };
+    serve();
+    assert_ne!(mps.server(), Some(server));
+    assert_eq!(mps.daemon_pid(), control, "it mends itself");
+    daemon.status_when("MPS", is_running);
+    daemon.signal(Signal::KILL);
+    let _ = daemon.finish();
+    serve();
+    let next = mps.managed(&gpu);
+    let status = next.status_when("MPS", is_running);
+    assert_eq!(status["mps"]["pid"], control.as_raw_pid(), "{status}");
+    assert_eq!(status["mps"]["restarts"], 0, "{status}");
+    serve();
+    jobs.map(|job| job.finish().expect_success().code());
 }
 
 #[test]

@@ -69,8 +69,9 @@ impl Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) pid: u32,
-    /// Its status is `FAULT`: it takes no new clients until those that it has are gone.
-    pub(crate) is_broken: bool,
+    /// Its status is `FAULT`: it takes no new clients until those that it has are gone. None where
+    /// that was not told.
+    pub(crate) is_broken: Option<bool>,
     /// Process ids of its clients; none where that was not told.
     pub(crate) clients: Option<Vec<u32>>,
 }
@@ -82,6 +83,16 @@ impl Server {
             pid,
             ..Self::default()
         }
+    }
+
+    /// What is not told of it now is as it was before.
+    pub(crate) fn or_as_before(&mut self, before: &[Self]) {
+        let before = before.iter().find(|known| known.pid == self.pid);
+        self.is_broken = self.is_broken.or(before.and_then(|known| known.is_broken));
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken == Some(true)
     }
 
     /// Whether it may have a client of whom this holds.
@@ -104,6 +115,8 @@ pub(crate) enum Found {
     Nothing,
     /// One that does not answer in time.
     Silent { pid: u32, has_servers: bool },
+    /// One of which nothing is known but that it is there.
+    Unknown { pid: u32 },
     /// One that answers, with its servers as far as it tells of them.
     Answers { pid: u32, servers: Vec<Server> },
 }
@@ -124,9 +137,9 @@ pub(crate) fn trouble_of(
     lost: &BTreeSet<u32>,
     is_alive: impl Fn(u32) -> bool,
 ) -> Option<Trouble> {
-    if let Some(broken) = now.iter().find(|server| server.is_broken) {
-        let mut others = now.iter().filter(|server| !server.is_broken);
-        let mut all_broken = now.iter().filter(|server| server.is_broken);
+    if let Some(broken) = now.iter().find(|server| server.is_broken()) {
+        let mut others = now.iter().filter(|server| !server.is_broken());
+        let mut all_broken = now.iter().filter(|server| server.is_broken());
         let is_used = all_broken.any(|server| server.may_have(|pid| !lost.contains(&pid)))
             || others.any(|server| server.may_have(|_| true));
         let text = format!(
@@ -275,6 +288,8 @@ impl Supervisor {
                 self.note_pid(*pid, is_ours, &mut decision);
                 self.handle_silence(now_ns, !has_servers && is_ours, &mut decision);
             }
+            // Nothing follows from that.
+            Found::Unknown { pid } => self.note_pid(*pid, is_ours, &mut decision),
             Found::Answers { pid, .. } => {
                 self.note_pid(*pid, is_ours, &mut decision);
                 self.silent = 0;
@@ -282,8 +297,8 @@ impl Supervisor {
             }
         }
         let is_ordered = std::mem::take(&mut self.is_ordered);
-        if is_ordered && is_ours && decision.order.is_none() && self.pid.is_some() {
-            self.restart(now_ns, &mut decision);
+        if is_ordered && decision.order.is_none() {
+            self.obey(now_ns, is_ours, &mut decision);
         }
         let is_waiting = match self.phase {
             Phase::Starting | Phase::Restarting => true,
@@ -409,6 +424,23 @@ impl Supervisor {
         self.start(now_ns, Order::Restart, decision);
     }
 
+    /// A rule wants it restarted. That it is not is told.
+    fn obey(&mut self, now_ns: u64, is_ours: bool, decision: &mut Decision) {
+        let why = match (is_ours, self.pid) {
+            (false, _) => "another daemon supervises it",
+            (true, None) => "it is not there, and started as that says",
+            (true, Some(_)) if self.restarts.len() >= self.per_hour => {
+                "it was restarted as often as is allowed in an hour"
+            }
+            (true, Some(_)) => return self.restart(now_ns, decision),
+        };
+        let text = format!("restart-mps: MPS's control daemon is not restarted: {why}");
+        (decision.news).push(Draft::new(Kind::ActionFailed, text));
+        if is_ours && self.pid.is_some() {
+            self.restart(now_ns, decision);
+        }
+    }
+
     fn give_up(&mut self, now_ns: u64, why: &str, decision: &mut Decision) {
         if self.phase == Phase::GivenUp {
             return;
@@ -459,6 +491,8 @@ impl Supervisor {
             return self.enter(now_ns, Phase::Running);
         };
         let (began_ns, is_used) = match &self.trouble {
+            // From when nobody uses it any more it has its time to mend.
+            Some((_, before)) if before.is_used && !trouble.is_used => (now_ns, false),
             Some((began_ns, _)) => (*began_ns, trouble.is_used),
             None => {
                 decision.fault = Some(trouble.text.clone());

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use protocol::clock::Clock;
 use protocol::ending::TERMINATE_NS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::config::fault_rules::FaultKind;
 use crate::config::mps_rules::MpsRules;
@@ -97,7 +97,7 @@ impl MpsWatch {
     /// Looks once, and says for how long not to look again, ns.
     fn look(&mut self) -> u64 {
         let is_ours = self.lock.try_hold();
-        let found = mps_daemon::look(&mut self.control, &self.rules.terminate, &self.clock);
+        let mut found = mps_daemon::look(&mut self.control, &self.rules.terminate, &self.clock);
         if self.shared.is_stopping() {
             // What was found is that nobody was waited for.
             return 0;
@@ -105,8 +105,13 @@ impl MpsWatch {
         let now_ns = self.clock.now_ns();
         self.take_orders(now_ns);
         let lost = self.shared.state().lost_clients();
+        if let Found::Answers { servers, .. } = &mut found {
+            let all = servers.iter_mut();
+            all.for_each(|server| server.or_as_before(&self.servers));
+        }
         let now = match &found {
             Found::Answers { servers, .. } => servers.as_slice(),
+            Found::Unknown { .. } => &self.servers,
             Found::Nothing | Found::Silent { .. } => &[],
         };
         let trouble = trouble_of(&self.servers, now, &lost, is_alive);
@@ -137,7 +142,7 @@ impl MpsWatch {
                 self.servers.clear();
                 None
             }
-            Found::Silent { pid, .. } => Some(pid),
+            Found::Silent { pid, .. } | Found::Unknown { pid } => Some(pid),
             Found::Answers { pid, servers } => {
                 self.servers = servers;
                 Some(pid)
@@ -199,7 +204,7 @@ impl MpsWatch {
     /// Has MPS end what clients of this daemon have there whose contexts are lost: their server
     /// waits for them, and nothing of theirs can go on.
     fn terminate(&mut self, lost: &BTreeSet<u32>) {
-        let broken = self.servers.iter().filter(|server| server.is_broken);
+        let broken = self.servers.iter().filter(|server| server.is_broken());
         let clients: BTreeSet<u32> = broken
             .flat_map(|server| server.clients.iter().flatten())
             .copied()
@@ -245,8 +250,12 @@ impl MpsWatch {
     }
 
     fn carry_out(&mut self, order: Order) {
-        if order == Order::Restart {
-            mps_daemon::end(&mut self.control, &self.rules.control, &self.clock);
+        if order == Order::Restart
+            && !mps_daemon::end(&mut self.control, &self.rules.control, &self.clock)
+        {
+            let why = "the one before does not end".to_owned();
+            self.supervisor.handle_failure(self.clock.now_ns(), why);
+            return;
         }
         let command = self.rules.start_command();
         let started = mps_daemon::start(&mut self.control, &command, &self.clock);
@@ -288,9 +297,13 @@ impl MpsWatch {
     }
 }
 
-/// Whether there is a process of that number.
+/// Whether a process of that number runs: one that has ended and was not waited for does not.
 fn is_alive(pid: u32) -> bool {
-    let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // One of another user is there although it may not be signalled.
-    id.is_some_and(|id| test_kill_process(id) != Err(rustix::io::Errno::SRCH))
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may have anything in it (proc_pid_stat(5)).
+    let state = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

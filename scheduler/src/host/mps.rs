@@ -73,9 +73,12 @@ pub struct Control {
 
 /// How waiting for a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waited {
+pub(crate) enum Waited {
+    /// It has ended.
     Ended,
+    /// It has not in its time.
     Late,
+    /// Nothing is waited for any more.
     Stopped,
 }
 
@@ -199,6 +202,11 @@ impl Control {
     /// A program that was killed has not ended: it hangs in what it asks.
     pub(crate) fn is_stuck(&self) -> bool {
         self.left.is_some()
+    }
+
+    /// Waits until `end_ns` for a process that is no child of ours to end.
+    pub(crate) fn wait_until(&self, process: &OwnedFd, clock: &Clock, end_ns: u64) -> Waited {
+        wait_until_ended(clock, process, end_ns, self.stop.as_ref())
     }
 
     /// Waits for a process that is no child of ours to end, after it was killed.

@@ -9,16 +9,19 @@
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use protocol::clock::Clock;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::fs::OFlags;
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 
 use crate::core::mps_supervisor::{Found, Server};
-use crate::host::mps::{Answer, Control, pipes};
+use crate::host::mps::{Answer, Control, Waited, pipes};
 use crate::host::program;
+use crate::host::unattached::real_uid;
 
 /// The file that the control daemon holds a lock on as long as it lives (seen of R535 and R550).
 pub const LOCK_FILE: &str = "control_lock";
@@ -31,6 +34,8 @@ pub(crate) const QUIT: &str = "quit -t 10\n";
 pub(crate) const PROGRAM_NS: u64 = 30_000_000_000;
 /// So long it has to end before it is killed, ns: half as long again as [`QUIT`] takes at most.
 const QUIT_NS: u64 = 15_000_000_000;
+/// What the kernel calls the control daemon and its servers: 15 bytes of their names.
+const COMM: &str = "nvidia-cuda-mps";
 /// For one look, ns.
 const LOOK_NS_MAX: u64 = 4_000_000_000;
 /// Servers that are asked about in one look: there is one for each user that waits.
@@ -58,7 +63,11 @@ fn locked_by() -> Option<u32> {
 
 /// Who holds a lock on the file, as fcntl(2) tells (`F_GETLK`). Nothing is locked.
 fn holder_of_lock(path: &Path) -> Option<u32> {
-    let file = fs::File::open(path).ok()?;
+    // The folder may be anybody's: neither a link nor a FIFO in its place is followed or waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
+    let mut options = fs::OpenOptions::new();
+    let options = options.read(true).custom_flags(flags.cast_signed());
+    let file = options.open(path).ok()?;
     let mut lock = libc::flock {
         l_type: libc::F_WRLCK as i16,
         l_whence: libc::SEEK_SET as i16,
@@ -68,7 +77,8 @@ fn holder_of_lock(path: &Path) -> Option<u32> {
     };
     fcntl(&file, FcntlArg::F_GETLK(&mut lock)).ok()?;
     // 0: of a process that cannot be seen from here; -1: of a descriptor and no process.
-    let is_held = lock.l_type != libc::F_UNLCK as i16;
+    // Who can read the file can lock it for reading.
+    let is_held = lock.l_type == libc::F_WRLCK as i16;
     is_held.then(|| u32::try_from(lock.l_pid).unwrap_or(0))
 }
 
@@ -101,10 +111,7 @@ pub(crate) fn look(control: &mut Control, command: &[String], clock: &Clock) -> 
         // It is there, and its program cannot be run or was turned away: nothing is known of it.
         (Err(why), Some(pid)) => {
             tracing::debug!("MPS's control daemon (pid {pid}) cannot be asked: {why}");
-            Found::Answers {
-                pid,
-                servers: Vec::new(),
-            }
+            Found::Unknown { pid }
         }
     }
 }
@@ -112,7 +119,7 @@ pub(crate) fn look(control: &mut Control, command: &[String], clock: &Clock) -> 
 /// What is known of a server. Of what the control daemon does not say nothing follows.
 fn server_of(pid: u32, ask: &mut impl FnMut(&str) -> Result<Answer, String>) -> Server {
     let status = ask(&format!("get_server_status {pid}"));
-    let is_broken = status.is_ok_and(|status| status.has_word(BROKEN));
+    let is_broken = status.map(|status| status.has_word(BROKEN)).ok();
     let clients = ask(&format!("get_client_list {pid}"));
     let clients = clients.ok().and_then(|clients| {
         let pids: Vec<u32> = clients.numbers().collect();
@@ -177,9 +184,10 @@ pub(crate) fn start(
     control.run(command, "", &environment(), clock, end_ns)
 }
 
-/// Ends the control daemon by this command, which gets `quit`; one that is there all the same is
-/// killed, with its servers, so that another one can be started.
-pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) {
+/// Ends the control daemon by this command, which gets `quit`; one that is there all the same after
+/// [`QUIT_NS`] is killed, with its servers, so that another one can be started. False where nothing
+/// is waited for any more, or it may not be killed.
+pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> bool {
     let found = locked_by().filter(|&pid| pid != 0);
     let process = found.and_then(process_of);
     let servers = found.and_then(children).unwrap_or_default();
@@ -201,28 +209,46 @@ pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) {
     if let Err(why) = control.run(command, QUIT, &environment(), clock, end_ns) {
         tracing::warn!("MPS was told to end: {why}");
     }
-    let (Some(process), true) = (process, locked_by() == found) else {
-        return;
+    let (Some(process), Some(pid)) = (process, found) else {
+        return locked_by().is_none();
     };
+    // `quit` comes back before the daemon has gone (seen of R535 to R555).
+    match control.wait_until(&process, clock, end_ns) {
+        Waited::Ended => return true,
+        Waited::Stopped => return false,
+        Waited::Late => {}
+    }
+    if locked_by() != Some(pid) || !is_control_daemon(pid) {
+        tracing::warn!(
+            "what holds MPS's lock (pid {pid}) is no control daemon of this user and is left alone"
+        );
+        return false;
+    }
     tracing::warn!("MPS's control daemon does not end by itself and is killed, with its servers");
     let servers = servers.iter().map(|(_, server)| server);
     for process in std::iter::once(&process).chain(servers) {
         let _ = pidfd_send_signal(process, Signal::KILL);
     }
     control.wait_for(&process, clock);
+    true
+}
+
+/// Whether it is a control daemon that this user, and nobody else, has started: the kernel says
+/// whose it is and what it runs.
+fn is_control_daemon(pid: u32) -> bool {
+    let is_ours = real_uid(pid) == Some(geteuid().as_raw());
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    is_ours && name.trim_end() == COMM
 }
 
 /// Where the pipes are, in words of a file's name.
 pub(crate) fn name_of_pipes() -> String {
     let folder = pipes();
     let shown = folder.to_string_lossy();
-    let name: String = shown
-        .trim_matches('/')
-        .chars()
-        .map(|c| if c == '/' { '-' } else { c })
-        .collect();
-    // A file's name has 255 bytes at most.
-    name.chars().take(48).collect()
+    let name = shown.trim_matches('/').chars();
+    // No part of a path has a slash, and none of ours this. A file's name has 255 bytes at most.
+    let name = name.map(|c| if c == '/' { '!' } else { c });
+    name.take(60).collect()
 }
 
 #[cfg(test)]

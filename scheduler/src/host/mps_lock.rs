@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 /// The right to start and restart MPS, as long as it is held.
@@ -52,6 +52,8 @@ impl MpsLock {
     fn take(&self) -> io::Result<Option<File>> {
         let mut options = OpenOptions::new();
         // Who may open it may lock it.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let options = options.custom_flags(flags);
         let file = options.write(true).create(true).truncate(false).mode(0o600);
         let file = file.open(&self.path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -301,9 +301,46 @@ fn server(pid: u32, is_broken: bool, clients: &[u32]) -> Server {
     let clients = Some(clients.to_vec());
     Server {
         pid,
-        is_broken,
+        is_broken: Some(is_broken),
         clients,
     }
+}
+
+#[test]
+fn what_is_not_told_is_as_before_and_a_look_of_which_nothing_is_known_changes_nothing() {
+    let mut untold = Server::unknown(9);
+    untold.or_as_before(&[server(8, false, &[]), server(9, true, &[])]);
+    assert!(untold.is_broken());
+    untold.is_broken = Some(false);
+    untold.or_as_before(&[server(9, true, &[])]);
+    assert!(!untold.is_broken());
+    let mut watched = Watched::new(3);
+    watched.look(&answers(7), None);
+    watched.look(&answers(7), broken(true));
+    assert_eq!(watched.state(), "fault");
+    for _ in 0..10 {
+        assert_eq!(watched.look(&Found::Unknown { pid: 7 }, None), None);
+        assert_eq!(watched.state(), "fault");
+    }
+    watched.look(&answers(7), None);
+    assert_eq!(watched.state(), "running");
+}
+
+#[test]
+fn a_broken_server_has_its_time_to_mend_from_when_nobody_uses_it() {
+    let mut watched = Watched::new(3);
+    watched.look(&answers(7), None);
+    for _ in 0..20 {
+        assert_eq!(watched.look(&answers(7), broken(true)), None);
+    }
+    assert_eq!(watched.look(&answers(7), broken(false)), None);
+    let began_ns = watched.now_ns;
+    let mut order = None;
+    while order.is_none() {
+        order = watched.look(&answers(7), broken(false));
+    }
+    assert_eq!(order, Some(Order::Restart));
+    assert!(watched.now_ns - began_ns >= MEND_NS - LOOK_NS);
 }
 
 #[test]
@@ -344,6 +381,7 @@ fn found() -> impl Strategy<Value = (Found, Option<Trouble>)> {
     prop_oneof![
         Just((Found::Nothing, None)),
         silent.prop_map(|(pid, has_servers)| (Found::Silent { pid, has_servers }, None)),
+        pid.clone().prop_map(|pid| (Found::Unknown { pid }, None)),
         pid.clone().prop_map(|pid| (answers(pid), None)),
         (pid, any::<bool>()).prop_map(|(pid, is_used)| (answers(pid), broken(is_used))),
     ]
@@ -366,6 +404,7 @@ proptest! {
                 let is_used = match &found {
                     Found::Nothing => false,
                     Found::Silent { has_servers, .. } => *has_servers,
+                    Found::Unknown { .. } => true,
                     Found::Answers { .. } => trouble.as_ref().is_none_or(|trouble| trouble.is_used),
                 };
                 prop_assert!(!(is_used && order.is_some()), "{found:?} {trouble:?} {order:?}");
@@ -376,7 +415,8 @@ proptest! {
                     prop_assert!(is_well || watched.state() == "given-up");
                 }
                 prop_assert!(trouble.is_none() || watched.held.is_some());
-                let lets_go = trouble.is_none() && !matches!(found, Found::Silent { .. });
+                let is_told = matches!(found, Found::Nothing | Found::Answers { .. });
+                let lets_go = trouble.is_none() && is_told;
                 prop_assert!(!(lets_go && watched.held.is_some()));
                 if does_fail && order.is_some() {
                     watched.supervisor.handle_failure(watched.now_ns, "it failed".to_owned());
