@@ -27,7 +27,7 @@
 //!
 //! **What is not known** makes nothing better: a metric that was known and is not any more keeps its
 //! level, and no time without it counts. One that was never known is left out. After
-//! [`BLIND_NS`](crate::throttle::BLIND_NS) of that the probe is [`ProbeView::blind`].
+//! [`BLIND_NS`] of that the probe is [`ProbeView::blind`].
 //!
 //! **Clock.** It counts while the device is busy for half of the time at least: an idle one clocks
 //! down, and that is no trouble. Power counts only with a clock below 0.9 of what high-priority work

@@ -1,7 +1,5 @@
 //! The probe: what its states follow from, that it is patient, and that it does not forget.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use policy::{Bound, DeviceReading, KeptProbe, Metric, Probe, ProbeParams, ProbeState};
 use proptest::prelude::*;
 

@@ -69,6 +69,20 @@ fn example_with_all_keys() -> (String, u32) {
     (lines.join("\n"), shown)
 }
 
+fn probe_of_example() -> ProbeParams {
+    ProbeParams {
+        bounds: [
+            Bound::At(0.97, None),
+            Bound::At(0.95, None),
+            Bound::At(0.9, Some(0.75)),
+            Bound::At(0.92, Some(0.97)),
+            Bound::At(82.0, Some(87.0)),
+            Bound::At(1.0, None),
+        ],
+        clock_mhz: Some(1_380),
+    }
+}
+
 #[test]
 fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let (text, shown) = example_with_all_keys();
@@ -121,17 +135,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             mode: ShareMode::Static(60),
             restart_ns: 900_000_000_000,
         }),
-        probe: Some(ProbeParams {
-            bounds: [
-                Bound::At(0.97, None),
-                Bound::At(0.95, None),
-                Bound::At(0.9, Some(0.75)),
-                Bound::At(0.92, Some(0.97)),
-                Bound::At(82.0, Some(87.0)),
-                Bound::At(1.0, None),
-            ],
-            clock_mhz: Some(1_380),
-        }),
+        probe: Some(probe_of_example()),
         learnt: LearntRules {
             keep: Some(true),
             folder: Some("/var/lib/pillion".into()),

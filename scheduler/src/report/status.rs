@@ -682,17 +682,26 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
     }
 }
 
+/// Why a best-effort job is held, whatever the policy says.
+fn held_for_good(state: &State, job: &Job) -> Option<String> {
+    let holds = &state.holds;
+    let by_operator = holds.why(&job.key);
+    let by_operator = by_operator.map(|why| format!("held until `pillion resume`: {why}"));
+    let by_probe = || {
+        let why = holds.why_waiting(&job.key)?;
+        Some(format!(
+            "waits until the GPU is healthy, or `pillion resume`: {why}"
+        ))
+    };
+    let by_mps = || Some(format!("held until MPS serves again: {}", holds.for_mps()?));
+    by_operator.or_else(by_probe).or_else(by_mps)
+}
+
 /// What the policy does to a best-effort job now, for people.
 fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -> String {
     let policy = state.gate.policy();
-    if let Some(why) = state.holds.why(&job.key) {
-        return format!("held until `pillion resume`: {why}");
-    }
-    if let Some(why) = state.holds.why_waiting(&job.key) {
-        return format!("waits until the GPU is healthy, or `pillion resume`: {why}");
-    }
-    if let Some(why) = state.holds.for_mps() {
-        return format!("held until MPS serves again: {why}");
+    if let Some(held) = held_for_good(state, job) {
+        return held;
     }
     let together = state.together(now_ns);
     let together = together.map(|held| (format!("{:.0} %", held.share * 100.0), held.by));
