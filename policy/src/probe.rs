@@ -303,8 +303,9 @@ pub struct Probe {
     changed_ns: u64,
     /// It was Overlimit, and its back-off has not passed: so it is again after Disabled.
     is_owed: bool,
-    /// When best-effort jobs were ended last; of a probe that was restored in Overlimit, when they are to be.
+    /// When best-effort jobs were ended last.
     evicted_ns: u64,
+    /// The probe was restored in Overlimit, and best-effort jobs are to be ended once more.
     is_eviction_due: bool,
     /// The clock of high-priority work alone, as it was last known, MHz.
     alone_mhz: Option<u32>,
@@ -380,7 +381,8 @@ impl Probe {
         }
     }
 
-    /// From now on these bounds. The state stays; a metric with other bounds counts anew, and if it was known it is awaited.
+    /// From now on these bounds. The state stays; a metric with other bounds counts anew, and if
+    /// it was known it is awaited.
     pub fn set_params(&mut self, params: ProbeParams) {
         let bounds = self.params.bounds.iter().zip(&params.bounds);
         for (gauge, (old, new)) in self.gauges.iter_mut().zip(bounds) {

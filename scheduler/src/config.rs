@@ -278,7 +278,8 @@ impl Config {
     }
 
     /// The first section in which `next` says something that a running daemon cannot take over: which GPU
-    /// it serves, how that is shared, what jobs may hold of its memory, MPS, and where clients find it.
+    /// it serves, how that is shared, what jobs may hold of its memory, MPS, and where clients
+    /// find it.
     #[must_use]
     pub fn fixed_difference(&self, next: &Self) -> Option<&'static str> {
         if (&self.gpu, self.sharing) != (&next.gpu, next.sharing) {

@@ -44,7 +44,8 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     ))
 }
 
-/// What is held until an operator says otherwise, or MPS serves again, whether such jobs are there or not; a line each.
+/// What is held until an operator says otherwise, or MPS serves again, whether such jobs are
+/// there or not; a line each.
 pub(crate) fn for_faults(status: &Value) -> Vec<String> {
     let draining = status["draining"].as_str().map(|why| {
         format!(

@@ -103,7 +103,8 @@ impl ProbeWatch {
         state == Some(ProbeState::Overlimit)
     }
 
-    /// What the next daemon is to know was written, or could not be. Whether that it could not is new.
+    /// What the next daemon is to know was written, or could not be. Whether that it could not is
+    /// new.
     pub(crate) fn note_saved(&mut self, is_saved: bool) -> bool {
         let was_unsaved = std::mem::replace(&mut self.is_unsaved, !is_saved);
         !is_saved && !was_unsaved

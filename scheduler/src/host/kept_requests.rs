@@ -7,7 +7,8 @@
 //!   "has_missed":true,"kinds":[{"number":0,"services_ns":[…],"latencies_ns":[…]}]}]}
 //! ```
 //!
-//! How such a file is written and read [`super::private_file`] says; after [`VALID_MS`] it counts no
+//! How such a file is written and read [`super::private_file`] says; after [`VALID_MS`] it counts
+//! no
 //! more. What cannot be used is told, and then all is learnt anew. What stands in it is bounded by
 //! who restores it ([`policy::Gate::restore`]).
 

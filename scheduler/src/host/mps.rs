@@ -177,7 +177,8 @@ impl Control {
         }
     }
 
-    /// Runs a program that reads `input` and is waited for until `end_ns`. What it says is in our own log.
+    /// Runs a program that reads `input` and is waited for until `end_ns`. What it says is in our
+    /// own log.
     ///
     /// # Errors
     ///

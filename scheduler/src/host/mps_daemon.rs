@@ -63,7 +63,8 @@ fn locked_by() -> Option<u32> {
 
 /// Who holds a lock on the file, as fcntl(2) tells (`F_GETLK`). Nothing is locked.
 fn holder_of_lock(path: &Path) -> Option<u32> {
-    // The folder may be anybody's: neither a link nor a FIFO in its place is followed or waited for.
+    // The folder may be anybody's: neither a link nor a FIFO in its place is followed or waited
+    // for.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
     let mut options = fs::OpenOptions::new();
     let options = options.read(true).custom_flags(flags.cast_signed());

@@ -54,7 +54,8 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.to_owned().into_os_string();
     new.push(".new");
-    // Left by a daemon that was killed, or somebody else's where the folder is not the daemon's alone.
+    // Left by a daemon that was killed, or somebody else's where the folder is not the daemon's
+    // alone.
     let _ = fs::remove_file(&new);
     let written = OpenOptions::new()
         .write(true)

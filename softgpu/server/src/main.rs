@@ -100,7 +100,8 @@ struct Args {
     /// Write to FILE what MPS would to its server log.
     #[arg(long, value_name = "FILE")]
     mps_server_log: Option<PathBuf>,
-    /// Leave MPS to its stand-in (`softgpu-mps-control`): a context needs an MPS server of its user,
+    /// Leave MPS to its stand-in (`softgpu-mps-control`): a context needs an MPS server of its
+    /// user,
     /// and is lost with that. Without it MPS is just there.
     #[arg(long, conflicts_with = "clock_page")]
     mps_managed: bool,

@@ -372,7 +372,8 @@ impl Gpu {
         self.daemon(&format!("{sections}\n{faults}"))
     }
 
-    /// A daemon that listens there, with these lines from its `[policy]` on, and one more variable in
+    /// A daemon that listens there, with these lines from its `[policy]` on, and one more
+    /// variable in
     /// its environment.
     pub(crate) fn daemon_at_with(
         &self,

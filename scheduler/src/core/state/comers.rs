@@ -52,8 +52,9 @@ impl State {
         self.jobs.last_mut().expect("it was just added")
     }
 
-    /// Best-effort jobs that come from now on wait, for that reason, and `is_for_returned` also those that ran
-    /// under an earlier daemon; or none, and those that waited go on. The caller rings the bell if that is so.
+    /// Best-effort jobs that come from now on wait, for that reason, and `is_for_returned` also
+    /// those that ran under an earlier daemon; or none, and those that waited go on. The caller
+    /// rings the bell if that is so.
     pub(crate) fn hold_comers(&mut self, why: Option<String>, is_for_returned: bool) -> bool {
         let goes_on = why.is_none() && !self.holds.waiting.is_empty();
         self.holds.is_for_returned = is_for_returned;

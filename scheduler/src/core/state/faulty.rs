@@ -295,7 +295,8 @@ impl State {
         newly
     }
 
-    /// Holds every best-effort job for this reason until MPS serves again, which `None` says. Whether that
+    /// Holds every best-effort job for this reason until MPS serves again, which `None` says.
+    /// Whether that
     /// is new; the caller rings the bell.
     pub(crate) fn hold_for_mps(&mut self, why: Option<&str>) -> bool {
         let before = std::mem::replace(&mut self.holds.for_mps, why.map(str::to_owned));

@@ -16,7 +16,8 @@ pub struct ProbeStatus {
     pub metric: Option<&'static str>,
     /// How often it was over its limits in the last two hours.
     pub entries: usize,
-    /// When the state may become better at the earliest, on the daemon's clock; none where it is well or lost.
+    /// When the state may become better at the earliest, on the daemon's clock; none where it is
+    /// well or lost.
     pub until_ns: Option<u64>,
     /// Those that are looked at, by name.
     pub metrics: BTreeMap<&'static str, MetricStatus>,
