@@ -72,6 +72,7 @@ pub mod registry;
 pub mod rules;
 pub mod share;
 pub mod slo;
+pub mod slo_mean;
 pub mod sm_search;
 pub mod snapshot;
 pub mod temporal;
