@@ -247,18 +247,14 @@ impl Learnt {
                 return;
             }
             match slo {
-                Slo::Throughput(_) => self.gain.handle_mean(spent),
-                Slo::Slowdown(_) | Slo::LatencyNs(_) => self.gain.handle_request(spent),
+                slo if slo.is_mean() => self.gain.handle_mean(spent),
+                _ => self.gain.handle_request(spent),
             }
         }
     }
 
     fn handle_mark(&mut self, params: &PillionParams, client: u64, mark: &Mark) {
         let goal = self.goal(params, client, true);
-        // What a job that trains may lose is a mean, and no request's.
-        if matches!(goal.slo, Slo::Throughput(_)) {
-            return;
-        }
         if !self.marked.is_of(client) {
             // What was inferred of it no longer counts.
             self.solo.handle_detach(client);
@@ -277,10 +273,8 @@ impl Learnt {
 
     fn restore(&mut self, params: &PillionParams, client: u64, kept: &Kept) {
         let goal = self.goal(params, client, true);
-        if !matches!(goal.slo, Slo::Throughput(_)) {
-            self.solo.handle_detach(client);
-            self.marked.restore(client, kept, &goal);
-        }
+        self.solo.handle_detach(client);
+        self.marked.restore(client, kept, &goal);
     }
 
     fn handle_goal(&mut self, params: &PillionParams, client: u64, goal: Option<Goal>) {
@@ -292,10 +286,7 @@ impl Learnt {
             self.goals.push((client, goal));
         }
         let goal = self.goal(params, client, true);
-        match goal.slo {
-            Slo::Throughput(_) => self.marked.handle_detach(client),
-            Slo::Slowdown(_) | Slo::LatencyNs(_) => self.marked.handle_goal(client, &goal),
-        }
+        self.marked.handle_goal(client, &goal);
     }
 
     /// What is in flight, or waits, meets the requests of this look. What has completed since the

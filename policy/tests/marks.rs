@@ -355,7 +355,7 @@ fn a_goal_of_a_clients_own_holds_in_the_place_of_the_configured() {
 }
 
 #[test]
-fn a_marked_clients_view_has_its_own_goal_and_a_job_that_trains_has_none() {
+fn a_marked_clients_view_has_its_own_goal_and_of_a_job_that_trains_its_mean() {
     let mut gate = Gate::new(Policy::Pillion(PillionParams::default()));
     let own = Goal {
         slo: Slo::Slowdown(2.0),
@@ -373,8 +373,10 @@ fn a_marked_clients_view_has_its_own_goal_and_a_job_that_trains_has_none() {
         ..own
     };
     gate.handle_goal(0, Some(rate));
-    known(&mut gate);
-    assert_eq!(gate.slo_view(0), None);
+    let view = gate.slo_view(0).expect("it marks its iterations");
+    // 10 ms alone, of which nine tenths of the rate are 11.1 ms.
+    assert_eq!((view.goal, view.target_ns), (rate, Some(11_111_111)));
+    assert_eq!(view.measured_ns, Some(10_000_000));
 }
 
 #[test]

@@ -53,6 +53,7 @@ use crate::{Ceiling, Sharing, Snapshot};
 mod client;
 mod kept;
 mod kind;
+mod law;
 mod steady;
 
 use client::{Client, Now};

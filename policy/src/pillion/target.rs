@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::PolicyError;
+use crate::slo_mean::SlopeView;
 
 /// What an HP request may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,6 +14,10 @@ pub enum Slo {
     Slowdown(f64),
     /// So long, in ns.
     LatencyNs(u64),
+    /// In the mean so many times as long as in the mean alone; more than 1.
+    MeanSlowdown(f64),
+    /// In the mean so long, ns.
+    MeanNs(u64),
     /// On the mean so long that this share of its rate alone is left, more than 0 and at most 1: for a job that trains.
     Throughput(f64),
 }
@@ -23,9 +28,20 @@ impl Slo {
     pub fn target_ns(self, solo_ns: u64) -> u64 {
         match self {
             // Exact up to 2^53 ns, and the conversion back saturates.
-            Self::Slowdown(slowdown) => (solo_ns as f64 * slowdown) as u64,
-            Self::LatencyNs(latency_ns) => latency_ns,
+            Self::Slowdown(slowdown) | Self::MeanSlowdown(slowdown) => {
+                (solo_ns as f64 * slowdown) as u64
+            }
+            Self::LatencyNs(latency_ns) | Self::MeanNs(latency_ns) => latency_ns,
             Self::Throughput(share) => (solo_ns as f64 / share) as u64,
+        }
+    }
+
+    /// Whether the mean of requests is held to it, and not a quantile.
+    #[must_use]
+    pub const fn is_mean(self) -> bool {
+        match self {
+            Self::MeanSlowdown(_) | Self::MeanNs(_) | Self::Throughput(_) => true,
+            Self::Slowdown(_) | Self::LatencyNs(_) => false,
         }
     }
 
@@ -42,7 +58,7 @@ pub struct Goal {
     /// What a request may take.
     pub slo: Slo,
     /// The share of requests that may take longer, more than 0 and at most [`MISS_MAX`]: 0.01 for the 99th percentile. A job that
-    /// does not mark its requests has none.
+    /// does not mark its requests has none, nor has a mean.
     pub miss: f64,
 }
 
@@ -55,13 +71,19 @@ impl Goal {
     pub fn validate(&self) -> Result<(), PolicyError> {
         // Each written so that a NaN is refused too.
         match self.slo {
-            Slo::Slowdown(slowdown) if !(1.0..=SLOWDOWN_MAX).contains(&slowdown) => {
+            Slo::Slowdown(slowdown) | Slo::MeanSlowdown(slowdown)
+                if !(1.0..=SLOWDOWN_MAX).contains(&slowdown) =>
+            {
                 return Err(PolicyError::Slowdown { slowdown });
             }
             Slo::Throughput(share) if !(THROUGHPUT_MIN..=1.0).contains(&share) => {
                 return Err(PolicyError::Throughput { share });
             }
-            Slo::Slowdown(_) | Slo::Throughput(_) | Slo::LatencyNs(_) => {}
+            Slo::Slowdown(_)
+            | Slo::MeanSlowdown(_)
+            | Slo::Throughput(_)
+            | Slo::LatencyNs(_)
+            | Slo::MeanNs(_) => {}
         }
         match self.miss > 0.0 && self.miss <= MISS_MAX {
             true => Ok(()),
@@ -78,13 +100,15 @@ pub struct SloView {
     pub goal: Goal,
     /// A request may take so long from its arrival on, ns; `None` while what it takes alone is learnt.
     pub target_ns: Option<u64>,
-    /// What all but the share `goal.miss` of the last 2048 requests took at most, ns.
+    /// What all but the share `goal.miss` of the last 2048 requests took at most, ns; of a mean, that of the last 64.
     pub measured_ns: Option<u64>,
     /// From [`crate::slo::LEAST`] to [`crate::slo::GREATEST`]; of all kinds of the client together, as what follows.
     pub level: f64,
+    /// How the mean grows with the level, where a mean is held and that is known.
+    pub slope: Option<SlopeView>,
     /// Requests that were judged.
     pub requests: u64,
-    /// Those of them that took longer than their target.
+    /// Those of them that took longer than their target; nothing of a mean.
     pub misses: u64,
     /// Those of the misses that are not best-effort work's: it was paused.
     pub misses_at_floor: u64,
@@ -139,8 +163,10 @@ impl FromStr for Slo {
 impl fmt::Display for Slo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Slowdown(slowdown) => write!(f, "{slowdown}x"),
-            Self::LatencyNs(latency_ns) => write!(f, "{}ms", *latency_ns as f64 / 1e6),
+            Self::Slowdown(slowdown) | Self::MeanSlowdown(slowdown) => write!(f, "{slowdown}x"),
+            Self::LatencyNs(latency_ns) | Self::MeanNs(latency_ns) => {
+                write!(f, "{}ms", *latency_ns as f64 / 1e6)
+            }
             Self::Throughput(share) => write!(f, "{share} of the rate alone"),
         }
     }

@@ -204,7 +204,7 @@ const ORION: [Param; 6] = [
     RESIDUAL_US,
     LEASE_MS,
 ];
-const PILLION: [Param; 12] = [
+const PILLION: [Param; 14] = [
     param(
         "slo_p99",
         "what a high-priority request may take: so many times as long as alone",
@@ -218,6 +218,18 @@ const PILLION: [Param; 12] = [
         1.0,
     ),
     param("slo_ms", "the same in ms; 0: by slo_p99", 0.0, 1_000_000.0),
+    param(
+        "slo_mean",
+        "what marked requests may take in the mean, times alone; 0: by slo_p99",
+        0.0,
+        100.0,
+    ),
+    param(
+        "slo_mean_ms",
+        "the same in ms; 0: by slo_p99",
+        0.0,
+        1_000_000.0,
+    ),
     switch(
         "block_priority",
         "1: priorities between blocks are said to work on this device",
@@ -574,6 +586,9 @@ impl PillionSpec {
             "slo_throughput" => {}
             "slo_ms" if value > 0.0 => params.slo = Some(Slo::LatencyNs((value * 1e6) as u64)),
             "slo_ms" => {}
+            "slo_mean" if value > 0.0 => params.slo = Some(Slo::MeanSlowdown(value)),
+            "slo_mean_ms" if value > 0.0 => params.slo = Some(Slo::MeanNs((value * 1e6) as u64)),
+            "slo_mean" | "slo_mean_ms" => {}
             "block_priority" => params.block_priority = is_on,
             "feedback" => params.feedback = is_on,
             "beside" => params.beside = is_on,
@@ -594,7 +609,9 @@ impl PillionSpec {
         Some(match (key, params.goal(false).slo) {
             ("slo_p99", Slo::Slowdown(slowdown)) => slowdown,
             ("slo_ms", Slo::LatencyNs(latency_ns)) => latency_ns as f64 / 1e6,
-            ("slo_ms", _) => 0.0,
+            ("slo_mean", Slo::MeanSlowdown(slowdown)) => slowdown,
+            ("slo_mean_ms", Slo::MeanNs(ns)) => ns as f64 / 1e6,
+            ("slo_ms" | "slo_mean" | "slo_mean_ms", _) => 0.0,
             ("slo_throughput", Slo::Throughput(share)) => share,
             ("slo_throughput", _) => 0.0,
             ("block_priority", _) => flag(params.block_priority),

@@ -2,10 +2,11 @@
 
 use super::Since;
 use super::kind::{Kind, Target};
+use super::law::{Judged, Law};
 use crate::ceiling::{Binding, Ceiling, Duty};
 use crate::pillion::quiet::Quiet;
 use crate::pillion::{GOLDEN, Goal, Slo, SloEnd, SloView, scaled};
-use crate::slo::{GREATEST, LEAST, Level};
+use crate::slo::GREATEST;
 use crate::terms;
 
 /// Open requests of a client; for one more the oldest is judged as if it were given up.
@@ -62,9 +63,6 @@ const BARE_SHIFT: u32 = 57;
 /// Of a kind that was never seen alone among so many, what it takes alone is estimated.
 const UNSEEN: usize = 100;
 
-/// Above this level requests have time to spare.
-const SPARE_FROM: f64 = 0.5;
-
 /// A request was alone if it met best-effort work in one part of so many of its time at most.
 const ALONE_SHARE: u64 = 50;
 
@@ -78,7 +76,7 @@ const TOP: f64 = 0.1;
 pub(super) struct Client {
     pub(super) id: u64,
     pub(super) goal: Goal,
-    pub(super) level: Level,
+    pub(super) law: Law,
     pub(super) open: Vec<Open>,
     pub(super) kinds: Vec<Kind>,
     /// When each server of the replay is free.
@@ -150,7 +148,7 @@ impl Client {
         Self {
             id,
             goal,
-            level: Level::default(),
+            law: Law::new(&goal, 0.0, false),
             open: Vec::new(),
             kinds: Vec::new(),
             servers: vec![0],
@@ -167,6 +165,7 @@ impl Client {
 
     pub(super) fn handle_goal(&mut self, goal: &Goal) {
         self.goal = *goal;
+        self.law.handle_goal(goal);
         let kinds = self.kinds.iter_mut();
         kinds.for_each(|kind| kind.handle_goal(goal));
     }
@@ -220,19 +219,25 @@ impl Client {
     /// A request is over for us, as if its client had given it up.
     fn give_up(&mut self, place: usize, now_ns: u64) {
         let open = self.open.remove(place);
-        let took_ns = now_ns.saturating_sub(open.arrived_ns);
-        self.judge(&open, took_ns, true, false);
+        self.judge(&open, now_ns, true, false);
     }
 
     /// Moves the level: `is_cancelled` counts if its target has passed.
-    fn judge(&mut self, open: &Open, took_ns: u64, is_cancelled: bool, may_rise: bool) {
+    fn judge(&mut self, open: &Open, at_ns: u64, is_cancelled: bool, may_rise: bool) {
+        let took_ns = at_ns.saturating_sub(open.arrived_ns);
         let kind = &mut self.kinds[open.kind];
-        let Some(target) = kind.target(&self.goal) else {
+        let Some((target, alone_ns)) = kind.target(&self.goal).zip(kind.alone_ns) else {
             return;
         };
-        let is_miss = took_ns > target.ns;
-        if is_miss || !is_cancelled {
-            self.level.handle_request(is_miss, target.miss, may_rise);
+        if took_ns > target.ns || !is_cancelled {
+            self.law.handle_request(&Judged {
+                arrived_ns: open.arrived_ns,
+                began_ns: open.began_ns,
+                at_ns,
+                alone_ns,
+                target,
+                may_rise,
+            });
             kind.push_took(took_ns);
         }
     }
@@ -270,11 +275,10 @@ impl Client {
         let at_ns = at_ns.max(open.began_ns);
         open.pass(self.seen_ns, at_ns, since.is_exposed);
         self.ended_ns = self.ended_ns.max(at_ns);
-        let took_ns = at_ns.saturating_sub(open.arrived_ns);
         if since.feedback {
             let wanted = |ns: u64| at_ns.saturating_sub(ns) < IDLE_NS;
             let may_rise = since.wanted_ns.is_some_and(wanted) && self.binding.may_rise();
-            self.judge(&open, took_ns, is_cancelled, may_rise);
+            self.judge(&open, at_ns, is_cancelled, may_rise);
         }
         if !is_cancelled {
             self.learn(&open, at_ns - open.began_ns);
@@ -323,7 +327,7 @@ impl Client {
 
     /// Requests are within their targets by so much that less can be done for them.
     pub(super) fn has_time_to_spare(&self) -> bool {
-        self.level.value() > SPARE_FROM
+        self.law.has_time_to_spare()
     }
 
     /// No request is open.
@@ -333,7 +337,7 @@ impl Client {
 
     /// Requests miss their target more often than they may, and there are some.
     pub(super) fn is_hurt(&self, now_ns: u64) -> bool {
-        self.level.value() < 0.0 && !self.is_silent(now_ns)
+        self.law.value() < 0.0 && !self.is_silent(now_ns)
     }
 
     /// The least predicted slack of an open request, and its target, ns; `None` if none is open, and nothing of both if one is
@@ -391,7 +395,7 @@ impl Client {
         match quiet_ns > bounds.idle_ns {
             true => Ceiling {
                 idle_ns: quiet_ns,
-                whole: self.level.value() < 0.0,
+                whole: self.law.value() < 0.0,
                 duty: Duty::On,
                 ..bounds
             },
@@ -435,7 +439,7 @@ impl Client {
                 ..bounds(0, 0, true)
             };
         }
-        let level = self.level.value();
+        let level = self.law.value();
         let lift = if is_behind && level >= 0.0 {
             (terms::BEHIND_IDLE, terms::BEHIND_BESIDE)
         } else {
@@ -447,8 +451,10 @@ impl Client {
         let wide_ns = scaled(slack_ns, wide).min(WIDE_MOST_NS).max(narrow_ns);
         let wider = (wide_ns as f64 / narrow_ns as f64).powf((level + 1.0).clamp(0.0, 1.0));
         let idle_ns = scaled(narrow_ns, wider.max(lift.0));
-        let threshold = 0.5 * (1.0 - level);
+        let fresh = slack_ns as f64 / fresh_ns.max(1) as f64;
+        let threshold = self.law.threshold(fresh);
         match self.slack(now_ns) {
+            Some((_, 0)) => bounds(0, 0, true),
             None if !is_foreign => bounds(idle_ns, idle_ns, false),
             Some((slack, target_ns)) if slack > threshold => {
                 let room_ns = scaled(target_ns, (slack - threshold) * WIDE_BESIDE);
@@ -456,7 +462,6 @@ impl Client {
                 // While its host pauses the request is open all the same.
                 bounds(idle_ns.max(room_ns), room_ns, false)
             }
-            Some((_, 0)) => bounds(0, 0, true),
             None | Some(_) => {
                 let beside = NARROW_BESIDE.max(lift.1);
                 let idle_ns = idle_ns.min(scaled(narrow_ns, lift.0.max(1.0)));
@@ -490,19 +495,21 @@ impl Client {
             },
             _ => self.goal,
         };
-        let level = &self.level;
+        let law = &self.law;
+        let (requests, misses, misses_at_floor) = law.counts();
         SloView {
             goal,
             target_ns: target.map(|target| target.ns),
-            measured_ns: main.and_then(|kind| kind.took_ns(goal.miss)),
-            level: level.value(),
-            requests: level.requests,
-            misses: level.misses,
-            misses_at_floor: level.misses_at_floor,
-            end: match level.value() {
+            measured_ns: main.and_then(|kind| kind.took_ns(&goal)),
+            level: law.value(),
+            slope: law.slope(),
+            requests,
+            misses,
+            misses_at_floor,
+            end: match law.value() {
                 _ if target.is_none() => SloEnd::Learning,
                 value if value > GREATEST - TOP => SloEnd::Top,
-                _ if level.is_at_floor(goal.miss) => SloEnd::Floor,
+                _ if law.is_at_floor(goal.miss) => SloEnd::Floor,
                 _ => SloEnd::Held,
             },
         }
@@ -512,8 +519,8 @@ impl Client {
     fn duty(&self) -> f64 {
         let targets = self.kinds.iter().filter_map(|kind| kind.target(&self.goal));
         let miss = targets.fold(self.goal.miss, |miss, target| miss.min(target.miss));
-        let paused = LEAST + self.level.fall(miss);
-        ((self.level.value() - paused) / (DUTY_FROM - paused)).clamp(0.0, 1.0)
+        let paused = self.law.paused_at(miss);
+        ((self.law.value() - paused) / (DUTY_FROM - paused)).clamp(0.0, 1.0)
     }
 
     /// No request is open, nor was in the last second.

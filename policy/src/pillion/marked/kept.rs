@@ -5,7 +5,7 @@
 
 use super::client::{Client, KINDS_MAX};
 use super::kind::Kind;
-use crate::slo::Level;
+use super::law::Law;
 
 /// A request takes so long at most, ns.
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
@@ -57,15 +57,15 @@ impl Client {
         let known = self.kinds.iter().filter(|kind| kind.service_ns.is_some());
         let kinds: Vec<_> = known.map(Kind::kept).collect();
         (!kinds.is_empty()).then(|| Kept {
-            level: self.level.value(),
-            has_missed: self.level.has_missed(),
+            level: self.law.value(),
+            has_missed: self.law.has_missed(),
             kinds,
         })
     }
 
     /// Begins with that.
     pub(super) fn restore(&mut self, kept: &Kept) {
-        self.level = Level::begin(kept.level, kept.has_missed);
+        self.law = Law::new(&self.goal, kept.level, kept.has_missed);
         for kind in kept.kinds.iter().take(KINDS_MAX) {
             let can_be = |ns: &u64| (1..=TIME_MAX_NS).contains(ns);
             let place = self.kind(kind.number);

@@ -16,8 +16,14 @@ const SERVICES_FEW: usize = 200;
 /// Of the last so many that were judged a quantile says what requests take now.
 const TOOK_KEPT: usize = 2_048;
 
+/// A mean is of the last so many of these.
+const TOOK_OF_MEAN: usize = 64;
+
 /// Latencies alone that must be known before a quantile of them is a target.
 const ARRIVALS_MIN: usize = 100;
+
+/// Before their mean is one: a mean is surer.
+const ARRIVALS_MIN_OF_MEAN: usize = 20;
 
 /// That is computed anew after so many more.
 const ARRIVALS_STEP: usize = 50;
@@ -55,6 +61,14 @@ impl Last {
         parts.concat()
     }
 
+    /// The mean of the last `count`.
+    fn mean(&self, count: usize) -> Option<u64> {
+        let last = self.last(count);
+        let sum = last.iter().map(|&ns| u128::from(ns)).sum::<u128>();
+        let mean = sum.checked_div(last.len() as u128)?;
+        u64::try_from(mean).ok()
+    }
+
     /// The value that a share `at` of the last `count` does not exceed.
     fn quantile(&self, count: usize, at: f64) -> Option<u64> {
         let mut sorted = self.last(count);
@@ -90,7 +104,7 @@ pub(super) struct Kind {
     latencies: Last,
     /// How many of them count.
     steady: Steady,
-    /// Their quantile of the client's goal.
+    /// Their quantile of the client's goal, or their mean.
     pub(super) alone_ns: Option<u64>,
     /// What requests took that were judged.
     took: Last,
@@ -141,7 +155,8 @@ impl Kind {
     fn own(&self, goal: &Goal) -> Option<Result<Own, u64>> {
         let ns = goal.slo.target_ns(self.alone_ns?);
         let own = self.own.filter(|own| {
-            let is_tighter = own.ns <= ns && own.miss <= goal.miss;
+            // A quantile is not tighter than a mean, nor less tight.
+            let is_tighter = own.ns <= ns && own.miss <= goal.miss && !goal.slo.is_mean();
             is_tighter && own.alone_ns.is_some_and(|alone_ns| own.ns >= alone_ns)
         });
         Some(own.ok_or(ns))
@@ -216,14 +231,18 @@ impl Kind {
         self.latencies.push(steady::MOST, ns);
         self.steady
             .handle_request(arrived_ns, self.service_ns.unwrap_or(ns));
-        if self.latencies.count.is_multiple_of(ARRIVALS_STEP) {
+        let is_first = self.latencies.count == ARRIVALS_MIN_OF_MEAN;
+        if is_first || self.latencies.count.is_multiple_of(ARRIVALS_STEP) {
             self.handle_goal(goal);
         }
     }
 
     /// The client's goal is this one: of another quantile, it may be.
     pub(super) fn handle_goal(&mut self, goal: &Goal) {
-        self.alone_ns = self.quantile_alone(goal.miss);
+        self.alone_ns = match goal.slo.is_mean() {
+            true => self.mean_alone(),
+            false => self.quantile_alone(goal.miss),
+        };
         let miss = self.own.map(|own| own.miss);
         let alone_ns = miss.and_then(|miss| self.quantile_alone(miss));
         if let Some(own) = &mut self.own {
@@ -238,6 +257,13 @@ impl Kind {
             .flatten()
     }
 
+    fn mean_alone(&self) -> Option<u64> {
+        let is_known = self.latencies.count >= ARRIVALS_MIN_OF_MEAN;
+        is_known
+            .then(|| self.latencies.mean(self.steady.count()))
+            .flatten()
+    }
+
     /// A request that was judged took so long.
     pub(super) fn push_took(&mut self, ns: u64) {
         self.took.push(TOOK_KEPT, ns);
@@ -248,8 +274,11 @@ impl Kind {
         self.took.count
     }
 
-    /// What all but a share `miss` of the last that were judged took at most.
-    pub(super) fn took_ns(&self, miss: f64) -> Option<u64> {
-        self.took.quantile(TOOK_KEPT, 1.0 - miss)
+    /// What all but the goal's share of the last that were judged took at most, or what they took in the mean.
+    pub(super) fn took_ns(&self, goal: &Goal) -> Option<u64> {
+        match goal.slo.is_mean() {
+            true => self.took.mean(TOOK_OF_MEAN),
+            false => self.took.quantile(TOOK_KEPT, 1.0 - goal.miss),
+        }
     }
 }

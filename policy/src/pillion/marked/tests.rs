@@ -2,11 +2,28 @@
 
 use super::client::{DUTY_FROM, KINDS_MAX, Now, OPEN_MAX, SERVERS_MAX};
 use super::kind::{FIRST, Kind, Target};
+use super::law::Law;
 use super::*;
 use crate::pillion::{MISS as ALPHA, Slo, SloEnd};
 use crate::slo::Level;
 
 const MS: u64 = 1_000_000;
+
+impl Client {
+    fn level(&self) -> Level {
+        match self.law {
+            Law::Quantile(level) => level,
+            Law::Mean(_) => panic!("it is held at a quantile"),
+        }
+    }
+
+    fn level_mut(&mut self) -> &mut Level {
+        match &mut self.law {
+            Law::Quantile(level) => level,
+            Law::Mean(_) => panic!("it is held at a quantile"),
+        }
+    }
+}
 
 /// A client whose requests take 10 ms alone and arrive every 40 ms, none of which met anything.
 fn known() -> Client {
@@ -69,7 +86,7 @@ fn until_requests_are_known_nothing_goes_beside_them() {
         assert_eq!(bounds(&client, n * 40 * MS).beside_ns, 0);
         one(&mut client, n, n * 40 * MS, 10 * MS);
     }
-    assert_eq!(client.level.requests, 0);
+    assert_eq!(client.level().requests, 0);
     // Of nobody anything is known, and there is no request for a second.
     assert_eq!(bounds(&Client::new(1, DOUBLE), 7_000 * MS).idle_ns, 100_000);
 }
@@ -113,14 +130,14 @@ fn requests_that_are_worked_on_at_once_are_replayed_at_once() {
 #[test]
 fn the_guard_closes_before_the_target_passes_and_stays_closed() {
     let mut client = known();
-    client.level = Level::default();
+    client.law = Law::Quantile(Level::default());
     let at_ns = 1_000_000 * MS;
     client.handle_time(at_ns, false);
     begin(&mut client, 5_000, at_ns, at_ns);
     // Fresh: half of its 20 ms is slack, and the threshold at level 0 is half.
     assert!(bounds(&client, at_ns).pairs);
-    client.level.handle_request(false, ALPHA, true);
-    assert!(!bounds(&client, at_ns).pairs, "{:?}", client.level);
+    client.level_mut().handle_request(false, ALPHA, true);
+    assert!(!bounds(&client, at_ns).pairs, "{:?}", client.level());
     // 5 ms with best-effort work in flight: less than that was done.
     client.handle_time(at_ns + 5 * MS, true);
     let closed = bounds(&client, at_ns + 5 * MS);
@@ -133,24 +150,24 @@ fn the_guard_closes_before_the_target_passes_and_stays_closed() {
 fn the_wait_before_it_began_is_part_of_what_a_request_takes() {
     let mut client = known();
     let at_ns = 1_000_000 * MS;
-    let before = client.level;
+    let before = client.level();
     client.handle_time(at_ns, false);
     begin(&mut client, 5_000, at_ns - 15 * MS, at_ns);
     client.handle_end(5_000, at_ns + 10 * MS, false, &ALONE);
-    assert_eq!(client.level.misses, before.misses + 1);
+    assert_eq!(client.level().misses, before.misses + 1);
 }
 
 #[test]
 fn what_is_cancelled_counts_once_its_target_has_passed() {
     let mut client = known();
-    let before = client.level;
+    let before = client.level();
     for (id, took_ns, misses) in [(5_000, 19 * MS, 0), (5_001, 21 * MS, 1)] {
         let at_ns = id * 1_000 * MS;
         client.handle_begin(id, 0, at_ns, at_ns);
         client.handle_end(id, at_ns + took_ns, true, &ALONE);
-        assert_eq!(client.level.misses, before.misses + misses);
+        assert_eq!(client.level().misses, before.misses + misses);
     }
-    assert_eq!(client.level.requests, before.requests + 1);
+    assert_eq!(client.level().requests, before.requests + 1);
 }
 
 #[test]
@@ -181,11 +198,11 @@ fn the_duty_falls_to_nothing_at_the_floor() {
     };
     assert_eq!(open_ms(&mut client), 20);
     let mut before = 20;
-    while client.level.misses_at_floor == 0 {
-        client.level.handle_request(true, ALPHA, true);
+    while client.level().misses_at_floor == 0 {
+        client.level_mut().handle_request(true, ALPHA, true);
         let now = open_ms(&mut client);
         assert!(now <= before);
-        assert!(client.level.value() < DUTY_FROM || now == 20);
+        assert!(client.level().value() < DUTY_FROM || now == 20);
         before = now;
     }
     assert_eq!(before, 0);
@@ -197,9 +214,9 @@ fn the_duty_falls_to_nothing_at_the_floor() {
 #[test]
 fn what_ends_without_having_begun_changes_nothing_and_open_requests_are_bounded() {
     let mut client = known();
-    let before = client.level;
+    let before = client.level();
     client.handle_end(77_777, 1_000_000 * MS, false, &ALONE);
-    assert_eq!(client.level, before);
+    assert_eq!(client.level(), before);
     for n in 0..1_000 {
         client.handle_begin(100_000 + n, n as u32, 1_000_000 * MS, 1_000_000 * MS);
     }
@@ -299,11 +316,11 @@ fn the_share_that_may_be_late_is_the_goals() {
     };
     marked.handle_goal(1, &half);
     let before = 0.5;
-    marked.clients[0].level = Level::begin(before, true);
+    marked.clients[0].law = Law::Quantile(Level::begin(before, true));
     let at_ns = 1_000_000 * MS;
     marked.clients[0].handle_begin(9_000, 0, at_ns, at_ns);
     marked.clients[0].handle_end(9_000, at_ns + 50 * MS, false, &ALONE);
-    let fall = before - marked.clients[0].level.value();
+    let fall = before - marked.clients[0].level().value();
     assert!((fall - 0.001).abs() < 1e-9, "{fall}");
 }
 
@@ -335,11 +352,15 @@ fn the_view_tells_the_goal_in_force_and_the_end_it_has_come_to() {
     };
     assert_eq!(view(&marked).goal, own);
     for _ in 0..1_000 {
-        marked.clients[0].level.handle_request(true, ALPHA, true);
+        marked.clients[0]
+            .level_mut()
+            .handle_request(true, ALPHA, true);
     }
     assert_eq!(view(&marked).end, SloEnd::Floor);
     for _ in 0..8_000 {
-        marked.clients[0].level.handle_request(false, ALPHA, true);
+        marked.clients[0]
+            .level_mut()
+            .handle_request(false, ALPHA, true);
     }
     assert_eq!(view(&marked).end, SloEnd::Top);
 }
@@ -366,15 +387,15 @@ fn one_slow_request_is_no_quantile_and_a_backlog_has_an_end() {
 #[test]
 fn a_request_that_does_not_end_is_a_miss_once_and_is_forgotten() {
     let mut client = known();
-    let misses = client.level.misses;
+    let misses = client.level().misses;
     let at_ns = 1_000_000 * MS;
     begin(&mut client, 5_000, at_ns, at_ns);
     client.handle_time(at_ns + 9_999 * MS, true);
-    assert_eq!((client.open.len(), client.level.misses), (1, misses));
+    assert_eq!((client.open.len(), client.level().misses), (1, misses));
     client.handle_time(at_ns + 10_000 * MS, true);
-    assert_eq!((client.open.len(), client.level.misses), (0, misses + 1));
+    assert_eq!((client.open.len(), client.level().misses), (0, misses + 1));
     client.handle_end(5_000, at_ns + 11_000 * MS, false, &ALONE);
-    assert_eq!(client.level.misses, misses + 1);
+    assert_eq!(client.level().misses, misses + 1);
 }
 
 #[test]
@@ -443,14 +464,14 @@ fn misses_count_as_at_the_floor_where_best_effort_work_is_paused_and_only_there(
         client.handle_goal(&Goal { miss, ..DOUBLE });
         // Down to the floor, and up again.
         for n in 0..20_000 {
-            client.level.handle_request(n < 10_000, miss, true);
+            client.level_mut().handle_request(n < 10_000, miss, true);
             client.ended_ns = 40_000 * MS;
             let is_paused = (0..20).all(|ms| bounds(&client, (40_000 + ms) * MS).idle_ns == 0);
             assert_eq!(
                 is_paused,
-                client.level.is_at_floor(miss),
+                client.level().is_at_floor(miss),
                 "{:?}",
-                client.level
+                client.level()
             );
         }
     }
@@ -459,15 +480,15 @@ fn misses_count_as_at_the_floor_where_best_effort_work_is_paused_and_only_there(
 #[test]
 fn what_is_replaced_before_it_ended_is_judged() {
     let mut client = known();
-    let before = client.level;
+    let before = client.level();
     let at_ns = 1_000_000 * MS;
     for n in 0..3 {
         begin(&mut client, 5_000, at_ns + n * 15 * MS, at_ns + n * 15 * MS);
     }
     // Within their target: nothing is known of them.
-    assert_eq!(client.level, before);
+    assert_eq!(client.level(), before);
     begin(&mut client, 5_000, at_ns + 60 * MS, at_ns + 60 * MS);
-    assert_eq!(client.level.misses, before.misses + 1);
+    assert_eq!(client.level().misses, before.misses + 1);
 }
 
 #[test]
@@ -490,7 +511,7 @@ fn times_that_cannot_be_are_as_if_they_were_now() {
         clients: vec![known()],
         ..Marked::default()
     };
-    let before = marked.clients[0].level;
+    let before = marked.clients[0].level();
     let at_ns = 1_000_000 * MS;
     let since = Since {
         now_ns: Some(at_ns),
@@ -516,8 +537,8 @@ fn times_that_cannot_be_are_as_if_they_were_now() {
         marked.handle_mark(1, &end, &DOUBLE, &since);
     }
     let client = &marked.clients[0];
-    assert_eq!(client.level.requests, before.requests + 3);
-    assert_eq!(client.level.misses, before.misses);
+    assert_eq!(client.level().requests, before.requests + 3);
+    assert_eq!(client.level().misses, before.misses);
     assert_eq!(client.ended_ns, at_ns);
 }
 
@@ -529,7 +550,7 @@ fn what_is_cancelled_is_not_replayed_and_a_silent_client_has_no_duty_to_wait_for
     client.handle_end(5_000, 1_000_001 * MS, true, &ALONE);
     assert_eq!(client.servers, servers);
     for _ in 0..100 {
-        client.level.handle_request(true, ALPHA, true);
+        client.level_mut().handle_request(true, ALPHA, true);
     }
     assert!(client.duty_ns(1_000_002 * MS).is_some());
     assert_eq!(client.duty_ns(1_002_000 * MS), None);
@@ -546,17 +567,17 @@ fn what_comes_at_equal_intervals_leaves_its_pauses_to_best_effort_work_whatever_
     };
     let mut client = known();
     for level in [0, -1] {
-        while client.level.value() > f64::from(level) {
-            client.level.handle_request(true, ALPHA, true);
+        while client.level().value() > f64::from(level) {
+            client.level_mut().handle_request(true, ALPHA, true);
         }
         // 36 ms, less what has passed, of a bound of 20.
         assert_eq!(at(&client, 7_971).idle_ns, 20 * MS);
         assert_eq!(at(&client, 7_990).idle_ns, 6 * MS);
-        assert_eq!(at(&client, 7_990).whole, client.level.value() < 0.0);
+        assert_eq!(at(&client, 7_990).whole, client.level().value() < 0.0);
         assert_eq!(at(&client, 7_996), bounds(&client, 7_996 * MS));
     }
-    while !client.level.is_at_floor(ALPHA) {
-        client.level.handle_request(true, ALPHA, true);
+    while !client.level().is_at_floor(ALPHA) {
+        client.level_mut().handle_request(true, ALPHA, true);
     }
     assert_eq!(at(&client, 7_971).idle_ns, 0);
     // One that came after a millisecond: nothing is quiet.
