@@ -371,6 +371,7 @@ mod tests {
             target_ns: None,
             measured_ns: None,
             level: 0.0,
+            slope: None,
             requests: 1_000,
             misses,
             misses_at_floor,

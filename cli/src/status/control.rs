@@ -9,19 +9,30 @@ use super::{device, probe};
 pub(super) fn slo(job: &Value) -> Option<String> {
     let slo = job.pointer("/control/slo")?;
     let (goal, source) = (slo["goal"].as_str()?, slo["source"].as_str()?);
-    let Some(miss) = slo["miss"].as_f64() else {
-        return Some(format!("target {goal} of its rate alone ({source})"));
-    };
+    let is_rate = slo["of"] == "rate";
     // 0.005 is p99.5; what a difference of binary fractions adds is not shown.
-    let quantile = ((1.0 - miss) * 1e8).round() / 1e6;
-    let is_time = !goal.ends_with('x');
-    let alone = if is_time { "" } else { " alone" };
+    let quantile = |miss: f64| format!("p{} ", ((1.0 - miss) * 1e8).round() / 1e6);
+    let of = match slo["miss"].as_f64() {
+        Some(miss) => quantile(miss),
+        None if is_rate => String::new(),
+        None => "mean ".to_owned(),
+    };
+    let is_time = !is_rate && !goal.ends_with('x');
+    let alone = match (is_rate, is_time) {
+        (true, _) => " of its rate alone",
+        (false, true) => "",
+        (false, false) => " alone",
+    };
     if job["requests_source"] == "inferred" {
-        let unheld = format!(", not held at p{quantile}, as the program marks no requests");
+        let at = if of == "mean " { "as a " } else { "at " };
+        let unheld = format!(
+            ", not held {at}{}, as the program marks no requests",
+            of.trim_end()
+        );
         let unheld = if is_time { unheld } else { String::new() };
         return Some(format!("target {goal}{alone} ({source}){unheld}"));
     }
-    let mut line = format!("target p{quantile} {goal}{alone} ({source})");
+    let mut line = format!("target {of}{goal}{alone} ({source})");
     let ms = |ns: u64| format!("{:.2} ms", ns as f64 / 1e6);
     if let Some(ns) = slo["target_ns"].as_u64().filter(|_| !is_time) {
         line.push_str(&format!(" = {}", ms(ns)));
@@ -175,6 +186,10 @@ mod tests {
             })
         };
         let said = |source, slo| line(source, slo);
+        let of = |of: &str, mut slo: Value| {
+            slo["of"] = json!(of);
+            slo
+        };
         assert_eq!(
             said("marks", slo("15ms", json!(0.005), true)),
             "target p99.5 15ms (run); learning"
@@ -188,8 +203,23 @@ mod tests {
             "target 1.05x alone (run)"
         );
         assert_eq!(
-            said("inferred", slo("0.9", Value::Null, false)),
+            said("inferred", of("rate", slo("0.9", Value::Null, false))),
             "target 0.9 of its rate alone (run)"
+        );
+        assert_eq!(
+            said("inferred", of("mean", slo("15ms", Value::Null, false))),
+            "target 15ms (run), not held as a mean, as the program marks no requests"
+        );
+        assert_eq!(
+            said("marks", of("mean", slo("1.2x", Value::Null, true))),
+            "target mean 1.2x alone (run); learning"
+        );
+        let mut held = of("rate", slo("0.9", Value::Null, false));
+        held["target_ns"] = json!(11_100_000);
+        held["measured_ns"] = json!(11_050_000);
+        assert_eq!(
+            said("marks", held),
+            "target 0.9 of its rate alone (run) = 11.10 ms, measured 11.05 ms"
         );
         for none in [json!({"control": null}), json!({})] {
             assert_eq!(super::slo(&none), None);

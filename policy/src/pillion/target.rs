@@ -45,6 +45,16 @@ impl Slo {
         }
     }
 
+    /// The same times or time, of the mean.
+    #[must_use]
+    pub const fn of_mean(self) -> Self {
+        match self {
+            Self::Slowdown(times) => Self::MeanSlowdown(times),
+            Self::LatencyNs(ns) => Self::MeanNs(ns),
+            mean => mean,
+        }
+    }
+
     /// By how much longer than alone it may take.
     #[must_use]
     pub fn slack_ns(self, solo_ns: u64) -> u64 {

@@ -30,7 +30,7 @@ use crate::config::limits::{HpAccess, Limits};
 use crate::config::mps_rules::MpsRules;
 
 /// Keys that not every policy has, and the policies that look at them.
-const OWN_KEYS: [(&str, &[&str]); 14] = [
+const OWN_KEYS: [(&str, &[&str]); 15] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
     ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
@@ -38,6 +38,7 @@ const OWN_KEYS: [(&str, &[&str]); 14] = [
     ("slo_p99", &["pillion"]),
     ("slo_miss", &["pillion"]),
     ("slo_quantile", &["pillion"]),
+    ("slo_mean", &["pillion"]),
     ("slo_throughput", &["pillion"]),
     ("block_priority", &["pillion"]),
     ("feedback", &["pillion"]),
@@ -130,6 +131,8 @@ struct PolicySection {
     slo_miss: Option<f64>,
     #[serde(deserialize_with = "slo_quantile")]
     slo_quantile: Option<f64>,
+    #[serde(deserialize_with = "slo_mean")]
+    slo_mean: Option<Slo>,
     #[serde(deserialize_with = "slo_throughput")]
     slo_throughput: Option<Slo>,
     block_priority: Option<Switch>,
@@ -268,20 +271,29 @@ fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
     for (key, value, user) in own {
         reader.fault(value.span().start, not_looked_at(key, name, user));
     }
-    if let (Some(value), Some(_)) = (get("slo_throughput"), get("slo_p99")) {
-        let what = "slo_throughput and slo_p99 are both set; high-priority jobs have one target";
-        reader.fault(value.span().start, what);
+    for (one, other) in [
+        ("slo_throughput", "slo_p99"),
+        ("slo_mean", "slo_p99"),
+        ("slo_throughput", "slo_mean"),
+    ] {
+        if let (Some(value), Some(_)) = (get(one), get(other)) {
+            let what =
+                format!("{one} and {other} are both set; high-priority jobs have one target");
+            reader.fault(value.span().start, what);
+        }
     }
     if let (Some(value), Some(_)) = (get("slo_quantile"), get("slo_miss")) {
         let what = "slo_quantile and slo_miss are both set and say the same thing, the quantile \
                     that slo_p99 is of; nearest is slo_miss alone, 1 less the quantile";
         reader.fault(value.span().start, what);
     }
-    for key in ["slo_miss", "slo_quantile"] {
-        if let (Some(value), Some(_)) = (get(key), get("slo_throughput")) {
+    let keys = ["slo_miss", "slo_quantile"].into_iter();
+    let means = ["slo_throughput", "slo_mean"];
+    for (key, mean) in keys.flat_map(|key| means.map(|mean| (key, mean))) {
+        if let (Some(value), Some(_)) = (get(key), get(mean)) {
             let what = format!(
-                "{key} is set beside slo_throughput, which is held on the mean and has no quantile; \
-                 nearest is slo_p99 in place of slo_throughput"
+                "{key} is set beside {mean}, which is held on the mean and has no quantile; \
+                 nearest is slo_p99 in place of {mean}"
             );
             reader.fault(value.span().start, what);
         }
@@ -435,7 +447,7 @@ impl PolicySection {
     fn pillion(&self, common: &TemporalParams, poll_ns: u64) -> PillionParams {
         let defaults = PillionParams::default();
         PillionParams {
-            slo: self.slo_throughput.or(self.slo_p99),
+            slo: self.slo_throughput.or(self.slo_mean).or(self.slo_p99),
             miss: self.slo_miss.or(self.slo_quantile).unwrap_or(defaults.miss),
             solo_ns: None,
             block_priority: self.block_priority().unwrap_or(false),
@@ -478,6 +490,12 @@ fn slo_p99<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D:
         let slo = text.parse().map(Some);
         slo.map_err(|_| Some(format!("\"{}\"", PillionParams::default().goal(false).slo)))
     })
+}
+
+/// As `slo_p99` has it, of the mean.
+fn slo_mean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {
+    let slo = slo_p99(deserializer)?;
+    Ok(slo.map(Slo::of_mean))
 }
 
 fn slo_miss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {

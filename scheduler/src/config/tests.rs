@@ -284,7 +284,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
             "[policy]\npol_us = 50",
             "gpu0.toml:5:1: unknown key `pol_us` in [policy]; keys are name, poll_us, max_hold_ms, \
              unknown_kernel_us, on_daemon_loss, collectives, dur_threshold_pct, residual_us, lease_ms, \
-             sm_threshold, slo_p99, slo_miss, slo_quantile, slo_throughput, block_priority, feedback, beside, \
+             sm_threshold, slo_p99, slo_miss, slo_quantile, slo_mean, slo_throughput, block_priority, feedback, beside, \
              kernel_pairs, gap_prediction, learnt_durations; nearest is `poll_us`",
         ),
         (
@@ -551,14 +551,19 @@ fn block_priority_is_off_until_it_is_known_to_work_unless_it_is_said() {
 }
 
 #[test]
-fn a_training_target_is_a_share_of_its_rate_and_excludes_a_tail() {
+fn a_target_of_a_mean_or_a_rate_excludes_a_tail() {
     let text = |keys: &str| format!("{LEAST}[policy]\nname = \"pillion\"\n{keys}\n");
-    let expected = PillionParams {
-        slo: Some(Slo::Throughput(0.9)),
-        ..pillion()
-    };
-    let read = check(&text("slo_throughput = 0.9")).unwrap().policy;
-    assert_eq!(read, Policy::Pillion(expected));
+    for (key, slo) in [
+        ("slo_throughput = 0.9", Slo::Throughput(0.9)),
+        ("slo_mean = \"90ms\"", Slo::MeanNs(90_000_000)),
+        ("slo_mean = \"1.2x\"", Slo::MeanSlowdown(1.2)),
+    ] {
+        let expected = PillionParams {
+            slo: Some(slo),
+            ..pillion()
+        };
+        assert_eq!(check(&text(key)).unwrap().policy, Policy::Pillion(expected));
+    }
     for (keys, fault) in [
         (
             "slo_throughput = 0.3",
@@ -567,6 +572,19 @@ fn a_training_target_is_a_share_of_its_rate_and_excludes_a_tail() {
         (
             "slo_p99 = \"2x\"\nslo_throughput = 0.9",
             "gpu0.toml:7:18: slo_throughput and slo_p99 are both set; high-priority jobs have one target",
+        ),
+        (
+            "slo_p99 = \"2x\"\nslo_mean = \"2x\"",
+            "gpu0.toml:7:12: slo_mean and slo_p99 are both set; high-priority jobs have one target",
+        ),
+        (
+            "slo_throughput = 0.9\nslo_mean = \"2x\"",
+            "gpu0.toml:6:18: slo_throughput and slo_mean are both set; high-priority jobs have one target",
+        ),
+        (
+            "slo_mean = \"0.5x\"",
+            "gpu0.toml:6:12: slo_mean is \"0.5x\"; must be times alone from \"1x\" to \"100x\", or ms, such as \"20ms\"; \
+             nearest is \"1.05x\"",
         ),
     ] {
         assert_eq!(faults(&text(keys)), fault);
@@ -621,6 +639,11 @@ fn the_quantile_of_a_target_is_said_once_and_a_mean_has_none() {
             "slo_throughput = 0.9\nslo_miss = 0.01",
             "gpu0.toml:6:12: slo_miss is set beside slo_throughput, which is held on the mean and has no quantile; \
              nearest is slo_p99 in place of slo_throughput",
+        ),
+        (
+            "slo_mean = \"2x\"\nslo_quantile = 0.99",
+            "gpu0.toml:6:16: slo_quantile is set beside slo_mean, which is held on the mean and has no quantile; \
+             nearest is slo_p99 in place of slo_mean",
         ),
         (
             "name = \"orion\"\nslo_miss = 0.01",

@@ -640,8 +640,8 @@ fn requests_source(state: &State, job: &Job) -> Option<Source> {
     let mut sources = hp_clients.map(|hp_client| hp_client.marks().source());
     let first = sources.next()?;
     match first {
-        // Marks say nothing to who does not look at single requests.
-        _ if !state.judges_requests(job) => Some(Source::Inferred),
+        // Marks say nothing to a policy that does not look at single requests.
+        _ if state.pillion().is_none() => Some(Source::Inferred),
         Source::Inferred => Some(sources.find(|source| *source != first).unwrap_or(first)),
         told => Some(told),
     }

@@ -77,8 +77,13 @@ impl JobGoal {
 
     /// What the policy is to be told: nothing where the configured holds.
     fn for_policy(&self, params: Option<&PillionParams>) -> Option<Goal> {
-        let (slo, miss) = (self.own().0?, params?.miss);
-        Some(Goal { slo, miss })
+        let (slo, params) = (self.own().0?, params?);
+        // What is asked for is a number; what it is of, a mean or a quantile, is configured.
+        let is_mean = matches!(params.slo, Some(Slo::MeanSlowdown(_) | Slo::MeanNs(_)));
+        Some(Goal {
+            slo: if is_mean { slo.of_mean() } else { slo },
+            miss: params.miss,
+        })
     }
 
     /// What is in force where requests are marked, or where they are inferred, and why.
@@ -122,14 +127,6 @@ impl State {
             Policy::Pillion(params) => Some(params),
             _ => None,
         }
-    }
-
-    /// Whether each request of a job is judged, as marks tell it, and not the mean of what is inferred.
-    pub(crate) fn judges_requests(&self, job: &Job) -> bool {
-        let goal = self
-            .pillion()
-            .map(|params| job.goal.in_force(params, true).0);
-        goal.is_some_and(|goal| !matches!(goal.slo, Slo::Throughput(_)))
     }
 
     /// How what requests of a job may take is held: of the client with the least level, which binds, with what was counted of
@@ -222,13 +219,15 @@ impl State {
                 let marks = client.hp_client.as_ref().map(|hp_client| hp_client.marks());
                 marks.is_some_and(|m| m.source() == Source::Inferred && m.all_inferred() >= UNMARKED)
             })?;
-            let is_time = matches!(goal.slo, Slo::LatencyNs(_));
+            let is_time = matches!(goal.slo, Slo::LatencyNs(_) | Slo::MeanNs(_));
             is_time.then(|| {
                 job.goal.is_unmarked_told = true;
                 let text = format!(
                     "job {:?} has a target of {}, and its program marks no requests: when they arrive is not known, so it \
-                     is not held at a quantile",
-                    job.key.id, goal.slo
+                     is not held {}",
+                    job.key.id,
+                    goal.slo,
+                    if goal.slo.is_mean() { "as a mean" } else { "at a quantile" }
                 );
                 let draft = Draft::new(Kind::SloUnmarked, text);
                 draft.of_job(&job.key).pid(client.peer.pid)

@@ -35,20 +35,27 @@ pub struct UsageStatus {
 /// binds; the counts (`requests`, `misses`, `misses_at_floor`, and `miss_share` of them) are of all that live.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SloStatus {
-    /// What is in force, as `slo_p99` has it: `1.2x` (alone) or `15ms`; a share of the rate alone, as `slo_throughput` has it: `0.95`.
+    /// What is in force, as `slo_p99` and `slo_mean` have it: `1.2x` (alone) or `15ms`; a share of the rate alone, as
+    /// `slo_throughput` has it: `0.95`.
     pub goal: String,
+    /// What it is of: `quantile`, `mean` or `rate`.
+    pub of: &'static str,
     /// Where that comes from: `configuration`, `run` (`--slo` of `pillion run`), `set` (of `pillion set`) or `marks` (the program).
     pub source: &'static str,
-    /// The share of requests that may take longer; none of a share of the rate, which is a mean.
+    /// The share of requests that may take longer; none of a mean or a rate.
     pub miss: Option<f64>,
     /// A request may take so long from its arrival on; none while what it takes alone is learnt, and of requests that are not marked.
     pub target_ns: Option<u64>,
-    /// What all but the share `miss` of the last requests took at most; none before there are enough.
+    /// What all but the share `miss` of the last requests took at most, or the mean of the last 64; none before there are enough.
     pub measured_ns: Option<u64>,
     /// The share of all that were judged and took longer; none before any was.
     pub miss_share: Option<f64>,
     /// From -6 (best-effort work is paused) to 1 (it has all that a request can bear); none of requests that are not marked.
     pub level: Option<f64>,
+    /// By how many slacks (target less alone) the mean grows with a unit of the level; none where it was not identified.
+    pub m: Option<f64>,
+    /// The share of what the mean of a period differed by from the one before that `m` explains.
+    pub r2: Option<f64>,
     /// Requests that were judged.
     pub requests: u64,
     /// Those of them that took longer than their target.
@@ -172,14 +179,21 @@ impl SloStatus {
         let none = Self {
             goal: match goal.slo {
                 Slo::Throughput(share) => share.to_string(),
-                slo @ (Slo::Slowdown(_) | Slo::LatencyNs(_)) => slo.to_string(),
+                slo => slo.to_string(),
+            },
+            of: match goal.slo {
+                Slo::Throughput(_) => "rate",
+                Slo::MeanSlowdown(_) | Slo::MeanNs(_) => "mean",
+                Slo::Slowdown(_) | Slo::LatencyNs(_) => "quantile",
             },
             source: origin.name(),
-            miss: (!matches!(goal.slo, Slo::Throughput(_))).then_some(goal.miss),
+            miss: (!goal.slo.is_mean()).then_some(goal.miss),
             target_ns: None,
             measured_ns: None,
             miss_share: None,
             level: None,
+            m: None,
+            r2: None,
             requests: 0,
             misses: 0,
             misses_at_floor: 0,
@@ -192,8 +206,11 @@ impl SloStatus {
         Self {
             target_ns: view.target_ns,
             measured_ns: view.measured_ns,
-            miss_share: (view.requests > 0).then(|| view.misses as f64 / view.requests as f64),
+            miss_share: (view.requests > 0 && !goal.slo.is_mean())
+                .then(|| view.misses as f64 / view.requests as f64),
             level: Some(view.level),
+            m: view.slope.map(|slope| slope.m),
+            r2: view.slope.map(|slope| slope.r2),
             requests: view.requests,
             misses: view.misses,
             misses_at_floor: view.misses_at_floor,

@@ -245,20 +245,51 @@ fn a_time_as_target_of_a_program_that_marks_nothing_is_warned_of_once() {
 }
 
 #[test]
-fn marks_of_a_job_that_is_held_to_its_rate_do_not_count_and_the_status_says_so() {
+fn marks_of_a_job_that_is_held_to_its_rate_count_by_their_mean() {
     let keys = "name = \"pillion\"\nslo_throughput = 0.9";
     let (mut rig, _be, mut hp) = Rig::new(keys).with_two();
-    for id in 1..=40 {
-        request(&mut rig, &mut hp, id, true);
-    }
-    assert_eq!(job(&rig)["requests_source"], "inferred");
-    assert_eq!(job(&rig)["control"]["slo"]["miss"], Value::Null);
-    assert_eq!(told(&rig), pair("0.9", "configuration"));
-    // It asks for a target of its requests, and they count.
-    set(&mut rig, "1.2x");
-    for id in 41..=300 {
+    for id in 1..=300 {
         request(&mut rig, &mut hp, id, true);
     }
     assert_eq!(job(&rig)["requests_source"], "marks");
-    assert_eq!(job(&rig)["control"]["slo"]["target_ns"], 12 * MS);
+    let slo = &job(&rig)["control"]["slo"];
+    assert_eq!(
+        (&slo["miss"], &slo["miss_share"]),
+        (&Value::Null, &Value::Null)
+    );
+    // 10 ms alone.
+    assert_eq!(
+        (&slo["of"], &slo["target_ns"]),
+        (&"rate".into(), &11_111_111.into())
+    );
+    assert_eq!(told(&rig), pair("0.9", "configuration"));
+    // It asks for a target of its requests, and they count.
+    set(&mut rig, "1.2x");
+    for id in 301..=400 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    let slo = &job(&rig)["control"]["slo"];
+    assert_eq!(
+        (&slo["of"], &slo["target_ns"]),
+        (&"quantile".into(), &(12 * MS).into())
+    );
+}
+
+#[test]
+fn what_a_job_asks_for_is_a_mean_where_a_mean_is_configured() {
+    let keys = "name = \"pillion\"\nslo_mean = \"1.5x\"";
+    let (mut rig, _be, mut hp) = Rig::new(keys).with_two();
+    for id in 1..=300 {
+        request(&mut rig, &mut hp, id, true);
+    }
+    assert_eq!(told(&rig), pair("1.5x", "configuration"));
+    set(&mut rig, "1.2x");
+    request(&mut rig, &mut hp, 301, true);
+    let slo = &job(&rig)["control"]["slo"];
+    assert_eq!(
+        (&slo["of"], &slo["target_ns"]),
+        (&"mean".into(), &(12 * MS).into())
+    );
+    assert_eq!(told(&rig), pair("1.2x", "set"));
+    assert_eq!(slo["measured_ns"], 10 * MS);
 }
