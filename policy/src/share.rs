@@ -14,6 +14,8 @@
 //! one of the time, of all best-effort jobs together, while a high-priority client is there
 //! ([`crate::Gate::handle_share`]).
 //!
+//! Or it follows how the target of high-priority requests is held: [`outer`].
+//!
 //! Until [`SECONDS_MIN`] were seen no share is known. While no high-priority client is there it stays
 //! what it was: one may come back, and best-effort jobs keep for long what they are started with.
 //!
@@ -24,6 +26,10 @@
 //! in a burst is the gate's matter.
 
 use std::collections::VecDeque;
+
+pub mod outer;
+
+use outer::{Held, Outer};
 
 /// Seconds that the mean is of.
 pub const SECONDS: usize = 900;
@@ -62,6 +68,8 @@ pub enum ShareMode {
     Static(u32),
     /// It is what high-priority work leaves.
     Dynamic,
+    /// It follows how the target of high-priority requests is held ([`outer`]).
+    Target,
 }
 
 /// The share as it stands, for people.
@@ -88,6 +96,7 @@ pub struct BeShare {
     used_ns: f64,
     /// x.
     mean: Option<f64>,
+    outer: Outer,
 }
 
 impl BeShare {
@@ -101,6 +110,18 @@ impl BeShare {
     pub fn is_dynamic(&self) -> bool {
         self.params
             .is_some_and(|params| params.mode == ShareMode::Dynamic)
+    }
+
+    /// Whether it goes by how the target is held.
+    #[must_use]
+    pub fn is_by_target(&self) -> bool {
+        self.params
+            .is_some_and(|params| params.mode == ShareMode::Target)
+    }
+
+    /// So the target of high-priority requests is held now; `None` where none is, or nothing is judged.
+    pub fn handle_held(&mut self, now_ns: u64, held: Option<Held>) {
+        self.outer.handle_held(now_ns, held);
     }
 
     /// High-priority clients have launched since the last call what takes `sm_ns` of all SMs' time
@@ -143,6 +164,10 @@ impl BeShare {
                 let mean = self.mean.filter(|_| self.seconds.len() >= SECONDS_MIN)?;
                 let steps = ((1.0 - mean) * 100.0 / f64::from(STEP)).round();
                 Some((steps as u32 * STEP).max(PERCENT_MIN))
+            }
+            ShareMode::Target => {
+                let steps = (self.outer.percent() / f64::from(STEP)).round();
+                Some((steps as u32 * STEP).clamp(PERCENT_MIN, 100))
             }
         }
     }

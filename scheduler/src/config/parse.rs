@@ -177,10 +177,11 @@ enum ShareWord {
     Static,
     #[default]
     Dynamic,
+    Target,
 }
 
 impl ShareWord {
-    const NAMES: [&'static str; 3] = ["off", "static", "dynamic"];
+    const NAMES: [&'static str; 4] = ["off", "static", "dynamic", "target"];
 }
 
 #[derive(Default, Deserialize)]
@@ -218,6 +219,15 @@ impl File {
         let share = self
             .share
             .and_then(|Table(section)| section.params(reader, document));
+        let is_by_target = share.is_some_and(|share| share.mode == ShareMode::Target);
+        if let (Some(value), true) = (settings::at(document, "share.mode"), is_by_target)
+            && name != "pillion"
+        {
+            let what = format!(
+                "mode is \"target\", but policy {name} holds no target; nearest is \"dynamic\""
+            );
+            reader.fault(value.span().start, what);
+        }
         let access = document.get("high_priority");
         let access = access.and_then(|access| access.get_ref().as_table());
         if access.is_some_and(DeTable::is_empty) {
@@ -374,6 +384,7 @@ impl ShareSection {
                 None
             }
             (ShareWord::Dynamic, None) => params(ShareMode::Dynamic),
+            (ShareWord::Target, None) => params(ShareMode::Target),
             (ShareWord::Off, None) => None,
         }
     }
@@ -520,7 +531,12 @@ fn utilisation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>
 }
 
 fn share_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ShareWord, D::Error> {
-    let modes = [ShareWord::Off, ShareWord::Static, ShareWord::Dynamic];
+    let modes = [
+        ShareWord::Off,
+        ShareWord::Static,
+        ShareWord::Dynamic,
+        ShareWord::Target,
+    ];
     settings::word(deserializer, &ShareWord::NAMES).map(|index| modes[index])
 }
 

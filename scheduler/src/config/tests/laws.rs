@@ -50,17 +50,23 @@ fn a_share_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
     };
     let dynamic = params(ShareMode::Dynamic, 900);
     assert_eq!(read("[share]").unwrap(), dynamic);
+    let target = "[share]\nmode = \"target\"";
+    assert_eq!(read(target).unwrap(), params(ShareMode::Target, 900));
     assert_eq!(read("[share]\nmode = \"off\"").unwrap(), None);
     let fixed = "[share]\nmode = \"static\"\npercent = 60\nrestart_s = 60";
     assert_eq!(read(fixed).unwrap(), params(ShareMode::Static(60), 60));
     for (text, fault) in [
         (
             "mode = \"fixed\"",
-            "gpu0.toml:5:8: mode is \"fixed\"; must be one of off, static, dynamic",
+            "gpu0.toml:5:8: mode is \"fixed\"; must be one of off, static, dynamic, target",
         ),
         (
             "mode = \"static\"",
             "gpu0.toml:5:8: mode is static, and percent, the share, is missing",
+        ),
+        (
+            "mode = \"target\"\n[policy]\nname = \"orion\"",
+            "gpu0.toml:5:8: mode is \"target\", but policy orion holds no target; nearest is \"dynamic\"",
         ),
         (
             "percent = 60",

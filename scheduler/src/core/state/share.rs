@@ -1,7 +1,8 @@
 //! The laws that hold all best-effort jobs together: the throttle ([`policy::throttle`]), and their
 //! share of the GPU ([`policy::share`]).
 
-use policy::{ShareView, Sharing};
+use policy::share::outer::Held;
+use policy::{ShareView, Sharing, SloEnd};
 
 use super::State;
 use crate::config::Config;
@@ -45,7 +46,26 @@ impl State {
                 false => self.share.pause(),
             }
         }
+        if self.share.is_by_target() {
+            let held = self.held();
+            self.share.handle_held(now_ns, held);
+        }
         self.gate.handle_share(self.share_of_time().unwrap_or(1.0));
+    }
+
+    /// How the target is held of the high-priority job with the least level; `None` where nothing is judged.
+    fn held(&self) -> Option<Held> {
+        let views = self.jobs.iter().filter_map(|job| self.slo_view(job));
+        let known = views.filter_map(|view| {
+            let measured = view.measured_ns? as f64 / view.target_ns?.max(1) as f64;
+            (view.end != SloEnd::Learning).then_some(Held {
+                level: view.level,
+                measured,
+                is_top: view.end == SloEnd::Top,
+                is_floor: view.end == SloEnd::Floor,
+            })
+        });
+        known.min_by(|a, b| a.level.total_cmp(&b.level))
     }
 
     /// The share as it stands; `None` where none is to hold.

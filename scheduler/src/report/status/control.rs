@@ -93,7 +93,7 @@ pub struct ThrottleStatus {
 /// How much of the GPU best-effort jobs have beside high-priority ones ([`policy::share`]).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShareStatus {
-    /// `static` or `dynamic`.
+    /// `static`, `dynamic` or `target`.
     pub mode: &'static str,
     /// The share, per cent; none while it is not known.
     pub percent: Option<u32>,
@@ -113,6 +113,7 @@ impl ShareStatus {
             mode: match view.mode {
                 ShareMode::Static(_) => "static",
                 ShareMode::Dynamic => "dynamic",
+                ShareMode::Target => "target",
             },
             percent: view.percent,
             used: view.used.filter(|_| view.mode == ShareMode::Dynamic),

@@ -1,5 +1,6 @@
 //! The share of best-effort jobs: what it follows, and what it holds.
 
+use super::marks::{job, late_request};
 use super::*;
 
 const SECOND: u64 = 1_000 * MS;
@@ -129,4 +130,38 @@ fn a_job_that_may_be_started_anew_is_ended_once_for_another_share() {
     let _be = rig.be("train");
     rig.poll_after(60 * SECOND);
     assert_eq!(stale(&mut rig), None);
+}
+
+#[test]
+fn a_share_by_the_target_falls_where_nothing_wide_goes_beside_requests_for_a_hundred_seconds() {
+    let keys = "name = \"pillion\"\nslo_mean = \"15ms\"\n[share]\nmode = \"target\"";
+    let (mut rig, _be, mut hp) = Rig::new(keys).with_two();
+    assert_eq!(share(&rig)["percent"], 100);
+    let mut id = 0;
+    let mut asks = |rig: &mut Rig, waited_ns: u64| {
+        id += 1;
+        late_request(rig, &mut hp, id, waited_ns);
+    };
+    // What they take alone, 10 ms, is learnt; then they take twice their target.
+    for _ in 0..200 {
+        asks(&mut rig, 0);
+    }
+    let level = |rig: &Rig| job(rig)["control"]["slo"]["level"].as_f64().unwrap();
+    while level(&rig) > -2.5 {
+        asks(&mut rig, 20 * MS);
+    }
+    // From now on they take what they may, and the level stays.
+    let begun_ns = rig.now_ns;
+    while rig.now_ns < begun_ns + 99 * SECOND {
+        asks(&mut rig, 5 * MS);
+    }
+    assert!((-5.5..-1.0).contains(&level(&rig)), "{}", level(&rig));
+    assert_eq!(share(&rig)["percent"], 100);
+    for _ in 0..60 {
+        asks(&mut rig, 5 * MS);
+    }
+    assert_eq!(
+        (&share(&rig)["percent"], &share(&rig)["mode"]),
+        (&90.into(), &"target".into())
+    );
 }
