@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 21] = [
+static WORKLOADS: [Workload; 25] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -251,6 +251,13 @@ static WORKLOADS: [Workload; 21] = [
         "image classification, 224 x 224",
         1,
         network::resnet::resnet152,
+        Mode::Inference,
+    ),
+    workload(
+        "wide-resnet101-inference",
+        "image classification, 224 x 224, twice the channels inside of blocks",
+        4,
+        network::resnet::wide_resnet101_2,
         Mode::Inference,
     ),
     workload(
@@ -303,6 +310,13 @@ static WORKLOADS: [Workload; 21] = [
         Mode::Inference,
     ),
     workload(
+        "gpt2-inference",
+        "the next word at each of 512 tokens per sequence",
+        4,
+        network::gpt::small,
+        Mode::Inference,
+    ),
+    workload(
         "gpt-1.3b-prefill",
         "one prompt of 512 tokens per sequence",
         1,
@@ -335,6 +349,13 @@ static WORKLOADS: [Workload; 21] = [
         "one step, gradient descent with weight decay",
         32,
         network::resnet::resnet101,
+        Mode::Training,
+    ),
+    workload(
+        "wide-resnet101-training",
+        "one step, gradient descent with weight decay, twice the channels inside of blocks",
+        32,
+        network::resnet::wide_resnet101_2,
         Mode::Training,
     ),
     workload(
@@ -377,6 +398,13 @@ static WORKLOADS: [Workload; 21] = [
         "one step, Adam with clipping by norm, tensor by tensor",
         4,
         network::bert::large,
+        Mode::Training,
+    ),
+    workload(
+        "gpt2-training",
+        "one step on 512 tokens per sequence, Adam with clipping by norm, tensor by tensor",
+        8,
+        network::gpt::small,
         Mode::Training,
     ),
 ];

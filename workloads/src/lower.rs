@@ -122,6 +122,7 @@ mod tests {
             (resnet::resnet50(1), 4.09),
             (resnet::resnet101(1), 7.80),
             (resnet::resnet152(1), 11.51),
+            (resnet::wide_resnet101_2(1), 22.75),
             (vgg::vgg16(1), 15.47),
             (vgg::vgg19(1), 19.63),
             (densenet::densenet201(1), 4.29),

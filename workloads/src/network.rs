@@ -226,11 +226,13 @@ mod tests {
         // ResNet, VGG, DenseNet and MobileNetV2: torchvision's model table. Inception-v3: the
         // table's 27.16 M less the 3.33 M of the auxiliary classifier. ResNet-18 for small images:
         // the README of kuangliu/pytorch-cifar counts 11.17 M. BERT: Devlin et al., 2018, 110 M and
-        // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B.
+        // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B. GPT-2: 124 M, the
+        // smallest of openai/gpt-2, as counted by Hugging Face.
         for (network, published, tolerance) in [
             (resnet::resnet50(1), 25.56, 0.01),
             (resnet::resnet101(1), 44.55, 0.01),
             (resnet::resnet152(1), 60.19, 0.01),
+            (resnet::wide_resnet101_2(1), 126.89, 0.01),
             (resnet::resnet18_cifar10(1), 11.17, 0.01),
             (vgg::vgg16(1), 138.36, 0.01),
             (vgg::vgg19(1), 143.67, 0.01),
@@ -240,6 +242,7 @@ mod tests {
             (bert::base(1), 109.5, 0.02),
             (bert::large(1), 335.1, 0.02),
             (gpt::prefill(1), 1315.0, 0.02),
+            (gpt::small(1), 124.4, 0.01),
         ] {
             let millions = millions_of_parameters(&network);
             let error = (millions / published - 1.0).abs();

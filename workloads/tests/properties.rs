@@ -62,6 +62,7 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
     // depthwise. Inception-v3: torchvision's `inception_v3` less the auxiliary classifier.
     for (name, convolutions, products) in [
         ("resnet50-inference", 49 + 4, 1),
+        ("wide-resnet101-inference", 100 + 4, 1),
         ("vgg16-inference", 13, 3),
         ("vgg19-inference", 16, 3),
         ("densenet201-inference", 200, 1),

@@ -1,14 +1,36 @@
-//! A decoder of 1.3 billion parameters: "GPT-3 XL" of Brown et al., "Language Models are Few-Shot
-//! Learners", 2020, Table 2.1, with the word table as output layer.
+//! Decoders. One of 1.3 billion parameters: "GPT-3 XL" of Brown et al., "Language Models are Few-Shot
+//! Learners", 2020, Table 2.1. And the smallest GPT-2: Radford et al., "Language Models are
+//! Unsupervised Multitask Learners", 2019, as Hugging Face has it (`gpt2`), whose dropouts it has.
+//! Both with the word table as output layer.
 
 use super::{Attention, Layer, Network, Optimizer};
 
-const DEPTH: u32 = 24;
-const WIDTH: f64 = 2048.0;
-const HEADS: f64 = 16.0;
-/// Entries of the word and of the position table.
+/// A decoder.
+struct Decoder {
+    depth: u32,
+    width: f64,
+    heads: f64,
+    /// Entries of the position table.
+    positions: f64,
+    has_dropout: bool,
+}
+
+const XL: Decoder = Decoder {
+    depth: 24,
+    width: 2048.0,
+    heads: 16.0,
+    positions: 2048.0,
+    has_dropout: false,
+};
+const SMALL: Decoder = Decoder {
+    depth: 12,
+    width: 768.0,
+    heads: 12.0,
+    positions: 1024.0,
+    has_dropout: true,
+};
+/// Entries of the word table.
 const WORDS: f64 = 50_257.0;
-const POSITIONS: f64 = 2048.0;
 /// Tokens of a prompt.
 const PROMPT: f64 = 512.0;
 /// Tokens before the one that is decoded.
@@ -16,52 +38,71 @@ const CONTEXT: f64 = 1024.0;
 
 /// Reads one prompt per sequence.
 pub(crate) fn prefill(batch: u32) -> Network {
-    gpt(f64::from(batch), PROMPT, PROMPT)
+    let sequences = f64::from(batch);
+    // Only the last position of each sequence is asked what comes next.
+    decoder(&XL, sequences, (PROMPT, PROMPT), sequences)
 }
 
 /// Makes one token per sequence.
 pub(crate) fn decode(batch: u32) -> Network {
-    gpt(f64::from(batch), 1.0, CONTEXT)
+    let sequences = f64::from(batch);
+    decoder(&XL, sequences, (1.0, CONTEXT), sequences)
 }
 
-fn gpt(sequences: f64, queries: f64, keys: f64) -> Network {
+/// GPT-2 over as many tokens as a prompt has, asked at each of them what comes next.
+pub(crate) fn small(batch: u32) -> Network {
+    let sequences = f64::from(batch);
+    let asked = sequences * PROMPT;
+    let mut network = decoder(&SMALL, sequences, (PROMPT, PROMPT), asked);
+    network.layers.push(Layer::Loss([asked, WORDS]));
+    network
+}
+
+/// Of so many sequences, with queries and keys of each, and so many rows that are asked what comes next.
+fn decoder(of: &Decoder, sequences: f64, (queries, keys): (f64, f64), asked: f64) -> Network {
+    let width = of.width;
     let rows = sequences * queries;
-    let elements = rows * WIDTH;
-    let norm = Layer::LayerNorm([rows, WIDTH]);
+    let elements = rows * width;
+    let norm = Layer::LayerNorm([rows, width]);
+    let dropout = Some(Layer::Dropout { elements }).filter(|_| of.has_dropout);
     let residual = Layer::Residual { elements };
-    let mut layers: Vec<Layer> = [WORDS, POSITIONS]
+    let mut layers: Vec<Layer> = [WORDS, of.positions]
         .map(|table| Layer::Embedding {
             rows,
-            columns: WIDTH,
+            columns: width,
             table,
         })
         .into();
     layers.push(residual);
-    for _ in 0..DEPTH {
+    layers.extend(dropout);
+    for _ in 0..of.depth {
         layers.extend([
             norm,
-            Layer::Linear([rows, WIDTH, 3.0 * WIDTH]),
+            Layer::Linear([rows, width, 3.0 * width]),
             Layer::Attention(Attention {
-                products: sequences * HEADS,
+                products: sequences * of.heads,
                 queries,
                 keys,
-                width: WIDTH / HEADS,
+                width: width / of.heads,
                 is_masked: queries > 1.0,
             }),
-            Layer::Linear([rows, WIDTH, WIDTH]),
+            Layer::Linear([rows, width, width]),
+        ]);
+        layers.extend(dropout);
+        layers.extend([
             residual,
             norm,
-            Layer::Linear([rows, WIDTH, 4.0 * WIDTH]),
+            Layer::Linear([rows, width, 4.0 * width]),
             Layer::Activation {
                 elements: 4.0 * elements,
             },
-            Layer::Linear([rows, 4.0 * WIDTH, WIDTH]),
-            residual,
+            Layer::Linear([rows, 4.0 * width, width]),
         ]);
+        layers.extend(dropout);
+        layers.push(residual);
     }
-    // Only the last position of each sequence is asked what comes next.
     layers.push(norm);
-    layers.push(Layer::Output([sequences, WIDTH, WORDS]));
+    layers.push(Layer::Output([asked, width, WORDS]));
     Network {
         layers,
         optimizer: Optimizer::Adam,

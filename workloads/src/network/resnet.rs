@@ -1,13 +1,14 @@
 //! ResNet-50, ResNet-101 and ResNet-152: He et al., "Deep Residual Learning for Image Recognition",
-//! 2016, Table 1; as torchvision has them, with the stride in the 3 x 3 convolution ("v1.5"). And
-//! ResNet-18 for the images of CIFAR-10, 32 x 32, as kuangliu/pytorch-cifar has it: the same stages
+//! 2016, Table 1; as torchvision has them, with the stride in the 3 x 3 convolution ("v1.5").
+//! Wide ResNet-101-2: Zagoruyko and Komodakis, "Wide Residual Networks", 2016, as torchvision has
+//! it: ResNet-101 with twice the channels in the 3 x 3 convolution of each block. And ResNet-18 for the images of CIFAR-10, 32 x 32, as kuangliu/pytorch-cifar has it: the same stages
 //! behind a first convolution of 3 x 3 without pooling.
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 
 /// Channels of the first convolution, and width of the first stage.
 const STEM: u32 = 64;
-/// Output channels of a block for each channel inside it.
+/// Output channels of a block for each channel of its stage.
 const EXPANSION: u32 = 4;
 /// Classes of ImageNet and of CIFAR-10.
 const CLASSES: f64 = 1000.0;
@@ -15,17 +16,22 @@ const CIFAR_CLASSES: f64 = 10.0;
 
 /// 50 layers.
 pub(crate) fn resnet50(batch: u32) -> Network {
-    resnet(batch, [3, 4, 6, 3])
+    resnet(batch, [3, 4, 6, 3], 1)
 }
 
 /// 101 layers.
 pub(crate) fn resnet101(batch: u32) -> Network {
-    resnet(batch, [3, 4, 23, 3])
+    resnet(batch, [3, 4, 23, 3], 1)
+}
+
+/// 101 layers, of which those inside of blocks have twice the channels.
+pub(crate) fn wide_resnet101_2(batch: u32) -> Network {
+    resnet(batch, [3, 4, 23, 3], 2)
 }
 
 /// 152 layers.
 pub(crate) fn resnet152(batch: u32) -> Network {
-    resnet(batch, [3, 8, 36, 3])
+    resnet(batch, [3, 8, 36, 3], 1)
 }
 
 /// 18 layers, for images of 32 x 32.
@@ -42,7 +48,8 @@ pub(crate) fn resnet18_cifar10(batch: u32) -> Network {
     builder.end(CIFAR_CLASSES)
 }
 
-fn resnet(batch: u32, stages: [u32; 4]) -> Network {
+/// Blocks of each stage, and how many times the channels of its stage a block has inside it.
+fn resnet(batch: u32, stages: [u32; 4], widening: u32) -> Network {
     let mut builder = Builder::new(batch, 224);
     builder.convolution(STEM, 7, 2);
     builder.activation();
@@ -56,7 +63,8 @@ fn resnet(batch: u32, stages: [u32; 4]) -> Network {
     for (stage, blocks) in stages.into_iter().enumerate() {
         for block in 0..blocks {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            builder.bottleneck(STEM << stage, stride, block == 0);
+            let channels = STEM << stage;
+            builder.bottleneck([channels * widening, channels], stride, block == 0);
         }
     }
     builder.end(CLASSES)
@@ -128,16 +136,16 @@ impl Builder {
     }
 
     /// 1 x 1, 3 x 3, 1 x 1, beside which the input goes by, projected in the first of a stage.
-    fn bottleneck(&mut self, width: u32, stride: u32, is_projected: bool) {
+    fn bottleneck(&mut self, [width, channels]: [u32; 2], stride: u32, is_projected: bool) {
         let by_passing = self.images;
         self.convolution(width, 1, 1);
         self.activation();
         self.convolution(width, 3, stride);
         self.activation();
-        self.convolution(EXPANSION * width, 1, 1);
+        self.convolution(EXPANSION * channels, 1, 1);
         if is_projected {
             self.images = by_passing;
-            self.convolution(EXPANSION * width, 1, stride);
+            self.convolution(EXPANSION * channels, 1, stride);
         }
         let elements = self.images.elements();
         self.layers.push(Layer::Residual { elements });
