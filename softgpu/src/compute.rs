@@ -88,6 +88,32 @@ pub(crate) struct Prepared {
     total: u64,
 }
 
+/// SMs from the first to the second, without that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SmRange(pub(crate) u32, pub(crate) u32);
+
+/// Those of any device.
+pub(crate) const ALL_SMS: SmRange = SmRange(0, u32::MAX);
+
+impl SmRange {
+    fn and(self, other: Self) -> Self {
+        let first = self.0.max(other.0);
+        Self(first, self.1.min(other.1).max(first))
+    }
+
+    /// What is left without those of a range that begins or ends where the device does.
+    fn without(self, used: Self) -> Self {
+        match used.0 <= self.0 {
+            true => Self(self.0.max(used.1), self.1),
+            false => Self(self.0, self.1.min(used.0)),
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 >= self.1
+    }
+}
+
 /// A kernel, fill or copy that is at the head of its stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
@@ -97,8 +123,8 @@ pub(crate) struct Run {
     pub(crate) started_ns: Option<u64>,
     /// Its place among kernels that wait; lower first.
     rank: i32,
-    /// The first SM that its blocks may use: 0, unless its context has a limit.
-    sm_first: u32,
+    /// The SMs that its blocks may use: [`ALL_SMS`], unless its context has a limit.
+    sms: SmRange,
     /// `None` for a fill or a copy, which takes no SM.
     footprint: Option<Footprint>,
     block_work_q32: u128,
@@ -158,14 +184,14 @@ impl Run {
         context: ContextId,
         stream: StreamId,
         kernel: &Prepared,
-        (rank, sm_first): (i32, u32),
+        (rank, sms): (i32, SmRange),
     ) -> Self {
         Self {
             context,
             stream,
             started_ns: None,
             rank,
-            sm_first,
+            sms,
             footprint: Some(kernel.footprint),
             block_work_q32: kernel.block_work_q32,
             demand: kernel.demand,
@@ -191,7 +217,7 @@ impl Run {
             started_ns: None,
             // It takes no room, so it waits behind no kernel that does.
             rank: i32::MIN,
-            sm_first: 0,
+            sms: ALL_SMS,
             footprint: None,
             block_work_q32: u128::from(MEMORY_LATENCY_NS.saturating_add(transfer_ns)) << 32,
             demand: Demand::new(0.0, 1.0),
@@ -334,13 +360,13 @@ impl Compute {
         let mut next_wave = self.keep_for_next_wave(freed);
         self.settle_work(now_ns);
         let mut full = std::mem::take(&mut self.full);
-        let mut sm_end = u32::MAX;
+        let mut open = ALL_SMS;
         for &(rank, id) in self.ready.iter() {
             let run = self.runs.get_mut(&id).expect("a ready kernel is a run");
             let placed = match &run.footprint {
                 Some(footprint) => next_wave.take().or_else(|| {
-                    self.sms
-                        .try_place(footprint, run.pending, run.sm_first..sm_end)
+                    let sms = run.sms.and(open);
+                    self.sms.try_place(footprint, run.pending, sms.0..sms.1)
                 }),
                 None => Some((1, Placement::new())),
             };
@@ -371,8 +397,8 @@ impl Compute {
                 full.push((rank, id));
             } else if self.dispatch == Dispatch::HeadOfLine {
                 // Those behind it may have the SMs that it may not.
-                sm_end = sm_end.min(run.sm_first);
-                if sm_end == 0 {
+                open = open.without(run.sms);
+                if open.is_empty() {
                     break;
                 }
             }

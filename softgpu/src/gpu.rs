@@ -30,7 +30,7 @@ pub use config::{
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::compute::{Prepared, Run, RunId};
+use crate::compute::{ALL_SMS, Prepared, Run, RunId, SmRange};
 use crate::connection::Connections;
 use crate::contention::Demand;
 use crate::copy_engine::{BUS_GB_S, CopyEngine, CopyJob};
@@ -73,14 +73,26 @@ pub struct Gpu {
     run_next: RunId,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Context {
     streams: BTreeSet<StreamId>,
     connections: Connections,
     kernels_in_flight: u64,
     ops_in_flight: u64,
-    /// The first SM that its blocks may use.
-    sm_first: u32,
+    /// The SMs that its blocks may use.
+    sms: SmRange,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            streams: BTreeSet::new(),
+            connections: Connections::default(),
+            kernels_in_flight: 0,
+            ops_in_flight: 0,
+            sms: ALL_SMS,
+        }
+    }
 }
 
 impl Gpu {
@@ -208,10 +220,24 @@ impl Gpu {
     /// # Errors
     /// [`Error::UnknownContext`].
     pub fn limit_sms(&mut self, context: ContextId, sms: u32) -> Result<(), Error> {
+        let first = self.device.sms.saturating_sub(sms.max(1));
+        self.bind_sms(context, SmRange(first, u32::MAX))
+    }
+
+    /// The same, but on the first SMs of the device: a context limited so and one limited by
+    /// [`Gpu::limit_sms`] have none in common, if both limits together are not above what there is.
+    ///
+    /// # Errors
+    /// [`Error::UnknownContext`].
+    pub fn limit_sms_first(&mut self, context: ContextId, sms: u32) -> Result<(), Error> {
+        self.bind_sms(context, SmRange(0, sms.max(1)))
+    }
+
+    fn bind_sms(&mut self, context: ContextId, sms: SmRange) -> Result<(), Error> {
         let limited = self.contexts.get_mut(&context);
         let limited = limited.ok_or(Error::UnknownContext(context))?;
         if self.config.sharing == Sharing::Mps {
-            limited.sm_first = self.device.sms.saturating_sub(sms.max(1));
+            limited.sms = sms;
         }
         Ok(())
     }
@@ -626,8 +652,8 @@ impl Gpu {
         } else {
             0
         };
-        let sm_first = self.contexts.get(&context).map_or(0, |of| of.sm_first);
-        self.start(Run::kernel(context, id, kernel, (rank, sm_first)))
+        let sms = self.contexts.get(&context).map_or(ALL_SMS, |of| of.sms);
+        self.start(Run::kernel(context, id, kernel, (rank, sms)))
     }
 
     /// The kernel at the head waits for its distance to the one before.

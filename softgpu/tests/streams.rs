@@ -568,3 +568,28 @@ fn a_context_with_a_limit_uses_so_many_sms_and_holds_back_only_itself() {
     assert!(all <= used[0].busy_sm_ns + used[1].busy_sm_ns);
     assert!(gpu.limit_sms(ContextId(99), 1).is_err());
 }
+
+#[test]
+fn contexts_limited_from_both_ends_share_no_sm_and_wait_for_each_other_never() {
+    let mut gpu = gpu();
+    let (first, its) = client(&mut gpu, HIGH);
+    let (last, others) = client(&mut gpu, LOW);
+    let sms = gpu.device().sms;
+    gpu.limit_sms_first(first, sms - 30).unwrap();
+    gpu.limit_sms(last, 30).unwrap();
+    // Each would fill the device, and more of it is still to come.
+    for stream in [its, others] {
+        put(&mut gpu, 0, stream, kernel(conv()));
+    }
+    let done = drain(&mut gpu);
+    assert_eq!(
+        [its, others].map(|stream| start_ns(&done, stream, 1)),
+        [0; 2]
+    );
+    let used = [first, last].map(|context| gpu.utilisation_of(context));
+    assert!(used[0].busy_sm_ns <= u64::from(sms - 30) * used[0].busy_ns);
+    assert!(used[1].busy_sm_ns <= 30 * used[1].busy_ns);
+    let all = gpu.utilisation().busy_sm_ns;
+    assert_eq!(all, used[0].busy_sm_ns + used[1].busy_sm_ns);
+    assert!(gpu.limit_sms_first(ContextId(99), 1).is_err());
+}
