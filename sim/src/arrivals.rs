@@ -19,6 +19,9 @@ use crate::error::Error;
 /// Longest run, one day: bounds every list of arrivals.
 pub const SECONDS_MAX: f64 = 86_400.0;
 
+/// What is wrong with phases, of rates or traces.
+pub(crate) const OUT_OF_ORDER: &str = "phases that begin out of order: expected ascending times";
+
 /// Shortest mean of a burst, and of what lies between two.
 const BURST_S_MIN: f64 = 0.001;
 
@@ -80,7 +83,7 @@ impl Arrivals {
         }
         let is_before = |pair: &[Phase]| pair[0].start_ns < pair[1].start_ns;
         if !phases.windows(2).all(is_before) {
-            return Err("phases that begin out of order: expected ascending times".to_owned());
+            return Err(OUT_OF_ORDER.to_owned());
         }
         let mut rates = phases
             .iter()

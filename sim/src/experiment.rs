@@ -5,7 +5,7 @@ use softgpu::{Config, Device};
 use crate::arrivals;
 use crate::error::Error;
 use crate::host::HostModel;
-use crate::job::Job;
+use crate::job::{Job, TracePhase};
 use crate::laws::{self, Laws};
 use crate::observer::Observer;
 use crate::outcome::Outcome;
@@ -62,7 +62,7 @@ impl Experiment {
     /// When there is no such job: a bug of the caller.
     pub fn check_job(&self, job: usize) -> Result<(), Error> {
         self.check_arrivals(job)?;
-        Program::new(&self.jobs[job], &self.device).map(drop)
+        Program::all(&self.jobs[job], &self.device).map(drop)
     }
 
     /// Runs all jobs together under the policy.
@@ -117,16 +117,20 @@ impl Experiment {
         arrivals::seed_of_job(self.seed, job)
     }
 
-    fn programs(&self) -> Result<Vec<Program>, Error> {
+    /// Those of each job.
+    fn programs(&self) -> Result<Vec<Vec<Program>>, Error> {
         self.check_numbers()?;
         let programs = self.jobs.iter().enumerate().map(|(index, job)| {
-            let mut program = Program::new(job, &self.device)?;
-            if !self.policy.is_clairvoyant() {
-                let seed = self.seed_of(index);
-                self.profiles.tell(&mut program, job, self.device.sms, seed);
-                program.tell(&job.told_ns);
-            }
-            Ok(program)
+            let programs = Program::all(job, &self.device)?.into_iter();
+            let told = programs.map(|(trace, mut program)| {
+                if !self.policy.is_clairvoyant() {
+                    let (seed, sms) = (self.seed_of(index), self.device.sms);
+                    self.profiles.tell((trace, &mut program), job, sms, seed);
+                    program.tell(&job.told_ns);
+                }
+                program
+            });
+            Ok(told.collect())
         });
         let programs = programs.collect::<Result<_, Error>>()?;
         self.check_memory()?;
@@ -161,11 +165,18 @@ impl Experiment {
             name,
             arrivals,
             phases,
+            trace_phases,
             ..
         } = &self.jobs[job];
+        let is_before = |pair: &[TracePhase]| pair[0].start_ns < pair[1].start_ns;
+        let in_order = match trace_phases.windows(2).all(is_before) {
+            true => Ok(()),
+            false => Err(arrivals::OUT_OF_ORDER.to_owned()),
+        };
         let checked = arrivals.check(self.duration_ns);
         checked
             .and_then(|()| arrivals.check_phases(phases, self.duration_ns))
+            .and(in_order)
             .map_err(|what| Error::Arrivals {
                 job: name.clone(),
                 what,

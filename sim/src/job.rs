@@ -41,6 +41,15 @@ pub struct Copies {
 /// Most threads of a job.
 pub const THREADS_MAX: u32 = 16;
 
+/// From when on a job's requests are others.
+#[derive(Clone, Debug)]
+pub struct TracePhase {
+    /// Its beginning, counted as arrivals are, ns. A request that has begun before stays what it is.
+    pub start_ns: u64,
+    /// The launches of a request from then on.
+    pub trace: Arc<Trace>,
+}
+
 /// One job: a process whose threads launch on one stream.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -52,6 +61,8 @@ pub struct Job {
     pub kind: JobKind,
     /// The launches of one request.
     pub trace: Arc<Trace>,
+    /// From when on they are others, in order.
+    pub trace_phases: Vec<TracePhase>,
     /// When requests arrive.
     pub arrivals: Arrivals,
     /// From when on they come at other rates, in order.
@@ -76,7 +87,7 @@ pub struct Job {
     /// Of a high-priority job: its process says when a request arrived, begins and ends; else requests are inferred from its
     /// launches.
     pub marks: bool,
-    /// What policies are told that kernels take, ns, by their place in the trace, in the place of what is so: what a run
+    /// What policies are told that kernels take, ns, by their place in the trace and then in those of its phases, in the place of what is so: what a run
     /// before has learnt ([`JobOutcome::learnt`](crate::JobOutcome)).
     pub told_ns: Vec<(usize, u64)>,
     /// Of a best-effort job: its weight against others, 1 to [`policy::terms::WEIGHT_MAX`].
@@ -102,6 +113,7 @@ impl Job {
             class,
             kind,
             trace,
+            trace_phases: Vec::new(),
             arrivals,
             phases: Vec::new(),
             memory_bytes: None,

@@ -48,11 +48,13 @@ pub use arrivals::Arrivals;
 pub use error::Error;
 pub use experiment::Experiment;
 pub use host::HostModel;
-pub use job::{Copies, Job, JobClass, JobKind, THREADS_MAX};
+pub use job::{Copies, Job, JobClass, JobKind, THREADS_MAX, TracePhase};
 pub use laws::Laws;
 pub use observer::{NoObserver, Observer};
 pub use outcome::{JobOutcome, Outcome, Share};
 pub use profile_errors::{Classes, ProfileErrors, UNKNOWN_NS};
-pub use scheduler::{ClientId, ClientState, Issue, Launch, Placement, Scheduler, State};
+pub use scheduler::{
+    ClientId, ClientState, Issue, Launch, Placement, Restart, Scheduler, SmShare, State,
+};
 pub use schedulers::PolicySpec;
 pub use synthetic::Synthetic;

@@ -15,9 +15,9 @@
 //! A policy that knows the future is told the truth, because it asks no profile.
 
 use policy::Class;
-use profiler::ResourceClass;
 use profiler::family::{self, Launch};
 use profiler::settings::{self, decimal};
+use profiler::{ResourceClass, Trace};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::{Deserialize, Deserializer};
@@ -86,14 +86,20 @@ impl ProfileErrors {
         of: None,
     };
 
-    /// Changes what policies are told of the kernels of the job's program on a device of so many SMs.
-    /// `seed` is that of the job's arrivals.
-    pub(crate) fn tell(&self, program: &mut Program, job: &Job, device_sms: u32, seed: u64) {
+    /// Changes what policies are told of the kernels of a program of the job, made of this trace, on a device of so
+    /// many SMs. `seed` is that of the job's arrivals.
+    pub(crate) fn tell(
+        &self,
+        (trace, program): (&Trace, &mut Program),
+        job: &Job,
+        device_sms: u32,
+        seed: u64,
+    ) {
         if *self == Self::NONE || self.of.is_some_and(|of| of != job.class) {
             return;
         }
         if self.classes == Classes::Estimated {
-            estimate(program, job, device_sms);
+            estimate((trace, program), job.class, device_sms);
         }
         // Its own stream of numbers: the arrivals of the job stay what they are.
         let mut random = Pcg64::seed_from_u64(seed ^ SALT);
@@ -120,10 +126,10 @@ impl ProfileErrors {
 }
 
 /// Classes by name instead of those of the job's trace.
-fn estimate(program: &mut Program, job: &Job, device_sms: u32) {
+fn estimate((trace, program): (&Trace, &mut Program), class: JobClass, device_sms: u32) {
     // As in `libpillion.so`: of a high-priority job small launches have a class too.
-    let small_below = (job.class == JobClass::BestEffort).then_some(device_sms);
-    for (resolved, kernel) in program.kernels.iter_mut().zip(&job.trace.kernels) {
+    let small_below = (class == JobClass::BestEffort).then_some(device_sms);
+    for (resolved, kernel) in program.kernels.iter_mut().zip(&trace.kernels) {
         let launch = Launch {
             name: &kernel.source_name,
             sm_needed: Some(kernel.sm_needed),

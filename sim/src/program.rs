@@ -29,6 +29,10 @@ pub(crate) struct Resolved {
 /// What one request of a job does, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
+    /// Requests that begin from then on do it, ns after the start of the run.
+    pub(crate) start_ns: u64,
+    /// Kernels of the job's programs before it: its own are numbered from there.
+    pub(crate) kernels_before: u32,
     pub(crate) kernels: Vec<Resolved>,
     pub(crate) steps: Vec<Step>,
     /// Launches among the steps.
@@ -36,10 +40,11 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Policies are told that these kernels of the trace take so long, ns.
+    /// Policies are told that these kernels of the job take so long, ns.
     pub(crate) fn tell(&mut self, told_ns: &[(usize, u64)]) {
         for &(kernel, ns) in told_ns {
-            if let Some(resolved) = self.kernels.get_mut(kernel) {
+            let own = kernel.checked_sub(self.kernels_before as usize);
+            if let Some(resolved) = own.and_then(|own| self.kernels.get_mut(own)) {
                 resolved.kernel.expected_ns = ns;
             }
         }
@@ -58,14 +63,36 @@ impl Program {
         each.sum()
     }
 
-    /// The job's program on `device`.
+    /// The job's program on `device`, before its phases.
     ///
     /// # Errors
     /// The trace has no launch, names kernels it has not, is another device's, or has a kernel that
     /// the device cannot run.
     pub(crate) fn new(job: &Job, device: &Device) -> Result<Self, Error> {
-        let trace = &*job.trace;
-        check_trace(job, device)?;
+        Self::of_trace(job, &job.trace, device)
+    }
+
+    /// The job's programs on `device`, each with its trace, by their beginning.
+    ///
+    /// # Errors
+    /// As [`Program::new`].
+    pub(crate) fn all<'j>(job: &'j Job, device: &Device) -> Result<Vec<(&'j Trace, Self)>, Error> {
+        let mut programs = vec![(&*job.trace, Self::new(job, device)?)];
+        let mut kernels_before = job.trace.kernels.len();
+        for phase in &job.trace_phases {
+            let program = Self {
+                start_ns: job.start_ns.saturating_add(phase.start_ns),
+                kernels_before: u32::try_from(kernels_before).unwrap_or(u32::MAX),
+                ..Self::of_trace(job, &phase.trace, device)?
+            };
+            kernels_before += phase.trace.kernels.len();
+            programs.push((&phase.trace, program));
+        }
+        Ok(programs)
+    }
+
+    fn of_trace(job: &Job, trace: &Trace, device: &Device) -> Result<Self, Error> {
+        check_trace(job, trace, device)?;
         let mut steps = Vec::with_capacity(trace.launches.len() + 2);
         let copy = |direction, bytes| (bytes > 0).then_some(Step::Copy { direction, bytes });
         steps.extend(copy(
@@ -83,6 +110,8 @@ impl Program {
             kernel: kernel_of(kernel),
         });
         Ok(Self {
+            start_ns: 0,
+            kernels_before: 0,
             kernels: kernels.collect(),
             steps,
             launches: trace.launches.len() as u64,
@@ -101,8 +130,7 @@ impl Program {
     }
 }
 
-fn check_trace(job: &Job, device: &Device) -> Result<(), Error> {
-    let trace: &Trace = &job.trace;
+fn check_trace(job: &Job, trace: &Trace, device: &Device) -> Result<(), Error> {
     let name = || job.name.clone();
     if trace.launches.is_empty() {
         return Err(Error::EmptyTrace { job: name() });

@@ -86,6 +86,28 @@ pub struct State<'a> {
     pub clients: &'a [ClientState],
 }
 
+/// A client's process is started anew, because its share of the SMs is another: what a process has under MPS it has from its
+/// start. It ends the request that it is at, and begins the next one `outage_ns` later at the earliest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restart {
+    /// Whose.
+    pub client: ClientId,
+    /// What it has of the SMs from then on.
+    pub share: SmShare,
+    /// For so long it launches nothing, ns.
+    pub outage_ns: u64,
+}
+
+/// What a process has of the SMs under MPS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmShare {
+    /// Of a hundred.
+    pub percent: u32,
+    /// They are the first ones of the device; else the last. Processes with different ends share none, where both together
+    /// have a hundred at most.
+    pub first: bool,
+}
+
 /// The launch at the head of a client's queue goes to the device now. To let n launches of one
 /// client go, say it n times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +169,18 @@ pub trait Scheduler {
     /// Appends what goes now to `issues`, which is empty. A client without a launch in its queue
     /// must not be named more often than it has launches.
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
+
+    /// What a client's process has of the SMs from its start; `None` is all. Asked once.
+    fn share(&self, client: ClientId) -> Option<SmShare> {
+        let _ = client;
+        None
+    }
+
+    /// Appends the clients whose processes are started anew, to `restarts`, which is empty. Asked after each poll, with processes
+    /// of their own only ([`Placement::one_context`]).
+    fn take_restarts(&mut self, restarts: &mut Vec<Restart>) {
+        let _ = restarts;
+    }
 
     /// When to call [`Scheduler::poll`] even if nothing happens; asked after each poll. Not before
     /// the time of that poll.

@@ -25,7 +25,7 @@ use crate::job::JobClass;
 use crate::observer::Observer;
 use crate::outcome::{JobOutcome, Outcome, Share};
 use crate::program::{Program, Step};
-use crate::scheduler::{ClientId, ClientState, Issue, Launch, Scheduler, State};
+use crate::scheduler::{ClientId, ClientState, Issue, Launch, Restart, Scheduler, SmShare, State};
 
 /// A run in progress.
 pub(crate) struct World<'a, O: ?Sized> {
@@ -41,8 +41,9 @@ pub(crate) struct World<'a, O: ?Sized> {
     give_up_ns: u64,
     /// Client by number of its stream.
     by_stream: Vec<usize>,
-    /// Buffer of a poll.
+    /// Buffers of a poll.
     issues: Vec<Issue>,
+    restarts: Vec<Restart>,
 }
 
 /// A job's thread and its queues. Within a request all positions are indices of steps, with
@@ -51,6 +52,10 @@ struct Client {
     program: Program,
     /// The program's kernels on the device.
     kernels: Vec<KernelId>,
+    /// Programs of later phases, with the same.
+    later: VecDeque<(Program, Vec<KernelId>)>,
+    /// Its process is started anew as soon as it is at no request.
+    restart: Option<Restart>,
     schedule: Schedule,
     stream: StreamId,
     /// Its process's context; none if all are threads of one.
@@ -109,7 +114,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
     pub(crate) fn new(
         experiment: &Experiment,
         jobs: &[usize],
-        programs: Vec<Program>,
+        programs: Vec<Vec<Program>>,
         scheduler: Box<dyn Scheduler>,
         observer: &'a mut O,
     ) -> Self {
@@ -119,7 +124,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let mut clients = Vec::with_capacity(jobs.len());
         let mut states = Vec::with_capacity(jobs.len());
         let mut by_stream = Vec::new();
-        for ((place, &index), program) in jobs.iter().enumerate().zip(programs) {
+        for ((place, &index), programs) in jobs.iter().enumerate().zip(programs) {
             let job = &experiment.jobs[index];
             let context = match placement.one_context {
                 true => common,
@@ -136,14 +141,21 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             by_stream[stream.0 as usize] = place;
             // Each thread may be in a call.
             let depth = scheduler.queue_depth(ClientId(place)).max(job.threads);
-            let kernels = program.kernels.iter().map(|kernel| {
-                gpu.prepare(&kernel.shape)
-                    .expect("the kernel was checked against the device")
+            if let Some(share) = scheduler.share(ClientId(place)) {
+                limit(&mut gpu, experiment.device.sms, context, share);
+            }
+            let prepared = programs.into_iter().map(|program| {
+                let kernels = program.kernels.iter().map(|kernel| {
+                    gpu.prepare(&kernel.shape)
+                        .expect("the kernel was checked against the device")
+                });
+                let kernels: Vec<KernelId> = kernels.collect();
+                (program, kernels)
             });
-            let kernels = kernels.collect();
+            let prepared = prepared.collect();
             clients.push(Client {
                 own_context: (!placement.one_context).then_some(context),
-                ..Client::new(experiment, index, program, kernels, stream, depth)
+                ..Client::new(experiment, index, prepared, stream, depth)
             });
             states.push(ClientState {
                 class: job.class,
@@ -168,18 +180,20 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             give_up_ns: experiment.duration_ns.saturating_mul(2),
             by_stream,
             issues: Vec::new(),
+            restarts: Vec::new(),
         }
     }
 
     /// Best-effort jobs have that much of the SMs, if they are processes of their own under MPS.
     pub(crate) fn with_be_percent(mut self, percent: Option<u32>) -> Self {
         let Some(percent) = percent else { return self };
-        let sms = softgpu::sms_of_percent(self.sms, percent.into());
+        let share = SmShare {
+            percent,
+            first: false,
+        };
         for (client, state) in self.clients.iter().zip(&self.states) {
             if let (JobClass::BestEffort, Some(context)) = (state.class, client.own_context) {
-                self.gpu
-                    .limit_sms(context, sms)
-                    .expect("the context exists as long as the run");
+                limit(&mut self.gpu, self.sms, context, share);
             }
         }
         self
@@ -337,7 +351,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         client.acts_ns = u64::MAX;
         match client.thread {
             Thread::Resting => {
-                client.begin();
+                client.begin(self.now_ns);
                 let (arrival_ns, request) = (client.arrival_ns, client.outcome.requests);
                 self.states[place].in_request = true;
                 let id = ClientId(place);
@@ -357,7 +371,8 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
                     .handle_request_end(self.now_ns, id, arrival_ns);
                 self.observer
                     .request_ended(self.now_ns, id, request, arrival_ns);
-                self.clients[place].rest(self.now_ns);
+                let free_ns = self.restart(place).max(self.now_ns);
+                self.clients[place].rest(free_ns);
             }
             Thread::InCall | Thread::Synchronising | Thread::Ended => {}
         }
@@ -435,12 +450,40 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             self.issue(issue.client.0);
         }
         self.issues = issues;
+        self.take_restarts();
         for place in 0..self.clients.len() {
             if self.clients[place].is_copy_waiting {
                 self.issue_copies(place);
                 self.try_return(place);
             }
         }
+    }
+
+    /// Processes are started anew, those at no request at once.
+    fn take_restarts(&mut self) {
+        let mut restarts = std::mem::take(&mut self.restarts);
+        self.scheduler.take_restarts(&mut restarts);
+        for restart in restarts.drain(..) {
+            let place = restart.client.0;
+            self.clients[place].restart = Some(restart);
+            if self.clients[place].thread == Thread::Resting {
+                let free_ns = self.restart(place);
+                self.clients[place].wait_until(free_ns);
+            }
+        }
+        self.restarts = restarts;
+    }
+
+    /// The client's process is started anew if it is to be; when it can begin a request then.
+    fn restart(&mut self, place: usize) -> u64 {
+        let client = &mut self.clients[place];
+        let Some(restart) = client.restart.take() else {
+            return 0;
+        };
+        if let Some(context) = client.own_context {
+            limit(&mut self.gpu, self.sms, context, restart.share);
+        }
+        self.now_ns.saturating_add(restart.outage_ns)
     }
 
     /// The launch at the head of the software queue goes.
@@ -520,16 +563,18 @@ impl Client {
     fn new(
         experiment: &Experiment,
         index: usize,
-        program: Program,
-        kernels: Vec<KernelId>,
+        mut programs: VecDeque<(Program, Vec<KernelId>)>,
         stream: StreamId,
         depth: u32,
     ) -> Self {
+        let (program, kernels) = programs.pop_front().expect("a job has a trace");
         let job = &experiment.jobs[index];
         let seed = experiment.seed_of(index);
         Self {
             program,
             kernels,
+            later: programs,
+            restart: None,
             schedule: job.schedule(experiment.duration_ns, seed),
             stream,
             depth,
@@ -565,19 +610,34 @@ impl Client {
         }
     }
 
-    /// The thread has nothing to do until its next request arrives.
-    fn rest(&mut self, now_ns: u64) {
-        match self.schedule.next_ns(now_ns) {
+    /// The thread has nothing to do until its next request arrives, and begins none before `free_ns`.
+    fn rest(&mut self, free_ns: u64) {
+        match self.schedule.next_ns(free_ns) {
             Some(arrival_ns) => {
                 self.thread = Thread::Resting;
                 self.arrival_ns = arrival_ns;
-                self.acts_ns = arrival_ns.max(now_ns);
+                self.wait_until(free_ns);
             }
             None => self.thread = Thread::Ended,
         }
     }
 
-    fn begin(&mut self) {
+    /// It rests, and begins no request before that time. One of a closed loop comes only then.
+    fn wait_until(&mut self, free_ns: u64) {
+        if matches!(self.schedule.arrivals(), crate::Arrivals::Closed) {
+            self.arrival_ns = self.arrival_ns.max(free_ns);
+        }
+        self.acts_ns = self.arrival_ns.max(free_ns);
+    }
+
+    /// Of the phase that it is, by then.
+    fn begin(&mut self, now_ns: u64) {
+        while let Some((next, _)) = self.later.front()
+            && next.start_ns <= now_ns
+            && let Some((program, kernels)) = self.later.pop_front()
+        {
+            (self.program, self.kernels) = (program, kernels);
+        }
         (self.made, self.head, self.done) = (0, 0, 0);
     }
 
@@ -604,7 +664,7 @@ impl Client {
             seq,
             request: self.outcome.requests,
             place: in_trace,
-            kernel_index: kernel,
+            kernel_index: self.program.kernels_before + kernel,
             is_last: u64::from(in_trace) + 1 == self.program.launches,
             kernel: self.program.kernels[kernel as usize].kernel,
         }
@@ -634,6 +694,16 @@ impl Client {
         }
         self.outcome
     }
+}
+
+/// The context has that much of the SMs, if it is one under MPS.
+fn limit(gpu: &mut Gpu, device_sms: u32, context: ContextId, share: SmShare) {
+    let sms = softgpu::sms_of_percent(device_sms, share.percent.into());
+    let limited = match share.first {
+        true => gpu.limit_sms_first(context, sms),
+        false => gpu.limit_sms(context, sms),
+    };
+    limited.expect("the context exists as long as the run");
 }
 
 /// Of high-priority streams, as CUDA numbers them: lower goes first, 0 is the default.

@@ -147,6 +147,7 @@ impl Key {
             class,
             kind,
             trace,
+            trace_phases,
             arrivals,
             phases,
             // Decides whether it can be run at all.
@@ -164,6 +165,10 @@ impl Key {
             max_share,
         } = &experiment.jobs[index];
         self.traces.push(Arc::as_ptr(trace) as usize);
+        for phase in trace_phases {
+            self.traces.push(Arc::as_ptr(&phase.trace) as usize);
+            self.add(format_args!("from {}", phase.start_ns));
+        }
         let host = experiment.host_of(index);
         // Nobody who is disturbed has to do with a job that is alone.
         let host = if is_alone { host.undisturbed() } else { host };

@@ -20,7 +20,7 @@ use super::Shown;
 use super::parse::SECONDS_MAX;
 use super::size::Size;
 use crate::arrivals::{Arrivals, Phase};
-use crate::job::{Copies, Job, JobClass, JobKind, THREADS_MAX};
+use crate::job::{Copies, Job, JobClass, JobKind, THREADS_MAX, TracePhase};
 use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
 
@@ -71,12 +71,13 @@ fn max_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, 
     settings::number(deserializer, SHARE_MIN..=1.0).map(Some)
 }
 
-/// From when on requests come at another rate.
+/// From when on requests come at another rate, or are others.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PhaseSection {
     at_s: Seconds,
-    rate: Decimal<{ RATE_MAX as u64 }>,
+    rate: Option<Decimal<{ RATE_MAX as u64 }>>,
+    trace: Option<Source>,
 }
 
 /// A text, or a list of which the first that there is is taken.
@@ -175,20 +176,30 @@ impl JobReader<'_, '_, '_> {
     }
 
     fn job(&mut self, index: usize, job: JobSection) -> Option<(Job, Shown)> {
-        let trace = self.trace(index, &job.trace);
+        let trace = self.trace(index, "trace", &job.trace);
         let arrivals = self.arrivals(index, &job);
-        let ((trace_name, trace), (mut arrivals_name, arrivals)) = (trace?, arrivals?);
-        for PhaseSection { at_s, rate } in &job.phases {
-            let _ = write!(arrivals_name, ", from {} s {}/s", at_s.0, rate.0);
+        let later = self.trace_phases(index, &job.phases);
+        let ((mut trace_name, trace), (mut arrivals_name, arrivals)) = (trace?, arrivals?);
+        let mut trace_phases = Vec::new();
+        for (at_s, name, phase) in later? {
+            let _ = write!(trace_name, ", from {at_s} s {name}");
+            trace_phases.push(phase);
+        }
+        for PhaseSection { at_s, rate, .. } in &job.phases {
+            if let Some(rate) = rate {
+                let _ = write!(arrivals_name, ", from {} s {}/s", at_s.0, rate.0);
+            }
         }
         let bytes = |size: Option<Size>| size.map(|size| size.bytes_of(self.device.memory_bytes));
-        let ns = |seconds: Seconds| (seconds.0 * 1e9) as u64;
-        let phases = job.phases.iter().map(|phase| Phase {
-            start_ns: (phase.at_s.0 * 1e9) as u64,
-            per_s: phase.rate.0,
+        let phases = job.phases.iter().filter_map(|phase| {
+            Some(Phase {
+                start_ns: ns_of(&phase.at_s),
+                per_s: phase.rate.as_ref()?.0,
+            })
         });
         let job = Job {
             phases: phases.collect(),
+            trace_phases,
             told_ns: Vec::new(),
             name: job.name.unwrap_or_else(|| index.to_string()),
             // A job without a class is best-effort, here as everywhere.
@@ -203,8 +214,8 @@ impl JobReader<'_, '_, '_> {
             },
             launch_gap_ns: job.launch_gap_ns.map(|ns| ns.0),
             threads: job.threads.map_or(1, |threads| threads.0 as u32),
-            start_ns: job.start_s.map_or(0, ns),
-            death_ns: job.death_s.map(ns),
+            start_ns: job.start_s.as_ref().map_or(0, ns_of),
+            death_ns: job.death_s.as_ref().map(ns_of),
             marks: job.marks.unwrap_or(false),
             weight: job.weight.map_or(1, |weight| weight.0 as u32),
             min_progress: job.min_progress.map_or(0.0, |share| share.0),
@@ -217,13 +228,43 @@ impl JobReader<'_, '_, '_> {
         Some((job, shown))
     }
 
-    /// One trace, or of a list the first that there is.
-    fn trace(&mut self, index: usize, source: &Source) -> Option<(String, Arc<Trace>)> {
+    /// The phases in which requests are others: when, what their trace is called, and what they are.
+    fn trace_phases(
+        &mut self,
+        index: usize,
+        phases: &[PhaseSection],
+    ) -> Option<Vec<(f64, String, TracePhase)>> {
+        let mut is_right = true;
+        let mut found = Vec::new();
+        for (number, phase) in phases.iter().enumerate() {
+            let key = format!("phases.{number}");
+            let Some(source) = &phase.trace else {
+                if phase.rate.is_none() {
+                    let at_s = phase.at_s.0;
+                    let what =
+                        format!("the phase from {at_s} s on changes nothing, expected a rate");
+                    self.fault(index, &key, what + " or a trace; nearest is rate = 15");
+                    is_right = false;
+                }
+                continue;
+            };
+            let Some((name, trace)) = self.trace(index, &format!("{key}.trace"), source) else {
+                is_right = false;
+                continue;
+            };
+            let start_ns = ns_of(&phase.at_s);
+            found.push((phase.at_s.0, name, TracePhase { start_ns, trace }));
+        }
+        is_right.then_some(found)
+    }
+
+    /// One trace, or of a list the first that there is, which stands at `key` in the job.
+    fn trace(&mut self, index: usize, key: &str, source: &Source) -> Option<(String, Arc<Trace>)> {
         let names = match source {
             Source::Named(names) => names,
-            Source::Made(section) => return self.synthetic(index, section),
+            Source::Made(section) => return self.synthetic(index, key, section),
         };
-        let (path, name) = self.first_there_is(index, "trace", names)?;
+        let (path, name) = self.first_there_is(index, key, names)?;
         match self.library.trace(name, self.folder, self.device) {
             Ok(trace) => Some((shown_name(name).to_owned(), trace)),
             Err(error) => {
@@ -233,11 +274,16 @@ impl JobReader<'_, '_, '_> {
         }
     }
 
-    fn synthetic(&mut self, index: usize, trace: &MadeSection) -> Option<(String, Arc<Trace>)> {
+    fn synthetic(
+        &mut self,
+        index: usize,
+        key: &str,
+        trace: &MadeSection,
+    ) -> Option<(String, Arc<Trace>)> {
         let kernel_us = trace.kernel_us.0;
         let block_us = trace.block_us.map_or(kernel_us, |us| us.0);
         if block_us > kernel_us {
-            let path = format!("jobs.{index}.trace.block_us");
+            let path = format!("jobs.{index}.{key}.block_us");
             let span = settings::at(self.document, &path).map_or(0..0, Spanned::span);
             let wanted = format!("a number above 0 and at most {kernel_us}");
             let near = format!("{wanted}; nearest is {kernel_us}");
@@ -367,6 +413,10 @@ impl JobReader<'_, '_, '_> {
             }
         }
     }
+}
+
+fn ns_of(seconds: &Seconds) -> u64 {
+    (seconds.0 * 1e9) as u64
 }
 
 /// A job that starts its next request when the last is done trains; one whose requests come from

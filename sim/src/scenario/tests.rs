@@ -671,6 +671,53 @@ fn a_job_in_phases_has_their_rates_and_says_so() {
 }
 
 #[test]
+fn a_job_in_phases_has_their_traces_and_what_is_wrong_in_one_is_said_with_its_line() {
+    let with = |phases: &str| PAIR.replace("rate = 30", &format!("rate = 30\nphases = [{phases}]"));
+    let text = with("{ at_s = 0.5, trace = \"resnet50-inference@8\" }, { at_s = 1, rate = 75 }");
+    let scenario = &scenarios(&text)[0];
+    let job = &scenario.experiment.jobs[0];
+    let [later] = &job.trace_phases[..] else {
+        panic!("one of them has a trace")
+    };
+    assert_eq!((later.start_ns, job.phases.len()), (500_000_000, 1));
+    assert_ne!(later.trace, job.trace);
+    let shown = &scenario.shown[0];
+    assert!(
+        shown.trace.ends_with(", from 0.5 s resnet50-inference@8"),
+        "{shown:?}"
+    );
+    assert_eq!(shown.arrivals, "poisson 30/s, from 1 s 75/s");
+
+    let line = text.lines().position(|line| line.starts_with("phases"));
+    let place = format!("s.toml:{}:", line.unwrap() + 1);
+    for (phases, said) in [
+        ("{ at_s = 0.5 }", "the phase from 0.5 s on changes nothing"),
+        (
+            "{ at_s = 0.5, trace = \"resnet50-inferense\" }",
+            "did you mean \"resnet50-inference\"?",
+        ),
+        (
+            "{ at_s = 0.5, trace = \"resnet50-inference@many\" }",
+            "\"many\" is no batch",
+        ),
+        (
+            "{ at_s = 0.5, trace = { kernel_us = 1, block_us = 2 } }",
+            "block_us",
+        ),
+        ("{ at_s = -1, rate = 30 }", "at_s"),
+        ("{ at_s = 1, batch = 8 }", "batch"),
+    ] {
+        let wrong = faults(&with(phases));
+        assert!(
+            wrong[0].starts_with(&place) && wrong[0].contains(said),
+            "{wrong:?}"
+        );
+    }
+    let early = "{ at_s = 1, trace = \"resnet50-inference@8\" }, { at_s = 1, trace = \"resnet50-inference\" }";
+    assert!(faults(&with(early))[0].contains("out of order"));
+}
+
+#[test]
 fn a_run_is_as_long_as_its_requests_take() {
     let text = PAIR.replace("seconds = 2.5", "requests = 90");
     assert_eq!(scenarios(&text)[0].experiment.duration_ns, 3_000_000_000);
