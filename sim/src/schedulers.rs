@@ -5,15 +5,19 @@
 //! | those of `policy::registry` | `policy`, a file each | what a daemon runs, behind `leased` |
 //! | `streams`, `stream-priority`, `mps`, `mps-priority` | here, a file each | a placement; every launch goes at once |
 //! | `reef-n`, `orion-code` | `policy`, a file each | a state machine about queues, behind `queued` |
+//! | `gslice`, `gpucolo` | here, a file each | a publication's controller of a latency |
 //! | `oracle` | `oracle` | a bound; it knows the future |
 
 mod at_once;
+mod gpucolo;
+mod gslice;
 mod helper;
 mod learner;
 mod leased;
 mod mps;
 mod mps_priority;
 mod oracle;
+mod period_mean;
 mod queued;
 mod spec;
 mod stream_priority;
@@ -21,7 +25,9 @@ mod streams;
 mod thread;
 
 pub use oracle::OracleParams;
-pub use spec::{MuxFlowSpec, OrionCodeSpec, OrionSpec, PillionSpec, PolicySpec};
+pub use spec::{
+    GpuColoSpec, GsliceSpec, MuxFlowSpec, OrionCodeSpec, OrionSpec, PillionSpec, PolicySpec,
+};
 
 use policy::{
     CodeHp, OrionCode, OrionCodeParams, OrionParams, PillionParams, Policy, ReefN, ReefNParams,
@@ -36,6 +42,8 @@ use crate::program::Program;
 use crate::scheduler::Scheduler;
 
 use at_once::AtOnce;
+use gpucolo::GpuColo;
+use gslice::Gslice;
 use leased::Leased;
 use oracle::{Oracle, Plan};
 use queued::Queued;
@@ -57,6 +65,17 @@ impl PolicySpec {
         if let Some(job) = dies.filter(|_| !self.outlives_jobs()) {
             return Err(Error::Policy(format!(
                 "{} knows nothing of jobs that die, and {} does",
+                self.name(),
+                job.name
+            )));
+        }
+        let changes = experiment
+            .jobs
+            .iter()
+            .find(|job| !job.trace_phases.is_empty());
+        if let Some(job) = changes.filter(|_| self.is_clairvoyant()) {
+            return Err(Error::Policy(format!(
+                "{} plans with one trace for each job, and {} has others in its phases",
                 self.name(),
                 job.name
             )));
@@ -102,6 +121,14 @@ impl PolicySpec {
                 let params = code_params(spec, experiment)?;
                 let code = OrionCode::new(params, best_effort(experiment).count());
                 Box::new(Queued::new(code, experiment, true))
+            }
+            Self::Gslice(spec) => {
+                one_high_priority(self, experiment)?;
+                Box::new(Gslice::new(spec, experiment))
+            }
+            Self::GpuColo(spec) => {
+                one_high_priority(self, experiment)?;
+                Box::new(GpuColo::new(spec, experiment))
             }
             Self::Oracle(params) => {
                 one_high_priority(self, experiment)?;

@@ -1,5 +1,10 @@
 //! A policy and its numbers, as scenario files, options and tables name them.
 
+mod baselines;
+
+use baselines::{GPUCOLO, GSLICE};
+pub use baselines::{GpuColoSpec, GsliceSpec};
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -52,6 +57,10 @@ pub enum PolicySpec {
     Pillion(PillionSpec),
     /// MuxFlow's laws for a GPU and no other: `none`, a throttle and a share.
     MuxFlow(MuxFlowSpec),
+    /// Shares of the SMs by the mean latency.
+    Gslice(GsliceSpec),
+    /// Sleeps of best-effort jobs by the mean latency, and seldom their share.
+    GpuColo(GpuColoSpec),
     /// The clairvoyant bound.
     Oracle(OracleParams),
     /// Any other policy of the daemon's registry.
@@ -300,7 +309,7 @@ const ORACLE: [Param; 1] = [param(
 const CLOCK_MHZ_MIN: u32 = 100;
 
 /// Policies with a variant of their own, and the bound.
-const OWN_NAMES: [&str; 13] = [
+const OWN_NAMES: [&str; 15] = [
     "none",
     "temporal",
     "streams",
@@ -313,6 +322,8 @@ const OWN_NAMES: [&str; 13] = [
     "launch-gate",
     "pillion",
     "muxflow",
+    "gslice",
+    "gpucolo",
     "oracle",
 ];
 
@@ -341,6 +352,8 @@ impl PolicySpec {
             Self::LaunchGate(_) => "launch-gate",
             Self::Pillion(_) => "pillion",
             Self::MuxFlow(_) => "muxflow",
+            Self::Gslice(_) => "gslice",
+            Self::GpuColo(_) => "gpucolo",
             Self::Oracle(_) => "oracle",
             Self::Listed(numbers) => numbers.entry().name,
         }
@@ -363,6 +376,8 @@ impl PolicySpec {
             | Self::ReefN { .. }
             | Self::OrionCode(_)
             | Self::MuxFlow(_)
+            | Self::Gslice(_)
+            | Self::GpuColo(_)
             | Self::Oracle(_) => true,
         }
     }
@@ -466,6 +481,8 @@ impl PolicySpec {
             Self::LaunchGate(_) => &[LEASE_MS],
             Self::Pillion(_) => &PILLION,
             Self::MuxFlow(_) => &MUXFLOW,
+            Self::Gslice(_) => &GSLICE,
+            Self::GpuColo(_) => &GPUCOLO,
             Self::ReefN { .. } => &REEF_N,
             Self::Oracle(_) => &ORACLE,
             Self::Listed(numbers) => numbers.entry().params(),
@@ -479,10 +496,10 @@ impl PolicySpec {
     /// this policy has no such number.
     pub fn set(&mut self, key: &str, value: f64) -> bool {
         let (ns_of_us, ns_of_ms) = ((value * 1e3) as u64, (value * 1e6) as u64);
-        if let Self::Pillion(spec) = self {
-            return spec.set(key, value);
-        }
         match (self, key) {
+            (Self::Pillion(spec), key) => return spec.set(key, value),
+            (Self::Gslice(spec), key) => return spec.set(key, value),
+            (Self::GpuColo(spec), key) => return spec.set(key, value),
             (Self::Listed(numbers), key) => return numbers.set(key, value),
             (Self::Temporal { params, .. }, "dur_threshold_pct") => {
                 params.dur_threshold_pct = value;
@@ -528,10 +545,10 @@ impl PolicySpec {
     pub fn param(&self, key: &str) -> Option<f64> {
         let flag = |is_set: bool| f64::from(u8::from(is_set));
         let (us, ms) = (|ns: u64| ns as f64 / 1e3, |ns: u64| ns as f64 / 1e6);
-        if let Self::Pillion(spec) = self {
-            return spec.param(key);
-        }
         Some(match (self, key) {
+            (Self::Pillion(spec), key) => spec.param(key)?,
+            (Self::Gslice(spec), key) => spec.param(key)?,
+            (Self::GpuColo(spec), key) => spec.param(key)?,
             (Self::Listed(numbers), key) => numbers.get(key)?,
             (Self::Temporal { params, .. }, "dur_threshold_pct") => params.dur_threshold_pct,
             (Self::Temporal { params, .. }, "residual_us") => us(params.residual_ns_unknown),
@@ -657,6 +674,8 @@ impl FromStr for PolicySpec {
             "launch-gate" => Self::LaunchGate(LaunchGateParams::default()),
             "pillion" => Self::Pillion(PillionSpec::default()),
             "muxflow" => Self::MuxFlow(MuxFlowSpec::default()),
+            "gslice" => Self::Gslice(GsliceSpec::default()),
+            "gpucolo" => Self::GpuColo(GpuColoSpec::default()),
             "oracle" => Self::Oracle(OracleParams::default()),
             _ => match name.parse() {
                 Ok(Policy::Listed(numbers)) => Self::Listed(numbers),

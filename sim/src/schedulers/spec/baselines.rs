@@ -1,0 +1,190 @@
+//! The numbers of the baselines from publications that control a latency: `gslice` and `gpucolo`.
+
+use policy::Param;
+
+use super::{param, whole};
+
+/// The numbers of `gslice`, as GPUColo's authors ran it (section VI).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GsliceSpec {
+    /// The mean latency of high-priority requests that it holds, ms; 0: none, and shares stay.
+    pub slo_mean_ms: f64,
+    /// What the high-priority job has of the SMs at the start, per cent; best-effort jobs have the rest.
+    pub share_pct: u32,
+    /// Between two adjustments, s.
+    pub period_s: f64,
+    /// How long a job launches nothing while it is started anew with another share, s.
+    pub restart_s: f64,
+}
+
+impl Default for GsliceSpec {
+    fn default() -> Self {
+        Self {
+            slo_mean_ms: 0.0,
+            share_pct: 50,
+            period_s: 25.0,
+            restart_s: RESTART_S,
+        }
+    }
+}
+
+/// The numbers of `gpucolo` (2024, sections IV to VI).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GpuColoSpec {
+    /// The mean latency of high-priority requests that it holds, ms; 0: none, and sleep and share stay.
+    pub slo_mean_ms: f64,
+    /// How long best-effort jobs sleep after each iteration at the start, ms.
+    pub sleep_ms: f64,
+    /// What they have of the SMs at the start, per cent; the high-priority job has all.
+    pub share_pct: u32,
+    /// −m: by how much the mean falls with each second of sleep, ms.
+    pub slope_ms_per_s: f64,
+    /// By how much it rises with each per cent of the share, ms.
+    pub share_slope_ms: f64,
+    /// Between two adjustments of the sleep, s.
+    pub period_s: f64,
+    /// Between two of the share, in such periods.
+    pub outer_periods: u32,
+    /// How long a job launches nothing while it is started anew with another share, s.
+    pub restart_s: f64,
+}
+
+impl Default for GpuColoSpec {
+    fn default() -> Self {
+        Self {
+            slo_mean_ms: 0.0,
+            sleep_ms: 200.0,
+            share_pct: 80,
+            slope_ms_per_s: 10.0,
+            share_slope_ms: 0.2,
+            period_s: 4.0,
+            outer_periods: 25,
+            restart_s: RESTART_S,
+        }
+    }
+}
+
+/// "MPS has an overhead of 7s in this case" (GPUColo, section IV-B); 5 to 15 s there in general.
+const RESTART_S: f64 = 7.0;
+
+const SLO_MEAN_MS: Param = param(
+    "slo_mean_ms",
+    "mean latency of high-priority requests that is held, in ms; 0: none, nothing is adjusted",
+    0.0,
+    1_000_000.0,
+);
+const RESTART: Param = param(
+    "restart_s",
+    "how long a job launches nothing while it is started anew with another share, in s",
+    0.0,
+    3_600.0,
+);
+
+/// Those of `gslice`.
+pub(super) const GSLICE: [Param; 4] = [
+    SLO_MEAN_MS,
+    whole(
+        "share_pct",
+        "what the high-priority job has of the SMs at the start, in per cent; best-effort jobs have the rest",
+        1.0,
+        99.0,
+    ),
+    param("period_s", "between two adjustments, in s", 0.1, 3_600.0),
+    RESTART,
+];
+
+/// Those of `gpucolo`.
+pub(super) const GPUCOLO: [Param; 8] = [
+    SLO_MEAN_MS,
+    param(
+        "sleep_ms",
+        "how long best-effort jobs sleep after each iteration at the start, in ms",
+        0.0,
+        1_000.0,
+    ),
+    whole(
+        "share_pct",
+        "what best-effort jobs have of the SMs at the start, in per cent",
+        1.0,
+        100.0,
+    ),
+    param(
+        "slope_ms_per_s",
+        "by how much the mean falls with each second of sleep, in ms",
+        0.001,
+        1_000_000.0,
+    ),
+    param(
+        "share_slope_ms",
+        "by how much it rises with each per cent of the share, in ms",
+        0.000_1,
+        1_000_000.0,
+    ),
+    param(
+        "period_s",
+        "between two adjustments of the sleep, in s",
+        0.1,
+        3_600.0,
+    ),
+    whole(
+        "outer_periods",
+        "between two adjustments of the share, in such periods",
+        1.0,
+        10_000.0,
+    ),
+    RESTART,
+];
+
+impl GsliceSpec {
+    pub(super) fn set(&mut self, key: &str, value: f64) -> bool {
+        match key {
+            "slo_mean_ms" => self.slo_mean_ms = value,
+            "share_pct" => self.share_pct = value as u32,
+            "period_s" => self.period_s = value,
+            "restart_s" => self.restart_s = value,
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn param(&self, key: &str) -> Option<f64> {
+        Some(match key {
+            "slo_mean_ms" => self.slo_mean_ms,
+            "share_pct" => self.share_pct.into(),
+            "period_s" => self.period_s,
+            "restart_s" => self.restart_s,
+            _ => return None,
+        })
+    }
+}
+
+impl GpuColoSpec {
+    pub(super) fn set(&mut self, key: &str, value: f64) -> bool {
+        match key {
+            "slo_mean_ms" => self.slo_mean_ms = value,
+            "sleep_ms" => self.sleep_ms = value,
+            "share_pct" => self.share_pct = value as u32,
+            "slope_ms_per_s" => self.slope_ms_per_s = value,
+            "share_slope_ms" => self.share_slope_ms = value,
+            "period_s" => self.period_s = value,
+            "outer_periods" => self.outer_periods = value as u32,
+            "restart_s" => self.restart_s = value,
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn param(&self, key: &str) -> Option<f64> {
+        Some(match key {
+            "slo_mean_ms" => self.slo_mean_ms,
+            "sleep_ms" => self.sleep_ms,
+            "share_pct" => self.share_pct.into(),
+            "slope_ms_per_s" => self.slope_ms_per_s,
+            "share_slope_ms" => self.share_slope_ms,
+            "period_s" => self.period_s,
+            "outer_periods" => self.outer_periods.into(),
+            "restart_s" => self.restart_s,
+            _ => return None,
+        })
+    }
+}
