@@ -453,7 +453,7 @@ static ABLATION: [Part; 9] = [
     ),
 ];
 
-static SLO: [Part; 3] = [
+static SLO: [Part; 6] = [
     part(
         "poisson",
         "Targets asked and held, Poisson arrivals",
@@ -471,6 +471,25 @@ static SLO: [Part; 3] = [
         "Targets asked and held, arrivals of an Apollo car",
         include_str!("suite/slo/recorded.toml"),
         true,
+    ),
+    part(
+        "gpucolo-model",
+        "The mean latency over sleeps and shares of best-effort jobs (GPUColo, Figure 6)",
+        include_str!("suite/slo/gpucolo-model.toml"),
+        // Runs are as long as the publication's: a tenth of one is a transient.
+        false,
+    ),
+    part(
+        "gpucolo-burst",
+        "A mean latency of 90 ms while batches are greater (GPUColo, Figure 8)",
+        include_str!("suite/slo/gpucolo-burst.toml"),
+        false,
+    ),
+    part(
+        "gpucolo-targets",
+        "Five targets for a mean latency (GPUColo, Figure 9)",
+        include_str!("suite/slo/gpucolo-targets.toml"),
+        false,
     ),
 ];
 

@@ -66,6 +66,7 @@ fn hp_json(run: &Run<'_>, job: &Measures) -> Value {
     json!({
         "solo_p50_ms": of(job.solo_ms, 0),
         "solo_p99_ms": of(job.solo_ms, 2),
+        "mean_ms": mean_ms(run, job),
         "p50_ms": of(job.ms, 0),
         "p95_ms": of(job.ms, 1),
         "p99_ms": of(job.ms, 2),
@@ -77,6 +78,14 @@ fn hp_json(run: &Run<'_>, job: &Measures) -> Value {
         "launches": job.launches,
         "slo": run.outcome.jobs.iter().find(|of| of.index == job.index).and_then(|of| of.slo.as_ref()).map(view_json),
     })
+}
+
+/// The mean of the latencies behind the warm-up.
+fn mean_ms(run: &Run<'_>, job: &Measures) -> Option<f64> {
+    let mut jobs = run.outcome.jobs.iter();
+    let latencies_ns = &jobs.find(|of| of.index == job.index)?.latencies_ns;
+    let sum_ns: f64 = latencies_ns.iter().map(|&ns| ns as f64).sum();
+    (!latencies_ns.is_empty()).then(|| sum_ns / latencies_ns.len() as f64 / 1e6)
 }
 
 fn be_json(run: &Run<'_>, job: &Measures) -> Value {
