@@ -2,7 +2,7 @@
 
 use softgpu::{Config, Device};
 
-use crate::arrivals;
+use crate::arrivals::{self, Arrivals};
 use crate::error::Error;
 use crate::host::HostModel;
 use crate::job::{Job, TracePhase};
@@ -166,6 +166,7 @@ impl Experiment {
             arrivals,
             phases,
             trace_phases,
+            batches,
             ..
         } = &self.jobs[job];
         let is_before = |pair: &[TracePhase]| pair[0].start_ns < pair[1].start_ns;
@@ -173,10 +174,23 @@ impl Experiment {
             true => Ok(()),
             false => Err(arrivals::OUT_OF_ORDER.to_owned()),
         };
+        let batched = match batches.is_empty() {
+            false if *arrivals == Arrivals::Closed => Err(
+                "batches of requests that come when the one before is answered: expected arrivals with a rate, or of a file",
+            ),
+            false if !trace_phases.is_empty() => {
+                Err("batches, and phases with traces: expected one of both")
+            }
+            _ if batches.iter().any(|batch| batch.requests == 0) => {
+                Err("a batch of 0 requests: expected 1 at least")
+            }
+            _ => Ok(()),
+        };
         let checked = arrivals.check(self.duration_ns);
         checked
             .and_then(|()| arrivals.check_phases(phases, self.duration_ns))
             .and(in_order)
+            .and(batched.map_err(str::to_owned))
             .map_err(|what| Error::Arrivals {
                 job: name.clone(),
                 what,

@@ -50,6 +50,15 @@ pub struct TracePhase {
     pub trace: Arc<Trace>,
 }
 
+/// So many requests that are answered together.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// How many; 1 at least.
+    pub requests: u32,
+    /// The launches of all of them.
+    pub trace: Arc<Trace>,
+}
+
 /// One job: a process whose threads launch on one stream.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -63,6 +72,10 @@ pub struct Job {
     pub trace: Arc<Trace>,
     /// From when on they are others, in order.
     pub trace_phases: Vec<TracePhase>,
+    /// Batches that its requests are answered in, in place of one by one by [`Job::trace`]; then that is the first one's. The
+    /// policy says which ([`Scheduler::batch`](crate::Scheduler::batch)), and one that does not care takes the first. A batch
+    /// begins when all of its requests are there.
+    pub batches: Vec<Batch>,
     /// When requests arrive.
     pub arrivals: Arrivals,
     /// From when on they come at other rates, in order.
@@ -114,6 +127,7 @@ impl Job {
             kind,
             trace,
             trace_phases: Vec::new(),
+            batches: Vec::new(),
             arrivals,
             phases: Vec::new(),
             memory_bytes: None,

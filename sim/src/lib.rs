@@ -48,7 +48,7 @@ pub use arrivals::Arrivals;
 pub use error::Error;
 pub use experiment::Experiment;
 pub use host::HostModel;
-pub use job::{Copies, Job, JobClass, JobKind, THREADS_MAX, TracePhase};
+pub use job::{Batch, Copies, Job, JobClass, JobKind, THREADS_MAX, TracePhase};
 pub use laws::Laws;
 pub use observer::{NoObserver, Observer};
 pub use outcome::{JobOutcome, Outcome, Share};

@@ -72,21 +72,26 @@ impl Program {
         Self::of_trace(job, &job.trace, device)
     }
 
-    /// The job's programs on `device`, each with its trace, by their beginning.
+    /// The job's programs on `device`, each with its trace: the first, those of its phases by their beginning, those of its
+    /// batches but the first.
     ///
     /// # Errors
     /// As [`Program::new`].
     pub(crate) fn all<'j>(job: &'j Job, device: &Device) -> Result<Vec<(&'j Trace, Self)>, Error> {
         let mut programs = vec![(&*job.trace, Self::new(job, device)?)];
         let mut kernels_before = job.trace.kernels.len();
-        for phase in &job.trace_phases {
+        let phases = job.trace_phases.iter();
+        let phases =
+            phases.map(|phase| (job.start_ns.saturating_add(phase.start_ns), &phase.trace));
+        let batches = job.batches.iter().skip(1).map(|batch| (0, &batch.trace));
+        for (start_ns, trace) in phases.chain(batches) {
             let program = Self {
-                start_ns: job.start_ns.saturating_add(phase.start_ns),
+                start_ns,
                 kernels_before: u32::try_from(kernels_before).unwrap_or(u32::MAX),
-                ..Self::of_trace(job, &phase.trace, device)?
+                ..Self::of_trace(job, trace, device)?
             };
-            kernels_before += phase.trace.kernels.len();
-            programs.push((&phase.trace, program));
+            kernels_before += trace.kernels.len();
+            programs.push((trace, program));
         }
         Ok(programs)
     }

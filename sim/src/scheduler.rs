@@ -170,6 +170,13 @@ pub trait Scheduler {
     /// must not be named more often than it has launches.
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
 
+    /// Which of a client's batches its next requests are answered in, by place in [`Job::batches`](crate::Job). Asked of clients
+    /// that have some, whenever they are at none.
+    fn batch(&mut self, now_ns: u64, client: ClientId) -> usize {
+        let _ = (now_ns, client);
+        0
+    }
+
     /// What a client's process has of the SMs from its start; `None` is all. Asked once.
     fn share(&self, client: ClientId) -> Option<SmShare> {
         let _ = client;

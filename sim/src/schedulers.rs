@@ -5,7 +5,7 @@
 //! | those of `policy::registry` | `policy`, a file each | what a daemon runs, behind `leased` |
 //! | `streams`, `stream-priority`, `mps`, `mps-priority` | here, a file each | a placement; every launch goes at once |
 //! | `reef-n`, `orion-code` | `policy`, a file each | a state machine about queues, behind `queued` |
-//! | `gslice`, `gpucolo` | here, a file each | a publication's controller of a latency |
+//! | `gslice`, `gpucolo`, `mudi` | here, a file each | a publication's controller of a latency |
 //! | `oracle` | `oracle` | a bound; it knows the future |
 
 mod at_once;
@@ -16,6 +16,7 @@ mod learner;
 mod leased;
 mod mps;
 mod mps_priority;
+mod mudi;
 mod oracle;
 mod period_mean;
 mod queued;
@@ -26,7 +27,8 @@ mod thread;
 
 pub use oracle::OracleParams;
 pub use spec::{
-    GpuColoSpec, GsliceSpec, MuxFlowSpec, OrionCodeSpec, OrionSpec, PillionSpec, PolicySpec,
+    GpuColoSpec, GsliceSpec, MudiSpec, MuxFlowSpec, OrionCodeSpec, OrionSpec, PillionSpec,
+    PolicySpec,
 };
 
 use policy::{
@@ -45,6 +47,7 @@ use at_once::AtOnce;
 use gpucolo::GpuColo;
 use gslice::Gslice;
 use leased::Leased;
+use mudi::Mudi;
 use oracle::{Oracle, Plan};
 use queued::Queued;
 
@@ -72,10 +75,10 @@ impl PolicySpec {
         let changes = experiment
             .jobs
             .iter()
-            .find(|job| !job.trace_phases.is_empty());
+            .find(|job| !job.trace_phases.is_empty() || !job.batches.is_empty());
         if let Some(job) = changes.filter(|_| self.is_clairvoyant()) {
             return Err(Error::Policy(format!(
-                "{} plans with one trace for each job, and {} has others in its phases",
+                "{} plans with one trace for each job, and {} has more",
                 self.name(),
                 job.name
             )));
@@ -129,6 +132,10 @@ impl PolicySpec {
             Self::GpuColo(spec) => {
                 one_high_priority(self, experiment)?;
                 Box::new(GpuColo::new(spec, experiment))
+            }
+            Self::Mudi(spec) => {
+                one_high_priority(self, experiment)?;
+                Box::new(Mudi::new(spec, experiment))
             }
             Self::Oracle(params) => {
                 one_high_priority(self, experiment)?;

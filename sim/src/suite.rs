@@ -453,7 +453,7 @@ static ABLATION: [Part; 9] = [
     ),
 ];
 
-static SLO: [Part; 6] = [
+static SLO: [Part; 7] = [
     part(
         "poisson",
         "Targets asked and held, Poisson arrivals",
@@ -489,6 +489,12 @@ static SLO: [Part; 6] = [
         "gpucolo-targets",
         "Five targets for a mean latency (GPUColo, Figure 9)",
         include_str!("suite/slo/gpucolo-targets.toml"),
+        false,
+    ),
+    part(
+        "mudi-burst",
+        "Batches and shares at three times the rate (Mudi, Figure 16)",
+        include_str!("suite/slo/mudi-burst.toml"),
         false,
     ),
 ];

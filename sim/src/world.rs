@@ -8,13 +8,14 @@
 //! output, a synchronisation. Calls are asynchronous; one returns when its launch is in the software
 //! queue and the queue has room for another, and while the driver's queue has room. An open loop's
 //! next request begins when it arrives, or when the one before is complete if that is later; its
-//! latency counts from its arrival all the same.
+//! latency counts from its arrival all the same. A job in batches begins so many requests at once, when the last of them is there.
 //!
 //! The run ends when no job has a request left; requests that arrived before the end of the
 //! experiment's duration are completed. A run that has not ended after twice the duration is given
 //! up: an overloaded open loop would not end soon.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use softgpu::{Completion, ContextId, Gpu, KernelId, Op, StreamId};
 
@@ -49,11 +50,17 @@ pub(crate) struct World<'a, O: ?Sized> {
 /// A job's thread and its queues. Within a request all positions are indices of steps, with
 /// `done <= head <= made`.
 struct Client {
-    program: Program,
+    program: Arc<Program>,
     /// The program's kernels on the device.
-    kernels: Vec<KernelId>,
+    kernels: Arc<[KernelId]>,
     /// Programs of later phases, with the same.
-    later: VecDeque<(Program, Vec<KernelId>)>,
+    later: VecDeque<Prepared>,
+    /// Those of its batches, with how many requests each answers.
+    batches: Vec<(u32, Prepared)>,
+    /// How many requests it answers at once.
+    batch: u32,
+    /// When those came that are answered with the first.
+    more_arrivals_ns: Vec<u64>,
     /// Its process is started anew as soon as it is at no request.
     restart: Option<Restart>,
     schedule: Schedule,
@@ -84,6 +91,9 @@ struct Client {
     death_ns: u64,
     outcome: JobOutcome,
 }
+
+/// A program, and its kernels on the device.
+type Prepared = (Arc<Program>, Arc<[KernelId]>);
 
 /// What a job's thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,8 +159,8 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
                     gpu.prepare(&kernel.shape)
                         .expect("the kernel was checked against the device")
                 });
-                let kernels: Vec<KernelId> = kernels.collect();
-                (program, kernels)
+                let kernels: Arc<[KernelId]> = kernels.collect();
+                (Arc::new(program), kernels)
             });
             let prepared = prepared.collect();
             clients.push(Client {
@@ -201,8 +211,8 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
 
     /// Plays it to its end.
     pub(crate) fn run(mut self) -> Outcome {
-        for client in &mut self.clients {
-            client.rest(0);
+        for place in 0..self.clients.len() {
+            self.rest(place, 0);
         }
         let mut completions = Vec::new();
         while let Some(next_ns) = self.next_ns() {
@@ -372,7 +382,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
                 self.observer
                     .request_ended(self.now_ns, id, request, arrival_ns);
                 let free_ns = self.restart(place).max(self.now_ns);
-                self.clients[place].rest(free_ns);
+                self.rest(place, free_ns);
             }
             Thread::InCall | Thread::Synchronising | Thread::Ended => {}
         }
@@ -457,6 +467,16 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
                 self.try_return(place);
             }
         }
+    }
+
+    /// The thread has nothing to do until its next requests are there, and begins none before `free_ns`.
+    fn rest(&mut self, place: usize, free_ns: u64) {
+        let client = &mut self.clients[place];
+        if !client.batches.is_empty() {
+            let batch = self.scheduler.batch(self.now_ns, ClientId(place));
+            client.choose(batch);
+        }
+        client.rest(free_ns);
     }
 
     /// Processes are started anew, those at no request at once.
@@ -563,17 +583,26 @@ impl Client {
     fn new(
         experiment: &Experiment,
         index: usize,
-        mut programs: VecDeque<(Program, Vec<KernelId>)>,
+        mut programs: VecDeque<Prepared>,
         stream: StreamId,
         depth: u32,
     ) -> Self {
-        let (program, kernels) = programs.pop_front().expect("a job has a trace");
         let job = &experiment.jobs[index];
+        let of_batches = programs.iter().cloned();
+        let requests = job.batches.iter().map(|batch| batch.requests);
+        let batches = requests.zip(of_batches).collect();
+        let (program, kernels) = programs.pop_front().expect("a job has a trace");
+        if !job.batches.is_empty() {
+            programs.clear();
+        }
         let seed = experiment.seed_of(index);
         Self {
             program,
             kernels,
             later: programs,
+            batches,
+            batch: 1,
+            more_arrivals_ns: Vec::new(),
             restart: None,
             schedule: job.schedule(experiment.duration_ns, seed),
             stream,
@@ -610,12 +639,24 @@ impl Client {
         }
     }
 
-    /// The thread has nothing to do until its next request arrives, and begins none before `free_ns`.
+    /// Its next requests are answered in that batch, the last if there is none.
+    fn choose(&mut self, batch: usize) {
+        let found = self.batches.get(batch).or(self.batches.last());
+        if let Some((requests, (program, kernels))) = found {
+            self.batch = *requests;
+            (self.program, self.kernels) = (Arc::clone(program), Arc::clone(kernels));
+        }
+    }
+
+    /// The thread has nothing to do until its next requests are there, and begins none before `free_ns`.
     fn rest(&mut self, free_ns: u64) {
+        self.more_arrivals_ns.clear();
         match self.schedule.next_ns(free_ns) {
             Some(arrival_ns) => {
                 self.thread = Thread::Resting;
                 self.arrival_ns = arrival_ns;
+                let more = (1..self.batch).map_while(|_| self.schedule.next_ns(free_ns));
+                self.more_arrivals_ns.extend(more);
                 self.wait_until(free_ns);
             }
             None => self.thread = Thread::Ended,
@@ -627,7 +668,8 @@ impl Client {
         if matches!(self.schedule.arrivals(), crate::Arrivals::Closed) {
             self.arrival_ns = self.arrival_ns.max(free_ns);
         }
-        self.acts_ns = self.arrival_ns.max(free_ns);
+        let last_ns = self.more_arrivals_ns.last().unwrap_or(&self.arrival_ns);
+        self.acts_ns = free_ns.max(*last_ns);
     }
 
     /// Of the phase that it is, by then.
@@ -642,11 +684,13 @@ impl Client {
     }
 
     fn end(&mut self, now_ns: u64) {
-        self.outcome.requests += 1;
         self.outcome.last_completion_ns = now_ns;
-        match self.warmup_left {
-            0 => self.outcome.latencies_ns.push(now_ns - self.arrival_ns),
-            left => self.warmup_left = left - 1,
+        for &arrival_ns in [self.arrival_ns].iter().chain(&self.more_arrivals_ns) {
+            self.outcome.requests += 1;
+            match self.warmup_left {
+                0 => self.outcome.latencies_ns.push(now_ns - arrival_ns),
+                left => self.warmup_left = left - 1,
+            }
         }
     }
 
@@ -685,7 +729,7 @@ impl Client {
         }
         if self.thread != Thread::Ended {
             // The one that is under way or late, and all that arrived behind it.
-            self.outcome.unfinished = 1;
+            self.outcome.unfinished = 1 + self.more_arrivals_ns.len() as u64;
             if !matches!(self.schedule.arrivals(), crate::Arrivals::Closed) {
                 while self.schedule.next_ns(elapsed_ns).is_some() {
                     self.outcome.unfinished += 1;

@@ -148,6 +148,7 @@ impl Key {
             kind,
             trace,
             trace_phases,
+            batches,
             arrivals,
             phases,
             // Decides whether it can be run at all.
@@ -168,6 +169,10 @@ impl Key {
         for phase in trace_phases {
             self.traces.push(Arc::as_ptr(&phase.trace) as usize);
             self.add(format_args!("from {}", phase.start_ns));
+        }
+        for batch in batches {
+            self.traces.push(Arc::as_ptr(&batch.trace) as usize);
+            self.add(format_args!("batch {}", batch.requests));
         }
         let host = experiment.host_of(index);
         // Nobody who is disturbed has to do with a job that is alone.

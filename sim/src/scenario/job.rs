@@ -15,12 +15,13 @@ use serde::{Deserialize, Deserializer};
 use softgpu::Device;
 use toml::Spanned;
 use toml::de::DeTable;
+use workloads::BATCH_MAX;
 
 use super::Shown;
 use super::parse::SECONDS_MAX;
 use super::size::Size;
 use crate::arrivals::{Arrivals, Phase};
-use crate::job::{Copies, Job, JobClass, JobKind, THREADS_MAX, TracePhase};
+use crate::job::{Batch, Copies, Job, JobClass, JobKind, THREADS_MAX, TracePhase};
 use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
 
@@ -42,6 +43,8 @@ pub(super) struct JobSection {
     class: Option<JobClass>,
     kind: Option<JobKind>,
     trace: Source,
+    #[serde(default)]
+    batches: Vec<Whole<1, { BATCH_MAX as u64 }>>,
     arrivals: Option<Candidates>,
     rate: Option<Decimal<{ RATE_MAX as u64 }>>,
     #[serde(default)]
@@ -176,7 +179,12 @@ impl JobReader<'_, '_, '_> {
     }
 
     fn job(&mut self, index: usize, job: JobSection) -> Option<(Job, Shown)> {
-        let trace = self.trace(index, "trace", &job.trace);
+        let batches = self.batches(index, &job);
+        let trace = match batches.as_deref() {
+            Some([(name, first), ..]) => Some((name.clone(), Arc::clone(&first.trace))),
+            Some([]) => self.trace(index, "trace", &job.trace),
+            None => None,
+        };
         let arrivals = self.arrivals(index, &job);
         let later = self.trace_phases(index, &job.phases);
         let ((mut trace_name, trace), (mut arrivals_name, arrivals)) = (trace?, arrivals?);
@@ -200,6 +208,7 @@ impl JobReader<'_, '_, '_> {
         let job = Job {
             phases: phases.collect(),
             trace_phases,
+            batches: batches?.into_iter().map(|(_, batch)| batch).collect(),
             told_ns: Vec::new(),
             name: job.name.unwrap_or_else(|| index.to_string()),
             // A job without a class is best-effort, here as everywhere.
@@ -226,6 +235,25 @@ impl JobReader<'_, '_, '_> {
             arrivals: arrivals_name,
         };
         Some((job, shown))
+    }
+
+    /// The batches in which requests are answered, with what results call their traces.
+    fn batches(&mut self, index: usize, job: &JobSection) -> Option<Vec<(String, Batch)>> {
+        if job.batches.is_empty() {
+            return Some(Vec::new());
+        }
+        let Source::Named(Candidates::One(name)) = &job.trace else {
+            let what = "batches of a trace that is no built-in workload; nearest is trace = \"resnet50-inference\"";
+            self.fault(index, "batches", what);
+            return None;
+        };
+        let batches = job.batches.iter().enumerate().map(|(place, size)| {
+            let sized = Source::Named(Candidates::One(format!("{name}@{}", size.0)));
+            let (shown, trace) = self.trace(index, &format!("batches.{place}"), &sized)?;
+            let requests = size.0 as u32;
+            Some((shown, Batch { requests, trace }))
+        });
+        batches.collect()
     }
 
     /// The phases in which requests are others: when, what their trace is called, and what they are.

@@ -2,8 +2,8 @@
 
 mod baselines;
 
-use baselines::{GPUCOLO, GSLICE};
-pub use baselines::{GpuColoSpec, GsliceSpec};
+use baselines::{GPUCOLO, GSLICE, MUDI};
+pub use baselines::{GpuColoSpec, GsliceSpec, MudiSpec};
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,6 +61,8 @@ pub enum PolicySpec {
     Gslice(GsliceSpec),
     /// Sleeps of best-effort jobs by the mean latency, and seldom their share.
     GpuColo(GpuColoSpec),
+    /// Batches of requests and shares of the SMs by a model of the latency.
+    Mudi(MudiSpec),
     /// The clairvoyant bound.
     Oracle(OracleParams),
     /// Any other policy of the daemon's registry.
@@ -309,7 +311,7 @@ const ORACLE: [Param; 1] = [param(
 const CLOCK_MHZ_MIN: u32 = 100;
 
 /// Policies with a variant of their own, and the bound.
-const OWN_NAMES: [&str; 15] = [
+const OWN_NAMES: [&str; 16] = [
     "none",
     "temporal",
     "streams",
@@ -324,6 +326,7 @@ const OWN_NAMES: [&str; 15] = [
     "muxflow",
     "gslice",
     "gpucolo",
+    "mudi",
     "oracle",
 ];
 
@@ -354,6 +357,7 @@ impl PolicySpec {
             Self::MuxFlow(_) => "muxflow",
             Self::Gslice(_) => "gslice",
             Self::GpuColo(_) => "gpucolo",
+            Self::Mudi(_) => "mudi",
             Self::Oracle(_) => "oracle",
             Self::Listed(numbers) => numbers.entry().name,
         }
@@ -378,6 +382,7 @@ impl PolicySpec {
             | Self::MuxFlow(_)
             | Self::Gslice(_)
             | Self::GpuColo(_)
+            | Self::Mudi(_)
             | Self::Oracle(_) => true,
         }
     }
@@ -483,6 +488,7 @@ impl PolicySpec {
             Self::MuxFlow(_) => &MUXFLOW,
             Self::Gslice(_) => &GSLICE,
             Self::GpuColo(_) => &GPUCOLO,
+            Self::Mudi(_) => &MUDI,
             Self::ReefN { .. } => &REEF_N,
             Self::Oracle(_) => &ORACLE,
             Self::Listed(numbers) => numbers.entry().params(),
@@ -500,6 +506,7 @@ impl PolicySpec {
             (Self::Pillion(spec), key) => return spec.set(key, value),
             (Self::Gslice(spec), key) => return spec.set(key, value),
             (Self::GpuColo(spec), key) => return spec.set(key, value),
+            (Self::Mudi(spec), key) => return spec.set(key, value),
             (Self::Listed(numbers), key) => return numbers.set(key, value),
             (Self::Temporal { params, .. }, "dur_threshold_pct") => {
                 params.dur_threshold_pct = value;
@@ -549,6 +556,7 @@ impl PolicySpec {
             (Self::Pillion(spec), key) => spec.param(key)?,
             (Self::Gslice(spec), key) => spec.param(key)?,
             (Self::GpuColo(spec), key) => spec.param(key)?,
+            (Self::Mudi(spec), key) => spec.param(key)?,
             (Self::Listed(numbers), key) => numbers.get(key)?,
             (Self::Temporal { params, .. }, "dur_threshold_pct") => params.dur_threshold_pct,
             (Self::Temporal { params, .. }, "residual_us") => us(params.residual_ns_unknown),
@@ -676,6 +684,7 @@ impl FromStr for PolicySpec {
             "muxflow" => Self::MuxFlow(MuxFlowSpec::default()),
             "gslice" => Self::Gslice(GsliceSpec::default()),
             "gpucolo" => Self::GpuColo(GpuColoSpec::default()),
+            "mudi" => Self::Mudi(MudiSpec::default()),
             "oracle" => Self::Oracle(OracleParams::default()),
             _ => match name.parse() {
                 Ok(Policy::Listed(numbers)) => Self::Listed(numbers),

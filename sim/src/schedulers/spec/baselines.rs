@@ -1,4 +1,4 @@
-//! The numbers of the baselines from publications that control a latency: `gslice` and `gpucolo`.
+//! The numbers of the baselines from publications that control a latency: `gslice`, `gpucolo` and `mudi`.
 
 use policy::Param;
 
@@ -60,6 +60,31 @@ impl Default for GpuColoSpec {
             period_s: 4.0,
             outer_periods: 25,
             restart_s: RESTART_S,
+        }
+    }
+}
+
+/// The numbers of `mudi` (EuroSys'25).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MudiSpec {
+    /// Within this a high-priority request is to be answered, from its arrival on, ms.
+    pub slo_ms: f64,
+    /// How long a batch is tried, and within what time the rate is counted, s.
+    pub window_s: f64,
+    /// How long one sample of the latency model takes at most, s.
+    pub profile_s: f64,
+    /// How long a best-effort job launches nothing while it is started anew with another share, s.
+    pub restart_s: f64,
+}
+
+impl Default for MudiSpec {
+    fn default() -> Self {
+        Self {
+            // Its ResNet-50's (Table 1).
+            slo_ms: 150.0,
+            window_s: 2.0,
+            profile_s: 5.0,
+            restart_s: 0.0,
         }
     }
 }
@@ -135,6 +160,29 @@ pub(super) const GPUCOLO: [Param; 8] = [
     RESTART,
 ];
 
+/// Those of `mudi`.
+pub(super) const MUDI: [Param; 4] = [
+    param(
+        "slo_ms",
+        "within this a high-priority request is to be answered, in ms",
+        0.001,
+        1_000_000.0,
+    ),
+    param(
+        "window_s",
+        "how long a batch is tried, and within what time the rate is counted, in s",
+        0.01,
+        3_600.0,
+    ),
+    param(
+        "profile_s",
+        "how long one sample of the latency model takes at most, in s",
+        0.001,
+        3_600.0,
+    ),
+    RESTART,
+];
+
 impl GsliceSpec {
     pub(super) fn set(&mut self, key: &str, value: f64) -> bool {
         match key {
@@ -183,6 +231,29 @@ impl GpuColoSpec {
             "share_slope_ms" => self.share_slope_ms,
             "period_s" => self.period_s,
             "outer_periods" => self.outer_periods.into(),
+            "restart_s" => self.restart_s,
+            _ => return None,
+        })
+    }
+}
+
+impl MudiSpec {
+    pub(super) fn set(&mut self, key: &str, value: f64) -> bool {
+        match key {
+            "slo_ms" => self.slo_ms = value,
+            "window_s" => self.window_s = value,
+            "profile_s" => self.profile_s = value,
+            "restart_s" => self.restart_s = value,
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn param(&self, key: &str) -> Option<f64> {
+        Some(match key {
+            "slo_ms" => self.slo_ms,
+            "window_s" => self.window_s,
+            "profile_s" => self.profile_s,
             "restart_s" => self.restart_s,
             _ => return None,
         })
