@@ -53,6 +53,12 @@ impl CUresult {
     /// error. To continue using CUDA, the process must be terminated and relaunched" (of an assertion: "the context cannot be
     /// used anymore, and must be destroyed"; of 810 the second sentence). Of the uncorrectable errors (214, 220) it says nothing;
     /// NVIDIA's catalogue of Xids has the program that they hit ended.
+    ///
+    /// Nor does it say so of 806, "the remote procedural call between the MPS server and the MPS
+    /// client failed". It is here because a client's contexts are its server's, and no client is
+    /// known to get another server without being started anew: who has a context and is told that
+    /// its server cannot be reached has lost it. Not seen on a GPU. 805 and 807 are told to who
+    /// only wants to become a client, and may be tried again.
     #[must_use]
     pub const fn is_sticky(self) -> bool {
         matches!(
@@ -69,6 +75,7 @@ impl CUresult {
                 | Self::TENSOR_MEMORY_LEAK
                 | Self::CONTAINED
                 | Self::EXTERNAL_DEVICE
+                | Self::MPS_RPC_FAILURE
                 | Self::MPS_CLIENT_TERMINATED
                 | Self::ECC_UNCORRECTABLE
                 | Self::NVLINK_UNCORRECTABLE
@@ -200,4 +207,21 @@ results! {
     GRAPH_RECAPTURE_FAILURE = 918, c"CUDA_ERROR_GRAPH_RECAPTURE_FAILURE", "the graph could not be captured anew";
     FABRIC_NOT_READY = 919, c"CUDA_ERROR_FABRIC_NOT_READY", "the fabric is not ready";
     UNKNOWN = 999, c"CUDA_ERROR_UNKNOWN", "unknown error";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// docs/faults.md has the same list.
+    #[test]
+    fn nothing_is_done_any_more_after_these_and_what_may_be_tried_again_is_none_of_them() {
+        let expected = [
+            214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 806, 810, 911,
+        ];
+        for code in 0..=1_000 {
+            let is_expected = expected.contains(&code);
+            assert_eq!(CUresult(code).is_sticky(), is_expected, "{code}");
+        }
+    }
 }

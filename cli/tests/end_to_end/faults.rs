@@ -103,7 +103,7 @@ fn a_lost_context_is_an_event_of_its_job_and_the_application_gets_the_drivers_wo
 fn a_process_that_dies_of_its_error_at_once_has_told_it() {
     let gpu = Gpu::start("timeslice");
     let daemon = daemon(&gpu, "");
-    for code in [214_u64, 226, 702, 710, 714, 719, 810] {
+    for code in [214_u64, 226, 702, 710, 714, 719, 806, 810] {
         let label = format!("job-{code}");
         let mut process = start(&gpu, &daemon, &label);
         gpu.inject(&format!("sticky {code} {label}"));
@@ -111,8 +111,8 @@ fn a_process_that_dies_of_its_error_at_once_has_told_it() {
         process.finish().expect_success();
         event_when(&gpu, &daemon, "sticky-error", is_code(code));
     }
-    // What is no such error is none: out of memory, not ready.
-    for code in [2, 600] {
+    // What is no such error is none: out of memory, not ready, MPS is not.
+    for code in [2, 600, 807] {
         let label = format!("job-{code}");
         let mut process = start(&gpu, &daemon, &label);
         gpu.inject(&format!("sticky {code} {label}"));
@@ -120,7 +120,7 @@ fn a_process_that_dies_of_its_error_at_once_has_told_it() {
         process.finish().expect_success();
         event_when(&gpu, &daemon, "detached", |event| event["job"] == label);
     }
-    assert_eq!(daemon.status()["events"]["counts"]["sticky-error"], 7);
+    assert_eq!(daemon.status()["events"]["counts"]["sticky-error"], 8);
 }
 
 #[test]
