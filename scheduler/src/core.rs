@@ -12,6 +12,7 @@ pub(crate) mod fault;
 pub(crate) mod fault_rules;
 pub mod job_key;
 pub(crate) mod ledgers;
+pub(crate) mod mps_servers;
 pub(crate) mod mps_supervisor;
 pub mod pages;
 pub(crate) mod probe_watch;

@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use crate::common::{
     Daemon, Ended, Gpu, Process, cargo_folder, clean_command, collect, copy_program, tools, until,
 };
+use crate::events::event_when;
 use crate::real_driver::brought;
 
 /// What of NVIDIA's was asked.
@@ -517,6 +518,7 @@ fn jobs_under_us_get_the_drivers_word_when_their_server_dies_and_the_next_ones_r
     let mut lost = best_effort("lost");
     kill(mps.server().unwrap());
     until("the loss", || launch(&mut lost) == "launch 806 wait 806");
+    event_when(&gpu, &daemon, "sticky-error", |event| event["code"] == 806);
     let refused = gpu.job("refused", "faulty").best_effort(&daemon).run();
     assert_eq!(refused.code(), CUDA_FAILED, "{refused:#?}");
     refused.expect_errors(&["CUresult 807\n"]);

@@ -168,6 +168,39 @@ fn best_effort_jobs_wait_for_a_broken_server_that_is_used_and_nobody_restarts_it
 }
 
 #[test]
+fn a_server_has_ended_under_its_clients_where_one_of_them_says_so_and_not_where_they_have_left() {
+    let gpu = Gpu::start("mps");
+    let script = Script::new(&gpu);
+    let daemon = script.daemon(&gpu, gpu.path("pillion.sock"), "");
+    let mut be = start(&gpu, &daemon, "be");
+    script.set("clients", &be.pid().to_string());
+    let has_server = |pid: Option<u32>| {
+        let servers = pid.map_or_else(String::new, |pid| format!("{pid}\n"));
+        script.set("servers", &servers);
+        let seen: Vec<u32> = pid.into_iter().collect();
+        daemon.status_when("its server", |status| {
+            status["mps"]["servers"] == Value::from(seen.clone())
+        });
+    };
+    has_server(Some(4242));
+    // As if it had destroyed its contexts: it lives on.
+    has_server(None);
+    launch(&mut be);
+    has_server(Some(4243));
+    gpu.inject("sticky 806 be");
+    be.write("\n");
+    assert_eq!(be.next_line(), "launch 806 wait 806");
+    event_when(&gpu, &daemon, "sticky-error", |event| event["code"] == 806);
+    has_server(None);
+    let told = event_when(&gpu, &daemon, "mps-fault", |_| true);
+    assert!(
+        text(&told).contains("server 4243 has ended under its clients"),
+        "{told}"
+    );
+    assert_eq!(daemon.status()["events"]["counts"]["mps-fault"], 1);
+}
+
+#[test]
 fn a_rule_restarts_a_broken_server_that_is_used_by_whoever_supervises() {
     let gpu = Gpu::start("mps");
     let script = Script::new(&gpu);

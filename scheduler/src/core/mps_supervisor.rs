@@ -19,9 +19,10 @@
 //! One daemon of a machine supervises; the others look, hold their own best-effort jobs and
 //! terminate their own lost clients, and start nothing.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::core::event::{Draft, Kind};
+use crate::core::mps_servers::{Found, ORPHANS_MAX, Server, Trouble};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = 3_600 * SECOND_NS;
@@ -63,99 +64,6 @@ impl Phase {
             Self::GivenUp => "given-up",
         }
     }
-}
-
-/// A server, as the control daemon tells of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Server {
-    pub(crate) pid: u32,
-    /// Its status is `FAULT`: it takes no new clients until those that it has are gone. None where
-    /// that was not told.
-    pub(crate) is_broken: Option<bool>,
-    /// Process ids of its clients; none where that was not told.
-    pub(crate) clients: Option<Vec<u32>>,
-}
-
-impl Server {
-    /// One of which nothing is known but that it is there.
-    pub(crate) fn unknown(pid: u32) -> Self {
-        Self {
-            pid,
-            ..Self::default()
-        }
-    }
-
-    /// What is not told of it now is as it was before.
-    pub(crate) fn or_as_before(&mut self, before: &[Self]) {
-        let before = before.iter().find(|known| known.pid == self.pid);
-        self.is_broken = self.is_broken.or(before.and_then(|known| known.is_broken));
-    }
-
-    pub(crate) fn is_broken(&self) -> bool {
-        self.is_broken == Some(true)
-    }
-
-    /// Whether it may have a client of whom this holds.
-    fn may_have(&self, is_it: impl Fn(u32) -> bool) -> bool {
-        let clients = self.clients.as_ref();
-        clients.is_none_or(|clients| clients.iter().any(|&pid| is_it(pid)))
-    }
-
-    /// Whether it is known to have one.
-    fn has(&self, is_it: impl Fn(u32) -> bool) -> bool {
-        let mut clients = self.clients.iter().flatten();
-        clients.any(|&pid| is_it(pid))
-    }
-}
-
-/// What a look found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// No control daemon.
-    Nothing,
-    /// One that does not answer in time.
-    Silent { pid: u32, has_servers: bool },
-    /// One of which nothing is known but that it is there.
-    Unknown { pid: u32 },
-    /// One that answers, with its servers as far as it tells of them.
-    Answers { pid: u32, servers: Vec<Server> },
-}
-
-/// What of MPS is broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
-    pub(crate) text: String,
-    /// Somebody may still compute there.
-    pub(crate) is_used: bool,
-}
-
-/// What is wrong, if anything is, with `now`, which was `before` at the last look. `lost`: clients
-/// whose contexts are lost by their own word.
-pub(crate) fn trouble_of(
-    before: &[Server],
-    now: &[Server],
-    lost: &BTreeSet<u32>,
-    is_alive: impl Fn(u32) -> bool,
-) -> Option<Trouble> {
-    if let Some(broken) = now.iter().find(|server| server.is_broken()) {
-        let mut others = now.iter().filter(|server| !server.is_broken());
-        let mut all_broken = now.iter().filter(|server| server.is_broken());
-        let is_used = all_broken.any(|server| server.may_have(|pid| !lost.contains(&pid)))
-            || others.any(|server| server.may_have(|_| true));
-        let text = format!(
-            "MPS's server {} has failed and takes no new clients until those that it has are gone",
-            broken.pid
-        );
-        return Some(Trouble { text, is_used });
-    }
-    // One whose clients have all ended goes for the sake of another user's.
-    let is_gone = |server: &&Server| !now.iter().any(|known| known.pid == server.pid);
-    let mut gone = before.iter().filter(is_gone);
-    let dead = gone.find(|server| server.has(&is_alive))?;
-    Some(Trouble {
-        text: format!("MPS's server {} has ended under its clients", dead.pid),
-        is_used: true,
-    })
 }
 
 /// What is to be run.
@@ -544,6 +452,8 @@ pub(crate) struct Desk {
     pub(crate) is_resumed: bool,
     /// A rule wants it restarted.
     pub(crate) is_ordered: bool,
+    /// Clients that have said that their server cannot be reached.
+    pub(crate) orphans: Vec<u32>,
 }
 
 impl Desk {
@@ -564,6 +474,18 @@ impl Desk {
         }
         self.is_ordered = true;
         Some(Ok(()))
+    }
+
+    /// These clients say that their server cannot be reached. Whether that is anybody's here to
+    /// know.
+    pub(crate) fn note_orphans(&mut self, pids: impl Iterator<Item = u32>) -> bool {
+        if self.seen.is_none() {
+            return false;
+        }
+        let before = self.orphans.len();
+        let room = ORPHANS_MAX.saturating_sub(before);
+        self.orphans.extend(pids.take(room));
+        self.orphans.len() > before
     }
 }
 

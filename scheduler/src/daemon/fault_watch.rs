@@ -273,6 +273,7 @@ impl FaultWatch {
             (state.take_stickies(), state.take_deaths())
         };
         self.shared.tell_of_clients();
+        self.shared.note_orphans(&stickies);
         faults.extend(stickies.into_iter().map(Fault::of_sticky));
         faults.extend(deaths.into_iter().map(Fault::of_death));
         if !self.is_real() {

@@ -20,7 +20,8 @@ use crate::config::fault_rules::FaultKind;
 use crate::config::mps_rules::MpsRules;
 use crate::core::event::{Draft, Kind};
 use crate::core::fault::Fault;
-use crate::core::mps_supervisor::{Decision, Found, Order, Server, Supervisor, trouble_of};
+use crate::core::mps_servers::{Found, Servers};
+use crate::core::mps_supervisor::{Decision, Order, Supervisor};
 use crate::daemon::shared::Shared;
 use crate::host::mps::{Control, Doomed};
 use crate::host::mps_daemon::{self, name_of_pipes};
@@ -36,8 +37,7 @@ pub(super) struct MpsWatch {
     lock: MpsLock,
     control: Control,
     supervisor: Supervisor,
-    /// Servers, as of the last look.
-    servers: Vec<Server>,
+    servers: Servers,
     /// The control daemon, which is waited for, and its number.
     process: Option<(u32, OwnedFd)>,
     /// Clients that MPS was asked to terminate.
@@ -71,7 +71,7 @@ impl MpsWatch {
             lock: MpsLock::new(folder, &name_of_pipes()),
             control,
             supervisor: Supervisor::new(now_ns, rules.restarts_per_hour),
-            servers: Vec::new(),
+            servers: Servers::default(),
             process: None,
             terminated: BTreeSet::new(),
             is_holding: false,
@@ -97,7 +97,7 @@ impl MpsWatch {
     /// Looks once, and says for how long not to look again, ns.
     fn look(&mut self) -> u64 {
         let is_ours = self.lock.try_hold();
-        let mut found = mps_daemon::look(&mut self.control, &self.rules.terminate, &self.clock);
+        let found = mps_daemon::look(&mut self.control, &self.rules.terminate, &self.clock);
         if self.shared.is_stopping() {
             // What was found is that nobody was waited for.
             return 0;
@@ -105,28 +105,25 @@ impl MpsWatch {
         let now_ns = self.clock.now_ns();
         self.take_orders(now_ns);
         let lost = self.shared.state().lost_clients();
-        if let Found::Answers { servers, .. } = &mut found {
-            let all = servers.iter_mut();
-            all.for_each(|server| server.or_as_before(&self.servers));
-        }
-        let now = match &found {
-            Found::Answers { servers, .. } => servers.as_slice(),
-            Found::Unknown { .. } => &self.servers,
-            Found::Nothing | Found::Silent { .. } => &[],
-        };
-        let trouble = trouble_of(&self.servers, now, &lost, is_alive);
+        let trouble = self.servers.handle_look(now_ns, &found, &lost);
         let decision = (self.supervisor).handle_look(now_ns, &found, trouble, is_ours);
-        self.note(found);
+        self.note(&found);
         self.handle_decision(decision, is_ours, &lost)
     }
 
     /// What others have left for this thread.
     fn take_orders(&mut self, now_ns: u64) {
-        let (is_resumed, is_ordered) = {
+        let (is_resumed, is_ordered, orphans) = {
             let mut desk = self.shared.mps_desk();
-            let resumed = std::mem::take(&mut desk.is_resumed);
-            (resumed, std::mem::take(&mut desk.is_ordered))
+            (
+                std::mem::take(&mut desk.is_resumed),
+                std::mem::take(&mut desk.is_ordered),
+                std::mem::take(&mut desk.orphans),
+            )
         };
+        for pid in orphans {
+            self.servers.handle_orphan(now_ns, pid);
+        }
         if is_resumed {
             self.supervisor.resume(now_ns);
         }
@@ -135,17 +132,12 @@ impl MpsWatch {
         }
     }
 
-    /// Keeps what the next look is compared with.
-    fn note(&mut self, found: Found) {
+    /// Keeps which process is waited for.
+    fn note(&mut self, found: &Found) {
         let pid = match found {
-            Found::Nothing => {
-                self.servers.clear();
-                None
-            }
-            Found::Silent { pid, .. } | Found::Unknown { pid } => Some(pid),
-            Found::Answers { pid, servers } => {
-                self.servers = servers;
-                Some(pid)
+            Found::Nothing => None,
+            Found::Silent { pid, .. } | Found::Unknown { pid } | Found::Answers { pid, .. } => {
+                Some(*pid)
             }
         };
         if self.process.as_ref().map(|(pid, _)| *pid) != pid {
@@ -183,7 +175,7 @@ impl MpsWatch {
 
     fn publish(&self, is_ours: bool) {
         let now_ns = self.clock.now_ns();
-        let seen = self.supervisor.seen(now_ns, is_ours, &self.servers);
+        let seen = self.supervisor.seen(now_ns, is_ours, self.servers.now());
         self.shared.mps_desk().seen = Some(seen);
     }
 
@@ -204,7 +196,11 @@ impl MpsWatch {
     /// Has MPS end what clients of this daemon have there whose contexts are lost: their server
     /// waits for them, and nothing of theirs can go on.
     fn terminate(&mut self, lost: &BTreeSet<u32>) {
-        let broken = self.servers.iter().filter(|server| server.is_broken());
+        let broken = self
+            .servers
+            .now()
+            .iter()
+            .filter(|server| server.is_broken());
         let clients: BTreeSet<u32> = broken
             .flat_map(|server| server.clients.iter().flatten())
             .copied()
@@ -257,6 +253,10 @@ impl MpsWatch {
             self.supervisor.handle_failure(self.clock.now_ns(), why);
             return;
         }
+        if order == Order::Restart {
+            // That they end under their clients is no news.
+            self.servers = Servers::default();
+        }
         let command = self.rules.start_command();
         let started = mps_daemon::start(&mut self.control, &command, &self.clock);
         if let Err(why) = started.as_ref() {
@@ -295,15 +295,4 @@ impl MpsWatch {
         }
         !is_stopped
     }
-}
-
-/// Whether a process of that number runs: one that has ended and was not waited for does not.
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before it may have anything in it (proc_pid_stat(5)).
-    let state = stat
-        .rsplit(')')
-        .next()
-        .and_then(|rest| rest.trim_start().chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 
+use abi::types::CUresult;
 use parking_lot::{Mutex, MutexGuard};
 use policy::{DeviceReading, KeptProbe, ProbeParams, ProbeState};
 use protocol::clock::Clock;
@@ -20,7 +21,7 @@ use crate::core::ledgers::Ledgers;
 use crate::core::mps_supervisor::Desk;
 use crate::core::pages::GpuPages;
 use crate::core::probe_watch::{ProbeNews, ProbeWatch};
-use crate::core::state::{Released, State};
+use crate::core::state::{Released, State, Sticky};
 use crate::host::device_release::DeviceRelease;
 use crate::host::drain_marker::{DrainMarker, Found};
 use crate::host::kept_probe::ProbeFile;
@@ -235,6 +236,18 @@ impl Shared {
     /// Something is wanted of the thread that watches MPS.
     pub(crate) fn wake_mps(&self) {
         let _ = rustix::io::write(&self.mps_bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Of clients whose contexts are lost, the thread that watches MPS is told whose server cannot
+    /// be reached.
+    pub(crate) fn note_orphans(&self, stickies: &[Sticky]) {
+        let orphans = stickies
+            .iter()
+            .filter(|sticky| CUresult(sticky.code) == CUresult::MPS_RPC_FAILURE)
+            .map(|sticky| sticky.pid);
+        if self.mps_desk().note_orphans(orphans) {
+            self.wake_mps();
+        }
     }
 
     /// What the daemon has of the device. Nothing else is locked by its methods.

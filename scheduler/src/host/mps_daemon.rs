@@ -18,7 +18,7 @@ use protocol::clock::Clock;
 use rustix::fs::OFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 
-use crate::core::mps_supervisor::{Found, Server};
+use crate::core::mps_servers::{Found, Server};
 use crate::host::mps::{Answer, Control, Waited, pipes};
 use crate::host::program;
 use crate::host::unattached::real_uid;

@@ -297,23 +297,8 @@ fn a_rule_restarts_one_that_is_used() {
     assert_eq!(watched.state(), "given-up");
 }
 
-fn server(pid: u32, is_broken: bool, clients: &[u32]) -> Server {
-    let clients = Some(clients.to_vec());
-    Server {
-        pid,
-        is_broken: Some(is_broken),
-        clients,
-    }
-}
-
 #[test]
-fn what_is_not_told_is_as_before_and_a_look_of_which_nothing_is_known_changes_nothing() {
-    let mut untold = Server::unknown(9);
-    untold.or_as_before(&[server(8, false, &[]), server(9, true, &[])]);
-    assert!(untold.is_broken());
-    untold.is_broken = Some(false);
-    untold.or_as_before(&[server(9, true, &[])]);
-    assert!(!untold.is_broken());
+fn a_look_of_which_nothing_is_known_changes_nothing() {
     let mut watched = Watched::new(3);
     watched.look(&answers(7), None);
     watched.look(&answers(7), broken(true));
@@ -344,34 +329,15 @@ fn a_broken_server_has_its_time_to_mend_from_when_nobody_uses_it() {
 }
 
 #[test]
-fn a_server_that_goes_with_its_clients_is_none_that_has_died() {
-    let nobody = BTreeSet::new();
-    let before = [server(9, false, &[1, 2]), server(10, false, &[])];
-    assert_eq!(trouble_of(&before, &[], &nobody, |_| false), None);
-    let trouble = trouble_of(&before, &[], &nobody, |pid| pid == 2).unwrap();
-    assert_eq!(trouble.text, "MPS's server 9 has ended under its clients");
-    let still = [server(9, false, &[])];
-    assert_eq!(trouble_of(&before, &still, &nobody, |_| true), None);
-}
-
-#[test]
-fn a_broken_server_is_used_by_whoever_has_not_said_that_it_has_lost_all() {
-    let lost = BTreeSet::from([1, 2]);
-    let is_used = |now: &[Server]| {
-        let trouble = trouble_of(&[], now, &lost, |_| true);
-        trouble.map(|trouble| trouble.is_used)
-    };
-    assert_eq!(is_used(&[server(9, false, &[1])]), None);
-    assert_eq!(is_used(&[server(9, true, &[1, 2])]), Some(false));
-    assert_eq!(is_used(&[server(9, true, &[])]), Some(false));
-    assert_eq!(is_used(&[server(9, true, &[1, 3])]), Some(true));
-    let beside = [server(9, true, &[1]), server(10, false, &[4])];
-    assert_eq!(is_used(&beside), Some(true), "another user's");
-    let unknown = Server {
-        clients: None,
-        ..server(9, true, &[])
-    };
-    assert_eq!(is_used(&[unknown]), Some(true), "nobody knows");
+fn who_has_lost_a_server_is_known_where_mps_is_managed_and_of_so_many_at_once() {
+    let mut desk = Desk::default();
+    assert!(!desk.note_orphans(1..9) && desk.orphans.is_empty());
+    desk.seen = Some(Watched::new(3).seen());
+    assert!(!desk.note_orphans(std::iter::empty()));
+    assert!(desk.note_orphans(1..9));
+    assert!(desk.note_orphans(9..1_000));
+    assert!(!desk.note_orphans(1..9), "there is no room");
+    assert_eq!(desk.orphans.len(), ORPHANS_MAX);
 }
 
 /// What a look may find.
