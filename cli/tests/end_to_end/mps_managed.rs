@@ -238,6 +238,47 @@ fn one_of_two_daemons_starts_mps_and_the_other_supervises_when_that_has_ended() 
     assert_eq!(script.count("start"), 2);
 }
 
+#[test]
+fn restarts_count_on_when_pilliond_is_killed_and_what_was_given_up_stays_so() {
+    let gpu = Gpu::start("mps");
+    let script = Script::new(&gpu);
+    let start = || script.daemon(&gpu, gpu.path("pillion.sock"), "");
+    let daemon = start();
+    state_when(&daemon, "running");
+    script.remove("running");
+    event_when(&gpu, &daemon, "mps-restarted", |_| true);
+    daemon.kill();
+    let daemon = start();
+    let seen = state_when(&daemon, "running");
+    assert_eq!(seen["restarts"], 1, "{seen}");
+    script.set("broken", "");
+    script.remove("running");
+    event_when(&gpu, &daemon, "mps-given-up", |_| true);
+    assert_eq!(script.count("start"), 4);
+    daemon.kill();
+    let daemon = start();
+    let told = event_when(&gpu, &daemon, "mps-given-up", |_| true);
+    assert!(text(&told).contains("the daemon before"), "{told}");
+    let seen = state_when(&daemon, "given-up");
+    assert_eq!(seen["restarts"], 3, "{seen}");
+    daemon.kill();
+    assert_eq!(script.count("start"), 4);
+    // A file that nobody can read stops nobody.
+    let folder = fs::read_dir(gpu.path(".")).unwrap();
+    let mut paths = folder.map(|entry| entry.unwrap().path());
+    let is_lock = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("mps-") && name.ends_with(".lock")
+    };
+    fs::write(paths.find(is_lock).unwrap(), "{").unwrap();
+    script.remove("broken");
+    let daemon = start();
+    let told = event_when(&gpu, &daemon, "action-failed", |_| true);
+    assert!(text(&told).contains("is counted from nothing"), "{told}");
+    let seen = state_when(&daemon, "running");
+    assert_eq!(seen["restarts"], 0, "{seen}");
+}
+
 /// NVIDIA's control daemon of a series, with folders of its own; ended with this.
 struct Nvidia {
     program: PathBuf,

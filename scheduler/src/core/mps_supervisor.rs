@@ -17,7 +17,8 @@
 //! like any other. Work that is in flight on a server does not need the control daemon.
 //!
 //! One daemon of a machine supervises; the others look, hold their own best-effort jobs and
-//! terminate their own lost clients, and start nothing.
+//! terminate their own lost clients, and start nothing. One that takes over goes on with what the
+//! one before has left ([`Past`]).
 
 use std::collections::VecDeque;
 
@@ -89,6 +90,15 @@ pub(crate) struct Decision {
     pub(crate) wait_ns: u64,
 }
 
+/// What the daemon that supervises next has to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// When MPS was restarted, on the daemon's clock, the oldest first.
+    pub(crate) restarts_ns: Vec<u64>,
+    /// Why it is not started anew until somebody says so.
+    pub(crate) given_up: Option<String>,
+}
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub(crate) struct Supervisor {
@@ -146,6 +156,31 @@ impl Supervisor {
             is_ours,
             why: self.why.clone(),
         }
+    }
+
+    /// What the daemon that supervises next is to know.
+    pub(crate) fn past(&self) -> Past {
+        let is_given_up = self.phase == Phase::GivenUp;
+        Past {
+            restarts_ns: self.restarts.iter().copied().collect(),
+            given_up: is_given_up.then(|| self.why.clone().unwrap_or_default()),
+        }
+    }
+
+    /// This daemon supervises from now on, and another one has before. What is to be told.
+    pub(crate) fn take_over(&mut self, now_ns: u64, past: Past) -> Option<Draft> {
+        let is_recent = |at_ns: &u64| now_ns.saturating_sub(*at_ns) < HOUR_NS;
+        let restarts = past.restarts_ns.into_iter();
+        self.restarts = restarts.filter(is_recent).collect();
+        // It was there if it was restarted: another start is a restart.
+        self.was_there |= !self.restarts.is_empty();
+        let why = past.given_up?;
+        self.enter(now_ns, Phase::GivenUp);
+        let text = format!(
+            "MPS is not started anew until `pillion resume`: the daemon before has given it up ({why})"
+        );
+        self.why = Some(why);
+        Some(Draft::new(Kind::MpsGivenUp, text))
     }
 
     /// An operator wants another try (`pillion resume`): what was done so far counts no more.

@@ -21,11 +21,12 @@ use crate::config::mps_rules::MpsRules;
 use crate::core::event::{Draft, Kind};
 use crate::core::fault::Fault;
 use crate::core::mps_servers::{Found, Servers};
-use crate::core::mps_supervisor::{Decision, Order, Supervisor};
+use crate::core::mps_supervisor::{Decision, Order, Past, Supervisor};
 use crate::daemon::shared::Shared;
 use crate::host::mps::{Control, Doomed};
 use crate::host::mps_daemon::{self, name_of_pipes};
 use crate::host::mps_lock::MpsLock;
+use crate::report::events::unix_ms;
 
 /// Lost clients that MPS is asked to terminate between two looks.
 const TERMINATED_MAX: usize = 8;
@@ -37,6 +38,11 @@ pub(super) struct MpsWatch {
     lock: MpsLock,
     control: Control,
     supervisor: Supervisor,
+    /// What the next daemon will find; none while this one does not supervise, or what it found
+    /// itself is to be replaced.
+    kept: Option<Past>,
+    /// That it cannot be kept was told.
+    is_told: bool,
     servers: Servers,
     /// The control daemon, which is waited for, and its number.
     process: Option<(u32, OwnedFd)>,
@@ -71,6 +77,8 @@ impl MpsWatch {
             lock: MpsLock::new(folder, &name_of_pipes()),
             control,
             supervisor: Supervisor::new(now_ns, rules.restarts_per_hour),
+            kept: None,
+            is_told: false,
             servers: Servers::default(),
             process: None,
             terminated: BTreeSet::new(),
@@ -96,7 +104,11 @@ impl MpsWatch {
 
     /// Looks once, and says for how long not to look again, ns.
     fn look(&mut self) -> u64 {
+        let was_ours = self.lock.is_held();
         let is_ours = self.lock.try_hold();
+        if is_ours && !was_ours {
+            self.take_over();
+        }
         let found = mps_daemon::look(&mut self.control, &self.rules.terminate, &self.clock);
         if self.shared.is_stopping() {
             // What was found is that nobody was waited for.
@@ -109,6 +121,51 @@ impl MpsWatch {
         let decision = (self.supervisor).handle_look(now_ns, &found, trouble, is_ours);
         self.note(&found);
         self.handle_decision(decision, is_ours, &lost)
+    }
+
+    /// This daemon supervises from now on.
+    fn take_over(&mut self) {
+        let now = self.now();
+        let told = match self.lock.past(now) {
+            Ok(past) => {
+                self.kept = Some(past.clone());
+                self.supervisor.take_over(now.0, past)
+            }
+            Err(error) => {
+                let path = self.lock.path().display();
+                let text = format!(
+                    "how often MPS was restarted before cannot be read and is counted from nothing ({path}: {error})"
+                );
+                Some(Draft::new(Kind::ActionFailed, text))
+            }
+        };
+        if let Some(draft) = told {
+            self.shared.tell(draft);
+        }
+    }
+
+    /// Leaves for the next daemon what it has to know, before anything of it is done.
+    fn keep(&mut self, is_ours: bool) {
+        let past = self.supervisor.past();
+        if !is_ours || self.kept.as_ref() == Some(&past) {
+            return;
+        }
+        match self.lock.keep(&past, self.now()) {
+            Ok(()) => self.kept = Some(past),
+            // Tried again at the next look.
+            Err(error) if !std::mem::replace(&mut self.is_told, true) => {
+                let path = self.lock.path().display();
+                tracing::warn!(
+                    "{path}: {error}; another daemon will not know how often MPS was restarted"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// On the daemon's clock, ns, and in seconds since 1970.
+    fn now(&self) -> (u64, u64) {
+        (self.clock.now_ns(), unix_ms() / 1_000)
     }
 
     /// What others have left for this thread.
@@ -157,6 +214,7 @@ impl MpsWatch {
             self.shared.alarm();
         }
         self.publish(is_ours);
+        self.keep(is_ours);
         if decision.held.is_some() {
             self.terminate(lost);
         } else {

@@ -11,6 +11,8 @@ struct Watched {
     is_ours: bool,
     /// Orders, and when.
     orders: Vec<(u64, Order)>,
+    /// When one of them was counted as a restart.
+    restarts: Vec<u64>,
     news: Vec<Kind>,
     faults: Vec<String>,
     held: Option<String>,
@@ -23,6 +25,7 @@ impl Watched {
             now_ns: 0,
             is_ours: true,
             orders: Vec::new(),
+            restarts: Vec::new(),
             news: Vec::new(),
             faults: Vec::new(),
             held: None,
@@ -38,8 +41,20 @@ impl Watched {
         self.held = decision.held;
         let order = decision.order;
         self.orders.extend(order.map(|order| (self.now_ns, order)));
+        let restarts = self.supervisor.past().restarts_ns;
+        let last_ns = restarts.last().filter(|at_ns| **at_ns == self.now_ns);
+        self.restarts.extend(last_ns.filter(|_| order.is_some()));
         self.now_ns += decision.wait_ns;
         order
+    }
+
+    /// The daemon is killed and another one takes over, when it gets that far.
+    fn replace(&mut self) {
+        let past = self.supervisor.past();
+        let per_hour = self.supervisor.per_hour;
+        self.supervisor = Supervisor::new(self.now_ns, u32::try_from(per_hour).unwrap());
+        let told = self.supervisor.take_over(self.now_ns, past);
+        self.news.extend(told.iter().map(Draft::kind));
     }
 
     fn well(&mut self, pid: u32) {
@@ -154,6 +169,68 @@ fn one_that_ends_is_started_anew_after_1_2_and_4_s_and_then_given_up_until_resum
     assert_eq!(watched.orders.len(), 5);
     watched.well(pid + 1);
     assert_eq!(watched.state(), "running");
+}
+
+#[test]
+fn restarts_count_on_whatever_daemons_are_killed_in_between() {
+    let mut watched = Watched::new(3);
+    watched.look(&Found::Nothing, None);
+    for (pid, seconds) in [(7, 1), (8, 2), (9, 4)] {
+        watched.well(pid);
+        watched.replace();
+        let ended_ns = watched.now_ns;
+        watched.well(pid);
+        watched.until(&Found::Nothing, "given-up");
+        watched.replace();
+        assert!(watched.now_ns - ended_ns >= seconds * SECOND_NS);
+    }
+    let first_ns = watched.restarts[0];
+    assert_eq!((watched.restarts.len(), watched.orders.len()), (3, 4));
+    watched.until(&Found::Nothing, "given-up");
+    watched.replace();
+    assert_eq!(watched.state(), "given-up");
+    // They are old after an hour, for the next daemon, too.
+    watched.supervisor.resume(watched.now_ns);
+    watched.now_ns = first_ns + HOUR_NS;
+    let mut watched = Watched {
+        news: Vec::new(),
+        ..watched
+    };
+    watched.supervisor = Supervisor::new(watched.now_ns, 3);
+    let past = Past {
+        restarts_ns: vec![first_ns],
+        given_up: None,
+    };
+    watched.supervisor.take_over(watched.now_ns, past);
+    assert_eq!(watched.look(&Found::Nothing, None), Some(Order::Start));
+    assert_eq!(watched.seen().restarts, 0, "a first start");
+}
+
+#[test]
+fn what_was_given_up_stays_so_for_the_next_daemon_until_it_is_well_or_somebody_says_so() {
+    for is_resumed in [true, false] {
+        let mut watched = Watched::new(0);
+        watched.well(7);
+        watched.until(&Found::Nothing, "given-up");
+        let why = watched.seen().why;
+        // However long ago that was.
+        watched.now_ns += 24 * HOUR_NS;
+        watched.news.clear();
+        watched.replace();
+        for _ in 0..100 {
+            assert_eq!(watched.look(&Found::Nothing, None), None);
+        }
+        assert_eq!((watched.state(), watched.seen().why), ("given-up", why));
+        assert_eq!(watched.news, [Kind::MpsGivenUp], "said once more");
+        if is_resumed {
+            watched.supervisor.resume(watched.now_ns);
+            assert_eq!(watched.supervisor.past(), Past::default());
+            continue;
+        }
+        watched.well(8);
+        assert_eq!(watched.state(), "running");
+        assert_eq!(watched.supervisor.past(), Past::default());
+    }
 }
 
 #[test]
@@ -354,16 +431,21 @@ fn found() -> impl Strategy<Value = (Found, Option<Trouble>)> {
 }
 
 proptest! {
-    /// Whatever is found for how long: restarts are bounded in every hour, nothing that may be used
-    /// is restarted, what was given up stays so until it is well, and jobs are held only for a
-    /// server.
+    /// Whatever is found for how long, by however many daemons: restarts are bounded in every hour,
+    /// nothing that may be used is restarted, what was given up stays so until it is well, and jobs
+    /// are held only for a server.
     #[test]
     fn whatever_happens_restarts_are_bounded_and_spare_what_is_used(
         per_hour in 0..4_u32,
-        steps in prop::collection::vec((found(), 1..40_usize, 0..1_200_u64, any::<bool>()), 1..60),
+        steps in prop::collection::vec((found(), 1..40_usize, 0..1_200_u64, any::<[bool; 2]>()), 1..60),
     ) {
         let mut watched = Watched::new(per_hour);
-        for ((found, trouble), times, idle_s, does_fail) in steps {
+        let mut daemons = 1;
+        for ((found, trouble), times, idle_s, [does_fail, is_killed]) in steps {
+            if is_killed {
+                daemons += 1;
+                watched.replace();
+            }
             for _ in 0..times {
                 let before = watched.state();
                 let order = watched.look(&found, trouble.clone());
@@ -390,12 +472,13 @@ proptest! {
             }
             watched.now_ns += idle_s * SECOND_NS;
         }
-        let at_ns: Vec<u64> = watched.orders.iter().map(|(at_ns, _)| *at_ns).collect();
+        let at_ns = &watched.restarts;
         for (index, first_ns) in at_ns.iter().enumerate() {
             let within = at_ns[index..].iter().filter(|ns| **ns - first_ns < HOUR_NS);
-            // The first start of all is no restart.
-            let more = usize::from(index == 0);
-            prop_assert!(within.count() <= per_hour as usize + more, "{at_ns:?}");
+            prop_assert!(within.count() <= per_hour as usize, "{at_ns:?}");
         }
+        // The first start that a daemon makes may be none.
+        let starts = watched.orders.len() - at_ns.len();
+        prop_assert!(starts <= daemons, "{starts} of {daemons}");
     }
 }
