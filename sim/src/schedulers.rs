@@ -57,33 +57,7 @@ impl PolicySpec {
     /// # Errors
     /// [`Error::Policy`]: its numbers cannot be meant, or it means nothing for this experiment.
     pub fn build(&self, experiment: &Experiment) -> Result<Box<dyn Scheduler>, Error> {
-        if self.needs_mps() && experiment.gpu.sharing == Sharing::TimeSlice {
-            return Err(Error::Policy(format!(
-                "{} means nothing on time slices, where kernels of several jobs never compute side \
-                 by side: expected sharing mps",
-                self.name()
-            )));
-        }
-        let dies = experiment.jobs.iter().find(|job| job.death_ns.is_some());
-        if let Some(job) = dies.filter(|_| !self.outlives_jobs()) {
-            return Err(Error::Policy(format!(
-                "{} knows nothing of jobs that die, and {} does",
-                self.name(),
-                job.name
-            )));
-        }
-        let changes = experiment
-            .jobs
-            .iter()
-            .find(|job| !job.trace_phases.is_empty() || !job.batches.is_empty());
-        if let Some(job) = changes.filter(|_| self.is_clairvoyant()) {
-            return Err(Error::Policy(format!(
-                "{} plans with one trace for each job, and {} has more",
-                self.name(),
-                job.name
-            )));
-        }
-        self.check_laws(&experiment.laws)?;
+        self.check(experiment)?;
         Ok(match self {
             Self::MuxFlow(_) | Self::None => leased(Policy::None, false, experiment)?,
             Self::Temporal {
@@ -142,6 +116,37 @@ impl PolicySpec {
                 Box::new(Oracle::new(*params, experiment)?)
             }
         })
+    }
+
+    /// Whether it means something for these jobs.
+    fn check(&self, experiment: &Experiment) -> Result<(), Error> {
+        if self.needs_mps() && experiment.gpu.sharing == Sharing::TimeSlice {
+            return Err(Error::Policy(format!(
+                "{} means nothing on time slices, where kernels of several jobs never compute side \
+                 by side: expected sharing mps",
+                self.name()
+            )));
+        }
+        let dies = experiment.jobs.iter().find(|job| job.death_ns.is_some());
+        if let Some(job) = dies.filter(|_| !self.outlives_jobs()) {
+            return Err(Error::Policy(format!(
+                "{} knows nothing of jobs that die, and {} does",
+                self.name(),
+                job.name
+            )));
+        }
+        let changes = experiment
+            .jobs
+            .iter()
+            .find(|job| !job.trace_phases.is_empty() || !job.batches.is_empty());
+        if let Some(job) = changes.filter(|_| self.is_clairvoyant()) {
+            return Err(Error::Policy(format!(
+                "{} plans with one trace for each job, and {} has more",
+                self.name(),
+                job.name
+            )));
+        }
+        self.check_laws(&experiment.laws)
     }
 }
 

@@ -158,7 +158,7 @@ fn mudi_comes_back_to_the_target_at_three_times_the_rate() {
         "{:.2} % of requests behind the first 1000 over 150 ms",
         100.0 * missed
     );
-    assert!(missed <= 0.05, "{missed}");
+    assert!(missed <= 0.0071, "{missed}");
     assert_eq!(self::missed(hp, 1_000, 150), 0.0);
 }
 
@@ -242,4 +242,22 @@ fn batches_that_cannot_be_meant_are_refused() {
         let error = said(trace, policy).expect_err(trace);
         assert!(error.contains(wanted), "{error}");
     }
+}
+
+/// Mudi's Figure 16 has 0.71 % of requests over the target.
+#[test]
+fn of_the_suites_burst_hardly_a_request_misses_the_target() {
+    let suite = sim::suite::Suite::by_name("slo").expect("it comes with the program");
+    let built = suite.build(None, false, &mut Library::default());
+    let parts = built.expect("a test holds it").parts;
+    let burst = parts.iter().find(|(part, _)| part.key == "mudi-burst");
+    let (_, scenarios) = burst.expect("it is a part");
+    let hp = &run(&scenarios[0].with_seed(1)).jobs[0];
+    let missed = missed(hp, hp.latencies_ns.len(), 150);
+    println!(
+        "{:.2} % of {} over 150 ms",
+        100.0 * missed,
+        hp.latencies_ns.len()
+    );
+    assert!(missed <= 0.0071, "{missed}");
 }

@@ -256,7 +256,7 @@ fn the_sleep_of_gpucolo_follows_the_printed_law_and_saturates_at_a_second_and_at
         (slept_ms - wanted_ms).abs() < 0.01,
         "{slept_ms} and not {wanted_ms}"
     );
-    assert!(wanted_ms > 0.0 && wanted_ms < 1_000.0);
+    assert!((1.0..999.0).contains(&wanted_ms));
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn the_outer_loop_of_gpucolo_starts_best_effort_jobs_anew_in_its_periods_and_onl
     // Far below what the high-priority job takes: the share goes to its least, two SMs.
     let (far, took) = outages(5.0);
     let [at] = far[..] else { panic!("{far:?}") };
-    assert!(at >= 5 * SECOND && at < 6 * SECOND, "{at}");
+    assert!((5 * SECOND..6 * SECOND).contains(&at), "{at}");
     assert!(took[1] > 2 * took[0], "{took:?}");
 
     // What it takes, to 2 %.

@@ -9,7 +9,8 @@
 //! - *The rate* is that of arrivals within a window. If it has changed by half, Δ is solved for anew and a search begins.
 //! - A share under which batches take longer than they may grows in proportion. The paper does not say so: where the model is off
 //!   by more than its tenth, the job would not keep up with its requests.
-//! - Where no batch keeps the target, best-effort jobs are paused.
+//! - Where no batch keeps the target, best-effort jobs are paused; and where a request missed it, as in a burst, until the end of
+//!   the first window without a miss, in which the high-priority job has all SMs, so that what waits is answered.
 //!
 //! A share of the high-priority job changes without an outage: the paper hides it behind a shadow instance. That best-effort jobs
 //! are started anew for theirs it does not say; `restart_s` has them.
@@ -45,7 +46,10 @@ pub(super) struct Mudi {
     tuner: Option<Tuner>,
     /// The search goes on.
     is_searching: bool,
+    /// No batch keeps the target.
     is_paused: bool,
+    /// Requests were late, and the share to return to when they are not.
+    late: Option<f64>,
     /// The batch in force, by place.
     batch: usize,
     /// What the high-priority job has in force, per cent; `None` before the first search.
@@ -58,6 +62,8 @@ pub(super) struct Mudi {
 #[derive(Debug, Default)]
 struct Window {
     end_ns: u64,
+    /// A request took longer than the target.
+    is_missed: bool,
     /// What batches took of those that began in it.
     took_ns: Vec<u64>,
     iterations: u64,
@@ -88,6 +94,7 @@ impl Mudi {
             tuner: None,
             is_searching: false,
             is_paused: false,
+            late: None,
             batch: 0,
             share_pct: None,
             window: Window {
@@ -217,7 +224,30 @@ impl Mudi {
         }
     }
 
+    /// Best-effort jobs launch nothing.
+    fn holds(&self) -> bool {
+        self.is_paused || self.late.is_some()
+    }
+
+    /// The share in force from now on, or from when no request is late.
     fn put_share(&mut self, share: f64) {
+        match &mut self.late {
+            Some(later) => *later = share,
+            None => self.restart(share),
+        }
+    }
+
+    /// A request missed the target.
+    fn handle_miss(&mut self) {
+        if self.late.is_none()
+            && let Some(percent) = self.share_pct
+        {
+            self.restart(ALL);
+            self.late = Some(f64::from(percent) / 100.0);
+        }
+    }
+
+    fn restart(&mut self, share: f64) {
         let percent = ((share * 100.0).ceil() as u32).clamp(1, 99);
         if self.share_pct.replace(percent) == Some(percent) {
             return;
@@ -237,6 +267,12 @@ impl Mudi {
     /// A window has ended.
     fn decide(&mut self, now_ns: u64) {
         self.window.end_ns = now_ns.saturating_add(ns(self.spec.window_s));
+        if !std::mem::take(&mut self.window.is_missed)
+            && let Some(share) = self.late.take()
+        {
+            self.restart(share);
+            self.window.forget();
+        }
         let Some(rate_per_s) = self.window.take_rate() else {
             return;
         };
@@ -247,6 +283,11 @@ impl Mudi {
         };
         if tuner.handle_rate(rate_per_s).unwrap_or(false) {
             self.begin(rate_per_s);
+            self.window.forget();
+            return;
+        }
+        if self.late.is_some() {
+            // What is seen now is of no share that a batch is tried with.
             self.window.forget();
             return;
         }
@@ -317,6 +358,11 @@ impl Scheduler for Mudi {
     }
 
     fn handle_request_end(&mut self, now_ns: u64, client: ClientId, arrival_ns: u64) {
+        let is_hp = self.classes[client.0] == JobClass::HighPriority;
+        if is_hp && now_ns - arrival_ns > (self.spec.slo_ms * 1e6) as u64 {
+            self.window.is_missed = true;
+            self.handle_miss();
+        }
         let window = &mut self.window;
         match (self.classes[client.0], window.last) {
             (JobClass::BestEffort, _) => {
@@ -331,7 +377,7 @@ impl Scheduler for Mudi {
     }
 
     fn admits_copy(&mut self, _now_ns: u64, client: ClientId, _bytes: u64) -> bool {
-        !self.is_paused || self.classes[client.0] == JobClass::HighPriority
+        !self.holds() || self.classes[client.0] == JobClass::HighPriority
     }
 
     fn batch(&mut self, _now_ns: u64, _client: ClientId) -> usize {
@@ -343,7 +389,7 @@ impl Scheduler for Mudi {
             self.decide(now_ns);
         }
         for (index, client) in state.clients.iter().enumerate() {
-            if !self.is_paused || client.class == JobClass::HighPriority {
+            if !self.holds() || client.class == JobClass::HighPriority {
                 let client_id = ClientId(index);
                 issues.extend((0..client.queued).map(|_| Issue { client: client_id }));
             }
@@ -367,6 +413,9 @@ impl Scheduler for Mudi {
         "paused"
     }
 }
+
+/// Of the SMs, but for the least that best-effort jobs, which launch nothing then, have to have.
+const ALL: f64 = 0.99;
 
 /// Requests of a sample at most: as many as come one after the other where each takes as long as alone.
 const PROFILE_REQUESTS: u64 = 50;
