@@ -154,9 +154,9 @@ fn where_the_job_itself_is_limited_two_lines_are_off_by_more() {
     assert!(mean <= 0.09, "{errors:?}");
 }
 
-/// As Mudi's Table 2, which has 6.4, 4.3 and 3.9 % with six, seven and eight samples.
+/// As Mudi's Table 2, which has 6.4, 4.3 and 3.9 % with six, seven and eight samples. Here further ones are worth nothing.
 #[test]
-fn with_seven_and_eight_samples_the_rest_is_told_no_worse() {
+fn six_seven_and_eight_samples_tell_the_rest_within_two_and_a_half_per_cent() {
     let held_out = [0.15, 0.25, 0.35, 0.45, 0.55, 0.8];
     let further = [0.4, 0.6];
     let mut errors = [0.0; 3];
@@ -177,6 +177,5 @@ fn with_seven_and_eight_samples_the_rest_is_told_no_worse() {
         }
     }
     println!("{errors:?}");
-    assert!(errors.iter().all(|error| *error <= 0.039), "{errors:?}");
-    assert!(errors[2] <= errors[0], "{errors:?}");
+    assert!(errors.iter().all(|error| *error <= 0.025), "{errors:?}");
 }
