@@ -11,6 +11,7 @@
 //! | [`pages`] | the shared pages: daemon, high-priority, bell, client, lease |
 //! | [`ledger`] | what a job holds of a GPU's memory, exact across its processes |
 //! | [`longest`] | the longest kernels of a client, by name |
+//! | [`batches`] | which batches a program can take, and which is wanted |
 //! | [`quota`] | how people say what it may hold |
 //! | [`ranges`] | which NVTX ranges are its requests |
 //! | [`slo`] | how people say what these may take |
@@ -30,6 +31,7 @@
 //!
 //! Units: times and durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
 
+pub mod batches;
 pub mod ending;
 pub mod lease;
 pub mod ledger;
@@ -82,7 +84,8 @@ pub mod segment;
 /// | 3.5 | large copies of best-effort clients are charged as launches where the daemon says so ([`pages::DaemonPage::gates_copies`]), and wait where a law pauses the job ([`pages::LEASE_PAUSED`]) |
 /// | 3.6 | an attach and a change of a job say how much of the GPU's time it may use ([`hello::Attach::compute`]); the job's ledger keeps the change ([`ledger::Ledger::compute`]); a lease may hold whatever high-priority work comes ([`pages::LEASE_STANDING`]), and say that the job has used its share ([`pages::LEASE_RATED`]) |
 /// | 3.7 | an attach says with which share of the SMs a job was started that may be started anew ([`hello::Attach::restartable`]) |
-pub const VERSION: Version = Version { major: 3, minor: 7 };
+/// | 3.8 | a client says which batches it can take, and the daemon which it wants ([`batches`]) |
+pub const VERSION: Version = Version { major: 3, minor: 8 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@
 //! all minor versions of the protocol ([`crate::VERSION`]): what is added goes into padding or, for
 //! counters, into [`COUNTERS_ROOM`].
 
+use crate::batches::{self, Batches};
 use crate::longest::{self, Longest};
 use crate::ring::{Mpsc, Spsc};
 use crate::sync::{AtomicU32, AtomicU64, Line, SeqLock};
@@ -25,8 +26,8 @@ pub const RINGS: usize = 64;
 pub const RING_RECORDS: usize = 1024;
 
 /// Words for [`Counter`]s in a client's page: room for those of minor versions to come. The last words of what
-/// version 2.0 had as room are [`Told::longest`].
-pub const COUNTERS_ROOM: usize = 128 - longest::WORDS;
+/// version 2.0 had as room are [`Told::longest`], those before them [`Told::batches`].
+pub const COUNTERS_ROOM: usize = 128 - longest::WORDS - batches::WORDS;
 
 /// Says "this is ours" at the head of each page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"pillion1");
@@ -163,12 +164,14 @@ pub const STOP_OVERDUE: u32 = 2;
 /// complete, and the process ends now.
 pub const STOP_GAVE_UP: u32 = 3;
 
-/// What a client tells people; nothing is decided by it.
+/// What a client tells people; nothing is decided by it, but by which batches it can take.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Told {
     /// Statistics, indexed by [`Counter`]; zero beyond those that the client knows.
     pub counters: [AtomicU64; COUNTERS_ROOM],
+    /// The batches that it can take, and which are wanted. Zero from a peer before 3.8.
+    pub batches: Batches,
     /// The longest kernels that it has seen.
     pub longest: Longest,
 }
@@ -454,7 +457,9 @@ const _: () = {
     assert!(Counter::KernelsLearnt as usize == 42);
     assert!(Counter::GpuTime as usize == 50 && Counter::RequestsMarked as usize == 53);
     assert!((Counter::ALL[Counter::ALL.len() - 1] as usize) < COUNTERS_ROOM);
-    assert!(offset_of!(Told, longest) == 8 * COUNTERS_ROOM && size_of::<Told>() == 8 * 128);
+    assert!(offset_of!(Told, longest) == 8 * (128 - longest::WORDS));
+    assert!(offset_of!(Told, batches) == 8 * 68 && size_of::<Told>() == 8 * 128);
+    assert!(size_of::<Batches>() == 8 * batches::WORDS);
     let owners = 64 + 8 * 128;
     let rings = owners + 4 * RINGS + 8 * RINGS;
     assert!(offset_of!(ClientPage, ring_owner) == owners);
