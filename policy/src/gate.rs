@@ -77,7 +77,9 @@ pub struct Gate {
     rules: Box<dyn Rules>,
     caps: Caps,
     throttle: Throttle,
-    /// Jobs as the policy is to see them, where one is closed by its cap or the throttle.
+    /// All best-effort jobs are paused, whatever the other laws say.
+    is_paused: bool,
+    /// Jobs as the policy is to see them, where one is closed by its cap, the throttle or a pause.
     masked: Vec<JobView>,
 }
 
@@ -90,6 +92,7 @@ impl Gate {
             rules: policy.rules(),
             caps: Caps::default(),
             throttle: Throttle::default(),
+            is_paused: false,
             masked: Vec::new(),
         }
     }
@@ -111,7 +114,8 @@ impl Gate {
     pub fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         self.caps.handle_jobs(now_ns, jobs);
         self.throttle.handle_jobs(now_ns, jobs);
-        let jobs = masked(&self.caps, &self.throttle, &mut self.masked, jobs);
+        let is_closed = self.is_closed();
+        let jobs = masked(&self.caps, is_closed, &mut self.masked, jobs);
         self.rules.handle_jobs(now_ns, jobs);
     }
 
@@ -207,12 +211,13 @@ impl Gate {
         self.caps.handle_other_processes(job);
     }
 
-    /// A gate with another policy, and caps and throttle of this one with what was measured and is owed.
+    /// A gate with another policy, and caps, throttle and pause of this one with what was measured and is owed.
     #[must_use]
     pub fn replaced(&mut self, policy: Policy) -> Self {
         Self {
             caps: std::mem::take(&mut self.caps),
             throttle: std::mem::take(&mut self.throttle),
+            is_paused: self.is_paused,
             ..Self::new(policy)
         }
     }
@@ -250,6 +255,18 @@ impl Gate {
     pub fn handle_share(&mut self, share: f64) {
         self.throttle
             .set_ceiling(if share.is_nan() { 1.0 } else { share });
+    }
+
+    /// From now on nothing of best-effort work goes while a high-priority client is there, not even by
+    /// `max_hold`, under every policy; or the other laws say what does. No batch of high-priority
+    /// requests is safe beside it ([`crate::tuner::Choice::Infeasible`]). Before [`Gate::handle_jobs`].
+    pub fn handle_pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+    }
+
+    /// Whether throttle or pause lets nothing go.
+    fn is_closed(&self) -> bool {
+        self.is_paused || self.throttle.is_closed()
     }
 
     /// The device was read; after [`Gate::handle_snapshot`]. Only a throttle listens.
@@ -314,7 +331,8 @@ impl Gate {
         debug_assert!(snapshot.be.len() <= JOBS_MAX);
         self.caps.handle_jobs(snapshot.now_ns, snapshot.be);
         self.throttle.handle_snapshot(snapshot);
-        let be = masked(&self.caps, &self.throttle, &mut self.masked, snapshot.be);
+        let is_closed = self.is_closed();
+        let be = masked(&self.caps, is_closed, &mut self.masked, snapshot.be);
         self.rules.handle_snapshot(&Snapshot { be, ..*snapshot });
     }
 
@@ -359,6 +377,10 @@ impl Gate {
             true => self.rules.lease(snapshot, job),
             false => none::lease(snapshot),
         };
+        if self.is_paused && snapshot.hp.present {
+            let closed = Lease::closed(snapshot.epoch, decided.0.expiry_ns);
+            return (closed, Limit::Paused);
+        }
         let capped = self.caps.meet(snapshot, job, decided);
         self.throttle.meet(snapshot, capped)
     }
@@ -379,25 +401,28 @@ impl Gate {
         kernel: &Kernel,
     ) -> bool {
         let is_whole = snapshot.hp.present && self.rules.lease(snapshot, job).0.whole;
-        self.caps.admits(snapshot.be[job].id, spent_ns, is_whole)
+        let is_paused = self.is_paused && snapshot.hp.present;
+        !is_paused
+            && self.caps.admits(snapshot.be[job].id, spent_ns, is_whole)
             && self.throttle.admits(spent_ns, is_whole)
             && (!snapshot.hp.present || self.rules.eligible(snapshot, job, spent_ns, kernel))
     }
 }
 
-/// The jobs as a policy is to see them: one that is closed by its cap or the throttle does not wait for what the policy will say.
+/// The jobs as a policy is to see them: one that is closed by its cap does not wait for what the policy will say, and none does where
+/// all are closed.
 fn masked<'a>(
     caps: &Caps,
-    throttle: &Throttle,
+    is_closed: bool,
     buffer: &'a mut Vec<JobView>,
     jobs: &'a [JobView],
 ) -> &'a [JobView] {
     buffer.clear();
-    if caps.is_empty() && !throttle.is_closed() {
+    if caps.is_empty() && !is_closed {
         return jobs;
     }
     buffer.extend(jobs.iter().map(|job| JobView {
-        waiting: job.waiting && !caps.is_closed(job.id) && !throttle.is_closed(),
+        waiting: job.waiting && !is_closed && !caps.is_closed(job.id),
         ..*job
     }));
     buffer

@@ -20,7 +20,7 @@ pub enum Limit {
     Rate,
     /// High-priority requests miss their target too often, and BE work goes in a part of each period alone.
     Duty,
-    /// They miss it so often that no BE work goes, not even by `max_hold`.
+    /// They miss it so often, or keep it in no batch, that no BE work goes, not even by `max_hold`.
     Paused,
     /// Another BE job has the turn.
     Turn,

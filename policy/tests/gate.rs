@@ -158,6 +158,52 @@ fn orion_takes_the_configured_sm_threshold_and_zero_admits_nothing_beside_hp() {
 }
 
 #[test]
+fn a_pause_lets_nothing_go_beside_a_high_priority_client_under_any_policy() {
+    let be = [JobView {
+        id: JobId(1),
+        charged_total_ns: 0,
+        completed_total_ns: 0,
+        drained: true,
+        waiting: true,
+    }];
+    let kernel = Kernel {
+        class: Class::Memory,
+        sm_needed: 1,
+        expected_ns: 1,
+    };
+    for policy in [Policy::None, orion(), temporal(), launch_gate(), pillion()] {
+        let mut gate = Gate::new(policy);
+        let mut decide = |is_paused, hp| {
+            let snapshot = snapshot(hp, &be);
+            gate.handle_pause(is_paused);
+            gate.handle_jobs(snapshot.now_ns, &be);
+            gate.handle_snapshot(&snapshot);
+            let (lease, limit) = gate.gate_with_limit(&snapshot, 0);
+            let is_allowed = admits(&lease, 0, &kernel);
+            assert_eq!(
+                is_allowed,
+                gate.eligible(&snapshot, 0, 0, &kernel),
+                "{policy:?}"
+            );
+            (is_allowed, limit)
+        };
+        assert!(decide(false, IDLE).0, "{policy:?}");
+        assert_eq!(decide(true, IDLE), (false, Limit::Paused), "{policy:?}");
+        assert_eq!(
+            decide(true, busy(COMPUTE)),
+            (false, Limit::Paused),
+            "{policy:?}"
+        );
+        assert_eq!(
+            decide(true, HpView::ABSENT),
+            (true, Limit::Ungated),
+            "{policy:?}"
+        );
+        assert!(decide(false, IDLE).0, "{policy:?}");
+    }
+}
+
+#[test]
 fn orion_throttles_until_everything_launched_is_complete_even_while_hp_is_idle() {
     let mut gate = Gate::new(orion());
     // (charged, completed) in µs → be_duration, and the budget that is left.
