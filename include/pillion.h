@@ -33,6 +33,9 @@ typedef struct {
     int (*cancel)(pillion_request request);
     int (*slo)(uint32_t kind, uint64_t ns, uint32_t per_mille);
     int (*iteration)(void);
+    int (*batch_range)(uint32_t kind, uint32_t least, uint32_t most, uint32_t step);
+    uint32_t (*batch_wanted)(uint32_t kind, uint32_t current);
+    int (*on_batch)(uint32_t kind, void (*function)(void *data, uint32_t batch), void *data);
 } pillion_v1;
 
 /* Where the library is not there, these are null. The second is dlsym under a name of our own, so
@@ -93,6 +96,30 @@ static inline int pillion_slo(uint32_t kind, uint64_t ns, uint32_t per_mille) {
 static inline int pillion_iteration(void) {
     const pillion_v1 *table = pillion_table();
     return PILLION_HAS_(table, iteration) ? table->iteration() : -1;
+}
+
+/* The program can work on requests of that kind in batches of least, least + step, and so on up to
+ * most: 256 of them at the most, numbers (of the kind too) up to 65535, for 4 kinds. The daemon may
+ * then want one of them (its section [tuner]), where the kind has a target in ms; begins say the
+ * batch that they are of. To be said once, when there is a context. */
+static inline int pillion_batch_range(uint32_t kind, uint32_t least, uint32_t most, uint32_t step) {
+    const pillion_v1 *table = pillion_table();
+    return PILLION_HAS_(table, batch_range) ? table->batch_range(kind, least, most, step) : -1;
+}
+
+/* The batch that is wanted of that kind; current where none is. To be asked before each batch: it
+ * takes some loads, no lock and no system call. */
+static inline uint32_t pillion_batch_wanted(uint32_t kind, uint32_t current) {
+    const pillion_v1 *table = pillion_table();
+    return PILLION_HAS_(table, batch_wanted) ? table->batch_wanted(kind, current) : current;
+}
+
+/* The function is called with that data when another batch is wanted of that kind, by a thread of
+ * the library: it is to return soon, and to call neither CUDA nor throw. One function a kind; null
+ * takes it back, and it may be called once more meanwhile. -1: there is no such thread. */
+static inline int pillion_on_batch(uint32_t kind, void (*function)(void *data, uint32_t batch), void *data) {
+    const pillion_v1 *table = pillion_table();
+    return PILLION_HAS_(table, on_batch) ? table->on_batch(kind, function, data) : -1;
 }
 
 #ifdef __cplusplus

@@ -78,6 +78,10 @@ mod driver {
 
 mod process {
     pub(crate) mod account;
+    #[cfg(not(shim))]
+    pub(crate) mod batch_handlers;
+    #[cfg(not(shim))]
+    pub(crate) mod batches;
     pub(crate) mod clients;
     pub(crate) mod dying;
     pub(crate) mod helper_words;

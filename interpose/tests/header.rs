@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 const PROGRAM: &str = "#include \"pillion.h\"\n#include <stdio.h>\n\
-    int main(void) { printf(\"%d %d %d %d\", (int)pillion_begin(0, 1, 2), pillion_end(7), \
-    pillion_slo(0, 1, 990), pillion_iteration()); return 0; }\n";
+    int main(void) { printf(\"%d %d %d %d %d %u %d\", (int)pillion_begin(0, 1, 2), pillion_end(7), \
+    pillion_slo(0, 1, 990), pillion_iteration(), pillion_batch_range(0, 1, 8, 1), \
+    (unsigned)pillion_batch_wanted(0, 5), pillion_on_batch(0, 0, 0)); return 0; }\n";
 /// A library whose table ends behind `begin`.
 const SHORT: &str = "#include \"pillion.h\"\n\
     static pillion_request begin(uint64_t a, uint32_t k, uint32_t b) { (void)a; return k + b; }\n\
-    static const pillion_v1 api = {offsetof(pillion_v1, end), 1, begin, 0, 0, 0, 0};\n\
+    static const pillion_v1 api = {offsetof(pillion_v1, end), 1, begin, 0, 0, 0, 0, 0, 0, 0};\n\
     const pillion_v1 *pillion_api(uint32_t abi) { return abi == 1 ? &api : 0; }\n";
 
 fn compile(folder: &Path, compiler: &[&str], text: &str, name: &str) {
@@ -56,9 +57,9 @@ fn the_header_goes_with_no_library_and_with_older_ones() {
     {
         compile(&folder, compiler, PROGRAM, "program");
         for (library, said) in [
-            ("", "0 -1 -1 -1"),
-            ("none.so", "0 -1 -1 -1"),
-            ("short.so", "3 -1 -1 -1"),
+            ("", "0 -1 -1 -1 -1 5 -1"),
+            ("none.so", "0 -1 -1 -1 -1 5 -1"),
+            ("short.so", "3 -1 -1 -1 -1 5 -1"),
         ] {
             let mut program = Command::new(folder.join("program"));
             if !library.is_empty() {

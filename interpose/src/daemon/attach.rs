@@ -42,6 +42,8 @@ use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
 use crate::platform::sys::{self, Current};
 use crate::process::Client;
+#[cfg(not(shim))]
+use crate::process::batch_handlers::Handlers;
 use crate::process::helper_words::Words;
 use crate::process::notes::Notes;
 use crate::process::priority::{self, Priorities, PriorityUse};
@@ -275,6 +277,8 @@ fn new_client(
         priority_use: PriorityUse::default(),
         #[cfg(not(shim))]
         requests: OpenRequests::new(std::process::id(), index),
+        #[cfg(not(shim))]
+        on_batch: Handlers::default(),
         is_on_mps: driver::is_on_mps(device),
     })
 }

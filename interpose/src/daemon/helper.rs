@@ -17,7 +17,8 @@
 //! process dies of a signal it does. It has every signal blocked and its own calls are not hooked. In
 //! some streams only launching threads may record (see `launch`); the helper queries their events.
 //!
-//! It also is told that the daemon is gone, and makes its client another one's
+//! It tells the program which batch is wanted, where that has asked ([`crate::process::batches`]). It
+//! also is told that the daemon is gone, and makes its client another one's
 //! ([`crate::daemon::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
@@ -45,6 +46,8 @@ use crate::dispatch::{guard, panics};
 use crate::driver;
 use crate::kernels::KERNELS;
 use crate::platform::sys;
+#[cfg(not(shim))]
+use crate::process::batches;
 use crate::process::{self, Client, Handle, dying};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::learner::Learner;
@@ -197,6 +200,8 @@ fn run(client: &'static Client, is_refused: bool) {
             continue;
         }
         // A panic of ours costs one look, not the thread.
+        #[cfg(not(shim))]
+        panics::guarded(usize::MAX, || batches::poll(client));
         let next_ns = panics::guarded(usize::MAX, || helper.poll()).flatten();
         let record_ns = panics::guarded(usize::MAX, || helper.poll_record()).flatten();
         let late_ns = panics::guarded(usize::MAX, || kept::poll_late(client)).flatten();

@@ -5,9 +5,11 @@
 
 #![expect(unsafe_code, reason = "a symbol for programs")]
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::ptr;
 
+use crate::process::batch_handlers::OnBatch;
+use crate::process::batches;
 use crate::process::marks::{self, Beginning, Ending};
 
 /// The number of this interface: another one where a function means something else.
@@ -23,9 +25,12 @@ pub(super) struct Api {
     cancel: extern "C" fn(u64) -> c_int,
     slo: extern "C" fn(u32, u64, u32) -> c_int,
     iteration: extern "C" fn() -> c_int,
+    batch_range: extern "C" fn(u32, u32, u32, u32) -> c_int,
+    batch_wanted: extern "C" fn(u32, u32) -> u32,
+    on_batch: extern "C" fn(u32, Option<OnBatch>, *mut c_void) -> c_int,
 }
 
-const _: () = assert!(size_of::<Api>() == 8 + 5 * 8);
+const _: () = assert!(size_of::<Api>() == 8 + 8 * 8);
 
 const API: &Api = &Api {
     size: size_of::<Api>() as u32,
@@ -35,6 +40,9 @@ const API: &Api = &Api {
     cancel,
     slo,
     iteration,
+    batch_range,
+    batch_wanted,
+    on_batch,
 };
 
 /// The functions of that interface; null if this library does not have it.
@@ -78,6 +86,18 @@ extern "C" fn iteration() -> c_int {
     result(marks::iteration())
 }
 
+extern "C" fn batch_range(kind: u32, least: u32, most: u32, step: u32) -> c_int {
+    result(batches::set_range(kind, least, most, step))
+}
+
+extern "C" fn batch_wanted(kind: u32, current: u32) -> u32 {
+    batches::wanted(kind).unwrap_or(current)
+}
+
+extern "C" fn on_batch(kind: u32, function: Option<OnBatch>, data: *mut c_void) -> c_int {
+    result(batches::set_handler(kind, function, data))
+}
+
 /// As C says it.
 fn result(is_done: bool) -> c_int {
     if is_done { 0 } else { -1 }
@@ -92,9 +112,14 @@ mod tests {
         assert!(pillion_api(0).is_null() && pillion_api(2).is_null());
         // SAFETY: never null for this number, and there for ever.
         let api = unsafe { &*pillion_api(1) };
-        assert_eq!((api.size, api.abi), (48, 1));
+        assert_eq!((api.size, api.abi), (72, 1));
         assert_eq!((api.begin)(0, 1, 2), 0);
         assert_eq!(((api.end)(0), (api.end)(7), (api.cancel)(7)), (-1, -1, -1));
         assert_eq!(((api.slo)(0, 1_000_000, 990), (api.iteration)()), (-1, -1));
+        assert_eq!(
+            ((api.batch_range)(0, 1, 8, 1), (api.batch_wanted)(0, 3)),
+            (-1, 3)
+        );
+        assert_eq!((api.on_batch)(0, None, ptr::null_mut()), -1);
     }
 }

@@ -11,6 +11,8 @@ use profiler::ProfileIndex;
 use profiler::scale::Gpu;
 
 use crate::platform::sys::Current;
+#[cfg(not(shim))]
+use crate::process::batch_handlers::Handlers;
 use crate::process::helper_words::Words;
 use crate::process::notes::Notes;
 use crate::process::priority::{Priorities, PriorityUse};
@@ -51,6 +53,9 @@ pub(crate) struct Client {
     /// Which requests its program has begun and not ended ([`crate::process::marks`]).
     #[cfg(not(shim))]
     pub(crate) requests: OpenRequests,
+    /// Which functions of its program are told of a batch that is wanted.
+    #[cfg(not(shim))]
+    pub(crate) on_batch: Handlers,
     /// Whether MPS shares the device, if this driver says so.
     pub(crate) is_on_mps: Option<bool>,
 }
