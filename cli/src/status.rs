@@ -246,6 +246,7 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     let known = known(job).into_iter().chain(requests(job));
     let mut lines: Vec<String> = known
         .chain(control::slo(job))
+        .chain(control::batches(job))
         .chain(control::cap(job))
         .collect();
     lines.extend(hold::lines(job, policy["affordable_ns"].as_u64()));

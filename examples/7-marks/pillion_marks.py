@@ -6,11 +6,14 @@
         answer = model(batch).cpu()
 
 Times are ns of CLOCK_MONOTONIC, as time.monotonic_ns() gives them on Linux. The functions and their rules are those of
-include/pillion.h. As a program it makes 50 requests of its own and says how many of them were marked.
+include/pillion.h. As a program ([BATCHES [EVERY_US]]) it works on requests of its own, of which one arrives every so many
+microseconds, in the batches that are wanted, and says how many of these were marked.
 """
 
 import contextlib
 import ctypes
+import sys
+import time
 
 
 class _Api(ctypes.Structure):
@@ -24,6 +27,10 @@ class _Api(ctypes.Structure):
         ("cancel", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64)),
         ("slo", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint32)),
         ("iteration", ctypes.CFUNCTYPE(ctypes.c_int)),
+        ("batch_range", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)),
+        ("batch_wanted", ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)),
+        # It would call Python from a thread of the library: ask batch_wanted before each batch instead.
+        ("on_batch", ctypes.c_void_p),
     ]
 
 
@@ -70,8 +77,22 @@ def iteration():
     return bool(_api) and _api.iteration() == 0
 
 
-def _main():
-    """Clears a buffer on the GPU, 50 times."""
+def batch_range(kind, least, most, step=1):
+    """Requests of a kind can be worked on in batches of least, least + step and so on up to most; whether that was taken."""
+    return bool(_api) and _api.batch_range(kind, least, most, step) == 0
+
+
+def batch_wanted(kind, current):
+    """The batch that Pillion wants of a kind; current where it wants none. To be asked before each batch."""
+    return _api.batch_wanted(kind, current) if _api else current
+
+
+# The words that a request clears.
+_WORDS = 1 << 17
+
+
+def _main(batches=50, every_us=1000):
+    """Clears a part of a buffer on the GPU for each batch."""
     cuda = ctypes.CDLL("libcuda.so.1")
 
     def call(name, *arguments):
@@ -83,16 +104,27 @@ def _main():
     call("cuInit", 0)
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
     call("cuCtxSetCurrent", context)
-    words = 1 << 20
-    call("cuMemAlloc_v2", ctypes.byref(buffer), ctypes.c_size_t(4 * words))
+    least, most, step, batch = 2, 8, 2, 4
+    call("cuMemAlloc_v2", ctypes.byref(buffer), ctypes.c_size_t(4 * most * _WORDS))
+    # Half a second from the arrival on, within which the daemon may choose the batch (its [tuner], pillion run --slo 500ms).
+    slo(0, 500_000_000)
+    batch_range(0, least, most, step)
     marked = 0
-    for _ in range(50):
-        with request() as number:
-            call("cuMemsetD32_v2", buffer, 0, ctypes.c_size_t(words))
+    every_ns = every_us * 1000
+    first_ns = time.monotonic_ns()
+    for _ in range(batches):
+        batch = batch_wanted(0, batch)
+        # It is worked on once the last request of it has arrived.
+        last_ns = first_ns + (batch - 1) * every_ns
+        while (left_ns := last_ns - time.monotonic_ns()) > 0:
+            time.sleep(left_ns / 1e9)
+        with request(first_ns, 0, batch) as number:
+            call("cuMemsetD32_v2", buffer, 0, ctypes.c_size_t(batch * _WORDS))
             call("cuCtxSynchronize")
         marked += number != 0
-    print(f"{marked} of 50 requests marked")
+        first_ns = last_ns + every_ns
+    print(f"{marked} of {batches} batches marked, the last one of {batch} requests")
 
 
 if __name__ == "__main__":
-    _main()
+    _main(*map(int, sys.argv[1:]))

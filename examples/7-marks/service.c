@@ -1,14 +1,17 @@
-/* A service that says when its requests begin and end (include/pillion.h).
+/* A service that says when its requests begin and end, and in which batches it can work on them (include/pillion.h).
  *
- * Without Pillion's library in the process the calls do nothing and the program runs the same. A request here is the
- * clearing of a buffer on the GPU; the driver is called as in ../1-c-program/saxpy.c.
+ * Without Pillion's library in the process the calls do nothing and the program runs the same. A request arrives every
+ * EVERY_US microseconds; a batch of them is the clearing of a part of a buffer on the GPU. The driver is called as in
+ * ../1-c-program/saxpy.c.
  *
  *     cc -I include -o /tmp/service examples/7-marks/service.c -ldl
+ *     /tmp/service [BATCHES [EVERY_US]]
  */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "pillion.h"
 
@@ -35,27 +38,49 @@ static void check(const char *call, int result) {
 
 #define CALL(name, parameters, ...) check(#name, ((int (*) parameters)entry_point(#name))(__VA_ARGS__))
 
-enum { WORDS = 1 << 20, REQUESTS = 50 };
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
-int main(void) {
+static void wait_until(uint64_t ns) {
+    struct timespec then = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &then, NULL) != 0) {}
+}
+
+/* The words that a request clears, and the batches that the service can take. */
+enum { WORDS = 1 << 17, LEAST = 2, MOST = 8, STEP = 2, FIRST = 4 };
+
+int main(int argc, char **argv) {
     CUdevice device;
     CUcontext context;
     CUdeviceptr buffer;
+    unsigned long batches = argc > 1 ? strtoul(argv[1], NULL, 10) : 50;
+    uint64_t every_ns = (argc > 2 ? strtoull(argv[2], NULL, 10) : 1000) * 1000u;
     CALL(cuInit, (unsigned), 0);
     CALL(cuDeviceGet, (CUdevice *, int), &device, 0);
     CALL(cuCtxCreate_v2, (CUcontext *, unsigned, CUdevice), &context, 0, device);
-    CALL(cuMemAlloc_v2, (CUdeviceptr *, size_t), &buffer, WORDS * sizeof(uint32_t));
+    CALL(cuMemAlloc_v2, (CUdeviceptr *, size_t), &buffer, MOST * WORDS * sizeof(uint32_t));
 
-    /* 99 of 100 requests of kind 0 are to take at most 50 ms from their arrival. */
-    pillion_slo(0, 50000000, 990);
-    int marked = 0;
-    for (int i = 0; i < REQUESTS; i++) {
-        /* 0: it arrives now. A server gives the time at which it received the request. */
-        pillion_request request = pillion_begin(0, 0, 1);
-        CALL(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t), buffer, 0, WORDS);
+    /* 99 of 100 requests of kind 0 are to take at most half a second from their arrival. Within that the daemon may
+     * choose the batch, where it has a section [tuner] and the job a target in ms (pillion run --slo 500ms). */
+    pillion_slo(0, 500000000, 990);
+    pillion_batch_range(0, LEAST, MOST, STEP);
+    unsigned long marked = 0;
+    uint32_t batch = FIRST;
+    uint64_t first_ns = now_ns();
+    for (unsigned long i = 0; i < batches; i++) {
+        /* What is wanted, or the batch of before. It is worked on once the last request of it has arrived. */
+        batch = pillion_batch_wanted(0, batch);
+        uint64_t last_ns = first_ns + (batch - 1) * every_ns;
+        wait_until(last_ns);
+        pillion_request request = pillion_begin(first_ns, 0, batch);
+        CALL(cuMemsetD32_v2, (CUdeviceptr, unsigned, size_t), buffer, 0, (size_t)batch * WORDS);
         CALL(cuCtxSynchronize, (void), );
         marked += pillion_end(request) == 0;
+        first_ns = last_ns + every_ns;
     }
-    printf("%d of %d requests marked\n", marked, REQUESTS);
+    printf("%lu of %lu batches marked, the last one of %u requests\n", marked, batches, (unsigned)batch);
     return 0;
 }

@@ -75,12 +75,21 @@ pub struct Config {
     pub share: Option<ShareParams>,
     /// `[probe]`: when the GPU is in trouble; `None` without the section.
     pub probe: Option<ProbeParams>,
+    /// `[tuner]`: how batches of high-priority requests are searched; `None` without the section.
+    pub tuner: Option<TunerRules>,
     /// `[faults]`: what is looked for, and what is done about it.
     pub faults: FaultRules,
     /// `[mps]`: how MPS is asked and started, and whether this daemon sees to it.
     pub mps: MpsRules,
     /// `[learnt]`: whether and where durations are kept.
     pub learnt: LearntRules,
+}
+
+/// How the batch of high-priority requests is searched that best-effort jobs are fastest beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunerRules {
+    /// `settle`: by so many requests each batch is judged at least.
+    pub settle: usize,
 }
 
 /// Whether what runs teach of a program's kernels is kept for its next start, and where.

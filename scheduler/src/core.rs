@@ -4,6 +4,7 @@
 //! go out through shared memory (atomics in pages) or as values that the callers carry out. So the
 //! fault simulation runs all of it as shipped.
 
+pub(crate) mod batch_search;
 pub mod block_priority;
 pub(crate) mod device_watch;
 pub mod event;

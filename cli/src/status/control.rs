@@ -1,4 +1,5 @@
-//! What `pillion status` says of a high-priority job's target and how it is held, and of a best-effort job's share of the GPU's time.
+//! What `pillion status` says of a high-priority job's target and how it is held, of the batches that it is to take, and of a best-effort
+//! job's share of the GPU's time.
 
 use serde_json::Value;
 
@@ -58,6 +59,44 @@ pub(super) fn slo(job: &Value) -> Option<String> {
         (None, false) => "",
     });
     Some(line)
+}
+
+/// The batches that a high-priority job is to take and how they are searched, a line for each kind of its requests.
+pub(super) fn batches(job: &Value) -> Vec<String> {
+    let tuner = job.pointer("/control/tuner").and_then(Value::as_array);
+    let lines = tuner.into_iter().flatten().filter_map(|of| {
+        let (kind, state) = (of["kind"].as_u64()?, of["state"].as_str()?);
+        let evaluations = of["evaluations"].as_u64()?;
+        let batch = of["batch"].as_u64();
+        let target = match of["target_ns"].as_u64() {
+            Some(ns) => format!("{} ms", ns as f64 / 1e6),
+            None => "its target".to_owned(),
+        };
+        let said = match (state, batch) {
+            ("kept", Some(batch)) => format!("{batch}, after {evaluations} evaluations"),
+            ("trying", Some(batch)) => format!("{batch} is tried, after {evaluations} evaluations"),
+            ("looking", _) => "what the program takes by itself is measured".to_owned(),
+            ("waiting", _) => "searched after that of other requests".to_owned(),
+            ("alone", _) => "as the program likes, as no best-effort job is there".to_owned(),
+            ("no-target", _) => {
+                "as the program likes, as these requests have no target in ms".to_owned()
+            }
+            ("infeasible", _) => {
+                format!("none is known to keep {target}; best-effort jobs are paused")
+            }
+            ("ignored", _) => "the program takes others than are wanted".to_owned(),
+            (other, _) => other.to_owned(),
+        };
+        let mut line = format!("batch of kind {kind}: {said}");
+        if let Some(rate) = of["rate_per_s"].as_f64() {
+            line.push_str(&format!("; {rate:.1} requests/s"));
+        }
+        if let Some(ns) = of["p99_ns"].as_u64() {
+            line.push_str(&format!("; a batch takes {:.2} ms (p99)", ns as f64 / 1e6));
+        }
+        Some(line)
+    });
+    lines.collect()
 }
 
 /// The most that a best-effort job may use, where that comes from, and what it uses; none of jobs without a cap.
@@ -223,6 +262,35 @@ mod tests {
         );
         for none in [json!({"control": null}), json!({})] {
             assert_eq!(super::slo(&none), None);
+        }
+    }
+
+    #[test]
+    fn a_search_for_a_batch_is_said_as_it_stands_and_none_is_not() {
+        let said = |state: &str, batch: Value, evaluations: u64| {
+            let tuner = json!({
+                "pid": 7, "kind": 2, "state": state, "batch": batch, "evaluations": evaluations, "rate_per_s": 400.04,
+                "p99_ns": 14_204_000, "target_ns": 50_000_000
+            });
+            batches(&json!({"control": {"tuner": [tuner]}})).concat()
+        };
+        let measured = "; 400.0 requests/s; a batch takes 14.20 ms (p99)";
+        let kept = "batch of kind 2: 8, after 6 evaluations";
+        assert_eq!(said("kept", json!(8), 6), format!("{kept}{measured}"));
+        let paused = "batch of kind 2: none is known to keep 50 ms; best-effort jobs are paused";
+        assert_eq!(
+            said("infeasible", json!(4), 3),
+            format!("{paused}{measured}")
+        );
+        let tried = "batch of kind 2: 16 is tried, after 1 evaluations";
+        assert!(said("trying", json!(16), 1).starts_with(tried));
+        let alone = batches(&json!({"control": {"tuner": [{
+            "kind": 0, "state": "alone", "batch": null, "evaluations": 0, "rate_per_s": null, "p99_ns": null, "target_ns": null
+        }]}}));
+        let expected = "batch of kind 0: as the program likes, as no best-effort job is there";
+        assert_eq!(alone, [expected]);
+        for none in [json!({"control": {"tuner": []}}), json!({"control": null})] {
+            assert!(batches(&none).is_empty());
         }
     }
 

@@ -181,7 +181,9 @@ fn reason(limit: &str) -> &str {
         "duty" => {
             "because high-priority requests miss their target too often, so it goes in a part of the time alone"
         }
-        "paused" => "because high-priority requests miss their target so often that nothing goes",
+        "paused" => {
+            "because high-priority requests miss their target so often, or keep it in no batch, that nothing goes"
+        }
         "rate" => {
             "because its share of the GPU's time was used, or what the throttle leaves best-effort jobs"
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::tools;
@@ -17,6 +17,17 @@ pub(crate) fn with_softgpu() -> Command {
     let mut command = clean_command(example("with-softgpu"));
     command.env("PILLION_BIN", cargo_folder());
     command
+}
+
+/// The C service that marks its requests, built in that folder.
+pub(crate) fn marking_service(folder: &Path) -> PathBuf {
+    let service = folder.join("service");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-I"]);
+    cc.arg(workspace().join("include")).arg("-o").arg(&service);
+    cc.arg(example("7-marks/service.c")).arg("-ldl");
+    assert!(cc.status().unwrap().success());
+    service
 }
 
 fn expect_results(mut command: Command, class: &str) {
@@ -72,12 +83,7 @@ fn the_python_program_runs_under_pillion_run() {
 #[test]
 fn programs_that_mark_their_requests_mark_each_and_run_without_the_library() {
     let folder = tempfile::tempdir().unwrap();
-    let service = folder.path().join("service");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-I"]);
-    cc.arg(workspace().join("include")).arg("-o").arg(&service);
-    cc.arg(example("7-marks/service.c")).arg("-ldl");
-    assert!(cc.status().unwrap().success());
+    let service = marking_service(folder.path());
     let python = tools::python(&[]);
     let module = example("7-marks/pillion_marks.py");
     let programs = [vec![service], vec![python, module]];
@@ -85,13 +91,15 @@ fn programs_that_mark_their_requests_mark_each_and_run_without_the_library() {
         let mut alone = with_softgpu();
         alone.args(program);
         let alone = collect(alone).expect_success();
-        assert_eq!(alone.output, "0 of 50 requests marked\n");
+        let expected = "0 of 50 batches marked, the last one of 4 requests\n";
+        assert_eq!(alone.output, expected);
         for (class, marked) in [("high-priority", 50), ("best-effort", 0)] {
             let mut managed = with_softgpu();
             managed.arg(cargo_folder().join("pillion"));
             managed.args(["run", "--class", class, "--"]).args(program);
             let managed = collect(managed).expect_success();
-            let said = format!("{marked} of 50 requests marked\n");
+            // Nobody wants another batch.
+            let said = format!("{marked} of 50 batches marked, the last one of 4 requests\n");
             assert_eq!(managed.output, said, "{managed:#?}");
         }
     }

@@ -15,6 +15,7 @@ mod common;
 
 mod access;
 mod bad_input;
+mod batches;
 mod caps;
 mod chaos;
 mod charges;

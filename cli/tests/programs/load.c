@@ -1,4 +1,6 @@
-/* load: holds so many MiB of device memory; works until standard input ends, or with a second argument only holds. */
+/* load: holds so many MiB of device memory; works until standard input ends, and marks each round as an iteration, or with a
+ * second argument only holds. */
+#include "../../../include/pillion.h"
 #include "cuda_min.h"
 
 #define LONG_IMAGE "softgpu-module 1\nkernel long block_ns=2000000 regs=32 shared=0 compute=0.5 bandwidth=0.25\n"
@@ -24,6 +26,7 @@ int main(int argc, char **argv) {
     do {
         for (int i = 0; i < 20; i++) launch(longer, 80, NULL, NULL);
         CHECK(cu.CtxSynchronize());
+        pillion_iteration();
         say("round");
     } while (!is_told_to_end());
     return 0;

@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer};
 use toml::de::DeTable;
 
 use super::probe::ProbeSection;
-use super::{Config, JobRule, LearntRules, MemoryRules, OnCollectives, OnDaemonLoss};
+use super::{Config, JobRule, LearntRules, MemoryRules, OnCollectives, OnDaemonLoss, TunerRules};
 use super::{PATH_BYTES_MAX, SHARING_NAMES};
 use super::{faults, mps_rules, plain};
 use crate::config::fault_rules::FaultRules;
@@ -82,6 +82,7 @@ struct File {
     throttle: Option<Table<ThrottleSection>>,
     share: Option<Table<ShareSection>>,
     probe: Option<Table<ProbeSection>>,
+    tuner: Option<Table<TunerSection>>,
     memory: Table<MemoryRules>,
     faults: Table<FaultRules>,
     mps: Table<MpsRules>,
@@ -169,6 +170,13 @@ struct ShareSection {
     percent: Option<Whole<{ PERCENT_MIN as u64 }, 100>>,
     /// Up to a day.
     restart_s: Option<Whole<1, 86_400>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct TunerSection {
+    /// Of fewer than twenty the p99 is the longest but chance; more than ten thousand take hours.
+    settle: Option<Whole<20, 10_000>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -265,6 +273,9 @@ impl File {
             probe: self
                 .probe
                 .map(|Table(section)| section.params(throttle_mhz)),
+            tuner: self.tuner.map(|Table(section)| TunerRules {
+                settle: section.settle.map_or(100, |number| number.0 as usize),
+            }),
             faults: self.faults.0,
             mps: self.mps.0,
             learnt: self.learnt.0,

@@ -61,7 +61,7 @@ fn example_with_all_keys() -> (String, u32) {
         }
         Some(
             rule @ ("[[memory.rules]]" | "[[faults.rules]]" | "[high_priority]" | "[throttle]"
-            | "[share]" | "[probe]"),
+            | "[share]" | "[probe]" | "[tuner]"),
         ) => rule,
         _ => line,
     });
@@ -87,7 +87,7 @@ fn probe_of_example() -> ProbeParams {
 fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let (text, shown) = example_with_all_keys();
     let config = check(&text).unwrap();
-    assert_eq!(shown, 61);
+    assert_eq!(shown, 62);
     let defaults = check(LEAST).unwrap();
     let Policy::Pillion(policy) = defaults.policy else {
         panic!("{defaults:?}");
@@ -136,6 +136,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             restart_ns: 900_000_000_000,
         }),
         probe: Some(probe_of_example()),
+        tuner: Some(TunerRules { settle: 100 }),
         learnt: LearntRules {
             keep: Some(true),
             folder: Some("/var/lib/pillion".into()),
@@ -277,7 +278,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     let cases = [
         (
             "[polcy]",
-            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, probe, memory, faults, mps, \
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, probe, tuner, memory, faults, mps, \
              high_priority, limits, learnt, socket; nearest is `policy`",
         ),
         (

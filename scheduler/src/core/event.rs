@@ -83,6 +83,14 @@ kinds! {
     MarksSilent = "marks-silent", Warning;
     /// A high-priority job has a time as its target, and its program marks no requests.
     SloUnmarked = "slo-unmarked", Warning;
+    /// A batch of a high-priority client's requests is tried.
+    BatchWanted = "batch-wanted", Info;
+    /// The search for it has ended, and this one stays.
+    BatchKept = "batch-kept", Info;
+    /// No batch keeps the target beside best-effort jobs: they are paused.
+    BatchInfeasible = "batch-infeasible", Warning;
+    /// The program does not take the batch that is wanted.
+    BatchIgnored = "batch-ignored", Warning;
     /// A process has memory that is in no account.
     MemoryExcess = "memory-excess", Warning;
     /// A process was asked to end, or killed, for its memory.

@@ -49,6 +49,7 @@ mod share;
 mod stop;
 mod stopping;
 mod totals;
+mod tuning;
 mod used;
 mod users;
 mod words;
@@ -101,6 +102,8 @@ pub use stop::Stopped;
 pub use stopping::Moment;
 use stopping::Stopping;
 pub(crate) use totals::Totals;
+pub(crate) use tuning::TunerView;
+use tuning::Tuning;
 use users::Users;
 
 /// Jobs that have ended and are still listed, the youngest; of each user as many as of any other.
@@ -209,6 +212,7 @@ impl Client {
         let page = &self.page;
         page.detached.store(0, Ordering::Relaxed);
         page.probe.store(0, Ordering::Relaxed);
+        page.told.batches.want_nothing();
         page.seen_to_until_s.store(0, Ordering::Relaxed);
         // A client that has seen that it is to end does not attach any more.
         page.stop.store(0, Ordering::Relaxed);
@@ -303,6 +307,7 @@ pub struct State {
     stopping: Stopping,
     /// Of clients that mark no requests any more, until somebody asks.
     marks_news: Vec<Draft>,
+    tuning: Tuning,
     expected: Expected,
     /// Why the last reading of the configuration changed nothing.
     pub(crate) config_error: Option<String>,
@@ -345,6 +350,7 @@ impl State {
             rejected: Rejected::default(),
             stopping: Stopping::default(),
             marks_news: Vec::new(),
+            tuning: Tuning::default(),
             expected: Expected::default(),
             config_error: None,
         };
@@ -616,6 +622,7 @@ impl State {
         }
         self.hand_over_caps(now_ns);
         self.hand_over_share(now_ns);
+        self.tune(now_ns);
         self.hand_over_terms();
         // What requests met must be known before they are judged.
         self.gate.handle_jobs(now_ns, &self.views);

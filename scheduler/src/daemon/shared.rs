@@ -380,7 +380,8 @@ impl Shared {
     }
 
     /// Reports jobs that launch collective kernels and are refused for it, clients that mark no requests
-    /// any more, and jobs whose target says nothing of requests that are not marked.
+    /// any more, jobs whose target says nothing of requests that are not marked, and what has become of
+    /// searches for batches.
     pub(crate) fn tell_of_clients(&self) {
         let news = {
             let mut state = self.state();
@@ -388,6 +389,7 @@ impl Shared {
                 state.take_collectives(),
                 state.take_marks_news(),
                 state.take_unmarked(),
+                state.take_tuner_news(),
             ]
         };
         for draft in news.into_iter().flatten() {

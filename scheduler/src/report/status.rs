@@ -34,7 +34,7 @@ use crate::host::device_release::Released;
 use crate::host::realtime;
 use crate::report::events::EventsStatus;
 
-pub use control::{ControlStatus, ShareStatus, SloStatus, ThrottleStatus};
+pub use control::{ControlStatus, ShareStatus, SloStatus, ThrottleStatus, TunerStatus};
 pub use device::DeviceStatus;
 pub use hold::{ProgressStatus, TooLong};
 pub use mps::MpsStatus;

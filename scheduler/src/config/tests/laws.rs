@@ -123,3 +123,25 @@ fn a_probe_has_bounds_for_each_metric_that_make_sense() {
         assert!(errors.contains(&fault), "{errors}\n{fault}");
     }
 }
+
+#[test]
+fn a_tuner_is_there_with_its_section_and_refused_where_it_makes_no_sense() {
+    let read = |text: &str| check(&format!("{LEAST}{text}")).map(|config| config.tuner);
+    assert_eq!(read("").unwrap(), None);
+    let rules = |settle| Some(TunerRules { settle });
+    assert_eq!(read("[tuner]").unwrap(), rules(100));
+    assert_eq!(read("[tuner]\nsettle = 20").unwrap(), rules(20));
+    for (text, fault) in [
+        (
+            "settle = 19",
+            "gpu0.toml:5:10: settle is 19; must be a whole number from 20 to 10000; nearest is 20",
+        ),
+        (
+            "settled = 100",
+            "gpu0.toml:5:1: unknown key `settled` in [tuner]; keys are settle; nearest is `settle`",
+        ),
+    ] {
+        let errors = read(&format!("[tuner]\n{text}")).unwrap_err().to_string();
+        assert!(errors.contains(fault), "{errors}");
+    }
+}

@@ -225,6 +225,12 @@ impl BeJob {
         self.is_refused
     }
 
+    /// Whether an operator, a rule or its collectives hold it, so that it does nothing beside high-priority work
+    /// whatever the policy says.
+    pub(crate) fn is_out(&self) -> bool {
+        self.is_held || self.is_refused
+    }
+
     /// From the next decision on, the job is granted nothing if it has launched kernels of
     /// collective communication; or it is granted what the policy says. A job that is refused is
     /// left out of the decision: what it has in flight may wait for other GPUs and never

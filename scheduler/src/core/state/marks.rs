@@ -64,8 +64,8 @@ pub(crate) struct Marks {
     are_used: bool,
     /// Whether ranges of NVTX made the last one.
     is_nvtx: bool,
-    /// Read, and not handed over.
-    waiting: Vec<Mark>,
+    /// Read, and not handed over; with the batch of a beginning.
+    waiting: Vec<(Mark, u32)>,
     /// Marked requests that have ended.
     ended: u64,
     /// Of them so many since inferred ones count.
@@ -113,10 +113,10 @@ impl Marks {
             Record::Begin(Begin {
                 id,
                 kind,
+                batch,
                 arrived_ns,
                 at_ns,
                 is_nvtx,
-                ..
             }) => {
                 let at_ns = believed(at_ns);
                 if !has_arrived(arrived_ns, at_ns) {
@@ -126,12 +126,13 @@ impl Marks {
                 if is_nvtx {
                     self.ranges.handle_begin(read.ring);
                 }
-                self.waiting.push(Mark::Begin {
+                let begin = Mark::Begin {
                     id,
                     kind,
                     arrived_ns,
                     at_ns,
-                });
+                };
+                self.waiting.push((begin, batch));
             }
             Record::End(End {
                 id,
@@ -179,6 +180,15 @@ impl Marks {
             });
         }
         self.are_targets_told = false;
+    }
+
+    /// What its program asks of requests of a kind, ns.
+    pub(super) fn target_ns(&self, of_kind: u32) -> Option<u64> {
+        let mut targets = self.targets.iter();
+        targets.find_map(|target| match *target {
+            Mark::Target { kind, ns, .. } if kind == of_kind => Some(ns),
+            _ => None,
+        })
     }
 
     /// The client marked its requests under the daemon before, so those count from the first on.
@@ -245,28 +255,31 @@ impl Marks {
 
     /// What has happened until `now_ns`, in that order; all that was pushed until then has been
     /// read.
-    fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark)) {
+    fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark, u32)) {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
-            self.targets.iter().for_each(&mut hand);
+            self.targets.iter().for_each(|target| hand(target, 0));
         }
         // A request that begins and ends in the same ns begins first.
         self.waiting
-            .sort_by_key(|mark| (at_ns(mark), matches!(mark, Mark::End { .. })));
-        let ripe = self.waiting.partition_point(|mark| at_ns(mark) <= now_ns);
-        for mark in self.waiting.drain(..ripe) {
+            .sort_by_key(|(mark, _)| (at_ns(mark), matches!(mark, Mark::End { .. })));
+        let ripe = self
+            .waiting
+            .partition_point(|(mark, _)| at_ns(mark) <= now_ns);
+        for (mark, batch) in self.waiting.drain(..ripe) {
             if self.are_used {
-                hand(&mark);
+                hand(&mark, batch);
             }
         }
     }
 }
 
-fn end(ended: Ended) -> Mark {
-    Mark::End {
+fn end(ended: Ended) -> (Mark, u32) {
+    let end = Mark::End {
         id: ended.id,
         at_ns: ended.at_ns,
         is_cancelled: ended.is_cancelled,
-    }
+    };
+    (end, 0)
 }
 
 /// When it happened.
@@ -283,7 +296,7 @@ impl State {
     pub(super) fn hand_over_requests(&mut self, now_ns: u64) {
         self.hand_over_goals();
         self.hand_over_learnt(now_ns);
-        let gate = &mut self.gate;
+        let (gate, tuning) = (&mut self.gate, &mut self.tuning);
         for job in &mut self.jobs {
             for client in &mut job.clients {
                 let Client {
@@ -315,7 +328,10 @@ impl State {
                     self.marks_news
                         .push(news.of_job(&job.key).pid(client.peer.pid));
                 }
-                marks.take(now_ns, |mark| gate.handle_mark(*id, mark));
+                marks.take(now_ns, |mark, batch| {
+                    gate.handle_mark(*id, mark);
+                    tuning.handle_mark(*id, mark, batch);
+                });
             }
         }
     }

@@ -25,6 +25,7 @@ impl State {
     pub(super) fn configure_laws(&mut self, config: &Config) {
         self.gate.handle_throttle(config.throttle);
         self.share.set(config.share);
+        self.tuning.configure(config.tuner);
         self.jobs.iter_mut().for_each(|job| job.cap.forget_rules());
     }
 

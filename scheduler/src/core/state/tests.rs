@@ -15,6 +15,7 @@ mod leaving;
 mod marks;
 mod pacing;
 mod share;
+mod tuning;
 mod user_times;
 mod users;
 mod words;

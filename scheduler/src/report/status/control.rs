@@ -4,7 +4,7 @@
 use policy::{Goal, ShareMode, Sharing, Slo, SloEnd, SloView};
 use serde::Serialize;
 
-use crate::core::state::{Job, Origin, State};
+use crate::core::state::{Job, Origin, State, TunerView};
 
 /// The laws at work for a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -13,6 +13,46 @@ pub struct ControlStatus {
     pub slo: Option<SloStatus>,
     /// What it may use of the GPU's time, and uses; none of a high-priority job.
     pub usage: Option<UsageStatus>,
+    /// The batches that it is to take, by kind of requests; of those for which its program says which it can take, with `[tuner]`.
+    pub tuner: Vec<TunerStatus>,
+}
+
+/// How the batch of a kind of requests is searched.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TunerStatus {
+    /// The process.
+    pub pid: u32,
+    /// Which kind, as its program counts kinds.
+    pub kind: u32,
+    /// `no-target` (in ms), `alone` (no best-effort job is there), `waiting` (for another search), `looking` (the batch that the
+    /// program takes by itself is measured), `trying` (another is), `kept`, `infeasible` (no batch is known to keep the target, and
+    /// best-effort jobs are paused) or `ignored` (the program takes others than are wanted).
+    pub state: &'static str,
+    /// The batch that is wanted; none: the program takes what it likes.
+    pub batch: Option<u32>,
+    /// Batches that were measured in this search.
+    pub evaluations: usize,
+    /// Requests per second, by the batches that begin; none while that is not known.
+    pub rate_per_s: Option<f64>,
+    /// The 99th percentile of what a batch took from begin to end, of the batch that was measured last; none before one was.
+    pub p99_ns: Option<u64>,
+    /// Within this a request is to be answered; none: there is no such time.
+    pub target_ns: Option<u64>,
+}
+
+impl TunerStatus {
+    fn of(view: TunerView) -> Self {
+        Self {
+            pid: view.pid,
+            kind: view.kind,
+            state: view.stand.name(),
+            batch: view.batch,
+            evaluations: view.evaluations,
+            rate_per_s: view.rate_per_s,
+            p99_ns: view.p99_ns,
+            target_ns: view.target_ns,
+        }
+    }
 }
 
 /// What a best-effort job may use of the GPU's time, all its processes together.
@@ -158,8 +198,15 @@ impl ControlStatus {
                     blind,
                 }
             }),
+            tuner: state
+                .tuner_views(now_ns, job)
+                .into_iter()
+                .map(TunerStatus::of)
+                .collect(),
         };
-        (control.slo.is_some() || control.usage.is_some()).then_some(control)
+        let is_there =
+            control.slo.is_some() || control.usage.is_some() || !control.tuner.is_empty();
+        is_there.then_some(control)
     }
 }
 
