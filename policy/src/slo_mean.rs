@@ -34,7 +34,7 @@
 //! # Freezing
 //!
 //! A period in which another law held best-effort work, or in which it wanted nothing, says nothing
-//! of the slope; it lets the level fall and not rise.
+//! of the slope, nor of which levels are too high; it lets the level fall by the gain, and not rise.
 
 use crate::slo::GREATEST;
 
@@ -273,15 +273,15 @@ impl MeanLevel {
         }
         self.periods += 1;
         self.is_up = !self.is_up;
+        if !may_rise {
+            self.handle_frozen(mean);
+            return;
+        }
         let before = self.before.replace((self.applied, mean));
         if let Some((value, before)) = before
-            && may_rise
             && (self.applied - value).abs() <= SLOPE_STEP_MAX
         {
             self.slope.handle(self.applied - value, mean - before);
-        }
-        if !may_rise {
-            self.before = None;
         }
         self.handle_known(mean);
         let is_high = mean > 1.0;
@@ -290,9 +290,15 @@ impl MeanLevel {
             false => 0,
         };
         let next = self.next(mean, error.max(0.0));
-        if may_rise || next < self.value {
-            self.value = next.clamp(MEAN_LEAST, GREATEST);
-        }
+        self.value = next.clamp(MEAN_LEAST, GREATEST);
+        self.apply();
+    }
+
+    /// Of a period in which best-effort work was held nothing is learnt; it is no reason to rise.
+    fn handle_frozen(&mut self, mean: f64) {
+        self.before = None;
+        let step = GAIN * (mean - 1.0).max(0.0) / self.slope_in_force().max(SLOPE_LEAST);
+        self.value = (self.value - step.min(STEP_MAX.0)).max(MEAN_LEAST);
         self.apply();
     }
 

@@ -24,16 +24,6 @@ impl Plant {
     }
 }
 
-fn plants() -> impl Strategy<Value = Plant> {
-    let plants = (0.0..0.6_f64, 0.4..2.0_f64, 0.7..1.6_f64);
-    let plants = plants.prop_map(|(duty, beside, power)| Plant {
-        duty,
-        beside,
-        power,
-    });
-    plants.prop_filter("it can be reached", Plant::reaches_target)
-}
-
 /// The means of periods, each with noise of that much at most, which the law is told as it is.
 fn run(level: &mut MeanLevel, plant: &Plant, noise: &[f64], most: f64) -> Vec<f64> {
     let periods = noise.iter().map(|noise| {
@@ -109,33 +99,50 @@ fn a_plant_that_changes_is_followed_within_ten_periods() {
     assert!(off <= 2 && most < 0.15, "{off} of 10 000, {most} slacks");
 }
 
-fn noise() -> impl Strategy<Value = Vec<f64>> {
-    prop::collection::vec(-1.0..1.0_f64, 400)
+/// Of 1000 plants with noise of so much at most: the mean of the means, at worst; how far single ones are from it, at the median;
+/// and how much two in turn have in common (autocorrelation), at worst in the direction of a cycle of two.
+fn with_noise(most: f64) -> (f64, f64, f64) {
+    let mut state = 88_172_645_463_325_252;
+    let (mut off, mut spreads, mut cycle) = (0.0_f64, Vec::new(), 0.0_f64);
+    for _ in 0..1_000 {
+        let plant = drawn_plant(&mut state);
+        let start = MEAN_LEAST + (GREATEST - MEAN_LEAST) * drawn(&mut state);
+        let noise: Vec<f64> = (0..400).map(|_| 2.0 * drawn(&mut state) - 1.0).collect();
+        let means = run(&mut MeanLevel::begin(start), &plant, &noise, most);
+        let late = &means[50..];
+        let mean = mean_of(late);
+        off = off.max((mean - 1.0).abs());
+        let squares: Vec<f64> = late.iter().map(|m| (m - mean).powi(2)).collect();
+        let products: Vec<f64> = late
+            .windows(2)
+            .map(|w| (w[0] - mean) * (w[1] - mean))
+            .collect();
+        spreads.push(mean_of(&squares).sqrt());
+        cycle = cycle.min(mean_of(&products) / mean_of(&squares));
+    }
+    spreads.sort_by(f64::total_cmp);
+    (off, spreads[500], cycle)
 }
+
+/// The deviation of the noise is 0.58 of the most.
+#[test]
+fn noise_makes_no_limit_cycle() {
+    for (most, off_most, spread_most) in NOISE {
+        let (off, spread, cycle) = with_noise(most);
+        assert!(off <= off_most, "{most}: {off}");
+        assert!(spread <= spread_most, "{most}: {spread}");
+        assert!(cycle > -0.4, "{most}: {cycle}");
+    }
+}
+
+const NOISE: [(f64, f64, f64); 3] = [(0.05, 0.01, 0.03), (0.2, 0.03, 0.09), (0.4, 0.06, 0.18)];
 
 fn mean_of(means: &[f64]) -> f64 {
     means.iter().sum::<f64>() / means.len() as f64
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
-
-    #[test]
-    fn noise_makes_no_limit_cycle(
-        plant in plants(),
-        start in MEAN_LEAST..GREATEST,
-        noise in noise(),
-        most in prop::sample::select(vec![0.05, 0.2, 0.4]),
-    ) {
-        let mut level = MeanLevel::begin(start);
-        let means = run(&mut level, &plant, &noise, most);
-        let late = &means[50..];
-        let mean = mean_of(late);
-        prop_assert!((mean - 1.0).abs() <= 0.02 + most / 4.0, "{mean}");
-        // Of the noise, whose deviation is 0.58 of the most, it makes no more than 1.4 times as much.
-        let spread = late.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / late.len() as f64;
-        prop_assert!(spread.sqrt() <= 0.02 + 0.8 * most, "{}", spread.sqrt());
-    }
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn it_stays_within_its_range_whatever_it_is_told(

@@ -50,7 +50,11 @@ impl Side {
             (_, JobClass::BestEffort) => None,
             (PolicySpec::Mps, _) => Some(Self::Ungated),
             (PolicySpec::Pillion(_), _) if !job.marks => Some(Self::Unmarked),
-            (PolicySpec::Pillion(spec), _) => Some(Self::Marked(spec.params.goal(true).slo)),
+            (PolicySpec::Pillion(spec), _) => {
+                let slo = spec.params.goal(true).slo;
+                // Rows are judged by a quantile.
+                (!slo.is_mean()).then_some(Self::Marked(slo))
+            }
             _ => None,
         }
     }

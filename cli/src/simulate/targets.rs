@@ -319,9 +319,12 @@ pub(crate) fn view_json(view: &SloView) -> Value {
     let ms = |ns: u64| ns as f64 / 1e6;
     json!({
         "goal": view.goal.slo.to_string(),
-        "miss": view.goal.miss,
+        "of": view.goal.slo.of(),
+        "miss": (!view.goal.slo.is_mean()).then_some(view.goal.miss),
         "target_ms": view.target_ns.map(ms),
         "level": view.level,
+        "m": view.slope.map(|slope| slope.m),
+        "r2": view.slope.map(|slope| slope.r2),
         "requests": view.requests,
         "misses": view.misses,
         "misses_at_floor": view.misses_at_floor,

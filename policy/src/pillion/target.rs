@@ -45,6 +45,16 @@ impl Slo {
         }
     }
 
+    /// What it is of, the word in records: `quantile`, `mean` or `rate`.
+    #[must_use]
+    pub const fn of(self) -> &'static str {
+        match self {
+            Self::Throughput(_) => "rate",
+            Self::MeanSlowdown(_) | Self::MeanNs(_) => "mean",
+            Self::Slowdown(_) | Self::LatencyNs(_) => "quantile",
+        }
+    }
+
     /// The same times or time, of the mean.
     #[must_use]
     pub const fn of_mean(self) -> Self {

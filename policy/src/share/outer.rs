@@ -12,8 +12,9 @@
 //! | at its floor | stays: best-effort work is paused, and what is missed is not its doing |
 //! | between | stays |
 //!
-//! A share that was too large is not come to again for [`TOO_LARGE_NS`], or two shares would be
-//! taken in turn, and jobs be started anew each time.
+//! After a fall it does not grow for [`TOO_LARGE_NS`], or two shares would be taken in turn, and
+//! jobs be started anew each time. It changes only while it is in force: under MPS a job has the
+//! share that it was started with, and of one that nobody has tried nothing is known.
 //!
 //! Source: GPUColo (2024) §V moves the shares of both jobs in an outer loop, and gives no law. Here
 //! high-priority jobs keep all SMs.
@@ -32,8 +33,11 @@ pub const STEP_DOWN: f64 = 10.0;
 /// What it grows by at least and at most, per cent.
 const STEP_UP: (f64, f64) = (10.0, 30.0);
 
-/// So long a share that was too large is not come to again, ns.
+/// After a fall it does not grow for so long, ns.
 pub const TOO_LARGE_NS: u64 = 3_600 * SECOND_NS;
+
+/// Requests that ended longer ago say nothing of now, ns.
+const STALE_NS: u64 = 10 * SECOND_NS;
 
 /// What a per cent of the share costs requests where nothing was seen, as a share of their target.
 const COST_UNKNOWN: f64 = 0.01;
@@ -52,6 +56,8 @@ pub struct Held {
     pub is_top: bool,
     /// It is at its floor.
     pub is_floor: bool,
+    /// Requests that were judged so far, of all jobs.
+    pub requests: u64,
 }
 
 /// See the module's text.
@@ -62,8 +68,10 @@ pub(super) struct Outer {
     wants: Option<(bool, u64)>,
     /// Share and measure before the last change.
     before: Option<(f64, f64)>,
-    /// The least share that was too large, and when it was.
-    too_large: Option<(f64, u64)>,
+    /// When it fell last.
+    fell_ns: Option<u64>,
+    /// Requests that were judged, and when there was a new one.
+    judged: (u64, u64),
 }
 
 impl Default for Outer {
@@ -72,7 +80,8 @@ impl Default for Outer {
             percent: 100.0,
             wants: None,
             before: None,
-            too_large: None,
+            fell_ns: None,
+            judged: (0, 0),
         }
     }
 }
@@ -84,23 +93,31 @@ impl Outer {
 
     /// This is how the target is held now; `None` where nobody knows.
     pub(super) fn handle_held(&mut self, now_ns: u64, held: Option<Held>) {
-        let wants_more = held.and_then(|held| {
-            let is_more = held.is_top && held.measured < 1.0 - SPARE;
-            let is_less = held.level < NARROW && !held.is_floor;
-            (is_more != is_less).then_some(is_more)
-        });
+        let requests = held.map_or(self.judged.0, |held| held.requests);
+        if requests != self.judged.0 {
+            self.judged = (requests, now_ns);
+        }
+        let is_stale = now_ns.saturating_sub(self.judged.1) > STALE_NS;
+        let Some(held) = held.filter(|_| !is_stale) else {
+            // One look that finds nothing is no reason to begin anew.
+            self.wants = self.wants.filter(|_| !is_stale);
+            return;
+        };
+        let is_more = held.is_top && held.measured < 1.0 - SPARE;
+        let is_less = held.level < NARROW && !held.is_floor;
+        let wants_more = (is_more != is_less).then_some(is_more);
         let since_ns = match (wants_more, self.wants) {
             (None, _) => return self.wants = None,
             (Some(more), Some((before, since_ns))) if more == before => since_ns,
             (Some(more), _) => return self.wants = Some((more, now_ns)),
         };
-        let Some(held) = held.filter(|_| now_ns.saturating_sub(since_ns) >= PERIOD_NS) else {
+        if now_ns.saturating_sub(since_ns) < PERIOD_NS {
             return;
-        };
+        }
         let next = match wants_more == Some(true) {
             true => self.more(now_ns, held.measured),
             false => {
-                self.too_large = Some((self.percent, now_ns));
+                self.fell_ns = Some(now_ns);
                 self.percent - STEP_DOWN
             }
         };
@@ -114,7 +131,9 @@ impl Outer {
 
     fn more(&mut self, now_ns: u64, measured: f64) -> f64 {
         let is_recent = |at_ns: u64| now_ns.saturating_sub(at_ns) < TOO_LARGE_NS;
-        self.too_large = self.too_large.filter(|(_, at_ns)| is_recent(*at_ns));
+        if self.fell_ns.is_some_and(is_recent) {
+            return self.percent;
+        }
         let seen = self.before.map(|(percent, before)| {
             let cost = (measured - before) / (self.percent - percent);
             if cost.is_finite() { cost } else { 0.0 }
@@ -122,14 +141,7 @@ impl Outer {
         let cost = seen
             .filter(|cost| *cost > COST_UNKNOWN / 10.0)
             .unwrap_or(COST_UNKNOWN);
-        let step = ((1.0 - measured) / cost).clamp(STEP_UP.0, STEP_UP.1);
-        let most = self.too_large.map_or(100.0, |(percent, _)| percent - 1.0);
-        match self.percent + step <= most {
-            true => self.percent + step,
-            // No half step: jobs would be started anew for little.
-            false if most - self.percent >= STEP_UP.0 => self.percent + STEP_UP.0,
-            false => self.percent,
-        }
+        self.percent + ((1.0 - measured) / cost).clamp(STEP_UP.0, STEP_UP.1)
     }
 }
 
@@ -137,12 +149,16 @@ impl Outer {
 mod tests {
     use super::*;
 
-    /// Looks at it each second for so long; what requests take is a function of the share.
+    /// It is looked at each second, for that long; what requests take is a function of the share.
     fn run(outer: &mut Outer, from_s: u64, seconds: u64, held: impl Fn(f64) -> Held) -> u32 {
         let mut changes = 0;
         for second in from_s..from_s + seconds {
             let before = outer.percent();
-            outer.handle_held(second * SECOND_NS, Some(held(before)));
+            let held = Held {
+                requests: second + 1,
+                ..held(before)
+            };
+            outer.handle_held(second * SECOND_NS, Some(held));
             changes += u32::from(outer.percent() != before);
         }
         changes
@@ -158,6 +174,7 @@ mod tests {
                 measured: open.min(1.0),
                 is_top: open < 1.0,
                 is_floor: false,
+                requests: 0,
             }
         }
     }
@@ -168,7 +185,7 @@ mod tests {
         run(&mut outer, 0, 3_000, plant(0.01));
         // From 70 % on something wide goes beside.
         assert_eq!(outer.percent(), 70.0);
-        // Less disturbs: another batch, it may be. What was too large is so for an hour.
+        // Less disturbs: another batch, it may be. It does not grow for an hour.
         run(&mut outer, 3_000, 600, plant(0.003));
         assert_eq!(outer.percent(), 70.0);
         run(&mut outer, 3_600, 3_600, plant(0.003));
@@ -194,13 +211,21 @@ mod tests {
             measured: 1.5,
             is_top: false,
             is_floor: true,
+            requests: 0,
         };
         let mut outer = Outer::default();
         assert_eq!(run(&mut outer, 0, 5_000, floor), 0);
-        // A look that finds nothing begins the period anew.
-        for second in 0..1_000 {
-            let held = (second % 90 != 0).then(|| plant(0.02)(100.0));
-            outer.handle_held(second * SECOND_NS, held);
+        // The period begins anew after looks that find nothing for more than ten seconds.
+        for second in 5_000..6_000 {
+            let held = Held {
+                requests: second,
+                ..plant(0.02)(100.0)
+            };
+            outer.handle_held(second * SECOND_NS, (second % 90 < 75).then_some(held));
+        }
+        // Nor does what was so before requests came no more.
+        for second in 6_000..7_000 {
+            outer.handle_held(second * SECOND_NS, Some(plant(0.02)(100.0)));
         }
         assert_eq!(outer.percent(), 100.0);
     }

@@ -95,6 +95,8 @@ pub(crate) struct Decision {
 pub(crate) struct Past {
     /// When MPS was restarted, on the daemon's clock, the oldest first.
     pub(crate) restarts_ns: Vec<u64>,
+    /// When it was started for the first time.
+    pub(crate) started_ns: Option<u64>,
     /// Why it is not started anew until somebody says so.
     pub(crate) given_up: Option<String>,
 }
@@ -112,6 +114,8 @@ pub(crate) struct Supervisor {
     restarts: VecDeque<u64>,
     /// It was there once, or was started: whatever follows is a restart.
     was_there: bool,
+    /// When it was started for the first time, by this daemon or in the hour before it.
+    started_ns: Option<u64>,
     /// It is started from here and has not been seen since.
     is_expected: bool,
     /// When it is to be started.
@@ -135,6 +139,7 @@ impl Supervisor {
             pid: None,
             restarts: VecDeque::new(),
             was_there: false,
+            started_ns: None,
             is_expected: false,
             due_ns: now_ns,
             silent: 0,
@@ -163,6 +168,7 @@ impl Supervisor {
         let is_given_up = self.phase == Phase::GivenUp;
         Past {
             restarts_ns: self.restarts.iter().copied().collect(),
+            started_ns: self.started_ns,
             given_up: is_given_up.then(|| self.why.clone().unwrap_or_default()),
         }
     }
@@ -172,8 +178,9 @@ impl Supervisor {
         let is_recent = |at_ns: &u64| now_ns.saturating_sub(*at_ns) < HOUR_NS;
         let restarts = past.restarts_ns.into_iter();
         self.restarts = restarts.filter(is_recent).collect();
-        // It was there if it was restarted: another start is a restart.
-        self.was_there |= !self.restarts.is_empty();
+        // It was there if it was started or restarted: another start is a restart.
+        self.started_ns = past.started_ns.filter(is_recent);
+        self.was_there |= !self.restarts.is_empty() || self.started_ns.is_some();
         let why = past.given_up?;
         self.enter(now_ns, Phase::GivenUp);
         let text = format!(
@@ -187,6 +194,7 @@ impl Supervisor {
     pub(crate) fn resume(&mut self, now_ns: u64) {
         if self.phase == Phase::GivenUp {
             self.restarts.clear();
+            self.started_ns = None;
             self.silent = 0;
             self.trouble = None;
             self.enter(now_ns, Phase::Absent);
@@ -317,6 +325,7 @@ impl Supervisor {
             }
             Phase::Absent if !self.was_there => {
                 self.was_there = true;
+                self.started_ns = Some(now_ns);
                 self.start(now_ns, Order::Start, decision);
             }
             Phase::Absent | Phase::Starting | Phase::Running | Phase::Fault => {

@@ -36,6 +36,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 struct Kept {
     /// When MPS was restarted, in seconds since 1970.
     restarts_s: Vec<u64>,
+    /// When it was started for the first time, the same.
+    started_s: Option<u64>,
     /// Why it is not started anew until a person says so.
     given_up: Option<String>,
 }
@@ -46,11 +48,13 @@ impl Kept {
         let (now_ns, now_s) = now;
         let age_s = |at_ns: &u64| now_ns.saturating_sub(*at_ns) / SECOND_NS;
         let restarts = past.restarts_ns.iter();
+        let started_s = past.started_ns.as_ref();
         let given_up = past.given_up.as_ref();
         Self {
             restarts_s: restarts
                 .map(|at_ns| now_s.saturating_sub(age_s(at_ns)))
                 .collect(),
+            started_s: started_s.map(|at_ns| now_s.saturating_sub(age_s(at_ns))),
             given_up: given_up.map(|why| why.chars().take(WHY_CHARS_MAX).collect()),
         }
     }
@@ -66,6 +70,7 @@ impl Kept {
         restarts_ns.sort_unstable();
         Past {
             restarts_ns,
+            started_ns: self.started_s.as_ref().map(at_ns),
             given_up: self.given_up,
         }
     }
@@ -185,6 +190,7 @@ mod tests {
     fn past(restarts_s: &[u64], given_up: Option<&str>) -> Past {
         Past {
             restarts_ns: restarts_s.iter().map(|at_s| at_s * SECOND_NS).collect(),
+            started_ns: restarts_s.first().map(|at_s| at_s * SECOND_NS),
             given_up: given_up.map(str::to_owned),
         }
     }
@@ -262,7 +268,7 @@ mod tests {
             "{}\n",
             "no JSON\n",
             "[1]\n",
-            "{\"restarts_s\":[-1],\"given_up\":null}\n",
+            "{\"restarts_s\":[-1],\"started_s\":null,\"given_up\":null}\n",
         ] {
             fs::write(lock.path(), text).unwrap();
             assert!(lock.past(now).is_err(), "{text}");

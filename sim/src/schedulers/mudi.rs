@@ -64,7 +64,7 @@ struct Window {
     end_ns: u64,
     /// A request took longer than the target.
     is_missed: bool,
-    /// What batches took of those that began in it.
+    /// What batches of the size in force took that ended in it.
     took_ns: Vec<u64>,
     iterations: u64,
     iterations_ns: u64,

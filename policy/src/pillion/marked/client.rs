@@ -164,8 +164,8 @@ impl Client {
     }
 
     pub(super) fn handle_goal(&mut self, goal: &Goal) {
+        self.law.handle_goal(&self.goal, goal);
         self.goal = *goal;
-        self.law.handle_goal(goal);
         let kinds = self.kinds.iter_mut();
         kinds.for_each(|kind| kind.handle_goal(goal));
     }
@@ -337,7 +337,7 @@ impl Client {
 
     /// Requests miss their target more often than they may, and there are some.
     pub(super) fn is_hurt(&self, now_ns: u64) -> bool {
-        self.law.value() < 0.0 && !self.is_silent(now_ns)
+        self.law.is_over() && !self.is_silent(now_ns)
     }
 
     /// The least predicted slack of an open request, and its target, ns; `None` if none is open, and nothing of both if one is
@@ -395,7 +395,7 @@ impl Client {
         match quiet_ns > bounds.idle_ns {
             true => Ceiling {
                 idle_ns: quiet_ns,
-                whole: self.law.value() < 0.0,
+                whole: self.law.is_over(),
                 duty: Duty::On,
                 ..bounds
             },
@@ -440,7 +440,7 @@ impl Client {
             };
         }
         let level = self.law.value();
-        let lift = if is_behind && level >= 0.0 {
+        let lift = if is_behind && !self.law.is_over() {
             (terms::BEHIND_IDLE, terms::BEHIND_BESIDE)
         } else {
             (0.0, 0.0)

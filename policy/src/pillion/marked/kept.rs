@@ -57,7 +57,7 @@ impl Client {
         let known = self.kinds.iter().filter(|kind| kind.service_ns.is_some());
         let kinds: Vec<_> = known.map(Kind::kept).collect();
         (!kinds.is_empty()).then(|| Kept {
-            level: self.law.value(),
+            level: self.law.kept(),
             has_missed: self.law.has_missed(),
             kinds,
         })

@@ -4,7 +4,7 @@
 use super::kind::Target;
 use crate::pillion::Goal;
 use crate::slo::{GREATEST, LEAST, Level};
-use crate::slo_mean::{MeanLevel, Period, SlopeView};
+use crate::slo_mean::{MeanLevel, NEAR, Period, SlopeView};
 
 /// A period is no shorter, ns.
 const PERIOD_LEAST_NS: u64 = 100_000_000;
@@ -48,8 +48,10 @@ pub(super) struct Means {
     /// Sums of what requests took, in slacks, and of its squares.
     sum: f64,
     squares: f64,
-    /// Best-effort work did not want to go all the time, or another law held it.
-    was_held: bool,
+    /// Requests for which best-effort work did not want to go, or another law held it.
+    held: u32,
+    /// The mean of the last period, in slacks.
+    mean: f64,
     /// The variance of a request, of this period and those before.
     variance: f64,
     /// A request of the period did not come in a closed loop.
@@ -76,22 +78,31 @@ impl Law {
     /// The law of a goal, that begins at a level.
     pub(super) fn new(goal: &Goal, level: f64, has_missed: bool) -> Self {
         match goal.slo.is_mean() {
+            // At 0 requests end on their target at the latest; above it nothing guards them.
             true => Self::Mean(Box::new(Means {
-                level: MeanLevel::begin(MeanLevel::value_of(level)),
+                level: MeanLevel::begin(MeanLevel::value_of(level.min(0.0))),
                 ..Means::default()
             })),
             false => Self::Quantile(Level::begin(level, has_missed)),
         }
     }
 
-    pub(super) fn is_mean(&self) -> bool {
-        matches!(self, Self::Mean(_))
+    /// Another goal is in force than before. A quantile goes on where it is: a miss is a miss. What is known of a mean is in slacks
+    /// of the goal before, so that it begins anew. From one law to the other a level above 0 does not mean the same.
+    pub(super) fn handle_goal(&mut self, before: &Goal, goal: &Goal) {
+        *self = match (before.slo.is_mean(), goal.slo.is_mean()) {
+            (false, false) => return,
+            (true, true) if before == goal => return,
+            (true, true) => Self::new(goal, self.value(), true),
+            (true, false) | (false, true) => Self::new(goal, self.kept(), self.has_missed()),
+        };
     }
 
-    /// Another goal is in force: where it is of the other law, that one begins at the same level.
-    pub(super) fn handle_goal(&mut self, goal: &Goal) {
-        if self.is_mean() != goal.slo.is_mean() {
-            *self = Self::new(goal, self.value(), self.has_missed());
+    /// The level that the next daemon may begin at, whichever of the laws it has.
+    pub(super) fn kept(&self) -> f64 {
+        match self {
+            Self::Quantile(level) => level.value(),
+            Self::Mean(_) => self.value().min(0.0),
         }
     }
 
@@ -161,9 +172,17 @@ impl Law {
     pub(super) fn has_time_to_spare(&self) -> bool {
         match self {
             Self::Quantile(level) => level.value() > SPARE_FROM,
-            // The guard alone bounds what a request takes. Were the priority given up at some level above, the mean
-            // would jump there, and no level hold what lies between.
-            Self::Mean(_) => self.value() > -1.0,
+            // The guard alone bounds what a request takes. Were the priority given up at some level, the mean would
+            // jump there, and no level hold what lies between.
+            Self::Mean(_) => true,
+        }
+    }
+
+    /// Requests are over their target, more often or by more than they may be.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Quantile(level) => level.value() < 0.0,
+            Self::Mean(means) => means.mean > 1.0 + NEAR,
         }
     }
 
@@ -204,7 +223,7 @@ impl Means {
         self.count += 1;
         self.sum += took;
         self.squares += took * took;
-        self.was_held |= !judged.may_rise;
+        self.held += u32::from(!judged.may_rise);
         let is_long = judged.at_ns.saturating_sub(self.began_ns) >= PERIOD_LEAST_NS;
         if is_long && self.count >= self.count_wanted() {
             self.end_period(judged.at_ns);
@@ -228,18 +247,143 @@ impl Means {
         self.level.handle_period(&Period {
             mean,
             error: together * (variance / count).sqrt(),
-            may_rise: !self.was_held,
+            may_rise: self.held <= self.count / 2,
         });
         *self = Self {
             level: self.level.clone(),
             began_ns: now_ns,
             ended_ns: now_ns,
             requests: self.requests,
+            mean,
             variance: match self.variance > 0.0 {
                 true => (self.variance + variance) / 2.0,
                 false => variance,
             },
             ..Self::default()
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pillion::Slo;
+
+    const MS: u64 = 1_000_000;
+
+    const MEAN: Goal = Goal {
+        slo: Slo::MeanNs(90 * MS),
+        miss: 0.01,
+    };
+
+    const QUANTILE: Goal = Goal {
+        slo: Slo::LatencyNs(90 * MS),
+        miss: 0.01,
+    };
+
+    /// Requests of 65 ms alone that take so long, each so long after the one before; the periods that they made.
+    fn run(law: &mut Law, took_ms: &[u64], pause_ms: u64, may_rise: bool) -> u64 {
+        let mut at_ns = match law {
+            Law::Mean(means) => means.ended_ns,
+            Law::Quantile(_) => 0,
+        };
+        for took_ms in took_ms {
+            let arrived_ns = at_ns + pause_ms * MS;
+            at_ns = arrived_ns + took_ms * MS;
+            law.handle_request(&Judged {
+                arrived_ns,
+                began_ns: arrived_ns,
+                at_ns,
+                alone_ns: 65 * MS,
+                target: Target {
+                    ns: 90 * MS,
+                    miss: 0.01,
+                },
+                may_rise,
+            });
+        }
+        match law {
+            Law::Mean(means) => means.level.periods(),
+            Law::Quantile(_) => 0,
+        }
+    }
+
+    #[test]
+    fn a_period_is_four_requests_of_a_closed_loop_and_more_at_random() {
+        let mut law = Law::new(&MEAN, 0.0, false);
+        assert_eq!(run(&mut law, &[80; 12], 0, true), 3);
+        // All alike: the mean is sure after the least number.
+        assert_eq!(run(&mut law, &[80; 40], 50, true), 5);
+        // By how these differ, 1.6 slacks from the mean, it takes 164 to be sure: 4 times 2.56 over a sixteenth.
+        let mixed: Vec<u64> = (0..184).map(|n| 50 + 80 * (n % 2)).collect();
+        assert_eq!(run(&mut law, &mixed[..20], 50, true), 6);
+        let after = run(&mut law, &mixed[..80], 50, true);
+        assert_eq!(run(&mut law, &mixed[..100], 50, true), after + 1);
+        // What begins at once lasts 100 ms at least.
+        let mut law = Law::new(&MEAN, 0.0, false);
+        assert_eq!(run(&mut law, &[10; 9], 0, true), 0);
+        assert_eq!(run(&mut law, &[10; 1], 0, true), 1);
+    }
+
+    #[test]
+    fn a_mean_over_its_target_lowers_the_level_and_one_below_raises_it_unless_most_of_it_was_held()
+    {
+        let level = |took_ms: u64, may_rise| {
+            let mut law = Law::new(&MEAN, -0.5, false);
+            run(&mut law, &[took_ms; 8], 0, may_rise);
+            (law.value(), law.is_over())
+        };
+        assert!(level(120, true).0 < -1.0 && level(120, true).1);
+        assert!(level(120, false).0 < -0.6);
+        assert!(level(70, true).0 > 0.0 && !level(70, true).1);
+        assert!((level(70, false).0 + 0.5).abs() < 0.03);
+        // Less than half of a period held is no reason.
+        let mut law = Law::new(&MEAN, -0.5, false);
+        run(&mut law, &[70; 1], 0, false);
+        run(&mut law, &[70; 7], 0, true);
+        assert!(law.value() > 0.0);
+    }
+
+    #[test]
+    fn another_goal_begins_anew_and_no_law_takes_a_level_without_a_guard_from_the_other() {
+        let mut law = Law::new(&QUANTILE, 0.9, true);
+        law.handle_goal(&QUANTILE, &MEAN);
+        assert!(law.value().abs() < 0.03, "{law:?}");
+        run(&mut law, &[66; 40], 0, true);
+        assert!(law.value() > 0.9, "{law:?}");
+        assert!(law.kept() <= 0.0);
+        let other = Goal {
+            slo: Slo::MeanNs(180 * MS),
+            ..MEAN
+        };
+        let before = law.value();
+        law.handle_goal(&MEAN, &MEAN);
+        assert_eq!(law.value(), before);
+        law.handle_goal(&MEAN, &other);
+        assert!(law.value() <= 0.03, "{law:?}");
+        assert_eq!(run(&mut law, &[100; 4], 0, true), 1, "{law:?}");
+        // A low level is kept as it is, and means the same.
+        let mut law = Law::new(&QUANTILE, -4.0, true);
+        law.handle_goal(&QUANTILE, &MEAN);
+        assert!((law.value() + 4.0).abs() < 0.03, "{law:?}");
+        law.handle_goal(&MEAN, &QUANTILE);
+        assert!((law.value() + 4.0).abs() < 0.03, "{law:?}");
+    }
+
+    #[test]
+    fn the_guard_of_a_mean_leaves_all_of_the_slack_at_minus_one_and_none_at_nought() {
+        let at = |level: f64| {
+            let mut law = Law::new(&MEAN, 0.0, false);
+            if let Law::Mean(means) = &mut law {
+                means.level = MeanLevel::begin(level);
+            }
+            law.threshold(0.3)
+        };
+        assert_eq!(at(-2.0), f64::INFINITY);
+        assert!((at(-0.98) - 0.3).abs() < 0.02);
+        assert!((at(-0.5) - 0.15).abs() < 0.02);
+        assert!(at(0.02).abs() < 0.02);
+        assert!(at(0.5) < -0.25);
+        assert!(at(1.0) < -10.0);
     }
 }

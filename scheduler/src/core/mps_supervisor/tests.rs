@@ -199,11 +199,29 @@ fn restarts_count_on_whatever_daemons_are_killed_in_between() {
     watched.supervisor = Supervisor::new(watched.now_ns, 3);
     let past = Past {
         restarts_ns: vec![first_ns],
+        started_ns: Some(first_ns),
         given_up: None,
     };
     watched.supervisor.take_over(watched.now_ns, past);
     assert_eq!(watched.look(&Found::Nothing, None), Some(Order::Start));
     assert_eq!(watched.seen().restarts, 0, "a first start");
+}
+
+/// As where both die together, again and again.
+#[test]
+fn a_first_start_after_that_of_another_daemon_is_a_restart() {
+    let mut watched = Watched::new(3);
+    assert_eq!(watched.look(&Found::Nothing, None), Some(Order::Start));
+    for restarts in 1..=3 {
+        watched.replace();
+        let before = watched.orders.len();
+        while watched.orders.len() == before {
+            watched.look(&Found::Nothing, None);
+        }
+        assert_eq!(watched.seen().restarts, restarts);
+    }
+    watched.replace();
+    watched.until(&Found::Nothing, "given-up");
 }
 
 #[test]

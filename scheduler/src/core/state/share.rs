@@ -5,6 +5,7 @@ use policy::share::outer::Held;
 use policy::{ShareView, Sharing, SloEnd};
 
 use super::State;
+use super::be_job::BeJob;
 use crate::config::Config;
 use crate::core::job_key::JobKey;
 
@@ -48,14 +49,31 @@ impl State {
             }
         }
         if self.share.is_by_target() {
-            let held = self.held();
+            let held = self.held().filter(|_| self.is_share_in_force());
             self.share.handle_held(now_ns, held);
         }
         self.gate.handle_share(self.share_of_time().unwrap_or(1.0));
     }
 
-    /// How the target is held of the high-priority job with the least level; `None` where nothing is judged.
+    /// Whether best-effort jobs have the share: in time slices at once, and under MPS once each that follows it was started
+    /// with it, and there is one.
+    fn is_share_in_force(&self) -> bool {
+        if self.ways.in_force() != Sharing::Mps {
+            return true;
+        }
+        let mut with = self.jobs.iter().filter_map(|job| job.cap.started_with);
+        let percent = self.share.percent();
+        let first = with.next();
+        first.is_some() && first == percent && with.all(|with| Some(with) == percent)
+    }
+
+    /// How the target is held of the high-priority job with the least level; `None` where nothing is judged, or best-effort jobs
+    /// have nothing to do.
     fn held(&self) -> Option<Held> {
+        let be_jobs = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
+        if !self.hp.present || !be_jobs.into_iter().any(BeJob::is_active) {
+            return None;
+        }
         let views = self.jobs.iter().filter_map(|job| self.slo_view(job));
         let known = views.filter_map(|view| {
             let measured = view.measured_ns? as f64 / view.target_ns?.max(1) as f64;
@@ -64,6 +82,7 @@ impl State {
                 measured,
                 is_top: view.end == SloEnd::Top,
                 is_floor: view.end == SloEnd::Floor,
+                requests: view.requests,
             })
         });
         known.min_by(|a, b| a.level.total_cmp(&b.level))

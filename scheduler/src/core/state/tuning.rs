@@ -218,7 +218,7 @@ impl State {
         let goal_ns = match goal.map(|(goal, _)| goal.slo) {
             None => None,
             Some(Slo::LatencyNs(ns)) => Some(ns),
-            Some(Slo::Slowdown(_) | Slo::Throughput(_)) => return None,
+            Some(_) => return None,
         };
         let marks = client.hp_client.as_ref()?.marks();
         let own_ns = marks.target_ns(tuned.search.range().kind());

@@ -229,11 +229,7 @@ impl SloStatus {
                 Slo::Throughput(share) => share.to_string(),
                 slo => slo.to_string(),
             },
-            of: match goal.slo {
-                Slo::Throughput(_) => "rate",
-                Slo::MeanSlowdown(_) | Slo::MeanNs(_) => "mean",
-                Slo::Slowdown(_) | Slo::LatencyNs(_) => "quantile",
-            },
+            of: goal.slo.of(),
             source: origin.name(),
             miss: (!goal.slo.is_mean()).then_some(goal.miss),
             target_ns: None,

@@ -135,7 +135,12 @@ fn a_job_that_may_be_started_anew_is_ended_once_for_another_share() {
 #[test]
 fn a_share_by_the_target_falls_where_nothing_wide_goes_beside_requests_for_a_hundred_seconds() {
     let keys = "name = \"pillion\"\nslo_mean = \"15ms\"\n[share]\nmode = \"target\"";
-    let (mut rig, _be, mut hp) = Rig::new(keys).with_two();
+    let mut rig = Rig::new(keys);
+    let mut hp = rig.hp("serve");
+    claim_rings(&hp.page, 1);
+    rig.restartable = "100".to_owned();
+    let be = rig.be("train");
+    be.waits(1);
     assert_eq!(share(&rig)["percent"], 100);
     let mut id = 0;
     let mut asks = |rig: &mut Rig, waited_ns: u64| {
@@ -164,4 +169,9 @@ fn a_share_by_the_target_falls_where_nothing_wide_goes_beside_requests_for_a_hun
         (&share(&rig)["percent"], &share(&rig)["mode"]),
         (&90.into(), &"target".into())
     );
+    // The job that runs has 100 % still: of 90 nothing is known.
+    for _ in 0..6_000 {
+        asks(&mut rig, 5 * MS);
+    }
+    assert_eq!(share(&rig)["percent"], 90);
 }
