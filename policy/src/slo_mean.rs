@@ -108,8 +108,9 @@ pub struct Period {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct MeanLevel {
-    value: f64,
-    /// In force in this period.
+    /// Where the law is.
+    at: f64,
+    /// In force in this period: that, moved.
     applied: f64,
     is_up: bool,
     slope: Slope,
@@ -191,7 +192,7 @@ impl MeanLevel {
     pub fn begin(value: f64) -> Self {
         let value = if value.is_nan() { 0.0 } else { value };
         let mut level = Self {
-            value: value.clamp(MEAN_LEAST, GREATEST),
+            at: value.clamp(MEAN_LEAST, GREATEST),
             applied: 0.0,
             is_up: false,
             slope: Slope::default(),
@@ -258,7 +259,7 @@ impl MeanLevel {
         let (most, slacks) = DITHER;
         let by = most.min(slacks / self.slope_in_force());
         let by = if self.is_up { by } else { -by };
-        self.applied = (self.value + by).clamp(MEAN_LEAST, GREATEST);
+        self.applied = (self.at + by).clamp(MEAN_LEAST, GREATEST);
     }
 
     /// A period has ended. What is no number counts for nothing.
@@ -290,7 +291,7 @@ impl MeanLevel {
             false => 0,
         };
         let next = self.next(mean, error.max(0.0));
-        self.value = next.clamp(MEAN_LEAST, GREATEST);
+        self.at = next.clamp(MEAN_LEAST, GREATEST);
         self.apply();
     }
 
@@ -298,7 +299,7 @@ impl MeanLevel {
     fn handle_frozen(&mut self, mean: f64) {
         self.before = None;
         let step = GAIN * (mean - 1.0).max(0.0) / self.slope_in_force().max(SLOPE_LEAST);
-        self.value = (self.value - step.min(STEP_MAX.0)).max(MEAN_LEAST);
+        self.at = (self.at - step.min(STEP_MAX.0)).max(MEAN_LEAST);
         self.apply();
     }
 
@@ -334,15 +335,15 @@ impl MeanLevel {
             // On one side for many periods: the slope is less than it was.
             let gain = GAIN * (1.0 + f64::from(self.run) / 2.0).min(GAIN_TIMES);
             let step = gain * left / self.slope_in_force().max(SLOPE_LEAST);
-            return self.value + step.clamp(-STEP_MAX.0, STEP_MAX.0);
+            return self.at + step.clamp(-STEP_MAX.0, STEP_MAX.0);
         }
         let Some((low, high)) = self.low.zip(self.high) else {
             let steps = f64::from(2_i32.pow(self.run.clamp(0, DOUBLINGS) as u32));
             let least = STEP_LEAST * steps * left.abs().min(1.0);
             let step = (left / self.slope_in_force()).abs().max(least);
             return match left > 0.0 {
-                true => self.value + step.min(STEP_MAX.1),
-                false => self.value - step.min(STEP_DOWN_MAX),
+                true => self.at + step.min(STEP_MAX.1),
+                false => self.at - step.min(STEP_DOWN_MAX),
             };
         };
         // The end that stays counts half as much for each time that it has stayed.

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{Gpu, Process, tools};
-use crate::events::{events, text};
+use crate::events::{event_when, events, text};
 use crate::examples::{example, marking_service};
 
 const POLICY: &str = "name = \"pillion\"\n[tuner]\nsettle = 20";
@@ -37,6 +37,8 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
     assert!(tuner["evaluations"].as_u64() >= Some(2), "{tuner:#}");
     assert_eq!(tuner["target_ns"], 400_000_000);
     assert!(job["totals"]["requests_marked"].as_u64() >= Some(40));
+    // It is told a moment later.
+    event_when(&gpu, &daemon, "batch-kept", |_| true);
     let all = events(&gpu, &daemon, &[]);
     let of = |kind: &str| {
         let its = all.iter().filter(|event| event["kind"] == kind);
