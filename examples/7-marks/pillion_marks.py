@@ -41,10 +41,13 @@ def _find():
     process.pillion_api.argtypes = [ctypes.c_uint32]
     process.pillion_api.restype = ctypes.POINTER(_Api)
     table = process.pillion_api(1)
-    # An older library's table ends earlier; this module wants all of it.
-    if not table or table.contents.size < ctypes.sizeof(_Api):
-        return None
-    return table.contents
+    return table.contents if table else None
+
+
+def _has(name):
+    """Whether the library has that function: an older one's table ends before it."""
+    field = getattr(_Api, name)
+    return bool(_api) and _api.size >= field.offset + field.size
 
 
 _api = _find()
@@ -56,7 +59,7 @@ def request(arrived_ns=0, kind=0, batch=0):
 
     Gives its number, 0 where there are none (no library, no high-priority job, no CUDA context yet).
     """
-    number = _api.begin(arrived_ns, kind, batch) if _api else 0
+    number = _api.begin(arrived_ns, kind, batch) if _has("begin") else 0
     try:
         yield number
     except BaseException:
@@ -69,22 +72,22 @@ def request(arrived_ns=0, kind=0, batch=0):
 
 def slo(kind, ns, per_mille=990):
     """Requests of a kind are to take at most so many ns, per_mille of 1000 of them; whether that was taken."""
-    return bool(_api) and _api.slo(kind, ns, per_mille) == 0
+    return _has("slo") and _api.slo(kind, ns, per_mille) == 0
 
 
 def iteration():
     """The program has made an iteration (a training step); whether that was counted."""
-    return bool(_api) and _api.iteration() == 0
+    return _has("iteration") and _api.iteration() == 0
 
 
 def batch_range(kind, least, most, step=1):
     """Requests of a kind can be worked on in batches of least, least + step and so on up to most; whether that was taken."""
-    return bool(_api) and _api.batch_range(kind, least, most, step) == 0
+    return _has("batch_range") and _api.batch_range(kind, least, most, step) == 0
 
 
 def batch_wanted(kind, current):
     """The batch that Pillion wants of a kind; current where it wants none. To be asked before each batch."""
-    return _api.batch_wanted(kind, current) if _api else current
+    return _api.batch_wanted(kind, current) if _has("batch_wanted") else current
 
 
 # The words that a request clears.

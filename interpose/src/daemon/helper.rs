@@ -201,7 +201,10 @@ fn run(client: &'static Client, is_refused: bool) {
         }
         // A panic of ours costs one look, not the thread.
         #[cfg(not(shim))]
-        panics::guarded(usize::MAX, || batches::poll(client));
+        if !LEAVING.load(Ordering::SeqCst) {
+            // Of a program that is about to exit nothing is called.
+            panics::guarded(usize::MAX, || batches::poll(client));
+        }
         let next_ns = panics::guarded(usize::MAX, || helper.poll()).flatten();
         let record_ns = panics::guarded(usize::MAX, || helper.poll_record()).flatten();
         let late_ns = panics::guarded(usize::MAX, || kept::poll_late(client)).flatten();

@@ -46,6 +46,9 @@ const PROGRESS_MIN: f64 = 8.0;
 /// Requests that are open at once: what a client's library keeps of them.
 const OPEN_MAX: usize = 256;
 
+/// A program that has ended no request for so long is not waited for, ns.
+const SILENT_NS: u64 = 10_000_000_000;
+
 /// W is of so long at least, ns, and of so many requests.
 const RATE_NS: u64 = 10_000_000_000;
 /// See [`RATE_NS`].
@@ -79,6 +82,8 @@ pub(crate) struct BatchSearch {
     wanted: Option<u32>,
     /// W by which the tuner was asked last.
     judged_per_s: f64,
+    /// When a request of the kind ended last, or when that was first looked at.
+    heard_ns: Option<u64>,
 }
 
 /// How a search stands.
@@ -88,7 +93,7 @@ pub(crate) enum Stand {
     NoTarget,
     /// There is nobody to search for.
     Alone,
-    /// Another search is under way.
+    /// Another search is under way or has best-effort jobs paused, or no request comes.
     Waiting,
     /// The batch that the program has by itself is measured.
     Looking,
@@ -183,6 +188,7 @@ impl BatchSearch {
             seen: Vec::new(),
             wanted: None,
             judged_per_s: 0.0,
+            heard_ns: None,
         }
     }
 
@@ -240,6 +246,7 @@ impl BatchSearch {
         let Some(open) = place.and_then(|place| self.open.remove(place)) else {
             return;
         };
+        self.heard_ns = self.heard_ns.max(Some(at_ns));
         if !is_cancelled {
             let room = self.settle * LONGER_MAX;
             self.evaluation.handle_request(&open, at_ns, room);
@@ -253,8 +260,14 @@ impl BatchSearch {
             (_, None) => return self.rest(Stand::NoTarget),
             (_, Some(slo_ns)) => slo_ns,
         };
+        self.heard_ns.get_or_insert(now_ns);
+        let is_under_way = self.is_under_way() || matches!(self.stand, Stand::Infeasible(_));
+        if self.is_silent(now_ns) && is_under_way {
+            // It holds up nobody: neither other searches nor best-effort jobs.
+            return self.rest(Stand::Waiting);
+        }
         if self.is_over(now_ns, around, slo_ns) {
-            if !around.is_free {
+            if !around.is_free || self.is_silent(now_ns) {
                 self.stand = Stand::Waiting;
                 return None;
             }
@@ -265,6 +278,12 @@ impl BatchSearch {
             Stand::Infeasible(_) => self.look_at_pause(now_ns),
             _ => None,
         }
+    }
+
+    /// Whether no request of the kind has ended for long.
+    fn is_silent(&self, now_ns: u64) -> bool {
+        let is_recent = |heard_ns: u64| now_ns.saturating_sub(heard_ns) <= SILENT_NS;
+        !self.heard_ns.is_some_and(is_recent)
     }
 
     /// Nothing is wanted.
@@ -462,12 +481,19 @@ impl Evaluation {
         let progress = work.iter().zip(before);
         let progress = progress.map(|(work, before)| work.progress(*before));
         let is_enough = progress.clone().all(|done| done >= PROGRESS_MIN);
-        if count < settle || !(is_enough || count >= settle * LONGER_MAX) || now_ns <= since_ns {
+        // Of a job that does as good as nothing the batch is not the reason.
+        let progress = progress.filter(|done| *done >= PROGRESS_MIN);
+        let jobs = progress.clone().count();
+        if count < settle
+            || !(is_enough || count >= settle * LONGER_MAX)
+            || now_ns <= since_ns
+            || jobs == 0
+        {
             return None;
         }
         let wall_ns = (now_ns - since_ns) as f64;
-        let logarithms = progress.map(|done| (wall_ns / done.max(1.0)).ln());
-        let mean = logarithms.sum::<f64>() / work.len().max(1) as f64;
+        let logarithms = progress.map(|done| (wall_ns / done).ln());
+        let mean = logarithms.sum::<f64>() / jobs as f64;
         self.took_ns.sort_unstable();
         let rank = (count * 99).div_ceil(100).saturating_sub(1);
         Some(Observation {

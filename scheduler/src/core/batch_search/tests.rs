@@ -276,6 +276,45 @@ fn a_pause_is_not_for_good() {
 }
 
 #[test]
+fn a_program_that_falls_silent_is_in_the_way_of_nobody() {
+    let work = [Work {
+        job: JobId(1),
+        has_iterations: true,
+        done: 7,
+    }];
+    let around = Around {
+        slo_ns: Some(60 * MS),
+        best_effort: &work,
+        is_free: true,
+    };
+    let silent = |world: &mut World| {
+        // Requests that wait in a queue end later than now.
+        let now_ns = world.now_ns + 3 * SILENT_NS;
+        assert_eq!(world.search.look(now_ns, &around), None);
+        (world.search.stand(), world.search.wanted())
+    };
+    // One that has best-effort jobs paused.
+    let mut world = World::new();
+    (world.fixed_ns, world.each_ns, world.rate_per_s) = (0.0, 5e6, 198.0);
+    world.run(60);
+    assert!(matches!(world.search.stand(), Stand::Infeasible(_)));
+    assert_eq!(silent(&mut world), (Stand::Waiting, None));
+    // One that is being searched for, and one that has never made a request.
+    let mut world = World::new();
+    world.run(2);
+    assert!(world.search.is_under_way());
+    assert_eq!(silent(&mut world), (Stand::Waiting, None));
+    let mut world = World::new();
+    assert_eq!(world.search.look(world.now_ns, &around), None);
+    assert_eq!(world.search.stand(), Stand::Looking);
+    assert_eq!(silent(&mut world), (Stand::Waiting, None));
+    // Others come, and it goes on.
+    world.now_ns += 3 * SILENT_NS;
+    world.run(60);
+    assert!(world.keeps(kept(&world)));
+}
+
+#[test]
 fn without_a_target_and_beside_another_search_nothing_is_wanted() {
     let mut world = World::new();
     world.slo_ns = None;

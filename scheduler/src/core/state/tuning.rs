@@ -121,7 +121,11 @@ impl Tuning {
 
     fn is_free_for(&self, index: usize) -> bool {
         let mut others = self.tuned.iter().enumerate();
-        !others.any(|(other, tuned)| other != index && tuned.search.is_under_way())
+        // Beside jobs that another search has paused nothing is measured.
+        let is_in_the_way = |search: &BatchSearch| {
+            search.is_under_way() || matches!(search.stand(), Stand::Infeasible(_))
+        };
+        !others.any(|(other, tuned)| other != index && is_in_the_way(&tuned.search))
     }
 
     fn pauses(&self) -> bool {
@@ -131,7 +135,7 @@ impl Tuning {
 }
 
 impl State {
-    /// Looks how searches stand, and says what is wanted. After the policy has heard of requests.
+    /// Looks how searches stand, and says what is wanted.
     pub(super) fn tune(&mut self, now_ns: u64) {
         let is_due = now_ns.saturating_sub(self.tuning.looked_ns) >= LOOK_NS;
         if !is_due || (self.tuning.rules.is_none() && !self.tuning.was_on) {
