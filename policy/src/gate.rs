@@ -211,7 +211,8 @@ impl Gate {
         self.caps.handle_other_processes(job);
     }
 
-    /// A gate with another policy, and caps, throttle and pause of this one with what was measured and is owed.
+    /// A gate with another policy, and caps, throttle and pause of this one with what was measured
+    /// and is owed.
     #[must_use]
     pub fn replaced(&mut self, policy: Policy) -> Self {
         Self {
@@ -257,9 +258,10 @@ impl Gate {
             .set_ceiling(if share.is_nan() { 1.0 } else { share });
     }
 
-    /// From now on nothing of best-effort work goes while a high-priority client is there, not even by
-    /// `max_hold`, under every policy; or the other laws say what does. No batch of high-priority
-    /// requests is safe beside it ([`crate::tuner::Choice::Infeasible`]). Before [`Gate::handle_jobs`].
+    /// From now on nothing of best-effort work goes while a high-priority client is there, not even
+    /// by `max_hold`, under every policy; or the other laws say what does. No batch of
+    /// high-priority requests is safe beside it ([`crate::tuner::Choice::Infeasible`]). Before
+    /// [`Gate::handle_jobs`].
     pub fn handle_pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
@@ -409,8 +411,8 @@ impl Gate {
     }
 }
 
-/// The jobs as a policy is to see them: one that is closed by its cap does not wait for what the policy will say, and none does where
-/// all are closed.
+/// The jobs as a policy is to see them: one that is closed by its cap does not wait for what the
+/// policy will say, and none does where all are closed.
 fn masked<'a>(
     caps: &Caps,
     is_closed: bool,

@@ -119,7 +119,8 @@ impl BeShare {
             .is_some_and(|params| params.mode == ShareMode::Target)
     }
 
-    /// So the target of high-priority requests is held now; `None` where none is, or nothing is judged.
+    /// So the target of high-priority requests is held now; `None` where none is, or nothing is
+    /// judged.
     pub fn handle_held(&mut self, now_ns: u64, held: Option<Held>) {
         self.outer.handle_held(now_ns, held);
     }

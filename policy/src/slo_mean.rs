@@ -15,10 +15,10 @@
 //! level then jumps between two values for good. So there are three cases:
 //!
 //! - *Near* the target ([`NEAR`], or three standard errors of the period's mean), g is [`GAIN`].
-//! - *Far* from it, with one level known that is too low and one that is too high: the next one is
-//!   between both, where a straight line through them meets the target (regula falsi; an end that
-//!   stays counts half as much each time, the Illinois rule, Dowell and Jarratt 1971). Of a curve of
-//!   any shape it cannot jump for good.
+//! - *Far* from it, with one level known that is too low and one that is too high: the next one
+//!   is between both, where a straight line through them meets the target (regula falsi; an end
+//!   that stays counts half as much each time, the Illinois rule, Dowell and Jarratt 1971). Of a
+//!   curve of any shape it cannot jump for good.
 //! - *Far* from it on one side so far: g is 1, and steps in the same direction double.
 //!
 //! # The slope
@@ -34,7 +34,8 @@
 //! # Freezing
 //!
 //! A period in which another law held best-effort work, or in which it wanted nothing, says nothing
-//! of the slope, nor of which levels are too high; it lets the level fall by the gain, and not rise.
+//! of the slope, nor of which levels are too high; it lets the level fall by the gain, and not
+//! rise.
 
 use crate::slo::GREATEST;
 
@@ -72,8 +73,8 @@ const DOUBLINGS: i32 = 3;
 /// A known level is forgotten after so many periods.
 const KNOWN_PERIODS: u32 = 8;
 
-/// Two known levels are further apart: what is far from the target between closer ones was of another
-/// load. More than what the applied level is moved by.
+/// Two known levels are further apart: what is far from the target between closer ones was of
+/// another load. More than what the applied level is moved by.
 const APART: f64 = 0.05;
 
 /// By how much the applied level is moved: so much, or what moves the mean by so many slacks.

@@ -4,8 +4,9 @@ use policy::slo::GREATEST;
 use policy::slo_mean::{MEAN_LEAST, MeanLevel, Period};
 use proptest::prelude::*;
 
-/// What requests take in the mean at a level, in slacks: something that grows with the duty up to −1, and what goes
-/// beside requests above it. Where it is 1 its slope is 0.5 to 2.5, the one that is assumed times 0.5 to 2.5.
+/// What requests take in the mean at a level, in slacks: something that grows with the duty up to
+/// −1, and what goes beside requests above it. Where it is 1 its slope is 0.5 to 2.5, the one that
+/// is assumed times 0.5 to 2.5.
 #[derive(Clone, Copy, Debug)]
 struct Plant {
     duty: f64,
@@ -60,8 +61,9 @@ fn drawn_plant(state: &mut u64) -> Plant {
     }
 }
 
-/// Of 10 000 plants, from any start or after 40 periods of another plant: of how many the mean of a period after the
-/// tenth is off by more than 0.07 slacks, which are 2 % of a target of 1.4 times alone; and the most.
+/// Of 10 000 plants, from any start or after 40 periods of another plant: of how many the mean of a
+/// period after the tenth is off by more than 0.07 slacks, which are 2 % of a target of 1.4 times
+/// alone; and the most.
 fn off_after_ten_periods(is_after_another: bool) -> (u32, f64) {
     let (mut state, mut off, mut most) = (88_172_645_463_325_252, 0, 0.0_f64);
     for _ in 0..10_000 {
@@ -99,8 +101,9 @@ fn a_plant_that_changes_is_followed_within_ten_periods() {
     assert!(off <= 2 && most < 0.15, "{off} of 10 000, {most} slacks");
 }
 
-/// Of 1000 plants with noise of so much at most: the mean of the means, at worst; how far single ones are from it, at the median;
-/// and how much two in turn have in common (autocorrelation), at worst in the direction of a cycle of two.
+/// Of 1000 plants with noise of so much at most: the mean of the means, at worst; how far single
+/// ones are from it, at the median; and how much two in turn have in common (autocorrelation), at
+/// worst in the direction of a cycle of two.
 fn with_noise(most: f64) -> (f64, f64, f64) {
     let mut state = 88_172_645_463_325_252;
     let (mut off, mut spreads, mut cycle) = (0.0_f64, Vec::new(), 0.0_f64);

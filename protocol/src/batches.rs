@@ -41,8 +41,9 @@ pub struct Range {
 }
 
 impl Range {
-    /// `least`, `least + step` and so on, up to `most`. `None` if a number is 0 (of the kind: it may
-    /// be) or above 65535, if `most` is below `least`, or if these are more than [`BATCHES_MAX`].
+    /// `least`, `least + step` and so on, up to `most`. `None` if a number is 0 (of the kind: it
+    /// may be) or above 65535, if `most` is below `least`, or if these are more than
+    /// [`BATCHES_MAX`].
     #[must_use]
     pub fn new(kind: u32, least: u32, most: u32, step: u32) -> Option<Self> {
         let small = |number: u32| u16::try_from(number).ok();
@@ -113,7 +114,8 @@ impl Batches {
         })
     }
 
-    /// The client's: the batch that is wanted of that kind; `None` if none is, or none of its range.
+    /// The client's: the batch that is wanted of that kind; `None` if none is, or none of its
+    /// range.
     #[inline]
     #[must_use]
     pub fn wanted(&self, kind: u32) -> Option<u32> {
@@ -131,8 +133,8 @@ impl Batches {
         core::array::from_fn(|place| Range::from_word(self.ranges[place].load(Ordering::Relaxed)))
     }
 
-    /// The daemon's: from now on that batch is wanted of the kind in that place; 0: none. Whether that
-    /// is another one than before.
+    /// The daemon's: from now on that batch is wanted of the kind in that place; 0: none. Whether
+    /// that is another one than before.
     pub fn want(&self, place: usize, batch: u32) -> bool {
         let Some(word) = self.wanted.get(place) else {
             return false;

@@ -44,7 +44,8 @@ pub const THREADS_MAX: u32 = 16;
 /// From when on a job's requests are others.
 #[derive(Clone, Debug)]
 pub struct TracePhase {
-    /// Its beginning, counted as arrivals are, ns. A request that has begun before stays what it is.
+    /// Its beginning, counted as arrivals are, ns. A request that has begun before stays what it
+    /// is.
     pub start_ns: u64,
     /// The launches of a request from then on.
     pub trace: Arc<Trace>,
@@ -72,9 +73,10 @@ pub struct Job {
     pub trace: Arc<Trace>,
     /// From when on they are others, in order.
     pub trace_phases: Vec<TracePhase>,
-    /// Batches that its requests are answered in, in place of one by one by [`Job::trace`]; then that is the first one's. The
-    /// policy says which ([`Scheduler::batch`](crate::Scheduler::batch)), and one that does not care takes the first. A batch
-    /// begins when all of its requests are there.
+    /// Batches that its requests are answered in, in place of one by one by [`Job::trace`]; then
+    /// that is the first one's. The policy says which
+    /// ([`Scheduler::batch`](crate::Scheduler::batch)), and one that does not care takes the first.
+    /// A batch begins when all of its requests are there.
     pub batches: Vec<Batch>,
     /// When requests arrive.
     pub arrivals: Arrivals,
@@ -100,8 +102,9 @@ pub struct Job {
     /// Of a high-priority job: its process says when a request arrived, begins and ends; else requests are inferred from its
     /// launches.
     pub marks: bool,
-    /// What policies are told that kernels take, ns, by their place in the trace and then in those of its phases, in the place of what is so: what a run
-    /// before has learnt ([`JobOutcome::learnt`](crate::JobOutcome)).
+    /// What policies are told that kernels take, ns, by their place in the trace and then in those
+    /// of its phases, in the place of what is so: what a run before has learnt
+    /// ([`JobOutcome::learnt`](crate::JobOutcome)).
     pub told_ns: Vec<(usize, u64)>,
     /// Of a best-effort job: its weight against others, 1 to [`policy::terms::WEIGHT_MAX`].
     pub weight: u32,

@@ -86,8 +86,8 @@ impl ProfileErrors {
         of: None,
     };
 
-    /// Changes what policies are told of the kernels of a program of the job, made of this trace, on a device of so
-    /// many SMs. `seed` is that of the job's arrivals.
+    /// Changes what policies are told of the kernels of a program of the job, made of this trace,
+    /// on a device of so many SMs. `seed` is that of the job's arrivals.
     pub(crate) fn tell(
         &self,
         (trace, program): (&Trace, &mut Program),

@@ -72,8 +72,8 @@ impl Program {
         Self::of_trace(job, &job.trace, device)
     }
 
-    /// The job's programs on `device`, each with its trace: the first, those of its phases by their beginning, those of its
-    /// batches but the first.
+    /// The job's programs on `device`, each with its trace: the first, those of its phases by their
+    /// beginning, those of its batches but the first.
     ///
     /// # Errors
     /// As [`Program::new`].

@@ -86,8 +86,9 @@ pub struct State<'a> {
     pub clients: &'a [ClientState],
 }
 
-/// A client's process is started anew, because its share of the SMs is another: what a process has under MPS it has from its
-/// start. It ends the request that it is at, and begins the next one `outage_ns` later at the earliest.
+/// A client's process is started anew, because its share of the SMs is another: what a process has
+/// under MPS it has from its start. It ends the request that it is at, and begins the next one
+/// `outage_ns` later at the earliest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart {
     /// Whose.
@@ -103,8 +104,8 @@ pub struct Restart {
 pub struct SmShare {
     /// Of a hundred.
     pub percent: u32,
-    /// They are the first ones of the device; else the last. Processes with different ends share none, where both together
-    /// have a hundred at most.
+    /// They are the first ones of the device; else the last. Processes with different ends share
+    /// none, where both together have a hundred at most.
     pub first: bool,
 }
 
@@ -170,8 +171,8 @@ pub trait Scheduler {
     /// must not be named more often than it has launches.
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
 
-    /// Which of a client's batches its next requests are answered in, by place in [`Job::batches`](crate::Job). Asked of clients
-    /// that have some, whenever they are at none.
+    /// Which of a client's batches its next requests are answered in, by place in
+    /// [`Job::batches`](crate::Job). Asked of clients that have some, whenever they are at none.
     fn batch(&mut self, now_ns: u64, client: ClientId) -> usize {
         let _ = (now_ns, client);
         0
@@ -183,8 +184,8 @@ pub trait Scheduler {
         None
     }
 
-    /// Appends the clients whose processes are started anew, to `restarts`, which is empty. Asked after each poll, with processes
-    /// of their own only ([`Placement::one_context`]).
+    /// Appends the clients whose processes are started anew, to `restarts`, which is empty. Asked
+    /// after each poll, with processes of their own only ([`Placement::one_context`]).
     fn take_restarts(&mut self, restarts: &mut Vec<Restart>) {
         let _ = restarts;
     }

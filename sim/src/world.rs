@@ -4,11 +4,12 @@
 //! launch latency; what threads do, by place of their jobs; then the scheduler is polled and what it
 //! issues goes. Nothing happens between instants.
 //!
-//! A thread's request is: the copy of its input, every launch of its trace in order, the copy of its
-//! output, a synchronisation. Calls are asynchronous; one returns when its launch is in the software
-//! queue and the queue has room for another, and while the driver's queue has room. An open loop's
-//! next request begins when it arrives, or when the one before is complete if that is later; its
-//! latency counts from its arrival all the same. A job in batches begins so many requests at once, when the last of them is there.
+//! A thread's request is: the copy of its input, every launch of its trace in order, the copy of
+//! its output, a synchronisation. Calls are asynchronous; one returns when its launch is in the
+//! software queue and the queue has room for another, and while the driver's queue has room. An
+//! open loop's next request begins when it arrives, or when the one before is complete if that is
+//! later; its latency counts from its arrival all the same. A job in batches begins so many
+//! requests at once, when the last of them is there.
 //!
 //! The run ends when no job has a request left; requests that arrived before the end of the
 //! experiment's duration are completed. A run that has not ended after twice the duration is given
@@ -469,7 +470,8 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// The thread has nothing to do until its next requests are there, and begins none before `free_ns`.
+    /// The thread has nothing to do until its next requests are there, and begins none before
+    /// `free_ns`.
     fn rest(&mut self, place: usize, free_ns: u64) {
         let client = &mut self.clients[place];
         if !client.batches.is_empty() {
@@ -648,7 +650,8 @@ impl Client {
         }
     }
 
-    /// The thread has nothing to do until its next requests are there, and begins none before `free_ns`.
+    /// The thread has nothing to do until its next requests are there, and begins none before
+    /// `free_ns`.
     fn rest(&mut self, free_ns: u64) {
         self.more_arrivals_ns.clear();
         match self.schedule.next_ns(free_ns) {

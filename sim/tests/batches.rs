@@ -1,4 +1,5 @@
-//! Jobs that answer their requests in batches, and `mudi`, which chooses the batch and the shares of the SMs.
+//! Jobs that answer their requests in batches, and `mudi`, which chooses the batch and the shares
+//! of the SMs.
 
 mod common;
 
@@ -126,7 +127,8 @@ fn mudi_keeps_a_larger_batch_that_keeps_the_target_and_leaves_best_effort_jobs_m
         "{settled:?}"
     );
     assert_eq!(missed(&outcome.jobs[0], 1_000, 150), 0.0);
-    // A batch of one request takes 5 ms of all SMs for every 10 ms: it needs more than half of them.
+    // A batch of one request takes 5 ms of all SMs for every 10 ms: it needs more than half of
+    // them.
     let mut fixed: PolicySpec = "gslice".parse().expect("there is one");
     assert!(fixed.set("share_pct", 60.0));
     let one = run(&experiment(jobs(&[1]), fixed, 30.0));

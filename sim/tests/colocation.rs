@@ -1,5 +1,5 @@
-//! A job whose requests become others at a time, one that is started anew for another share of the SMs, and the controllers of a
-//! mean latency that do so: `gslice` and `gpucolo`.
+//! A job whose requests become others at a time, one that is started anew for another share of the
+//! SMs, and the controllers of a mean latency that do so: `gslice` and `gpucolo`.
 
 mod common;
 
@@ -95,7 +95,8 @@ fn requests_that_begin_in_a_phase_are_of_its_trace_and_all_others_as_without_it(
         ..plain.clone()
     };
     let took = |job: Job| Times::of(&experiment(vec![job], PolicySpec::Mps, 0.2)).took(0);
-    // The third begins at 20 ms; the fourth, at 30 ms, is the first of the phase, and the last of them begins at 90 ms.
+    // The third begins at 20 ms; the fourth, at 30 ms, is the first of the phase, and the last of
+    // them begins at 90 ms.
     let ms: Vec<u64> = took(phased.clone()).iter().map(|ns| ns / MS).collect();
     assert_eq!(ms, [vec![10; 3], vec![20; 4], vec![10; 9]].concat());
     assert_eq!(took(plain), [10 * MS; 20]);
@@ -126,7 +127,8 @@ fn kernels_of_a_phase_are_kernels_of_their_own_to_what_a_policy_learns() {
 
 #[test]
 fn a_job_that_is_started_anew_launches_nothing_for_so_long_and_has_its_new_share_then() {
-    // 40 ms of its requests on half of the device are twice the target: it gets 99 %, 78 of 80 SMs, and is at 21 ms.
+    // 40 ms of its requests on half of the device are twice the target: it gets 99 %, 78 of 80 SMs,
+    // and is at 21 ms.
     let numbers = [("slo_mean_ms", 20.0), ("restart_s", 0.7), ("period_s", 1.0)];
     let restarted = experiment(vec![hp(&waves())], policy("gslice", &numbers), 1.9);
     let times = Times::of(&restarted);
@@ -167,7 +169,8 @@ fn requests_that_come_in_an_outage_wait_for_its_end() {
         Arrivals::Uniform { per_s: 5.0 },
     );
     let times = Times::of(&experiment(vec![job], policy("gslice", &numbers), 1.9));
-    // The period ends at 1 s, when a request begins; the outage begins with its end, 40 ms later. Two have come before it is over.
+    // The period ends at 1 s, when a request begins; the outage begins with its end, 40 ms later.
+    // Two have come before it is over.
     let began: Vec<u64> = times.began[0].iter().map(|ns| ns / MS).collect();
     assert_eq!(
         began,
@@ -187,7 +190,8 @@ fn both_shares_of_gslice_are_of_different_sms_and_both_jobs_are_started_anew() {
     // 60 of 80 SMs: 27 waves; 20 SMs: 80 waves.
     assert_eq!([ms(&fixed, 0), ms(&fixed, 1)], [27, 80]);
 
-    // 40 ms at half of the device, where 50 are allowed: the high-priority job gives a fifth of its share.
+    // 40 ms at half of the device, where 50 are allowed: the high-priority job gives a fifth of its
+    // share.
     let numbers = [("slo_mean_ms", 50.0), ("restart_s", 0.7), ("period_s", 1.0)];
     let times = Times::of(&experiment(jobs(), policy("gslice", &numbers), 1.95));
     for client in [0, 1] {
@@ -261,7 +265,8 @@ fn the_sleep_of_gpucolo_follows_the_printed_law_and_saturates_at_a_second_and_at
 
 #[test]
 fn gpucolo_holds_a_mean_that_lies_within_what_sleeping_can_reach() {
-    // Beside each other: 10 ms alone, 15 ms with an iteration of 5 ms in each request; with a second of sleep hardly more than 10.
+    // Beside each other: 10 ms alone, 15 ms with an iteration of 5 ms in each request; with a
+    // second of sleep hardly more than 10.
     let numbers = [
         ("slo_mean_ms", 11.0),
         ("slope_ms_per_s", 30.0),

@@ -154,7 +154,8 @@ fn where_the_job_itself_is_limited_two_lines_are_off_by_more() {
     assert!(mean <= 0.09, "{errors:?}");
 }
 
-/// As Mudi's Table 2, which has 6.4, 4.3 and 3.9 % with six, seven and eight samples. Here further ones are worth nothing.
+/// As Mudi's Table 2, which has 6.4, 4.3 and 3.9 % with six, seven and eight samples. Here further
+/// ones are worth nothing.
 #[test]
 fn six_seven_and_eight_samples_tell_the_rest_within_two_and_a_half_per_cent() {
     let held_out = [0.15, 0.25, 0.35, 0.45, 0.55, 0.8];

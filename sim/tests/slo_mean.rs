@@ -7,7 +7,8 @@ use sim::library::Library;
 use sim::scenario::Scenario;
 use sim::{NoObserver, Outcome};
 
-/// ResNet-50 with 105 images, one request after the other, beside a training, on an RTX 3090 under MPS: GPUColo's pair.
+/// ResNet-50 with 105 images, one request after the other, beside a training, on an RTX 3090 under
+/// MPS: GPUColo's pair.
 fn run(trace: &str, seconds: u32, arrivals: &str, policy: &str) -> Outcome {
     let text = format!(
         r#"
@@ -70,7 +71,8 @@ fn three_means_of_a_closed_loop_are_held_and_spent() {
             &policy,
         );
         let took_ms = took_ms(&outcome);
-        // What they take alone is known after some hundred requests, and ten periods of four are over then.
+        // What they take alone is known after some hundred requests, and ten periods of four are
+        // over then.
         let late = &took_ms[180..];
         let off = mean(late) / target_ms - 1.0;
         assert!(off.abs() <= 0.01, "{target_ms} ms: {off}");

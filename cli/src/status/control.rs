@@ -1,5 +1,5 @@
-//! What `pillion status` says of a high-priority job's target and how it is held, of the batches that it is to take, and of a best-effort
-//! job's share of the GPU's time.
+//! What `pillion status` says of a high-priority job's target and how it is held, of the batches
+//! that it is to take, and of a best-effort job's share of the GPU's time.
 
 use serde_json::Value;
 
@@ -61,7 +61,8 @@ pub(super) fn slo(job: &Value) -> Option<String> {
     Some(line)
 }
 
-/// The batches that a high-priority job is to take and how they are searched, a line for each kind of its requests.
+/// The batches that a high-priority job is to take and how they are searched, a line for each kind
+/// of its requests.
 pub(super) fn batches(job: &Value) -> Vec<String> {
     let tuner = job.pointer("/control/tuner").and_then(Value::as_array);
     let lines = tuner.into_iter().flatten().filter_map(|of| {

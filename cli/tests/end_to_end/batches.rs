@@ -1,4 +1,5 @@
-//! Services whose batch the daemon chooses (`[tuner]`), in C and in Python, that ask or are told, beside a training.
+//! Services whose batch the daemon chooses (`[tuner]`), in C and in Python, that ask or are told,
+//! beside a training.
 
 use std::path::PathBuf;
 

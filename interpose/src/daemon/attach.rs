@@ -10,8 +10,7 @@
 //!
 //! The hello names the device, and a daemon of another one refuses. A driver that does not tell the
 //! device's UUID leads to a daemon only where somebody has named its socket; that daemon is then
-//! taken to be the right one, and says so in its log: a process that cannot show that it is at the
-//! right place is better served than left unprotected because of its driver.
+//! taken to be the right one, and says so in its log.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -42,8 +41,6 @@ use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
 use crate::platform::sys::{self, Current};
 use crate::process::Client;
-#[cfg(not(shim))]
-use crate::process::batch_handlers::Handlers;
 use crate::process::helper_words::Words;
 use crate::process::notes::Notes;
 use crate::process::priority::{self, Priorities, PriorityUse};
@@ -278,7 +275,7 @@ fn new_client(
         #[cfg(not(shim))]
         requests: OpenRequests::new(std::process::id(), index),
         #[cfg(not(shim))]
-        on_batch: Handlers::default(),
+        on_batch: Default::default(),
         is_on_mps: driver::is_on_mps(device),
     })
 }

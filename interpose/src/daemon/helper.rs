@@ -17,8 +17,8 @@
 //! process dies of a signal it does. It has every signal blocked and its own calls are not hooked. In
 //! some streams only launching threads may record (see `launch`); the helper queries their events.
 //!
-//! It tells the program which batch is wanted, where that has asked ([`crate::process::batches`]). It
-//! also is told that the daemon is gone, and makes its client another one's
+//! It tells the program which batch is wanted, where that has asked ([`crate::process::batches`]).
+//! It also is told that the daemon is gone, and makes its client another one's
 //! ([`crate::daemon::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper

@@ -1,7 +1,7 @@
 //! The functions of the program that are told which batch is wanted ([`crate::process::batches`]).
 //!
-//! Who tells them never waits for the lock of the table: a thread that a signal stops may hold it for
-//! good. Whoever changes the table wakes who tells, when that is done.
+//! Who tells them never waits for the lock of the table: a thread that a signal stops may hold it
+//! for good. Whoever changes the table wakes who tells, when that is done.
 
 #![expect(unsafe_code, reason = "functions of the program cross threads")]
 
@@ -29,11 +29,13 @@ pub(crate) struct Handler {
     told: u32,
 }
 
-// SAFETY: the program gives function and data for another thread to use: `include/pillion.h` says so.
+// SAFETY: the program gives function and data for another thread to use: `include/pillion.h` says
+// so.
 unsafe impl Send for Handler {}
 
 impl Handlers {
-    /// From now on that function is told of batches of that kind, or none is; whether there is a place.
+    /// From now on that function is told of batches of that kind, or none is; whether there is a
+    /// place.
     pub(crate) fn set(&self, kind: u32, function: Option<OnBatch>, data: *mut c_void) -> bool {
         let handler = function.map(|function| Handler {
             kind,

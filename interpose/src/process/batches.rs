@@ -34,8 +34,8 @@ pub(crate) fn wanted(kind: u32) -> Option<u32> {
     tuned().find_map(|client| client.page.told.batches.wanted(kind))
 }
 
-/// From now on that function is told which batch is wanted of that kind, or none is; whether that can
-/// be.
+/// From now on that function is told which batch is wanted of that kind, or none is; whether that
+/// can be.
 pub(crate) fn set_handler(kind: u32, function: Option<OnBatch>, data: *mut c_void) -> bool {
     let Some(client) = tuned().next() else {
         return false;
@@ -52,8 +52,8 @@ pub(crate) fn poll(client: &Client) {
     for place in 0..KINDS {
         if let Some((handler, batch)) = client.on_batch.take_news(place, &client.page.told.batches)
         {
-            // SAFETY: `include/pillion.h` asks for a function that may be called with that data from
-            // another thread until it is taken back, and that returns. No lock is held.
+            // SAFETY: `include/pillion.h` asks for a function that may be called with that data
+            // from another thread until it is taken back, and that returns. No lock is held.
             unsafe { (handler.function)(handler.data, batch) };
         }
     }

@@ -120,7 +120,8 @@ pub struct SloView {
     pub goal: Goal,
     /// A request may take so long from its arrival on, ns; `None` while what it takes alone is learnt.
     pub target_ns: Option<u64>,
-    /// What all but the share `goal.miss` of the last 2048 requests took at most, ns; of a mean, that of the last 64.
+    /// What all but the share `goal.miss` of the last 2048 requests took at most, ns; of a mean,
+    /// that of the last 64.
     pub measured_ns: Option<u64>,
     /// From [`crate::slo::LEAST`] to [`crate::slo::GREATEST`]; of all kinds of the client together, as what follows.
     pub level: f64,

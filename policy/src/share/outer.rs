@@ -2,8 +2,8 @@
 //! requests is held.
 //!
 //! The level ([`crate::slo`]) is the inner loop, and faster. What it cannot do is to give
-//! best-effort jobs more SMs than they were started with, or to make those that run beside a request
-//! take less of it. So where it stands at its end for [`PERIOD_NS`] the share changes:
+//! best-effort jobs more SMs than they were started with, or to make those that run beside a
+//! request take less of it. So where it stands at its end for [`PERIOD_NS`] the share changes:
 //!
 //! | the level | the share |
 //! |---|---|
@@ -164,8 +164,8 @@ mod tests {
         changes
     }
 
-    /// Requests that take so much of their target for each per cent, where the level can do what it can between half of it
-    /// and all.
+    /// Requests that take so much of their target for each per cent, where the level can do what it
+    /// can between half of it and all.
     fn plant(cost: f64) -> impl Fn(f64) -> Held {
         move |percent| {
             let open = 0.6 + cost * percent;

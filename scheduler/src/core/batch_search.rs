@@ -1,27 +1,28 @@
 //! The search for the batch of one kind of requests of one high-priority client.
 //!
-//! [`policy::tuner`] says which batch to try next. Here is what it goes by: what is measured of a batch
-//! that is wanted, and when that has been measured for long enough; and when a search begins.
+//! [`policy::tuner`] says which batch to try next. Here is what it goes by: what is measured of a
+//! batch that is wanted, and when that has been measured for long enough; and when a search begins.
 //!
-//! **Measured** is a batch by [`BatchSearch::settle`] requests of it at least that were begun after it
-//! was wanted: their p99 from begin to end, and what best-effort jobs did meanwhile. Of a job that
-//! marks its iterations that is the time of one; of another the time in which it completes a
+//! **Measured** is a batch by [`BatchSearch::settle`] requests of it at least that were begun after
+//! it was wanted: their p99 from begin to end, and what best-effort jobs did meanwhile. Of a job
+//! that marks its iterations that is the time of one; of another the time in which it completes a
 //! millisecond of work, as that is expected to take. Of several jobs the geometric mean counts, as
-//! their iterations are of different lengths. W is the sum of the batches that were begun in the last
-//! ten seconds, or of the last 256 if these took longer, by that time.
+//! their iterations are of different lengths. W is the sum of the batches that were begun in the
+//! last ten seconds, or of the last 256 if these took longer, by that time.
 //!
-//! **A search** begins with the batch that the program has by itself, or has from the search before.
-//! It begins anew where best-effort jobs come or go, the target is another one, W has changed by half,
-//! or no batch was safe for [`RETRY_NS`]. While no best-effort job is there nothing is wanted.
+//! **A search** begins with the batch that the program has by itself, or has from the search
+//! before. It begins anew where best-effort jobs come or go, the target is another one, W has
+//! changed by half, or no batch was safe for [`RETRY_NS`]. While no best-effort job is there
+//! nothing is wanted.
 //!
 //! **What is expected** of batches is on a line (of logarithms) between those that were measured. A
-//! batch twice as large as the largest of them is expected to take half as long again, and larger ones
-//! as much longer as they are larger; a smaller batch than all as long as the smallest. With the
-//! tuner's bound of what is uncertain, a third, the first is what a batch takes whose time is all in
-//! its requests; so the safe set grows by doubling, as far as what is measured bears it out.
+//! batch twice as large as the largest of them is expected to take half as long again, and larger
+//! ones as much longer as they are larger; a smaller batch than all as long as the smallest. With
+//! the tuner's bound of what is uncertain, a third, the first is what a batch takes whose time is
+//! all in its requests; so the safe set grows by doubling, as far as what is measured bears it out.
 //!
-//! **Ignored**: of the requests begun since a batch is wanted more than `settle`, and more than half,
-//! are of other batches. Then nothing is wanted until a search begins anew.
+//! **Ignored**: of the requests begun since a batch is wanted more than `settle`, and more than
+//! half, are of other batches. Then nothing is wanted until a search begins anew.
 
 use std::collections::VecDeque;
 
@@ -339,8 +340,8 @@ impl BatchSearch {
         self.advance(now_ns, rate_per_s)
     }
 
-    /// While best-effort jobs are paused: whether a batch is safe by now, as there are more or fewer
-    /// requests.
+    /// While best-effort jobs are paused: whether a batch is safe by now, as there are more or
+    /// fewer requests.
     fn look_at_pause(&mut self, now_ns: u64) -> Option<News> {
         let rate_per_s = self.rate.per_s(now_ns)?;
         let is_news = (rate_per_s - self.judged_per_s).abs() > RATE_NEWS * self.judged_per_s;
@@ -556,8 +557,8 @@ impl Rate {
         }
     }
 
-    /// What arrived between two beginnings was begun by the second. Of a program that has begun nothing
-    /// for long nothing is known.
+    /// What arrived between two beginnings was begun by the second. Of a program that has begun
+    /// nothing for long nothing is known.
     fn per_s(&self, now_ns: u64) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.last?);
         let span_ns = last.at_ns.saturating_sub(first.at_ns);

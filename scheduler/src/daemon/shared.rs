@@ -379,9 +379,9 @@ impl Shared {
         }
     }
 
-    /// Reports jobs that launch collective kernels and are refused for it, clients that mark no requests
-    /// any more, jobs whose target says nothing of requests that are not marked, and what has become of
-    /// searches for batches.
+    /// Reports jobs that launch collective kernels and are refused for it, clients that mark no
+    /// requests any more, jobs whose target says nothing of requests that are not marked, and what
+    /// has become of searches for batches.
     pub(crate) fn tell_of_clients(&self) {
         let news = {
             let mut state = self.state();

@@ -256,7 +256,8 @@ impl JobReader<'_, '_, '_> {
         batches.collect()
     }
 
-    /// The phases in which requests are others: when, what their trace is called, and what they are.
+    /// The phases in which requests are others: when, what their trace is called, and what they
+    /// are.
     fn trace_phases(
         &mut self,
         index: usize,

@@ -1,16 +1,16 @@
-//! `gslice`: shares of the SMs and nothing else, adjusted to what requests take: GSLICE (Dhakal et al., 2020) as GPUColo's
-//! authors extended it to a training job (sections VI and VII-A).
+//! `gslice`: shares of the SMs and nothing else, adjusted to what requests take: GSLICE (Dhakal et
+//! al., 2020) as GPUColo's authors extended it to a training job (sections VI and VII-A).
 //!
-//! Both shares are a hundred together. At the end of each period, by the mean l of its requests and the target L, the
-//! high-priority job's share x becomes
+//! Both shares are a hundred together. At the end of each period, by the mean l of its requests and
+//! the target L, the high-priority job's share x becomes
 //!
 //! ```text
 //! x + x (l − L)/L      the difference rounded away from 0, within 1 to 99
 //! ```
 //!
-//! and both jobs are started anew, in which they launch nothing for `restart_s`. That publication does not print the law, and says
-//! that the jobs restart in every period; rounding away from 0 is how they do here. The shares are of different SMs, as GSLICE
-//! wants them.
+//! and both jobs are started anew, in which they launch nothing for `restart_s`. That publication
+//! does not print the law, and says that the jobs restart in every period; rounding away from 0 is
+//! how they do here. The shares are of different SMs, as GSLICE wants them.
 
 use crate::experiment::Experiment;
 use crate::job::JobClass;

@@ -1,19 +1,26 @@
-//! `mudi`: the batch of high-priority requests and the shares of the SMs with which best-effort jobs are fastest while requests
-//! keep a target: Mudi (EuroSys'25), sections 4 and 5.3, of the modules [`policy::latency_model`] and [`policy::tuner`], whose
-//! texts say where that publication is not followed to the letter.
+//! `mudi`: the batch of high-priority requests and the shares of the SMs with which best-effort
+//! jobs are fastest while requests keep a target: Mudi (EuroSys'25), sections 4 and 5.3, of the
+//! modules [`policy::latency_model`] and [`policy::tuner`], whose texts say where that publication
+//! is not followed to the letter.
 //!
-//! - *Beforehand* the p99 of each batch is sampled at six shares Δ of the high-priority job, one batch after the other beside the
-//!   best-effort jobs, which have the rest. (The paper predicts it for trainings that it has not seen; that is not built.)
-//! - *A search* begins with the greatest Δ at a knee. Each window a batch is tried, and what it took and how long iterations
-//!   were is told to the tuner. When it keeps one, Δ becomes the least with which the target holds, and a tenth of it more.
-//! - *The rate* is that of arrivals within a window. If it has changed by half, Δ is solved for anew and a search begins.
-//! - A share under which batches take longer than they may grows in proportion. The paper does not say so: where the model is off
-//!   by more than its tenth, the job would not keep up with its requests.
-//! - Where no batch keeps the target, best-effort jobs are paused; and where a request missed it, as in a burst, until the end of
-//!   the first window without a miss, in which the high-priority job has all SMs, so that what waits is answered.
+//! - *Beforehand* the p99 of each batch is sampled at six shares Δ of the high-priority job, one
+//!   batch after the other beside the best-effort jobs, which have the rest. (The paper predicts it
+//!   for trainings that it has not seen; that is not built.)
+//! - *A search* begins with the greatest Δ at a knee. Each window a batch is tried, and what it
+//!   took and how long iterations were is told to the tuner. When it keeps one, Δ becomes the least
+//!   with which the target holds, and a tenth of it more.
+//! - *The rate* is that of arrivals within a window. If it has changed by half, Δ is solved for
+//!   anew and a search begins.
+//! - A share under which batches take longer than they may grows in proportion. The paper does
+//!   not say so: where the model is off by more than its tenth, the job would not keep up with its
+//!   requests.
+//! - Where no batch keeps the target, best-effort jobs are paused; and where a request missed it,
+//!   as in a burst, until the end of the first window without a miss, in which the high-priority
+//!   job has all SMs, so that what waits is answered.
 //!
-//! A share of the high-priority job changes without an outage: the paper hides it behind a shadow instance. That best-effort jobs
-//! are started anew for theirs it does not say; `restart_s` has them.
+//! A share of the high-priority job changes without an outage: the paper hides it behind a shadow
+//! instance. That best-effort jobs are started anew for theirs it does not say; `restart_s` has
+//! them.
 
 use std::cell::OnceCell;
 
@@ -71,7 +78,8 @@ struct Window {
     /// Requests, and the time in which they came.
     arrived: u64,
     arrived_ns: u64,
-    /// The batch that is being answered: when its first request came, when it began, and which it is.
+    /// The batch that is being answered: when its first request came, when it began, and which it
+    /// is.
     last: Option<(u64, u64, usize)>,
 }
 
@@ -172,13 +180,15 @@ impl Mudi {
         (self.spec.slo_ms * 1e6 - fills_ns).min(keeps_up_ns)
     }
 
-    /// The least share with which the batch in force keeps the target at that rate, and a tenth more.
+    /// The least share with which the batch in force keeps the target at that rate, and a tenth
+    /// more.
     fn least_share(&self, rate_per_s: f64) -> Option<f64> {
         let model = self.models().get(self.batch)?.as_ref()?;
         model.share_with_margin(self.limit_ns(rate_per_s))
     }
 
-    /// Where batches take longer than they may with the share that was solved for, it grows in proportion.
+    /// Where batches take longer than they may with the share that was solved for, it grows in
+    /// proportion.
     fn correct(&mut self, rate_per_s: f64, p99_ns: u64) {
         let over = p99_ns as f64 / self.limit_ns(rate_per_s).max(1.0);
         let share = self.share_pct.map(|percent| f64::from(percent) / 100.0);
@@ -310,7 +320,8 @@ impl Mudi {
 }
 
 impl Window {
-    /// The rate at which requests came since it was last asked for; `None` where no two batches began.
+    /// The rate at which requests came since it was last asked for; `None` where no two batches
+    /// began.
     fn take_rate(&mut self) -> Option<f64> {
         let requests = std::mem::take(&mut self.arrived) as f64;
         let seconds = std::mem::take(&mut self.arrived_ns) as f64 / 1e9;
@@ -417,7 +428,8 @@ impl Scheduler for Mudi {
 /// Of the SMs, but for the least that best-effort jobs, which launch nothing then, have to have.
 const ALL: f64 = 0.99;
 
-/// Requests of a sample at most: as many as come one after the other where each takes as long as alone.
+/// Requests of a sample at most: as many as come one after the other where each takes as long as
+/// alone.
 const PROFILE_REQUESTS: u64 = 50;
 
 /// First ones that are not in a sample.

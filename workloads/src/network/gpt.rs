@@ -1,7 +1,7 @@
-//! Decoders. One of 1.3 billion parameters: "GPT-3 XL" of Brown et al., "Language Models are Few-Shot
-//! Learners", 2020, Table 2.1. And the smallest GPT-2: Radford et al., "Language Models are
-//! Unsupervised Multitask Learners", 2019, as Hugging Face has it (`gpt2`), whose dropouts it has.
-//! Both with the word table as output layer.
+//! Decoders. One of 1.3 billion parameters: "GPT-3 XL" of Brown et al., "Language Models are
+//! Few-Shot Learners", 2020, Table 2.1. And the smallest GPT-2: Radford et al., "Language Models
+//! are Unsupervised Multitask Learners", 2019, as Hugging Face has it (`gpt2`), whose dropouts it
+//! has. Both with the word table as output layer.
 
 use super::{Attention, Layer, Network, Optimizer};
 
@@ -58,7 +58,8 @@ pub(crate) fn small(batch: u32) -> Network {
     network
 }
 
-/// Of so many sequences, with queries and keys of each, and so many rows that are asked what comes next.
+/// Of so many sequences, with queries and keys of each, and so many rows that are asked what comes
+/// next.
 fn decoder(of: &Decoder, sequences: f64, (queries, keys): (f64, f64), asked: f64) -> Network {
     let width = of.width;
     let rows = sequences * queries;

@@ -1,8 +1,9 @@
 //! ResNet-50, ResNet-101 and ResNet-152: He et al., "Deep Residual Learning for Image Recognition",
-//! 2016, Table 1; as torchvision has them, with the stride in the 3 x 3 convolution ("v1.5").
-//! Wide ResNet-101-2: Zagoruyko and Komodakis, "Wide Residual Networks", 2016, as torchvision has
-//! it: ResNet-101 with twice the channels in the 3 x 3 convolution of each block. And ResNet-18 for the images of CIFAR-10, 32 x 32, as kuangliu/pytorch-cifar has it: the same stages
-//! behind a first convolution of 3 x 3 without pooling.
+//! 2016, Table 1; as torchvision has them, with the stride in the 3 x 3 convolution ("v1.5"). Wide
+//! ResNet-101-2: Zagoruyko and Komodakis, "Wide Residual Networks", 2016, as torchvision has it:
+//! ResNet-101 with twice the channels in the 3 x 3 convolution of each block. And ResNet-18 for the
+//! images of CIFAR-10, 32 x 32, as kuangliu/pytorch-cifar has it: the same stages behind a first
+//! convolution of 3 x 3 without pooling.
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 

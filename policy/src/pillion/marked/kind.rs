@@ -274,7 +274,8 @@ impl Kind {
         self.took.count
     }
 
-    /// What all but the goal's share of the last that were judged took at most, or what they took in the mean.
+    /// What all but the goal's share of the last that were judged took at most, or what they took
+    /// in the mean.
     pub(super) fn took_ns(&self, goal: &Goal) -> Option<u64> {
         match goal.slo.is_mean() {
             true => self.took.mean(TOOK_OF_MEAN),

@@ -12,21 +12,21 @@ const PERIOD_LEAST_NS: u64 = 100_000_000;
 /// Requests of a period in a closed loop.
 const REQUESTS_CLOSED: u32 = 4;
 
-/// Where they come at random: as many as make the mean sure to [`SURE`] slacks, by how requests of the
-/// periods before differed, within these bounds. Not by those of the period itself: one that ends once
-/// its requests look alike ends before the long ones.
+/// Where they come at random: as many as make the mean sure to [`SURE`] slacks, by how requests of
+/// the periods before differed, within these bounds. Not by those of the period itself: one that
+/// ends once its requests look alike ends before the long ones.
 const REQUESTS_OPEN: (f64, f64) = (20.0, 400.0);
 
-/// See [`REQUESTS_OPEN`]. Steps are then seldom cut off, which would let the mean be more than asked: a
-/// queue is long for a short time and short for a long one.
+/// See [`REQUESTS_OPEN`]. Steps are then seldom cut off, which would let the mean be more than
+/// asked: a queue is long for a short time and short for a long one.
 const SURE: f64 = 0.25;
 
-/// Requests that wait for each other are late together, so that the standard error is so many times what it
-/// would be of independent ones.
+/// Requests that wait for each other are late together, so that the standard error is so many times
+/// what it would be of independent ones.
 const TOGETHER: f64 = 2.0;
 
-/// In a closed loop a request arrives when the one before has ended: no later than this share of what
-/// it takes.
+/// In a closed loop a request arrives when the one before has ended: no later than this share of
+/// what it takes.
 const CLOSED: f64 = 0.05;
 
 /// A slack counts as no less than this share of the target.
@@ -87,8 +87,9 @@ impl Law {
         }
     }
 
-    /// Another goal is in force than before. A quantile goes on where it is: a miss is a miss. What is known of a mean is in slacks
-    /// of the goal before, so that it begins anew. From one law to the other a level above 0 does not mean the same.
+    /// Another goal is in force than before. A quantile goes on where it is: a miss is a miss. What
+    /// is known of a mean is in slacks of the goal before, so that it begins anew. From one law to
+    /// the other a level above 0 does not mean the same.
     pub(super) fn handle_goal(&mut self, before: &Goal, goal: &Goal) {
         *self = match (before.slo.is_mean(), goal.slo.is_mean()) {
             (false, false) => return,
@@ -137,7 +138,8 @@ impl Law {
         }
     }
 
-    /// Requests that were judged, those of them that missed, and those of these that did so at the floor.
+    /// Requests that were judged, those of them that missed, and those of these that did so at the
+    /// floor.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         match self {
             Self::Quantile(level) => (level.requests, level.misses, level.misses_at_floor),
@@ -153,11 +155,12 @@ impl Law {
         }
     }
 
-    /// The least predicted slack of a request, as a share of its target, beside which best-effort work
-    /// goes; a fresh one has `fresh` of it.
+    /// The least predicted slack of a request, as a share of its target, beside which best-effort
+    /// work goes; a fresh one has `fresh` of it.
     ///
-    /// Of the law of the mean it is all of it at level −1 and nothing at level 0, where a request ends on its target, as
-    /// far as predictions hold; above that requests may pass their target, without limit at level 1.
+    /// Of the law of the mean it is all of it at level −1 and nothing at level 0, where a request
+    /// ends on its target, as far as predictions hold; above that requests may pass their target,
+    /// without limit at level 1.
     pub(super) fn threshold(&self, fresh: f64) -> f64 {
         let level = self.value();
         match self {
@@ -172,8 +175,8 @@ impl Law {
     pub(super) fn has_time_to_spare(&self) -> bool {
         match self {
             Self::Quantile(level) => level.value() > SPARE_FROM,
-            // The guard alone bounds what a request takes. Were the priority given up at some level, the mean would
-            // jump there, and no level hold what lies between.
+            // The guard alone bounds what a request takes. Were the priority given up at some
+            // level, the mean would jump there, and no level hold what lies between.
             Self::Mean(_) => true,
         }
     }
@@ -281,7 +284,8 @@ mod tests {
         miss: 0.01,
     };
 
-    /// Requests of 65 ms alone that take so long, each so long after the one before; the periods that they made.
+    /// Requests of 65 ms alone that take so long, each so long after the one before; the periods
+    /// that they made.
     fn run(law: &mut Law, took_ms: &[u64], pause_ms: u64, may_rise: bool) -> u64 {
         let mut at_ns = match law {
             Law::Mean(means) => means.ended_ns,
@@ -314,7 +318,8 @@ mod tests {
         assert_eq!(run(&mut law, &[80; 12], 0, true), 3);
         // All alike: the mean is sure after the least number.
         assert_eq!(run(&mut law, &[80; 40], 50, true), 5);
-        // By how these differ, 1.6 slacks from the mean, it takes 164 to be sure: 4 times 2.56 over a sixteenth.
+        // By how these differ, 1.6 slacks from the mean, it takes 164 to be sure: 4 times 2.56 over
+        // a sixteenth.
         let mixed: Vec<u64> = (0..184).map(|n| 50 + 80 * (n % 2)).collect();
         assert_eq!(run(&mut law, &mixed[..20], 50, true), 6);
         let after = run(&mut law, &mixed[..80], 50, true);

@@ -6,8 +6,8 @@ const MS: u64 = 1_000_000;
 const SETTLE: usize = 30;
 const LOOK_NS: u64 = 50 * MS;
 
-/// A service whose batches take `fixed_ns` and `each_ns` more for each request, beside a training whose
-/// iterations take longer the more of the time these take.
+/// A service whose batches take `fixed_ns` and `each_ns` more for each request, beside a training
+/// whose iterations take longer the more of the time these take.
 struct World {
     search: BatchSearch,
     now_ns: u64,
@@ -250,7 +250,8 @@ fn where_no_batch_is_safe_best_effort_work_is_paused_until_one_is() {
     world.run(30);
     assert!(matches!(world.search.stand(), Stand::Infeasible(_)));
     assert!(world.search.wanted().is_some_and(|batch| batch <= 4));
-    // Fewer requests, though not fewer by half: the same measurements say that some batch is safe now.
+    // Fewer requests, though not fewer by half: the same measurements say that some batch is safe
+    // now.
     world.rate_per_s = 120.0;
     world.run(30);
     assert!(

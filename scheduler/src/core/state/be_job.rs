@@ -225,8 +225,8 @@ impl BeJob {
         self.is_refused
     }
 
-    /// Whether an operator, a rule or its collectives hold it, so that it does nothing beside high-priority work
-    /// whatever the policy says.
+    /// Whether an operator, a rule or its collectives hold it, so that it does nothing beside
+    /// high-priority work whatever the policy says.
     pub(crate) fn is_out(&self) -> bool {
         self.is_held || self.is_refused
     }

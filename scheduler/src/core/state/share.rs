@@ -55,8 +55,8 @@ impl State {
         self.gate.handle_share(self.share_of_time().unwrap_or(1.0));
     }
 
-    /// Whether best-effort jobs have the share: in time slices at once, and under MPS once each that follows it was started
-    /// with it, and there is one.
+    /// Whether best-effort jobs have the share: in time slices at once, and under MPS once each
+    /// that follows it was started with it, and there is one.
     fn is_share_in_force(&self) -> bool {
         if self.ways.in_force() != Sharing::Mps {
             return true;
@@ -67,8 +67,8 @@ impl State {
         first.is_some() && first == percent && with.all(|with| Some(with) == percent)
     }
 
-    /// How the target is held of the high-priority job with the least level; `None` where nothing is judged, or best-effort jobs
-    /// have nothing to do.
+    /// How the target is held of the high-priority job with the least level; `None` where nothing
+    /// is judged, or best-effort jobs have nothing to do.
     fn held(&self) -> Option<Held> {
         let be_jobs = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
         if !self.hp.present || !be_jobs.into_iter().any(BeJob::is_active) {

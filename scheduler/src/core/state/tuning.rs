@@ -2,16 +2,17 @@
 //! ([`crate::core::batch_search`]).
 //!
 //! A client says in its page which batches it can take for which kinds of requests
-//! ([`protocol::batches`]); what is wanted is written there. So a range outlives the daemon, and a search
-//! does not: the next daemon wants nothing at first and begins anew. One search is under way at a time,
-//! as each changes what the others measure.
+//! ([`protocol::batches`]); what is wanted is written there. So a range outlives the daemon, and a
+//! search does not: the next daemon wants nothing at first and begins anew. One search is under way
+//! at a time, as each changes what the others measure.
 //!
-//! What a request may take is the least time of these: the job's target ([`super::goals`]), and what its
-//! program asks for the kind. Where the policy holds the job to times alone, or to a share of its rate,
-//! nothing is searched: requests take longer in a larger batch, which that law would take for best-effort
-//! work's doing.
+//! What a request may take is the least time of these: the job's target ([`super::goals`]), and
+//! what its program asks for the kind. Where the policy holds the job to times alone, or to a share
+//! of its rate, nothing is searched: requests take longer in a larger batch, which that law would
+//! take for best-effort work's doing.
 //!
-//! While a search finds no safe batch, best-effort jobs are paused ([`policy::Gate::handle_pause`]).
+//! While a search finds no safe batch, best-effort jobs are paused
+//! ([`policy::Gate::handle_pause`]).
 
 use policy::{Mark, Slo};
 use protocol::pages::Counter;
@@ -169,7 +170,8 @@ impl State {
         self.tuning = tuning;
     }
 
-    /// Writes into the clients' pages which batches are wanted, and wakes helpers where one is another.
+    /// Writes into the clients' pages which batches are wanted, and wakes helpers where one is
+    /// another.
     fn want(&mut self, tuning: &Tuning) {
         for (job, known) in self.jobs.iter().enumerate() {
             for (client, known) in known.clients.iter().enumerate() {

@@ -13,7 +13,8 @@ pub struct ControlStatus {
     pub slo: Option<SloStatus>,
     /// What it may use of the GPU's time, and uses; none of a high-priority job.
     pub usage: Option<UsageStatus>,
-    /// The batches that it is to take, by kind of requests; of those for which its program says which it can take, with `[tuner]`.
+    /// The batches that it is to take, by kind of requests; of those for which its program says
+    /// which it can take, with `[tuner]`.
     pub tuner: Vec<TunerStatus>,
 }
 
@@ -24,9 +25,10 @@ pub struct TunerStatus {
     pub pid: u32,
     /// Which kind, as its program counts kinds.
     pub kind: u32,
-    /// `no-target` (in ms), `alone` (no best-effort job is there), `waiting` (for another search), `looking` (the batch that the
-    /// program takes by itself is measured), `trying` (another is), `kept`, `infeasible` (no batch is known to keep the target, and
-    /// best-effort jobs are paused) or `ignored` (the program takes others than are wanted).
+    /// `no-target` (in ms), `alone` (no best-effort job is there), `waiting` (for another search),
+    /// `looking` (the batch that the program takes by itself is measured), `trying` (another is),
+    /// `kept`, `infeasible` (no batch is known to keep the target, and best-effort jobs are paused)
+    /// or `ignored` (the program takes others than are wanted).
     pub state: &'static str,
     /// The batch that is wanted; none: the program takes what it likes.
     pub batch: Option<u32>,
@@ -34,7 +36,8 @@ pub struct TunerStatus {
     pub evaluations: usize,
     /// Requests per second, by the batches that begin; none while that is not known.
     pub rate_per_s: Option<f64>,
-    /// The 99th percentile of what a batch took from begin to end, of the batch that was measured last; none before one was.
+    /// The 99th percentile of what a batch took from begin to end, of the batch that was measured
+    /// last; none before one was.
     pub p99_ns: Option<u64>,
     /// Within this a request is to be answered; none: there is no such time.
     pub target_ns: Option<u64>,
@@ -75,8 +78,8 @@ pub struct UsageStatus {
 /// binds; the counts (`requests`, `misses`, `misses_at_floor`, and `miss_share` of them) are of all that live.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SloStatus {
-    /// What is in force, as `slo_p99` and `slo_mean` have it: `1.2x` (alone) or `15ms`; a share of the rate alone, as
-    /// `slo_throughput` has it: `0.95`.
+    /// What is in force, as `slo_p99` and `slo_mean` have it: `1.2x` (alone) or `15ms`; a share of
+    /// the rate alone, as `slo_throughput` has it: `0.95`.
     pub goal: String,
     /// What it is of: `quantile`, `mean` or `rate`.
     pub of: &'static str,
@@ -86,13 +89,15 @@ pub struct SloStatus {
     pub miss: Option<f64>,
     /// A request may take so long from its arrival on; none while what it takes alone is learnt, and of requests that are not marked.
     pub target_ns: Option<u64>,
-    /// What all but the share `miss` of the last requests took at most, or the mean of the last 64; none before there are enough.
+    /// What all but the share `miss` of the last requests took at most, or the mean of the last 64;
+    /// none before there are enough.
     pub measured_ns: Option<u64>,
     /// The share of all that were judged and took longer; none before any was.
     pub miss_share: Option<f64>,
     /// From -6 (best-effort work is paused) to 1 (it has all that a request can bear); none of requests that are not marked.
     pub level: Option<f64>,
-    /// By how many slacks (target less alone) the mean grows with a unit of the level; none where it was not identified.
+    /// By how many slacks (target less alone) the mean grows with a unit of the level; none where
+    /// it was not identified.
     pub m: Option<f64>,
     /// The share of what the mean of a period differed by from the one before that `m` explains.
     pub r2: Option<f64>,

@@ -1,4 +1,5 @@
-//! The numbers of the baselines from publications that control a latency: `gslice`, `gpucolo` and `mudi`.
+//! The numbers of the baselines from publications that control a latency: `gslice`, `gpucolo` and
+//! `mudi`.
 
 use policy::Param;
 
@@ -9,7 +10,8 @@ use super::{param, whole};
 pub struct GsliceSpec {
     /// The mean latency of high-priority requests that it holds, ms; 0: none, and shares stay.
     pub slo_mean_ms: f64,
-    /// What the high-priority job has of the SMs at the start, per cent; best-effort jobs have the rest.
+    /// What the high-priority job has of the SMs at the start, per cent; best-effort jobs have the
+    /// rest.
     pub share_pct: u32,
     /// Between two adjustments, s.
     pub period_s: f64,
@@ -31,7 +33,8 @@ impl Default for GsliceSpec {
 /// The numbers of `gpucolo` (2024, sections IV to VI).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuColoSpec {
-    /// The mean latency of high-priority requests that it holds, ms; 0: none, and sleep and share stay.
+    /// The mean latency of high-priority requests that it holds, ms; 0: none, and sleep and share
+    /// stay.
     pub slo_mean_ms: f64,
     /// How long best-effort jobs sleep after each iteration at the start, ms.
     pub sleep_ms: f64,

@@ -1,4 +1,5 @@
-//! The batches that clients are to take: from marks to the word in the page, and into status and events.
+//! The batches that clients are to take: from marks to the word in the page, and into status and
+//! events.
 
 use protocol::batches::Range;
 use protocol::hello::JobClass;
@@ -12,8 +13,8 @@ use crate::core::event::Kind;
 
 const KEYS: &str = "name = \"pillion\"\nslo_p99 = \"60ms\"\n[tuner]\nsettle = 20";
 
-/// 400 requests a second, a batch of b of which takes 2 + 0.4 b ms, beside a training whose iterations of
-/// 10 ms make way for them.
+/// 400 requests a second, a batch of b of which takes 2 + 0.4 b ms, beside a training whose
+/// iterations of 10 ms make way for them.
 struct Service {
     rig: Rig,
     be: Player,
@@ -194,7 +195,8 @@ fn without_the_section_or_a_target_nothing_is_wanted() {
         assert_eq!(service.hp.page.told.batches.wanted(0), None);
         assert_eq!(service.tuner()[0]["state"], state);
     }
-    // What the program asks for the kind is one where no other law goes by what requests take alone.
+    // What the program asks for the kind is one where no other law goes by what requests take
+    // alone.
     let target = Record::Target {
         kind: 0,
         ns: 60_000_000,
