@@ -453,7 +453,7 @@ static ABLATION: [Part; 9] = [
     ),
 ];
 
-static SLO: [Part; 7] = [
+static SLO: [Part; 8] = [
     part(
         "poisson",
         "Targets asked and held, Poisson arrivals",
@@ -471,6 +471,13 @@ static SLO: [Part; 7] = [
         "Targets asked and held, arrivals of an Apollo car",
         include_str!("suite/slo/recorded.toml"),
         true,
+    ),
+    part(
+        "burst",
+        "Targets asked and held, three times as many requests for a while",
+        include_str!("suite/slo/burst.toml"),
+        // A tenth of it is over before the burst.
+        false,
     ),
     part(
         "gpucolo-model",
