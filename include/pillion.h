@@ -116,7 +116,8 @@ static inline uint32_t pillion_batch_wanted(uint32_t kind, uint32_t current) {
 
 /* The function is called with that data when another batch is wanted of that kind, by a thread of
  * the library: it is to return soon, and to call neither CUDA nor throw. One function a kind; null
- * takes it back, and it may be called once more meanwhile. -1: there is no such thread. */
+ * takes it back, and a call that has begun may still go on after that, so function and data must
+ * stay. -1: there is no such thread. */
 static inline int pillion_on_batch(uint32_t kind, void (*function)(void *data, uint32_t batch), void *data) {
     const pillion_v1 *table = pillion_table();
     return PILLION_HAS_(table, on_batch) ? table->on_batch(kind, function, data) : -1;

@@ -5,12 +5,12 @@
 //! best-effort jobs more SMs than they were started with, or to make those that run beside a
 //! request take less of it. So where it stands at its end for [`PERIOD_NS`] the share changes:
 //!
-//! | the level | the share |
-//! |---|---|
-//! | at its top, and requests are within their target by more than [`SPARE`] | grows by what is left, over what a per cent was seen to cost |
-//! | below −1, where nothing wide goes beside requests, and best-effort work is not paused | falls by [`STEP_DOWN`] |
-//! | at its floor | stays: best-effort work is paused, and what is missed is not its doing |
-//! | between | stays |
+//! - At its top, and requests are within their target by more than [`SPARE`]: the share grows by
+//!   what is left of the target, over what a per cent of the share was seen to cost.
+//! - Below −1, where nothing wide goes beside requests, and best-effort work is not paused: it falls
+//!   by [`STEP_DOWN`].
+//! - At its floor it stays: best-effort work is paused, and what is missed is not its doing. Between
+//!   −1 and the top it stays, too.
 //!
 //! After a fall it does not grow for [`TOO_LARGE_NS`], or two shares would be taken in turn, and
 //! jobs be started anew each time. It changes only while it is in force: under MPS a job has the

@@ -3,9 +3,8 @@
 //!
 //! Five times a second while a job has a cap ([`crate::host::nvml::uses`]), or a high-priority job is
 //! there and best-effort work is throttled ([`policy::throttle`]); else once a second where there
-//! is a probe ([`policy::probe`]); else it sleeps, and has nothing of the device open. A thread of its
-//! own, which may call NVML and wait:
-//! nothing waits for it but the daemon's end, and that not long. Where it does not answer, or does
+//! is a probe ([`policy::probe`]); else it sleeps, and has nothing of the device open. A thread of
+//! its own, which may call NVML and wait: nothing waits for it but the daemon's end, and that not long. Where it does not answer, or does
 //! not know, nothing is told, and laws go by what they knew ([`policy::usage`]). On the virtual
 //! clock it is a participant, so that what it reads is the same in each run.
 
