@@ -63,7 +63,7 @@ use crate::throttle::Throttle;
 use crate::usage::{Caps, Debt};
 use crate::{
     Ceiling, DeviceReading, Goal, JobId, JobView, Kept, Kernel, Lease, Limit, Mark, Outlook,
-    Policy, Request, SloView, Snapshot, ThrottleParams, ThrottleView, none,
+    Policy, Request, RequestTarget, SloView, Snapshot, ThrottleParams, ThrottleView, none,
 };
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -157,6 +157,13 @@ impl Gate {
     #[must_use]
     pub fn slo_view(&self, client: u64) -> Option<SloView> {
         self.rules.slo_view(client)
+    }
+
+    /// What a request of that kind of the HP client `client` may take; `None` while that is not known,
+    /// where the client has marked no request, and for another policy.
+    #[must_use]
+    pub fn request_target(&self, client: u64, kind: u32) -> Option<RequestTarget> {
+        self.rules.request_target(client, kind)
     }
 
     /// What was learnt of the requests that the HP client `client` marks; `None` while nothing is known, and for another policy. It

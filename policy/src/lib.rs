@@ -93,7 +93,9 @@ pub use limit::Limit;
 pub use looks::{Look, Looks};
 pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
-pub use pillion::{Goal, Kept, KeptKind, Mark, PillionParams, Slo, SloEnd, SloError, SloView};
+pub use pillion::{
+    Goal, Kept, KeptKind, Mark, PillionParams, RequestTarget, Slo, SloEnd, SloError, SloView,
+};
 pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
 pub use probe::{Bound, KeptProbe, Metric, MetricView, Probe, ProbeParams, ProbeState, ProbeView};
 pub use progress::{Held, Progress, Share};

@@ -131,7 +131,9 @@ pub use params::{PillionParams, look_ns_max};
 use quiet::Quiet;
 use solo::Solo;
 pub(crate) use target::SLOWDOWN_MAX;
-pub use target::{Goal, MISS, MISS_MAX, Slo, SloEnd, SloError, SloView, THROUGHPUT_MIN};
+pub use target::{
+    Goal, MISS, MISS_MAX, RequestTarget, Slo, SloEnd, SloError, SloView, THROUGHPUT_MIN,
+};
 
 /// What has been learnt of HP's requests and pauses, and the bounds that follow.
 #[derive(Debug, Default)]
@@ -586,6 +588,10 @@ impl Rules for Pillion {
 
     fn slo_view(&self, client: u64) -> Option<SloView> {
         self.learnt.marked.slo_view(client)
+    }
+
+    fn request_target(&self, client: u64, kind: u32) -> Option<RequestTarget> {
+        self.learnt.marked.request_target(client, kind)
     }
 
     fn handle_detach(&mut self, client: u64) {

@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::{
     Ceiling, Goal, JobId, JobTerms, JobView, Kept, Kernel, Lease, Limit, Mark, Outlook, Request,
-    SloView, Snapshot, admits,
+    RequestTarget, SloView, Snapshot, admits,
 };
 
 /// A policy at work. Pure: all that it may look at is in its arguments, the time too.
@@ -106,6 +106,11 @@ pub trait Rules: fmt::Debug + Send {
 
     /// See [`crate::Gate::slo_view`].
     fn slo_view(&self, _client: u64) -> Option<SloView> {
+        None
+    }
+
+    /// See [`crate::Gate::request_target`].
+    fn request_target(&self, _client: u64, _kind: u32) -> Option<RequestTarget> {
         None
     }
 

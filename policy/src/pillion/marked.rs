@@ -47,7 +47,7 @@
 //!
 //! Narrow bounds are those that a target of 1.05 times the service has at gain 1.
 
-use super::{Goal, PillionParams, SloView};
+use super::{Goal, PillionParams, RequestTarget, SloView};
 use crate::{Ceiling, Sharing, Snapshot};
 
 mod client;
@@ -200,6 +200,12 @@ impl Marked {
     pub(crate) fn slo_view(&self, client: u64) -> Option<SloView> {
         let client = self.clients.iter().find(|known| known.id == client)?;
         Some(client.view())
+    }
+
+    /// See [`crate::Gate::request_target`].
+    pub(crate) fn request_target(&self, client: u64, kind: u32) -> Option<RequestTarget> {
+        let client = self.clients.iter().find(|known| known.id == client)?;
+        client.request_target(kind)
     }
 
     /// Whether launches need no greater priority: every client has time to spare, and HP work leaves

@@ -112,6 +112,15 @@ impl Goal {
     }
 }
 
+/// What a request of one kind may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTarget {
+    /// From its arrival to its end, ns.
+    pub ns: u64,
+    /// The mean of the requests is held to that time, and single ones may take longer.
+    pub is_mean: bool,
+}
+
 /// How a goal is kept, as `status` tells it: of a client that marks its requests, the kind that most of them are of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SloView {

@@ -5,7 +5,7 @@ use super::kind::{Kind, Target};
 use super::law::{Judged, Law};
 use crate::ceiling::{Binding, Ceiling, Duty};
 use crate::pillion::quiet::Quiet;
-use crate::pillion::{GOLDEN, Goal, Slo, SloEnd, SloView, scaled};
+use crate::pillion::{GOLDEN, Goal, RequestTarget, Slo, SloEnd, SloView, scaled};
 use crate::slo::GREATEST;
 use crate::terms;
 
@@ -483,6 +483,17 @@ impl Client {
     /// The kind that most requests are of.
     fn main_kind(&self) -> Option<&Kind> {
         self.kinds.iter().max_by_key(|kind| kind.judged())
+    }
+
+    /// What a request of a kind may take.
+    pub(super) fn request_target(&self, number: u32) -> Option<RequestTarget> {
+        let known = self.kinds.iter().find(|kind| kind.number == number);
+        let last = || self.kinds.get(KINDS_MAX - 1);
+        let target = known.or_else(last)?.target(&self.goal)?;
+        Some(RequestTarget {
+            ns: target.ns,
+            is_mean: self.goal.slo.is_mean(),
+        })
     }
 
     pub(super) fn view(&self) -> SloView {
