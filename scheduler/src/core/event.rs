@@ -91,6 +91,10 @@ kinds! {
     BatchInfeasible = "batch-infeasible", Warning;
     /// The program does not take the batch that is wanted.
     BatchIgnored = "batch-ignored", Warning;
+    /// Requests of a high-priority job take longer than their target.
+    SloMissed = "slo-missed", Warning;
+    /// They keep it again.
+    SloMet = "slo-met", Info;
     /// A process has memory that is in no account.
     MemoryExcess = "memory-excess", Warning;
     /// A process was asked to end, or killed, for its memory.

@@ -44,8 +44,10 @@ mod promises;
 mod range_ends;
 mod record;
 mod rejected;
+mod requests;
 mod room;
 mod share;
+mod slo_watch;
 mod stop;
 mod stopping;
 mod totals;
@@ -97,7 +99,9 @@ use record::Record;
 pub use record::{Entry, Grant};
 pub(crate) use rejected::Rejected;
 pub use rejected::{Listed, TurnedAway};
+pub(crate) use requests::{Recent, Record as RequestRecord, Requests};
 pub use room::Refused;
+use slo_watch::SloWatch;
 pub use stop::Stopped;
 pub use stopping::Moment;
 use stopping::Stopping;
@@ -169,6 +173,9 @@ pub(crate) struct Job {
     pub(crate) be_job: Option<BeJob>,
     /// What its requests may take, if not what the configuration says.
     pub(crate) goal: JobGoal,
+    /// How long its requests took; nothing of a best-effort job.
+    pub(crate) requests: Requests,
+    pub(crate) slo_watch: SloWatch,
     /// What it may use at most, if not what the configuration says.
     cap: JobCap,
     /// That it launches collectives was told.
@@ -307,6 +314,8 @@ pub struct State {
     stopping: Stopping,
     /// Of clients that mark no requests any more, until somebody asks.
     marks_news: Vec<Draft>,
+    /// Of targets that were missed, or are met again, until somebody asks.
+    slo_news: Vec<Draft>,
     tuning: Tuning,
     expected: Expected,
     /// Why the last reading of the configuration changed nothing.
@@ -350,6 +359,7 @@ impl State {
             rejected: Rejected::default(),
             stopping: Stopping::default(),
             marks_news: Vec::new(),
+            slo_news: Vec::new(),
             tuning: Tuning::default(),
             expected: Expected::default(),
             config_error: None,
@@ -630,6 +640,7 @@ impl State {
             self.gate.handle_excluded(now_ns);
         }
         self.hand_over_requests(now_ns);
+        self.watch_targets(now_ns);
         let snapshot = Snapshot {
             now_ns,
             sharing: self.ways.in_force(),

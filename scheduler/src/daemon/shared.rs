@@ -380,8 +380,8 @@ impl Shared {
     }
 
     /// Reports jobs that launch collective kernels and are refused for it, clients that mark no
-    /// requests any more, jobs whose target says nothing of requests that are not marked, and what
-    /// has become of searches for batches.
+    /// requests any more, jobs whose target says nothing of requests that are not marked, what has
+    /// become of searches for batches, and targets that are missed or met again.
     pub(crate) fn tell_of_clients(&self) {
         let news = {
             let mut state = self.state();
@@ -390,6 +390,7 @@ impl Shared {
                 state.take_marks_news(),
                 state.take_unmarked(),
                 state.take_tuner_news(),
+                state.take_slo_news(),
             ]
         };
         for draft in news.into_iter().flatten() {

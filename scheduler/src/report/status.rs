@@ -6,17 +6,18 @@
 
 mod control;
 mod device;
+mod enforcing;
 mod hold;
 mod mps;
 mod probe;
+mod requests;
 mod users;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use policy::{Class, ClassSet, Limit, Policy, Sharing};
+use policy::{Class, ClassSet, Policy, Sharing};
 use protocol::VERSION;
-use protocol::compute::Cap;
 use protocol::hello::JobClass;
 use protocol::lease::Terms;
 use protocol::pages::{Counter, LeasePage};
@@ -39,6 +40,7 @@ pub use device::DeviceStatus;
 pub use hold::{ProgressStatus, TooLong};
 pub use mps::MpsStatus;
 pub use probe::{MetricStatus, ProbeStatus};
+pub use requests::{BucketStatus, KindStatus, RecentStatus, RequestsStatus};
 pub use users::UserStatus;
 
 /// The version of this document: changes when a reader of the old one would be misled.
@@ -331,6 +333,8 @@ pub struct JobStatus {
     /// (ranges of NVTX do) or `inferred` (from its launches); none for best-effort jobs and jobs
     /// that have ended. Of several processes any one that is not inferred.
     pub requests_source: Option<&'static str>,
+    /// How long its requests took; none of best-effort jobs, and before one has ended.
+    pub requests: Option<RequestsStatus>,
     /// The laws at work for it; none of jobs that have ended, and of high-priority ones under a policy that does not look at what
     /// requests may take.
     pub control: Option<ControlStatus>,
@@ -577,7 +581,7 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
         class: job.key.class.name(),
         enforcing: be_job.map_or_else(
             || "goes first; never held".to_owned(),
-            |be_job| enforcing(state, now_ns, job, be_job),
+            |be_job| enforcing::enforcing(state, now_ns, job, be_job),
         ),
         ended_ns: None,
         clients: (job.clients.iter())
@@ -588,6 +592,7 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
         gpu_time_known_pct: GpuTime::of(&totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&totals).classed_pct(),
         requests_source: requests_source(state, job).map(Source::name),
+        requests: RequestsStatus::of(&job.requests, job.slo_watch.is_missed(), now_ns),
         control: ControlStatus::of(state, now_ns, job),
         in_flight_ns: be_job.map_or(0, |be_job| be_job.view().in_flight_ns()),
         charged_ns: totals.charged_ns,
@@ -620,6 +625,7 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         gpu_time_known_pct: GpuTime::of(&job.totals).known_pct(),
         gpu_time_classed_pct: GpuTime::of(&job.totals).classed_pct(),
         requests_source: None,
+        requests: RequestsStatus::of(&job.requests, false, job.ended_ns),
         control: None,
         in_flight_ns: 0,
         charged_ns: job.totals.charged_ns,
@@ -679,92 +685,6 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
             true => u64::MAX,
             false => terms.limit_total_ns.saturating_sub(charged_ns),
         },
-    }
-}
-
-/// Why a best-effort job is held, whatever the policy says.
-fn held_for_good(state: &State, job: &Job) -> Option<String> {
-    let holds = &state.holds;
-    let by_operator = holds.why(&job.key);
-    let by_operator = by_operator.map(|why| format!("held until `pillion resume`: {why}"));
-    let by_probe = || {
-        let why = holds.why_waiting(&job.key)?;
-        Some(format!(
-            "waits until the GPU is healthy, or `pillion resume`: {why}"
-        ))
-    };
-    let by_mps = || Some(format!("held until MPS serves again: {}", holds.for_mps()?));
-    by_operator.or_else(by_probe).or_else(by_mps)
-}
-
-/// What the policy does to a best-effort job now, for people.
-fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -> String {
-    let policy = state.gate.policy();
-    if let Some(held) = held_for_good(state, job) {
-        return held;
-    }
-    let together = state.together(now_ns);
-    let together = together.map(|held| (format!("{:.0} %", held.share * 100.0), held.by));
-    if be_job.limit() == Limit::Rate {
-        return match (state.cap(job).0, together) {
-            (Cap::NONE, Some((pct, by))) => format!(
-                "held: best-effort jobs have used what {by} leaves them together of the GPU's time, {pct}"
-            ),
-            (cap, _) => format!("held: it has used its share of the GPU's time, {cap}"),
-        };
-    }
-    if *policy == Policy::None {
-        return match (state.cap(job).0, together) {
-            (Cap::NONE, Some((pct, by))) => {
-                format!("at most {pct} of the GPU's time, with all best-effort jobs: {by}")
-            }
-            (Cap::NONE, None) => "nothing: the policy is none".to_owned(),
-            (cap, _) => format!("at most {cap} of the GPU's time"),
-        };
-    }
-    if be_job.is_refused() {
-        return "held until no high-priority job is attached: it launches collective kernels (NCCL, NVSHMEM), which wait for other GPUs"
-            .to_owned();
-    }
-    if be_job.is_stalled() {
-        return "held: its work in flight does not complete".to_owned();
-    }
-    if state.is_expecting(now_ns) {
-        return "as beside an idle high-priority job: one of the daemon before may come back"
-            .to_owned();
-    }
-    if !state.hp.present {
-        return match state.cap(job).0 {
-            Cap::NONE => "nothing: no high-priority job is attached".to_owned(),
-            cap => format!("at most {cap} of the GPU's time"),
-        };
-    }
-    if let Some(bounds) = state.gate.ceiling() {
-        let (idle_us, beside_us) = (bounds.idle_ns as f64 / 1e3, bounds.beside_ns as f64 / 1e3);
-        let beside = match state.ways.in_force() {
-            Sharing::Mps => format!("{beside_us:.0} us beside them"),
-            Sharing::TimeSlice => "none beside them".to_owned(),
-        };
-        return format!(
-            "{idle_us:.0} us of expected work in flight while high-priority jobs are idle, {beside}"
-        );
-    }
-    if let Policy::Listed(numbers) = policy {
-        return numbers.entry().about.to_owned();
-    }
-    let Some(params) = policy.throttle_params() else {
-        return "one launch in flight, and only while high-priority jobs are idle".to_owned();
-    };
-    let bound_us = params.dur_threshold_ns(&state.hp) as f64 / 1e3;
-    match (state.gate.sm_threshold(state.sms), state.ways.in_force()) {
-        (Some(sms), Sharing::Mps) => format!(
-            "{bound_us:.0} us of expected work in flight; beside high-priority kernels only \
-             those of another class that need fewer than {sms} SMs"
-        ),
-        _ => format!(
-            "{bound_us:.0} us of expected work in flight, and only while high-priority jobs are \
-             idle"
-        ),
     }
 }
 

@@ -9,7 +9,8 @@ use protocol::segment::Mapping;
 
 use super::goals::JobGoal;
 use super::promises::JobCap;
-use super::{BeJob, Job, State, Totals};
+use super::slo_watch::SloWatch;
+use super::{BeJob, Job, State};
 use crate::core::job_key::JobKey;
 
 impl State {
@@ -29,7 +30,8 @@ impl State {
             self.users.handle_new_job(key.uid);
         }
         let cap = ended.as_ref().map_or_else(JobCap::default, |job| job.cap);
-        let past = ended.map_or_else(Totals::default, |job| job.totals);
+        let (past, requests) =
+            ended.map_or_else(Default::default, |job| (job.totals, job.requests));
         self.jobs_ever += 1;
         let id = JobId(self.jobs_ever);
         let be_job = match key.class {
@@ -46,6 +48,8 @@ impl State {
             past,
             be_job,
             goal: JobGoal::default(),
+            requests,
+            slo_watch: SloWatch::default(),
             cap,
             is_collective_told: false,
         });

@@ -5,7 +5,7 @@ use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 
 use super::promises::JobCap;
-use super::{ENDED_MAX, LEFT_MAX, Refused, State, Totals};
+use super::{ENDED_MAX, LEFT_MAX, Refused, Requests, State, Totals};
 use crate::core::fairness::place_to_give_up;
 use crate::core::job_key::JobKey;
 
@@ -22,6 +22,7 @@ pub(crate) struct EndedJob {
     pub(crate) key: JobKey,
     pub(crate) totals: Totals,
     pub(crate) ended_ns: u64,
+    pub(crate) requests: Requests,
     /// What is known of it when it comes again.
     pub(super) cap: JobCap,
 }
@@ -53,6 +54,7 @@ impl State {
             }
             job.cap.forget_rules();
             self.gate.handle_detach(client.id);
+            job.requests.handle_detach(client.id);
             let totals = client.totals().of_ended();
             job.past.add(&totals);
             let gpu_time_ns = totals.gpu_time_ns(job.key.class);
@@ -76,6 +78,7 @@ impl State {
                     key: job.key,
                     totals: job.past,
                     ended_ns: now_ns,
+                    requests: job.requests,
                 });
                 if self.ended.len() > ENDED_MAX {
                     let place = place_to_give_up(self.ended.iter().map(|job| job.key.uid));

@@ -10,11 +10,11 @@
 //! request may be read before its beginning, if two threads say them. So marks wait here until all
 //! that was pushed before them has been read, and are handed over in the order of their times.
 
-use policy::{HpTimeline, Mark};
+use policy::{Gate, HpTimeline, Mark};
 use protocol::record::{Begin, End, Record, has_arrived};
 
 use super::range_ends::{Ended, RangeEnds};
-use super::{Client, State};
+use super::{Client, Requests, State};
 use crate::core::event::{Draft, Kind};
 
 /// Marked requests that end before inferred ones count no more.
@@ -214,6 +214,11 @@ impl Marks {
             .handle_complete(stream, seq, at_ns, |ended| waiting.push(end(ended)));
     }
 
+    /// Whether the program marks requests, so that inferred ones are the same or none.
+    fn are_marked(&self, now_ns: u64) -> bool {
+        self.marked_ns > 0 && now_ns.saturating_sub(self.marked_ns) < SILENT_NS
+    }
+
     /// A request was inferred.
     fn handle_inferred(&mut self) {
         self.inferred += 1;
@@ -255,9 +260,10 @@ impl Marks {
 
     /// What has happened until `now_ns`, in that order; all that was pushed until then has been
     /// read.
-    fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark, u32)) {
+    /// Whether the policy is to hear of a mark, it says.
+    fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark, u32, bool)) {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
-            self.targets.iter().for_each(|target| hand(target, 0));
+            self.targets.iter().for_each(|target| hand(target, 0, true));
         }
         // A request that begins and ends in the same ns begins first.
         self.waiting
@@ -266,9 +272,7 @@ impl Marks {
             .waiting
             .partition_point(|(mark, _)| at_ns(mark) <= now_ns);
         for (mark, batch) in self.waiting.drain(..ripe) {
-            if self.are_used {
-                hand(&mark, batch);
-            }
+            hand(&mark, batch, self.are_used);
         }
     }
 }
@@ -280,6 +284,28 @@ fn end(ended: Ended) -> (Mark, u32) {
         is_cancelled: ended.is_cancelled,
     };
     (end, 0)
+}
+
+/// Counts a request that a client's program marks.
+fn count(requests: &mut Requests, gate: &Gate, client: u64, mark: &Mark) {
+    match *mark {
+        Mark::Begin {
+            id,
+            kind,
+            arrived_ns,
+            at_ns,
+        } => requests.handle_begin(client, id, kind, arrived_ns.min(at_ns)),
+        Mark::End {
+            id,
+            at_ns,
+            is_cancelled,
+        } => {
+            let kind = requests.kind_of(client, id);
+            let target = kind.and_then(|kind| gate.request_target(client, kind));
+            requests.handle_end(client, id, at_ns, is_cancelled, target);
+        }
+        Mark::Target { .. } => {}
+    }
 }
 
 /// When it happened.
@@ -298,6 +324,7 @@ impl State {
         self.hand_over_learnt(now_ns);
         let (gate, tuning) = (&mut self.gate, &mut self.tuning);
         for job in &mut self.jobs {
+            let requests = &mut job.requests;
             for client in &mut job.clients {
                 let Client {
                     id,
@@ -310,6 +337,10 @@ impl State {
                 };
                 while let Some(request) = hp_client.timeline().take_request() {
                     hp_client.marks_mut().handle_inferred();
+                    // A piece of a job that is never idle is none.
+                    if request.work_ns == 0 && !hp_client.marks().are_marked(now_ns) {
+                        requests.handle_inferred(request.ended_ns, request.took_ns());
+                    }
                     gate.handle_request(*id, &request);
                 }
                 let marks = hp_client.marks_mut();
@@ -328,9 +359,13 @@ impl State {
                     self.marks_news
                         .push(news.of_job(&job.key).pid(client.peer.pid));
                 }
-                marks.take(now_ns, |mark, batch| {
-                    gate.handle_mark(*id, mark);
-                    tuning.handle_mark(*id, mark, batch);
+                marks.take(now_ns, |mark, batch, is_used| {
+                    // Before the policy hears of it, as the target may be another then.
+                    count(requests, gate, *id, mark);
+                    if is_used {
+                        gate.handle_mark(*id, mark);
+                        tuning.handle_mark(*id, mark, batch);
+                    }
                 });
             }
         }

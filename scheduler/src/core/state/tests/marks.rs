@@ -6,7 +6,7 @@ use super::*;
 use crate::core::event::Kind;
 
 /// A record of the beginning of a request that has just arrived.
-fn begin(id: u64, at_ns: u64) -> Record {
+pub(super) fn begin(id: u64, at_ns: u64) -> Record {
     Record::Begin(Begin {
         id,
         kind: 0,
@@ -17,7 +17,7 @@ fn begin(id: u64, at_ns: u64) -> Record {
     })
 }
 
-fn end(id: u64, at_ns: u64) -> Record {
+pub(super) fn end(id: u64, at_ns: u64) -> Record {
     Record::End(End {
         id,
         at_ns,

@@ -1,0 +1,309 @@
+//! How long the requests of a high-priority job took: a histogram of each kind, and how many kept
+//! their target.
+//!
+//! A marked request counts from its arrival to its end, an inferred one
+//! ([`policy::HpTimeline::take_request`]) from its first launch to its last completion. Whether the
+//! policy goes by marks does not matter here: the first marked request counts. Inferred requests
+//! count while the program has marked nothing for ten seconds, so that none counts twice.
+//!
+//! A request that its program cancels is not answered: the histogram leaves it out. Where its target
+//! had passed it is over the target, as the policy judges it.
+//!
+//! Sums, counts and buckets are of the whole life of the job under this daemon. Quantiles are of the
+//! last minute: they come from slices of five seconds, each an HDR histogram of microseconds with
+//! two significant digits, so that a quantile is off by one per cent at most.
+
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
+use policy::RequestTarget;
+
+/// Upper ends of the buckets of a histogram, ns. They are the same everywhere, so that
+/// histograms of several jobs and machines can be added.
+pub(crate) const BUCKETS_NS: [u64; 12] = [
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_000_000_000,
+    5_000_000_000,
+];
+
+/// Kinds with a record of their own, the first that are seen; all others share one.
+const KINDS_MAX: usize = 4;
+
+/// Marked requests that have begun and not ended; for one more the oldest is forgotten.
+const OPEN_MAX: usize = 1024;
+
+/// How long a slice is, ns, and how many of them are kept: a minute, and the slice that fills.
+const SLICE_NS: u64 = 5_000_000_000;
+const SLICES: usize = 13;
+
+/// Significant digits of a quantile.
+const DIGITS: u8 = 2;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    all: Record,
+    /// Of marked requests.
+    kinds: Vec<(u32, Record)>,
+    other: Option<Record>,
+    open: VecDeque<Open>,
+}
+
+/// A marked request that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    client: u64,
+    id: u64,
+    kind: u32,
+    arrived_ns: u64,
+}
+
+/// A request that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    at_ns: u64,
+    took_ns: u64,
+    target: Option<RequestTarget>,
+    is_cancelled: bool,
+}
+
+/// Requests of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) count: u64,
+    /// Of what they took.
+    pub(crate) sum_ns: u64,
+    /// Of each bucket, without those below it.
+    buckets: [u64; BUCKETS_NS.len()],
+    /// What the last one might take.
+    pub(crate) target_ns: Option<u64>,
+    /// Requests that had a target, and those of them that took longer.
+    pub(crate) judged: u64,
+    pub(crate) over_target: u64,
+    slices: VecDeque<Slice>,
+}
+
+/// Requests that ended within [`SLICE_NS`].
+#[derive(Debug)]
+struct Slice {
+    began_ns: u64,
+    /// Of microseconds.
+    took_us: Histogram<u32>,
+    judged: u64,
+    over_target: u64,
+}
+
+/// Requests of the last minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Recent {
+    /// So long ago the first of them may have ended, ns.
+    pub(crate) over_ns: u64,
+    pub(crate) count: u64,
+    pub(crate) p50_ns: Option<u64>,
+    pub(crate) p99_ns: Option<u64>,
+    /// Of those that were judged, the share within the target.
+    pub(crate) within_target: Option<f64>,
+}
+
+impl Requests {
+    /// Whether none has ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.count == 0 && self.all.judged == 0
+    }
+
+    /// All requests of the job.
+    pub(crate) fn all(&self) -> &Record {
+        &self.all
+    }
+
+    /// The marked ones by kind; none is the kind of all further kinds.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (Option<u32>, &Record)> {
+        let kinds = self.kinds.iter();
+        let kinds = kinds.map(|(kind, record)| (Some(*kind), record));
+        kinds.chain(self.other.iter().map(|record| (None, record)))
+    }
+
+    /// A client's program says that a request begins.
+    pub(super) fn handle_begin(&mut self, client: u64, id: u64, kind: u32, arrived_ns: u64) {
+        self.open
+            .retain(|open| (open.client, open.id) != (client, id));
+        if self.open.len() >= OPEN_MAX {
+            self.open.pop_front();
+        }
+        self.open.push_back(Open {
+            client,
+            id,
+            kind,
+            arrived_ns,
+        });
+    }
+
+    /// The kind of a request that is open.
+    pub(super) fn kind_of(&self, client: u64, id: u64) -> Option<u32> {
+        let mut open = self.open.iter();
+        let found = open.find(|open| (open.client, open.id) == (client, id));
+        found.map(|open| open.kind)
+    }
+
+    /// A request has ended that may take as long as `target` says.
+    pub(super) fn handle_end(
+        &mut self,
+        client: u64,
+        id: u64,
+        at_ns: u64,
+        is_cancelled: bool,
+        target: Option<RequestTarget>,
+    ) {
+        let mut places = self.open.iter();
+        let place = places.position(|open| (open.client, open.id) == (client, id));
+        let Some(open) = place.and_then(|place| self.open.remove(place)) else {
+            return;
+        };
+        let ended = Ended {
+            at_ns,
+            took_ns: at_ns.saturating_sub(open.arrived_ns),
+            target,
+            is_cancelled,
+        };
+        self.all.handle_ended(&ended);
+        self.record_of(open.kind).handle_ended(&ended);
+    }
+
+    /// A request was inferred from launches.
+    pub(super) fn handle_inferred(&mut self, at_ns: u64, took_ns: u64) {
+        self.all.handle_ended(&Ended {
+            at_ns,
+            took_ns,
+            target: None,
+            is_cancelled: false,
+        });
+    }
+
+    /// A client has gone: its open requests do not end.
+    pub(super) fn handle_detach(&mut self, client: u64) {
+        self.open.retain(|open| open.client != client);
+    }
+
+    fn record_of(&mut self, kind: u32) -> &mut Record {
+        let place = self.kinds.iter().position(|(known, _)| *known == kind);
+        match place {
+            Some(place) => &mut self.kinds[place].1,
+            None if self.kinds.len() < KINDS_MAX => {
+                self.kinds.push((kind, Record::default()));
+                let last = self.kinds.len() - 1;
+                &mut self.kinds[last].1
+            }
+            None => self.other.get_or_insert_default(),
+        }
+    }
+}
+
+impl Record {
+    /// Requests that took so long at most, ns; one for each bucket.
+    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut sum = 0;
+        BUCKETS_NS
+            .iter()
+            .zip(self.buckets)
+            .map(move |(&le_ns, count)| {
+                sum += count;
+                (le_ns, sum)
+            })
+    }
+
+    /// Requests that ended in the minute before `now_ns`.
+    pub(crate) fn recent(&self, now_ns: u64) -> Recent {
+        let is_recent = |slice: &&Slice| !slice.is_over(now_ns);
+        let slices = || self.slices.iter().filter(is_recent);
+        let Some(first) = slices().next() else {
+            return Recent::default();
+        };
+        let mut took_us = new_histogram();
+        let (mut judged, mut over_target) = (0, 0);
+        for slice in slices() {
+            // Only an addition to a histogram that cannot grow fails.
+            let _ = took_us.add(&slice.took_us);
+            judged += slice.judged;
+            over_target += slice.over_target;
+        }
+        let count = took_us.len();
+        let quantile =
+            |of: f64| (count > 0).then(|| took_us.value_at_quantile(of).saturating_mul(1_000));
+        Recent {
+            over_ns: now_ns.saturating_sub(first.began_ns),
+            count,
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            within_target: (judged > 0).then(|| 1.0 - over_target as f64 / judged as f64),
+        }
+    }
+
+    fn handle_ended(&mut self, ended: &Ended) {
+        let single = ended.target.filter(|target| !target.is_mean);
+        let is_over = single.is_some_and(|target| ended.took_ns > target.ns);
+        let is_judged = single.is_some() && (is_over || !ended.is_cancelled);
+        self.target_ns = ended
+            .target
+            .map_or(self.target_ns, |target| Some(target.ns));
+        self.judged += u64::from(is_judged);
+        self.over_target += u64::from(is_over);
+        let slice = slice_at(&mut self.slices, ended.at_ns);
+        slice.judged += u64::from(is_judged);
+        slice.over_target += u64::from(is_over);
+        if ended.is_cancelled {
+            return;
+        }
+        // It grows with what it holds, up to 2^63.
+        let _ = slice.took_us.record(ended.took_ns / 1_000);
+        self.count += 1;
+        self.sum_ns = self.sum_ns.saturating_add(ended.took_ns);
+        let place = BUCKETS_NS.partition_point(|le_ns| *le_ns < ended.took_ns);
+        if let Some(bucket) = self.buckets.get_mut(place) {
+            *bucket += 1;
+        }
+    }
+}
+
+impl Slice {
+    fn is_over(&self, now_ns: u64) -> bool {
+        let age_ns = now_ns.saturating_sub(self.began_ns);
+        age_ns >= SLICE_NS * SLICES as u64
+    }
+}
+
+/// The slice of that time; the oldest is used anew for it where there are as many as are kept.
+fn slice_at(slices: &mut VecDeque<Slice>, at_ns: u64) -> &mut Slice {
+    let is_within = |slice: &Slice| at_ns < slice.began_ns.saturating_add(SLICE_NS);
+    if !slices.back().is_some_and(is_within) {
+        let spent = slices.front().is_some_and(|slice| slice.is_over(at_ns));
+        let mut slice = match slices.pop_front_if(|_| spent) {
+            Some(slice) => slice,
+            None => Slice {
+                began_ns: 0,
+                took_us: new_histogram(),
+                judged: 0,
+                over_target: 0,
+            },
+        };
+        slice.began_ns = at_ns - at_ns % SLICE_NS;
+        slice.took_us.clear();
+        (slice.judged, slice.over_target) = (0, 0);
+        slices.push_back(slice);
+    }
+    let last = slices.len() - 1;
+    &mut slices[last]
+}
+
+/// It grows with the largest time in it, to 13 KiB for an hour.
+fn new_histogram() -> Histogram<u32> {
+    Histogram::new(DIGITS).expect("two digits are a precision that it has")
+}
