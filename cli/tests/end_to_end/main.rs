@@ -74,6 +74,7 @@ mod real_driver;
 mod record;
 mod released;
 mod reload;
+mod requests;
 mod resolution;
 mod run;
 mod runtime;

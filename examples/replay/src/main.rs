@@ -11,11 +11,12 @@
 //! for each kernel, `--calibrated` replays what came out of it.
 //!
 //! It is an ordinary CUDA program: it knows nothing of Pillion but the clock, which it shares with
-//! the software GPU. Times in the output are milliseconds of that clock.
+//! the software GPU, and with `--marks` the calls that say when a request begins and ends. Times in the output are milliseconds of that clock.
 
 mod arrivals;
 mod calibrate;
 mod device;
+mod marks;
 mod ptx;
 mod report;
 mod synthetic;
@@ -30,6 +31,7 @@ use sim::arrivals::Schedule;
 
 use crate::calibrate::Calibration;
 use crate::device::{Device, Replayed};
+use crate::marks::Marks;
 use crate::report::Report;
 
 /// Replays a kernel trace through the CUDA driver and reports the latency of each request.
@@ -89,6 +91,9 @@ struct Options {
     /// begin together.
     #[arg(long)]
     hold: bool,
+    /// Say when each request arrives, begins and ends, as include/pillion.h does it.
+    #[arg(long)]
+    marks: bool,
     /// Where to write the report as JSON; `-` is stdout.
     #[arg(long, default_value = "-", value_name = "FILE")]
     out: String,
@@ -132,7 +137,11 @@ fn replay(options: &Options) -> Result<()> {
             .read_line(&mut String::new())
             .context("waiting for a line")?;
     }
-    let replayed = run(&trace, arrivals, clock, &mut device)?;
+    let marks = match options.marks {
+        true => Marks::find(),
+        false => Marks::NONE,
+    };
+    let replayed = run(&trace, arrivals, clock, &mut device, &marks)?;
     let report = Report::new(replayed);
     report.write(&options.out)?;
     device.close();
@@ -147,6 +156,7 @@ fn run(
     mut arrivals: Schedule,
     clock: Clock,
     device: &mut Device,
+    marks: &Marks,
 ) -> Result<Replayed> {
     let start_ns = clock.now_ns();
     let (mut latencies_ns, mut arrived_ns) = (Vec::new(), Vec::new());
@@ -156,10 +166,12 @@ fn run(
         while clock.now_ns() < arrival_ns {
             clock.sleep_until(arrival_ns);
         }
+        let request = marks.begin(arrival_ns);
         device
             .request(trace)
             .with_context(|| format!("request {} failed", latencies_ns.len()))?;
         end_ns = clock.now_ns();
+        marks.end(request);
         latencies_ns.push(end_ns - arrival_ns);
         arrived_ns.push(arrival_ns);
     }
