@@ -4,6 +4,7 @@ use protocol::pages::ClientPage;
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 
+use super::marks::count_rest;
 use super::promises::JobCap;
 use super::{ENDED_MAX, LEFT_MAX, Refused, Requests, State, Totals};
 use crate::core::fairness::place_to_give_up;
@@ -52,6 +53,7 @@ impl State {
                 // What it has launched since the last poll is counted, too.
                 hp_client.drain(&client.page, now_ns, self.unknown_ns);
             }
+            count_rest(&mut job.requests, &self.gate, &mut client, now_ns);
             job.cap.forget_rules();
             self.gate.handle_detach(client.id);
             job.requests.handle_detach(client.id);

@@ -10,7 +10,7 @@
 //! request may be read before its beginning, if two threads say them. So marks wait here until all
 //! that was pushed before them has been read, and are handed over in the order of their times.
 
-use policy::{Gate, HpTimeline, Mark};
+use policy::{Gate, HpTimeline, Mark, Request};
 use protocol::record::{Begin, End, Record, has_arrived};
 
 use super::range_ends::{Ended, RangeEnds};
@@ -30,6 +30,10 @@ const SILENT_REQUESTS: u64 = 8;
 /// What is said to happen later than this after rings were read, happens then, ns: reading them
 /// takes less.
 const AHEAD_NS: u64 = 1_000_000;
+
+/// So many of the last marks are looked through for the beginning of a request that ends in the same
+/// ns. A program in real time has none.
+const LOOKED_BACK: usize = 16;
 
 /// Kinds of requests with a target of their own; those of further ones do not count.
 const TARGETS_MAX: usize = 8;
@@ -144,7 +148,7 @@ impl Marks {
                 self.ended_unused += 1;
                 let ended = Ended {
                     id,
-                    at_ns: believed(at_ns),
+                    at_ns: self.after_begin(id, believed(at_ns)),
                     is_cancelled,
                 };
                 let ended = match with_launches {
@@ -166,6 +170,13 @@ impl Marks {
         self.marked_ns = read.now_ns;
         self.inferred = 0;
         true
+    }
+
+    /// When a request ends that is said to end at `at_ns`: a ns later where it has just begun then.
+    fn after_begin(&self, of_id: u64, end_ns: u64) -> u64 {
+        let begins = |(mark, _): &(Mark, u32)| matches!(*mark, Mark::Begin { id, at_ns, .. } if id == of_id && at_ns == end_ns);
+        let mut last = self.waiting.iter().rev().take(LOOKED_BACK);
+        end_ns + u64::from(last.any(begins))
     }
 
     /// Requests of a kind have another target from now on.
@@ -265,9 +276,10 @@ impl Marks {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
             self.targets.iter().for_each(|target| hand(target, 0, true));
         }
-        // A request that begins and ends in the same ns begins first.
+        // A client that works on one request after the other may end one in the ns in which the next
+        // begins, and has never two open.
         self.waiting
-            .sort_by_key(|(mark, _)| (at_ns(mark), matches!(mark, Mark::End { .. })));
+            .sort_by_key(|(mark, _)| (at_ns(mark), matches!(mark, Mark::Begin { .. })));
         let ripe = self
             .waiting
             .partition_point(|(mark, _)| at_ns(mark) <= now_ns);
@@ -284,6 +296,28 @@ fn end(ended: Ended) -> (Mark, u32) {
         is_cancelled: ended.is_cancelled,
     };
     (end, 0)
+}
+
+/// Counts what a client that goes has said, and what it has launched, since the last poll.
+pub(super) fn count_rest(requests: &mut Requests, gate: &Gate, client: &mut Client, now_ns: u64) {
+    let Some(hp_client) = &mut client.hp_client else {
+        return;
+    };
+    while let Some(request) = hp_client.timeline().take_request() {
+        count_inferred(requests, hp_client.marks(), &request, now_ns);
+    }
+    let marks = hp_client.marks_mut();
+    marks.take(u64::MAX, |mark, _, _| {
+        count(requests, gate, client.id, mark)
+    });
+}
+
+/// Counts a request that was inferred from launches.
+fn count_inferred(requests: &mut Requests, marks: &Marks, request: &Request, now_ns: u64) {
+    // A piece of a job that is never idle is none.
+    if request.work_ns == 0 && !marks.are_marked(now_ns) {
+        requests.handle_inferred(request.ended_ns, request.took_ns());
+    }
 }
 
 /// Counts a request that a client's program marks.
@@ -337,10 +371,7 @@ impl State {
                 };
                 while let Some(request) = hp_client.timeline().take_request() {
                     hp_client.marks_mut().handle_inferred();
-                    // A piece of a job that is never idle is none.
-                    if request.work_ns == 0 && !hp_client.marks().are_marked(now_ns) {
-                        requests.handle_inferred(request.ended_ns, request.took_ns());
-                    }
+                    count_inferred(requests, hp_client.marks(), &request, now_ns);
                     gate.handle_request(*id, &request);
                 }
                 let marks = hp_client.marks_mut();

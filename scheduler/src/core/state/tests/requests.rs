@@ -185,6 +185,48 @@ fn a_job_that_has_ended_keeps_its_last_minute_and_goes_on_if_it_comes_again() {
     assert_eq!(be["requests"], Value::Null);
 }
 
+#[test]
+fn what_a_client_says_last_is_counted_though_it_has_gone() {
+    let (mut rig, hp) = with_hp("name = \"pillion\"");
+    let began_ns = rig.now_ns;
+    hp.push(&begin(1, began_ns));
+    rig.poll_after(MS);
+    rig.now_ns += 4 * MS;
+    hp.push(&end(1, rig.now_ns));
+    rig.state.handle_detach(rig.now_ns, hp.client);
+    let told = told(&rig);
+    assert_eq!(
+        (&told["count"], &told["sum_ns"]),
+        (&1.into(), &(5 * MS).into())
+    );
+}
+
+#[test]
+fn a_request_that_begins_in_the_ns_in_which_one_ends_has_waited_for_it() {
+    let (mut rig, hp) = with_hp("name = \"pillion\"\nslo_p99 = \"1.5x\"");
+    for pair in 0..200 {
+        let arrived_ns = rig.now_ns;
+        for nth in 0..2 {
+            let mut record = begin(2 * pair + nth + 1, rig.now_ns);
+            if let Record::Begin(begin) = &mut record {
+                begin.arrived_ns = arrived_ns;
+            }
+            hp.push(&record);
+            rig.poll();
+            rig.now_ns += 10 * MS;
+            hp.push(&end(2 * pair + nth + 1, rig.now_ns));
+        }
+        rig.poll_after(20 * MS);
+    }
+    // Alone every second one takes 20 ms, as here.
+    assert_eq!(told(&rig)["target_ns"], 30 * MS);
+    // One that begins and ends in the same ns does so in that order.
+    hp.push(&begin(1000, rig.now_ns));
+    hp.push(&end(1000, rig.now_ns));
+    rig.poll_after(MS);
+    assert_eq!(told(&rig)["count"], 401);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
