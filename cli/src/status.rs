@@ -1,15 +1,26 @@
-//! `pillion status`: daemons, jobs and clients.
+//! `pillion status`: GPUs and jobs, and whether the promise is kept.
 //!
-//! The daemon answers with one JSON document per GPU; `--json` hands them on unchanged, the table
-//! shows what a person looks for first: who is there, in which class, and what is enforced.
+//! The daemon answers with one JSON document per GPU; `--json` hands them on unchanged. For people
+//! there is a line per GPU and per job that fits the terminal (`overview`), and what is to be said
+//! of one job or GPU beside that (`explain`).
 
 mod control;
 mod device;
+mod explain;
+mod figures;
+mod grid;
 mod hold;
+mod live;
 mod mps;
+mod overview;
 mod probe;
 mod sharing;
+mod text;
 mod users;
+mod warnings;
+
+#[cfg(test)]
+mod captures;
 
 pub(crate) use device::stands;
 pub(crate) use hold::for_faults;
@@ -28,64 +39,141 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::out;
 use crate::run::every_socket;
+use live::Screen;
 
-/// Where the jobs' table has their GPU time: behind what they have launched.
-const GPU_TIME_PLACE: usize = 6;
-
-/// Shows the daemons of this machine, their jobs and clients.
+/// Shows GPUs and jobs: whether requests keep their target, what best-effort jobs get, and which
+/// processes use the GPU past Pillion.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: pillion status --all\n         \
-                  pillion status --json | jq '.daemons[].jobs'")]
+#[command(after_help = HELP)]
 pub(crate) struct Options {
-    /// Also the GPU time of each job, and of each user: of all its jobs, also of those that are no
-    /// longer listed.
+    /// All that is known of one job, by its id, or of one GPU, by its UUID (its first 8 characters
+    /// will do).
+    #[arg(long, value_name = "JOB|GPU", conflicts_with = "json")]
+    explain: Option<String>,
+
+    /// Also jobs that have ended, and the GPU time of each job, and of each user: of all its jobs,
+    /// also of those that are no longer listed.
     #[arg(long)]
     all: bool,
 
-    /// One JSON document instead of tables.
+    /// Again once a second, until it is interrupted.
+    #[arg(long)]
+    watch: bool,
+
+    /// One JSON document instead of tables; with --watch one a second, on a line each.
     #[arg(long)]
     json: bool,
 }
 
-/// Exit 69 only if `PILLION_SOCKET` names a daemon and it does not answer.
+const HELP: &str = "Example: pillion status --explain serve
+         pillion status --watch
+         pillion status --json | jq '.daemons[].jobs'
+
+Lines are as wide as the terminal. Where the output is no terminal they are as wide as COLUMNS
+says, or 100 columns. Columns for which there is no room are left out, the least important first.
+
+HP P50, HP P99, TARGET and WITHIN (the share of the requests that took no longer) are of the last
+minute, on a GPU of the high-priority job that keeps its target worst. BE SHARE is what best-effort
+jobs get of their rate alone, on average; with < at most that. UNMANAGED processes use the GPU past
+Pillion. HELD BY: the rule that held a best-effort job longest in its last seconds. `-`: there is
+none; N/A: not known.";
+
+/// What the daemons of this machine say.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Their statuses.
+    daemons: Vec<Value>,
+    /// Sockets at which none answers, and why.
+    silent: Vec<(String, String)>,
+}
+
+/// Exit 69 only if `PILLION_SOCKET` names a daemon and it does not answer; 1 if no daemon knows what
+/// is to be explained.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
-    let sockets = named.clone().map_or_else(every_socket, |path| vec![path]);
-    let mut daemons = Vec::new();
-    let mut silent = Vec::new();
-    for socket in sockets {
-        match ask(&socket) {
-            Ok(status) => daemons.push(status),
-            Err(error) if named.is_some() => {
-                let error = anyhow!("no daemon answers at {}: {error}", socket.display());
-                return Err(Failure::unavailable(error));
-            }
-            Err(error) => silent.push((socket, error.to_string())),
-        }
+    let first = gather()?;
+    if options.json && options.watch {
+        let mut next = Some(first);
+        return live::every_second(|| print_json(&next.take().unwrap_or_else(gather_anyway)));
     }
     if options.json {
-        let silent: Vec<_> = silent
-            .iter()
-            .map(|(socket, error)| json!({"socket": socket.display().to_string(), "error": error}))
-            .collect();
-        return out::line(format_args!(
-            "{}",
-            json!({"schema_version": 1, "daemons": daemons, "silent": silent})
-        ));
+        return print_json(&first);
     }
-    for status in &daemons {
-        print_daemon(&legible(status), options.all)?;
+    if options.watch {
+        let mut next = Some(first);
+        return live::watch(|columns| {
+            lines(&next.take().unwrap_or_else(gather_anyway), options, columns)
+        });
     }
-    for (socket, error) in &silent {
-        out::line(format_args!(
-            "{}: no daemon answers: {error}",
-            socket.display()
-        ))?;
-    }
-    if daemons.is_empty() && silent.is_empty() {
-        out::line(format_args!("no daemon is running"))?;
+    for line in lines(&first, options, Screen::now().columns)? {
+        out::line(format_args!("{line}"))?;
     }
     Ok(())
+}
+
+/// For people.
+fn lines(seen: &Seen, options: &Options, columns: usize) -> Result<Vec<String>, Failure> {
+    let seen = Seen {
+        daemons: seen.daemons.iter().map(legible).collect(),
+        silent: seen.silent.clone(),
+    };
+    match &options.explain {
+        Some(name) if !seen.is_empty() => explain::lines(&seen, name, columns),
+        _ => Ok(overview::lines(&seen, options.all, columns)),
+    }
+}
+
+fn print_json(seen: &Seen) -> Result<(), Failure> {
+    let silent = seen.silent.iter();
+    let silent: Vec<_> = silent
+        .map(|(socket, error)| json!({"socket": socket, "error": error}))
+        .collect();
+    let daemons = &seen.daemons;
+    out::line(format_args!(
+        "{}",
+        json!({"schema_version": 1, "daemons": daemons, "silent": silent})
+    ))
+}
+
+impl Seen {
+    fn is_empty(&self) -> bool {
+        self.daemons.is_empty() && self.silent.is_empty()
+    }
+}
+
+/// Asks the daemon that `PILLION_SOCKET` names, which must answer, else all.
+fn gather() -> Result<Seen, Failure> {
+    let is_named = std::env::var_os("PILLION_SOCKET").is_some();
+    let seen = gather_anyway();
+    match seen.silent.first().filter(|_| is_named) {
+        Some((socket, error)) => {
+            let error = anyhow!("no daemon answers at {socket}: {error}");
+            Err(Failure::unavailable(error))
+        }
+        None => Ok(seen),
+    }
+}
+
+/// The same, whoever does not answer: a daemon may come back.
+fn gather_anyway() -> Seen {
+    let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
+    let sockets = named.map_or_else(every_socket, |path| vec![path]);
+    let mut seen = Seen::default();
+    for socket in sockets {
+        match ask(&socket) {
+            Ok(status) => seen.daemons.push(status),
+            Err(error) => {
+                let socket = socket.display().to_string();
+                seen.silent.push((socket, error.to_string()));
+            }
+        }
+    }
+    seen
+}
+
+/// The jobs of a daemon that have not ended.
+fn live_jobs(status: &Value) -> impl Iterator<Item = &Value> {
+    let jobs = status["jobs"].as_array().into_iter().flatten();
+    jobs.filter(|job| job["ended_ns"].is_null())
 }
 
 /// A daemon's status, which has so long to give it.
@@ -124,11 +212,12 @@ pub(crate) fn ask(socket: &std::path::Path) -> Result<Value, HelloError> {
     Ok(status)
 }
 
-/// The same for a terminal: jobs and programs are called what their users like, which may be something that moves the cursor.
+/// The same for a terminal: jobs and programs are called what their users like, which may be
+/// something that moves the cursor, or turns the rest of the line round.
 fn legible(value: &Value) -> Value {
     match value {
         Value::String(text) => {
-            let one = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+            let one = |c: char| if is_legible(c) { c } else { '\u{fffd}' };
             Value::String(text.chars().map(one).collect())
         }
         Value::Array(items) => items.iter().map(legible).collect(),
@@ -144,161 +233,18 @@ fn legible(value: &Value) -> Value {
     }
 }
 
-fn print_daemon(status: &Value, is_all: bool) -> Result<(), Failure> {
-    let text = |pointer: &str| match status.pointer(pointer) {
-        Some(Value::String(text)) => text.clone(),
-        Some(value) => value.to_string(),
-        None => "N/A".into(),
-    };
-    out::line(format_args!(
-        "{} {}  {}  policy {}  pilliond {} (pid {})",
-        text("/gpu/name"),
-        text("/gpu/uuid"),
-        shared(&status["gpu"]),
-        text("/policy/name"),
-        text("/daemon/version"),
-        text("/daemon/pid"),
-    ))?;
-    if let Some(error) = status["policy"]["config_error"].as_str() {
-        out::line(format_args!(
-            "  the configuration on disk is not in force: {error}"
-        ))?;
-    }
-    let policy = &status["policy"];
-    let known = trouble(status)
-        .into_iter()
-        .chain(mps::line(status))
-        .chain(sharing::block_priority(policy));
-    for line in for_faults(status).into_iter().chain(known) {
-        out::line(format_args!("  {line}"))?;
-    }
-    let bounds = hold::bounds(policy).filter(|_| status["hp"]["present"] == true);
-    for line in control::together(status).chain(bounds) {
-        out::line(format_args!("  {line}"))?;
-    }
-    print_jobs(status, is_all)?;
-    let others = |class: &str| status["others"][class].as_u64().unwrap_or(0);
-    let (hp, be) = (others("high_priority"), others("best_effort"));
-    if hp + be > 0 {
-        out::line(format_args!(
-            "  jobs of other users: {hp} high-priority, {be} best-effort"
-        ))?;
-    }
-    for process in status["turned_away"].as_array().into_iter().flatten() {
-        let times = process["times"].as_u64().filter(|&times| times > 1);
-        let times = times.map_or_else(String::new, |times| format!(" (asked {times} times)"));
-        out::line(format_args!(
-            "  pid {} {} is not attached: {}{times}",
-            process["pid"],
-            process["name"].as_str().unwrap_or(""),
-            process["reason"].as_str().unwrap_or("N/A")
-        ))?;
-    }
-    Ok(())
-}
-
-/// The jobs; with `is_all` what they have used, and each user.
-fn print_jobs(status: &Value, is_all: bool) -> Result<(), Failure> {
-    let table = jobs_table(status, is_all);
-    if table.row_count() == 0 {
-        out::line(format_args!("  no jobs"))?;
-    } else {
-        out::line(format_args!("{table}"))?;
-    }
-    for job in status["jobs"].as_array().into_iter().flatten() {
-        let id = job["job"].as_str().unwrap_or("N/A");
-        let differing = sharing::of_job(job, &status["gpu"]);
-        let remarks = remarks(job, &status["policy"]);
-        for line in remarks.into_iter().chain(differing) {
-            out::line(format_args!("  job {id}: {line}"))?;
-        }
-    }
-    match users::table(status).filter(|_| is_all) {
-        Some(table) => out::line(format_args!("{table}")),
-        None => Ok(()),
-    }
-}
-
-/// One row per client, or one for a job whose clients have ended; with `is_all` the GPU time of
-/// their job, too.
-fn jobs_table(status: &Value, is_all: bool) -> Table {
-    let mut header = vec![
-        "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "SHARE", "MEMORY", "QUOTA",
-        "ENFORCED",
-    ];
-    if is_all {
-        header.insert(GPU_TIME_PLACE, users::GPU_TIME);
-    }
-    let mut table = table(&header);
-    for job in status["jobs"].as_array().into_iter().flatten() {
-        for mut row in rows(job) {
-            if is_all {
-                row.insert(GPU_TIME_PLACE, users::gpu_time(job));
-            }
-            table.add_row(row);
-        }
-    }
-    table
-}
-
-/// What is to be said of a job beside its rows; a line each.
-fn remarks(job: &Value, policy: &Value) -> Vec<String> {
-    let known = known(job).into_iter().chain(requests(job));
-    let mut lines: Vec<String> = known
-        .chain(control::slo(job))
-        .chain(control::batches(job))
-        .chain(control::cap(job))
-        .collect();
-    lines.extend(hold::lines(job, policy["affordable_ns"].as_u64()));
-    let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
-    if refused > 0 {
-        lines.push(format!(
-            "{refused} requests for memory were over its quota; it held at most {}",
-            bytes(&job["memory"]["peak_bytes"], "N/A"),
-        ));
-    }
-    for excess in job["memory"]["excess"].as_array().into_iter().flatten() {
-        let whose = match excess["is_client"].as_bool() {
-            Some(true) => "past its account",
-            _ => "and is no client",
-        };
-        lines.push(format!(
-            "pid {} has {} of the GPU's memory {whose}",
-            excess["pid"],
-            bytes(&excess["bytes"], "N/A"),
-        ));
-    }
-    let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
-    if bypasses > 0 {
-        lines.push(format!(
-            "{bypasses} of its libraries pass by (RTLD_DEEPBIND, dlmopen); start it with `pillion run --shim`"
-        ));
-    }
-    let passed = job["totals"]["launch_functions_passed_by"].as_u64();
-    if let Some(passed @ 1..) = passed {
-        lines.push(format!(
-            "{passed} functions that launch were obtained past Pillion: what is launched by them is neither seen nor held"
-        ));
-    }
-    let shared = job["totals"]["priorities_shared"].as_u64().unwrap_or(0);
-    if shared > 0 {
-        lines.push(format!(
-            "{shared} of its streams have the priority of others although it asked for different ones: its class has only a part of the device's levels"
-        ));
-    }
-    let clients = job["clients"].as_array().into_iter().flatten();
-    for client in clients.filter(|client| client["denied"].is_string()) {
-        lines.push(format!(
-            "pid {} asks to be {}, which [high_priority] does not allow user {}: it is {}",
-            client["pid"],
-            client["denied"].as_str().unwrap_or("N/A"),
-            client["uid"],
-            job["class"].as_str().unwrap_or("N/A"),
-        ));
-    }
-    let fits = profile_fits(job).into_iter();
-    lines.extend(fits.map(|fit| format!("its profile was {fit}")));
-    lines
+/// It is no control character, does not change the direction of a text or the look of the character
+/// before, and joins none.
+fn is_legible(c: char) -> bool {
+    let is_format = matches!(
+        c,
+        '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+    );
+    !c.is_control() && !is_format
 }
 
 /// How well the job's kernels are known; none before it has launched any. Rounded down, so that 100 %
@@ -352,33 +298,6 @@ fn profile_fits(job: &Value) -> Vec<&str> {
     fits.sort_unstable();
     fits.dedup();
     fits
-}
-
-/// One row per client, or one for a job whose clients have ended.
-fn rows(job: &Value) -> Vec<Vec<String>> {
-    let word = |value: &Value| value.as_str().unwrap_or("N/A").to_owned();
-    let number = |value: &Value| value.as_u64().map_or("N/A".into(), |n| n.to_string());
-    let row = |pid: String, program: String, counters: &Value| {
-        vec![
-            word(&job["job"]),
-            word(&job["class"]),
-            pid,
-            program,
-            number(&counters["launches"]),
-            number(&counters["launches_held"]),
-            hold::share(job),
-            bytes(&job["memory"]["held_bytes"], "-"),
-            bytes(&job["memory"]["quota_bytes"], "-"),
-            word(&job["enforcing"]),
-        ]
-    };
-    match job["clients"].as_array() {
-        Some(clients) if !clients.is_empty() => clients
-            .iter()
-            .map(|c| row(number(&c["pid"]), word(&c["name"]), &c["counters"]))
-            .collect(),
-        _ => vec![row("-".into(), "(ended)".into(), &job["totals"])],
-    }
 }
 
 /// A table without frames; numbers are right-aligned by their column's name.
@@ -447,5 +366,10 @@ mod tests {
         let status = json!({"jobs": [{"job": "a\u{1b}[2Jb\nc\u{9b}d", "pid": 7}]});
         let expected = json!({"jobs": [{"job": "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d", "pid": 7}]});
         assert_eq!(legible(&status), expected);
+        let status = json!(["evil\u{202e}txt.nohtyp", "\u{feff}a", "訓練 é"]);
+        assert_eq!(
+            legible(&status),
+            json!(["evil\u{fffd}txt.nohtyp", "\u{fffd}a", "訓練 é"])
+        );
     }
 }

@@ -61,6 +61,14 @@ pub(super) fn slo(job: &Value) -> Option<String> {
     Some(line)
 }
 
+/// The job has a target in ms that nobody holds at its quantile: requests that are inferred have no
+/// known arrival.
+pub(super) fn is_unheld(job: &Value) -> bool {
+    let slo = &job["control"]["slo"];
+    let is_time = |goal: &str| slo["of"] != "rate" && !goal.ends_with('x');
+    job["requests_source"] == "inferred" && slo["goal"].as_str().is_some_and(is_time)
+}
+
 /// The batches that a high-priority job is to take and how they are searched, a line for each kind
 /// of its requests.
 pub(super) fn batches(job: &Value) -> Vec<String> {
@@ -263,7 +271,17 @@ mod tests {
         );
         for none in [json!({"control": null}), json!({})] {
             assert_eq!(super::slo(&none), None);
+            assert!(!is_unheld(&none));
         }
+        let job =
+            |source: &str, slo: Value| json!({"requests_source": source, "control": {"slo": slo}});
+        let time = || slo("15ms", json!(0.01), false);
+        assert!(is_unheld(&job("inferred", time())));
+        assert!(!is_unheld(&job("marks", time())));
+        assert!(!is_unheld(&job(
+            "inferred",
+            slo("1.05x", json!(0.01), false)
+        )));
     }
 
     #[test]

@@ -54,6 +54,16 @@ pub(crate) fn for_faults(status: &Value) -> Vec<String> {
         )
     });
     let released = released(status);
+    draining
+        .into_iter()
+        .chain(released)
+        .chain(holds(status))
+        .collect()
+}
+
+/// What of it is neither that the GPU is drained nor that it is released; a line each.
+pub(super) fn holds(status: &Value) -> Vec<String> {
+    let is_draining = status["draining"].is_string();
     let holds = status["held"].as_array().into_iter().flatten();
     let holds = holds.filter_map(|hold| {
         let why = hold["why"].as_str()?;
@@ -68,7 +78,7 @@ pub(crate) fn for_faults(status: &Value) -> Vec<String> {
                 "MPS serves again".to_owned(),
             ),
             // Said already.
-            (None, None) if draining.is_some() => return None,
+            (None, None) if is_draining => return None,
             (None, None) => (
                 "best-effort jobs are".to_owned(),
                 "`pillion resume`".to_owned(),
@@ -76,8 +86,35 @@ pub(crate) fn for_faults(status: &Value) -> Vec<String> {
         };
         Some(format!("{whose} held until {what}: {why}"))
     });
-    let holds: Vec<String> = holds.collect();
-    draining.into_iter().chain(released).chain(holds).collect()
+    holds.collect()
+}
+
+/// In a word, why a best-effort job does not get on: the rule that held it longest in the last
+/// seconds in which it wanted the GPU, or what holds it until somebody acts. `-`: nothing does.
+pub(super) fn word<'a>(job: &'a Value, status: &'a Value) -> &'a str {
+    if job["class"] != "best-effort" || !job["ended_ns"].is_null() {
+        return "-";
+    }
+    if job["stalled"] == true {
+        return "stalled";
+    }
+    let is_his = |hold: &Value| {
+        let is = |name: &str| hold[name].is_null() || hold[name] == job[name];
+        is("job") && is("uid")
+    };
+    let mut holds = status["held"].as_array().into_iter().flatten();
+    match holds.find(|hold| is_his(hold)) {
+        Some(hold) if hold["until_mps_serves"] == true => return "MPS",
+        Some(_) => return "hold",
+        None if status["draining"].is_string() => return "drained",
+        None => {}
+    }
+    let held = job["progress"]["held_recently_ns"].as_object();
+    let held = held.into_iter().flatten();
+    let held = held.filter_map(|(limit, ns)| Some((limit.as_str(), ns.as_u64()?)));
+    let longest = held.filter(|(_, ns)| *ns > 0).max_by_key(|(_, ns)| *ns);
+    let now = || job["held_by"].as_str();
+    longest.map(|(limit, _)| limit).or_else(now).unwrap_or("-")
 }
 
 /// That the daemon has let go of its device.
@@ -281,6 +318,30 @@ mod tests {
                 "in its last 2 s it got at most 100 % of what it asked (its rate alone is not known); it was never held up"
             ]
         );
+    }
+
+    #[test]
+    fn why_a_job_does_not_get_on_is_one_word() {
+        let none = json!({});
+        let mut job = json!({"job": "train", "uid": 1000, "class": "best-effort", "held_by": "turn",
+            "progress": {"held_recently_ns": {"turn": 400_000_000, "hp-busy": 2_700_000_000_u64}}});
+        assert_eq!(word(&job, &none), "hp-busy");
+        let held = |of: Value| json!({"held": [of]});
+        let all = held(json!({"job": null, "uid": null, "why": "an Xid"}));
+        assert_eq!(word(&job, &all), "hold");
+        let other = held(json!({"job": "other", "uid": 1000}));
+        assert_eq!(word(&job, &other), "hp-busy");
+        let mps = held(json!({"job": null, "uid": null, "until_mps_serves": true}));
+        assert_eq!(word(&job, &mps), "MPS");
+        assert_eq!(word(&job, &json!({"draining": "an Xid"})), "drained");
+        job["progress"]["held_recently_ns"] = json!({});
+        assert_eq!(word(&job, &none), "turn");
+        job["held_by"] = Value::Null;
+        assert_eq!(word(&job, &none), "-");
+        job["stalled"] = json!(true);
+        assert_eq!(word(&job, &all), "stalled");
+        job["class"] = json!("high-priority");
+        assert_eq!(word(&job, &all), "-");
     }
 
     #[test]

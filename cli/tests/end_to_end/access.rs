@@ -16,7 +16,7 @@ fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
     assert_eq!(seen["clients"][0]["denied"], "high-priority");
     let denied = event_when(&gpu, &daemon, "denied", |_| true);
     assert_eq!(denied["job"], seen["job"], "{denied:#}");
-    let table = daemon.table();
+    let table = daemon.explained();
     assert!(
         table.contains("asks to be high-priority, which [high_priority] does not allow user"),
         "{table}"

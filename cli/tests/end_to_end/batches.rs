@@ -55,7 +55,7 @@ fn expect_followed(program: &[PathBuf], training: &'static str) {
         "{kept:?}"
     );
     assert!(of("batch-ignored").is_empty());
-    let table = daemon.table();
+    let table = daemon.explained();
     assert!(
         table.contains(&format!("batch of kind 0: {batch}, after ")),
         "{table}"

@@ -183,7 +183,11 @@ fn a_share_is_asked_for_changed_told_and_the_next_daemon_has_the_change() {
     let said = said.expect_success().output;
     let expected = "at most 20 % of the GPU's time (set)";
     assert!(said.contains(expected), "{said}");
-    assert!(daemon.table().contains(expected), "{}", daemon.table());
+    assert!(
+        daemon.explained().contains(expected),
+        "{}",
+        daemon.explained()
+    );
     let is_held = |job: &Value| job["held_by"] == "rate";
     let seen = daemon.job_when("training", "it has used its share", is_held);
     let enforced = seen["enforcing"].as_str().unwrap();

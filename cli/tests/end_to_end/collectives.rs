@@ -81,7 +81,7 @@ fn a_job_that_launches_them_is_held_while_a_high_priority_job_is_attached_and_go
             (&event["severity"], &event["job"]),
             (&"warning".into(), &"ring".into())
         );
-        let shown = daemon.table();
+        let shown = daemon.explained();
         assert!(shown.contains("it launches collective kernels"), "{shown}");
         // Other jobs are as they were: the high-priority one is idle.
         let mut other = gpu.job("other", "steady").best_effort(&daemon).start();

@@ -15,9 +15,9 @@ fn daemon(gpu: &Gpu) -> Daemon {
     daemon
 }
 
-/// What `pillion status` prints is about every part, or nothing of it.
+/// What `pillion status` prints, and what it explains, is about every part, or nothing of it.
 fn expect_shown(daemon: &Daemon, parts: &[&str], is_shown: bool) {
-    let text = daemon.table();
+    let text = daemon.table() + &daemon.explained();
     for part in parts {
         assert_eq!(text.contains(part), is_shown, "{part}: {text}");
     }

@@ -48,7 +48,7 @@ fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
     let stray = stray(&gpu, &daemon, 2048);
     let expected = vec![(u64::from(stray.pid()), 2 * GIB, false)];
     daemon.job_when("job", "its excess", |job| excess(job) == expected);
-    let shown = daemon.table();
+    let shown = daemon.explained();
     let line = format!(
         "pid {} has 2.00 GiB of the GPU's memory and is no client",
         stray.pid()

@@ -18,10 +18,10 @@ fn status(clocked: &Clocked) -> Value {
 }
 
 /// What `pillion` says to this, for people.
-fn told(clocked: &Clocked, command: &str) -> String {
+fn told(clocked: &Clocked, words: &[&str]) -> String {
     let mut pillion = clean_command(pillion());
     pillion.env("PILLION_SOCKET", clocked.path("pillion.sock"));
-    pillion.arg(command);
+    pillion.args(words).env("COLUMNS", "10000");
     let told = Process::start("pillion", pillion).finish();
     told.expect_success().output
 }
@@ -66,7 +66,8 @@ fn a_device_whose_clock_gives_way_to_power_is_told_and_is_an_event() {
             (&json!(0), &json!(false))
         );
         until("it is said for people", || {
-            let table = told(&clocked, "status");
+            let uuid = status(&clocked)["gpu"]["uuid"].clone();
+            let table = told(&clocked, &["status", "--explain", uuid.as_str().unwrap()]);
             table.contains(" of 1590 MHz, held down by its power limit (SwPowerCap), ")
         });
     });
@@ -74,7 +75,7 @@ fn a_device_whose_clock_gives_way_to_power_is_told_and_is_an_event() {
     let counts = &status(&clocked)["events"]["counts"];
     assert_eq!(counts["slowed-down"], 1, "{counts:#}");
     assert_eq!(counts["slowed-down-ended"], 0);
-    let events = told(&clocked, "events");
+    let events = told(&clocked, &["events"]);
     assert!(
         events.contains("the GPU is slowed down: 15"),
         "a clock of some 1500 MHz: {events}"

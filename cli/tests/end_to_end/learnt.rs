@@ -427,8 +427,8 @@ fn wait_for_shares(daemon: &Daemon, label: &str, known_pct: f64, classed_pct: f6
     daemon.job_when(label, "the shares of its GPU time", |job| {
         job["gpu_time_known_pct"] == known_pct && job["gpu_time_classed_pct"] == classed_pct
     });
-    let table = daemon.table();
-    let line = format!("job {label}: {known_pct} % of GPU time known, {classed_pct} % classed\n");
+    let table = daemon.explained_of(label);
+    let line = format!("  {known_pct} % of GPU time known, {classed_pct} % classed\n");
     assert!(table.contains(&line), "{table}");
 }
 
@@ -498,7 +498,7 @@ fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_o
         job["totals"]["kernels_learnt"].as_u64() > Some(0),
         "{job:#}"
     );
-    let said = daemon.table();
+    let said = daemon.explained();
     for part in ["cannot be protected against", "long ("] {
         assert!(said.contains(part), "no {part} in {said}");
     }

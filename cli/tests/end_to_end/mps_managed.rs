@@ -121,7 +121,7 @@ fn mps_is_started_where_there_is_none_and_anew_when_it_ends_and_given_up_when_th
     assert!(text(&told).contains("ends with 3"), "{told}");
     assert_eq!(mps(&daemon)["restarts"], 3);
     assert_eq!(script.count("start"), 4);
-    let table = daemon.table();
+    let table = daemon.explained();
     let line = "MPS is not started anew until `pillion resume`";
     assert!(table.contains(line), "{table}");
     script.remove("broken");
@@ -156,7 +156,7 @@ fn best_effort_jobs_wait_for_a_broken_server_that_is_used_and_nobody_restarts_it
         enforcing.starts_with("held until MPS serves again: "),
         "{enforcing}"
     );
-    let table = daemon.table();
+    let table = daemon.explained();
     let line = "best-effort jobs are held until MPS serves again: ";
     assert!(table.contains(line), "{table}");
     launch(&mut hp);

@@ -63,7 +63,7 @@ fn best_effort_jobs_that_come_to_a_gpu_in_trouble_wait_until_somebody_lets_them_
     let hp = gpu.job("hp", "work linked 5 0").high_priority(&daemon);
     hp.run().expect_success();
     assert!(!waits(&daemon.job("resident")) && late.is_running());
-    let table = daemon.table();
+    let table = daemon.explained();
     let said = "probe: the GPU is unhealthy (memory 0.";
     assert!(table.contains(said), "{table}");
     assert!(

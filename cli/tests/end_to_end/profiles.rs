@@ -112,7 +112,7 @@ fn run_with_foreign_profile(gpu: &Gpu, daemon: &Daemon) -> (String, Ended) {
     let arguments = ["--profile", text(&profile), "--", text(&steady)];
     let job = gpu.pillion_run("job", daemon.socket(), &arguments);
     let mut job = job.env("PILLION_LOG", "debug").start_until("round");
-    let status = daemon.table();
+    let status = daemon.explained();
     let json = daemon.status();
     let clients = json["jobs"]
         .as_array()

@@ -75,7 +75,7 @@ fn a_released_device_is_closed_by_the_daemon_until_it_is_resumed_and_best_effort
     }
     until("NVML closed", || is_closed(&daemon));
     event_when(&gpu, &daemon, "device-released", |_| true);
-    let status = daemon.table();
+    let status = daemon.explained();
     assert!(status.contains("released: NVML closed"), "{status}");
 
     // Whoever comes or works changes nothing of that.

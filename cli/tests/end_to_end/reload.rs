@@ -67,7 +67,7 @@ fn a_change_of_the_policy_is_in_force_without_a_restart_and_a_faulty_file_change
     let policy = config_error(&daemon, "gpu0.toml:6:8: name is \"pilion\"");
     assert_eq!(policy["name"], "pillion");
     wait_for_bounds(&daemon, 3.0);
-    let table = daemon.table();
+    let table = daemon.explained();
     for word in ["the configuration on disk is not in force", "pilion"] {
         assert!(table.contains(word), "no {word} in {table}");
     }

@@ -160,21 +160,17 @@ fn status_shows_daemon_job_and_client_to_people_and_programs() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = gpu.job("my-training", "steady").best_effort(&daemon);
     let job = job.start_until("round");
-    let status = |arguments: &[&str]| {
-        let words = [&["status"], arguments].concat();
-        gpu.tell(&daemon, &words).expect_success().output
-    };
-    let table = status(&[]);
-    for word in [
-        "V100",
-        "policy pillion",
-        "my-training",
-        "best-effort",
-        "steady-linked",
-    ] {
+    let table = daemon.table();
+    for word in ["V100", "mps", "my-training", "best-effort", "steady-linked"] {
         assert!(table.contains(word), "no {word} in {table}");
     }
-    let json: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    let explained = daemon.explained_of("my-training");
+    let pid = job.pid().to_string();
+    for word in ["policy pillion", "steady-linked", "enforced: ", &pid] {
+        assert!(explained.contains(word), "no {word} in {explained}");
+    }
+    let json = gpu.tell(&daemon, &["status", "--json"]).expect_success();
+    let json: serde_json::Value = serde_json::from_str(&json.output).unwrap();
     assert_eq!(json["schema_version"], 1);
     let client = &json["daemons"][0]["jobs"][0]["clients"][0];
     assert_eq!(client["pid"], job.pid());

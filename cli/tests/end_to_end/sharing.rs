@@ -78,7 +78,7 @@ fn how_a_gpu_is_shared_is_found_out_by_its_first_client_and_acted_on_as_if_it_we
                 "auto" => {
                     assert_eq!(before["sharing"], "timeslice", "what is cautious");
                     assert_eq!(before["sharing_known_by"], "assumption");
-                    assert!(daemon.table().contains("timeslice (auto; assumed"));
+                    assert!(daemon.explained().contains("timeslice (auto; assumed"));
                 }
                 _ => assert_eq!(before["sharing_known_by"], "configuration"),
             }
@@ -98,7 +98,7 @@ fn how_a_gpu_is_shared_is_found_out_by_its_first_client_and_acted_on_as_if_it_we
                 "auto" => format!("  {sharing} (auto)  policy pillion"),
                 _ => format!("  {sharing}  policy pillion"),
             };
-            assert!(daemon.table().contains(&line));
+            assert!(daemon.explained().contains(&line));
             assert_eq!(examined(&gpu, &daemon, "sharing"), None);
             hp.finish().expect_success();
             be.finish().expect_success();
@@ -131,7 +131,7 @@ fn a_wrong_way_is_an_error_within_a_second_of_the_first_client_and_nothing_acts_
         assert_eq!(status["sharing_configured"], configured);
         assert_eq!(status["sharing_wrong"], true);
         expect_enforced(&daemon, sharing);
-        let shown = daemon.table();
+        let shown = daemon.explained();
         assert!(
             shown.contains(&format!("{sharing} (configured: {configured})")),
             "{shown}"
@@ -186,9 +186,9 @@ fn where_a_client_is_hidden_from_mps_nothing_goes_beside_and_who_it_is_is_said_u
     // MPS is asked before one of its own is killed, and not before the other is.
     assert_eq!(daemon.job("hidden")["clients"][0]["sharing"], "timeslice");
     assert_eq!(daemon.job("best-effort")["clients"][0]["sharing"], "mps");
-    let shown = daemon.table();
+    let shown = daemon.explained_of("hidden");
     let line = format!(
-        "job hidden: pid {} shares the GPU by \"timeslice\"",
+        "  pid {} shares the GPU by \"timeslice\"",
         std::process::id()
     );
     assert!(shown.contains(&line), "{shown}");
@@ -216,7 +216,7 @@ fn before_there_is_a_client_the_control_daemon_is_asked_and_a_client_knows_bette
     assert_eq!(known("control-daemon")["sharing"], "mps");
     assert!(
         daemon
-            .table()
+            .explained()
             .contains("mps (auto; MPS's control daemon answers")
     );
     let be = starts(&gpu, &daemon, JobClass::BestEffort);
@@ -229,7 +229,7 @@ fn before_there_is_a_client_the_control_daemon_is_asked_and_a_client_knows_bette
 fn block_priority(daemon: &Daemon) -> (bool, Option<String>) {
     let status = daemon.status();
     let is_on = status["policy"]["block_priority"]["on"].as_bool().unwrap();
-    let shown = daemon.table();
+    let shown = daemon.explained();
     let line = shown.lines().find(|line| line.contains("block priority"));
     (is_on, line.map(|line| line.trim().to_owned()))
 }

@@ -130,7 +130,7 @@ fn a_launch_function_of_another_copy_of_the_driver_is_said_and_counted() {
     let socket = daemon.socket().to_str().unwrap();
     for (words, part) in [
         (
-            ["status"].as_slice(),
+            ["status", "--explain", "job"].as_slice(),
             "1 functions that launch were obtained past",
         ),
         (&["doctor"], "1 launch functions of it pass by"),

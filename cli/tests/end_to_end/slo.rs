@@ -50,7 +50,7 @@ fn a_target_is_asked_for_held_changed_and_told_and_the_next_daemon_has_the_chang
         slo["misses"].as_u64() <= slo["requests"].as_u64(),
         "{slo:#}"
     );
-    let table = daemon.table();
+    let table = daemon.explained();
     assert!(
         table.contains("target p99 15ms (run), measured "),
         "{table}"
@@ -117,7 +117,7 @@ fn a_target_that_cannot_be_held_is_refused_or_warned_of_once() {
     told(&daemon, "15ms", "run");
     let warned = event_when(&gpu, &daemon, "slo-unmarked", |_| true);
     assert_eq!(warned["job"], "serve", "{warned:#}");
-    let table = daemon.table();
+    let table = daemon.explained();
     let part = "target 15ms (run), not held at p99, as the program marks no requests";
     assert!(table.contains(part), "{table}");
     gpu.expect_right_end("serve", job, &daemon);

@@ -141,9 +141,9 @@ fn a_throttle_is_told_and_goes_with_its_section() {
     assert_eq!(said["clock_mhz"], 1530);
     assert_eq!(said["blind"], false);
     assert!(
-        daemon.table().contains("throttle at 30 %"),
+        daemon.explained().contains("throttle at 30 %"),
         "{}",
-        daemon.table()
+        daemon.explained()
     );
     daemon.job_when("training", "it is throttled", |job| {
         job["held_by"] == "rate"

@@ -27,7 +27,7 @@ fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
         (&found[0]["job"], &found[0]["name"]),
         (&"emptied".into(), &"load-linked".into())
     );
-    let shown = daemon.table();
+    let shown = daemon.explained();
     let said =
         format!("pid {pid} load-linked is not attached: it uses the GPU without the library");
     assert!(shown.contains(&said), "{shown}");

@@ -100,7 +100,7 @@ fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
     assert_eq!(process["attached"], false, "{status:#}");
     let reason = process["reason"].as_str().unwrap();
     assert!(reason.contains("speaks protocol"), "{reason}");
-    let shown = daemon.table();
+    let shown = daemon.explained();
     let line = format!("  pid {}  is not attached: {reason}", std::process::id());
     assert!(shown.contains(&line), "{shown}");
 }

@@ -516,10 +516,29 @@ impl Daemon {
         until(what, || Some(self.status()).filter(&is_so))
     }
 
-    /// What `pillion status` says of it.
+    /// What `pillion status` says of it, where there is room for all of it.
     pub(crate) fn table(&self) -> String {
+        self.shown(&["status"])
+    }
+
+    /// What `pillion status --explain` says of the GPU and of each job, each remark on one line.
+    pub(crate) fn explained(&self) -> String {
+        let status = self.status();
+        let jobs = status["jobs"].as_array().into_iter().flatten();
+        let names = jobs.map(|job| &job["job"]).chain([&status["gpu"]["uuid"]]);
+        let texts = names.map(|name| self.explained_of(name.as_str().unwrap()));
+        texts.collect()
+    }
+
+    /// The same of one job, and of the GPU.
+    pub(crate) fn explained_of(&self, job: &str) -> String {
+        self.shown(&["status", "--explain", job])
+    }
+
+    fn shown(&self, words: &[&str]) -> String {
         let mut command = clean_command(pillion());
-        command.arg("status").env("PILLION_SOCKET", &self.socket);
+        command.args(words).env("PILLION_SOCKET", &self.socket);
+        command.env("COLUMNS", "10000");
         collect(command).expect_success().output
     }
 

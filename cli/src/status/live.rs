@@ -1,0 +1,152 @@
+//! The terminal of `pillion status`: how wide and high it is, and a picture of it that is drawn
+//! anew once a second.
+//!
+//! Nothing of the terminal is switched that would have to be switched back: the picture is drawn
+//! over the one before, from the first row on. So SIGINT and SIGTERM end the command as they end
+//! any, at whatever moment.
+
+use std::io::{IsTerminal, stdout};
+
+use jiff::Timestamp;
+use protocol::clock::Clock;
+
+use super::text::cut_end;
+use crate::events::time_of;
+use crate::failure::Failure;
+use crate::out;
+
+/// Between two pictures, ns.
+const REDRAW_NS: u64 = 1_000_000_000;
+
+/// Columns where nobody says how many there are.
+pub(super) const COLUMNS_DEFAULT: usize = 100;
+
+/// Narrower ones than that hold nothing: some terminals say that they have none.
+const COLUMNS_MIN: usize = 20;
+
+/// The first row of the terminal.
+const HOME: &str = "\u{1b}[H";
+/// What is left of the row is empty.
+const END_ROW: &str = "\u{1b}[K";
+/// And all rows below.
+const END_SCREEN: &str = "\u{1b}[J";
+
+/// Where the output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Screen {
+    /// Columns that a line may have.
+    pub(super) columns: usize,
+    /// Rows of a terminal; none: it is none.
+    rows: Option<usize>,
+}
+
+impl Screen {
+    /// The standard output: as wide as the terminal; where it is none as `COLUMNS` says, or
+    /// [`COLUMNS_DEFAULT`].
+    pub(super) fn now() -> Self {
+        let size = match stdout().is_terminal() {
+            true => rustix::termios::tcgetwinsize(stdout()).ok(),
+            false => None,
+        };
+        let size = size.map(|size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+        let variable = std::env::var("COLUMNS").ok();
+        Self::of(size, variable.as_deref())
+    }
+
+    fn of(size: Option<(usize, usize)>, variable: Option<&str>) -> Self {
+        let size = size.filter(|(columns, _)| *columns > 0);
+        let variable = || variable?.parse().ok().filter(|columns| *columns > 0);
+        let columns = size.map(|(columns, _)| columns).or_else(variable);
+        Self {
+            columns: columns.unwrap_or(COLUMNS_DEFAULT).max(COLUMNS_MIN),
+            rows: size.map(|(_, rows)| rows).filter(|rows| *rows > 1),
+        }
+    }
+
+    /// A picture over the one before: of a terminal at most all rows, and of the last one nothing,
+    /// in which a newline would scroll.
+    fn picture(self, lines: &[String]) -> String {
+        let Some(rows) = self.rows else {
+            let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            return format!("{lines}\n");
+        };
+        let shown_max = rows - 1;
+        let mut text = HOME.to_owned();
+        let is_all = lines.len() <= shown_max;
+        let shown = match is_all {
+            true => lines.len(),
+            false => shown_max - 1,
+        };
+        for line in &lines[..shown] {
+            text.push_str(&format!("{line}{END_ROW}\n"));
+        }
+        if !is_all {
+            let more = format!("… {} more lines", lines.len() - shown);
+            text.push_str(&format!("{}{END_ROW}\n", cut_end(&more, self.columns)));
+        }
+        text.push_str(END_SCREEN);
+        text
+    }
+}
+
+/// Draws the time of day and what `lines` gives for a width, once a second, for ever.
+///
+/// # Errors
+///
+/// Nobody reads any more, or `lines` has none.
+pub(super) fn watch(
+    mut lines: impl FnMut(usize) -> Result<Vec<String>, Failure>,
+) -> Result<(), Failure> {
+    every_second(|| {
+        let screen = Screen::now();
+        let time = time_of(Timestamp::now().as_millisecond());
+        let mut lines = lines(screen.columns)?;
+        lines.insert(0, cut_end(&time, screen.columns));
+        out::text(&screen.picture(&lines))
+    })
+}
+
+/// Does it once a second, until it fails.
+pub(super) fn every_second(mut once: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+    let clock = Clock::monotonic();
+    loop {
+        once()?;
+        clock.sleep_until(clock.now_ns() + REDRAW_NS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_width_is_the_terminals_else_that_of_the_variable_else_a_hundred() {
+        let columns = |size, variable| Screen::of(size, variable).columns;
+        assert_eq!(columns(Some((80, 24)), Some("120")), 80);
+        assert_eq!(columns(None, Some("120")), 120);
+        assert_eq!(columns(None, None), 100);
+        for useless in ["", "wide", "0", "-3"] {
+            assert_eq!(columns(None, Some(useless)), 100, "{useless}");
+        }
+        assert_eq!(
+            columns(Some((0, 0)), None),
+            100,
+            "a terminal that does not say"
+        );
+        assert_eq!(columns(Some((3, 3)), None), 20);
+    }
+
+    #[test]
+    fn a_picture_does_not_scroll_and_leaves_nothing_of_the_one_before() {
+        let screen = Screen::of(Some((20, 4)), None);
+        let lines = |count: usize| -> Vec<String> {
+            (0..count).map(|number| format!("line {number}")).collect()
+        };
+        let expected = "\u{1b}[Hline 0\u{1b}[K\nline 1\u{1b}[K\nline 2\u{1b}[K\n\u{1b}[J";
+        assert_eq!(screen.picture(&lines(3)), expected);
+        let expected = "\u{1b}[Hline 0\u{1b}[K\nline 1\u{1b}[K\n… 5 more lines\u{1b}[K\n\u{1b}[J";
+        assert_eq!(screen.picture(&lines(7)), expected);
+        let piped = Screen::of(None, None);
+        assert_eq!(piped.picture(&lines(2)), "line 0\nline 1\n\n");
+    }
+}
