@@ -85,6 +85,7 @@ mod sharing;
 mod shim;
 mod signals;
 mod slo;
+mod status;
 mod stopping;
 mod stress;
 mod switches;

@@ -8,6 +8,7 @@ mod gpu;
 mod parts;
 mod process;
 mod stacks;
+pub(crate) mod terminal;
 pub(crate) mod tools;
 
 use protocol::clock::Clock;
