@@ -27,6 +27,7 @@ mod simulate;
 mod status;
 mod stop;
 mod svg;
+mod top;
 mod workload;
 
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ enum Command {
     Run(run::Options),
     Demo(demo::Options),
     Status(status::Options),
+    Top(top::Options),
     Set(set::Options),
     Stop(stop::Options),
     Events(events::Options),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Top(options) => top::run(&options),
         Command::Set(options) => set::run(&options),
         Command::Stop(options) => stop::run(&options),
         Command::Events(options) => events::run(&options),

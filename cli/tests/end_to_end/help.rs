@@ -46,6 +46,7 @@ fn every_command_has_help_with_an_example() {
         "run",
         "demo",
         "status",
+        "top",
         "doctor",
         "workload",
         "config check",

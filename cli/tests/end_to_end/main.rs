@@ -92,6 +92,7 @@ mod switches;
 mod symbols;
 mod threads;
 mod throttle;
+mod top;
 mod torch;
 mod unit;
 mod unmanaged;

@@ -1,0 +1,239 @@
+//! What the person at the terminal has chosen: the selected job, the order, the filter, a question
+//! that waits for an answer. Keys come in, what is to be done comes out.
+//!
+//! Keys are those of nvitop where it has the same thing.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::model::{Job, Model};
+
+/// What jobs are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    /// As daemons list them: by GPU, then as they came.
+    #[default]
+    Listed,
+    Name,
+    Class,
+    P99,
+    Share,
+    Use,
+    Memory,
+    Launches,
+}
+
+impl Order {
+    /// From left to right.
+    pub(super) const ALL: [Self; 8] = [
+        Self::Listed,
+        Self::Name,
+        Self::Class,
+        Self::P99,
+        Self::Share,
+        Self::Use,
+        Self::Memory,
+        Self::Launches,
+    ];
+
+    /// The word on the screen.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Listed => "GPU",
+            Self::Name => "job",
+            Self::Class => "class",
+            Self::P99 => "p99",
+            Self::Share => "share",
+            Self::Use => "GPU time",
+            Self::Memory => "memory",
+            Self::Launches => "launches",
+        }
+    }
+
+    fn moved(self, by: isize) -> Self {
+        let place = Self::ALL
+            .iter()
+            .position(|order| *order == self)
+            .unwrap_or(0);
+        let count = Self::ALL.len() as isize;
+        Self::ALL[(place as isize + by).rem_euclid(count) as usize]
+    }
+}
+
+/// A line that is typed, or a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Prompt {
+    /// Only jobs whose id, class or user has this in it.
+    Filter(String),
+    /// Options of `pillion set` for a job of a GPU.
+    Set { job: String, line: String },
+    /// Whether to stop that job.
+    Stop { job: String },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Todo {
+    Nothing,
+    Quit,
+    /// Ask daemons at once.
+    Refresh,
+    /// Run `pillion` with these arguments.
+    Run(Vec<String>),
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) order: Order,
+    pub(super) is_reversed: bool,
+    pub(super) filter: String,
+    pub(super) prompt: Option<Prompt>,
+    pub(super) is_help: bool,
+    /// What became of the last thing that was done.
+    pub(super) message: String,
+    /// GPU and id of the selected job; the first one if it is not there.
+    selected: Option<(usize, String)>,
+}
+
+impl View {
+    /// The jobs that are shown, in their order.
+    pub(super) fn jobs<'a>(&self, model: &'a Model) -> Vec<&'a Job> {
+        let mut jobs: Vec<&Job> = model.jobs.iter().filter(|job| self.matches(job)).collect();
+        let rank = |share: Option<f64>| share.unwrap_or(-1.0);
+        match self.order {
+            Order::Listed => {}
+            Order::Name => jobs.sort_by(|a, b| a.id.cmp(&b.id)),
+            Order::Class => jobs.sort_by_key(|job| !job.is_hp),
+            // What one looks for stands first.
+            Order::P99 => jobs.sort_by_key(|job| std::cmp::Reverse(job.latency.p99_ns)),
+            Order::Share => jobs.sort_by(|a, b| rank(b.share).total_cmp(&rank(a.share))),
+            Order::Use => jobs.sort_by(|a, b| rank(b.gpu_use).total_cmp(&rank(a.gpu_use))),
+            Order::Memory => jobs.sort_by_key(|job| std::cmp::Reverse(job.memory_held)),
+            Order::Launches => {
+                jobs.sort_by(|a, b| rank(b.launches_per_s).total_cmp(&rank(a.launches_per_s)));
+            }
+        }
+        if self.is_reversed {
+            jobs.reverse();
+        }
+        jobs
+    }
+
+    /// The place of the selected job among those.
+    pub(super) fn selected(&self, jobs: &[&Job]) -> usize {
+        let is_it = |job: &&&Job| {
+            let selected = self.selected.as_ref();
+            selected.is_some_and(|(gpu, id)| (*gpu, id) == (job.gpu, &job.id))
+        };
+        let place = jobs.iter().position(|job| is_it(&job));
+        place.unwrap_or(0)
+    }
+
+    fn matches(&self, job: &Job) -> bool {
+        let wanted = self.filter.to_lowercase();
+        let class = class_of(job);
+        [&job.id.to_lowercase(), class, &job.uid.to_string()]
+            .iter()
+            .any(|text| text.contains(&wanted))
+    }
+
+    /// A key is pressed.
+    pub(super) fn handle_key(&mut self, key: KeyEvent, model: &Model) -> Todo {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if is_control && key.code == KeyCode::Char('c') {
+            return Todo::Quit;
+        }
+        match self.prompt.take() {
+            Some(prompt) => self.handle_answer(prompt, key.code),
+            None => self.handle_command(key.code, model),
+        }
+    }
+
+    fn handle_answer(&mut self, prompt: Prompt, key: KeyCode) -> Todo {
+        match (prompt, key) {
+            (Prompt::Stop { job }, KeyCode::Char('y' | 'Y')) => {
+                return Todo::Run(vec!["stop".to_owned(), job]);
+            }
+            (Prompt::Stop { .. }, _) => "nothing was stopped".clone_into(&mut self.message),
+            (_, KeyCode::Esc) => {}
+            (Prompt::Filter(text), KeyCode::Enter) => self.filter = text,
+            (Prompt::Set { job, line }, KeyCode::Enter) => {
+                let words = line.split_whitespace().map(str::to_owned);
+                let words: Vec<String> = words.collect();
+                if !words.is_empty() {
+                    return Todo::Run([vec!["set".to_owned(), job], words].concat());
+                }
+            }
+            (Prompt::Filter(text), key) => self.prompt = Some(Prompt::Filter(typed(text, key))),
+            (Prompt::Set { job, line }, key) => {
+                let line = typed(line, key);
+                self.prompt = Some(Prompt::Set { job, line });
+            }
+        }
+        Todo::Nothing
+    }
+
+    fn handle_command(&mut self, key: KeyCode, model: &Model) -> Todo {
+        if std::mem::take(&mut self.is_help) {
+            return Todo::Nothing;
+        }
+        self.message.clear();
+        let jobs = self.jobs(model);
+        let place = self.selected(&jobs);
+        let last = jobs.len().saturating_sub(1);
+        let chosen = || jobs.get(place).map(|job| job.id.clone());
+        let mut select = |place: usize| {
+            self.selected = jobs.get(place).map(|job| (job.gpu, job.id.clone()));
+        };
+        match key {
+            KeyCode::Char('q') => return Todo::Quit,
+            KeyCode::Char('r') => return Todo::Refresh,
+            KeyCode::Up | KeyCode::Char('k') => select(place.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => select((place + 1).min(last)),
+            KeyCode::PageUp => select(place.saturating_sub(10)),
+            KeyCode::PageDown => select((place + 10).min(last)),
+            KeyCode::Home => select(0),
+            KeyCode::End => select(last),
+            KeyCode::Char(',' | '<') => self.order = self.order.moved(-1),
+            KeyCode::Char('.' | '>') => self.order = self.order.moved(1),
+            KeyCode::Char('/') => self.is_reversed = !self.is_reversed,
+            KeyCode::Char('f' | '\\') => self.prompt = Some(Prompt::Filter(self.filter.clone())),
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.selected = None;
+            }
+            KeyCode::Char('T' | 't') => self.prompt = chosen().map(|job| Prompt::Stop { job }),
+            KeyCode::Char('s') => {
+                let set = |job| Prompt::Set {
+                    job,
+                    line: String::new(),
+                };
+                self.prompt = chosen().map(set);
+            }
+            KeyCode::Char('h' | '?') => self.is_help = true,
+            _ => {}
+        }
+        Todo::Nothing
+    }
+}
+
+/// The class, as a short word.
+pub(super) const fn class_of(job: &Job) -> &'static str {
+    match job.is_hp {
+        true => "high",
+        false => "best",
+    }
+}
+
+/// A line after a key.
+fn typed(mut line: String, key: KeyCode) -> String {
+    match key {
+        KeyCode::Char(c) if line.chars().count() < LINE_MAX => line.push(c),
+        KeyCode::Backspace => drop(line.pop()),
+        _ => {}
+    }
+    line
+}
+
+/// Characters of a line that is typed.
+const LINE_MAX: usize = 200;
