@@ -14,6 +14,7 @@ mod demo;
 mod doctor;
 mod drain;
 mod events;
+mod exporter;
 mod failure;
 mod generate;
 mod mps;
@@ -55,6 +56,7 @@ enum Command {
     Set(set::Options),
     Stop(stop::Options),
     Events(events::Options),
+    Exporter(exporter::Options),
     Drain(drain::Options),
     Resume(resume::Options),
     Doctor(doctor::Options),
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         Command::Set(options) => set::run(&options),
         Command::Stop(options) => stop::run(&options),
         Command::Events(options) => events::run(&options),
+        Command::Exporter(options) => exporter::run(&options),
         Command::Drain(options) => drain::run(&options),
         Command::Resume(options) => resume::run(&options),
         Command::Doctor(options) => doctor::run(&options),

@@ -48,6 +48,7 @@ fn every_command_has_help_with_an_example() {
         "status",
         "top",
         "doctor",
+        "exporter",
         "workload",
         "config check",
     ] {

@@ -1,0 +1,133 @@
+//! `pillion exporter`: the metrics of all daemons of this machine, for Prometheus.
+//!
+//! One scrape target for a node. The daemons speak to nobody but over their Unix sockets; this
+//! process asks each for its status whenever it is scraped, keeps nothing but what labels need, and
+//! can end and be started anew at any time. `docs/monitoring.md` has the metrics.
+
+mod collect;
+mod encode;
+mod metrics;
+mod page;
+mod pod;
+mod serve;
+
+use std::fs::Permissions;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+
+use collect::Collector;
+use encode::Format;
+
+use crate::failure::Failure;
+use crate::out;
+
+/// Gives Prometheus the metrics of all daemons of this machine.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: pillion exporter --listen 127.0.0.1:10401\n         \
+                  pillion exporter --textfile /var/lib/prometheus/node-exporter/pillion.prom\n\n\
+                  The metrics are at /metrics, in OpenMetrics 1.0 for whoever asks for it, else in the text format 0.0.4. They show what \
+                  the exporter's user may see, to everybody who reaches the address: as root the jobs of all users, by name. \
+                  docs/monitoring.md has every metric, a dashboard and alerts.\n\n\
+                  A daemon that does not answer within three seconds is pillion_daemon_up 0; the page comes all the same. SIGTERM and \
+                  SIGINT end the exporter with 0. Exit 1 if it cannot listen."
+)]
+pub(crate) struct Options {
+    /// Where to listen, as HOST:PORT; port 0 is any that is free.
+    #[arg(long, value_name = "ADDR", default_value = ADDRESS)]
+    listen: String,
+    /// Writes one page to this file, whole or not at all, for node_exporter's textfile collector
+    /// (which reads *.prom), and ends; - is the standard output.
+    #[arg(long, value_name = "FILE", conflicts_with = "listen")]
+    textfile: Option<PathBuf>,
+}
+
+/// Prometheus' list of exporters' ports is full from 9100 to 9999, and next to dcgm-exporter's 9400
+/// others look for a second one.
+const ADDRESS: &str = "127.0.0.1:10401";
+/// The page's file is read by another user.
+const FILE_MODE: u32 = 0o644;
+
+/// Exit 2 if the address or the file cannot be used, 1 if listening fails otherwise.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let collector = Collector::default();
+    match &options.textfile {
+        None => listen(&options.listen, collector),
+        Some(file) if file == Path::new("-") => out::text(&collector.page(Format::Text)),
+        Some(file) => write(file, &collector.page(Format::Text)),
+    }
+}
+
+fn listen(address: &str, collector: Collector) -> Result<(), Failure> {
+    let listener = TcpListener::bind(address).map_err(|error| {
+        let is_none = error.raw_os_error().is_none();
+        let error = anyhow::Error::new(error).context(format!("--listen {address}"));
+        match is_none {
+            // Not said by the kernel: it is no address.
+            true => Failure::usage(error.context("expected HOST:PORT, as 127.0.0.1:10401")),
+            false => error.into(),
+        }
+    })?;
+    let bound = listener.local_addr().context("the address in use")?;
+    out::line(format_args!("listening on http://{bound}/metrics"))?;
+    serve::serve(&listener, move |format| collector.page(format))
+        .with_context(|| format!("{address} can no longer be served"))?;
+    Ok(())
+}
+
+/// Writes the file anew. Who reads it sees the page before or this one.
+fn write(file: &Path, page: &str) -> Result<(), Failure> {
+    let place = || format!("--textfile {}", file.display());
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    // A name that node_exporter does not read.
+    let mut partial = tempfile::Builder::new()
+        .prefix(".pillion-")
+        .suffix(".partial")
+        .permissions(Permissions::from_mode(FILE_MODE))
+        .tempfile_in(folder)
+        .with_context(place)
+        .map_err(Failure::usage)?;
+    partial.write_all(page.as_bytes()).with_context(place)?;
+    // Whatever the umask is.
+    let mode = Permissions::from_mode(FILE_MODE);
+    partial
+        .as_file()
+        .set_permissions(mode)
+        .with_context(place)?;
+    partial.persist(file).with_context(place)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_whole_and_for_everybody_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pillion.prom");
+        for page in ["one\n", "two\n"] {
+            write(&file, page).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
+        }
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, FILE_MODE);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let nowhere = folder.path().join("none").join("pillion.prom");
+        let why = write(&nowhere, "page").unwrap_err().why();
+        assert!(why.contains("none/pillion.prom"), "{why}");
+        // A folder is no file.
+        let taken = folder.path().join("taken");
+        std::fs::create_dir(&taken).unwrap();
+        assert!(write(&taken, "page").is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}

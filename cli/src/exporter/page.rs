@@ -1,0 +1,223 @@
+//! A page of metrics: which families there are, and their samples.
+//!
+//! The table of families is one list ([`ALL`]); `docs/monitoring.md` has the same as a table, which
+//! a test compares. Names carry base units (seconds, bytes, ratio), as Prometheus wants them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A metric, of which there is a sample for each set of labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Family {
+    /// As it is asked for in PromQL, with `_total` or `_info`; of a histogram without a suffix.
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// The base unit that the name ends in, before `_total`; empty: a number.
+    pub(super) unit: &'static str,
+    /// Labels beside `le`. A label without a value is left out.
+    pub(super) labels: &'static [&'static str],
+    /// One line: no quotes, backslashes and newlines, so that it is the same in both formats.
+    pub(super) help: &'static str,
+}
+
+/// What kind of metric a family is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// Only grows, until the daemon or the job ends.
+    Counter,
+    Gauge,
+    Histogram,
+    /// Always 1; the labels say it.
+    Info,
+}
+
+/// A label's name and value.
+pub(super) type Label = (&'static str, String);
+
+/// A value with its labels.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sample {
+    pub(super) labels: Vec<Label>,
+    pub(super) value: Number,
+}
+
+/// What a sample says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Number {
+    Count(u64),
+    /// Printed as seconds, to the nanosecond.
+    Ns(u64),
+    Ratio(f64),
+    Histogram(Histogram),
+}
+
+/// Of durations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Histogram {
+    /// Upper bound in ns, and how many took at most that; the least bound first.
+    pub(super) buckets: Vec<(u64, u64)>,
+    pub(super) count: u64,
+    pub(super) sum_ns: u64,
+}
+
+/// All samples of one scrape, by family.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    samples: BTreeMap<&'static str, Vec<Sample>>,
+    /// What has a sample: a page on which one stands twice is refused as a whole.
+    seen: BTreeSet<(&'static str, Vec<Label>)>,
+}
+
+/// Characters of a label's value that are kept: as many as a daemon takes bytes of a job's name.
+const LABEL_CHARS_MAX: usize = 256;
+
+const SOCKET: &[&str] = &["gpu", "UUID", "socket"];
+const GPU: &[&str] = &["gpu", "UUID"];
+const BY_CLASS: &[&str] = &["gpu", "UUID", "class"];
+const JOB: &[&str] = &["gpu", "UUID", "pillion_job", "class", "uid", "pod_uid"];
+const HELD: &[&str] = &[
+    "gpu",
+    "UUID",
+    "pillion_job",
+    "class",
+    "uid",
+    "pod_uid",
+    "reason",
+];
+
+macro_rules! families {
+    ($($id:ident = $name:literal, $kind:ident, $unit:literal, $labels:expr, $help:literal;)*) => {
+        $(pub(super) const $id: Family = Family {
+            name: $name, kind: Kind::$kind, unit: $unit, labels: $labels, help: $help,
+        };)*
+
+        /// All families, in the order of the page.
+        pub(super) const ALL: &[Family] = &[$($id,)*];
+    };
+}
+
+families! {
+    BUILD_INFO = "pillion_build_info", Info, "", &["version", "protocol"],
+        "The exporter that answers.";
+    DAEMON_UP = "pillion_daemon_up", Gauge, "", SOCKET,
+        "1: the daemon at this socket answers; 0: it does not.";
+    DAEMON_INFO = "pillion_daemon_info", Info, "",
+        &["gpu", "UUID", "model", "version", "protocol", "policy", "sharing"],
+        "The daemon of the GPU, its policy, and how the GPU is shared.";
+    JOBS = "pillion_jobs", Gauge, "", BY_CLASS,
+        "Jobs with clients, of all users.";
+    JOBS_HIDDEN = "pillion_jobs_hidden", Gauge, "", BY_CLASS,
+        "Those of them that the exporter's user may not see: they have no series.";
+    UNMANAGED = "pillion_unmanaged_processes", Gauge, "", GPU,
+        "Processes that use the GPU past Pillion.";
+    DRAINING = "pillion_draining", Gauge, "", GPU,
+        "1: the GPU is drained, until pillion resume.";
+    HOLDS = "pillion_holds", Gauge, "", GPU,
+        "Holds of jobs, of users' jobs or of all best-effort jobs that last until pillion resume or until MPS serves again.";
+    EVENTS = "pillion_events_total", Counter, "", &["gpu", "UUID", "kind"],
+        "What happened since the daemon started, as pillion events tells it.";
+    REQUESTS = "pillion_hp_request_duration_seconds", Histogram, "seconds", JOB,
+        "Requests of a high-priority job that have ended, from arrival to end.";
+    P50 = "pillion_hp_request_p50_seconds", Gauge, "seconds", JOB,
+        "Median of the requests of the last minute.";
+    P99 = "pillion_hp_request_p99_seconds", Gauge, "seconds", JOB,
+        "99th percentile of the requests of the last minute.";
+    TARGET = "pillion_hp_target_seconds", Gauge, "seconds", JOB,
+        "How long a request may take.";
+    JUDGED = "pillion_hp_requests_judged_total", Counter, "", JOB,
+        "Requests that were compared with a target.";
+    OVER_TARGET = "pillion_hp_requests_over_target_total", Counter, "", JOB,
+        "Those of them that took longer.";
+    SLO_MISSED = "pillion_hp_slo_missed", Gauge, "", JOB,
+        "1: the target is missed, from the event slo-missed to slo-met.";
+    SHARE = "pillion_be_share_ratio", Gauge, "ratio", JOB,
+        "Speed of a best-effort job, as a share of its speed alone.";
+    HELD_TIME = "pillion_be_held_seconds_total", Counter, "seconds", HELD,
+        "Time that a best-effort job stood still, by the rule that held it.";
+    LAUNCHES = "pillion_kernel_launches_total", Counter, "", JOB,
+        "Kernels that the job has launched.";
+    GPU_TIME = "pillion_gpu_time_seconds_total", Counter, "seconds", JOB,
+        "GPU time of the job: what its launches are expected to take alone.";
+    MEMORY_USED = "pillion_memory_used_bytes", Gauge, "bytes", JOB,
+        "GPU memory that the job holds.";
+    MEMORY_QUOTA = "pillion_memory_quota_bytes", Gauge, "bytes", JOB,
+        "GPU memory that the job may hold; absent: anything.";
+}
+
+impl Page {
+    /// Adds a sample, unless the family has one of these labels.
+    pub(super) fn add(&mut self, family: &Family, labels: &[Label], value: Number) {
+        let labels: Vec<Label> = labels
+            .iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| (*name, legible(value)))
+            .collect();
+        let is_known = |(name, _): &Label| family.labels.contains(name);
+        debug_assert!(labels.iter().all(is_known), "{family:?} has no {labels:?}");
+        if self.seen.insert((family.name, labels.clone())) {
+            let samples = self.samples.entry(family.name).or_default();
+            samples.push(Sample { labels, value });
+        }
+    }
+
+    /// Adds a sample where there is a number.
+    pub(super) fn add_some(&mut self, family: &Family, labels: &[Label], value: Option<Number>) {
+        if let Some(value) = value {
+            self.add(family, labels, value);
+        }
+    }
+
+    /// The families that have samples, in their order.
+    pub(super) fn families(&self) -> impl Iterator<Item = (&'static Family, &[Sample])> {
+        let samples = |family: &Family| self.samples.get(family.name);
+        ALL.iter()
+            .filter_map(move |family| Some((family, samples(family)?.as_slice())))
+    }
+}
+
+/// A value that every reader of either format takes for text. Job names are other users' words: a
+/// zero byte ends the whole page for Prometheus.
+fn legible(value: &str) -> String {
+    let one = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    value.chars().take(LABEL_CHARS_MAX).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_end_in_their_unit_and_kind_and_labels_are_none_of_prometheus_own() {
+        for family in ALL {
+            let rest = match family.kind {
+                Kind::Counter => family.name.strip_suffix("_total"),
+                Kind::Info => family.name.strip_suffix("_info"),
+                Kind::Gauge | Kind::Histogram => Some(family.name),
+            };
+            let rest = rest.unwrap_or_else(|| panic!("{}", family.name));
+            assert!(rest.starts_with("pillion_"), "{rest}");
+            assert!(rest.ends_with(family.unit), "{rest}");
+            let is_plain = |c: char| !matches!(c, '"' | '\\' | '\n');
+            assert!(family.help.chars().all(is_plain), "{rest}");
+            for taken in ["job", "instance", "pid", "le", "quantile"] {
+                assert!(!family.labels.contains(&taken), "{rest} has {taken}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_end_the_page_or_pass_for_another_line_is_made_harmless() {
+        let mut page = Page::default();
+        let name = format!("a\0b\nc\"\\{}", "x".repeat(1000));
+        let labels = [("pillion_job", name)];
+        page.add(&LAUNCHES, &labels, Number::Count(1));
+        page.add(&LAUNCHES, &labels, Number::Count(2));
+        let (_, samples) = page.families().next().unwrap();
+        let [sample] = samples else {
+            panic!("{samples:?}");
+        };
+        let value = &sample.labels[0].1;
+        assert!(value.starts_with("a\u{fffd}b\u{fffd}c\"\\xx"), "{value}");
+        assert_eq!(value.chars().count(), LABEL_CHARS_MAX);
+        assert_eq!(sample.value, Number::Count(1));
+    }
+}

@@ -1,0 +1,382 @@
+//! The exporter's HTTP server: one request for a connection, and a bound for everything.
+//!
+//! The head is parsed by `httparse`; the rest is small, since there are two pages and no bodies to
+//! read (`docs/decisions/066-one-list-of-families-two-formats.md`). At most [`CONNECTIONS_MAX`]
+//! peers are served at a time, each has [`PATIENCE_NS`] for its request and as long again for the
+//! answer.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use protocol::clock::Clock;
+
+use super::encode::Format;
+
+/// Peers served at a time; the next one is answered 503.
+const CONNECTIONS_MAX: usize = 16;
+/// How long a peer may take to ask, and again to read the answer, ns.
+const PATIENCE_NS: u64 = 5_000_000_000;
+/// Longest request without a body, bytes.
+const HEAD_BYTES_MAX: usize = 8 * 1024;
+/// Most header lines of a request.
+const HEADERS_MAX: usize = 64;
+/// What is read, and thrown away, of a peer that goes on after its request, bytes.
+const REST_BYTES_MAX: usize = 64 * 1024;
+/// Between two tries to accept a peer where there are no descriptors left, ms.
+const ACCEPT_AGAIN_MS: u16 = 100;
+
+/// What is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Response {
+    status: &'static str,
+    content_type: &'static str,
+    body: String,
+}
+
+/// A request without its body.
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    method: String,
+    /// Without the query.
+    path: String,
+    format: Format,
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const HOME: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><title>Pillion</title></head>\n\
+                    <body><h1>pillion exporter</h1><p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
+
+/// Serves pages until SIGTERM or SIGINT comes. Call it before there are other threads: they must
+/// not get these signals.
+pub(super) fn serve(
+    listener: &TcpListener,
+    page: impl Fn(Format) -> String + Send + Sync + 'static,
+) -> io::Result<()> {
+    let ending = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    ending.thread_block()?;
+    let has_come = SignalFd::with_flags(&ending, SfdFlags::SFD_CLOEXEC)?;
+    listener.set_nonblocking(true)?;
+    let page = Arc::new(page);
+    let served = Arc::new(AtomicUsize::new(0));
+    loop {
+        let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut polled = [wanted(has_come.as_fd()), wanted(listener.as_fd())];
+        match poll(&mut polled, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => (),
+            Err(error) => return Err(error.into()),
+        }
+        if polled[0].any() == Some(true) {
+            return Ok(());
+        }
+        match listener.accept() {
+            Ok((stream, _)) => start(stream, Arc::clone(&page), Place::of(&served)),
+            Err(error) if is_passing(&error) => (),
+            Err(_) => {
+                // Out of descriptors or memory: not forever, and no reason to spin.
+                let mut polled = [wanted(has_come.as_fd())];
+                let _ = poll(&mut polled, PollTimeout::from(ACCEPT_AGAIN_MS));
+            }
+        }
+    }
+}
+
+/// Whether only this peer was affected (accept(2)), or none was there.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+    )
+}
+
+fn start(
+    stream: TcpStream,
+    page: Arc<impl Fn(Format) -> String + Send + Sync + 'static>,
+    place: Option<Place>,
+) {
+    let Some(place) = place else {
+        let busy = Response::plain("503 Service Unavailable", "too many connections\n");
+        // Into the socket's buffer, or not at all.
+        let _ = stream.set_nonblocking(true);
+        let _ = (&stream).write_all(&busy.encode(true));
+        return;
+    };
+    // Without a thread the peer sees its connection end.
+    let _ = thread::Builder::new().spawn(move || {
+        answer(stream, &*page, PATIENCE_NS);
+        drop(place);
+    });
+}
+
+/// One of the places of [`CONNECTIONS_MAX`].
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn of(served: &Arc<AtomicUsize>) -> Option<Self> {
+        // Only the accepting thread takes places.
+        if served.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+            return None;
+        }
+        served.fetch_add(1, Ordering::Relaxed);
+        Some(Self(Arc::clone(served)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Reads a request and answers it. A peer that is too slow, or gone, is left.
+fn answer(stream: TcpStream, page: &impl Fn(Format) -> String, patience_ns: u64) {
+    let mut peer = Peer {
+        stream,
+        clock: Clock::monotonic(),
+        until_ns: 0,
+    };
+    peer.give(patience_ns);
+    let (response, has_body) = match peer.request() {
+        Ok(Some(request)) => (respond(&request, page), request.method != "HEAD"),
+        Ok(None) => return,
+        Err(status) => (Response::plain(status, "not a request\n"), true),
+    };
+    peer.give(patience_ns);
+    if peer.write_all(&response.encode(has_body)).is_ok() {
+        peer.finish();
+    }
+}
+
+fn respond(request: &Request, page: &impl Fn(Format) -> String) -> Response {
+    match (request.method.as_str(), request.path.as_str()) {
+        ("GET" | "HEAD", "/metrics") => Response {
+            status: "200 OK",
+            content_type: request.format.content_type(),
+            body: page(request.format),
+        },
+        ("GET" | "HEAD", "/") => Response {
+            status: "200 OK",
+            content_type: "text/html; charset=utf-8",
+            body: HOME.to_owned(),
+        },
+        ("GET" | "HEAD", _) => Response::plain("404 Not Found", "the metrics are at /metrics\n"),
+        _ => Response::plain(NOT_ALLOWED, "only GET and HEAD are answered\n"),
+    }
+}
+
+const NOT_ALLOWED: &str = "405 Method Not Allowed";
+
+impl Response {
+    fn plain(status: &'static str, text: &str) -> Self {
+        Self {
+            status,
+            content_type: PLAIN,
+            body: text.to_owned(),
+        }
+    }
+
+    fn encode(&self, has_body: bool) -> Vec<u8> {
+        let allow = match self.status == NOT_ALLOWED {
+            true => "Allow: GET, HEAD\r\n",
+            false => "",
+        };
+        let head = format!(
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}X-Content-Type-Options: nosniff\r\n\
+             Connection: close\r\n\r\n",
+            self.status,
+            self.content_type,
+            self.body.len(),
+        );
+        let body = has_body.then_some(self.body.as_str());
+        [head.as_str(), body.unwrap_or_default()]
+            .concat()
+            .into_bytes()
+    }
+}
+
+/// A connection with a deadline over all its reads, or writes, together.
+struct Peer {
+    stream: TcpStream,
+    clock: Clock,
+    until_ns: u64,
+}
+
+impl Peer {
+    /// It has so long from now.
+    fn give(&mut self, patience_ns: u64) {
+        self.until_ns = self.clock.now_ns() + patience_ns;
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        match self.until_ns.saturating_sub(self.clock.now_ns()) {
+            0 => Err(ErrorKind::TimedOut.into()),
+            left_ns => Ok(Duration::from_nanos(left_ns)),
+        }
+    }
+
+    /// The request; none if the peer has gone or is too slow.
+    ///
+    /// # Errors
+    ///
+    /// It is none: the status to answer.
+    fn request(&mut self) -> Result<Option<Request>, &'static str> {
+        let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
+        while head.len() < HEAD_BYTES_MAX {
+            match self.read(&mut chunk) {
+                Ok(0) | Err(_) => return Ok(None),
+                Ok(count) => head.extend(&chunk[..count]),
+            }
+            if let Some(request) = parse(&head)? {
+                return Ok(Some(request));
+            }
+        }
+        Err(TOO_LARGE)
+    }
+
+    /// Ends the connection so that the answer arrives: a socket that is closed while something is
+    /// unread takes what was written with it (tcp(7)).
+    fn finish(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let (mut rest, mut chunk) = (0, [0; 1024]);
+        while let Ok(count @ 1..) = self.read(&mut chunk) {
+            rest += count;
+            if rest > REST_BYTES_MAX {
+                return;
+            }
+        }
+    }
+}
+
+const TOO_LARGE: &str = "431 Request Header Fields Too Large";
+
+impl Read for Peer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Peer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// A request; none if it goes on.
+fn parse(head: &[u8]) -> Result<Option<Request>, &'static str> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(head) {
+        Ok(httparse::Status::Complete(_)) => (),
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(TOO_LARGE),
+        Err(_) => return Err("400 Bad Request"),
+    }
+    let accepts = request.headers.iter();
+    let accepts = accepts.filter(|header| header.name.eq_ignore_ascii_case("accept"));
+    let accepts: Vec<_> = accepts
+        .map(|header| String::from_utf8_lossy(header.value))
+        .collect();
+    let target = request.path.unwrap_or_default();
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    Ok(Some(Request {
+        method: request.method.unwrap_or_default().to_owned(),
+        path: path.to_owned(),
+        format: Format::accepted(&accepts.join(",")),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is answered to this, once or in two parts.
+    fn answered(parts: &[&str], patience_ns: u64) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let page = |format| format!("page as {format:?}");
+        let server = thread::spawn(move || answer(stream, &page, patience_ns));
+        for part in parts {
+            // Who is answered early need not read all of it.
+            let _ = client.write_all(part.as_bytes());
+        }
+        let mut text = Vec::new();
+        let _ = client.read_to_end(&mut text);
+        drop(client);
+        server.join().unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    fn asked(request: &str) -> String {
+        answered(&[request], PATIENCE_NS)
+    }
+
+    #[test]
+    fn the_metrics_come_in_the_format_that_was_asked_for() {
+        let text = asked("GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4;"));
+        assert!(text.contains("\r\nContent-Length: 12\r\n"), "{text}");
+        assert!(text.ends_with("\r\n\r\npage as Text"), "{text}");
+        let accept = "ACCEPT: application/openmetrics-text;version=1.0.0,*/*;q=0.1";
+        let parts = ["GET /metrics HT", "TP/1.1\r\n", accept, "\r\n\r\n"];
+        let text = answered(&parts, PATIENCE_NS);
+        assert!(text.contains("Content-Type: application/openmetrics-text; version=1.0.0;"));
+        assert!(text.ends_with("page as OpenMetrics"), "{text}");
+    }
+
+    #[test]
+    fn other_pages_and_methods_are_refused_and_a_head_has_no_body() {
+        let text = asked("HEAD /metrics HTTP/1.0\r\n\r\n");
+        assert!(text.contains("Content-Length: 12\r\n") && text.ends_with("\r\n\r\n"));
+        let text = asked("GET / HTTP/1.1\r\n\r\n");
+        assert!(text.contains("<a href=\"/metrics\">"), "{text}");
+        let text = asked("GET /etc HTTP/1.1\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.1 404 Not Found\r\n"), "{text}");
+        let text = asked("POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
+        assert!(text.starts_with("HTTP/1.1 405 Method Not Allowed\r\n"));
+        assert!(text.contains("\r\nAllow: GET, HEAD\r\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_request_is_called_that() {
+        let text = asked("\u{1}\u{2}\u{3} what\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{text}");
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(65));
+        assert!(asked(&many).starts_with("HTTP/1.1 431 "));
+        let long = format!(
+            "GET / HTTP/1.1\r\na: {}\r\n\r\n",
+            "x".repeat(HEAD_BYTES_MAX)
+        );
+        assert!(asked(&long).starts_with("HTTP/1.1 431 "));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_come_to_the_end_of_its_request_is_left() {
+        assert_eq!(answered(&["GET / HT"], 1_000_000), "");
+    }
+
+    #[test]
+    fn there_are_as_many_places_as_there_may_be_and_they_come_back() {
+        let served = Arc::default();
+        let places: Vec<Place> = (0..CONNECTIONS_MAX)
+            .map(|_| Place::of(&served).unwrap())
+            .collect();
+        assert!(Place::of(&served).is_none());
+        drop(places);
+        assert!(Place::of(&served).is_some());
+    }
+}
