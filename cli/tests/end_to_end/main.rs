@@ -32,6 +32,7 @@ mod drained;
 mod events;
 mod examples;
 mod excess;
+mod exporter;
 mod faults;
 mod first_process;
 mod forks;
