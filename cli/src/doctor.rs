@@ -10,6 +10,7 @@ mod environment;
 mod mps;
 mod preload;
 mod program;
+mod unmanaged;
 
 use std::path::PathBuf;
 

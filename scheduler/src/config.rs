@@ -17,6 +17,7 @@ pub mod mps_rules;
 mod parse;
 mod plain;
 mod probe;
+pub mod unmanaged_rules;
 
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,7 @@ use crate::config::gpu::Select;
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
 use crate::config::mps_rules::MpsRules;
+use crate::config::unmanaged_rules::UnmanagedRules;
 
 /// A daemon's configuration, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +81,8 @@ pub struct Config {
     pub tuner: Option<TunerRules>,
     /// `[faults]`: what is looked for, and what is done about it.
     pub faults: FaultRules,
+    /// `[unmanaged]`: what is done about processes that use the GPU past Pillion.
+    pub unmanaged: UnmanagedRules,
     /// `[mps]`: how MPS is asked and started, and whether this daemon sees to it.
     pub mps: MpsRules,
     /// `[learnt]`: whether and where durations are kept.
@@ -151,7 +155,7 @@ pub enum Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExcess {
-    /// NVML is not asked.
+    /// Nothing is compared.
     Ignore,
     /// It is said, in log and status.
     Report,

@@ -20,3 +20,4 @@ pub(crate) mod probe_watch;
 pub(crate) mod sharing;
 pub mod state;
 pub mod unaccounted_memory;
+pub(crate) mod unmanaged;

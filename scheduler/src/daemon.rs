@@ -33,6 +33,7 @@ use crate::core::event::{Draft, Kind};
 use crate::core::ledgers::Ledgers;
 use crate::core::pages::GpuPages;
 use crate::core::state::{Entry, Look, State};
+use crate::core::unmanaged;
 use crate::daemon::control::Control;
 use crate::daemon::fault_watch::FaultWatch;
 use crate::daemon::keeper::{Inlet, Keeper};
@@ -197,6 +198,7 @@ impl Reloader {
             drop(state);
             self.shared.inbox().put_rules(&next.faults);
             self.shared.alarm();
+            self.shared.unmanaged.lock().rules = next.unmanaged;
             self.shared.configure_probe(next.probe, false);
             self.shared.note_telemetry();
             self.config = next;
@@ -284,6 +286,10 @@ impl Daemon {
             probe_file: ProbeFile::beside(socket, &identity.gpu.uuid),
             mps: Mutex::default(),
             mps_bell: mps_bell.map_err(system("making an eventfd"))?,
+            unmanaged: Mutex::new(unmanaged::Desk {
+                rules: config.unmanaged,
+                named: None,
+            }),
         });
         shared.tell_start(&identity);
         shared.take_over();

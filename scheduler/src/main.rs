@@ -64,7 +64,7 @@ Environment:
                   (sd_notify)
   WATCHDOG_USEC   how often at least it is told that the daemon works
 
-Signals: SIGHUP  read [policy], [jobs], [throttle], [share], [probe], [tuner], [high_priority], [limits] and [faults] of the configuration
+Signals: SIGHUP  read [policy], [jobs], [throttle], [share], [probe], [tuner], [high_priority], [limits], [faults] and [unmanaged] of the configuration
          again; a file that is wrong changes nothing
 
 Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or configuration.";

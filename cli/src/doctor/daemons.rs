@@ -7,7 +7,7 @@ use protocol::hello::{HelloError, ask_status, socket_folders, socket_paths};
 use scheduler::config::gpu::Gpu;
 use serde_json::Value;
 
-use super::Finding;
+use super::{Finding, unmanaged};
 use crate::status;
 
 /// What the daemons that answered say of themselves.
@@ -17,6 +17,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
     findings.extend(answers.iter().filter_map(blind));
     findings.extend(answers.iter().filter_map(slow));
     findings.extend(answers.iter().filter_map(in_trouble));
+    findings.extend(answers.iter().filter_map(unmanaged::of));
     answers
 }
 

@@ -23,11 +23,12 @@ use toml::de::DeTable;
 use super::probe::ProbeSection;
 use super::{Config, JobRule, LearntRules, MemoryRules, OnCollectives, OnDaemonLoss, TunerRules};
 use super::{PATH_BYTES_MAX, SHARING_NAMES};
-use super::{faults, mps_rules, plain};
+use super::{faults, mps_rules, plain, unmanaged_rules};
 use crate::config::fault_rules::FaultRules;
 use crate::config::gpu::{PciAddress, Select};
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::mps_rules::MpsRules;
+use crate::config::unmanaged_rules::UnmanagedRules;
 
 /// Keys that not every policy has, and the policies that look at them.
 const OWN_KEYS: [(&str, &[&str]); 15] = [
@@ -85,6 +86,7 @@ struct File {
     tuner: Option<Table<TunerSection>>,
     memory: Table<MemoryRules>,
     faults: Table<FaultRules>,
+    unmanaged: Table<UnmanagedRules>,
     mps: Table<MpsRules>,
     high_priority: Option<Table<HpAccess>>,
     limits: Table<Limits>,
@@ -224,6 +226,7 @@ impl File {
         check_jobs(name, &self.jobs.0, reader, document);
         faults::check(&self.faults.0.rules, reader, document);
         mps_rules::check(&self.mps.0, reader, document);
+        unmanaged_rules::check(&self.unmanaged.0, reader, document);
         let share = self
             .share
             .and_then(|Table(section)| section.params(reader, document));
@@ -277,6 +280,7 @@ impl File {
                 settle: section.settle.map_or(100, |number| number.0 as usize),
             }),
             faults: self.faults.0,
+            unmanaged: self.unmanaged.0,
             mps: self.mps.0,
             learnt: self.learnt.0,
         })

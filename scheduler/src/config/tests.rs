@@ -14,9 +14,11 @@ use crate::config::fault_rules::{Action, FaultRule};
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
 use crate::config::mps_rules::MpsRules;
+use crate::config::unmanaged_rules::OnUnmanaged;
 
 mod laws;
 mod mps;
+mod unmanaged;
 
 fn check(text: &str) -> Result<Config, ConfigError> {
     Config::check(Path::new("gpu0.toml"), text)
@@ -87,7 +89,7 @@ fn probe_of_example() -> ProbeParams {
 fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let (text, shown) = example_with_all_keys();
     let config = check(&text).unwrap();
-    assert_eq!(shown, 62);
+    assert_eq!(shown, 65);
     let defaults = check(LEAST).unwrap();
     let Policy::Pillion(policy) = defaults.policy else {
         panic!("{defaults:?}");
@@ -119,6 +121,10 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
                 per_hour: 3,
             }],
             ..defaults.faults
+        },
+        unmanaged: UnmanagedRules {
+            action: OnUnmanaged::Evict,
+            ..defaults.unmanaged
         },
         mps: MpsRules {
             manage: true,
@@ -278,7 +284,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     let cases = [
         (
             "[polcy]",
-            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, probe, tuner, memory, faults, mps, \
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, throttle, share, probe, tuner, memory, faults, unmanaged, mps, \
              high_priority, limits, learnt, socket; nearest is `policy`",
         ),
         (

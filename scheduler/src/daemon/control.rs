@@ -650,6 +650,7 @@ impl Control {
         status.gpu.device = self.shared.device_status(now_ns);
         status.gpu.probe = self.shared.probe_status(now_ns);
         status.mps = self.shared.mps_desk().seen.as_ref().map(Into::into);
+        status.unmanaged = self.shared.unmanaged_status(viewer);
         send_document(socket, reading, move || status.to_json());
     }
 

@@ -635,24 +635,23 @@ impl FaultWatch {
 
     fn evict(&mut self, evicted: Evicted) {
         let (job, pid, is_client) = (evicted.job.clone(), evicted.pid, evicted.is_client);
+        let why = evicted.why;
         self.see_to(&job, &[pid], SEEN_TO_NS);
         let how = match (self.doings.evict(self.clock.now_ns(), evicted), is_client) {
             (Ok(true), true) => "is to be drained and killed",
             (Ok(true), false) => "is to be killed",
             (Ok(false), _) => "is being ended with its job, now without any grace",
-            (Err(why), _) => {
+            (Err(failed), _) => {
                 let is_news = self.shared.ledgers().handle_put_off(pid, true);
                 if is_news {
-                    let text = format!("process {pid} is not made to end yet: {why}");
+                    let text = format!("process {pid} is not made to end yet: {failed}");
                     self.tell_of(Some(&job), Kind::ActionFailed, text);
                 }
                 return;
             }
         };
         self.shared.ledgers().handle_begun(pid);
-        let text = format!(
-            "process {pid} {how}: it was asked to end and did not; its job has more memory than its quota"
-        );
+        let text = format!("process {pid} {how}: it was asked to end and did not; {why}");
         let draft = Draft::new(Kind::Evicted, text);
         self.shared.tell(draft.of_job(&job).pid(pid));
     }

@@ -10,10 +10,12 @@
 //! none, either.
 //!
 //! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once
-//! nothing has come back for a second; to compare, once a second while any process keeps an
-//! account. Every ten seconds it is asked all the same, for programs that use the GPU without us
-//! ([`crate::host::unmanaged`]). On the virtual clock nothing is compared: a second there is no
-//! second of ours.
+//! nothing has come back for a second. Once a second it is asked all the same, to compare, and for
+//! processes that use the GPU past Pillion ([`unmanaged`]): these are named at the second look that
+//! finds them and are gone from the list at the first that does not, so that both take three seconds
+//! at most. On the virtual clock nothing is compared: a second there is no second of ours.
+
+mod unmanaged;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -32,10 +34,13 @@ use crate::core::unaccounted_memory::{Eviction, Holding};
 use crate::daemon::shared::Shared;
 use crate::faults::ending::Evicted;
 use crate::host::device_release::{DeviceRelease, User};
+use crate::host::nvml::uses::Uses;
 use crate::host::nvml::{Asked, NvmlError, PATIENCE, Processes, Silence};
 use crate::host::peer::has_ended;
 use crate::host::unattached::{self, real_uid};
-use crate::host::unmanaged::{Unmanaged, look_into};
+use crate::report::events;
+
+use unmanaged::UnmanagedWatch;
 
 /// Between two looks while memory of a dead process is not back. A fifth of the 100 ms within which it is to be.
 const LEAVING_LOOK: Timespec = Timespec {
@@ -43,20 +48,20 @@ const LEAVING_LOOK: Timespec = Timespec {
     tv_nsec: 20_000_000,
 };
 
-/// Between two looks at who uses the GPU while nobody keeps an account.
-const IDLE_LOOK: Timespec = Timespec {
-    tv_sec: 10,
-    tv_nsec: 0,
-};
-
-/// Between two looks after [`QUICK_LOOKS`] of them in vain, and between two comparisons.
+/// Between two looks after [`QUICK_LOOKS`] of them in vain.
 const SLOW_LOOK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// No comparison is due sooner after another, ns: news come between.
+/// Between two comparisons, ns.
+const COMPARE_NS: u64 = 1_000_000_000;
+
+/// No comparison is due sooner after another, ns: a poll may end early by a rounding.
 const COMPARE_NS_MIN: u64 = 900_000_000;
+
+/// A process that computed so long ago did so lately, us: NVML's longest sample period, and the time between two looks.
+const USED_US: u64 = 2_000_000;
 
 /// Looks in vain after which it is looked less often: a second of them.
 const QUICK_LOOKS: u32 = 50;
@@ -82,7 +87,7 @@ pub(crate) struct Watch {
     clock: Clock,
     /// When the accounts were compared last.
     compared_ns: Option<u64>,
-    unmanaged: Unmanaged,
+    unmanaged: UnmanagedWatch,
     /// Which time it is that the device is open, as of the last look.
     opened: Option<u64>,
 }
@@ -98,8 +103,24 @@ struct Answers {
 
 enum Nvml {
     NotAsked,
-    Asked(Asked<(), Answer>),
+    Asked(Asked<Question, Answer>),
     Missing,
+}
+
+/// What NVML is asked for besides who has memory of the device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Question {
+    with_uses: bool,
+}
+
+/// Who uses the device.
+#[derive(Debug, Default)]
+struct Listed {
+    processes: Vec<Process>,
+    /// Those that draw; none if that was not asked, or NVML does not say.
+    graphics: Option<Vec<u32>>,
+    /// Those that computed lately, the same.
+    computed: Vec<u32>,
 }
 
 /// What the thread says that asks NVML.
@@ -107,13 +128,14 @@ enum Answer {
     Missing(NvmlError),
     /// The device is released.
     Released,
-    Listed(Result<Vec<Process>, NvmlError>),
+    Listed(Result<Listed, NvmlError>),
 }
 
 impl Watch {
     pub(crate) fn new(shared: Arc<Shared>, uuid: &str) -> Self {
         Self {
             opened: None,
+            unmanaged: UnmanagedWatch::new(Arc::clone(&shared)),
             shared,
             uuid: uuid.to_owned(),
             nvml: Nvml::Missing,
@@ -122,7 +144,6 @@ impl Watch {
             looks_in_vain: 0,
             clock: Clock::monotonic(),
             compared_ns: None,
-            unmanaged: Unmanaged::default(),
         }
     }
 
@@ -141,13 +162,22 @@ impl Watch {
         }
     }
 
-    /// How often NVML is to be asked who uses the GPU; not at all where it says nothing.
-    fn pace(&self) -> Option<&'static Timespec> {
-        if self.shared.clock().is_virtual() || matches!(self.nvml, Nvml::Missing) {
-            return None;
-        }
-        let is_soon = self.is_comparing() || self.unmanaged.has_suspects();
-        Some(if is_soon { &SLOW_LOOK } else { &IDLE_LOOK })
+    /// Whether NVML is asked who uses the GPU: not where it says nothing.
+    fn is_watching(&self) -> bool {
+        !self.shared.clock().is_virtual() && !matches!(self.nvml, Nvml::Missing)
+    }
+
+    /// Until the next comparison; none where there is none.
+    fn until_due(&self) -> Option<Timespec> {
+        let since_ns = |last_ns| self.clock.now_ns().saturating_sub(last_ns);
+        let left_ns = match self.compared_ns {
+            Some(last_ns) => COMPARE_NS.saturating_sub(since_ns(last_ns)),
+            None => 0,
+        };
+        self.is_watching().then_some(Timespec {
+            tv_sec: (left_ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (left_ns % 1_000_000_000).cast_signed(),
+        })
     }
 
     /// While the device is released there is no NVML. The thread that asks it ends, and what that
@@ -170,26 +200,27 @@ impl Watch {
     }
 
     fn compare_if_due(&mut self) {
-        let Some(pace) = self.pace() else {
-            return;
-        };
+        if !self.is_watching() {
+            return self.unmanaged.handle_silence();
+        }
         let now_ns = self.clock.now_ns();
-        // A little less than the pace: a poll may end early by a rounding.
-        let least_ns = COMPARE_NS_MIN * u64::try_from(pace.tv_sec).unwrap_or(1);
-        let is_early = |last_ns| now_ns.saturating_sub(last_ns) < least_ns;
+        let is_early = |last_ns| now_ns.saturating_sub(last_ns) < COMPARE_NS_MIN;
         if self.compared_ns.is_some_and(is_early) {
             return;
         }
         self.compared_ns = Some(now_ns);
         let before = self.shared.ledgers().holdings();
+        let with_uses = self.unmanaged.wants_uses();
+        let answer = self.listed(Question { with_uses });
         // An error is said by those who wait for memory; the next comparison is in a second.
-        let Some(Ok(listed)) = self.listed() else {
-            return;
+        let (Some(Ok(listed)), true) = (answer, self.is_watching()) else {
+            return self.unmanaged.handle_silence();
         };
-        self.name_unmanaged(&listed);
+        self.unmanaged.handle_listed(&listed);
         if !self.is_comparing() {
             return;
         }
+        let listed = listed.processes;
         let strays = strays_of(&listed, &before);
         let compared = self
             .shared
@@ -208,31 +239,6 @@ impl Watch {
         }
         for (job, eviction) in compared.evictions {
             self.evict(&job, eviction);
-        }
-    }
-
-    /// Names who uses the GPU and is no client.
-    fn name_unmanaged(&mut self, listed: &[Process]) {
-        let is_client = self.shared.state().pids();
-        let strangers = listed.iter().map(|process| process.pid);
-        let strangers: Vec<u32> = strangers.filter(|pid| !is_client.contains(pid)).collect();
-        for pid in self
-            .unmanaged
-            .handle_listed(&strangers, self.clock.now_ns())
-        {
-            let Some(found) = look_into(pid, self.shared.clock().now_ns()) else {
-                continue;
-            };
-            let text = format!("{}, job {:?}: {}", found.name, found.job, found.reason);
-            let draft = Draft::new(Kind::Unmanaged, text);
-            let draft = draft.of(&found.job, found.uid).pid(pid);
-            let mut state = self.shared.state();
-            // Who has asked and was refused has its reason.
-            let is_news = !state.lists_as_away(&found) && state.handle_turned_away(found);
-            drop(state);
-            if is_news {
-                self.shared.tell(draft);
-            }
         }
     }
 
@@ -264,6 +270,7 @@ impl Watch {
                     pid,
                     process,
                     is_client,
+                    why: "its job has more memory than its quota",
                 };
                 let has_room = self.shared.inbox().put_evicted(evicted);
                 self.shared.alarm();
@@ -307,7 +314,7 @@ impl Watch {
     /// Until there is something to look at; false when the daemon stops.
     fn wait(&mut self) -> bool {
         let watched = self.shared.ledgers().leaving(has_ended);
-        let pace = self.pace();
+        let until_due = self.until_due();
         let (stop, leaving) = (self.shared.stop_fd(), self.shared.leaving_fd());
         let mut fds = vec![
             PollFd::new(&stop, PollFlags::IN),
@@ -320,9 +327,10 @@ impl Watch {
             _ => &SLOW_LOOK,
         };
         // Interrupted or not, the next look is none too many.
-        let wait = watched.is_anybody_over.then_some(look);
-        let wait = wait.or(pace);
-        let _ = poll(&mut fds, wait);
+        let wait = watched.is_anybody_over.then_some(*look);
+        let in_ns = |wait: &Timespec| (wait.tv_sec, wait.tv_nsec);
+        let wait = wait.into_iter().chain(until_due).min_by_key(in_ns);
+        let _ = poll(&mut fds, wait.as_ref());
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (is_stopped, has_left) = (is_ready(&fds[0]), is_ready(&fds[1]));
         let has_news = fds[1..].iter().any(is_ready);
@@ -337,11 +345,11 @@ impl Watch {
 
     fn look(&mut self) {
         // Asked before the ledgers are locked: who attaches does not wait for NVML.
-        let Some(answer) = self.listed() else {
+        let Some(answer) = self.listed(Question::default()) else {
             return;
         };
         let listed = match answer {
-            Ok(listed) => Some(listed.iter().map(|process| process.pid).collect()),
+            Ok(listed) => Some(listed.processes.iter().map(|process| process.pid).collect()),
             Err(error) => self.answers.handle_failure(&error, self.clock.now_ns()),
         };
         let back = listed.map_or(0, |listed: Vec<u32>| {
@@ -356,7 +364,7 @@ impl Watch {
 
     /// The processes that have memory of the device; none if the daemon is to end, or the device
     /// was released just now.
-    fn listed(&mut self) -> Option<Result<Vec<Process>, NvmlError>> {
+    fn listed(&mut self, question: Question) -> Option<Result<Listed, NvmlError>> {
         if let Nvml::NotAsked = self.nvml {
             self.nvml = match start_asking(&self.uuid, self.shared.device_release()) {
                 Ok(asked) => Nvml::Asked(asked),
@@ -364,14 +372,14 @@ impl Watch {
             };
         }
         let Nvml::Asked(asked) = &mut self.nvml else {
-            return Some(Ok(Vec::new()));
+            return Some(Ok(Listed::default()));
         };
-        match asked.ask((), self.shared.stop_fd(), &PATIENCE) {
+        match asked.ask(question, self.shared.stop_fd(), &PATIENCE) {
             // Just now: the next look finds it so.
             Ok(Answer::Released) => None,
             Ok(Answer::Missing(error)) => {
                 self.nvml = no_nvml(&error.to_string());
-                Some(Ok(Vec::new()))
+                Some(Ok(Listed::default()))
             }
             Ok(Answer::Listed(listed)) => {
                 if std::mem::take(&mut self.is_silent) {
@@ -399,11 +407,11 @@ impl Watch {
 fn start_asking(
     uuid: &str,
     device_release: &Arc<DeviceRelease>,
-) -> std::io::Result<Asked<(), Answer>> {
+) -> std::io::Result<Asked<Question, Answer>> {
     let (uuid, device_release) = (uuid.to_owned(), Arc::clone(device_release));
     // NVML is closed before it is said to be.
     let mut processes: Option<(Processes, User)> = None;
-    Asked::start("pillion-memory-ask", move |()| {
+    Asked::start("pillion-memory-ask", move |question: Question| {
         let open = match processes.take_if(|(_, user)| !user.is_over()) {
             Some(open) => open,
             None => {
@@ -417,8 +425,26 @@ fn start_asking(
                 }
             }
         };
-        Answer::Listed(processes.insert(open).0.list())
+        let (open, _) = processes.insert(open);
+        Answer::Listed(open.list().map(|processes| match question.with_uses {
+            true => Listed {
+                processes,
+                graphics: open.graphics().ok(),
+                computed: computed(&uuid),
+            },
+            false => Listed {
+                processes,
+                ..Listed::default()
+            },
+        }))
     })
+}
+
+/// Who computed lately. Opened for this one question, which is seldom asked.
+fn computed(uuid: &str) -> Vec<u32> {
+    let since_us = (events::unix_ms() * 1_000).saturating_sub(USED_US);
+    let computed = Uses::open(uuid).and_then(|uses| uses.computed_since(since_us));
+    computed.unwrap_or_default()
 }
 
 fn no_nvml(why: &str) -> Nvml {

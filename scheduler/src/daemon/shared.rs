@@ -22,11 +22,12 @@ use crate::core::mps_supervisor::Desk;
 use crate::core::pages::GpuPages;
 use crate::core::probe_watch::{ProbeNews, ProbeWatch};
 use crate::core::state::{Released, State, Sticky};
+use crate::core::unmanaged;
 use crate::host::device_release::DeviceRelease;
 use crate::host::drain_marker::{DrainMarker, Found};
 use crate::host::kept_probe::ProbeFile;
 use crate::report::events::{self, Events};
-use crate::report::status::{DeviceStatus, Identity, ProbeStatus};
+use crate::report::status::{DeviceStatus, Identity, ProbeStatus, UnmanagedStatus, Viewer};
 
 use crate::config::fault_rules::FaultRules;
 use crate::core::fault::Fault;
@@ -119,6 +120,8 @@ pub(crate) struct Shared {
     pub(super) mps: Mutex<Desk>,
     /// Readable when the thread that watches MPS is to look.
     pub(super) mps_bell: OwnedFd,
+    /// Who uses the GPU past Pillion, and the rule for that. Nothing else is locked by who holds it.
+    pub(super) unmanaged: Mutex<unmanaged::Desk>,
 }
 
 impl Shared {
@@ -152,6 +155,12 @@ impl Shared {
     pub(crate) fn probe_status(&self, now_ns: u64) -> Option<ProbeStatus> {
         let waiting = self.state().holds.waiting();
         ProbeStatus::of(&self.probe.lock(), now_ns, waiting)
+    }
+
+    /// Who uses the GPU past Pillion, as far as who asks may see; `None` where NVML cannot tell.
+    pub(crate) fn unmanaged_status(&self, viewer: Viewer) -> Option<UnmanagedStatus> {
+        let desk = self.unmanaged.lock();
+        Some(UnmanagedStatus::of(desk.named.as_ref()?, viewer))
     }
 
     /// Looks by these bounds whether the GPU is in trouble, or not at all. `is_first`: this daemon

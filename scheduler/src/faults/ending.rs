@@ -4,7 +4,7 @@
 //! asked to launch nothing more and to die once nothing is in flight; then SIGKILL, where MPS shares the GPU not before that was
 //! asked to end what is in flight ([`super::asking`]). One whose own time to drain is over before ([`Overdue`]) is asked for at once, and
 //! killed alone; if MPS refuses, it has the grace that the others have, as its work may still end by itself. Only those that were clients when it began: its supervisor may start new ones
-//! meanwhile. A process that is evicted for its memory, and did not end when it was asked, is ended in the same steps.
+//! meanwhile. A process that is evicted (for its memory, or because it is unmanaged), and did not end when it was asked, is ended in the same steps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ struct Overdue {
     is_settled: bool,
 }
 
-/// A process that has more memory than its job may, and was asked to end in vain.
+/// A process that was asked to end by rule, in vain.
 #[derive(Debug)]
 pub(crate) struct Evicted {
     pub(crate) job: JobKey,
@@ -75,6 +75,8 @@ pub(crate) struct Evicted {
     pub(crate) process: Arc<OwnedFd>,
     /// Only of a client can its library be asked to drain.
     pub(crate) is_client: bool,
+    /// For what it is ended, for people.
+    pub(crate) why: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -263,6 +263,11 @@ const LISTS: [[&str; 2]; 2] = [
         "nvmlDeviceGetMPSComputeRunningProcesses_v2",
     ],
 ];
+/// The list of processes that draw. One that does both is in it, too.
+const GRAPHICS: [&str; 2] = [
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v2",
+];
 /// Processes of a device that are heard of.
 const PROCESSES_MAX: usize = 4096;
 /// NVML_ERROR_NOT_SUPPORTED.
@@ -289,17 +294,32 @@ impl Processes {
     pub fn list(&self) -> Result<Vec<Process>, NvmlError> {
         let mut all: Vec<Process> = Vec::new();
         for names in LISTS {
-            let found = names.into_iter().find_map(|name| {
-                // SAFETY: the signature that nvml.h gives both names.
-                let function = unsafe { self.library.get::<GetProcesses>(name) }.ok()?;
-                Some((name, *function))
-            });
-            let Some((name, function)) = found else {
-                continue;
-            };
-            add_each_once(&mut all, self.list_of(name, function)?);
+            add_each_once(&mut all, self.list_by(names)?);
         }
         Ok(all)
+    }
+
+    /// Those that draw.
+    ///
+    /// # Errors
+    ///
+    /// See [`NvmlError`].
+    pub(crate) fn graphics(&self) -> Result<Vec<u32>, NvmlError> {
+        let drawing = self.list_by(GRAPHICS)?;
+        Ok(drawing.iter().map(|process| process.pid).collect())
+    }
+
+    /// By the newest of these functions that NVML has; nobody if it has none.
+    fn list_by(&self, names: [&'static str; 2]) -> Result<Vec<Process>, NvmlError> {
+        let found = names.into_iter().find_map(|name| {
+            // SAFETY: the signature that nvml.h gives all names of the lists.
+            let function = unsafe { self.library.get::<GetProcesses>(name) }.ok()?;
+            Some((name, *function))
+        });
+        match found {
+            Some((name, function)) => self.list_of(name, function),
+            None => Ok(Vec::new()),
+        }
     }
 
     fn list_of(

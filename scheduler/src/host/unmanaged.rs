@@ -1,82 +1,172 @@
-//! Programs that use the GPU without us: named, once each, with what can be seen of the reason.
+//! What the kernel shows of a process that NVML lists and that is no client: whether it can attach
+//! still, and why it has not ([`crate::core::unmanaged`] has the rule that is made of it).
 //!
-//! Who empties `LD_PRELOAD` on the way to a program, an entry point of a container say, has it run
-//! without the library, and then nothing holds it and nothing counts its memory. NVML lists it all
-//! the same. A process is named when it was listed for [`GRACE_NS`], since one that is about to
-//! attach has a context before it is a client.
+//! **Can attach**: the library is mapped in it (preloaded, or as the shim), and its environment does
+//! not switch the library off. The library attaches at the creation of the first context, after
+//! which NVML lists the process, or at the first launch. A process without the library never
+//! attaches: nothing loads the library into a process that runs.
 //!
-//! A program of CUDA's is known by the driver's library among its mappings. That and its
-//! environment are told to a daemon of root's, or of the same user; others' processes, and those
-//! that this PID namespace shows under other numbers, are not named.
+//! **Never named**: this daemon; `pillion` and `pilliond` of the folder of this daemon's program;
+//! MPS's server and control daemon, by their program's name; what NVML lists as graphics; and a
+//! process that is ending, whose mappings are gone.
+//!
+//! A program of the GPU's is known by the driver among its mappings. Mappings, environment and the
+//! program's file are shown to a daemon of the same user, or with CAP_SYS_PTRACE. Of other processes
+//! the name and the user are told where the kernel shows these, and no more is made of them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::core::ledgers::Image;
-use crate::core::state::TurnedAway;
+use crate::core::unmanaged::{Eyes, Known, Sight};
+use crate::host::peer::has_ended;
 use crate::host::unattached;
 
-/// How the processes of MPS are called; servers work for others.
+/// How the programs of MPS are called; servers work for others.
 const MPS: &str = "nvidia-cuda-mps";
 
-/// How long a process is given to attach after it was first seen, ns. One that waits for a daemon
-/// asks every few seconds.
-const GRACE_NS: u64 = 15_000_000_000;
+/// The programs of Pillion that use a GPU for no job.
+const OWN: [&str; 2] = ["pillion", "pilliond"];
 
-/// Who was listed so far: by process id, since when, ns.
-#[derive(Debug, Default)]
-pub(crate) struct Unmanaged {
-    suspects: BTreeMap<u32, u64>,
-    told: BTreeSet<u32>,
+/// What of the driver is mapped in a process that computes: its libraries for CUDA and OpenCL, and
+/// its device nodes.
+const DRIVER: [&[u8]; 3] = [b"/libcuda.so", b"/libnvidia-opencl.so", b"/dev/nvidia"];
+
+/// Most that is read of one file of /proc, bytes. 65530 mappings, the kernel's usual most, are less.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// The machine's first PID namespace (`PROC_PID_INIT_INO` of the kernel's `linux/proc_ns.h`).
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether this process is in the machine's first PID namespace, whose numbers NVML knows.
+pub(crate) fn is_first_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_PID_NAMESPACE))
 }
 
-impl Unmanaged {
-    /// These processes use the GPU now and are no clients. Who of them is to be told: has been one
-    /// for long, and has not been told.
-    pub(crate) fn handle_listed(&mut self, strangers: &[u32], now_ns: u64) -> Vec<u32> {
-        let is_there = |pid: &u32| strangers.contains(pid);
-        self.told.retain(is_there);
-        self.suspects.retain(|pid, _| is_there(pid));
-        for pid in strangers.iter().filter(|pid| !self.told.contains(pid)) {
-            self.suspects.entry(*pid).or_insert(now_ns);
+/// Looks at processes by /proc.
+#[derive(Debug)]
+pub(crate) struct Proc<'a> {
+    /// Those that NVML lists as graphics; none where that is not known.
+    pub(crate) graphics: Option<&'a [u32]>,
+    /// Those that NVML has seen compute lately.
+    pub(crate) computed: &'a [u32],
+}
+
+impl Eyes for Proc<'_> {
+    fn started_ticks(&self, pid: u32) -> u64 {
+        Image::of(pid).started_ticks
+    }
+
+    fn has_computed(&self, pid: u32) -> bool {
+        self.computed.contains(&pid)
+    }
+
+    fn look_into(&self, pid: u32) -> Sight {
+        let own = std::process::id();
+        let folder = fs::read_link("/proc/self/exe").ok();
+        let folder = folder.as_deref().and_then(Path::parent);
+        let draws = self.graphics.is_some_and(|pids| pids.contains(&pid));
+        if pid == own || draws || is_ending(pid) {
+            return Sight::Exempt;
         }
-        let is_due = |since_ns: &u64| now_ns.saturating_sub(*since_ns) >= GRACE_NS;
-        let due = self
-            .suspects
-            .iter()
-            .filter(|(_, since_ns)| is_due(since_ns));
-        let due: Vec<u32> = due.map(|(pid, _)| *pid).collect();
-        self.told.extend(&due);
-        self.suspects.retain(|pid, _| !due.contains(pid));
-        due
-    }
-
-    /// Whether somebody is to be told soon, if he is still there.
-    pub(crate) fn has_suspects(&self) -> bool {
-        !self.suspects.is_empty()
+        let is_own = |pid| unattached::ancestors(own).any(|ancestor| ancestor == pid);
+        let may_end = self.graphics.is_some() && pid != 1 && !is_own(pid);
+        let facts = Facts::of(pid);
+        match facts.is_of_mps() || folder.is_some_and(|folder| facts.is_pillions(folder)) {
+            true => Sight::Exempt,
+            false => facts.judge(may_end),
+        }
     }
 }
 
-/// A process as the status lists it; none if it is no program of CUDA's, or may not be looked into.
-pub(crate) fn look_into(pid: u32, at_ns: u64) -> Option<TurnedAway> {
-    let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).ok();
-    let name = String::from_utf8_lossy(&read("comm")?)
-        .trim_end()
-        .to_owned();
-    let (maps, environment) = (read("maps")?, read("environ")?);
-    if !has(&maps, b"/libcuda.so") || name.starts_with(MPS) {
-        return None;
+/// Whether a process has ended or is about to. One that /proc hides from this user (`hidepid`) has not.
+fn is_ending(number: u32) -> bool {
+    let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
+    let Some(pid) = pid else {
+        return true;
+    };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) if has_ended(&process) => true,
+        Err(Errno::SRCH) => true,
+        _ => fs::exists(format!("/proc/{number}")).unwrap_or(false) && Image::is_ending(number),
     }
-    Some(TurnedAway {
-        pid,
-        started_ticks: Image::of(pid).started_ticks,
-        uid: unattached::real_uid(pid)?,
-        name,
-        job: unattached::job_id(&environment).unwrap_or_default(),
-        attached: false,
-        reason: why(&maps, &environment).to_owned(),
-        at_ns,
-    })
+}
+
+/// What the kernel shows of a process (proc(5)); none of what it does not.
+#[derive(Debug, Default)]
+struct Facts {
+    name: Option<String>,
+    uid: Option<u32>,
+    program: Option<PathBuf>,
+    maps: Option<Vec<u8>>,
+    environment: Option<Vec<u8>>,
+}
+
+impl Facts {
+    fn of(pid: u32) -> Self {
+        let read = |file: &str| {
+            let mut bytes = Vec::new();
+            let file = fs::File::open(format!("/proc/{pid}/{file}")).ok()?;
+            file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        };
+        Self {
+            name: read("comm").map(|name| printable(&name)),
+            uid: unattached::real_uid(pid),
+            program: fs::read_link(format!("/proc/{pid}/exe")).ok(),
+            maps: read("maps"),
+            environment: read("environ"),
+        }
+    }
+
+    /// The file name of its program; that of a file which was replaced ends in a word of the kernel's.
+    fn program_name(&self) -> Option<&str> {
+        let name = self.program.as_deref()?.file_name()?.to_str()?;
+        Some(name.trim_end_matches(" (deleted)"))
+    }
+
+    /// Whether it is a process of MPS. Its own word for itself counts only where its program is not shown.
+    fn is_of_mps(&self) -> bool {
+        let name = self.program_name().or(self.name.as_deref());
+        name.is_some_and(|name| name.starts_with(MPS))
+    }
+
+    /// Whether it is a program of Pillion's in this folder.
+    fn is_pillions(&self, folder: &Path) -> bool {
+        let parent = self.program.as_deref().and_then(Path::parent);
+        parent == Some(folder) && self.program_name().is_some_and(|name| OWN.contains(&name))
+    }
+
+    /// What is made of it; `may_end`: it is none that must not be ended whatever it does.
+    fn judge(self, may_end: bool) -> Sight {
+        let known = |job: Option<String>, reason: &str, is_sure| Known {
+            uid: self.uid,
+            name: self.name.clone().unwrap_or_default(),
+            job: job.unwrap_or_default(),
+            reason: reason.to_owned(),
+            is_sure,
+        };
+        let (Some(maps), Some(environment)) = (&self.maps, &self.environment) else {
+            let reason =
+                "it uses the GPU; this daemon may not look into it (another user's, or hidden)";
+            return Sight::Unclear(known(None, reason, false));
+        };
+        let job = unattached::job_id(environment);
+        if !DRIVER.iter().any(|part| has(maps, part)) {
+            let reason = "NVML lists it; nothing of the driver is seen in it";
+            return Sight::Unclear(known(None, reason, false));
+        }
+        let reason = why(maps, environment);
+        let known = known(job, reason, may_end && self.uid.is_some());
+        match has_library(maps) && !is_switched_off(environment) {
+            true => Sight::MayAttach(known),
+            false => Sight::Past(known),
+        }
+    }
 }
 
 /// Why a program is no client, by its mappings (proc_pid_maps(5)) and its environment
@@ -84,9 +174,10 @@ pub(crate) fn look_into(pid: u32, at_ns: u64) -> Option<TurnedAway> {
 fn why(maps: &[u8], environment: &[u8]) -> &'static str {
     let mut variables = environment.split(|byte| *byte == 0);
     let is_of_a_job = unattached::job_id(environment).is_some();
-    if has(maps, b"/libpillion") {
-        "it uses the GPU and has the library, but is switched off (PILLION_DISABLE), was forked from a client, was refused, or expects no daemon: \
-         PILLION_LOG=info says which"
+    if has_library(maps) && is_switched_off(environment) {
+        "it uses the GPU and has the library switched off (PILLION_DISABLE)"
+    } else if has_library(maps) {
+        "it uses the GPU and has the library, but was forked from a client, was refused, or expects no daemon: PILLION_LOG=info says which"
     } else if !is_of_a_job {
         "it uses the GPU and was not started by `pillion run`"
     } else if variables.any(|it| it.starts_with(b"LD_PRELOAD=") && has(it, b"libpillion")) {
@@ -94,6 +185,27 @@ fn why(maps: &[u8], environment: &[u8]) -> &'static str {
     } else {
         "it uses the GPU without the library: something on the way to it emptied LD_PRELOAD, its entry point say"
     }
+}
+
+/// The preload library, or the shim.
+fn has_library(maps: &[u8]) -> bool {
+    has(maps, b"/libpillion")
+}
+
+/// As the library reads it: anything but nothing and `0`.
+fn is_switched_off(environment: &[u8]) -> bool {
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(b"PILLION_DISABLE="));
+    value.is_some_and(|value| !matches!(value, b"" | b"0"))
+}
+
+/// A name as it can be shown: a program gives itself any bytes.
+fn printable(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    let shown = name.trim_end_matches('\n').chars();
+    shown
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 fn has(text: &[u8], part: &[u8]) -> bool {
@@ -104,51 +216,32 @@ fn has(text: &[u8], part: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn who_is_listed_for_long_is_told_once() {
-        let mut unmanaged = Unmanaged::default();
-        for (at_s, listed, told, has_suspects) in [
-            (0, &[1, 2][..], &[][..], true),
-            (10, &[2, 3], &[], true),
-            (16, &[2, 3], &[2], true),
-            (24, &[2, 3], &[], true),
-            (25, &[2, 3], &[3], false),
-            (60, &[2, 3], &[], false),
-            (70, &[], &[], false),
-            // Another process of that number.
-            (80, &[2], &[], true),
-            (99, &[2], &[2], false),
-        ] {
-            let due = unmanaged.handle_listed(listed, at_s * 1_000_000_000);
-            assert_eq!(due, told, "{at_s} s: {listed:?}");
-            assert_eq!(unmanaged.has_suspects(), has_suspects, "{at_s} s");
+    const CUDA: &str = "/usr/lib/libcuda.so.1";
+
+    fn facts(maps: &str, environment: &str) -> Facts {
+        Facts {
+            name: Some("python".to_owned()),
+            uid: Some(1000),
+            program: Some("/usr/bin/python3".into()),
+            maps: Some(maps.as_bytes().to_vec()),
+            environment: Some(environment.as_bytes().to_vec()),
         }
     }
 
     #[test]
     fn the_reason_is_what_can_be_seen() {
+        let both = format!("{CUDA}\n/x/libpillion.so");
         for (maps, environment, part) in [
+            (CUDA, "PILLION_JOB=a\0HOME=/", "emptied LD_PRELOAD"),
+            (CUDA, "PILLION_JOB=a\0LD_PRELOAD=", "emptied LD_PRELOAD"),
+            (CUDA, "HOME=/", "not started by `pillion run`"),
             (
-                "/usr/lib/libcuda.so.1",
-                "PILLION_JOB=a\0HOME=/",
-                "emptied LD_PRELOAD",
-            ),
-            (
-                "/usr/lib/libcuda.so.1",
-                "PILLION_JOB=a\0LD_PRELOAD=",
-                "emptied LD_PRELOAD",
-            ),
-            (
-                "/usr/lib/libcuda.so.1",
-                "HOME=/",
-                "not started by `pillion run`",
-            ),
-            (
-                "/usr/lib/libcuda.so.1",
+                CUDA,
                 "PILLION_JOB=a\0LD_PRELOAD=/x/libpillion.so",
                 "is not loaded",
             ),
-            ("/x/libpillion.so", "PILLION_JOB=a", "has the library"),
+            (&both, "PILLION_JOB=a", "has the library, but"),
+            (&both, "PILLION_DISABLE=1", "switched off"),
         ] {
             let told = why(maps.as_bytes(), environment.as_bytes());
             assert!(told.contains(part), "{maps} {environment}: {told}");
@@ -156,7 +249,102 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_cuda_is_not_named() {
-        assert_eq!(look_into(std::process::id(), 0), None);
+    fn who_has_the_library_and_has_not_switched_it_off_may_attach() {
+        let both = format!("{CUDA}\n/x/libpillion_shim.so (deleted)");
+        for (maps, environment, may_attach, is_sure) in [
+            (CUDA, "", false, true),
+            (&both, "", true, true),
+            (&both, "PILLION_DISABLE=0", true, true),
+            (&both, "PILLION_DISABLE=", true, true),
+            (&both, "A=b\0PILLION_DISABLE=yes", false, true),
+            ("/dev/nvidia0", "", false, true),
+        ] {
+            let sight = facts(maps, environment).judge(true);
+            let found = match &sight {
+                Sight::MayAttach(known) => (true, known.is_sure),
+                Sight::Past(known) => (false, known.is_sure),
+                other => panic!("{maps} {environment}: {other:?}"),
+            };
+            assert_eq!(found, (may_attach, is_sure), "{maps} {environment:?}");
+        }
+        let Sight::Past(kept) = facts(CUDA, "").judge(false) else {
+            panic!("a process that cannot attach");
+        };
+        assert!(!kept.is_sure);
+    }
+
+    #[test]
+    fn of_who_may_not_be_looked_into_the_name_is_known_and_no_more() {
+        let hidden = Facts {
+            maps: None,
+            ..facts("", "PILLION_JOB=a")
+        };
+        let Sight::Unclear(known) = hidden.judge(true) else {
+            panic!("nobody knows");
+        };
+        let seen = (&*known.name, known.uid, &*known.job, known.is_sure);
+        assert_eq!(seen, ("python", Some(1000), "", false));
+        assert!(known.reason.contains("may not look into it"));
+        // Another process of that number, say.
+        let other = facts("/usr/lib/libc.so.6", "").judge(true);
+        assert!(matches!(other, Sight::Unclear(known) if !known.is_sure));
+    }
+
+    #[test]
+    fn processes_of_mps_and_of_pillion_are_known_by_their_programs() {
+        let of = |program: Option<&str>, name: &str| Facts {
+            program: program.map(Into::into),
+            name: Some(name.to_owned()),
+            ..Facts::default()
+        };
+        for (program, name, is_of_mps) in [
+            (
+                Some("/usr/bin/nvidia-cuda-mps-server"),
+                "nvidia-cuda-mps",
+                true,
+            ),
+            (
+                Some("/usr/bin/nvidia-cuda-mps-control (deleted)"),
+                "x",
+                true,
+            ),
+            (None, "nvidia-cuda-mps", true),
+            (None, "python", false),
+            // A program calls itself what it likes.
+            (Some("/usr/bin/python3"), "nvidia-cuda-mps", false),
+        ] {
+            assert_eq!(of(program, name).is_of_mps(), is_of_mps, "{program:?}");
+        }
+        for (program, is_pillions) in [
+            ("/usr/bin/pillion", true),
+            ("/usr/bin/pilliond (deleted)", true),
+            ("/usr/bin/pillion-replay", false),
+            ("/tmp/pillion", false),
+        ] {
+            let found = of(Some(program), "").is_pillions(Path::new("/usr/bin"));
+            assert_eq!(found, is_pillions, "{program}");
+        }
+    }
+
+    #[test]
+    fn this_process_and_graphics_are_exempt_and_a_process_without_the_driver_is_not_sure() {
+        let own = std::process::id();
+        let eyes = Proc {
+            graphics: Some(&[7]),
+            computed: &[8],
+        };
+        assert_eq!(eyes.look_into(own), Sight::Exempt);
+        assert_eq!(eyes.look_into(7), Sight::Exempt);
+        assert_ne!(eyes.started_ticks(own), 0);
+        assert_eq!([7, 8].map(|pid| eyes.has_computed(pid)), [false, true]);
+        // Nobody has that number: it has ended.
+        assert_eq!(eyes.look_into(u32::MAX), Sight::Exempt);
+        let parent = unattached::ancestors(own).next();
+        if let Some(parent) = parent {
+            let sight = eyes.look_into(parent);
+            let is_sure = matches!(sight, Sight::Past(known) if known.is_sure);
+            assert!(!is_sure, "who started this process is never ended");
+        }
+        assert_eq!(printable(b"a\x1b[31mb\n"), "a?[31mb");
     }
 }

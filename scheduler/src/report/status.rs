@@ -11,6 +11,7 @@ mod hold;
 mod mps;
 mod probe;
 mod requests;
+mod unmanaged;
 mod users;
 
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ pub use hold::{ProgressStatus, TooLong};
 pub use mps::MpsStatus;
 pub use probe::{MetricStatus, ProbeStatus};
 pub use requests::{BucketStatus, KindStatus, RecentStatus, RequestsStatus};
+pub use unmanaged::{UnmanagedProcess, UnmanagedStatus};
 pub use users::UserStatus;
 
 /// The version of this document: changes when a reader of the old one would be misled.
@@ -74,6 +76,8 @@ pub struct Status {
     pub others: OthersStatus,
     /// Processes that wanted to be clients and are not, the oldest first; the last 32.
     pub turned_away: Vec<Listed>,
+    /// Processes that use the GPU past Pillion; none where NVML cannot tell.
+    pub unmanaged: Option<UnmanagedStatus>,
     /// How many events there were, by kind; `pillion events` shows them.
     pub events: EventsStatus,
 }
@@ -489,6 +493,7 @@ impl Status {
                 .filter(|listed| viewer.sees(listed.process.uid))
                 .cloned()
                 .collect(),
+            unmanaged: None,
             events,
         }
     }

@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::common::{Daemon, Gpu, Program, builtin_profile, cargo_folder, tools};
+use crate::common::{Daemon, Gpu, Process, Program, builtin_profile, cargo_folder, tools};
 
 use super::{preload, public_copy, public_folder, run, text};
 
@@ -63,17 +63,19 @@ fn a_user_without_rights_is_managed() {
     expect_same_in(&AS_NOBODY, |gpu| gpu.daemon(""));
 }
 
-/// As systemd starts it (`examples/systemd`): root, and yet without what root may.
+/// As systemd starts a daemon (`examples/systemd`): root, and yet without what root may.
+const WITHOUT_CAPABILITIES: [&str; 6] = [
+    "setpriv",
+    "--bounding-set=-all",
+    "--inh-caps=-all",
+    "--ambient-caps=-all",
+    "--no-new-privs",
+    "--",
+];
+
 #[test]
 fn a_daemon_without_any_capability_serves_another_user() {
-    let words = [
-        "setpriv",
-        "--bounding-set=-all",
-        "--inh-caps=-all",
-        "--ambient-caps=-all",
-        "--no-new-privs",
-        "--",
-    ];
+    let words = WITHOUT_CAPABILITIES;
     tools::that_runs(&words);
     expect_same_in(&AS_NOBODY, |gpu| {
         let daemon = gpu.daemon_through(&words);
@@ -100,4 +102,46 @@ fn a_process_on_a_root_that_cannot_be_written_is_managed() {
     expect_same_in(&["unshare", "--mount", "sh", "-c", script, "sh"], |gpu| {
         gpu.daemon("")
     });
+}
+
+/// It may not look into other users' processes. One that computes and is no client is past Pillion
+/// all the same.
+#[test]
+fn a_daemon_without_any_capability_names_another_users_program_that_computes_and_no_job() {
+    tools::that_runs(&WITHOUT_CAPABILITIES);
+    let tool = tools::that_runs(&AS_NOBODY);
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon_through(&WITHOUT_CAPABILITIES);
+    let (folder, library) = public_folder();
+    let load = public_copy(&folder, &Program::Linked("load").path(), "load");
+    public_copy(&folder, &cargo_folder().join("libcuda.so"), "libcuda.so.1");
+    for (path, mode) in [("", 0o755), ("gpu.sock", 0o777), ("pillion.sock", 0o777)] {
+        fs::set_permissions(gpu.path(path), Permissions::from_mode(mode)).unwrap();
+    }
+    let start = |label: &str, is_job: bool| {
+        let mut command = gpu.command(&tool);
+        command.args(&AS_NOBODY[1..]).arg(text(&load)).arg("64");
+        command.env("LD_LIBRARY_PATH", folder.path());
+        command.env("SOFTGPU_LABEL", label);
+        if is_job {
+            preload(&mut command, &library, &daemon, label);
+        }
+        let mut process = Process::start(label, command);
+        process.wait_for("round", 1);
+        process
+    };
+    let job = start("job", true);
+    let other = start("other", false);
+    let status = daemon.status_when("a named process", |it| it["unmanaged"]["count"] == 1);
+    let named = &status["unmanaged"]["processes"][0];
+    assert_eq!(
+        (&named["pid"], &named["uid"], &named["name"]),
+        (&other.pid().into(), &65_534.into(), &"load".into())
+    );
+    let reason = named["reason"].as_str().unwrap();
+    assert!(reason.contains("may not look into it"), "{reason}");
+    other.finish().expect_success();
+    daemon.status_when("nobody named", |it| it["unmanaged"]["count"] == 0);
+    job.finish().expect_success();
+    assert_eq!(daemon.status()["events"]["counts"]["unmanaged"], 1);
 }

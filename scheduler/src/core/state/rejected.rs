@@ -120,12 +120,13 @@ impl Rejected {
 }
 
 impl State {
-    /// Whether the status lists a process among those that are no clients.
-    pub(crate) fn lists_as_away(&self, process: &TurnedAway) -> bool {
-        let who = Who::of(process);
-        self.rejected
-            .listed()
-            .any(|listed| Who::of(&listed.process) == who)
+    /// Why the process of that number, which started then, was turned away; none if it was not, or
+    /// is not listed any more.
+    pub(crate) fn refusal_of(&self, pid: u32, started_ticks: u64) -> Option<&str> {
+        let who = Who::Seen(pid, started_ticks);
+        let mut listed = self.rejected.listed();
+        let listed = listed.find(|listed| Who::of(&listed.process) == who)?;
+        Some(&listed.process.reason)
     }
 
     /// A process that wanted to be a client is none. Returns whether that is news: it has not been told of this process.

@@ -150,6 +150,7 @@ impl Deaf {
             pid,
             process: self.open().1,
             is_client: true,
+            why: "",
         }
     }
 }
@@ -271,6 +272,7 @@ fn one_users_jobs_leave_places_for_others_and_all_of_them_for_evictions() {
                 pid: *pid,
                 process,
                 is_client: true,
+                why: "",
             };
             doings.evict(0, evicted) == Ok(true)
         };

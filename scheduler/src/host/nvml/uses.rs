@@ -39,6 +39,14 @@ pub(crate) struct ProcessUse {
     pub(crate) share: f64,
 }
 
+/// What NVML answers.
+enum Samples {
+    Some(Vec<UseSample>),
+    /// Nobody computed, or nothing is newer.
+    None,
+    NotSupported,
+}
+
 /// A device's samples of processes.
 pub(crate) struct Uses {
     device: Device,
@@ -79,6 +87,34 @@ impl Uses {
     ///
     /// See [`NvmlError`].
     pub(crate) fn read(&mut self) -> Result<Option<Vec<ProcessUse>>, NvmlError> {
+        match self.samples(self.last_us)? {
+            Samples::Some(samples) => Ok(Some(newest(&samples, &mut self.last_us))),
+            Samples::None => {
+                let is_idle = self.gauges.busy_pct() == Some(0);
+                Ok(is_idle.then(Vec::new))
+            }
+            Samples::NotSupported => Ok(None),
+        }
+    }
+
+    /// The processes of which a sample since that time, us since 1970, says that they computed; nobody where NVML does not know.
+    ///
+    /// # Errors
+    ///
+    /// See [`NvmlError`].
+    pub(crate) fn computed_since(&self, since_us: u64) -> Result<Vec<u32>, NvmlError> {
+        let Samples::Some(samples) = self.samples(since_us)? else {
+            return Ok(Vec::new());
+        };
+        let computed = |sample: &&UseSample| {
+            sample.time_stamp_us >= since_us && (1..=100).contains(&sample.sm_pct)
+        };
+        let computed = samples.iter().filter(computed);
+        Ok(computed.map(|sample| sample.pid).collect())
+    }
+
+    /// What NVML has sampled since that time of its own.
+    fn samples(&self, last_us: c_ulonglong) -> Result<Samples, NvmlError> {
         let none = UseSample {
             pid: 0,
             time_stamp_us: 0,
@@ -92,25 +128,16 @@ impl Uses {
             let mut samples = vec![none; room];
             let mut count = room as c_uint;
             // SAFETY: room for `count` samples.
-            let result = unsafe {
-                (self.get)(
-                    self.device.0,
-                    samples.as_mut_ptr(),
-                    &raw mut count,
-                    self.last_us,
-                )
-            };
+            let result =
+                unsafe { (self.get)(self.device.0, samples.as_mut_ptr(), &raw mut count, last_us) };
             match result {
                 INSUFFICIENT_SIZE if room < PROCESSES_MAX => room *= 4,
-                NOT_FOUND => {
-                    let is_idle = self.gauges.busy_pct() == Some(0);
-                    return Ok(is_idle.then(Vec::new));
-                }
-                NOT_SUPPORTED => return Ok(None),
+                NOT_FOUND => return Ok(Samples::None),
+                NOT_SUPPORTED => return Ok(Samples::NotSupported),
                 result => {
                     check(NAME, result)?;
                     samples.truncate(count as usize);
-                    return Ok(Some(newest(&samples, &mut self.last_us)));
+                    return Ok(Samples::Some(samples));
                 }
             }
         }

@@ -1,0 +1,204 @@
+//! The part of the memory thread about processes that use the GPU past Pillion: NVML's list goes to
+//! [`crate::core::unmanaged`], and what that finds goes to status, events and log. Where the rule is
+//! so, such a process is ended: asked to by SIGTERM, and killed by the thread that ends jobs.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use protocol::hello::JobClass;
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::{Listed, open};
+use crate::config::unmanaged_rules::OnUnmanaged;
+use crate::core::event::{Draft, Kind};
+use crate::core::job_key::JobKey;
+use crate::core::ledgers::Image;
+use crate::core::unmanaged::{Change, Eviction, Eyes as _, Known, Named, Sight, Strangers};
+use crate::daemon::shared::Shared;
+use crate::faults::ending::Evicted;
+use crate::host::peer::has_ended;
+use crate::host::unattached::real_uid;
+use crate::host::unmanaged::{Proc, is_first_namespace};
+
+/// For what a process is ended, for people.
+const WHY: &str = "it uses the GPU past Pillion ([unmanaged] action = \"evict\")";
+
+/// See the module's text.
+pub(super) struct UnmanagedWatch {
+    shared: Arc<Shared>,
+    strangers: Strangers,
+    /// That NVML's numbers are not ours was logged.
+    is_blind: bool,
+}
+
+impl UnmanagedWatch {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            strangers: Strangers::new(is_first_namespace()),
+            is_blind: false,
+        }
+    }
+
+    /// Whether it must be known at the next look who draws and who computes: a process may be named,
+    /// or ended.
+    pub(super) fn wants_uses(&self) -> bool {
+        let evicts = || self.shared.unmanaged.lock().rules.action == OnUnmanaged::Evict;
+        self.strangers.has_unnamed() || (self.strangers.named().next().is_some() && evicts())
+    }
+
+    /// NVML lists these processes.
+    pub(super) fn handle_listed(&mut self, listed: &Listed) {
+        let clients = self.shared.state().pids();
+        let now_ns = self.shared.clock().now_ns();
+        let eyes = Proc {
+            graphics: listed.graphics.as_deref(),
+            computed: &listed.computed,
+        };
+        let strangers = &mut self.strangers;
+        let change = strangers.handle_listed(now_ns, &listed.processes, &clients, &eyes);
+        let is_blind = change.is_none();
+        if is_blind && !std::mem::replace(&mut self.is_blind, is_blind) {
+            tracing::warn!(
+                "NVML lists no client under its number in this PID namespace; processes that use the GPU past Pillion cannot be told from \
+                 clients until it does (run the daemon in the host's PID namespace)"
+            );
+        }
+        let Some(change) = change else {
+            return self.handle_silence();
+        };
+        self.tell(change);
+        self.publish();
+        let rules = self.shared.unmanaged.lock().rules;
+        for eviction in self.strangers.poll_evictions(now_ns, &rules) {
+            self.evict(&eviction, &eyes);
+        }
+    }
+
+    /// NVML cannot be asked, or does not answer.
+    pub(super) fn handle_silence(&mut self) {
+        self.strangers.handle_silence();
+        self.shared.unmanaged.lock().named = None;
+    }
+
+    fn publish(&self) {
+        let named = self.strangers.named().map(|named| self.with_refusal(named));
+        // The state is locked for a refusal, and never by who holds the desk.
+        let named: Vec<Named> = named.collect();
+        self.shared.unmanaged.lock().named = Some(named);
+    }
+
+    /// What the daemon told a process that asked and was turned away, in place of what is seen.
+    fn with_refusal(&self, named: &Named) -> Named {
+        let mut named = named.clone();
+        let state = self.shared.state();
+        if let Some(refusal) = state.refusal_of(named.pid, named.started_ticks) {
+            named.known.reason =
+                format!("it uses the GPU, asked to be a client and was refused: {refusal}");
+        }
+        named
+    }
+
+    fn tell(&self, change: Change) {
+        for named in &change.named {
+            let Named { pid, known, .. } = self.with_refusal(named);
+            let Known {
+                name, job, reason, ..
+            } = known;
+            let text = match (&*name, &*job) {
+                ("", _) => format!("process {pid}: {reason}"),
+                (name, "") => format!("{name}: {reason}"),
+                (name, job) => format!("{name}, job {job:?}: {reason}"),
+            };
+            let draft = Draft::new(Kind::Unmanaged, text).pid(pid);
+            self.shared.tell(match known.uid {
+                Some(uid) => draft.of(&job, uid),
+                None => draft,
+            });
+        }
+        for Named { pid, known, .. } in change.gone {
+            let name = known.name;
+            tracing::info!(
+                pid,
+                name,
+                "does not use the GPU past Pillion any more: it has ended, or is a client"
+            );
+        }
+    }
+
+    /// Asks a process to end, or has it ended.
+    fn evict(&mut self, eviction: &Eviction, eyes: &Proc<'_>) {
+        let Named { pid, known, .. } = &eviction.process;
+        let (pid, key) = (*pid, key_of(eviction));
+        let done = self
+            .hold(eviction, eyes)
+            .and_then(|process| match eviction.is_kill {
+                false => pidfd_send_signal(&process, Signal::TERM),
+                true => {
+                    let evicted = Evicted {
+                        job: key.clone(),
+                        pid,
+                        process: Arc::new(process),
+                        is_client: false,
+                        why: WHY,
+                    };
+                    let has_room = self.shared.inbox().put_evicted(evicted);
+                    self.shared.alarm();
+                    has_room.then_some(()).ok_or(Errno::AGAIN)
+                }
+            });
+        let name = &known.name;
+        let text = match done {
+            // Whoever ends it says so.
+            Ok(()) if eviction.is_kill => return,
+            Ok(()) => format!("process {pid} ({name}) is asked to end; {WHY}"),
+            // It has ended, or is not what it was.
+            Err(Errno::SRCH) => return,
+            Err(error @ (Errno::PERM | Errno::ACCESS)) => {
+                self.strangers.handle_out_of_reach(pid);
+                format!("process {pid} ({name}) is not to be ended: {error}")
+            }
+            Err(error) => {
+                let now_ns = self.shared.clock().now_ns();
+                self.strangers.handle_put_off(eviction, now_ns);
+                tracing::warn!(pid, name, "is not ended yet: {error}");
+                return;
+            }
+        };
+        let draft = Draft::new(Kind::Evicted, text);
+        self.shared.tell(draft.of_job(&key).pid(pid));
+    }
+
+    /// The process, held, if it is still what was named. Looked at after it is held: a later process
+    /// of that number is never signalled.
+    fn hold(&self, eviction: &Eviction, eyes: &Proc<'_>) -> Result<OwnedFd, Errno> {
+        let Named {
+            pid, started_ticks, ..
+        } = eviction.process;
+        let process = open(pid)?;
+        let is_same = Image::of(pid).started_ticks == started_ticks
+            && real_uid(pid) == Some(eviction.uid)
+            && !has_ended(&process);
+        let clients: BTreeSet<u32> = self.shared.state().pids();
+        let is_named = match eyes.look_into(pid) {
+            Sight::Past(known) | Sight::MayAttach(known) | Sight::Unclear(known) => known.is_sure,
+            Sight::Exempt => false,
+        };
+        match is_same && is_named && !clients.contains(&pid) {
+            true => Ok(process),
+            false => Err(Errno::SRCH),
+        }
+    }
+}
+
+/// The job that the process says it is of, by its user: for whom events are, and whose evictions
+/// are counted.
+fn key_of(eviction: &Eviction) -> JobKey {
+    JobKey {
+        id: eviction.process.known.job.clone(),
+        uid: eviction.uid,
+        class: JobClass::BestEffort,
+    }
+}
