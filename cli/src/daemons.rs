@@ -19,6 +19,14 @@ const SLO_MINOR: u16 = 4;
 /// Since that minor version a daemon knows what a job may use of the GPU's time.
 const CAP_MINOR: u16 = 6;
 
+/// That no daemon has answered, with why at each socket that was asked: exit 69.
+pub(crate) fn none_answers(why: &[String]) -> Failure {
+    Failure::unavailable(match why.is_empty() {
+        true => anyhow!("no daemon is running"),
+        false => anyhow!("no daemon answers: {}", why.join(", ")),
+    })
+}
+
 /// Says it to each; which have done it.
 ///
 /// # Errors
@@ -131,13 +139,7 @@ impl Told {
         match (self.done.is_empty(), self.refused.first()) {
             (false, _) => Ok(()),
             (true, Some((_, reason))) => Err(anyhow!("{reason}").into()),
-            (true, None) if self.silent.is_empty() && self.absent.is_empty() => {
-                Err(Failure::unavailable(anyhow!("no daemon is running")))
-            }
-            (true, None) => Err(Failure::unavailable(anyhow!(
-                "no daemon answers: {}",
-                [self.silent, self.absent].concat().join(", ")
-            ))),
+            (true, None) => Err(none_answers(&[self.silent, self.absent].concat())),
         }
     }
 }

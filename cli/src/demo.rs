@@ -26,6 +26,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use policy::Policy;
 use profiler::Trace;
+use sim::Arrivals;
 use softgpu::Device;
 use workloads::{Precision, Workload};
 
@@ -150,6 +151,10 @@ fn prepare(options: &Options) -> Result<Stage, Failure> {
             options.arrivals
         )));
     }
+    if !is_kind {
+        let path = Path::new(&options.arrivals);
+        Arrivals::read(path, options.arrivals_stream).map_err(Failure::usage)?;
+    }
     let (venue, note) = Venue::choose(options)?;
     let model = venue.model()?;
     let hp = load(&model, &options.hp)?;
@@ -158,6 +163,9 @@ fn prepare(options: &Options) -> Result<Stage, Failure> {
         out::note(format_args!("pillion demo: {note}"));
     }
     let seconds = options.seconds.unwrap_or_else(|| venue.seconds());
+    if let Some(folder) = &options.out {
+        out::folder(folder).map_err(Failure::usage)?;
+    }
     Ok(Stage::set(venue, seconds, hp, be)?)
 }
 
@@ -198,7 +206,6 @@ fn write_out(
     records: Vec<(Phase, Record)>,
     stage: &Stage,
 ) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     let slow = slowest(&records, results.without());
     let scenes: Vec<Scene> = records
         .into_iter()

@@ -65,13 +65,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 /// The socket of the daemon whose GPU is called so.
 fn the_one(sockets: &[PathBuf], name: &str) -> Result<PathBuf, Failure> {
-    let found = sockets.iter().filter_map(|socket| {
-        let gpu = ask(socket).ok()?["gpu"].take();
-        Some((socket, serde_json::from_value::<Named>(gpu).ok()?.into()))
-    });
-    let found: Vec<(&PathBuf, Gpu)> = found.collect();
+    let mut silent = Vec::new();
+    let mut found: Vec<(&PathBuf, Gpu)> = Vec::new();
+    for socket in sockets {
+        match named(socket) {
+            Ok(gpu) => found.push((socket, gpu)),
+            Err(error) => silent.push(format!("{}: {error}", socket.display())),
+        }
+    }
     if found.is_empty() {
-        return Err(Failure::unavailable(anyhow!("no daemon answers")));
+        return Err(daemons::none_answers(&silent));
     }
     let gpus = found.iter().map(|(_, gpu)| gpu.clone()).collect();
     let gpu = match run::select_of(name) {
@@ -105,6 +108,12 @@ impl From<Named> for Gpu {
             block_priority: None,
         }
     }
+}
+
+/// The GPU of the daemon that listens there.
+fn named(socket: &Path) -> anyhow::Result<Gpu> {
+    let gpu = ask(socket)?["gpu"].take();
+    Ok(serde_json::from_value::<Named>(gpu)?.into())
 }
 
 fn ask(socket: &Path) -> anyhow::Result<Value> {

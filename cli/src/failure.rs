@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use scheduler::report::told_once;
+
 use crate::out;
 
 /// A reason and the exit code that belongs to it.
@@ -59,7 +61,7 @@ impl Failure {
     /// The reason, in one line; empty where the output has said it.
     pub(crate) fn why(&self) -> String {
         let error = self.error.as_ref();
-        error.map_or_else(String::new, |error| format!("{error:#}"))
+        error.map_or_else(String::new, |error| told_once(error.as_ref()))
     }
 
     /// Nobody reads the output any more: exit 141, without a word.
@@ -73,24 +75,10 @@ impl Failure {
     /// Says why on stderr.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(error) = &self.error {
-            out::note(format_args!("pillion: {}", told_once(error)));
+            out::note(format_args!("pillion: {}", told_once(error.as_ref())));
         }
         ExitCode::from(self.code)
     }
-}
-
-/// An error and its causes, without those that the text before them already tells.
-fn told_once(error: &anyhow::Error) -> String {
-    error.chain().fold(String::new(), |text, cause| {
-        let cause = cause.to_string();
-        if text.is_empty() {
-            cause
-        } else if text.contains(&cause) {
-            text
-        } else {
-            format!("{text}: {cause}")
-        }
-    })
 }
 
 /// Anything else: exit 1.

@@ -38,8 +38,40 @@ pub(crate) fn note(text: fmt::Arguments<'_>) {
 pub(crate) fn file(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = folder.join(name);
     let partial = folder.join(format!("{name}.partial"));
-    fs::write(&partial, text).with_context(|| format!("{}", partial.display()))?;
-    fs::rename(&partial, &path).with_context(|| format!("{}", path.display()))
+    let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &path));
+    written.with_context(|| format!("{}: cannot be written", path.display()))
+}
+
+/// Makes a folder that `--out` names, and tries whether something can be written there.
+///
+/// # Errors
+/// It cannot be; nothing is left but the folder.
+pub(crate) fn folder(folder: &Path) -> anyhow::Result<()> {
+    let made = fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder).map(drop));
+    made.map_err(bare)
+        .with_context(|| format!("--out {}: cannot be written", folder.display()))
+}
+
+/// An error of a file without the name of a temporary one beside it, which `tempfile` adds: the
+/// message names the file that is meant.
+pub(crate) fn bare(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.split_once(" at path \"") {
+        Some((cause, _)) => io::Error::new(error.kind(), cause),
+        None => error,
+    }
+}
+
+/// Whether a file cannot be written because of its place, which its user has named; a full disk is
+/// another matter.
+pub(crate) fn is_of_place(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
+    };
+    matches!(
+        error.kind(),
+        NotFound | NotADirectory | IsADirectory | PermissionDenied | ReadOnlyFilesystem
+    )
 }
 
 fn checked(written: io::Result<()>) -> Result<(), Failure> {

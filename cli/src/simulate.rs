@@ -110,7 +110,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let plan = Plan::of(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {
-        pages::prepare(folder).map_err(Failure::usage)?;
+        out::folder(folder).map_err(Failure::usage)?;
     }
     for note in &plan.notes {
         out::note(format_args!("pillion: {note}"));

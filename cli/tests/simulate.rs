@@ -331,7 +331,7 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
         ),
         (
             "--be folder/none.trace",
-            "--be folder/none.trace: folder/none.trace: cannot be read",
+            "--be: folder/none.trace: cannot be read",
         ),
         ("--be resnet50-training@many", "\"many\" is no batch"),
         ("--seconds 0", "--seconds 0: expected more than 0"),

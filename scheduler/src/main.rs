@@ -22,6 +22,7 @@ use scheduler::daemon::{Pulse, Reloader, Stopper};
 use scheduler::host::gpu_lock::GpuLock;
 use scheduler::host::realtime::{self, Begun};
 use scheduler::host::{device, socket};
+use scheduler::report::told_once;
 use scheduler::{Config, Daemon};
 use sd_notify::NotifyState;
 use tracing_subscriber::EnvFilter;
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("pilliond: {error:#}");
+            eprintln!("pilliond: {}", told_once(error.as_ref()));
             match error.is::<ConfigError>() {
                 true => ExitCode::from(2),
                 false => ExitCode::FAILURE,

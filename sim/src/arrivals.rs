@@ -216,12 +216,20 @@ impl Arrivals {
     /// [`Error::ArrivalsFile`]: the file cannot be read, or something in it is not as expected.
     pub fn read(path: &Path, stream: usize) -> Result<Self, Error> {
         let text = profiler::read_text(path).map_err(|error| {
-            // It names the file, which ours does too.
-            let (what, named) = (error.to_string(), format!("{}: ", path.display()));
+            // It names the file, which ours does too, and for some faults a line and a column.
+            let (text, named) = (error.to_string(), path.display().to_string());
+            let rest = text.strip_prefix(&named).unwrap_or(&text);
+            let place = rest.strip_prefix(':').and_then(|rest| {
+                let (place, what) = rest.split_once(": ")?;
+                let line = place.split(':').next()?.parse().ok()?;
+                Some((line, what))
+            });
             Error::ArrivalsFile {
                 path: path.to_owned(),
-                line: None,
-                what: what.strip_prefix(&named).unwrap_or(&what).to_owned(),
+                line: place.map(|(line, _)| line),
+                what: place
+                    .map_or(rest.trim_start_matches(": "), |(_, what)| what)
+                    .to_owned(),
             }
         })?;
         Self::parse(&text, path, stream)

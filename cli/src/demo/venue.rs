@@ -11,6 +11,7 @@ use anyhow::Context;
 use scheduler::config::gpu::{Gpu, Select, choose};
 use scheduler::host::device;
 use scheduler::host::nvml;
+use scheduler::report::told_once;
 use serde_json::{Value, json};
 use softgpu::{Device, is_software_uuid};
 
@@ -68,7 +69,7 @@ impl Venue {
         let gpus = match device::gpus() {
             Ok(gpus) => gpus,
             Err(error) => {
-                let error = format!("{:#}", anyhow::Error::from(error));
+                let error = told_once(&error);
                 let note =
                     format!("no NVIDIA GPU is usable here, so it is the software GPU: {error}");
                 return Ok((Self::Software(software), Some(note)));

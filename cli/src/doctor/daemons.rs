@@ -154,7 +154,11 @@ fn ask(path: &Path) -> Result<Value, HelloError> {
 }
 
 fn unreachable_daemon(subject: String, path: &Path, error: &HelloError) -> Finding {
-    let found = format!("{}: {error}", path.display());
+    let name = path.display().to_string();
+    let found = match subject.contains(&name) {
+        true => error.to_string(),
+        false => format!("{name}: {error}"),
+    };
     let kind = match error {
         HelloError::Io(error) => Some(error.kind()),
         _ => None,

@@ -3,6 +3,7 @@
 use scheduler::config::gpu::Gpu;
 use scheduler::host::device;
 use scheduler::host::nvml;
+use scheduler::report::told_once;
 
 use super::{Finding, Verdict};
 
@@ -20,7 +21,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Vec<Gpu> {
         Err(error) => {
             findings.push(Finding::error(
                 "GPUs",
-                told(error),
+                told_once(&error),
                 "see what `nvidia-smi` says; in a container, start it with the NVIDIA runtime \
                  (--gpus); without a GPU, `pillion demo` runs on the software GPU",
             ));
@@ -45,7 +46,7 @@ fn library() -> Finding {
         Err(error) => {
             return Finding::error(
                 SUBJECT,
-                told(error),
+                told_once(&error),
                 "install the NVIDIA driver, or let the loader find it (ldconfig, LD_LIBRARY_PATH); \
                  `pillion demo` needs none",
             );
@@ -91,15 +92,10 @@ fn management() -> Finding {
         }
         Err(error) => Finding::warning(
             SUBJECT,
-            told(error),
+            told_once(&error),
             "tools such as nvidia-smi need it; jobs are managed without it",
         ),
     }
-}
-
-/// An error with its causes, of which the loader's own words are one.
-fn told(error: impl Into<anyhow::Error>) -> String {
-    format!("{:#}", error.into())
 }
 
 /// The oldest CUDA whose entry points are in the table.

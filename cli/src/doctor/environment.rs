@@ -65,7 +65,7 @@ fn config(path: &Path) -> Finding {
         Ok(config) => Finding::ok(subject, format!("right; for the GPU with {}", config.gpu)),
         Err(error) => Finding::error(
             subject,
-            error.to_string(),
+            without(path, &error.to_string()),
             "mend it as the message says; pilliond refuses it",
         ),
     }
@@ -84,10 +84,21 @@ fn profile(path: &Path) -> Finding {
         ),
         Err(error) => Finding::error(
             subject,
-            error.to_string(),
+            without(path, &error.to_string()),
             "jobs run with all their kernels unknown until it is mended",
         ),
     }
+}
+
+/// What is wrong with a file, without its name, which the subject says; the place in it stays.
+fn without(path: &Path, text: &str) -> String {
+    let name = path.display().to_string();
+    let lines = text.lines().map(|line| {
+        let rest = line.strip_prefix(&name);
+        let rest = rest.and_then(|rest| rest.strip_prefix(':'));
+        rest.map_or(line, str::trim_start)
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn range(name: &str, text: &str) -> Finding {

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use scheduler::report::told_once;
+
 use super::Finding;
 use crate::artifacts;
 
@@ -15,7 +17,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) {
         Ok(library) => library,
         Err(error) => {
             let mend = "without it no job can be managed: build or install it";
-            findings.push(Finding::error(SUBJECT, format!("{error:#}"), mend));
+            findings.push(Finding::error(SUBJECT, told_once(error.as_ref()), mend));
             return;
         }
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::Error;
 use comfy_table::{CellAlignment, Table, presets};
 use profiler::KernelProfile;
 use profiler::base_name::base;
@@ -33,7 +33,18 @@ pub(crate) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
         file.persist(path)?;
         Ok(())
     };
-    Ok(written().with_context(|| format!("{}: cannot be written", path.display()))?)
+    written().map_err(|error| unwritten(path, error))
+}
+
+/// That a file cannot be written: exit 2 where that is because of its place.
+pub(super) fn unwritten(path: &Path, error: io::Error) -> Failure {
+    let is_of_place = out::is_of_place(&error);
+    let error =
+        Error::new(out::bare(error)).context(format!("{}: cannot be written", path.display()));
+    match is_of_place {
+        true => Failure::usage(error),
+        false => error.into(),
+    }
 }
 
 /// The folder that `path` is in.

@@ -188,7 +188,9 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
     }
     // As it will be written: beside its place first.
     let beside = tempfile::NamedTempFile::new_in(output::folder(path));
-    beside.with_context(|| format!("{shown}: cannot be written"))?;
+    beside
+        .map_err(out::bare)
+        .with_context(|| format!("{shown}: cannot be written"))?;
     Ok(())
 }
 

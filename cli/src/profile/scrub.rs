@@ -28,7 +28,8 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let folder = output::folder(&options.output);
     // It gets a folder of its own until it is whole.
-    let temporary = tempfile::tempdir_in(folder)?;
+    let unwritten = |error| output::unwritten(&options.output, error);
+    let temporary = tempfile::tempdir_in(folder).map_err(unwritten)?;
     let copy = temporary.path().join("copy");
     let mut progress = Progress::new(&options.input);
     let mut context = Context {
@@ -40,12 +41,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     import::scrub(&options.input, &copy, &mut context).map_err(Failure::usage)?;
     // A pipe or device is written to; a file is replaced when the copy is whole.
     if std::fs::metadata(&options.output).is_ok_and(|found| !found.is_file()) {
-        let mut output = std::fs::OpenOptions::new()
+        let output = std::fs::OpenOptions::new()
             .write(true)
-            .open(&options.output)?;
-        std::io::copy(&mut std::fs::File::open(&copy)?, &mut output)?;
+            .open(&options.output);
+        let copied = output.and_then(|mut output| {
+            std::io::copy(&mut std::fs::File::open(&copy)?, &mut output).map(drop)
+        });
+        copied.map_err(unwritten)
     } else {
-        std::fs::rename(&copy, &options.output)?;
+        std::fs::rename(&copy, &options.output).map_err(unwritten)
     }
-    Ok(())
 }

@@ -4,10 +4,9 @@
 //! dark setting. Each file is written whole or not at all.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 
 use crate::out;
@@ -31,16 +30,6 @@ struct Picture {
 
 /// Most series of a part of which pictures are drawn.
 const SERIES_MAX: usize = 24;
-
-/// Makes the folder, and tries whether something can be written there.
-///
-/// # Errors
-/// It cannot be; nothing is left but the folder.
-pub(crate) fn prepare(folder: &Path) -> Result<()> {
-    let named = || format!("--out {}", folder.display());
-    fs::create_dir_all(folder).with_context(named)?;
-    tempfile::tempfile_in(folder).map(drop).with_context(named)
-}
 
 /// Writes everything into the folder, which is there; `lines` are those of the runs.
 pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>], lines: &[Value]) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use profiler::nearest::nearest;
-use sim::library::{Library, shown_name};
+use sim::library::{Library, TraceError, shown_name};
 use sim::scenario::{self, Scenario, Shown};
 use sim::suite::Suite;
 use sim::{Arrivals, Experiment, HostModel, Job, JobClass, PolicySpec, ProfileErrors};
@@ -171,7 +171,7 @@ fn of_pair(options: &Options, library: &mut Library) -> Result<Vec<Scenario>> {
     for (index, name) in traces.iter().enumerate() {
         let trace = library
             .trace(name, Path::new(""), &device)
-            .map_err(|error| anyhow!("--be {name}: {error}"))?;
+            .map_err(|error| of_flag("--be", name, &error))?;
         let class = JobClass::BestEffort;
         let arrivals = Arrivals::Closed;
         let kind = scenario::kind_of(&arrivals);
@@ -215,11 +215,20 @@ fn of_pair(options: &Options, library: &mut Library) -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
+/// An error of a trace, with the flag that names it; one that names its file already has only the
+/// flag.
+fn of_flag(flag: &str, name: &str, error: &TraceError) -> anyhow::Error {
+    match error {
+        TraceError::File(error) => anyhow!("{flag}: {error}"),
+        error => anyhow!("{flag} {name}: {error}"),
+    }
+}
+
 fn hp_job(options: &Options, device: &Device, library: &mut Library) -> Result<(Job, Shown)> {
     let name = options.hp.as_deref().unwrap_or("resnet50-inference");
     let trace = library
         .trace(name, Path::new(""), device)
-        .map_err(|error| anyhow!("--hp {name}: {error}"))?;
+        .map_err(|error| of_flag("--hp", name, &error))?;
     let (shown_arrivals, arrivals) = arrivals(options)?;
     let kind = scenario::kind_of(&arrivals);
     let job = Job::new("hp", JobClass::HighPriority, kind, trace, arrivals);

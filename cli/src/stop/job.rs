@@ -18,6 +18,7 @@ use scheduler::host::unattached::{ancestors, supervisors};
 use serde_json::Value;
 
 use super::Process;
+use crate::daemons::none_answers;
 use crate::failure::Failure;
 use crate::status;
 
@@ -171,11 +172,16 @@ impl<'a> Job<'a> {
 
     fn told(&self) -> Result<Told, Failure> {
         let sockets = self.sockets.iter().enumerate();
-        let statuses: Vec<(usize, &PathBuf, Value)> = sockets
-            .filter_map(|(place, socket)| Some((place, socket, status::ask(socket).ok()?)))
-            .collect();
+        let mut silent = Vec::new();
+        let mut statuses: Vec<(usize, &PathBuf, Value)> = Vec::new();
+        for (place, socket) in sockets {
+            match status::ask(socket) {
+                Ok(status) => statuses.push((place, socket, status)),
+                Err(error) => silent.push(format!("{}: {error}", socket.display())),
+            }
+        }
         if statuses.is_empty() {
-            return Err(Failure::unavailable(anyhow!("no daemon answers")));
+            return Err(none_answers(&silent));
         }
         let mut told = Told {
             clients: BTreeMap::new(),

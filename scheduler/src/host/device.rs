@@ -364,7 +364,13 @@ fn check(call: &'static str, result: c_uint) -> Result<(), DeviceError> {
 /// What the dynamic loader said of a library that it did not open.
 pub(crate) fn loaders_words(error: &libloading::Error) -> String {
     // Its own words are in the source; the error itself says only that `dlopen` failed.
-    error
+    let words = error
         .source()
-        .map_or_else(|| error.to_string(), ToString::to_string)
+        .map_or_else(|| error.to_string(), ToString::to_string);
+    // Whoever quotes them has named the library, and says that it cannot be opened (dlerror(3) of
+    // glibc).
+    match words.split_once(": cannot open shared object file: ") {
+        Some((_, why)) => why.to_owned(),
+        None => words,
+    }
 }
