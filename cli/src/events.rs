@@ -8,22 +8,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use protocol::clock::Clock;
 use protocol::hello::{HelloError, ask_events};
+use scheduler::core::event::Kind;
 use serde_json::{Value, json};
 
 use crate::daemons::PATIENCE;
 use crate::failure::Failure;
 use crate::out;
 use crate::run::every_socket;
+use crate::times;
 
 /// Shows what happened: faults, what was done about them, jobs that came and went.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: pillion events --follow\n\n\
+#[command(after_help = "Example: pillion events --follow\n         \
+                  pillion events --job train --kind xid,sticky-error --since 1h\n\n\
                   Events of jobs are shown to their user and to root. A daemon keeps the last few thousand, and all of them are in \
-                  its log. With --json and --follow each event is a document of its own, on a line.")]
+                  its log. With --json and --follow each event is a document of its own, on a line. Where no daemon runs that is \
+                  said, and the exit code is 0.")]
 pub(crate) struct Options {
     /// JSON instead of lines.
     #[arg(long)]
@@ -31,25 +36,121 @@ pub(crate) struct Options {
     /// Goes on with what happens from now on, until it is interrupted.
     #[arg(long)]
     follow: bool,
-    /// Only those after this number. Numbers begin anew with each daemon (JSON: `daemon_started_ns`).
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    since: u64,
+    /// Only those of this job: its id, as `pillion status` shows it.
+    #[arg(long, value_name = "JOB")]
+    job: Option<String>,
+    /// Only those of this kind; may be given several times, or as a list with commas.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds(), hide_possible_values = true)]
+    kind: Vec<String>,
+    /// Only those after this number, or of the last so long: 30s, 10m, 2h. Numbers begin anew with
+    /// each daemon (JSON: `daemon_started_ns`).
+    #[arg(long, value_name = "N|TIME", default_value = "0", value_parser = since_of)]
+    since: Since,
+}
+
+/// Where what is shown begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    /// After the event of that number.
+    Number(u64),
+    /// So long ago, ns.
+    Ago(u64),
+}
+
+/// The kinds of events that there are; another one is answered with the nearest.
+fn kinds() -> PossibleValuesParser {
+    Kind::ALL
+        .iter()
+        .map(|kind| kind.name())
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// Reads a number of an event, or a time with its unit.
+fn since_of(text: &str) -> Result<Since, String> {
+    let is_number = text.chars().all(|c| c.is_ascii_digit());
+    let since = match is_number {
+        true => text.parse().ok().map(Since::Number),
+        // A fraction without a unit is neither.
+        false if text.ends_with(|c: char| c.is_ascii_digit()) => None,
+        false => times::read(text).ok().map(Since::Ago),
+    };
+    since.ok_or_else(|| {
+        "expected the number of an event, or a time such as 30s, 10m or 2h".to_owned()
+    })
+}
+
+impl Since {
+    /// The number from which on a daemon is asked.
+    const fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Ago(_) => 0,
+        }
+    }
+}
+
+/// Which events are shown.
+struct Filter<'a> {
+    options: &'a Options,
+    /// What happened before is not, ms of the time of day.
+    begin_unix_ms: i64,
+}
+
+impl<'a> Filter<'a> {
+    fn new(options: &'a Options) -> Self {
+        let begin_unix_ms = match options.since {
+            Since::Number(_) => i64::MIN,
+            Since::Ago(ns) => {
+                let ago_ms = i64::try_from(ns / 1_000_000).unwrap_or(i64::MAX);
+                Timestamp::now().as_millisecond().saturating_sub(ago_ms)
+            }
+        };
+        Self {
+            options,
+            begin_unix_ms,
+        }
+    }
+
+    fn is_shown(&self, event: &Value) -> bool {
+        let Options { job, kind, .. } = self.options;
+        let at_ms = event["at_unix_ms"].as_i64().unwrap_or(i64::MAX);
+        job.as_deref().is_none_or(|job| event["job"] == job)
+            && (kind.is_empty() || kind.iter().any(|kind| event["kind"] == kind.as_str()))
+            && at_ms >= self.begin_unix_ms
+    }
+
+    /// Those of an answer that are shown.
+    fn of(&self, document: &Value) -> Vec<Value> {
+        let events = document["events"].as_array().into_iter().flatten();
+        events
+            .filter(|event| self.is_shown(event))
+            .cloned()
+            .collect()
+    }
 }
 
 /// Between two questions to a daemon that is followed, ns.
 const FOLLOW_NS: u64 = 500_000_000;
 
-/// Exit 69 if `PILLION_SOCKET` names a daemon that does not answer, or with `--follow` if none does at first.
+/// Exit 69 if `PILLION_SOCKET` names a daemon that does not answer. Where there is none at all
+/// nothing has happened, also with `--follow`: exit 0, and a sentence.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let answers = ask_all(|_| options.since)?;
-    if options.follow {
-        return follow(options, answers);
+    let filter = Filter::new(options);
+    let since = options.since.number();
+    let answers = ask_all(|_| since)?;
+    if options.follow && answers.iter().any(|(_, answer)| answer.is_ok()) {
+        return follow(&filter, answers);
     }
-    if options.json {
+    // What is followed is a document for each event, of which there is none.
+    if options.json && !options.follow {
         let (mut daemons, mut silent) = (Vec::new(), Vec::new());
         for (socket, answer) in answers {
             match answer {
-                Ok(document) => daemons.push(document),
+                Ok(mut document) => {
+                    document["events"] = filter.of(&document).into();
+                    daemons.push(document);
+                }
                 Err(error) => silent.push(json!({
                     "socket": socket.display().to_string(),
                     "error": error.to_string(),
@@ -59,6 +160,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let all = json!({"schema_version": 1, "daemons": daemons, "silent": silent});
         return out::line(format_args!("{all}"));
     }
+    if options.json {
+        let does = if answers.is_empty() {
+            "is running"
+        } else {
+            "answers"
+        };
+        out::note(format_args!("pillion: no daemon {does}"));
+        return Ok(());
+    }
+    print_all(&filter, answers)
+}
+
+/// What each daemon has answered, for people.
+fn print_all(filter: &Filter<'_>, answers: Answers) -> Result<(), Failure> {
+    let since = filter.options.since.number();
     if answers.is_empty() {
         return out::line(format_args!("no daemon is running"));
     }
@@ -69,9 +185,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                 if is_several {
                     out::line(format_args!("{}:", text_of(&document["gpu"])))?;
                 }
-                say_lost(&document, options.since)?;
-                say_renumbered(&document, options.since);
-                for event in events_of(&document) {
+                say_lost(&document, since)?;
+                say_renumbered(&document, since);
+                for event in filter.of(&document) {
                     print(&event, None)?;
                 }
             }
@@ -119,10 +235,7 @@ fn whose(document: &Value) -> Value {
 }
 
 /// Prints events as they come, of all daemons.
-fn follow(options: &Options, first: Answers) -> Result<(), Failure> {
-    if first.iter().all(|(_, answer)| answer.is_err()) {
-        return Err(Failure::unavailable(anyhow!("no daemon answers")));
-    }
+fn follow(filter: &Filter<'_>, first: Answers) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     let mut seen = Seen::new();
     let mut answers = first;
@@ -137,8 +250,8 @@ fn follow(options: &Options, first: Answers) -> Result<(), Failure> {
                     Err(_) => continue,
                 }
             }
-            for event in events_of(&document) {
-                print(&event, Some(&document).filter(|_| options.json))?;
+            for event in filter.of(&document) {
+                print(&event, Some(&document).filter(|_| filter.options.json))?;
             }
             let last = document["last_seq"].as_u64().unwrap_or(0);
             seen.insert(socket, (whose(&document), last));
@@ -148,10 +261,6 @@ fn follow(options: &Options, first: Answers) -> Result<(), Failure> {
         // A daemon that is gone for now may come back.
         answers = ask_all(last).unwrap_or_default();
     }
-}
-
-fn events_of(document: &Value) -> Vec<Value> {
-    document["events"].as_array().cloned().unwrap_or_default()
 }
 
 /// Says how much is missing at the beginning.
@@ -214,6 +323,54 @@ mod tests {
         assert_eq!(whose(&document(7, 1)), whose(&document(7, 1)));
         assert_ne!(whose(&document(7, 1)), whose(&document(7, 2)));
         assert_ne!(whose(&document(7, 1)), whose(&document(8, 1)));
+    }
+
+    #[test]
+    fn what_is_shown_begins_at_a_number_or_a_time_ago() {
+        assert_eq!(since_of("7"), Ok(Since::Number(7)));
+        assert_eq!(since_of("30s"), Ok(Since::Ago(30_000_000_000)));
+        assert_eq!(since_of("2h"), Ok(Since::Ago(7_200_000_000_000)));
+        for nonsense in ["", "-1", "yesterday", "1.5", "3d"] {
+            let why = since_of(nonsense);
+            assert!(
+                why.is_err_and(|why| why.contains("30s, 10m or 2h")),
+                "{nonsense}"
+            );
+        }
+    }
+
+    #[test]
+    fn filters_are_of_job_kind_and_time_and_all_must_hold() {
+        let options = |job: Option<&str>, kinds: &[&str]| Options {
+            json: false,
+            follow: false,
+            job: job.map(str::to_owned),
+            kind: kinds.iter().map(|&kind| kind.to_owned()).collect(),
+            since: Since::Number(0),
+        };
+        let event = |seq: u64, job: Option<&str>, kind: &str| json!({"seq": seq, "job": job, "kind": kind, "at_unix_ms": seq * 1_000});
+        let document = json!({"events": [
+            event(1, None, "daemon-started"), event(2, Some("train"), "attached"),
+            event(3, Some("serve"), "attached"), event(4, Some("train"), "detached"),
+        ]});
+        let shown = |options: &Options, begin_unix_ms| {
+            let filter = Filter {
+                options,
+                begin_unix_ms,
+            };
+            let events = filter.of(&document);
+            events
+                .iter()
+                .map(|event| event["seq"].as_u64().unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&options(None, &[]), i64::MIN), [1, 2, 3, 4]);
+        assert_eq!(shown(&options(Some("train"), &[]), i64::MIN), [2, 4]);
+        assert_eq!(shown(&options(None, &["attached"]), i64::MIN), [2, 3]);
+        assert_eq!(shown(&options(Some("train"), &["attached"]), i64::MIN), [2]);
+        let both = ["daemon-started", "detached"];
+        assert_eq!(shown(&options(None, &both), i64::MIN), [1, 4]);
+        assert_eq!(shown(&options(None, &[]), 3_000), [3, 4]);
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod simulate;
 mod status;
 mod stop;
 mod svg;
+mod times;
 mod top;
 mod workload;
 
@@ -77,7 +78,8 @@ enum Config {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| run::told_of_dashes(error).exit());
+    let result = match cli.command {
         Command::Run(options) => run::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Status(options) => status::run(&options),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use profiler::Profile;
 use profiler::scale::{self, Fit};
 use protocol::clock::Clock;
@@ -42,8 +43,8 @@ mod share;
                   A job that SIGTERM or SIGINT ends first lets the GPU finish what it has begun; one that dies of another signal (SIGHUP when \
                   its terminal is closed, SIGQUIT) does not, which under MPS can take other jobs along: start it with nohup or setsid, or \
                   end it by `pillion stop`.\n\n\
-                  The job's id is PILLION_JOB where that is set, else a new one at each start. What is started anew after a fault \
-                  should have one (systemd: Environment=PILLION_JOB=train): rules count how often by it. Processes of one user and class \
+                  The job's id is that of --job, else PILLION_JOB where that is set, else a new one at each start. What is started anew after \
+                  a fault should have one (pillion run --job train): rules count how often by it. Processes of one user and class \
                   with the same id are one job. A job that is started within one whose id was made up gets one of its own."
 )]
 pub(crate) struct Options {
@@ -51,10 +52,15 @@ pub(crate) struct Options {
     /// `PILLION_CLASS`).
     #[arg(long, value_name = "CLASS", value_parser = JobClass::NAMES)]
     class: Option<String>,
+    /// What the job is called in `pillion status`, in rules and in messages (default:
+    /// `PILLION_JOB`, or a new id at each start).
+    #[arg(long, value_name = "ID", value_parser = id_of)]
+    job: Option<String>,
     /// The GPU to use: index, UUID (a prefix will do) or PCI bus id.
     #[arg(long, value_name = "GPU")]
     gpu: Option<String>,
-    /// What is known about the job's kernels: a Pillion profile, a trace, or an Orion kernel file.
+    /// What is known about the job's kernels: a Pillion profile, a trace, or an Orion kernel file
+    /// (default: `PILLION_PROFILE`, of which a job that cannot read it only warns).
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// What the job may hold of each GPU's memory, all its processes together: a size, a part of the GPU such as
@@ -104,7 +110,12 @@ const NOT_FOUND: u8 = 127;
 /// Returns only if the job could not be started.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let class = class(options)?;
-    let job = job_id(std::env::var_os("PILLION_JOB")).map_err(Failure::usage)?;
+    let job = match &options.job {
+        Some(job) => job.clone(),
+        None => job_id(std::env::var_os("PILLION_JOB")).map_err(Failure::usage)?,
+    };
+    let profile = options.profile.as_deref().map(Profile::load).transpose();
+    let profile = profile.map_err(Failure::usage)?;
     let library = artifacts::find(artifacts::LIBRARY)?;
     check_can_be_preloaded(&library)?;
     let gpu = options
@@ -119,6 +130,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
     command.env("LD_PRELOAD", preload(&library));
+    ask_for_ranges(&mut command, options, &library)?;
     if options.shim {
         put_shim_first(&mut command)?;
     }
@@ -133,12 +145,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(cap) = cap(options, class)? {
         command.env("PILLION_COMPUTE", cap.to_string());
     }
-    ask_for_ranges(&mut command, options, &library)?;
-    if let Some(profile) = &options.profile {
-        // A file that cannot be used is no reason to keep a job from its work: the library says what
-        // is wrong with it, and takes the job's kernels as unknown.
-        command.env("PILLION_PROFILE", std::path::absolute(profile)?);
-        say_fit(profile, gpu.as_ref());
+    if let Some((path, profile)) = options.profile.as_deref().zip(profile) {
+        command.env("PILLION_PROFILE", std::path::absolute(path)?);
+        say_fit(path, &profile, gpu.as_ref());
     }
     if let Some(gpu) = &gpu {
         command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
@@ -368,14 +377,48 @@ fn job_id(set: Option<OsString>) -> anyhow::Result<String> {
     let id = set
         .into_string()
         .map_err(|set| anyhow!("PILLION_JOB={}: is not UTF-8", set.display()))?;
-    let bytes = id.len();
-    if bytes > TEXT_BYTES_MAX {
-        bail!("PILLION_JOB={id}: has {bytes} bytes, of which a daemon takes {TEXT_BYTES_MAX}");
+    if let Some(why) = why_too_long(&id) {
+        bail!("PILLION_JOB={id}: {why}");
     }
     Ok(match is_made_up(&id) {
         true => new_job_id(),
         false => id,
     })
+}
+
+/// Reads the id that `--job` gives a job: its user's choice, whatever it looks like.
+fn id_of(text: &str) -> Result<String, String> {
+    match (text.is_empty(), why_too_long(text)) {
+        (true, _) => Err("expected a name of at least one character".to_owned()),
+        (false, Some(why)) => Err(why),
+        (false, None) => Ok(text.to_owned()),
+    }
+}
+
+/// That a daemon would not take it for an id.
+fn why_too_long(id: &str) -> Option<String> {
+    let bytes = id.len();
+    let is_too_long = bytes > TEXT_BYTES_MAX;
+    is_too_long.then(|| format!("has {bytes} bytes, of which a daemon takes {TEXT_BYTES_MAX}"))
+}
+
+/// An error of the command line, with what is missing where `pillion run` got a command without
+/// `--` before it.
+pub(crate) fn told_of_dashes(mut error: clap::Error) -> clap::Error {
+    let mut words = std::env::args_os().skip(1);
+    let is_run = words.next().is_some_and(|word| word == "run");
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    if is_run && is_unknown && !word.starts_with('-') {
+        let tip = format!("put -- before the command: pillion run [OPTIONS] -- {word} ...");
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
+    }
+    error
 }
 
 /// Unique on this machine: the process id, and the time because process ids come again.
@@ -415,12 +458,8 @@ pub(crate) fn select_of(text: &str) -> Select {
 /// Longest wait for a daemon's word on its GPU, which only a message needs.
 const STATUS_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Says, once for all processes of the job, that its profile was measured on another GPU. What is wrong
-/// with the file is the library's to say.
-fn say_fit(path: &Path, gpu: Option<&Gpu>) {
-    let Ok(profile) = Profile::load(path) else {
-        return;
-    };
+/// Says, once for all processes of the job, that its profile was measured on another GPU.
+fn say_fit(path: &Path, profile: &Profile, gpu: Option<&Gpu>) {
     let described = |name: &str, sms: u32| scale::Gpu {
         name: name.to_owned(),
         sms: Some(sms).filter(|&sms| sms > 0),
@@ -441,7 +480,7 @@ fn say_fit(path: &Path, gpu: Option<&Gpu>) {
             sockets.filter_map(status).collect()
         }
     };
-    let mut fits = gpus.iter().map(|gpu| scale::fit(&profile, gpu));
+    let mut fits = gpus.iter().map(|gpu| scale::fit(profile, gpu));
     // Where one of several GPUs is the profile's, that may be the one the job will use.
     if let Some(fit) = fits.next().filter(|fit| *fit != Fit::Measured)
         && fits.all(|fit| fit != Fit::Measured)

@@ -1,10 +1,12 @@
 //! `pillion set`: changes a running job.
 
+use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use protocol::compute::{self, CapChange};
 use protocol::hello::{Request, Set};
 use protocol::quota::{self, Quota};
 use protocol::slo::{self, SloChange};
+use serde_json::Value;
 
 use crate::daemons::{self, PATIENCE};
 use crate::failure::Failure;
@@ -53,8 +55,18 @@ fn cap_of(text: &str) -> Result<CapChange, String> {
     CapChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
 }
 
-/// Exit 69 if no daemon answers, 1 if none has the job.
+/// Exit 69 if no daemon answers, 1 if none has the job, 2 for a quota that is above the memory of a
+/// GPU that it uses.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(Quota::Bytes(bytes)) = options.memory {
+        // A daemon that does not answer says so to the change itself.
+        let sockets = daemons::sockets().into_iter();
+        let statuses = sockets.filter_map(|socket| status::ask_within(&socket, PATIENCE).ok());
+        let mut over = statuses.filter_map(|status| too_large(&status, &options.job, bytes));
+        if let Some(why) = over.next() {
+            return Err(Failure::usage(anyhow!("--memory {}: {why}", gib(bytes))));
+        }
+    }
     let text = |change: Option<String>| change.unwrap_or_default();
     let request = Request::Set(Set {
         job: options.job.clone(),
@@ -72,4 +84,50 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// That a job of that id is on this daemon's GPU, which has less memory than the job is to be
+/// given.
+fn too_large(status: &Value, id: &str, bytes: u64) -> Option<String> {
+    let jobs = status["jobs"].as_array().into_iter().flatten();
+    let mut meant = jobs.filter(|job| job["job"] == id && job["ended_ns"].is_null());
+    let has_bytes = status["gpu"]["memory_bytes"]
+        .as_u64()
+        .filter(|&has| has > 0)?;
+    meant.next().filter(|_| bytes > has_bytes)?;
+    let gpu = status["gpu"]["uuid"].as_str().unwrap_or("N/A");
+    Some(format!(
+        "GPU {gpu} of job {id} has {}; give at most that, a part such as 40%, or unlimited",
+        gib(has_bytes),
+    ))
+}
+
+/// Bytes for people.
+fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / (1_u64 << 30) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_quota_above_the_gpus_memory_is_too_large_for_jobs_that_are_there() {
+        let status = json!({
+            "gpu": {"uuid": "GPU-1", "memory_bytes": 40_u64 << 30},
+            "jobs": [{"job": "train", "ended_ns": null}, {"job": "over", "ended_ns": 7}],
+        });
+        let why = too_large(&status, "train", 100 << 30).unwrap();
+        assert!(
+            why.starts_with("GPU GPU-1 of job train has 40.00 GiB; "),
+            "{why}"
+        );
+        assert_eq!(too_large(&status, "train", 40 << 30), None);
+        assert_eq!(too_large(&status, "over", 100 << 30), None);
+        assert_eq!(too_large(&status, "elsewhere", 100 << 30), None);
+        let unknown = json!({"gpu": {"memory_bytes": 0}, "jobs": status["jobs"]});
+        assert_eq!(too_large(&unknown, "train", 100 << 30), None);
+    }
 }

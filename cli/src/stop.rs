@@ -38,6 +38,7 @@ use crate::deferred::Deferred;
 use crate::failure::Failure;
 use crate::out;
 use crate::run::every_socket;
+use crate::times;
 
 use job::{Job, Looked};
 
@@ -59,8 +60,8 @@ pub(crate) struct Options {
     /// Number of the user whose job it is, where several users have one of that id: root may end any user's.
     #[arg(long, value_name = "UID")]
     user: Option<u32>,
-    /// How long it may take to end by itself: such as 500ms, 30s or 2m.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = grace_of)]
+    /// How long it may take to end by itself: such as 500ms, 30s or 2m; a bare number is seconds.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = times::read)]
     grace: u64,
     /// One JSON document instead of lines.
     #[arg(long)]
@@ -75,24 +76,6 @@ const LOOK_NS: u64 = 250_000_000;
 const ENDING_NS: u64 = 1_000_000;
 /// The same where MPS has ended its work: one that exits does what is left of that.
 const ENDING_AFTER_MPS_NS: u64 = 1_000_000_000;
-
-/// Reads a time of the command line, ns.
-fn grace_of(text: &str) -> Result<u64, String> {
-    let at = text.find(|c: char| !c.is_ascii_digit());
-    let (number, unit) = text.split_at(at.unwrap_or(text.len()));
-    let unit_ns: u64 = match unit {
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        _ => 0,
-    };
-    let ns = number
-        .parse()
-        .ok()
-        .and_then(|n: u64| n.checked_mul(unit_ns));
-    ns.filter(|_| unit_ns != 0)
-        .ok_or_else(|| "expected a whole number with ms, s or m, such as 30s".to_owned())
-}
 
 /// A process of the job.
 struct Process {
@@ -526,21 +509,5 @@ fn report(options: &Options, processes: &[Process]) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(Failure::silent())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_grace_has_a_unit() {
-        assert_eq!(grace_of("30s"), Ok(30_000_000_000));
-        assert_eq!(grace_of("500ms"), Ok(500_000_000));
-        assert_eq!(grace_of("2m"), Ok(120_000_000_000));
-        assert_eq!(grace_of("0s"), Ok(0));
-        for nonsense in ["", "30", "s", "-1s", "1.5s", "99999999999999999999s", "1h"] {
-            assert!(grace_of(nonsense).is_err(), "{nonsense}");
-        }
     }
 }

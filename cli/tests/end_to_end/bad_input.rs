@@ -188,11 +188,15 @@ fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path
     expect("by hand", ended);
     let work = Program::Linked("work").path();
     let (profile_text, work) = (profile.to_str().unwrap(), work.to_str().unwrap());
-    let arguments = ["--profile", profile_text, "--", work, "linked", "5", "0"];
-    expect(
-        "pillion run",
-        gpu.pillion_run("run", daemon.socket(), &arguments).run(),
-    );
+    let command = ["--", work, "linked", "5", "0"];
+    let run = gpu.pillion_run("run", daemon.socket(), &command);
+    expect("pillion run", run.env("PILLION_PROFILE", profile).run());
+    // Asked for by a flag it is needed: nothing starts.
+    let arguments = [&["--profile", profile_text], &command[..]].concat();
+    let refused = gpu.pillion_run("flag", daemon.socket(), &arguments).run();
+    assert_eq!((refused.code(), &*refused.output), (2, ""), "{refused:#?}");
+    let named = refused.errors.matches(profile_text).count();
+    assert_eq!(named, 1, "{refused:#?}");
 }
 
 #[test]

@@ -104,6 +104,12 @@ fn jobs_that_come_and_go_and_a_bad_configuration_are_events_with_numbers_and_cou
         kinds(&events(&gpu, &daemon, &["--since", "3"])),
         ["config-refused"]
     );
+    let filtered = |words: &[&str]| kinds(&events(&gpu, &daemon, words)).join(" ");
+    assert_eq!(filtered(&["--job", "job"]), "attached detached");
+    let two = ["--kind", "attached,config-refused"];
+    assert_eq!(filtered(&two), "attached config-refused");
+    assert_eq!(filtered(&["--job", "job", "--kind", "xid"]), "");
+    assert_eq!(filtered(&["--since", "2h"]), expected.join(" "));
 
     let counted = &daemon.status()["events"];
     assert_eq!(counted["last_seq"], 4);

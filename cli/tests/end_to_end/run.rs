@@ -32,6 +32,18 @@ fn the_status_of_the_command_is_passed_on() {
 }
 
 #[test]
+fn a_job_is_called_what_the_flag_says_whatever_the_environment_has() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let work = Program::Linked("work").path();
+    // It looks like an id that an outer run has made up, and is the user's choice.
+    let (job, work) = ("12-0123456789", text(&work));
+    let words = ["--job", job, "--", work, "linked", "5", "0"];
+    let run = gpu.pillion_run("label", daemon.socket(), &words);
+    run.env("PILLION_JOB", "other").run().expect_success();
+    assert_eq!(daemon.total(job, "launches"), 13);
+}
+
+#[test]
 fn a_job_that_was_given_an_id_keeps_it_and_what_no_daemon_takes_is_refused() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let steady = Program::Linked("steady").path();

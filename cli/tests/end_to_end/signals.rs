@@ -582,5 +582,5 @@ fn a_job_that_is_not_there_is_said_with_those_that_are() {
     assert_eq!(stop(&gpu, &daemon, &["here", "--user", "4711"]).code(), 1);
     job.wait_for_new("round", 1);
     job.finish().expect_success();
-    assert_eq!(stop(&gpu, &daemon, &["x", "--grace", "30"]).code(), 2);
+    assert_eq!(stop(&gpu, &daemon, &["x", "--grace", "1d"]).code(), 2);
 }
