@@ -1,11 +1,13 @@
-//! The report's two pictures, as SVG.
+//! The report's three pictures, as SVG.
 //!
-//! Lengths are units of the view box, 960 wide; times become lengths by [`Axis`], ms.
+//! Lengths are units of the view box, 960 wide; times (ms) and rates (1/s) become lengths by
+//! [`Axis`].
 
 use std::fmt::Write as _;
 
 use crate::demo::phase::Phase;
 use crate::demo::record::{Launch, What, Who};
+use crate::demo::results::Results;
 use crate::demo::timeline::Scene;
 use crate::svg::{Axis, WIDTH, open};
 
@@ -56,26 +58,8 @@ fn sorted_ms(scene: &Scene) -> Option<(Phase, Vec<f64>)> {
 fn row(svg: &mut String, axis: &Axis, phase: Phase, ms: &[f64], top: f64) {
     /// The golden ratio spreads neighbours of a sorted list evenly.
     const SPREAD: f64 = 0.618_033_988_749_895;
-    let class = match (phase, phase.has_pillion()) {
-        (Phase::HpSolo, _) => "solo",
-        (_, false) => "without",
-        (_, true) => "with",
-    };
-    let (name, detail) = match phase {
-        Phase::HpSolo => ("alone", ""),
-        Phase::Timeslice | Phase::BeSolo => ("time-sliced", "the driver's default"),
-        Phase::TimeslicePillion => ("time-sliced", "under Pillion"),
-        Phase::Mps => ("MPS", "NVIDIA's sharing"),
-        Phase::MpsPillion => ("MPS", "under Pillion"),
-    };
-    let _ = write!(
-        svg,
-        "<text class=\"bold\" x=\"{0}\" y=\"{1:.1}\" text-anchor=\"end\">{name}</text>\
-         <text class=\"dim\" x=\"{0}\" y=\"{2:.1}\" text-anchor=\"end\">{detail}</text>",
-        LEFT - 12.0,
-        top + 34.0,
-        top + 50.0
-    );
+    let class = class_in(phase);
+    name_row(svg, phase, top + 34.0);
     let every = ms.len().div_ceil(DOTS_MAX);
     for (index, &ms) in ms.iter().enumerate().step_by(every) {
         let y = top + 26.0 + (index as f64 * SPREAD).fract() * 30.0;
@@ -86,21 +70,89 @@ fn row(svg: &mut String, axis: &Axis, phase: Phase, ms: &[f64], top: f64) {
         );
     }
     let rank = |share: f64| ms[((ms.len() as f64 * share).ceil() as usize).clamp(1, ms.len()) - 1];
-    let (half, tail) = (rank(0.5), rank(0.99));
-    for (name, ms, anchor) in [("half", half, "end"), ("99 %", tail, "start")] {
+    let (median, tail) = (rank(0.5), rank(0.99));
+    for (name, ms, anchor) in [("p50", median, "end"), ("p99", tail, "start")] {
         let x = axis.x(ms);
         let anchor = if x > RIGHT - 110.0 { "end" } else { anchor };
         let shift = if anchor == "end" { -4.0 } else { 4.0 };
         let _ = write!(
             svg,
             "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{name}: {ms:.1} ms</text>",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{name} {ms:.1} ms</text>",
             top + 8.0,
             top + 60.0,
             x + shift,
             top + 18.0
         );
     }
+}
+
+/// The colour of a phase.
+fn class_in(phase: Phase) -> &'static str {
+    match (phase, phase.has_pillion()) {
+        (Phase::HpSolo | Phase::BeSolo, _) => "solo",
+        (_, false) => "without",
+        (_, true) => "with",
+    }
+}
+
+/// Names a row by its phase, in two lines.
+fn name_row(svg: &mut String, phase: Phase, y: f64) {
+    let (name, detail) = match phase {
+        Phase::HpSolo | Phase::BeSolo => ("alone", ""),
+        Phase::Timeslice => ("time-sliced", "the driver's default"),
+        Phase::TimeslicePillion => ("time-sliced", "under Pillion"),
+        Phase::Mps => ("MPS", "NVIDIA's sharing"),
+        Phase::MpsPillion => ("MPS", "under Pillion"),
+    };
+    let _ = write!(
+        svg,
+        "<text class=\"bold\" x=\"{0}\" y=\"{y:.1}\" text-anchor=\"end\">{name}</text>\
+         <text class=\"dim\" x=\"{0}\" y=\"{1:.1}\" text-anchor=\"end\">{detail}</text>",
+        LEFT - 12.0,
+        y + 16.0
+    );
+}
+
+/// How fast the best-effort job went in each phase that has one, as bars, with its part of its rate
+/// alone. `None` where no phase has one.
+pub(crate) fn throughput(results: &Results) -> Option<String> {
+    const ROW: f64 = 44.0;
+    /// Room for the numbers behind the longest bar.
+    const NUMBERS: f64 = 130.0;
+    let rows = results.phases().iter();
+    let rows = rows.filter_map(|&phase| Some((phase, results.be_per_s(phase)?)));
+    let rows: Vec<(Phase, f64)> = rows.collect();
+    let fastest = rows.iter().map(|&(_, rate)| rate).fold(0.0, f64::max);
+    if fastest <= 0.0 {
+        return None;
+    }
+    let axis = Axis::linear((0.0, fastest), (LEFT, RIGHT - NUMBERS));
+    let bottom = ROW * rows.len() as f64 + 4.0;
+    let mut svg = open(
+        (WIDTH, bottom + 40.0),
+        "Rate of the best-effort job in each phase",
+    );
+    axis.draw(&mut svg, 0.0, bottom, "iterations per second");
+    for (index, &(phase, rate)) in rows.iter().enumerate() {
+        let top = ROW * index as f64;
+        name_row(&mut svg, phase, top + 20.0);
+        let share = results.be_share(phase);
+        let share = share.filter(|_| phase != Phase::BeSolo);
+        let share = share.map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
+        let (class, x) = (class_in(phase), axis.x(rate));
+        let _ = write!(
+            svg,
+            "<rect class=\"{class}\" x=\"{LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"26\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\">{rate:.2}/s{share}</text>",
+            top + 8.0,
+            x - LEFT,
+            x + 6.0,
+            top + 25.0
+        );
+    }
+    svg.push_str("</svg>");
+    Some(svg)
 }
 
 /// What ran around request number `slow`, under MPS and under MPS and Pillion, on one scale.

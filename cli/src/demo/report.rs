@@ -1,9 +1,16 @@
-//! `report.html`: one page, two pictures, a table; no script, nothing from elsewhere.
+//! `report.html`: one page, three pictures, a table; no script, nothing from elsewhere.
 //!
-//! Colours follow the reader's light or dark setting; printing is always light. Orange is the job that
-//! rides along, blue the one that matters, green what Pillion decided.
+//! Equal seeds give equal pages but for the foot ([`foot`]), which says what made the page, when,
+//! and by which command. `--json`, `results.json` and `timeline.json` have no such line, so that
+//! they can be compared to the byte.
+//!
+//! Colours follow the reader's light or dark setting; printing is always light. Orange is the job
+//! that rides along, blue the one that matters, green what Pillion decided.
 
 use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use crate::demo::phase::Phase;
 use crate::demo::picture;
@@ -42,6 +49,13 @@ pub(crate) fn report(
         seen_in_latencies(results),
         picture::latencies(scenes)
     );
+    if let Some(svg) = picture::throughput(results) {
+        let _ = write!(
+            page,
+            "<h2>What the best-effort job gets</h2>\n<p>{}</p>\n{svg}\n",
+            seen_in_rates(results)
+        );
+    }
     let is_recorded = scenes.iter().any(|scene| !scene.record.ops.is_empty());
     if let Some(slow) = slow.filter(|_| is_recorded) {
         let _ = write!(
@@ -57,15 +71,80 @@ pub(crate) fn report(
         "What ran on the GPU is not recorded in real time; timeline.json beside this file, for Perfetto, has the requests, \
          the leases and the holds."
     } else {
-        "The same seed gives the same page, to the byte. timeline.json beside this file has more of the second picture, \
-         for Perfetto."
+        "The same seed gives the same page, to the byte but for the line below. timeline.json beside this file has more of the last \
+         picture, for Perfetto."
     };
     let _ = writeln!(
         page,
         "<p class=\"note\">Each phase has the same arrivals. <i>share</i> is the best-effort job's rate, \
-         of its rate alone. {same}</p>\n</body></html>"
+         of its rate alone. {same}</p>\n{}\n</body></html>",
+        foot(&Made::now())
     );
     page
+}
+
+/// What made the page.
+struct Made {
+    at: Timestamp,
+    command: String,
+}
+
+/// The time that a page is to have, s since 1970, where somebody wants equal bytes
+/// (reproducible-builds.org, "SOURCE_DATE_EPOCH").
+const DATE_ENV: &str = "SOURCE_DATE_EPOCH";
+
+impl Made {
+    fn now() -> Self {
+        let set = std::env::var(DATE_ENV).ok();
+        let set = set.and_then(|text| Timestamp::from_second(text.trim().parse().ok()?).ok());
+        let words = std::env::args_os().skip(1);
+        let words = words.map(|word| quoted(&word.to_string_lossy()));
+        Self {
+            at: set.unwrap_or_else(Timestamp::now),
+            command: format!("pillion {}", words.collect::<Vec<_>>().join(" ")),
+        }
+    }
+}
+
+/// A word as a shell takes it for one.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=,%+@-".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// The last line of the page, the one that differs between equal runs.
+fn foot(made: &Made) -> String {
+    let at = made.at.to_zoned(TimeZone::UTC);
+    format!(
+        "<p class=\"note\" id=\"made\">Pillion {}, {}, by <code>{}</code></p>",
+        env!("CARGO_PKG_VERSION"),
+        at.strftime("%Y-%m-%d %H:%M UTC"),
+        escaped(&made.command)
+    )
+}
+
+/// What the second picture shows, in numbers.
+fn seen_in_rates(results: &Results) -> String {
+    let share = |phase: Phase| {
+        let share = results.be_share(phase)?;
+        Some(format!("{:.0} %", share * 100.0))
+    };
+    let shares = share(results.without()).zip(share(results.with()));
+    let Some((without, with)) = shares else {
+        return "A bar is a rate: the longer, the more of its work the job gets done.".to_owned();
+    };
+    let sharing = match results.without() {
+        Phase::Mps => "under MPS",
+        _ => "time-sliced",
+    };
+    format!(
+        "A bar is a rate: the longer, the more of its work the job gets done. Beside the other job {sharing} it goes at {without} of \
+         its rate alone, {sharing} and under Pillion at {with}. Read it with the picture above: more is no gain where it costs the \
+         other job its latency."
+    )
 }
 
 /// Whose word the numbers are.
@@ -168,4 +247,33 @@ fn table(results: &Results) -> String {
     }
     html.push_str("</table>\n");
     html
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_foot_has_version_date_and_command_and_no_markup_of_the_command() {
+        let made = Made {
+            at: Timestamp::from_second(1_763_800_000).unwrap(),
+            command: "pillion demo --hp '<b>.trace'".to_owned(),
+        };
+        assert_eq!(
+            foot(&made),
+            format!(
+                "<p class=\"note\" id=\"made\">Pillion {}, 2025-11-22 08:26 UTC, by \
+                 <code>pillion demo --hp '&lt;b&gt;.trace'</code></p>",
+                env!("CARGO_PKG_VERSION")
+            )
+        );
+    }
+
+    #[test]
+    fn words_of_the_command_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("--hp-rate=40.5"), "--hp-rate=40.5");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
 }

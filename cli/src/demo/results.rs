@@ -219,7 +219,13 @@ impl Results {
         Some(self.be_per_s(phase)? / self.be_per_s(Phase::BeSolo)?)
     }
 
-    fn be_per_s(&self, phase: Phase) -> Option<f64> {
+    /// The phases, in the order in which they run.
+    pub(crate) fn phases(&self) -> &[Phase] {
+        &self.order
+    }
+
+    /// The best-effort job's rate, 1/s.
+    pub(crate) fn be_per_s(&self, phase: Phase) -> Option<f64> {
         self.phases[phase.key()]["be"]["per_s"].as_f64()
     }
 

@@ -1,5 +1,5 @@
 //! What `pillion demo --out` writes: the timeline by the published format, the page by what a page that
-//! stands alone must be, and both the same for the same seed.
+//! stands alone must be, and both the same for the same seed but for the page's foot.
 //!
 //! The format is Google's "Trace Event Format" (JSON object format): which keys each phase of event must
 //! have, and that complete events of one thread nest or do not overlap. On our tracks nothing nests.
@@ -93,8 +93,11 @@ fn the_report_stands_alone_is_small_and_well_formed_and_equal_for_equal_seeds() 
     let written = |name: &str, seed: &str| {
         let out = folder.path().join(name);
         demo(&out, seed);
-        ["report.html", "timeline.json"]
-            .map(|file| std::fs::read_to_string(out.join(file)).unwrap())
+        let read = |file: &str| std::fs::read_to_string(out.join(file)).unwrap();
+        [
+            without_foot(&read("report.html"), &out),
+            read("timeline.json"),
+        ]
     };
     let first = written("first", "7");
     assert!(first == written("again", "7"), "equal seeds, other files");
@@ -104,11 +107,30 @@ fn the_report_stands_alone_is_small_and_well_formed_and_equal_for_equal_seeds() 
     expect_page(page);
     expect_rules_for_the_screen(page);
     assert!(
-        page.matches("<svg viewBox=\"0 0 960").count() == 2,
-        "two pictures"
+        page.matches("<svg viewBox=\"0 0 960").count() == 3,
+        "three pictures"
     );
+    for words in [">p50 ", ">p99 ", "What the best-effort job gets", "/s ("] {
+        assert!(page.contains(words), "{words}");
+    }
     assert!(page.contains("prefers-color-scheme: dark") && page.contains("@media print"));
     assert!(page.contains("model's word"));
+}
+
+/// The page without its last line, which must say what made it: the version, a day, and the
+/// command.
+fn without_foot(page: &str, out: &Path) -> String {
+    let (before, rest) = page
+        .split_once("<p class=\"note\" id=\"made\">")
+        .expect("a foot");
+    let (foot, after) = rest.split_once("</p>").expect("its end");
+    let version = format!("Pillion {}, 20", env!("CARGO_PKG_VERSION"));
+    assert!(
+        foot.starts_with(&version) && foot.contains(" UTC, by <code>pillion demo "),
+        "{foot}"
+    );
+    assert!(foot.contains(out.to_str().unwrap()), "{foot}");
+    [before, after].concat()
 }
 
 /// The style's brackets are closed, and what styles the page is not within a rule for paper or the dark.
