@@ -38,10 +38,17 @@ fn visit(path: &[&str], seen: &mut Vec<String>) {
     }
 }
 
-#[test]
-fn every_command_has_help_with_an_example() {
+/// All commands that do something, with those above them, such as `config check`; each must have
+/// help with an example.
+pub(crate) fn every_command() -> Vec<String> {
     let mut seen = Vec::new();
     visit(&[], &mut seen);
+    seen
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let seen = every_command();
     for name in [
         "run",
         "demo",

@@ -32,6 +32,7 @@ mod drained;
 mod events;
 mod examples;
 mod excess;
+mod exit_codes;
 mod exporter;
 mod faults;
 mod first_process;
