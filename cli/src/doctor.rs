@@ -4,6 +4,7 @@
 //! a verdict. An *error* is what makes jobs fail or run unmanaged; a *warning* is what somebody may
 //! have meant. A machine without a daemon is no error: jobs run there as without Pillion.
 
+mod bundle;
 mod daemons;
 mod driver;
 mod environment;
@@ -26,11 +27,19 @@ use crate::status::table;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion doctor python\n\n\
                   With a program it also says whether the library can be preloaded into it. Exit code 1 \
-                  if anything is an error.")]
+                  if anything is an error.\n\n\
+                  For a report of an error: pillion doctor --bundle pillion.tar.gz. It asks each daemon for its status and its events and takes \
+                  configurations, logs and versions along. Names of jobs, programs, users, this host and paths are replaced (job-1, user-1), \
+                  values of the environment are taken of a list of variables only, and manifest.json in it says what was replaced and what \
+                  stays. Look at it before you send it.")]
 pub(crate) struct Options {
     /// One JSON document instead of a table.
     #[arg(long)]
     json: bool,
+    /// Writes everything that a maintainer asks for into an archive (.tar.gz) that is not there
+    /// yet, without names; `-` is the standard output. Exit code 0 whatever the checks have found.
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
     /// Configuration files to check; those in /etc/pillion if none is given.
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
@@ -116,6 +125,9 @@ impl Finding {
 /// Exit 0 if there is no error, 1 if there is.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let findings = examine(options);
+    if let Some(path) = &options.bundle {
+        return bundle::run(options, path, &findings);
+    }
     let errors = count(&findings, Verdict::Error);
     if options.json {
         let checks: Vec<Value> = findings.iter().map(Finding::json).collect();
@@ -124,7 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             json!({"schema_version": 1, "errors": errors, "checks": checks})
         ))?;
     } else {
-        print(&findings)?;
+        out::line(format_args!("{}", rendered(&findings)))?;
     }
     if errors > 0 {
         return Err(Failure::silent());
@@ -149,7 +161,8 @@ fn count(findings: &[Finding], verdict: Verdict) -> usize {
     findings.iter().filter(|f| f.verdict == verdict).count()
 }
 
-fn print(findings: &[Finding]) -> Result<(), Failure> {
+/// The checks for people.
+fn rendered(findings: &[Finding]) -> String {
     let mut rows = table(&["VERDICT", "CHECK", "FOUND"]);
     for finding in findings {
         rows.add_row([finding.verdict.word(), &finding.subject, &finding.found]);
@@ -157,11 +170,10 @@ fn print(findings: &[Finding]) -> Result<(), Failure> {
             rows.add_row(["", "", &format!("-> {}", finding.mend)]);
         }
     }
-    out::line(format_args!("{rows}"))?;
-    out::line(format_args!(
-        "\n{} ok, {} to look at, {} to mend",
+    format!(
+        "{rows}\n\n{} ok, {} to look at, {} to mend",
         count(findings, Verdict::Ok),
         count(findings, Verdict::Warning),
         count(findings, Verdict::Error),
-    ))
+    )
 }

@@ -29,6 +29,12 @@ pub(crate) fn text(text: &str) -> Result<(), Failure> {
     )
 }
 
+/// Writes bytes as they are to the standard output.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout();
+    checked(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
 /// Says `text` as a line on the standard error. Where nobody listens there, nobody is told.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");

@@ -44,7 +44,7 @@ fn set(name: &str) -> Option<String> {
 }
 
 /// Those asked for, else those of the installation.
-fn files(configs: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn files(configs: &[PathBuf]) -> Vec<PathBuf> {
     if !configs.is_empty() {
         return configs.to_vec();
     }

@@ -16,6 +16,7 @@ mod common;
 mod access;
 mod bad_input;
 mod batches;
+mod bundle;
 mod caps;
 mod chaos;
 mod charges;
