@@ -14,7 +14,7 @@ const ID_CHARS: usize = 12;
 
 /// A line per GPU. The first to go is how it is shared, the last its id.
 const GPU_COLUMNS: [Column; 10] = [
-    Column::words("GPU", 1, Give::Middle(8)),
+    Column::words("GPU", 1, Give::Middle(ID_CHARS)),
     Column::words("NAME", 9, Give::End(8)),
     Column::words("SHARING", 10, Give::Never),
     Column::numbers("HP P50", 8),
@@ -29,7 +29,7 @@ const GPU_COLUMNS: [Column; 10] = [
 /// A line per job.
 const JOB_COLUMNS: [Column; 16] = [
     Column::words("JOB", 1, Give::Middle(16)),
-    Column::words("GPU", 3, Give::Middle(8)),
+    Column::words("GPU", 3, Give::Middle(ID_CHARS)),
     Column::words("CLASS", 2, Give::Short(class)),
     Column::words("USER", 14, Give::End(8)),
     Column::words("PROGRAM", 15, Give::End(8)),

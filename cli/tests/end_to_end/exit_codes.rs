@@ -17,7 +17,7 @@ use crate::help::every_command;
 const UNAVAILABLE: i32 = 69;
 
 /// Commands that ask a daemon, with what they end with where there is none.
-const ASKS_A_DAEMON: [(&str, i32); 16] = [
+const ASKS_A_DAEMON: [(&str, i32); 17] = [
     ("status", 0),
     ("status --json", 0),
     ("status --all", 0),
@@ -34,10 +34,12 @@ const ASKS_A_DAEMON: [(&str, i32); 16] = [
     ("profile learnt", UNAVAILABLE),
     ("run --require-daemon -- true", UNAVAILABLE),
     ("run -- true", 0),
+    ("exporter --textfile pillion.prom", 0),
 ];
 
 /// Commands that ask none, or whose row is in another table, so that nobody forgets one.
-const ASKS_NONE: [&str; 12] = [
+const ASKS_NONE: [&str; 13] = [
+    "top",
     "demo",
     "doctor",
     "completions",
@@ -56,7 +58,7 @@ const ASKS_NONE: [&str; 12] = [
 const BY_FILES: [&str; 1] = ["profile scrub"];
 
 /// Words that cannot be meant, and a part of the answer.
-const NONSENSE: [(&str, &str); 30] = [
+const NONSENSE: [(&str, &str); 32] = [
     ("", "Usage: pillion"),
     ("statsu", "status"),
     ("config", "Usage: pillion config"),
@@ -92,6 +94,8 @@ const NONSENSE: [(&str, &str); 30] = [
     ("simulate --policy fair", "pillion"),
     ("simulate --suite none", "orion"),
     ("completions nosh", "zsh"),
+    ("top", "needs a terminal"),
+    ("exporter --listen everywhere", "everywhere"),
     ("profile record -- true", "--output"),
 ];
 

@@ -36,10 +36,9 @@ fn replay(clocked: &Clocked, class: JobClass, kernel: &str, arrivals: &[&str]) -
 fn told(socket: &Path) -> Value {
     let ended = || {
         let status: Value = serde_json::from_str(&ask_status(socket).ok()?).ok()?;
-        let jobs = status["jobs"].as_array()?.iter();
-        let job = jobs
-            .filter(|job| job["class"] == "high-priority" && !job["ended_ns"].is_null())
-            .next()?;
+        let mut jobs = status["jobs"].as_array()?.iter();
+        let is_it = |job: &&Value| job["class"] == "high-priority" && job["ended_ns"].is_u64();
+        let job = jobs.find(is_it)?;
         Some(job["requests"].clone())
     };
     until("the end of the high-priority job", ended)
