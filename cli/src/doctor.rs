@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::out;
-use crate::status::table;
+use crate::status::{self, table, width, wrap};
 
 /// Checks driver, library, daemons, MPS, configuration and profiles, and says how to mend what is
 /// wrong.
@@ -136,7 +136,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             json!({"schema_version": 1, "errors": errors, "checks": checks})
         ))?;
     } else {
-        out::line(format_args!("{}", rendered(&findings)))?;
+        let text = match status::columns_given() {
+            Some(columns) => fitted(&findings, columns),
+            None => rendered(&findings),
+        };
+        out::line(format_args!("{text}"))?;
     }
     if errors > 0 {
         return Err(Failure::silent());
@@ -170,10 +174,77 @@ fn rendered(findings: &[Finding]) -> String {
             rows.add_row(["", "", &format!("-> {}", finding.mend)]);
         }
     }
+    format!("{rows}\n\n{}", summary(findings))
+}
+
+/// The same for a terminal of so many columns: what was found is broken into lines.
+fn fitted(findings: &[Finding], columns: usize) -> String {
+    let widest = findings.iter().map(|finding| width(&finding.subject));
+    let subject_columns = widest.max().unwrap_or(0).min(columns / 3);
+    let indented = " ".repeat(VERDICT_COLUMNS + 2 + subject_columns + 2);
+    let mut lines = Vec::new();
+    for finding in findings {
+        let verdict = format!("{:<VERDICT_COLUMNS$}  ", finding.verdict.word());
+        let subject = &finding.subject;
+        let found = finding.found.replace('\n', " ");
+        match subject_columns.checked_sub(width(subject)) {
+            Some(spare) => {
+                let first = format!("{verdict}{subject}{}  ", " ".repeat(spare));
+                lines.extend(wrap(&found, columns, &first, &indented));
+            }
+            None => {
+                let hanging = " ".repeat(verdict.len());
+                lines.extend(wrap(subject, columns, &verdict, &hanging));
+                lines.extend(wrap(&found, columns, &indented, &indented));
+            }
+        }
+        if !finding.mend.is_empty() {
+            let (mend, hanging) = (format!("-> {}", finding.mend), format!("{indented}   "));
+            lines.extend(wrap(&mend.replace('\n', " "), columns, &indented, &hanging));
+        }
+    }
+    lines.push(String::new());
+    lines.extend(wrap(&summary(findings), columns, "", ""));
+    lines.join("\n")
+}
+
+fn summary(findings: &[Finding]) -> String {
     format!(
-        "{rows}\n\n{} ok, {} to look at, {} to mend",
+        "{} ok, {} to look at, {} to mend",
         count(findings, Verdict::Ok),
         count(findings, Verdict::Warning),
         count(findings, Verdict::Error),
     )
+}
+
+/// The longest verdict.
+const VERDICT_COLUMNS: usize = 7;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_and_no_word_is_lost() {
+        let long = "libcuda.so.1 of driver 550.54.15 is there, and /dev/nvidia0 may not be opened by this user";
+        let found = [
+            Finding::ok("driver", "550.54.15"),
+            Finding::error(
+                "daemon of GPU-5a3c1e77-9b1d-4d0a-8f6e-2c40d1b7a911",
+                long,
+                long,
+            ),
+        ];
+        for columns in 20..200 {
+            let text = fitted(&found, columns);
+            for line in text.lines() {
+                assert!(width(line) <= columns, "{columns}: {line:?}");
+            }
+        }
+        let text = fitted(&found, 80);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for word in long.split(' ').chain(["error", "driver", "1"]) {
+            assert!(words.contains(&word), "no {word} in {text}");
+        }
+    }
 }

@@ -26,6 +26,7 @@ pub(crate) use device::stands;
 pub(crate) use hold::for_faults;
 pub(crate) use probe::line as probe;
 pub(crate) use sharing::{shared, trouble};
+pub(crate) use text::{width, wrap};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -174,6 +175,12 @@ fn gather_anyway() -> Seen {
 fn live_jobs(status: &Value) -> impl Iterator<Item = &Value> {
     let jobs = status["jobs"].as_array().into_iter().flatten();
     jobs.filter(|job| job["ended_ns"].is_null())
+}
+
+/// The columns that lines may have: those of the terminal, or as `COLUMNS` says; none where neither
+/// is there.
+pub(crate) fn columns_given() -> Option<usize> {
+    live::Screen::columns_given()
 }
 
 /// A daemon's status, which has so long to give it.

@@ -109,7 +109,7 @@ mod tests {
     fn who_uses_the_gpu_past_pillion_is_named_with_the_mend() {
         let process = |pid, job| {
             json!({
-                "pid": pid, "uid": 1000, "name": "python", "job": job, "memory_bytes": 3 << 30, "since_ns": 1,
+                "pid": pid, "uid": 1000, "name": "python", "job": job, "memory_bytes": 3u64 << 30, "since_ns": 1,
                 "reason": "it was not started by `pillion run`"
             })
         };

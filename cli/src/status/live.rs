@@ -53,6 +53,12 @@ impl Screen {
         Self::of(size, variable.as_deref())
     }
 
+    /// The columns of the terminal, or as `COLUMNS` says; none where neither is there.
+    pub(super) fn columns_given() -> Option<usize> {
+        let is_given = stdout().is_terminal() || std::env::var_os("COLUMNS").is_some();
+        is_given.then(|| Self::now().columns)
+    }
+
     fn of(size: Option<(usize, usize)>, variable: Option<&str>) -> Self {
         let size = size.filter(|(columns, _)| *columns > 0);
         let variable = || variable?.parse().ok().filter(|columns| *columns > 0);

@@ -10,7 +10,7 @@ const ELLIPSIS: char = '…';
 
 /// Columns that a text takes. Terminals differ in sequences of characters that are drawn as one;
 /// the larger width is taken.
-pub(super) fn width(text: &str) -> usize {
+pub(crate) fn width(text: &str) -> usize {
     let chars: usize = text.chars().map(char_width).sum();
     chars.max(text.width())
 }
@@ -67,7 +67,7 @@ pub(super) fn cut_middle(text: &str, columns: usize) -> String {
 
 /// A text as lines of at most so many columns, broken between words where that is possible. Each
 /// line but the first begins with `hanging`, and the first with `first`.
-pub(super) fn wrap(text: &str, columns: usize, first: &str, hanging: &str) -> Vec<String> {
+pub(crate) fn wrap(text: &str, columns: usize, first: &str, hanging: &str) -> Vec<String> {
     // A terminal that is narrower than the indentation gets none.
     let (first, hanging) = match width(first).max(width(hanging)) + 2 <= columns {
         true => (first, hanging),

@@ -30,7 +30,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, view: &View, now: &str)
     let area = frame.area();
     let jobs = view.jobs(model);
     let selected = view.selected(&jobs);
-    let gpu_rows: usize = model.gpus.iter().map(|gpu| rows_of(gpu).len()).sum();
+    let gpu_rows = model.gpus.iter().map(|gpu| rows_of(gpu, area.width).len());
+    let gpu_rows: usize = gpu_rows.sum();
     let alarms = model.silent.len() + usize::from(model.gpus.is_empty());
     let head = u16::try_from(1 + gpu_rows + alarms).unwrap_or(u16::MAX);
     let spare = area.height.saturating_sub(head + JOBS_MIN + 1);
@@ -72,7 +73,7 @@ fn draw_gpus(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &View, now:
     );
     let mut lines = vec![Line::from(title).bold()];
     for gpu in &model.gpus {
-        lines.extend(rows_of(gpu));
+        lines.extend(rows_of(gpu, area.width));
     }
     if model.gpus.is_empty() {
         lines.push(Line::from("no daemon is running").fg(Color::Yellow));
@@ -84,12 +85,12 @@ fn draw_gpus(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &View, now:
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// A row of numbers, and one of alarms if there are any.
-fn rows_of(gpu: &Gpu) -> Vec<Line<'static>> {
+/// A row of numbers, and one of alarms if there are any. What is least important comes last, and is
+/// left out where there is no room.
+fn rows_of(gpu: &Gpu, width: u16) -> Vec<Line<'static>> {
     let hp = &gpu.hp;
     let mut spans = vec![
-        Span::from(format!("{} ", gpu.name)).fg(Color::Cyan),
-        Span::from(format!("{}  HP p50 ", gpu.sharing)),
+        Span::from(" HP p50 "),
         Span::from(ms(hp.p50_ns)).bold(),
         Span::from(" p99 "),
         Span::from(ms(hp.p99_ns)).style(judged(hp)),
@@ -102,14 +103,23 @@ fn rows_of(gpu: &Gpu) -> Vec<Line<'static>> {
     }
     spans.push(Span::from("  BE "));
     spans.push(Span::from(percent(gpu.be_share)).bold());
+    let width = usize::from(width);
+    let used = |spans: &[Span<'_>]| spans.iter().map(Span::width).sum::<usize>();
+    let name = elided(&gpu.name, width.saturating_sub(used(&spans)).max(NAME_MIN));
+    spans.insert(0, Span::from(name).fg(Color::Cyan));
     let unmanaged = gpu
         .unmanaged
         .map_or("-".to_owned(), |count| count.to_string());
-    spans.push(Span::from(format!(
-        "  {}/{}  unmanaged {unmanaged}",
-        bytes(Some(gpu.memory_held)),
-        bytes(Some(gpu.memory_bytes)),
-    )));
+    let (held, all) = (bytes(Some(gpu.memory_held)), bytes(Some(gpu.memory_bytes)));
+    for more in [
+        format!("  unmanaged {unmanaged}"),
+        format!("  memory {held} of {all}"),
+        format!("  {}", gpu.sharing),
+    ] {
+        if used(&spans) + more.len() <= width {
+            spans.push(Span::from(more));
+        }
+    }
     let mut rows = vec![Line::from(spans)];
     if !gpu.alarms.is_empty() {
         rows.push(Line::from(format!("  {}", gpu.alarms.join("; "))).fg(Color::Red));
@@ -224,6 +234,9 @@ const SHOWN: [&str; 12] = [
     "CLASS", "ON", "P50 ms", "P99 ms", "TARGET", "IN TIME", "SHARE", "HELD BY", "GPU", "MEMORY",
     "QUOTA", "LAUNCH/S",
 ];
+
+/// Columns that the name of a GPU has at least.
+const NAME_MIN: usize = 4;
 
 /// Columns that an id has at least.
 const ID_MIN: u16 = 16;

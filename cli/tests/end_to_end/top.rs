@@ -1,5 +1,5 @@
 //! `pillion top` in real terminals: what it shows at three sizes, and that it leaves the terminal as
-//! it was, whatever ends it.
+//! it was, whatever ends it. `pillion doctor` in such terminals, too.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -92,4 +92,27 @@ fn a_key_stops_the_selected_job_and_without_a_terminal_nothing_is_shown() {
     });
     terminal.press(&["q"]);
     drop(job);
+}
+
+#[test]
+fn doctor_wraps_no_row_of_a_terminal() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let pillion = cargo_folder().join("pillion");
+    for (columns, rows) in [(80, 24), (100, 40), (200, 50)] {
+        // All of its rows are to be seen.
+        let terminal = Terminal::start(&gpu.pillion(&daemon, &[]), columns, 10 * rows);
+        terminal.enter(&format!(
+            "clear; {} doctor; echo ended with $?",
+            pillion.display()
+        ));
+        until("its end", || {
+            let seen = terminal.seen();
+            ["ended with 0", "ended with 1"]
+                .iter()
+                .any(|end| seen.contains(end))
+        });
+        let seen = terminal.seen();
+        assert!(seen.contains(" ok, "), "{seen}");
+        assert_eq!(seen, terminal.unwrapped(), "{columns} columns");
+    }
 }
