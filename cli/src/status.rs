@@ -180,7 +180,7 @@ fn live_jobs(status: &Value) -> impl Iterator<Item = &Value> {
 /// The columns that lines may have: those of the terminal, or as `COLUMNS` says; none where neither
 /// is there.
 pub(crate) fn columns_given() -> Option<usize> {
-    live::Screen::columns_given()
+    Screen::columns_given()
 }
 
 /// A daemon's status, which has so long to give it.

@@ -17,7 +17,7 @@ use crate::help::every_command;
 const UNAVAILABLE: i32 = 69;
 
 /// Commands that ask a daemon, with what they end with where there is none.
-const ASKS_A_DAEMON: [(&str, i32); 17] = [
+const ASKS_A_DAEMON: [(&str, i32); 16] = [
     ("status", 0),
     ("status --json", 0),
     ("status --all", 0),
@@ -34,12 +34,12 @@ const ASKS_A_DAEMON: [(&str, i32); 17] = [
     ("profile learnt", UNAVAILABLE),
     ("run --require-daemon -- true", UNAVAILABLE),
     ("run -- true", 0),
-    ("exporter --textfile pillion.prom", 0),
 ];
 
 /// Commands that ask none, or whose row is in another table, so that nobody forgets one.
-const ASKS_NONE: [&str; 13] = [
+const ASKS_NONE: [&str; 14] = [
     "top",
+    "exporter",
     "demo",
     "doctor",
     "completions",
