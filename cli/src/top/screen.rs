@@ -30,10 +30,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, view: &View, now: &str)
     let area = frame.area();
     let jobs = view.jobs(model);
     let selected = view.selected(&jobs);
-    let gpu_rows = model.gpus.iter().map(|gpu| rows_of(gpu, area.width).len());
-    let gpu_rows: usize = gpu_rows.sum();
-    let alarms = model.silent.len() + usize::from(model.gpus.is_empty());
-    let head = u16::try_from(1 + gpu_rows + alarms).unwrap_or(u16::MAX);
+    let above = head_of(model, view, now, area);
+    let head = u16::try_from(above.len()).unwrap_or(u16::MAX);
     let spare = area.height.saturating_sub(head + JOBS_MIN + 1);
     let picture = match spare {
         0..PICTURE_MIN => 0,
@@ -45,8 +43,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, view: &View, now: &str)
         Constraint::Min(1),
         Constraint::Length(1),
     ]);
-    let [above, pictures, below, last] = rows.areas(area);
-    draw_gpus(frame, above, model, view, now);
+    let [first, pictures, below, last] = rows.areas(area);
+    frame.render_widget(Paragraph::new(above), first);
     let place = jobs.get(selected).map_or(0, |job| job.gpu);
     if let Some(gpu) = model.gpus.get(place).filter(|_| picture > 0) {
         draw_pictures(frame, pictures, model, gpu);
@@ -58,7 +56,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, view: &View, now: &str)
     }
 }
 
-fn draw_gpus(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &View, now: &str) {
+/// The title and the GPUs. Where there are too many for the terminal those with alarms come first,
+/// and the last row says how many rows are left out.
+fn head_of(model: &Model, view: &View, now: &str, area: Rect) -> Vec<Line<'static>> {
     let direction = if view.is_reversed { ", reversed" } else { "" };
     let filter = match view.filter.as_str() {
         "" => String::new(),
@@ -72,17 +72,35 @@ fn draw_gpus(frame: &mut Frame<'_>, area: Rect, model: &Model, view: &View, now:
         view.order.name()
     );
     let mut lines = vec![Line::from(title).bold()];
-    for gpu in &model.gpus {
-        lines.extend(rows_of(gpu, area.width));
+    let silent = model.silent.iter().map(|silent| {
+        let text = format!("no daemon answers at {silent}");
+        Line::from(text).fg(Color::Red)
+    });
+    let rows = |gpu: &Gpu| rows_of(gpu, area.width);
+    let room = usize::from(area.height.saturating_sub(JOBS_MIN + 1)).max(2);
+    let all: usize = model.gpus.iter().map(|gpu| rows(gpu).len()).sum();
+    if 1 + all + model.silent.len() <= room {
+        lines.extend(model.gpus.iter().flat_map(rows));
+        lines.extend(silent);
+    } else {
+        let has_alarm = |gpu: &&Gpu| !gpu.alarms.is_empty();
+        lines.extend(silent);
+        lines.extend(model.gpus.iter().filter(has_alarm).flat_map(rows));
+        lines.extend(
+            model
+                .gpus
+                .iter()
+                .filter(|gpu| !has_alarm(gpu))
+                .flat_map(rows),
+        );
+        let left_out = lines.len().saturating_sub(room - 1);
+        lines.truncate(room - 1);
+        lines.push(Line::from(format!("… {left_out} more rows: `pillion status`")).dim());
     }
     if model.gpus.is_empty() {
         lines.push(Line::from("no daemon is running").fg(Color::Yellow));
     }
-    let silent = model.silent.iter();
-    lines.extend(
-        silent.map(|silent| Line::from(format!("no daemon answers at {silent}")).fg(Color::Red)),
-    );
-    frame.render_widget(Paragraph::new(lines), area);
+    lines
 }
 
 /// A row of numbers, and one of alarms if there are any. What is least important comes last, and is
@@ -300,7 +318,7 @@ fn last_row(view: &View) -> Line<'static> {
                 elided(job, ID_MIN.into())
             ))
         }
-        Some(Prompt::Stop { job }) => {
+        Some(Prompt::Stop { job, .. }) => {
             let job = elided(job, 32);
             Line::from(format!("stop {job}, as `pillion stop` does? y/n")).fg(Color::Yellow)
         }

@@ -190,19 +190,63 @@ fn a_job_is_stopped_after_a_question_and_set_by_a_line() {
     );
     assert_eq!(press(&mut view, &model, "n"), Todo::Nothing);
     assert_eq!(view.prompt, None);
-    let stop = ["stop", "serve"].map(str::to_owned).to_vec();
+    let stop = ["stop", "--", "serve"].map(str::to_owned).to_vec();
     assert_eq!(press(&mut view, &model, "Ty"), Todo::Run(stop));
-    let set = ["set", "serve", "--slo", "15ms"]
-        .map(str::to_owned)
-        .to_vec();
+    let set = ["set", "--slo", "15ms", "--", "serve"];
+    let set = set.map(str::to_owned).to_vec();
     assert_eq!(press(&mut view, &model, "s--slo 15ms\n"), Todo::Run(set));
     assert_eq!(press(&mut view, &model, "s\n"), Todo::Nothing);
     assert_eq!(press(&mut view, &model, "sq\u{1b}q"), Todo::Quit);
-    let stop = Prompt::Stop {
-        job: "serve".to_owned(),
-    };
     press(&mut view, &model, "t");
-    assert_eq!(view.prompt, Some(stop));
+    assert!(matches!(view.prompt, Some(Prompt::Stop { user: None, .. })));
+}
+
+#[test]
+fn jobs_of_one_id_are_told_apart_by_user_and_class() {
+    let mut answers = answers(1);
+    let jobs = answers["daemons"][0]["jobs"].as_array_mut().unwrap();
+    let mut other = jobs[1].clone();
+    other["job"] = json!("serve");
+    jobs.push(other.clone());
+    other["uid"] = json!(1000);
+    jobs.push(other);
+    let mut model = Model::default();
+    model.handle_answers(&answers);
+    let mut view = View::default();
+    press(&mut view, &model, "↓↓↓");
+    assert_eq!(view.selected(&view.jobs(&model)), 3);
+    press(&mut view, &model, "↑");
+    let stop = ["stop", "--user=1001", "--", "serve"];
+    let stop = stop.map(str::to_owned).to_vec();
+    assert_eq!(press(&mut view, &model, "Ty"), Todo::Run(stop));
+    assert_eq!(press(&mut view, &model, "s"), Todo::Nothing);
+    assert_eq!(view.prompt, None);
+    assert!(view.message.contains("several users"), "{}", view.message);
+}
+
+#[test]
+fn jobs_have_room_however_many_gpus_there_are() {
+    let mut answers = answers(1);
+    let one = answers["daemons"][0].clone();
+    let of = |place: usize| {
+        let mut gpu = one.clone();
+        gpu["gpu"]["uuid"] = json!(format!("GPU-{place}"));
+        gpu["unmanaged"]["count"] = json!(usize::from(place == 50));
+        gpu
+    };
+    answers["daemons"] = (0..56).map(of).collect();
+    let mut model = Model::default();
+    model.handle_answers(&answers);
+    for size in SIZES {
+        let rows = rows(&model, &View::default(), size);
+        let all = rows.join("\n");
+        assert!(
+            rows.iter().filter(|row| row.starts_with("serve ")).count() >= 2,
+            "{all}"
+        );
+        assert!(rows[2].contains("1 process is unmanaged"), "{all}");
+        assert!(all.contains("more rows: `pillion status`"), "{all}");
+    }
 }
 
 #[test]

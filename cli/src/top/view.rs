@@ -64,10 +64,10 @@ impl Order {
 pub(super) enum Prompt {
     /// Only jobs whose id, class or user has this in it.
     Filter(String),
-    /// Options of `pillion set` for a job of a GPU.
+    /// Options of `pillion set` for a job.
     Set { job: String, line: String },
-    /// Whether to stop that job.
-    Stop { job: String },
+    /// Whether to stop that job, of that user where another one has a job of that id, too.
+    Stop { job: String, user: Option<u64> },
 }
 
 /// What is to be done.
@@ -81,6 +81,13 @@ pub(super) enum Todo {
     Run(Vec<String>),
 }
 
+/// Which job: two users may have jobs of one id, and one job of each class.
+type Key = (usize, String, u64, bool);
+
+fn key_of(job: &Job) -> Key {
+    (job.gpu, job.id.clone(), job.uid, job.is_hp)
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct View {
@@ -91,8 +98,8 @@ pub(super) struct View {
     pub(super) is_help: bool,
     /// What became of the last thing that was done.
     pub(super) message: String,
-    /// GPU and id of the selected job; the first one if it is not there.
-    selected: Option<(usize, String)>,
+    /// The selected job; the first one if it is not there.
+    selected: Option<Key>,
 }
 
 impl View {
@@ -121,11 +128,9 @@ impl View {
 
     /// The place of the selected job among those.
     pub(super) fn selected(&self, jobs: &[&Job]) -> usize {
-        let is_it = |job: &&&Job| {
-            let selected = self.selected.as_ref();
-            selected.is_some_and(|(gpu, id)| (*gpu, id) == (job.gpu, &job.id))
-        };
-        let place = jobs.iter().position(|job| is_it(&job));
+        let selected = self.selected.as_ref();
+        let mut places = jobs.iter();
+        let place = places.position(|job| selected == Some(&key_of(job)));
         place.unwrap_or(0)
     }
 
@@ -151,8 +156,10 @@ impl View {
 
     fn handle_answer(&mut self, prompt: Prompt, key: KeyCode) -> Todo {
         match (prompt, key) {
-            (Prompt::Stop { job }, KeyCode::Char('y' | 'Y')) => {
-                return Todo::Run(vec!["stop".to_owned(), job]);
+            (Prompt::Stop { job, user }, KeyCode::Char('y' | 'Y')) => {
+                let user = user.map(|user| format!("--user={user}"));
+                let words = std::iter::once("stop".to_owned()).chain(user);
+                return Todo::Run(words.chain(["--".to_owned(), job]).collect());
             }
             (Prompt::Stop { .. }, _) => "nothing was stopped".clone_into(&mut self.message),
             (_, KeyCode::Esc) => {}
@@ -161,7 +168,8 @@ impl View {
                 let words = line.split_whitespace().map(str::to_owned);
                 let words: Vec<String> = words.collect();
                 if !words.is_empty() {
-                    return Todo::Run([vec!["set".to_owned(), job], words].concat());
+                    let (first, last) = (vec!["set".to_owned()], vec!["--".to_owned(), job]);
+                    return Todo::Run([first, words, last].concat());
                 }
             }
             (Prompt::Filter(text), key) => self.prompt = Some(Prompt::Filter(typed(text, key))),
@@ -181,9 +189,9 @@ impl View {
         let jobs = self.jobs(model);
         let place = self.selected(&jobs);
         let last = jobs.len().saturating_sub(1);
-        let chosen = || jobs.get(place).map(|job| job.id.clone());
+        let chosen = jobs.get(place).copied();
         let mut select = |place: usize| {
-            self.selected = jobs.get(place).map(|job| (job.gpu, job.id.clone()));
+            self.selected = jobs.get(place).map(|job| key_of(job));
         };
         match key {
             KeyCode::Char('q') => return Todo::Quit,
@@ -202,19 +210,35 @@ impl View {
                 self.filter.clear();
                 self.selected = None;
             }
-            KeyCode::Char('T' | 't') => self.prompt = chosen().map(|job| Prompt::Stop { job }),
-            KeyCode::Char('s') => {
-                let set = |job| Prompt::Set {
-                    job,
-                    line: String::new(),
-                };
-                self.prompt = chosen().map(set);
+            KeyCode::Char('T' | 't') => {
+                self.prompt = chosen.map(|job| Prompt::Stop {
+                    job: job.id.clone(),
+                    user: is_of_several(model, job).then_some(job.uid),
+                });
             }
+            KeyCode::Char('s') => match chosen {
+                Some(job) if is_of_several(model, job) => {
+                    self.message = format!("several users have a job {}: none is set", job.id);
+                }
+                Some(job) => {
+                    self.prompt = Some(Prompt::Set {
+                        job: job.id.clone(),
+                        line: String::new(),
+                    });
+                }
+                None => {}
+            },
             KeyCode::Char('h' | '?') => self.is_help = true,
             _ => {}
         }
         Todo::Nothing
     }
+}
+
+/// Whether users other than the job's have a job of its id.
+fn is_of_several(model: &Model, job: &Job) -> bool {
+    let mut others = model.jobs.iter();
+    others.any(|other| other.id == job.id && other.uid != job.uid)
 }
 
 /// The class, as a short word.

@@ -129,6 +129,8 @@ pub(crate) struct Strangers {
     by_pid: BTreeMap<u32, Stranger>,
     /// NVML's numbers are those of this daemon's PID namespace.
     are_numbers_ours: bool,
+    /// The daemon is in the first PID namespace, so that NVML's numbers are its own for sure.
+    is_first_namespace: bool,
     /// The clients of lately, and when each was last one.
     clients: BTreeMap<u32, u64>,
     /// When NVML listed processes for the first time.
@@ -178,6 +180,7 @@ impl Strangers {
     /// None yet. Whether this daemon is in the machine's first PID namespace.
     pub(crate) fn new(is_first_namespace: bool) -> Self {
         Self {
+            is_first_namespace,
             are_numbers_ours: is_first_namespace,
             ..Self::default()
         }
@@ -259,7 +262,8 @@ impl Strangers {
 
     /// The processes that are to end now by this rule.
     pub(crate) fn poll_evictions(&mut self, now_ns: u64, rules: &UnmanagedRules) -> Vec<Eviction> {
-        if rules.action != OnUnmanaged::Evict || !self.are_numbers_ours {
+        // A client that NVML lists under its number may be a coincidence: enough to name, not to end.
+        if rules.action != OnUnmanaged::Evict || !self.is_first_namespace {
             return Vec::new();
         }
         let is_asked = |it: &&Stranger| matches!(it.stage, Stage::Asked(_));

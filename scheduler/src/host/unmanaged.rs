@@ -156,6 +156,7 @@ impl Facts {
             return Sight::Unclear(known(None, reason, false));
         };
         let job = unattached::job_id(environment);
+        let job = job.map(|job| printable(job.as_bytes()));
         if !DRIVER.iter().any(|part| has(maps, part)) {
             let reason = "NVML lists it; nothing of the driver is seen in it";
             return Sight::Unclear(known(None, reason, false));
@@ -199,10 +200,13 @@ fn is_switched_off(environment: &[u8]) -> bool {
     value.is_some_and(|value| !matches!(value, b"" | b"0"))
 }
 
+/// Characters that are kept of a name: an id that a process chose itself may be of any length.
+const NAME_MAX: usize = 128;
+
 /// A name as it can be shown: a program gives itself any bytes.
 fn printable(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
-    let shown = name.trim_end_matches('\n').chars();
+    let shown = name.trim_end_matches('\n').chars().take(NAME_MAX);
     shown
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()

@@ -72,7 +72,8 @@ impl State {
             };
             let sticky = client.take_sticky(&job.key);
             if job.clients.is_empty() {
-                let job = self.jobs.remove(index);
+                let mut job = self.jobs.remove(index);
+                job.requests.settle(now_ns);
                 let id = job.be_job.as_ref().map(super::BeJob::id);
                 let debt = id.and_then(|id| self.gate.handle_job_gone(id));
                 self.ended.push_back(EndedJob {

@@ -136,6 +136,7 @@ impl Marks {
                     arrived_ns,
                     at_ns,
                 };
+                self.end_after_begin(id, at_ns);
                 self.waiting.push((begin, batch));
             }
             Record::End(End {
@@ -170,6 +171,16 @@ impl Marks {
         self.marked_ns = read.now_ns;
         self.inferred = 0;
         true
+    }
+
+    /// A request begins of which the end, in the same ns, was read from another ring before.
+    fn end_after_begin(&mut self, of_id: u64, begun_ns: u64) {
+        for (mark, _) in self.waiting.iter_mut().rev().take(LOOKED_BACK) {
+            match mark {
+                Mark::End { id, at_ns, .. } if *id == of_id && *at_ns == begun_ns => *at_ns += 1,
+                _ => {}
+            }
+        }
     }
 
     /// When a request ends that is said to end at `at_ns`: a ns later where it has just begun then.
@@ -271,7 +282,7 @@ impl Marks {
 
     /// What has happened until `now_ns`, in that order; all that was pushed until then has been
     /// read.
-    /// Whether the policy is to hear of a mark, it says.
+    /// The third argument of `hand` says whether the policy receives the mark.
     fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark, u32, bool)) {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
             self.targets.iter().for_each(|target| hand(target, 0, true));

@@ -90,6 +90,8 @@ pub(crate) struct Record {
     pub(crate) judged: u64,
     pub(crate) over_target: u64,
     slices: VecDeque<Slice>,
+    /// Of a job that has ended.
+    last: Option<Recent>,
 }
 
 /// Requests that ended within [`SLICE_NS`].
@@ -188,6 +190,17 @@ impl Requests {
         });
     }
 
+    /// The job has ended: quantiles are those of its last minute from now on, and what they were
+    /// computed from is given back.
+    pub(super) fn settle(&mut self, now_ns: u64) {
+        let kinds = self.kinds.iter_mut().map(|(_, record)| record);
+        for record in kinds.chain(&mut self.other).chain([&mut self.all]) {
+            record.last = Some(record.recent(now_ns));
+            record.slices = VecDeque::new();
+        }
+        self.open = VecDeque::new();
+    }
+
     /// A client has gone: its open requests do not end.
     pub(super) fn handle_detach(&mut self, client: u64) {
         self.open.retain(|open| open.client != client);
@@ -222,6 +235,9 @@ impl Record {
 
     /// Requests that ended in the minute before `now_ns`.
     pub(crate) fn recent(&self, now_ns: u64) -> Recent {
+        if let Some(last) = self.last {
+            return last;
+        }
         let is_recent = |slice: &&Slice| !slice.is_over(now_ns);
         let slices = || self.slices.iter().filter(is_recent);
         let Some(first) = slices().next() else {
@@ -248,6 +264,8 @@ impl Record {
     }
 
     fn handle_ended(&mut self, ended: &Ended) {
+        // The job has come again.
+        self.last = None;
         let single = ended.target.filter(|target| !target.is_mean);
         let is_over = single.is_some_and(|target| ended.took_ns > target.ns);
         let is_judged = single.is_some() && (is_over || !ended.is_cancelled);
@@ -262,8 +280,8 @@ impl Record {
         if ended.is_cancelled {
             return;
         }
-        // It grows with what it holds, up to 2^63.
-        let _ = slice.took_us.record(ended.took_ns / 1_000);
+        // A histogram grows with its largest time.
+        slice.took_us.record(took_us(ended.took_ns)).unwrap_or(());
         self.count += 1;
         self.sum_ns = self.sum_ns.saturating_add(ended.took_ns);
         let place = BUCKETS_NS.partition_point(|le_ns| *le_ns < ended.took_ns);
@@ -303,7 +321,14 @@ fn slice_at(slices: &mut VecDeque<Slice>, at_ns: u64) -> &mut Slice {
     &mut slices[last]
 }
 
-/// It grows with the largest time in it, to 13 KiB for an hour.
+/// A request that took longer counts as so long in the quantiles: a client says itself when its
+/// requests arrived, and a histogram of an hour has 13 KiB.
+const TOOK_NS_MAX: u64 = 3_600_000_000_000;
+
+fn took_us(took_ns: u64) -> u64 {
+    took_ns.min(TOOK_NS_MAX) / 1_000
+}
+
 fn new_histogram() -> Histogram<u32> {
     Histogram::new(DIGITS).expect("two digits are a precision that it has")
 }

@@ -6,8 +6,11 @@
 //!
 //! | window | the target is missed where |
 //! |---|---|
-//! | the last two seconds, or the time of the last 20 requests where that is longer, at most a minute | more than half of the requests were late |
-//! | the last minute | more than five times α were late, six standard deviations of a Poisson count, and two |
+//! | the last two seconds, or as long as 20 requests take, at most a minute | more than half were late, beyond chance |
+//! | the last minute | more than five times α were late, beyond chance |
+//!
+//! *Beyond chance* is more than α, six standard deviations of a Poisson count, and two.
+//!
 //!
 //! Misses of a queue come in bursts. A service that is busy for six tenths of the time, with 60
 //! requests per second and a target of 1.2 times its p99 alone, was simulated for an hour: up to 21
@@ -53,6 +56,8 @@ const MEAN_NEAR: f64 = 1.02;
 #[derive(Debug, Default)]
 pub(crate) struct SloWatch {
     looked_ns: u64,
+    /// The samples are of this goal.
+    goal: Option<Goal>,
     samples: VecDeque<Sample>,
     is_missed: bool,
     /// No window has said since then that it is missed, and the requests judged by then.
@@ -111,10 +116,13 @@ impl SloWatch {
             misses: view.misses,
             misses_at_floor: view.misses_at_floor,
         };
-        // Counts become less where a process of the job has gone, or learns anew.
-        if self.samples.back().is_some_and(|last| !now.is_after(last)) {
+        // Counts become less where a process of the job has gone, or learns anew. What was late under
+        // another target says nothing of this one.
+        let is_other = self.goal.replace(view.goal) != Some(view.goal);
+        if is_other || self.samples.back().is_some_and(|last| !now.is_after(last)) {
             self.samples.clear();
             self.calm_since = None;
+            self.mean_over_since_ns = None;
         }
         let broken = match view.goal.slo.is_mean() {
             true => self.look_at_mean(now_ns, view),
@@ -166,7 +174,11 @@ impl SloWatch {
             window.at_ns >= SHORT_NS && window.requests >= SHORT_REQUESTS || window.at_ns >= LONG_NS
         };
         let short = windows.into_iter().find(is_enough);
-        if let Some(short) = short.filter(|short| short.misses * 2 > short.requests) {
+        let is_over = |short: &Sample| {
+            short.misses * 2 > short.requests
+                && short.misses as f64 > usual(short, goal.miss, 6.0, 2.0)
+        };
+        if let Some(short) = short.filter(is_over) {
             return Some(missed(short));
         }
         let long = now.since(self.samples.front()?);

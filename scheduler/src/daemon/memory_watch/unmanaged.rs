@@ -154,8 +154,12 @@ impl UnmanagedWatch {
             // Whoever ends it says so.
             Ok(()) if eviction.is_kill => return,
             Ok(()) => format!("process {pid} ({name}) is asked to end; {WHY}"),
-            // It has ended, or is not what it was.
-            Err(Errno::SRCH) => return,
+            // It has ended, or is not seen now to be what it was named for: the next look decides.
+            // No process is killed that was not asked.
+            Err(Errno::SRCH) => {
+                let now_ns = self.shared.clock().now_ns();
+                return self.strangers.handle_put_off(eviction, now_ns);
+            }
             Err(error @ (Errno::PERM | Errno::ACCESS)) => {
                 self.strangers.handle_out_of_reach(pid);
                 format!("process {pid} ({name}) is not to be ended: {error}")

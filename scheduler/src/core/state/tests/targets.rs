@@ -155,3 +155,26 @@ fn a_job_that_makes_no_requests_any_more_meets_nothing() {
     assert_eq!(service.events.len(), 1, "{:?}", service.events);
     assert!(service.is_missed());
 }
+
+#[test]
+fn one_late_request_of_a_job_that_makes_few_is_no_event_and_five_are() {
+    let mut service = Service::start(1, "slo_p99 = \"1.2x\"");
+    service.run(60, 10 * MS);
+    let late = |service: &mut Service, count: u64| {
+        for _ in 0..count {
+            service.id += 1;
+            let now_ns = service.rig.now_ns + 15 * SECOND;
+            service.hp.push(&begin(service.id, now_ns));
+            service.poll(now_ns);
+            service.hp.push(&end(service.id, now_ns + SECOND));
+            service.poll(now_ns + SECOND);
+        }
+    };
+    // The last minute has nothing of before.
+    service.poll(service.rig.now_ns + 70 * SECOND);
+    service.poll(service.rig.now_ns + SECOND);
+    late(&mut service, 2);
+    assert_eq!(service.events, Vec::new());
+    late(&mut service, 4);
+    assert_eq!(service.events.len(), 1, "{:?}", service.events);
+}
