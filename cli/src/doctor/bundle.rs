@@ -28,7 +28,7 @@ use crate::status::table;
 
 /// The folder that everything in the archive is in.
 const FOLDER: &str = "pillion-bundle";
-/// Most bytes of one file; of a longer text its end.
+/// Most bytes of one file without names; a longer one is listed as missing.
 const BYTES_MAX: usize = 4 << 20;
 
 /// What is said of what stays, in the manifest and to its user.

@@ -91,13 +91,14 @@ fn expect_no_name(files: &Files, names: &[&str]) {
 }
 
 /// Secrets of the environment, each with the variable that has it; none may be in a bundle.
-const SECRETS: [(&str, &str); 6] = [
+const SECRETS: [(&str, &str); 7] = [
     ("NVIDIA_API_KEY", "nvapi-zqkey"),
     ("AWS_SECRET_ACCESS_KEY", "zqaws"),
     ("PILLION_REQUEST_RANGE", "zqdomain/zqrange"),
     ("USER", "zqalice"),
     ("HOME", "/users/zqalice"),
     ("PILLION_JOB", "zqown-job"),
+    ("PILLION_PROFILE", "zqteam/zqresnet.toml"),
 ];
 
 #[test]

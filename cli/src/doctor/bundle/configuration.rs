@@ -10,7 +10,7 @@ use scheduler::core::event::Kind;
 use super::scrub::{Class, Scrubber, Tally};
 
 /// Words that values of a configuration may be, beside the policies and what can break.
-const WORDS: [&str; 33] = [
+pub(super) const WORDS: [&str; 33] = [
     "auto",
     "mps",
     "timeslice",

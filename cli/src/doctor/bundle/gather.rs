@@ -4,20 +4,25 @@
 //! What is not to be had is listed with the reason.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::VERSION;
 use protocol::hello::{ask_events, ask_learnt_list};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use scheduler::host::{device, nvml};
 use serde_json::{Map, Value, json};
 
-use super::scrub::{Class, Scrubber};
+use super::configuration::WORDS;
+use super::scrub::{Class, Scrubber, kept_of};
 use crate::daemons::{self, PATIENCE};
 use crate::doctor::{Finding, Options, environment, rendered};
 use crate::mps::Mps;
@@ -55,8 +60,12 @@ pub(super) struct Gathered {
 pub(super) struct Names {
     hosts: Vec<String>,
     users: Vec<(u32, String)>,
-    /// Values of variables that are given by name alone, and their parts: a check may quote them.
+    /// Values of variables that are given by name alone, and parts of those that a check quotes.
     words: Vec<String>,
+    /// Relative paths of variables and of the command line, and names of files.
+    paths: Vec<String>,
+    /// The program that is asked about.
+    programs: Vec<String>,
 }
 
 impl Names {
@@ -67,9 +76,13 @@ impl Names {
         for (uid, name) in &self.users {
             scrubber.learn_user(*uid, name);
         }
-        self.words
-            .iter()
-            .for_each(|word| scrubber.learn(Class::Word, word));
+        for (class, texts) in [
+            (Class::Program, &self.programs),
+            (Class::Path, &self.paths),
+            (Class::Word, &self.words),
+        ] {
+            texts.iter().for_each(|text| scrubber.learn(class, text));
+        }
     }
 }
 
@@ -120,7 +133,7 @@ pub(super) fn everything(options: &Options, findings: &[Finding]) -> Gathered {
     }
     Gathered {
         files,
-        names: names(&uids),
+        names: names(&uids, options),
     }
 }
 
@@ -242,13 +255,22 @@ fn head(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// The end of a file, from the beginning of a line: a part of a name would not be recognised.
 fn tail(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
-    file.seek(SeekFrom::Start(size.saturating_sub(BYTES_MAX)))?;
+    let start = size.saturating_sub(BYTES_MAX);
+    file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     file.take(BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let first = match start {
+        0 => 0,
+        _ => bytes
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .map_or(bytes.len(), |at| at + 1),
+    };
+    Ok(String::from_utf8_lossy(&bytes[first..]).into_owned())
 }
 
 fn unread(path: &Path, error: &io::Error) -> String {
@@ -277,20 +299,24 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
         // Nobody listens any more where it took too long.
         let _ = sender.send((bytes, read.is_some_and(|read| read.is_ok())));
     });
+    let asked = Instant::now();
     let answer = receiver.recv_timeout(ANSWER_WITHIN);
-    // One that has closed its output ends; one that has more to say than is taken, or says nothing,
-    // is ended.
-    if answer
+    let is_whole = answer
         .as_ref()
-        .is_ok_and(|(bytes, _)| (bytes.len() as u64) < BYTES_MAX)
-    {
-        let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
-        if !status.success() {
-            return Err(format!("{name} ends with {status}"));
-        }
-    } else {
+        .is_ok_and(|(bytes, _)| (bytes.len() as u64) < BYTES_MAX);
+    // One that has closed its output should end; one that does not, that has more to say than is
+    // taken, or that says nothing, is ended.
+    let has_ended = is_whole && ends_within(&child, ANSWER_WITHIN.saturating_sub(asked.elapsed()));
+    if !has_ended {
         let _ = child.kill();
-        let _ = child.wait();
+    }
+    let status = child.wait().map_err(|error| format!("{name}: {error}"))?;
+    if has_ended && !status.success() {
+        return Err(format!("{name} ends with {status}"));
+    }
+    if is_whole && !has_ended {
+        let within = ANSWER_WITHIN.as_secs();
+        return Err(format!("{name} has not ended for {within} s"));
     }
     match answer {
         Ok((bytes, true)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -300,6 +326,16 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
             ANSWER_WITHIN.as_secs()
         )),
     }
+}
+
+/// Whether a child ends in that time. It stays to be waited for.
+fn ends_within(child: &Child, time: Duration) -> bool {
+    let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
+        return false;
+    };
+    let time = Timespec::try_from(time).ok();
+    let mut ended = [PollFd::new(&process, PollFlags::IN)];
+    retry_on_intr(|| poll(&mut ended, time.as_ref())).is_ok_and(|ready| ready > 0)
 }
 
 /// The services' log of the last time.
@@ -406,21 +442,107 @@ fn is_near(name: &str) -> bool {
     beginnings.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What those hold of which only the name is given: whole, and in parts.
-fn untold(all: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>) -> Vec<String> {
-    let all = all.map(|(name, value)| {
-        let text = |part: std::ffi::OsString| part.to_string_lossy().into_owned();
-        (text(name), text(value))
-    });
-    let untold = all.filter(|(name, _)| is_near(name) && !TOLD.contains(&&**name));
-    let words = untold.flat_map(|(_, value)| {
-        let parts = value.split(['/', ',', ':', '*', '?']).map(str::to_owned);
-        parts.chain([value.clone()]).collect::<Vec<_>>()
+/// Variables of [`TOLD`] whose values are paths, or lists of them.
+const PATHS: [&str; 12] = [
+    "CUDA_MPS_LOG_DIRECTORY",
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "NVTX_INJECTION64_PATH",
+    "PILLION_CUPTI",
+    "PILLION_DRIVER",
+    "PILLION_PROFILE",
+    "PILLION_RECORD",
+    "PILLION_SHIM",
+    "PILLION_SOCKET",
+    "PILLION_SPOOL",
+];
+/// Variables that are not told and that a check quotes, also in parts.
+const QUOTED: [&str; 2] = ["PILLION_REQUEST_RANGE", "PILLION_ITERATION_RANGE"];
+
+fn texts(
+    all: impl Iterator<Item = (OsString, OsString)>,
+) -> impl Iterator<Item = (String, String)> {
+    let text = |part: OsString| part.to_string_lossy().into_owned();
+    all.map(move |(name, value)| (text(name), text(value)))
+}
+
+/// What those hold of which only the name is given: what a check quotes in parts as well. Paths are
+/// scrubbed wherever they stand; a version or a word of Pillion's is no name.
+fn untold(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
+    let untold = texts(all).filter(|(name, _)| is_near(name) && !TOLD.contains(&&**name));
+    let words = untold.flat_map(|(name, value)| {
+        let is_version = value.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let (parts, is_name) = match QUOTED.contains(&&*name) {
+            true => (
+                value
+                    .split(['/', ',', ':', '*', '?'])
+                    .map(str::to_owned)
+                    .collect(),
+                true,
+            ),
+            false => (
+                Vec::new(),
+                !is_version && !value.starts_with('/') && !is_common(&value),
+            ),
+        };
+        let whole = is_name.then_some(value);
+        parts.into_iter().chain(whole).collect::<Vec<_>>()
     });
     words.filter(|word| word.chars().count() > 2).collect()
 }
 
-fn variables(all: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>) -> Value {
+/// Whether a text says nothing of who uses the machine, and stands in much that stays.
+fn is_common(text: &str) -> bool {
+    const COMMON: [&str; 8] = [
+        "all", "none", "lib", "lib64", "bin", "tmp", "pillion", "pilliond",
+    ];
+    const LIBRARIES: [&str; 3] = ["libpillion", "libcuda", "libnv"];
+    let is_dots = text.chars().all(|c| c == '.');
+    let is_library = LIBRARIES.iter().any(|name| text.starts_with(name)) && !text.contains('/');
+    is_dots || is_library || COMMON.contains(&text) || WORDS.contains(&text)
+}
+
+/// What is to be learnt of a path that a user has given. An absolute one is found wherever it
+/// stands, but its file name is not.
+fn parts_of(path: &str) -> Vec<String> {
+    let trimmed = path.trim_start_matches("./").trim_end_matches('/');
+    let name = Path::new(path).file_name().unwrap_or_default();
+    let name = name.to_string_lossy().into_owned();
+    let parts = match path.starts_with('/') {
+        true if kept_of(path).is_some() || !name.contains('.') => Vec::new(),
+        true => vec![name],
+        false => vec![path.to_owned(), trimmed.to_owned(), name],
+    };
+    let parts = parts.into_iter();
+    parts
+        .filter(|part| !part.is_empty() && !is_common(part))
+        .collect()
+}
+
+/// What is to be learnt of a program: its file name in any case.
+fn program_of(path: &str) -> Vec<String> {
+    let name = Path::new(path).file_name().unwrap_or_default();
+    let name = name.to_string_lossy().into_owned();
+    let name = Some(name).filter(|name| !is_common(name));
+    parts_of(path).into_iter().chain(name).collect()
+}
+
+/// The relative paths and the names of files that variables and the command line have.
+fn paths(all: impl Iterator<Item = (OsString, OsString)>, configs: &[PathBuf]) -> Vec<String> {
+    let values = texts(all).filter(|(name, _)| PATHS.contains(&&**name));
+    let parts = values.flat_map(|(_, value)| {
+        let parts = value.split([':', ',', ';', ' ', '=']).map(str::to_owned);
+        parts.chain([value.clone()]).collect::<Vec<_>>()
+    });
+    let configs = configs
+        .iter()
+        .map(|path| path.to_string_lossy().into_owned());
+    let parts: Vec<String> = parts.chain(configs).collect();
+    parts.iter().flat_map(|path| parts_of(path)).collect()
+}
+
+fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Value {
     let (mut told, mut names, mut others) = (Map::new(), Vec::new(), 0_u64);
     for (name, value) in all {
         let name = name.to_string_lossy().into_owned();
@@ -473,9 +595,15 @@ fn mps() -> Value {
 
 /// What this machine is called and who its users are: those of its list, of the environment, and of
 /// processes that use the GPU.
-fn names(uids: &BTreeSet<u32>) -> Names {
+fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
     let mut names = Names {
         words: untold(std::env::vars_os()),
+        paths: paths(std::env::vars_os(), &options.config),
+        programs: options
+            .program
+            .iter()
+            .flat_map(|path| program_of(&path.to_string_lossy()))
+            .collect(),
         ..Names::default()
     };
     let read = |path: &str| head(Path::new(path)).unwrap_or_default();
@@ -572,9 +700,68 @@ mod tests {
             ("PILLION_REQUEST_RANGE", "domain/fwd*"),
             ("PILLION_CLASS", "best-effort"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("NVIDIA_API_KEY", "nvapi/key"),
+            ("CUDA_HOME", "/usr/local/cuda"),
+            ("CUDA_DRIVER_VERSION", "550.54.15"),
+            ("NVIDIA_FEATURES", "all"),
         ];
         let all = all.map(|(name, value)| (name.into(), value.into()));
-        assert_eq!(untold(all.into_iter()), ["domain", "fwd", "domain/fwd*"]);
+        let expected = ["domain", "fwd", "domain/fwd*", "nvapi/key"];
+        assert_eq!(untold(all.into_iter()), expected);
+    }
+
+    #[test]
+    fn relative_paths_are_names_and_so_are_names_of_files() {
+        let all = [
+            ("PILLION_PROFILE", "apollo/resnet.toml"),
+            ("LD_PRELOAD", "/data/acme.so:/usr/lib/libm.so:./gemini.so"),
+            (
+                "LD_LIBRARY_PATH",
+                "/usr/local/cuda/lib64:/data/lib:mercury/lib",
+            ),
+            ("PILLION_SHIM", "off"),
+            ("PILLION_GPU", "soyuz/x"),
+        ];
+        let all = all.map(|(name, value)| (name.into(), value.into()));
+        let configs = [
+            PathBuf::from("vostok.toml"),
+            PathBuf::from("/etc/pillion/a.toml"),
+        ];
+        let names = Names {
+            paths: paths(all.into_iter(), &configs),
+            programs: program_of("./train_apollo"),
+            ..Names::default()
+        };
+        let mut scrubber = Scrubber::default();
+        names.teach(&mut scrubber);
+        let said = "apollo/resnet.toml, resnet.toml acme.so libm.so ./gemini.so: gemini.so \
+                    mercury/lib off ./train_apollo train_apollo vostok.toml /etc/pillion/a.toml \
+                    /usr/local/cuda/lib64";
+        let made = scrubber.text(said, &mut Default::default());
+        for name in ["apollo", "resnet", "acme", "gemini", "mercury", "vostok"] {
+            assert!(!made.contains(name), "{name} in {made}");
+        }
+        let stays = [
+            "libm.so",
+            " off ",
+            "/etc/pillion/a.toml /usr/local/cuda/lib64",
+        ];
+        for word in stays {
+            assert!(made.contains(word), "{word} is not in {made}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_long_log_begins_with_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let line = "job \"alice\" attached\n";
+        let lines = BYTES_MAX as usize / line.len() + 2;
+        fs::write(&path, line.repeat(lines)).unwrap();
+        let taken = tail(&path).unwrap();
+        assert!(taken.starts_with(line) && taken.ends_with(line));
+        fs::write(&path, "short\n").unwrap();
+        assert_eq!(tail(&path).unwrap(), "short\n");
     }
 
     #[test]
@@ -601,6 +788,8 @@ mod tests {
                 .contains("cannot be started")
         );
         assert!(answer_of(&["false"]).unwrap_err().contains("ends with"));
+        let silent = answer_of(&["sh", "-c", "exec >&-; exec sleep 3600"]);
+        assert!(silent.unwrap_err().contains("has not ended"));
         let much = answer_of(&["yes"]).unwrap();
         assert_eq!(much.len() as u64, BYTES_MAX);
     }

@@ -56,15 +56,14 @@ impl Class {
 pub(super) type Tally = BTreeMap<&'static str, u64>;
 
 /// Beginnings of paths that say nothing of who uses the machine. They stay; what follows them is
-/// scrubbed as any text.
-pub(super) const KEPT_PATHS: [&str; 25] = [
+/// scrubbed as any text. One without `/` at its end is the name of a file or folder, or how that
+/// name begins before a suffix ([`kept_of`]).
+pub(super) const KEPT_PATHS: [&str; 21] = [
     "/usr/lib/",
     "/usr/lib64/",
     "/usr/bin/",
     "/usr/sbin/",
-    "/usr/local/bin/",
     "/usr/local/cuda",
-    "/usr/local/lib/",
     "/usr/local/nvidia/",
     "/lib/",
     "/lib64/",
@@ -81,8 +80,6 @@ pub(super) const KEPT_PATHS: [&str; 25] = [
     "/var/lib/pillion",
     "/var/log/nvidia-mps",
     "/tmp/nvidia-mps",
-    "/system.slice",
-    "/user.slice",
 ];
 /// Ends of file names that stay with a pseudonym, because they say what kind of file it is.
 const KEPT_ENDS: [&str; 8] = [
@@ -131,7 +128,10 @@ impl Scrubber {
         if text.is_empty() || text == "root" {
             return;
         }
-        let pseudonym = self.pseudonym(class, text);
+        let mut pseudonym = self.pseudonym(class, text);
+        if class == Class::Path {
+            pseudonym.push_str(end_of(text));
+        }
         let escaped = text.escape_debug().to_string();
         let chars_min = match class {
             Class::Host | Class::User => 2,
@@ -293,7 +293,8 @@ impl Scrubber {
         while let Some(first) = rest.chars().next() {
             let is_start = before.is_none_or(|before| !is_word(before));
             let taken = self
-                .name_at(rest, is_start, tally)
+                .command_at(rest, &text[..text.len() - rest.len()], tally)
+                .or_else(|| self.name_at(rest, is_start, tally))
                 .or_else(|| self.path_at(rest, before, tally))
                 .or_else(|| self.token_at(rest, is_start && before != Some('.'), &scrubbed, tally));
             let (bytes, pseudonym) = match taken {
@@ -348,10 +349,6 @@ impl Scrubber {
         if !rest.starts_with('/') || !is_begun {
             return None;
         }
-        let kept = KEPT_PATHS.iter().find(|kept| rest.starts_with(**kept));
-        if let Some(kept) = kept {
-            return Some((kept.len(), (*kept).to_owned()));
-        }
         let bytes = match before {
             None => until(rest, &["\n", "\"", ":", ";", ", ", " ("]),
             Some(quote @ ('"' | '\'' | '`')) => rest.find(quote).unwrap_or(rest.len()),
@@ -359,13 +356,35 @@ impl Scrubber {
                 !c.is_whitespace() && !"\"'`,;:)(]}<>|=".contains(c)
             }),
         };
+        if let Some(kept) = kept_of(&rest[..bytes]) {
+            return Some((kept.len(), kept.to_owned()));
+        }
         let path = rest[..bytes].trim_end_matches(['.', '/']);
         if path.len() < 2 {
             return None;
         }
-        let end = KEPT_ENDS.iter().find(|end| path.ends_with(**end));
         let pseudonym = self.replaced(Class::Path, path, tally);
-        Some((path.len(), format!("{pseudonym}{}", end.unwrap_or(&""))))
+        Some((path.len(), pseudonym + end_of(path)))
+    }
+
+    /// The command line of a process, which begins here behind `pid 7` or `pid 7 of user 1000`. It
+    /// may have parentheses and ends of lines: all goes up to the last `)` of the first line that
+    /// has one.
+    fn command_at(
+        &mut self,
+        rest: &str,
+        before: &str,
+        tally: &mut Tally,
+    ) -> Option<(usize, String)> {
+        let command = rest.strip_prefix('(')?;
+        if !is_behind_pid(before) || command.starts_with("socket /") {
+            return None;
+        }
+        let closed = command.find(')').unwrap_or(command.len());
+        let line = closed + until(&command[closed..], &["\n"]);
+        let bytes = command[..line].rfind(')').unwrap_or(line);
+        let pseudonym = self.replaced(Class::Program, &command[..bytes], tally);
+        Some((1 + bytes, format!("({pseudonym}")))
     }
 
     /// An address, an id, or the number of a user that begins here.
@@ -384,7 +403,7 @@ impl Scrubber {
         if plain.starts_with("GPU-") || plain.starts_with("MIG-") {
             return Some((plain.len(), plain.to_owned()));
         }
-        let is_users = ["user ", "users ", "user-", "uid "];
+        let is_users = ["user ", "users ", "user-", "user@", "uid "];
         let is_users = is_users.iter().any(|word| before.ends_with(word));
         let number = token(|c| c.is_ascii_digit());
         if is_users && !number.is_empty() && number != "0" {
@@ -409,6 +428,42 @@ impl Scrubber {
         };
         let pseudonym = self.replaced(class, found, tally);
         Some((found.len(), pseudonym))
+    }
+}
+
+/// The beginning that stays of a path of the system.
+pub(super) fn kept_of(path: &str) -> Option<&'static str> {
+    let is_kept = |kept: &&&str| {
+        let Some(behind) = path.strip_prefix(**kept) else {
+            return false;
+        };
+        let is_name = behind.is_empty() || behind.starts_with(['/', '.']);
+        let version = behind.strip_prefix('-').unwrap_or(behind);
+        let is_version = version.starts_with(|c: char| c.is_ascii_digit());
+        kept.ends_with('/') || is_name || (kept.ends_with("/cuda") && is_version)
+    };
+    KEPT_PATHS.iter().find(is_kept).copied()
+}
+
+/// The end of a file's name that stays.
+fn end_of(path: &str) -> &'static str {
+    let end = KEPT_ENDS.iter().find(|end| path.ends_with(**end));
+    end.copied().unwrap_or_default()
+}
+
+/// Whether a text ends with `pid 7 ` or `pid 7 of user 1000 `.
+fn is_behind_pid(text: &str) -> bool {
+    let mut words = text.rsplit(' ');
+    let is_number = |word: Option<&str>| word.is_some_and(|word| word.parse::<u32>().is_ok());
+    if words.next() != Some("") || !is_number(words.next()) {
+        return false;
+    }
+    let is_pid = |word: Option<&str>| word.is_some_and(|word| word.ends_with("pid"));
+    match words.next() {
+        Some("user") => {
+            words.next() == Some("of") && is_number(words.next()) && is_pid(words.next())
+        }
+        word => is_pid(word),
     }
 }
 

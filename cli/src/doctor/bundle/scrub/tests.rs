@@ -78,6 +78,59 @@ fn paths_addresses_and_ids_are_replaced_and_those_of_the_system_stay() {
 }
 
 #[test]
+fn a_path_that_only_begins_as_one_of_the_system_is_replaced() {
+    let mut scrubber = Scrubber::default();
+    for (said, expected) in [
+        ("/tmp/nvidia-mps", "/tmp/nvidia-mps"),
+        (
+            "at /tmp/nvidia-mps/control: up",
+            "at /tmp/nvidia-mps/control: up",
+        ),
+        ("in /tmp/nvidia-mps, up", "in /tmp/nvidia-mps, up"),
+        ("/tmp/nvidia-mps_alice", "path-1"),
+        ("at /tmp/nvidia-mps-1000/control", "at path-2"),
+        ("/etc/ld.so.cache", "/etc/ld.so.cache"),
+        ("/usr/local/cuda-12.4/lib64", "/usr/local/cuda-12.4/lib64"),
+        ("/usr/local/cuda/lib64", "/usr/local/cuda/lib64"),
+        ("/usr/local/cuda-alice/lib64", "path-3"),
+        ("/run/pillion-alice/x.sock", "path-4.sock"),
+        ("by /usr/local/bin/acme", "by path-5"),
+        ("/usr/local/lib/python3/acme/x.so", "path-6.so"),
+        ("0::/system.slice/acme-llm.service", "0::path-7"),
+        (
+            "0::/user.slice/user@1000.service/app.slice/app-acme.service",
+            "0::path-8",
+        ),
+        ("user@1000.service: up", "user@user-1.service: up"),
+    ] {
+        assert_eq!(text(&mut scrubber, said), expected, "{said}");
+    }
+}
+
+#[test]
+fn the_command_line_of_a_process_is_replaced_whole() {
+    let mut scrubber = Scrubber::default();
+    for (said, expected) in [
+        (
+            "by process pid 7 of user 1000 (python train.py --key=a (b) c); wait",
+            "by process pid 7 of user user-1 (program-1); wait",
+        ),
+        (
+            "process pid 7 (sh -c a\nb) has it\nx (y)",
+            "process pid 7 (program-2) has it\nx (y)",
+        ),
+        ("pilliond pid 7 (a b", "pilliond pid 7 (program-3"),
+        (
+            "held by pilliond pid 7 (socket /data/x)",
+            "held by pilliond pid 7 (socket path-1)",
+        ),
+        ("7 jobs (two held)", "7 jobs (two held)"),
+    ] {
+        assert_eq!(text(&mut scrubber, said), expected, "{said}");
+    }
+}
+
+#[test]
 fn the_forms_in_which_the_daemon_writes_of_jobs_and_programs_teach_their_names() {
     let mut scrubber = Scrubber::default();
     let log = "12.5 attached: best-effort job \"apollo\", trainer, client 3\n\
