@@ -11,8 +11,8 @@ mod page;
 mod pod;
 mod serve;
 
-use std::fs::Permissions;
-use std::io::Write as _;
+use std::fs::{self, Permissions};
+use std::io::{self, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -80,29 +80,46 @@ fn listen(address: &str, collector: Collector) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the file anew. Who reads it sees the page before or this one.
+/// Writes the file anew. Who reads it sees the page before or this one. A pipe or a device is written
+/// to and stays what it is.
 fn write(file: &Path, page: &str) -> Result<(), Failure> {
-    let place = || format!("--textfile {}", file.display());
+    let unwritten = |error: io::Error| {
+        let is_of_place = out::is_of_place(&error);
+        let error = anyhow::Error::new(out::bare(error));
+        let error = error.context(format!("--textfile {}: cannot be written", file.display()));
+        match is_of_place {
+            true => Failure::usage(error),
+            false => error.into(),
+        }
+    };
+    match fs::metadata(file) {
+        // A folder is refused by that, too.
+        Ok(found) if !found.is_file() => fs::write(file, page),
+        // Not a link to it, as /dev/stdout may be one.
+        _ => match fs::canonicalize(file) {
+            Ok(linked) => replace(&linked, page),
+            Err(_) => replace(file, page),
+        },
+    }
+    .map_err(unwritten)
+}
+
+fn replace(file: &Path, page: &str) -> io::Result<()> {
     let folder = match file.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
+    let mode = || Permissions::from_mode(FILE_MODE);
     // A name that node_exporter does not read.
     let mut partial = tempfile::Builder::new()
         .prefix(".pillion-")
         .suffix(".partial")
-        .permissions(Permissions::from_mode(FILE_MODE))
-        .tempfile_in(folder)
-        .with_context(place)
-        .map_err(Failure::usage)?;
-    partial.write_all(page.as_bytes()).with_context(place)?;
+        .permissions(mode())
+        .tempfile_in(folder)?;
+    partial.write_all(page.as_bytes())?;
     // Whatever the umask is.
-    let mode = Permissions::from_mode(FILE_MODE);
-    partial
-        .as_file()
-        .set_permissions(mode)
-        .with_context(place)?;
-    partial.persist(file).with_context(place)?;
+    partial.as_file().set_permissions(mode())?;
+    partial.persist(file).map_err(|error| error.error)?;
     Ok(())
 }
 
@@ -116,18 +133,53 @@ mod tests {
         let file = folder.path().join("pillion.prom");
         for page in ["one\n", "two\n"] {
             write(&file, page).unwrap();
-            assert_eq!(std::fs::read_to_string(&file).unwrap(), page);
+            assert_eq!(fs::read_to_string(&file).unwrap(), page);
         }
         let mode = file.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, FILE_MODE);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        let nowhere = folder.path().join("none").join("pillion.prom");
-        let why = write(&nowhere, "page").unwrap_err().why();
-        assert!(why.contains("none/pillion.prom"), "{why}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         // A folder is no file.
         let taken = folder.path().join("taken");
-        std::fs::create_dir(&taken).unwrap();
-        assert!(write(&taken, "page").is_err());
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        fs::create_dir(&taken).unwrap();
+        for place in [folder.path().join("none").join("pillion.prom"), taken] {
+            let failure = write(&place, "page").unwrap_err();
+            let shown = format!("{failure:?}");
+            assert!(shown.starts_with("Failure { code: 2,"), "{shown}");
+            let why = failure.why();
+            let place = format!("--textfile {}: cannot be written", place.display());
+            assert!(why.starts_with(&place), "{why}");
+            assert_eq!(
+                why.matches('/').count(),
+                place.matches('/').count(),
+                "{why}"
+            );
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_pipe_a_device_or_a_link_is_written_to_and_stays_one() {
+        use std::os::unix::fs::FileTypeExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let reader = {
+            let pipe = pipe.clone();
+            std::thread::spawn(move || fs::read_to_string(pipe).unwrap())
+        };
+        write(&pipe, "page\n").unwrap();
+        assert_eq!(reader.join().unwrap(), "page\n");
+        assert!(pipe.metadata().unwrap().file_type().is_fifo());
+        let (link, linked) = (folder.path().join("link"), folder.path().join("linked"));
+        fs::write(&linked, "").unwrap();
+        std::os::unix::fs::symlink(&linked, &link).unwrap();
+        write(&link, "page\n").unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&linked).unwrap(), "page\n");
+        write(Path::new("/dev/null"), "page\n").unwrap();
+        let null = Path::new("/dev/null").metadata().unwrap();
+        assert!(null.file_type().is_char_device());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use protocol::VERSION;
+use scheduler::core::event::Kind;
 use serde_json::Value;
 
 use super::page::{self, Family, Histogram, Label, Number, Page};
@@ -237,16 +238,33 @@ fn add_gpu(page: &mut Page, gpu: &[Label], status: &Value) {
     let holds = holds.map(|holds| Number::Count(holds.len() as u64));
     page.add_some(&page::HOLDS, gpu, holds);
     if let Some(counts) = status["events"]["counts"].as_object() {
-        let counts = counts.iter().map(|(kind, count)| (kind.as_str(), count));
-        let always = KINDS_ALWAYS.map(|kind| (kind, &Value::Null));
-        let all: BTreeMap<&str, &Value> = always.into_iter().chain(counts).collect();
-        let first = |kind: &&str| !KINDS_ALWAYS.contains(kind);
-        let mut kinds: Vec<&str> = all.keys().copied().collect();
-        kinds.sort_by_key(first);
-        let counts = kinds.into_iter().map(|kind| (kind, all[kind]));
-        let family = (&page::EVENTS, "kind", KINDS_MAX);
-        add_by(page, family, gpu, counts, Number::Count);
+        add_events(page, gpu, counts);
     }
+}
+
+/// The kinds with a series of their own: by what the program says and by nothing that has occurred,
+/// since a kind that moved to the rest would take its history there, as a jump of `increase()`.
+fn kinds_with_series() -> impl Iterator<Item = &'static str> {
+    let further = Kind::ALL.iter().map(|kind| kind.name());
+    let further = further.filter(|kind| !KINDS_ALWAYS.contains(kind));
+    KINDS_ALWAYS.into_iter().chain(further).take(KINDS_MAX)
+}
+
+fn add_events(page: &mut Page, gpu: &[Label], counts: &serde_json::Map<String, Value>) {
+    let own: Vec<&str> = kinds_with_series().collect();
+    for &kind in &own {
+        let least = KINDS_ALWAYS.contains(&kind).then_some(0);
+        let count = counts.get(kind).and_then(Value::as_u64).or(least);
+        let labels = with(gpu, "kind", kind);
+        page.add_some(&page::EVENTS, &labels, count.map(Number::Count));
+    }
+    let rest = counts
+        .iter()
+        .filter(|(kind, _)| !own.contains(&kind.as_str()));
+    let rest = rest.filter_map(|(_, count)| count.as_u64());
+    let rest = rest.reduce(u64::saturating_add);
+    let labels = with(gpu, "kind", OTHER);
+    page.add_some(&page::EVENTS, &labels, rest.map(Number::Count));
 }
 
 /// The jobs with clients: those that the exporter sees, and those that it may not.

@@ -2,8 +2,8 @@
 //!
 //! The head is parsed by `httparse`; the rest is small, since there are two pages and no bodies to
 //! read (`docs/decisions/066-one-list-of-families-two-formats.md`). At most [`CONNECTIONS_MAX`]
-//! peers are served at a time, each has [`PATIENCE_NS`] for its request and as long again for the
-//! answer.
+//! peers are served at a time, each has [`HEAD_PATIENCE_NS`] for its request and [`PATIENCE_NS`] for
+//! the answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -23,7 +23,11 @@ use super::encode::Format;
 
 /// Peers served at a time; the next one is answered 503.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a peer may take to ask, and again to read the answer, ns.
+/// Peers that are told so and awaited at a time; further ones may see a reset.
+const REFUSED_MAX: usize = 16;
+/// How long a peer may take to ask, ns. Peers that say nothing keep a scrape out no longer.
+const HEAD_PATIENCE_NS: u64 = 1_000_000_000;
+/// How long a peer may take to read the answer, ns.
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// Longest request without a body, bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
@@ -66,7 +70,7 @@ pub(super) fn serve(
     let has_come = SignalFd::with_flags(&ending, SfdFlags::SFD_CLOEXEC)?;
     listener.set_nonblocking(true)?;
     let page = Arc::new(page);
-    let served = Arc::new(AtomicUsize::new(0));
+    let (served, refused) = (Arc::default(), Arc::default());
     loop {
         let wanted = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut polled = [wanted(has_come.as_fd()), wanted(listener.as_fd())];
@@ -78,7 +82,10 @@ pub(super) fn serve(
             return Ok(());
         }
         match listener.accept() {
-            Ok((stream, _)) => start(stream, Arc::clone(&page), Place::of(&served)),
+            Ok((stream, _)) => match Place::of(&served, CONNECTIONS_MAX) {
+                Some(place) => start(stream, Arc::clone(&page), place),
+                None => refuse(stream, Place::of(&refused, REFUSED_MAX)),
+            },
             Err(error) if is_passing(&error) => (),
             Err(_) => {
                 // Out of descriptors or memory: not forever, and no reason to spin.
@@ -100,33 +107,45 @@ fn is_passing(error: &io::Error) -> bool {
 fn start(
     stream: TcpStream,
     page: Arc<impl Fn(Format) -> String + Send + Sync + 'static>,
-    place: Option<Place>,
+    place: Place,
 ) {
-    let Some(place) = place else {
-        let busy = Response::plain("503 Service Unavailable", "too many connections\n");
-        // Into the socket's buffer, or not at all.
-        let _ = stream.set_nonblocking(true);
-        let _ = (&stream).write_all(&busy.encode(true));
-        return;
-    };
     // Without a thread the peer sees its connection end.
     let _ = thread::Builder::new().spawn(move || {
-        answer(stream, &*page, PATIENCE_NS);
+        answer(stream, &*page, HEAD_PATIENCE_NS);
         drop(place);
     });
 }
 
-/// One of the places of [`CONNECTIONS_MAX`].
+/// Says that all places are taken, and waits for the peer to read it, if there is a place for that.
+fn refuse(stream: TcpStream, place: Option<Place>) {
+    let busy = Response::plain("503 Service Unavailable", "too many connections\n").encode(true);
+    let Some(place) = place else {
+        // Into the socket's buffer, or not at all.
+        let _ = stream.set_nonblocking(true);
+        let _ = (&stream).write_all(&busy);
+        return;
+    };
+    let _ = thread::Builder::new().spawn(move || {
+        let mut peer = Peer::of(stream);
+        peer.give(HEAD_PATIENCE_NS);
+        if peer.write_all(&busy).is_ok() {
+            peer.finish();
+        }
+        drop(place);
+    });
+}
+
+/// One of so many places.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn of(served: &Arc<AtomicUsize>) -> Option<Self> {
+    fn of(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
         // Only the accepting thread takes places.
-        if served.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+        if taken.load(Ordering::Relaxed) >= most {
             return None;
         }
-        served.fetch_add(1, Ordering::Relaxed);
-        Some(Self(Arc::clone(served)))
+        taken.fetch_add(1, Ordering::Relaxed);
+        Some(Self(Arc::clone(taken)))
     }
 }
 
@@ -137,19 +156,15 @@ impl Drop for Place {
 }
 
 /// Reads a request and answers it. A peer that is too slow, or gone, is left.
-fn answer(stream: TcpStream, page: &impl Fn(Format) -> String, patience_ns: u64) {
-    let mut peer = Peer {
-        stream,
-        clock: Clock::monotonic(),
-        until_ns: 0,
-    };
-    peer.give(patience_ns);
+fn answer(stream: TcpStream, page: &impl Fn(Format) -> String, head_patience_ns: u64) {
+    let mut peer = Peer::of(stream);
+    peer.give(head_patience_ns);
     let (response, has_body) = match peer.request() {
         Ok(Some(request)) => (respond(&request, page), request.method != "HEAD"),
         Ok(None) => return,
         Err(status) => (Response::plain(status, "not a request\n"), true),
     };
-    peer.give(patience_ns);
+    peer.give(PATIENCE_NS);
     if peer.write_all(&response.encode(has_body)).is_ok() {
         peer.finish();
     }
@@ -210,6 +225,14 @@ struct Peer {
 }
 
 impl Peer {
+    fn of(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            clock: Clock::monotonic(),
+            until_ns: 0,
+        }
+    }
+
     /// It has so long from now.
     fn give(&mut self, patience_ns: u64) {
         self.until_ns = self.clock.now_ns() + patience_ns;
@@ -372,11 +395,24 @@ mod tests {
     #[test]
     fn there_are_as_many_places_as_there_may_be_and_they_come_back() {
         let served = Arc::default();
-        let places: Vec<Place> = (0..CONNECTIONS_MAX)
-            .map(|_| Place::of(&served).unwrap())
-            .collect();
-        assert!(Place::of(&served).is_none());
+        let place = || Place::of(&served, CONNECTIONS_MAX);
+        let places: Vec<Place> = (0..CONNECTIONS_MAX).map(|_| place().unwrap()).collect();
+        assert!(place().is_none());
         drop(places);
-        assert!(Place::of(&served).is_some());
+        assert!(place().is_some());
+    }
+
+    #[test]
+    fn a_peer_that_is_refused_reads_so_and_sees_no_reset_when_it_asks_afterwards() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let refused = Arc::default();
+        refuse(stream, Place::of(&refused, REFUSED_MAX));
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+        assert!(text.ends_with("\r\n\r\ntoo many connections\n"), "{text}");
     }
 }

@@ -1,5 +1,6 @@
 //! Pages of fixed documents.
 
+use scheduler::core::event;
 use serde_json::json;
 
 use super::super::encode::Format;
@@ -114,7 +115,10 @@ fn no_more_series_than_promised_for_a_gpu_and_for_each_job() {
         words.collect()
     };
     let mut full = status(&[]);
-    full["events"]["counts"] = many(100).into();
+    let kinds = event::Kind::ALL
+        .iter()
+        .map(|kind| (kind.name().to_owned(), json!(1)));
+    full["events"]["counts"] = many(100).into_iter().chain(kinds).collect();
     full["draining"] = "an operator".into();
     let of_gpu = series(full.clone());
     // The line of the exporter itself is no GPU's.
@@ -134,21 +138,39 @@ fn no_more_series_than_promised_for_a_gpu_and_for_each_job() {
 
 #[test]
 fn events_beyond_those_with_a_series_are_counted_together() {
+    let kinds = event::Kind::ALL.iter().map(|kind| kind.name());
+    let (own, rest): (Vec<&str>, Vec<&str>) =
+        kinds.partition(|kind| kinds_with_series().any(|own| own == *kind));
+    assert_eq!(own.len(), KINDS_MAX, "a kind that alerts need is one");
+    // One that a newer daemon has.
+    let told = own.iter().chain(&rest).chain(&["a-newer-kind"]);
+    let counts: serde_json::Map<String, Value> =
+        told.map(|kind| ((*kind).to_owned(), json!(1))).collect();
     let mut status = status(&[]);
-    let words = (0..100).map(|nth| (format!("word-{nth:02}"), json!(1)));
-    status["events"]["counts"] = words.collect::<serde_json::Map<_, _>>().into();
-    let page = page_of(status);
-    let events = lines(&page, &page::EVENTS);
+    status["events"]["counts"] = counts.into();
+    let events = lines(&page_of(status), &page::EVENTS);
     assert_eq!(events.len(), KINDS_MAX + 1);
-    let of = |kind: &str| {
-        let is_its = |line: &&String| line.contains(&format!("kind=\"{kind}\""));
-        events.iter().find(is_its).cloned()
-    };
-    let last = |kind: &str| of(kind).and_then(|line| line.rsplit(' ').next().map(str::to_owned));
-    assert_eq!(last("slo-missed").as_deref(), Some("0"));
-    assert_eq!(last("word-00").as_deref(), Some("1"));
-    let own = KINDS_MAX - KINDS_ALWAYS.len();
-    assert_eq!(last(OTHER), Some((100 - own).to_string()));
+    let others = format!("kind=\"other\"}} {}", rest.len() + 1);
+    assert!(events[KINDS_MAX].ends_with(&others), "{events:#?}");
+}
+
+#[test]
+fn no_kind_of_event_takes_the_series_of_another_when_it_occurs() {
+    let kinds: Vec<&str> = event::Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let mut counts = serde_json::Map::new();
+    let mut before: Vec<String> = Vec::new();
+    // From the end of the alphabet, so that each is before all that were there.
+    let mut words = [&kinds[..], &["a-newer-kind"]].concat();
+    words.sort_unstable();
+    for kind in words.into_iter().rev() {
+        counts.insert(kind.to_owned(), json!(0));
+        let mut status = status(&[]);
+        status["events"]["counts"] = counts.clone().into();
+        let events = lines(&page_of(status), &page::EVENTS);
+        let missing = before.iter().find(|line| !events.contains(line));
+        assert_eq!(missing, None, "{kind}");
+        before = events;
+    }
 }
 
 #[test]
