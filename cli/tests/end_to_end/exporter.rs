@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::common::{Daemon, Gpu, Process, Program, pillion, until, workspace};
 
@@ -205,6 +204,9 @@ fn an_address_or_a_file_that_cannot_be_used_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap();
     let nowhere = gpu.path("none").join("pillion.prom").display().to_string();
+    let folder = gpu.path("taken.prom");
+    std::fs::create_dir(&folder).unwrap();
+    let folder = folder.display().to_string();
     // Listening twice on it fails while this listener lives.
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let held = held.local_addr().map(|address| (address, held)).unwrap();
@@ -212,6 +214,8 @@ fn an_address_or_a_file_that_cannot_be_used_is_named() {
         (["--listen", "nonsense"], 2, "nonsense"),
         (["--listen", &held.0.to_string()], 1, &*held.0.to_string()),
         (["--textfile", &nowhere], 2, &*nowhere),
+        (["--textfile", &folder], 2, &*folder),
+        (["--textfile", "/dev/full"], 1, "/dev/full"),
     ] {
         let ended = gpu.tell(&daemon, &[&["exporter"][..], &arguments].concat());
         assert_eq!(ended.code(), code, "{ended:#?}");
@@ -225,12 +229,6 @@ fn an_address_or_a_file_that_cannot_be_used_is_named() {
         "-",
     ];
     assert_eq!(gpu.tell(&daemon, &both).code(), 2);
-}
-
-/// What is in the daemon's documents of these jobs; a field that it has not yet is not waited for.
-fn is_told(daemon: &Daemon, field: &str) -> bool {
-    let status: Value = daemon.status();
-    status.get(field).is_some() || daemon.job("serve").get(field).is_some()
 }
 
 /// Where systemd is installed, by its own judgement.
