@@ -80,7 +80,7 @@ fn listen(address: &str, collector: Collector) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the file anew. Who reads it sees the page before or this one. A pipe or a device is written
+/// Writes the file anew. A reader sees the page before or this one. A pipe or a device is written
 /// to and stays what it is.
 fn write(file: &Path, page: &str) -> Result<(), Failure> {
     let unwritten = |error: io::Error| {

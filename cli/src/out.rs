@@ -51,7 +51,7 @@ pub(crate) fn file(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> 
 /// Makes a folder that `--out` names, and tries whether something can be written there.
 ///
 /// # Errors
-/// It cannot be; nothing is left but the folder.
+/// Nothing can be written there; nothing is left but the folder.
 pub(crate) fn folder(folder: &Path) -> anyhow::Result<()> {
     let made = fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder).map(drop));
     made.map_err(bare)

@@ -76,7 +76,7 @@ pub(crate) fn run(_options: &Options) -> Result<(), Failure> {
 
 /// Draws in the terminal, which is as before at the end, also after a panic.
 fn with_terminal<T>(show: impl FnOnce(&mut DefaultTerminal) -> T) -> anyhow::Result<T> {
-    // It has the panic hook give the terminal back.
+    // `try_init` has the panic hook give the terminal back.
     let mut terminal = ratatui::try_init().context("preparing the terminal")?;
     let shown = show(&mut terminal);
     ratatui::restore();

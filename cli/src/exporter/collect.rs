@@ -59,7 +59,7 @@ impl Collector {
             let ask = move || {
                 let status: Option<Value> = ask_within(&to, STEP_PATIENCE).ok();
                 locked(&asked).remove(&to);
-                // Who waited may have gone on.
+                // The page may have been written without this answer.
                 let _ = sender.send((to, status));
             };
             match thread::Builder::new().spawn(ask) {
@@ -181,7 +181,7 @@ mod tests {
         assert!(locked(&collector.asked).is_empty());
     }
 
-    /// It accepts, and says nothing: what a daemon does that is stopped, but for ever.
+    /// The socket accepts and never answers, as that of a stopped daemon.
     #[test]
     fn a_daemon_that_was_asked_and_has_not_answered_is_not_asked_again() {
         let folder = tempfile::tempdir().unwrap();

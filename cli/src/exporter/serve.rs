@@ -233,7 +233,7 @@ impl Peer {
         }
     }
 
-    /// It has so long from now.
+    /// Gives the peer so much time from now on.
     fn give(&mut self, patience_ns: u64) {
         self.until_ns = self.clock.now_ns() + patience_ns;
     }
@@ -249,7 +249,7 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// It is none: the status to answer.
+    /// The bytes are no request: the status line of the answer.
     fn request(&mut self) -> Result<Option<Request>, &'static str> {
         let (mut head, mut chunk) = (Vec::new(), [0; 1024]);
         while head.len() < HEAD_BYTES_MAX {
@@ -334,7 +334,7 @@ mod tests {
         let page = |format| format!("page as {format:?}");
         let server = thread::spawn(move || answer(stream, &page, patience_ns));
         for part in parts {
-            // Who is answered early need not read all of it.
+            // A server that answers early need not read all of it.
             let _ = client.write_all(part.as_bytes());
         }
         let mut text = Vec::new();

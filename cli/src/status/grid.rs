@@ -26,7 +26,7 @@ pub(super) struct Column {
 /// How a column gets narrower than its texts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Give {
-    /// It does not.
+    /// The column keeps its width.
     Never,
     /// Its texts lose their ends, down to so many columns.
     End(usize),
@@ -126,7 +126,7 @@ pub(super) fn lines(columns: &[Column], rows: &[Vec<String>], columns_max: usize
         let column = &columns[*place];
         let more = column.natural(&texts(*place)) - *given;
         let more = match column.give {
-            // It is short or whole.
+            // Such a column is short or whole.
             Give::Short(_) if more > spare => 0,
             _ => more.min(spare),
         };

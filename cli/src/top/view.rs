@@ -1,4 +1,4 @@
-//! What the person at the terminal has chosen: the selected job, the order, the filter, a question
+//! The choices of the person at the terminal: the selected job, the order, the filter, a question
 //! that waits for an answer. Keys come in, what is to be done comes out.
 //!
 //! Keys are those of nvitop where it has the same thing.

@@ -11,7 +11,8 @@
 //! for each kernel, `--calibrated` replays what came out of it.
 //!
 //! It is an ordinary CUDA program: it knows nothing of Pillion but the clock, which it shares with
-//! the software GPU, and with `--marks` the calls that say when a request begins and ends. Times in the output are milliseconds of that clock.
+//! the software GPU, and with `--marks` the calls that say when a request begins and ends. Times in
+//! the output are milliseconds of that clock.
 
 mod arrivals;
 mod calibrate;

@@ -164,7 +164,7 @@ impl Stage {
     }
 }
 
-/// What a stranger is looked at by.
+/// The view of a stranger's process that decisions are made from.
 pub(crate) trait Eyes {
     /// When the process of this number started, in clock ticks since boot; 0 if that cannot be seen.
     fn started_ticks(&self, pid: u32) -> u64;
@@ -186,8 +186,8 @@ impl Strangers {
         }
     }
 
-    /// Whether a stranger may be named at the next look: it is to be known then who draws, and who
-    /// computes.
+    /// Whether a stranger may be named at the next look: NVML is then asked which processes draw, and
+    /// which compute.
     pub(crate) fn has_unnamed(&self) -> bool {
         let mut strangers = self.by_pid.values();
         strangers.any(|stranger| stranger.stage == Stage::Seen)

@@ -60,7 +60,8 @@ const COMPARE_NS: u64 = 1_000_000_000;
 /// No comparison is due sooner after another, ns: a poll may end early by a rounding.
 const COMPARE_NS_MIN: u64 = 900_000_000;
 
-/// A process that computed so long ago did so lately, us: NVML's longest sample period, and the time between two looks.
+/// A process that computed so long ago did so lately, us: NVML's longest sample period, and the
+/// time between two looks.
 const USED_US: u64 = 2_000_000;
 
 /// Looks in vain after which it is looked less often: a second of them.
@@ -113,7 +114,7 @@ struct Question {
     with_uses: bool,
 }
 
-/// Who uses the device.
+/// The processes that use the device.
 #[derive(Debug, Default)]
 struct Listed {
     processes: Vec<Process>,
@@ -440,7 +441,7 @@ fn start_asking(
     })
 }
 
-/// Who computed lately. Opened for this one question, which is seldom asked.
+/// The processes that computed lately. NVML is opened for this one question, which is seldom asked.
 fn computed(uuid: &str) -> Vec<u32> {
     let since_us = (events::unix_ms() * 1_000).saturating_sub(USED_US);
     let computed = Uses::open(uuid).and_then(|uses| uses.computed_since(since_us));

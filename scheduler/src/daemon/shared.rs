@@ -120,7 +120,8 @@ pub(crate) struct Shared {
     pub(super) mps: Mutex<Desk>,
     /// Readable when the thread that watches MPS is to look.
     pub(super) mps_bell: OwnedFd,
-    /// Who uses the GPU past Pillion, and the rule for that. Nothing else is locked by who holds it.
+    /// The processes that use the GPU past Pillion, and the rule for them. While this is locked
+    /// nothing else is locked by the same thread.
     pub(super) unmanaged: Mutex<unmanaged::Desk>,
 }
 
@@ -157,7 +158,8 @@ impl Shared {
         ProbeStatus::of(&self.probe.lock(), now_ns, waiting)
     }
 
-    /// Who uses the GPU past Pillion, as far as who asks may see; `None` where NVML cannot tell.
+    /// The processes that use the GPU past Pillion, as far as the viewer may see them; `None` where
+    /// NVML cannot tell.
     pub(crate) fn unmanaged_status(&self, viewer: Viewer) -> Option<UnmanagedStatus> {
         let desk = self.unmanaged.lock();
         Some(UnmanagedStatus::of(desk.named.as_ref()?, viewer))

@@ -309,7 +309,7 @@ impl Processes {
         Ok(drawing.iter().map(|process| process.pid).collect())
     }
 
-    /// By the newest of these functions that NVML has; nobody if it has none.
+    /// By the newest of these functions that NVML has; no process where NVML has none of them.
     fn list_by(&self, names: [&'static str; 2]) -> Result<Vec<Process>, NvmlError> {
         let found = names.into_iter().find_map(|name| {
             // SAFETY: the signature that nvml.h gives all names of the lists.

@@ -250,7 +250,7 @@ fn string(rest: &str) -> (usize, &str) {
     });
     match end {
         Some(end) => (end + 2, &rest[1..=end]),
-        // It has no end in this line: it is wrong, and all of it may be a name.
+        // The string has no end in this line: the file is wrong, and all of the rest may be a name.
         None => (rest.len(), &rest[1..]),
     }
 }

@@ -6,11 +6,11 @@
 //!
 //! | window | the target is missed where |
 //! |---|---|
-//! | the last two seconds, or as long as 20 requests take, at most a minute | more than half were late, beyond chance |
-//! | the last minute | more than five times α were late, beyond chance |
+//! | two seconds, or the time of 20 requests, at most a minute | more than half were late |
+//! | the last minute | more than five times α were late |
 //!
-//! *Beyond chance* is more than α, six standard deviations of a Poisson count, and two.
-//!
+//! In both cases more requests than chance explains: α of the window's requests, six standard
+//! deviations of a Poisson count, and two more.
 //!
 //! Misses of a queue come in bursts. A service that is busy for six tenths of the time, with 60
 //! requests per second and a target of 1.2 times its p99 alone, was simulated for an hour: up to 21
@@ -251,7 +251,7 @@ impl State {
         }
     }
 
-    /// What is to be told of targets since this was last asked.
+    /// Events about targets since the last call.
     pub(crate) fn take_slo_news(&mut self) -> Vec<Draft> {
         std::mem::take(&mut self.slo_news)
     }

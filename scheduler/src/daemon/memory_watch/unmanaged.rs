@@ -42,8 +42,8 @@ impl UnmanagedWatch {
         }
     }
 
-    /// Whether it must be known at the next look who draws and who computes: a process may be named,
-    /// or ended.
+    /// Whether NVML is to be asked at the next look which processes draw and which compute: a process
+    /// may be named, or ended.
     pub(super) fn wants_uses(&self) -> bool {
         let evicts = || self.shared.unmanaged.lock().rules.action == OnUnmanaged::Evict;
         self.strangers.has_unnamed() || (self.strangers.named().next().is_some() && evicts())
@@ -85,7 +85,7 @@ impl UnmanagedWatch {
 
     fn publish(&self) {
         let named = self.strangers.named().map(|named| self.with_refusal(named));
-        // The state is locked for a refusal, and never by who holds the desk.
+        // The state is locked for a refusal, and never while the desk is.
         let named: Vec<Named> = named.collect();
         self.shared.unmanaged.lock().named = Some(named);
     }
