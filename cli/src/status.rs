@@ -88,8 +88,8 @@ struct Seen {
     silent: Vec<(String, String)>,
 }
 
-/// Exit 69 only if `PILLION_SOCKET` names a daemon and it does not answer; 1 if no daemon knows what
-/// is to be explained.
+/// Exit 69 only if `PILLION_SOCKET` names a daemon and it does not answer; 1 if no daemon knows
+/// what is to be explained.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let first = gather()?;
     if options.json && options.watch {

@@ -159,8 +159,8 @@ impl Gate {
         self.rules.slo_view(client)
     }
 
-    /// What a request of that kind of the HP client `client` may take; `None` while that is not known,
-    /// where the client has marked no request, and for another policy.
+    /// What a request of that kind of the HP client `client` may take; `None` while that is not
+    /// known, where the client has marked no request, and for another policy.
     #[must_use]
     pub fn request_target(&self, client: u64, kind: u32) -> Option<RequestTarget> {
         self.rules.request_target(client, kind)

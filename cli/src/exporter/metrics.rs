@@ -1,8 +1,9 @@
 //! The metrics of daemons: from their status documents to samples.
 //!
 //! A field that a daemon does not have (an older one, a policy without such a number) leaves its
-//! metric out: no sample, and never a 0. There are at most 60 series for a GPU and 25 for each of its
-//! jobs, whatever a document says (`GPU_SERIES_MAX` and `JOB_SERIES_MAX`, by which a test counts).
+//! metric out: no sample, and never a 0. There are at most 60 series for a GPU and 25 for each of
+//! its jobs, whatever a document says (`GPU_SERIES_MAX` and `JOB_SERIES_MAX`, by which a test
+//! counts).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 //!
 //! The head is parsed by `httparse`; the rest is small, since there are two pages and no bodies to
 //! read (`docs/decisions/066-one-list-of-families-two-formats.md`). At most [`CONNECTIONS_MAX`]
-//! peers are served at a time, each has [`HEAD_PATIENCE_NS`] for its request and [`PATIENCE_NS`] for
-//! the answer.
+//! peers are served at a time, each has [`HEAD_PATIENCE_NS`] for its request and [`PATIENCE_NS`]
+//! for the answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

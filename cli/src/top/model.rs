@@ -1,5 +1,5 @@
-//! What `pillion top` shows, taken from the documents of daemons: a record of each GPU and each job,
-//! and the last minutes of each GPU.
+//! What `pillion top` shows, taken from the documents of daemons: a record of each GPU and each
+//! job, and the last minutes of each GPU.
 //!
 //! A field that a daemon does not have is `None` and shown as `-`, never as 0: it may be older.
 
@@ -65,7 +65,8 @@ pub(super) struct Job {
     pub(super) held_by: Option<String>,
     pub(super) memory_held: Option<u64>,
     pub(super) memory_quota: Option<u64>,
-    /// Expected GPU time per time since the last answer, 0 to 1 and more where it waits in the queue.
+    /// Expected GPU time per time since the last answer, 0 to 1 and more where it waits in the
+    /// queue.
     pub(super) gpu_use: Option<f64>,
     pub(super) launches_per_s: Option<f64>,
 }
@@ -73,7 +74,8 @@ pub(super) struct Job {
 /// A moment of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// The p99 of the last minute, as a share of the target; of the median where there is no target.
+    /// The p99 of the last minute, as a share of the target; of the median where there is no
+    /// target.
     pub(super) latency: Option<f64>,
     pub(super) be_share: Option<f64>,
 }

@@ -44,7 +44,8 @@ fn told(socket: &Path) -> Value {
     until("the end of the high-priority job", ended)
 }
 
-/// Requests at random times beside a best-effort job: what the replay reports, what the daemon says.
+/// Requests at random times beside a best-effort job: what the replay reports, what the daemon
+/// says.
 fn run(arguments: &[&str]) -> (Value, Value) {
     let clocked = Clocked::start("mps", "3");
     let daemon = clocked.daemon_with("mps", "name = \"pillion\"\nslo_p99 = \"1.5x\"");

@@ -1,9 +1,9 @@
 //! Processes that use the GPU past Pillion: which are named, when, and which are ended.
 //!
-//! NVML lists the processes of the GPU about once a second. A *stranger* is a listed process that is
-//! no client. A stranger is *named* (status, event, log, doctor) once two looks in a row, at least
-//! [`APART_NS`] apart, have found the same process (by number and start), so that what comes and
-//! goes between two looks is never named, and:
+//! NVML lists the processes of the GPU about once a second. A *stranger* is a listed process that
+//! is no client. A stranger is *named* (status, event, log, doctor) once two looks in a row, at
+//! least [`APART_NS`] apart, have found the same process (by number and start), so that what comes
+//! and goes between two looks is never named, and:
 //!
 //! - at once, if the process cannot attach: the library is not mapped in it, or is switched off;
 //! - after [`GRACE_NS`] since it was first seen, if the process may still attach: the library is
@@ -25,9 +25,9 @@
 //! is counted, and its name is not told. While there are clients and none of them is listed, nobody
 //! can tell clients from strangers, and nothing is said at all.
 //!
-//! **Eviction**, where the rule is so: a process that is *surely named* ([`Known::is_sure`]) is asked
-//! to end (SIGTERM) after the rule's grace since it was first seen, and made to [`KILL_NS`] later.
-//! Processes of root only where the rule says so.
+//! **Eviction**, where the rule is so: a process that is *surely named* ([`Known::is_sure`]) is
+//! asked to end (SIGTERM) after the rule's grace since it was first seen, and made to [`KILL_NS`]
+//! later. Processes of root only where the rule says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,11 +41,12 @@ const APART_NS: u64 = 500_000_000;
 /// for a daemon asks every few seconds.
 pub(crate) const GRACE_NS: u64 = 15_000_000_000;
 
-/// Looks that such a process is given at least: where this daemon was stopped, time alone gives none.
+/// Looks that such a process is given at least: where this daemon was stopped, time alone gives
+/// none.
 const GRACE_LOOKS: u32 = 10;
 
-/// Processes that have been asked to end, and are neither gone nor made to end, at once. A rule that
-/// is wrong does no more harm than that before somebody sees it.
+/// Processes that have been asked to end, and are neither gone nor made to end, at once. A rule
+/// that is wrong does no more harm than that before somebody sees it.
 const ASKED_MAX: usize = 8;
 
 /// So long after its connection has ended a process counts as a client of lately, ns.
@@ -166,7 +167,8 @@ impl Stage {
 
 /// The view of a stranger's process that decisions are made from.
 pub(crate) trait Eyes {
-    /// When the process of this number started, in clock ticks since boot; 0 if that cannot be seen.
+    /// When the process of this number started, in clock ticks since boot; 0 if that cannot be
+    /// seen.
     fn started_ticks(&self, pid: u32) -> u64;
 
     /// What is seen of the process of this number.
@@ -186,8 +188,8 @@ impl Strangers {
         }
     }
 
-    /// Whether a stranger may be named at the next look: NVML is then asked which processes draw, and
-    /// which compute.
+    /// Whether a stranger may be named at the next look: NVML is then asked which processes draw,
+    /// and which compute.
     pub(crate) fn has_unnamed(&self) -> bool {
         let mut strangers = self.by_pid.values();
         strangers.any(|stranger| stranger.stage == Stage::Seen)
@@ -262,7 +264,8 @@ impl Strangers {
 
     /// The processes that are to end now by this rule.
     pub(crate) fn poll_evictions(&mut self, now_ns: u64, rules: &UnmanagedRules) -> Vec<Eviction> {
-        // A client that NVML lists under its number may be a coincidence: enough to name, not to end.
+        // A client that NVML lists under its number may be a coincidence: enough to name, not to
+        // end.
         if rules.action != OnUnmanaged::Evict || !self.is_first_namespace {
             return Vec::new();
         }

@@ -12,8 +12,8 @@
 //! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once
 //! nothing has come back for a second. Once a second it is asked all the same, to compare, and for
 //! processes that use the GPU past Pillion ([`unmanaged`]): these are named at the second look that
-//! finds them and are gone from the list at the first that does not, so that both take three seconds
-//! at most. On the virtual clock nothing is compared: a second there is no second of ours.
+//! finds them and are gone from the list at the first that does not, so that both take three
+//! seconds at most. On the virtual clock nothing is compared: a second there is no second of ours.
 
 mod unmanaged;
 

@@ -1,11 +1,13 @@
 //! A job, or one process of it, that is made to end, step by step; nobody waits for it.
 //!
-//! **A job is ended** as `pillion stop` does it: SIGTERM, on which it may save what it has; after the grace its processes are
-//! asked to launch nothing more and to die once nothing is in flight; then SIGKILL, where MPS shares the GPU not before that was
-//! asked to end what is in flight ([`super::asking`]). One whose own time to drain is over before ([`Overdue`]) is asked for at once, and
-//! killed alone; if MPS refuses, it has the grace that the others have, as its work may still end by itself. Only those that were clients when it began: its supervisor may start new ones
-//! meanwhile. A process that is evicted (for its memory, or because it is unmanaged), and did not end
-//! when it was asked, is ended in the same steps.
+//! **A job is ended** as `pillion stop` does it: SIGTERM, on which it may save what it has; after
+//! the grace its processes are asked to launch nothing more and to die once nothing is in flight;
+//! then SIGKILL, where MPS shares the GPU not before that was asked to end what is in flight
+//! ([`super::asking`]). One whose own time to drain is over before ([`Overdue`]) is asked for at
+//! once, and killed alone; if MPS refuses, it has the grace that the others have, as its work may
+//! still end by itself. Only those that were clients when it began: its supervisor may start new
+//! ones meanwhile. A process that is evicted (for its memory, or because it is unmanaged), and did
+//! not end when it was asked, is ended in the same steps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

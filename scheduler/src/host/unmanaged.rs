@@ -1,9 +1,9 @@
 //! What the kernel shows of a process that NVML lists and that is no client: whether it can attach
 //! still, and why it has not ([`crate::core::unmanaged`] has the rule that is made of it).
 //!
-//! **Can attach**: the library is mapped in it (preloaded, or as the shim), and its environment does
-//! not switch the library off. The library attaches at the creation of the first context, after
-//! which NVML lists the process, or at the first launch. A process without the library never
+//! **Can attach**: the library is mapped in it (preloaded, or as the shim), and its environment
+//! does not switch the library off. The library attaches at the creation of the first context,
+//! after which NVML lists the process, or at the first launch. A process without the library never
 //! attaches: nothing loads the library into a process that runs.
 //!
 //! **Never named**: this daemon; `pillion` and `pilliond` of the folder of this daemon's program;
@@ -11,8 +11,9 @@
 //! process that is ending, whose mappings are gone.
 //!
 //! A program of the GPU's is known by the driver among its mappings. Mappings, environment and the
-//! program's file are shown to a daemon of the same user, or with CAP_SYS_PTRACE. Of other processes
-//! the name and the user are told where the kernel shows these, and no more is made of them.
+//! program's file are shown to a daemon of the same user, or with CAP_SYS_PTRACE. Of other
+//! processes the name and the user are told where the kernel shows these, and no more is made of
+//! them.
 
 use std::fs;
 use std::io::Read as _;
@@ -36,7 +37,8 @@ const OWN: [&str; 2] = ["pillion", "pilliond"];
 /// its device nodes.
 const DRIVER: [&[u8]; 3] = [b"/libcuda.so", b"/libnvidia-opencl.so", b"/dev/nvidia"];
 
-/// Most that is read of one file of /proc, bytes. 65530 mappings, the kernel's usual most, are less.
+/// Most that is read of one file of /proc, bytes. 65530 mappings, the kernel's usual most, are
+/// less.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The machine's first PID namespace (`PROC_PID_INIT_INO` of the kernel's `linux/proc_ns.h`).
@@ -83,7 +85,8 @@ impl Eyes for Proc<'_> {
     }
 }
 
-/// Whether a process has ended or is about to. One that /proc hides from this user (`hidepid`) has not.
+/// Whether a process has ended or is about to. One that /proc hides from this user (`hidepid`) has
+/// not.
 fn is_ending(number: u32) -> bool {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     let Some(pid) = pid else {
@@ -123,13 +126,15 @@ impl Facts {
         }
     }
 
-    /// The file name of its program; that of a file which was replaced ends in a word of the kernel's.
+    /// The file name of its program; that of a file which was replaced ends in a word of the
+    /// kernel's.
     fn program_name(&self) -> Option<&str> {
         let name = self.program.as_deref()?.file_name()?.to_str()?;
         Some(name.trim_end_matches(" (deleted)"))
     }
 
-    /// Whether it is a process of MPS. Its own word for itself counts only where its program is not shown.
+    /// Whether it is a process of MPS. Its own word for itself counts only where its program is not
+    /// shown.
     fn is_of_mps(&self) -> bool {
         let name = self.program_name().or(self.name.as_deref());
         name.is_some_and(|name| name.starts_with(MPS))

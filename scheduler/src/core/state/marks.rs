@@ -31,8 +31,8 @@ const SILENT_REQUESTS: u64 = 8;
 /// takes less.
 const AHEAD_NS: u64 = 1_000_000;
 
-/// So many of the last marks are looked through for the beginning of a request that ends in the same
-/// ns. A program in real time has none.
+/// So many of the last marks are looked through for the beginning of a request that ends in the
+/// same ns. A program in real time has none.
 const LOOKED_BACK: usize = 16;
 
 /// Kinds of requests with a target of their own; those of further ones do not count.
@@ -287,8 +287,8 @@ impl Marks {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
             self.targets.iter().for_each(|target| hand(target, 0, true));
         }
-        // A client that works on one request after the other may end one in the ns in which the next
-        // begins, and has never two open.
+        // A client that works on one request after the other may end one in the ns in which the
+        // next begins, and has never two open.
         self.waiting
             .sort_by_key(|(mark, _)| (at_ns(mark), matches!(mark, Mark::Begin { .. })));
         let ripe = self

@@ -4,14 +4,15 @@
 //! A marked request counts from its arrival to its end, an inferred one
 //! ([`policy::HpTimeline::take_request`]) from its first launch to its last completion. Whether the
 //! policy goes by marks does not matter here: the first marked request counts. Inferred requests
-//! count while the program has marked nothing for ten seconds, so that none counts twice.
+//! count while the program has marked nothing for ten seconds: a request counts twice only if it is
+//! marked, is open for longer than that, and looks like a request by its launches, too.
 //!
-//! A request that its program cancels is not answered: the histogram leaves it out. Where its target
-//! had passed it is over the target, as the policy judges it.
+//! A request that its program cancels is not answered: the histogram leaves it out. Where its
+//! target had passed it is over the target, as the policy judges it.
 //!
-//! Sums, counts and buckets are of the whole life of the job under this daemon. Quantiles are of the
-//! last minute: they come from slices of five seconds, each an HDR histogram of microseconds with
-//! two significant digits, so that a quantile is off by one per cent at most.
+//! Sums, counts and buckets are of the whole life of the job under this daemon. Quantiles are of
+//! the last minute: they come from slices of five seconds, each an HDR histogram of microseconds
+//! with two significant digits, so that a quantile is off by one per cent at most.
 
 use std::collections::VecDeque;
 

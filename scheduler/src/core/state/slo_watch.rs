@@ -1,8 +1,8 @@
 //! Whether high-priority jobs keep their targets, as events: `slo-missed`, and later `slo-met`.
 //!
 //! The law of a target moves with every request, and lets bursts of misses pass ([`policy::slo`]).
-//! An event says that it does not succeed. Four times a second the counts of each job are noted, and
-//! two windows are compared with the share α of requests that may be late:
+//! An event says that it does not succeed. Four times a second the counts of each job are noted,
+//! and two windows are compared with the share α of requests that may be late:
 //!
 //! | window | the target is missed where |
 //! |---|---|
@@ -47,8 +47,8 @@ const LONG_NS: u64 = 60_000_000_000;
 const MET_NS: u64 = 10_000_000_000;
 const MET_REQUESTS: u64 = 20;
 
-/// A mean counts as missed from so many times its target on: at any time, and while best-effort work
-/// is paused.
+/// A mean counts as missed from so many times its target on: at any time, and while best-effort
+/// work is paused.
 const MEAN_FAR: f64 = 1.25;
 const MEAN_NEAR: f64 = 1.02;
 
@@ -116,8 +116,8 @@ impl SloWatch {
             misses: view.misses,
             misses_at_floor: view.misses_at_floor,
         };
-        // Counts become less where a process of the job has gone, or learns anew. What was late under
-        // another target says nothing of this one.
+        // Counts become less where a process of the job has gone, or learns anew. What was late
+        // under another target says nothing of this one.
         let is_other = self.goal.replace(view.goal) != Some(view.goal);
         if is_other || self.samples.back().is_some_and(|last| !now.is_after(last)) {
             self.samples.clear();

@@ -1,6 +1,6 @@
 //! The part of the memory thread about processes that use the GPU past Pillion: NVML's list goes to
-//! [`crate::core::unmanaged`], and what that finds goes to status, events and log. Where the rule is
-//! so, such a process is ended: asked to by SIGTERM, and killed by the thread that ends jobs.
+//! [`crate::core::unmanaged`], and what that finds goes to status, events and log. Where the rule
+//! is so, such a process is ended: asked to by SIGTERM, and killed by the thread that ends jobs.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -42,8 +42,8 @@ impl UnmanagedWatch {
         }
     }
 
-    /// Whether NVML is to be asked at the next look which processes draw and which compute: a process
-    /// may be named, or ended.
+    /// Whether NVML is to be asked at the next look which processes draw and which compute: a
+    /// process may be named, or ended.
     pub(super) fn wants_uses(&self) -> bool {
         let evicts = || self.shared.unmanaged.lock().rules.action == OnUnmanaged::Evict;
         self.strangers.has_unnamed() || (self.strangers.named().next().is_some() && evicts())
@@ -175,8 +175,8 @@ impl UnmanagedWatch {
         self.shared.tell(draft.of_job(&key).pid(pid));
     }
 
-    /// The process, held, if it is still what was named. Looked at after it is held: a later process
-    /// of that number is never signalled.
+    /// The process, held, if it is still what was named. Looked at after it is held: a later
+    /// process of that number is never signalled.
     fn hold(&self, eviction: &Eviction, eyes: &Proc<'_>) -> Result<OwnedFd, Errno> {
         let Named {
             pid, started_ticks, ..

@@ -97,8 +97,8 @@ impl Uses {
         }
     }
 
-    /// The processes of which a sample since that time, us since 1970, says that they computed; none
-    /// where NVML does not know.
+    /// The processes of which a sample since that time, us since 1970, says that they computed;
+    /// none where NVML does not know.
     ///
     /// # Errors
     ///

@@ -10,7 +10,8 @@ use crate::core::unmanaged::Named;
 pub struct UnmanagedStatus {
     /// All of them.
     pub count: usize,
-    /// Those that the viewer may see, by process id: the operator sees all, a user those of that user.
+    /// Those that the viewer may see, by process id: the operator sees all, a user those of that
+    /// user.
     pub processes: Vec<UnmanagedProcess>,
 }
 
