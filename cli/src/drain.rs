@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 /// The socket of the daemon whose GPU is called so.
-fn the_one(sockets: &[PathBuf], name: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn the_one(sockets: &[PathBuf], name: &str) -> Result<PathBuf, Failure> {
     let mut silent = Vec::new();
     let mut found: Vec<(&PathBuf, Gpu)> = Vec::new();
     for socket in sockets {

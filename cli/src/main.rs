@@ -30,6 +30,7 @@ mod stop;
 mod svg;
 mod times;
 mod top;
+mod trace;
 mod workload;
 
 use std::process::ExitCode;
@@ -58,6 +59,7 @@ enum Command {
     Stop(stop::Options),
     Events(events::Options),
     Exporter(exporter::Options),
+    Trace(trace::Options),
     Drain(drain::Options),
     Resume(resume::Options),
     Doctor(doctor::Options),
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Stop(options) => stop::run(&options),
         Command::Events(options) => events::run(&options),
         Command::Exporter(options) => exporter::run(&options),
+        Command::Trace(options) => trace::run(&options),
         Command::Drain(options) => drain::run(&options),
         Command::Resume(options) => resume::run(&options),
         Command::Doctor(options) => doctor::run(&options),

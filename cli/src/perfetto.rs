@@ -64,11 +64,18 @@ impl Writer {
     }
 
     /// A request, which may overlap others of its track. `id` is its number in the process.
-    pub(crate) fn request(&mut self, Track { pid, tid }: Track, id: usize, span_ns: (u64, u64)) {
+    pub(crate) fn request(
+        &mut self,
+        Track { pid, tid }: Track,
+        id: u64,
+        name: &str,
+        span_ns: (u64, u64),
+    ) {
+        let name = Value::from(name);
         for (ph, at_ns) in [("b", span_ns.0), ("e", span_ns.1)] {
             let ts = us(at_ns);
             self.event(&format!(
-                "\"ph\":\"{ph}\",\"cat\":\"request\",\"id\":\"{pid}.{id}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\"name\":\"request {id}\""
+                "\"ph\":\"{ph}\",\"cat\":\"request\",\"id\":\"{pid}.{id}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\"name\":{name}"
             ));
         }
     }

@@ -100,6 +100,12 @@ impl Client {
         self.link.daemon.gates_copies.load(Ordering::Relaxed) != 0 && !self.is_high_priority()
     }
 
+    /// Whether a trace is taken, and which ([`protocol::pages::DaemonPage::trace`]); 0: none.
+    #[inline]
+    pub fn trace(&self) -> u32 {
+        self.link.daemon.trace.load(Ordering::Relaxed)
+    }
+
     /// Whether a daemon has taken it so far.
     pub fn is_taken(&self) -> bool {
         // Relaxed: it stands for itself.

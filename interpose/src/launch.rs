@@ -10,6 +10,7 @@ use client::marks::Marks;
 use client::rings;
 use policy::Kernel;
 use protocol::pages::{Counter, LARGE_COPY_BYTES};
+use protocol::record::Direction;
 
 use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
@@ -24,6 +25,7 @@ use crate::progress::sight::{self, Sight};
 use crate::progress::slot::Slot;
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::streams::{Place, STREAMS};
+use crate::progress::traced::{self, Copied};
 use crate::progress::{learner, operations, stream_events, waking};
 
 /// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
@@ -133,13 +135,18 @@ fn begin_known(
         ),
     };
     match admitted {
-        Ok(grant) => Begun::Admitted {
-            client,
-            slot,
-            grant,
-            number: known.number,
-            ticket: ticket(client, slot, &known, launched),
-        },
+        Ok(grant) => {
+            if client.trace() != 0 {
+                traced::handle_admitted(client, place, &known, &grant);
+            }
+            Begun::Admitted {
+                client,
+                slot,
+                grant,
+                number: known.number,
+                ticket: ticket(client, slot, &known, launched),
+            }
+        }
         Err(IsHighPriority) => announced(client, place, stream, &known, launched),
     }
 }
@@ -278,7 +285,7 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
 pub(crate) struct Copying {
     pub(crate) stream: Stream,
     pub(crate) bytes: usize,
-    pub(crate) is_within_device: bool,
+    pub(crate) direction: Direction,
     /// When the call returns, the copy is done, or nearly.
     pub(crate) is_waited_for: bool,
 }
@@ -287,6 +294,8 @@ pub(crate) struct Copying {
 pub(crate) struct BegunCopy {
     begun: Begun,
     _in_call: Option<InCall>,
+    /// While a trace is taken.
+    traced: Option<Copied>,
 }
 
 /// A call that waits for its copy. Until it returns the copy is on no stream, so who drains asks for it.
@@ -306,12 +315,15 @@ impl Drop for InCall {
 }
 
 /// What comes before a copy. A large one of a best-effort client is charged and waits as a launch does,
-/// if the daemon wants that; others go.
+/// if the daemon wants that; others go. While a trace is taken each is told.
 #[inline]
 pub(crate) fn begin_copy(client: Option<&'static Client>, copying: &Copying) -> BegunCopy {
     match client {
-        Some(client) if copying.bytes >= LARGE_COPY_BYTES && client.gates_copies() => {
-            begin_large_copy(copying)
+        Some(client)
+            if (copying.bytes >= LARGE_COPY_BYTES && client.gates_copies())
+                || client.trace() != 0 =>
+        {
+            begin_seen_copy(copying)
         }
         _ => BegunCopy::NONE,
     }
@@ -319,17 +331,28 @@ pub(crate) fn begin_copy(client: Option<&'static Client>, copying: &Copying) -> 
 
 #[cold]
 #[inline(never)]
-fn begin_large_copy(copying: &Copying) -> BegunCopy {
+fn begin_seen_copy(copying: &Copying) -> BegunCopy {
     let stream = copying.stream;
     if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
         return BegunCopy::NONE;
     }
     let place = STREAMS.place(stream);
     // The stream's, whatever device is current.
-    let Some(client) = client_at(place).filter(|client| client.gates_copies()) else {
+    let Some(client) = client_at(place) else {
         return BegunCopy::NONE;
     };
-    let kernel = Kernel::of_copy(copying.bytes as u64, copying.is_within_device);
+    let is_large = copying.bytes >= LARGE_COPY_BYTES && client.gates_copies();
+    let begun = match is_large {
+        true => begin_large_copy(client, place, copying),
+        false => BegunCopy::NONE,
+    };
+    // After the wait of a large one, of which its lease tells.
+    let traced = (client.trace() != 0).then(|| Copied::begin(client, place, copying));
+    BegunCopy { traced, ..begun }
+}
+
+fn begin_large_copy(client: &'static Client, place: Place, copying: &Copying) -> BegunCopy {
+    let kernel = copying.kernel();
     let slot = slot_at(place);
     let mark_own = || mark_own_stream(client, slot);
     let Ok(grant) = gate::admit_copy(client, &kernel, mark_own, dying::stop_if_dying) else {
@@ -346,6 +369,14 @@ fn begin_large_copy(copying: &Copying) -> BegunCopy {
     BegunCopy {
         begun,
         _in_call: copying.is_waited_for.then(|| InCall::new(client)),
+        traced: None,
+    }
+}
+
+impl Copying {
+    /// What the copy counts as.
+    pub(crate) fn kernel(&self) -> Kernel {
+        Kernel::of_copy(self.bytes as u64, self.direction == Direction::Other)
     }
 }
 
@@ -354,6 +385,7 @@ impl BegunCopy {
     const NONE: Self = Self {
         begun: Begun::Unmanaged,
         _in_call: None,
+        traced: None,
     };
 }
 
@@ -362,6 +394,9 @@ impl BegunCopy {
 pub(crate) fn end_copy(copy: &BegunCopy, result: CUresult) {
     if let Begun::Admitted { .. } = copy.begun {
         end_large_copy(copy, result);
+    }
+    if let Some(traced) = copy.traced.as_ref().filter(|_| result == CUresult::SUCCESS) {
+        traced.tell();
     }
 }
 

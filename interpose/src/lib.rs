@@ -137,6 +137,7 @@ mod progress {
     pub(crate) mod stream;
     pub(crate) mod stream_events;
     pub(crate) mod streams;
+    pub(crate) mod traced;
     pub(crate) mod waking;
 }
 

@@ -7,29 +7,27 @@
 //!
 //! The connection stays open while the client lives. Its end tells the daemon of the client's.
 
-use std::fs::{self, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
-    listen, recvmsg, sendmsg, socket_with,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use crate::{VERSION, Version};
 
 mod packet;
 mod places;
+mod socket;
 
 use packet::{Reader, Writer};
 pub use places::{format_uuid, socket_folders, socket_paths};
+pub use socket::{NEW_SUFFIX, connect_to, connect_within, listen_at, listen_whole};
 
 /// "PLN1".
 pub const HELLO_MAGIC: u32 = u32::from_le_bytes(*b"PLN1");
@@ -44,10 +42,6 @@ pub const FDS_MAX: usize = 8;
 const FDS_ANYBODY_MAX: usize = 253;
 /// Signals that one wait for a packet lives through.
 const INTERRUPTIONS_MAX: u32 = 16;
-/// What a socket's name ends in until it listens, see [`listen_whole`].
-pub const NEW_SUFFIX: &str = ".new";
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
 
 /// The two classes of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +115,13 @@ pub enum Request {
     Learnt(LearntOf),
     /// List what is kept of the programs of the user who asks; root sees those of all.
     LearntList,
+    /// Take a trace of the jobs that who asks may see. [`Reply::Done`] says that it has begun, and, with a
+    /// [`crate::trace`] as a memory file, that it has ended: when it was to, when it is full, or when who
+    /// asks shuts its side down.
+    Trace {
+        /// How long, ns, within [`crate::trace::LENGTH_NS`].
+        length_ns: u64,
+    },
 }
 
 /// A program whose kernels are asked about.
@@ -312,6 +313,7 @@ const KIND_DRAIN: u8 = 13;
 const KIND_LEARNT_OF: u8 = 14;
 const KIND_LEARNT: u8 = 15;
 const KIND_LEARNT_LIST: u8 = 16;
+const KIND_TRACE: u8 = 17;
 /// In place of a slot: none.
 const NO_SLOT: u16 = u16::MAX;
 /// The answers to a question, and what stands in place of one.
@@ -389,6 +391,11 @@ impl Request {
                 writer.finish()
             }
             Self::LearntList => Writer::new(KIND_LEARNT_LIST).finish(),
+            Self::Trace { length_ns } => {
+                let mut writer = Writer::new(KIND_TRACE);
+                writer.bytes.extend_from_slice(&length_ns.to_le_bytes());
+                writer.finish()
+            }
             Self::Resume { job } => {
                 let mut writer = Writer::new(KIND_RESUME);
                 writer.text(job);
@@ -417,6 +424,9 @@ impl Request {
         match kind {
             KIND_STATUS => Ok(Self::Status),
             KIND_LEARNT_LIST => Ok(Self::LearntList),
+            KIND_TRACE => Ok(Self::Trace {
+                length_ns: u64::from_le_bytes(reader.array()?),
+            }),
             KIND_LEARNT_OF => Ok(Self::Learnt(LearntOf {
                 program: reader.text()?,
                 device: reader.text()?,
@@ -574,51 +584,6 @@ pub fn peer_version(packet: &[u8]) -> Option<Version> {
     (magic == HELLO_MAGIC).then_some(Version { major, minor })
 }
 
-/// A socket that accepts clients at `path`, which must not exist.
-pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
-    let socket = new_socket()?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
-}
-
-/// A socket that accepts clients at `path`, there in one step: under another name first (`path` and [`NEW_SUFFIX`]), with
-/// its permissions, `mode` (without one, what the umask leaves), then renamed. So who sees the socket can connect, and a dead one's is
-/// replaced without a moment in which there is none. Whatever else is at `path` is replaced as well.
-pub fn listen_whole(path: &Path, mode: Option<u32>) -> io::Result<OwnedFd> {
-    let mut new_path = path.as_os_str().to_owned();
-    new_path.push(NEW_SUFFIX);
-    let new_path = PathBuf::from(new_path);
-    match fs::remove_file(&new_path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let socket = listen_at(&new_path)?;
-    if let Some(mode) = mode {
-        fs::set_permissions(&new_path, Permissions::from_mode(mode))?;
-    }
-    fs::rename(&new_path, path)?;
-    Ok(socket)
-}
-
-/// A connection to the daemon at `path`, on which no step takes longer than `patience`, the
-/// connecting itself included: a daemon that is stopped must not hang its clients.
-pub fn connect_within(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
-    let socket = new_socket()?;
-    for direction in [Timeout::Send, Timeout::Recv] {
-        set_socket_timeout(&socket, direction, Some(patience))?;
-    }
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
-}
-
-/// A connection to the daemon at `path`.
-pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
-    let socket = new_socket()?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
-}
-
 /// Sends one packet with descriptors.
 pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -758,15 +723,6 @@ pub fn send_status(socket: impl AsFd, json: &str) -> io::Result<()> {
     json.as_bytes()
         .chunks(PACKET_BYTES_MAX)
         .try_for_each(|chunk| send(&socket, chunk, &[]))
-}
-
-fn new_socket() -> io::Result<OwnedFd> {
-    Ok(socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@
 //! | [`notebook`] | what a client has learnt of its kernels |
 //! | [`segment`] | memory file descriptors and their mappings |
 //! | [`hello`] | attach and status messages over a Unix socket |
+//! | [`trace`] | what is noted of all clients while a trace is taken |
 //! | [`clock`] | the one reading of time, monotonic or virtual |
 //! | [`sync`] | the atomics under all of them, and locks that no thread waits for |
 //!
@@ -57,6 +58,8 @@ pub mod notebook;
 pub mod recording;
 #[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+pub mod trace;
 
 /// Protocol version spoken by this build. Daemon and clients are upgraded separately, so:
 ///
@@ -85,7 +88,8 @@ pub mod segment;
 /// | 3.6 | an attach and a change of a job say how much of the GPU's time it may use ([`hello::Attach::compute`]); the job's ledger keeps the change ([`ledger::Ledger::compute`]); a lease may hold whatever high-priority work comes ([`pages::LEASE_STANDING`]), and say that the job has used its share ([`pages::LEASE_RATED`]) |
 /// | 3.7 | an attach says with which share of the SMs a job was started that may be started anew ([`hello::Attach::restartable`]) |
 /// | 3.8 | a client says which batches it can take, and the daemon which it wants ([`batches`]) |
-pub const VERSION: Version = Version { major: 3, minor: 8 };
+/// | 3.9 | a trace can be taken ([`hello::Request::Trace`]), for which clients tell more ([`pages::DaemonPage::trace`]) |
+pub const VERSION: Version = Version { major: 3, minor: 9 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

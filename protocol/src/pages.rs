@@ -80,6 +80,10 @@ pub struct DaemonPage {
     /// Non-zero: high-priority launches on default streams carry no priority of ours, so that blocks
     /// of best-effort kernels need not wait for them (`Gate::gives_priority` of the policy).
     pub plain_priority: AtomicU32,
+    /// Non-zero while a trace is taken, and which: every client tells of its launches, when they were
+    /// made, of its copies, and what its kernels are called ([`crate::record`]). Every launch reads
+    /// it, so it lies beside `live_epoch`.
+    pub trace: AtomicU32,
 }
 
 /// A copy of so many bytes counts as a launch does: a tenth of a millisecond over PCIe 3.0, as long as a
@@ -442,7 +446,7 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Bell>() == 16);
     assert!(size_of::<DaemonPage>() == 128 && offset_of!(DaemonPage, live_epoch) == 64);
-    assert!(offset_of!(DaemonPage, plain_priority) == 72);
+    assert!(offset_of!(DaemonPage, plain_priority) == 72 && offset_of!(DaemonPage, trace) == 76);
     assert!(offset_of!(DaemonPage, gates_copies) == 52);
     assert!(offset_of!(DaemonPage, max_hold_ns) == 24 && offset_of!(DaemonPage, unknown_ns) == 32);
     assert!(offset_of!(DaemonPage, learnt_durations) == 40);

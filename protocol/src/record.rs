@@ -1,6 +1,9 @@
 //! The 64-byte record that a high-priority client pushes for each launch, each completion, and for
 //! what its program says of its requests (a *mark*).
 //!
+//! While a trace is taken ([`crate::pages::DaemonPage::trace`]) best-effort clients push their
+//! launches, too, and all clients their copies and the names of their kernels.
+//!
 //! A record travels as eight `u64` words. [`Record::decode`] is the trust boundary: it accepts only
 //! what a correct client can have written, and everything after it works on the checked copy.
 
@@ -51,6 +54,10 @@ pub enum Record {
         /// For which quantile, of [`PER_MILLE`].
         per_mille: u32,
     },
+    /// A copy was submitted. Only while a trace is taken.
+    Memcpy(Memcpy),
+    /// A part of the name of a kernel. Only while a trace is taken.
+    Name(NamePart),
 }
 
 /// Work on a request begins.
@@ -101,9 +108,86 @@ pub struct Launch {
     /// Resource class as `policy::ClassSet` bits: exactly one of 1, 2, 4.
     pub class: u8,
     /// When it was made, on the shared clock, if it was the one that revoked live leases
-    /// ([`crate::lease::is_live`]); else 0: a reading of the clock costs half as much as all the
-    /// rest of telling.
+    /// ([`crate::lease::is_live`]), or a trace is taken; else 0: a reading of the clock costs half as
+    /// much as all the rest of telling.
     pub at_ns: u64,
+}
+
+/// One submitted copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memcpy {
+    /// Index of the stream in the client's table, below [`STREAMS_MAX`].
+    pub stream: u32,
+    /// From where to where.
+    pub direction: Direction,
+    /// Its size.
+    pub bytes: u64,
+    /// When the call was made, on the shared clock; of one that waited for its turn, when it went.
+    pub at_ns: u64,
+    /// How long the call took, if it returned when the copy was done, ns; else 0.
+    pub waited_ns: u64,
+    /// How long the copy takes by its size, ns.
+    pub expected_ns: u64,
+}
+
+/// From where to where a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the host to the device.
+    ToDevice,
+    /// From the device to the host.
+    ToHost,
+    /// Within the device, between devices, or where the driver finds it out.
+    Other,
+}
+
+impl Direction {
+    /// The word in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ToDevice => "host to device",
+            Self::ToHost => "device to host",
+            Self::Other => "device to device",
+        }
+    }
+}
+
+/// A part of the name of a kernel; the parts of a name come one after the other, from part 0 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamePart {
+    /// The kernel, as in [`Launch::kernel`]; never 0.
+    pub kernel: u64,
+    /// Which part, below [`NAME_PARTS_MAX`].
+    pub part: u8,
+    /// No part follows.
+    pub is_last: bool,
+    /// UTF-8, which may be cut within a character; zeros behind its end.
+    pub text: [u8; NAME_PART_BYTES],
+}
+
+/// Bytes of a name in one record.
+pub const NAME_PART_BYTES: usize = 48;
+
+/// Parts of a name at most; what is longer is cut.
+pub const NAME_PARTS_MAX: u8 = 8;
+
+impl NamePart {
+    /// The parts of a name; of a long one the beginning.
+    pub fn of(kernel: u64, name: &str) -> impl Iterator<Item = Self> {
+        let name = &name.as_bytes()[..name.len().min(NAME_PART_BYTES * NAME_PARTS_MAX as usize)];
+        let parts = name.chunks(NAME_PART_BYTES);
+        let last = parts.len().saturating_sub(1);
+        parts.enumerate().map(move |(part, bytes)| {
+            let mut text = [0; NAME_PART_BYTES];
+            text[..bytes.len()].copy_from_slice(bytes);
+            Self {
+                kernel,
+                part: part as u8,
+                is_last: part == last,
+                text,
+            }
+        })
+    }
 }
 
 /// Why a record was refused. A peer's fault: the daemon counts it and drops the record.
@@ -143,6 +227,19 @@ pub enum RecordError {
     /// No target is set for that quantile.
     #[error("target at {0} per mille, expected 500 to 999")]
     PerMille(u32),
+    /// A copy goes from host to device, back, or neither.
+    #[error("direction {0} of a copy, expected 0 to 2")]
+    Direction(u8),
+    /// The name is longer than any that is sent, or of no kernel.
+    #[error(
+        "part {part} of the name of kernel {kernel}, expected parts below {NAME_PARTS_MAX} and a kernel"
+    )]
+    Name {
+        /// Which part.
+        part: u8,
+        /// The kernel.
+        kernel: u64,
+    },
 }
 
 const KIND_LAUNCH: u8 = 1;
@@ -150,11 +247,15 @@ const KIND_COMPLETE: u8 = 2;
 const KIND_BEGIN: u8 = 3;
 const KIND_END: u8 = 4;
 const KIND_TARGET: u8 = 5;
+const KIND_COPY: u8 = 6;
+const KIND_NAME: u8 = 7;
 
 /// Flags of a beginning and of an end, in the second byte.
 const BEGIN_NVTX: u64 = 1 << 8;
 const END_CANCELLED: u64 = 1 << 8;
 const END_WITH_LAUNCHES: u64 = 1 << 9;
+/// The flag of a name, above its part.
+const NAME_LAST: u64 = 1 << 16;
 
 impl Record {
     /// Whether it says something of a request.
@@ -171,6 +272,8 @@ impl Record {
     /// | 3 beginning | kind 8, flags 8, from 32 kind of request | id, at_ns, arrived_ns, batch |
     /// | 4 end | kind 8, flags 8 | id, at_ns |
     /// | 5 target | kind 8, from 32 kind of request | ns, per_mille |
+    /// | 6 copy | kind 8, direction 8, from 32 stream | bytes, at_ns, waited_ns, expected_ns |
+    /// | 7 name | kind 8, part 8, flags 8 | kernel, then 48 bytes of text |
     #[inline]
     pub fn encode(&self) -> [u64; RECORD_WORDS] {
         match *self {
@@ -224,6 +327,14 @@ impl Record {
                 0,
                 0,
             ]),
+            Self::Memcpy(copy) => words([
+                u64::from(KIND_COPY) | (copy.direction as u64) << 8 | u64::from(copy.stream) << 32,
+                copy.bytes,
+                copy.at_ns,
+                copy.waited_ns,
+                copy.expected_ns,
+            ]),
+            Self::Name(name) => encode_name(&name),
         }
     }
 
@@ -245,6 +356,8 @@ impl Record {
                 with_launches: words[0] & END_WITH_LAUNCHES != 0,
             })),
             KIND_TARGET => decode_target(words),
+            KIND_COPY => decode_copy(words).map(Self::Memcpy),
+            KIND_NAME => decode_name(words).map(Self::Name),
             kind => Err(RecordError::Kind(kind)),
         }
     }
@@ -334,6 +447,64 @@ fn decode_target(words: &[u64; RECORD_WORDS]) -> Result<Record, RecordError> {
     })
 }
 
+fn decode_copy(words: &[u64; RECORD_WORDS]) -> Result<Memcpy, RecordError> {
+    let stream = upper(words);
+    if stream >= STREAMS_MAX {
+        return Err(RecordError::Stream(stream));
+    }
+    let direction = match (words[0] >> 8) as u8 {
+        0 => Direction::ToDevice,
+        1 => Direction::ToHost,
+        2 => Direction::Other,
+        other => return Err(RecordError::Direction(other)),
+    };
+    let [_, bytes, at_ns, waited_ns, expected_ns, ..] = *words;
+    if let Some(&too_long) = [waited_ns, expected_ns]
+        .iter()
+        .find(|&&ns| ns > EXPECTED_NS_MAX)
+    {
+        return Err(RecordError::Expected(too_long));
+    }
+    Ok(Memcpy {
+        stream,
+        direction,
+        bytes,
+        at_ns,
+        waited_ns,
+        expected_ns,
+    })
+}
+
+fn encode_name(name: &NamePart) -> [u64; RECORD_WORDS] {
+    let mut words = [0; RECORD_WORDS];
+    words[0] =
+        u64::from(KIND_NAME) | u64::from(name.part) << 8 | if name.is_last { NAME_LAST } else { 0 };
+    words[1] = name.kernel;
+    let (pieces, _) = name.text.as_chunks();
+    for (word, bytes) in words[2..].iter_mut().zip(pieces) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
+}
+
+fn decode_name(words: &[u64; RECORD_WORDS]) -> Result<NamePart, RecordError> {
+    let (part, kernel) = ((words[0] >> 8) as u8, words[1]);
+    if part >= NAME_PARTS_MAX || kernel == 0 {
+        return Err(RecordError::Name { part, kernel });
+    }
+    let mut text = [0; NAME_PART_BYTES];
+    let (pieces, _) = text.as_chunks_mut();
+    for (bytes, word) in pieces.iter_mut().zip(&words[2..]) {
+        *bytes = word.to_le_bytes();
+    }
+    Ok(NamePart {
+        kernel,
+        part,
+        is_last: words[0] & NAME_LAST != 0,
+        text,
+    })
+}
+
 /// Whether a request that begins at `at_ns` may have arrived at `arrived_ns`.
 #[inline]
 pub fn has_arrived(arrived_ns: u64, at_ns: u64) -> bool {
@@ -379,7 +550,35 @@ mod tests {
         }
 
         #[test]
-        fn any_words_are_refused_or_stay_in_bounds(kind in 0u64..8, mut words: [u64; RECORD_WORDS]) {
+        fn what_a_trace_adds_survives_the_journey(
+            stream in 0..STREAMS_MAX, which in 0usize..3, bytes: u64, at_ns: u64,
+            waited_ns in 0..=EXPECTED_NS_MAX, expected_ns in 0..=EXPECTED_NS_MAX,
+            kernel in 1u64.., name in "[a-z_é<>]{1,500}",
+        ) {
+            let direction = [Direction::ToDevice, Direction::ToHost, Direction::Other][which];
+            let copy = Record::Memcpy(Memcpy {
+                stream, direction, bytes, at_ns, waited_ns, expected_ns,
+            });
+            prop_assert_eq!(Record::decode(&copy.encode()), Ok(copy));
+            let mut sent = Vec::new();
+            let mut last = None;
+            for part in NamePart::of(kernel, &name) {
+                let Ok(Record::Name(read)) = Record::decode(&Record::Name(part).encode()) else {
+                    return Err(TestCaseError::fail("no name"));
+                };
+                prop_assert_eq!(read, part);
+                prop_assert_eq!(last, (read.part > 0).then_some(false));
+                last = Some(read.is_last);
+                sent.extend(read.text);
+            }
+            prop_assert_eq!(last, Some(true));
+            let cut = name.len().min(NAME_PART_BYTES * NAME_PARTS_MAX as usize);
+            prop_assert_eq!(&sent[..cut], &name.as_bytes()[..cut]);
+            prop_assert!(sent[cut..].iter().all(|&byte| byte == 0));
+        }
+
+        #[test]
+        fn any_words_are_refused_or_stay_in_bounds(kind in 0u64..9, mut words: [u64; RECORD_WORDS]) {
             // Most of all kinds are none.
             words[0] = words[0] & !0xff | kind;
             match Record::decode(&words) {
@@ -399,6 +598,13 @@ mod tests {
                 Ok(Record::Target { ns, per_mille, .. }) => {
                     prop_assert!((1..=TARGET_NS_MAX).contains(&ns));
                     prop_assert!(PER_MILLE.contains(&per_mille));
+                }
+                Ok(Record::Memcpy(copy)) => {
+                    prop_assert!(copy.stream < STREAMS_MAX);
+                    prop_assert!(copy.waited_ns.max(copy.expected_ns) <= EXPECTED_NS_MAX);
+                }
+                Ok(Record::Name(name)) => {
+                    prop_assert!(name.part < NAME_PARTS_MAX && name.kernel > 0);
                 }
                 Err(_) => {}
             }

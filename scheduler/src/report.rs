@@ -4,6 +4,7 @@ use core::error::Error;
 
 pub mod events;
 pub mod status;
+pub(crate) mod trace;
 
 /// An error and its causes in one line, without those that the text before them already tells: a
 /// library's errors name their sources, and are sources of others.

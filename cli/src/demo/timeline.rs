@@ -103,7 +103,8 @@ impl Scenes {
                 tid: REQUESTS_TRACK,
             };
             let span_ns = (request.arrived_ns, request.done_ns);
-            self.0.request(track, id, span_ns);
+            let name = format!("request {id}");
+            self.0.request(track, id as u64, &name, span_ns);
         }
     }
 

@@ -36,6 +36,16 @@ pub(crate) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
     written().map_err(|error| unwritten(path, error))
 }
 
+/// Whether [`write`] can write there, before time is spent on what is to be written.
+pub(crate) fn check(path: &Path) -> Result<(), Failure> {
+    let tried = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(found) if !found.is_file() => Ok(()),
+        _ => tempfile::tempfile_in(folder(path)).map(drop),
+    };
+    tried.map_err(|error| unwritten(path, error))
+}
+
 /// That a file cannot be written: exit 2 where that is because of its place.
 pub(super) fn unwritten(path: &Path, error: io::Error) -> Failure {
     let is_of_place = out::is_of_place(&error);

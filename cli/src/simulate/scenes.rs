@@ -148,7 +148,8 @@ impl<'p> Scene<'p> {
             writer.name_track(track(REQUESTS_TRACK), "HP requests");
         }
         for (id, &span_ns) in self.requests.iter().enumerate() {
-            writer.request(track(REQUESTS_TRACK), id, span_ns);
+            let name = format!("request {id}");
+            writer.request(track(REQUESTS_TRACK), id as u64, &name, span_ns);
         }
         let mut launches = Map::new();
         let jobs = self.scenario.experiment.jobs.iter();

@@ -97,6 +97,7 @@ mod threads;
 mod throttle;
 mod top;
 mod torch;
+mod trace;
 mod unit;
 mod unmanaged;
 mod upgrades;

@@ -17,6 +17,8 @@
 //! process dies of a signal it does. It has every signal blocked and its own calls are not hooked. In
 //! some streams only launching threads may record (see `launch`); the helper queries their events.
 //!
+//! While a trace is taken it tells what kernels are called ([`Names`]).
+//!
 //! It tells the program which batch is wanted, where that has asked ([`crate::process::batches`]).
 //! It also is told that the daemon is gone, and makes its client another one's
 //! ([`crate::daemon::reattach`]).
@@ -53,6 +55,7 @@ use crate::progress::contexts::CONTEXTS;
 use crate::progress::learner::Learner;
 use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
+use crate::progress::traced::Names;
 use crate::progress::waking::EARLIER_NS;
 use crate::progress::{completion, recorder, waking};
 use crate::signals::handler;
@@ -174,6 +177,7 @@ fn run(client: &'static Client, is_refused: bool) {
         window: Window::default(),
         looked_at: 0,
         unknown: UnknownLooks::new(client),
+        names: Names::default(),
     };
     let mut watch = Watch::new(client, is_refused);
     panics::guarded(usize::MAX, || helper.get_ready());
@@ -216,6 +220,7 @@ fn run(client: &'static Client, is_refused: bool) {
             record_ns,
             late_ns,
             helper.unknown.poll(client),
+            panics::guarded(usize::MAX, || helper.names.poll(client)).flatten(),
         ];
         let until_ns = others.into_iter().flatten().chain(next_ns).min();
         // While there is no daemon to be told, launches do not wake it.
@@ -254,6 +259,8 @@ struct Helper {
     /// What had been launched at the last look, on all streams together.
     looked_at: u64,
     unknown: UnknownLooks,
+    /// What a trace that is taken is told of kernels' names.
+    names: Names,
 }
 
 /// When it is looked whether unknown kernels are to be spoken of: after 1 s, 2 s, 4 s and so on, so

@@ -219,8 +219,10 @@ impl Graphs {
             sum.is_used.store(true, Ordering::Relaxed);
         }
         let mut known = cost.known();
+        let number = kernels::NUMBER_MAX + 1 + place as u16;
+        known.id = kernels::id_of(number, generation);
         known.number = Number {
-            place: kernels::NUMBER_MAX + 1 + place as u16,
+            place: number,
             generation: generation as u8,
         };
         if learnt_ns != 0 {

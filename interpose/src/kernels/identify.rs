@@ -123,6 +123,13 @@ impl Judged {
     }
 }
 
+/// The identity within the process of what has that number in that generation.
+#[inline]
+pub(crate) const fn id_of(place: u16, generation: u32) -> u64 {
+    // Those that have had the place in turn are told apart, too.
+    place as u64 | (generation as u64) << u16::BITS
+}
+
 /// The greatest number of a kernel and shape.
 pub(crate) const NUMBER_MAX: u16 = shapes::SHAPES_MAX as u16;
 
@@ -233,11 +240,12 @@ impl Kernels {
         self.shapes.learnt(place)
     }
 
-    /// What is known of everything that a client launched: its name, the SMs it needs, and what is learnt.
+    /// What is known of everything that a client launched: its name, its number, the SMs it needs, and
+    /// what is learnt.
     pub(crate) fn of_client(
         &self,
         client: &Client,
-    ) -> impl Iterator<Item = (Name, u32, Learnt<'_>)> {
+    ) -> impl Iterator<Item = (Name, u16, u32, Learnt<'_>)> {
         let all = self.shapes.of_client(client.index);
         all.filter_map(|launched| {
             let label = launched.what.label;
@@ -246,7 +254,15 @@ impl Kernels {
                 None if label.is_kept() => Name::Operator(label),
                 None => return None,
             };
-            Some((name, launched.sm_needed, launched.learnt))
+            Some((name, launched.place, launched.sm_needed, launched.learnt))
+        })
+    }
+
+    /// Identity and name of everything that a client launched.
+    pub(crate) fn named(&self, client: &Client) -> impl Iterator<Item = (u64, Name)> {
+        self.of_client(client).map(|(name, place, _, learnt)| {
+            let (generation, _) = learnt.taken.read();
+            (id_of(place, generation), name)
         })
     }
 

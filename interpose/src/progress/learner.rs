@@ -299,7 +299,7 @@ impl Learner {
             .page
             .tell(Counter::KernelsLearnt, self.durations.learnt() as u64);
         let mut by_name: HashMap<Said, Longest> = HashMap::new();
-        for (name, sm_needed, learnt) in KERNELS.of_client(client) {
+        for (name, _, sm_needed, learnt) in KERNELS.of_client(client) {
             let longest = by_name.entry(Said::Name(name)).or_default();
             longest.add(sm_needed, &learnt);
         }

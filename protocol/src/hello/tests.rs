@@ -60,6 +60,9 @@ fn requests_survive_the_journey() {
         Request::Drain { is_release: false },
         Request::Drain { is_release: true },
         Request::LearntList,
+        Request::Trace {
+            length_ns: 5_000_000_000,
+        },
         Request::Learnt(LearntOf {
             program: "/a/train.py".into(),
             device: "GPU-1".into(),

@@ -30,6 +30,7 @@
 //! ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
 
 mod be_job;
+mod bells;
 mod collectives;
 mod comers;
 mod death;
@@ -45,12 +46,14 @@ mod range_ends;
 mod record;
 mod rejected;
 mod requests;
+mod rings;
 mod room;
 mod share;
 mod slo_watch;
 mod stop;
 mod stopping;
 mod totals;
+mod trace;
 mod tuning;
 mod used;
 mod users;
@@ -62,10 +65,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use policy::{BeShare, Gate, Goal, HpView, JOBS_MAX, JobView, Outlook, Sharing, Snapshot};
-use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
 use protocol::lease::announce_live;
-use protocol::pages::{Bell, ClientPage, Counter, LeasePage};
+use protocol::pages::{ClientPage, Counter, LeasePage};
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 
@@ -80,6 +82,7 @@ use crate::core::sharing::{Ways, sharing_by};
 pub(crate) use be_job::BeJob;
 pub use be_job::DRAIN_NS_MAX;
 use be_job::Need;
+use bells::Wake;
 use death::End;
 pub(crate) use death::{Death, How};
 use faulty::Holds;
@@ -106,6 +109,8 @@ pub use stop::Stopped;
 pub use stopping::Moment;
 use stopping::Stopping;
 pub(crate) use totals::Totals;
+pub(crate) use trace::Traced;
+use trace::Tracing;
 pub(crate) use tuning::TunerView;
 use tuning::Tuning;
 use users::Users;
@@ -256,13 +261,6 @@ impl Client {
     }
 }
 
-/// A bell to ring: of a job's lease, or of a client's helper thread.
-#[derive(Clone, Copy, Debug)]
-enum Wake {
-    Lease { job: usize },
-    Helper { job: usize, client: usize },
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub struct State {
@@ -298,6 +296,10 @@ pub struct State {
     wakes: Vec<Wake>,
     /// If somebody wants to know.
     record: Option<Record>,
+    /// While one is taken, and until it is handed over.
+    trace: Option<Box<Tracing>>,
+    /// Helper threads have not heard of it.
+    is_trace_new: bool,
     clients_ever: u64,
     jobs_ever: u64,
     /// Until then clients of the daemon before may be on their way.
@@ -348,6 +350,8 @@ impl State {
             is_gating: false,
             wakes: Vec::new(),
             record: None,
+            trace: None,
+            is_trace_new: false,
             clients_ever: 0,
             jobs_ever: 0,
             returning_until_ns: 0,
@@ -450,7 +454,7 @@ impl State {
         let draining = self.holds.draining().filter(|_| is_new_hp);
         let draining = draining.map(str::to_owned);
         self.clients_ever += 1;
-        let client = Client {
+        let mut client = Client {
             id: self.clients_ever,
             peer,
             name: attach.name,
@@ -472,6 +476,9 @@ impl State {
             end: End::default(),
         };
         client.begin_serving();
+        if let Some(trace) = &mut self.trace {
+            trace.handle_attach(&key, &mut client);
+        }
         if key.class == JobClass::HighPriority {
             // Before its hello is answered: what was free for all is now gated.
             let be_jobs = self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut());
@@ -540,6 +547,7 @@ impl State {
         }
         self.poll_questions(now_ns);
         self.note(now_ns);
+        self.poll_trace(now_ns);
         self.look(now_ns)
     }
 
@@ -722,6 +730,15 @@ impl State {
     }
 
     fn look(&self, now_ns: u64) -> Look {
+        let next_ns = self.trace.as_ref().and_then(|trace| trace.next_ns(now_ns));
+        match (self.look_for_work(now_ns), next_ns) {
+            (Look::At(at_ns), Some(next_ns)) => Look::At(at_ns.min(next_ns)),
+            (Look::WhenRung, Some(next_ns)) => Look::At(next_ns),
+            (look, None) => look,
+        }
+    }
+
+    fn look_for_work(&self, now_ns: u64) -> Look {
         if self.jobs.is_empty() {
             // Release: who sees the daemon asleep may let its heartbeat age.
             self.pages.daemon.asleep.store(1, Ordering::Release);
@@ -737,30 +754,6 @@ impl State {
         Look::At(self.next_look_ns.min(now_ns + IDLE_POLL_NS))
     }
 
-    /// Rings what the last poll found must be rung.
-    pub fn ring_bells(&self, clock: &Clock) {
-        for wake in &self.wakes {
-            if let Some(bell) = self.bell(*wake) {
-                bell.ring(clock);
-            }
-        }
-    }
-
-    /// How many bells [`State::ring_bells`] rings.
-    #[must_use]
-    pub fn bells_to_ring(&self) -> usize {
-        self.wakes.len()
-    }
-
-    fn bell(&self, wake: Wake) -> Option<&Bell> {
-        match wake {
-            Wake::Lease { job } => Some(&self.jobs.get(job)?.be_job.as_ref()?.page().bell),
-            Wake::Helper { job, client } => {
-                Some(&self.jobs.get(job)?.clients.get(client)?.page.helper_bell)
-            }
-        }
-    }
-
     /// The daemon ends: clients see at once that it is gone. Whoever waits is to be rung
     /// ([`State::ring_bells`]) and then does as `on_daemon_loss` says.
     pub fn close(&mut self) {
@@ -768,6 +761,7 @@ impl State {
         let daemon = &self.pages.daemon;
         daemon.live_epoch.store(0, Ordering::Relaxed);
         daemon.plain_priority.store(0, Ordering::Relaxed);
+        daemon.trace.store(0, Ordering::Relaxed);
         daemon.asleep.store(0, Ordering::Relaxed);
         daemon.heartbeat_ns.store(0, Ordering::Release);
         self.wakes.clear();

@@ -18,6 +18,7 @@ mod draining;
 mod ending;
 mod learnt;
 mod set;
+mod trace;
 
 use std::collections::VecDeque;
 use std::io;
@@ -312,6 +313,7 @@ impl Control {
             Ok(Request::Memory(of)) => self.tell_memory(&socket, &of),
             Ok(Request::Learnt(of)) => self.pass_on(socket, uid, of, memory),
             Ok(Request::LearntList) => self.send_learnt(socket, uid),
+            Ok(Request::Trace { length_ns }) => self.take_trace(socket, uid, length_ns),
             Err(HelloError::Version { peer }) => {
                 let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
                 self.turn_away_unknown(&socket, reason);

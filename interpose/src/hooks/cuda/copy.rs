@@ -11,6 +11,7 @@ use core::ffi::{c_uint, c_void};
 
 use abi::types::{CUarray, CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 use protocol::pages::Counter;
+use protocol::record::Direction;
 
 use super::hook;
 use crate::launch::{self, BegunCopy, Copying};
@@ -140,7 +141,7 @@ fn begin(
     let copying = Copying {
         stream,
         bytes,
-        is_within_device: matches!(direction, Counter::CopiedOtherBytes),
+        direction: direction_of(direction),
         is_waited_for: false,
     };
     launch::begin_copy(client, &copying)
@@ -154,14 +155,24 @@ fn begin_waiting(
     bytes: usize,
     direction: Counter,
 ) -> BegunCopy {
-    let is_within_device = matches!(direction, Counter::CopiedOtherBytes);
+    let direction = direction_of(direction);
     let copying = Copying {
         stream,
         bytes,
-        is_within_device,
-        is_waited_for: !is_within_device,
+        direction,
+        is_waited_for: direction != Direction::Other,
     };
     launch::begin_copy(client, &copying)
+}
+
+/// The direction whose bytes that counter counts.
+#[inline]
+fn direction_of(counter: Counter) -> Direction {
+    match counter {
+        Counter::CopiedHtoDBytes => Direction::ToDevice,
+        Counter::CopiedDtoHBytes => Direction::ToHost,
+        _ => Direction::Other,
+    }
 }
 
 /// A copy to the host is done, and so is everything before it in its stream.

@@ -7,7 +7,7 @@
 use policy::{Class, Kernel};
 
 use super::identities::IdentityIndex;
-use super::{Judged, Known, Learnt, Number, Shape, Taken};
+use super::{Judged, Known, Learnt, Number, Shape, Taken, id_of};
 use crate::kernels::labels::LabelIndex;
 use crate::platform::memo::{Found, Memo, NOTE_BITS};
 
@@ -142,8 +142,7 @@ fn known(found: &Found<REST_WORDS>) -> Known {
     // What was learnt stands in place of what was told.
     let learnt_ns = Taken::ns_of(taken);
     Known {
-        // Those that have had the place in turn are told apart, too.
-        id: place as u64 | u64::from(found.generation) << u16::BITS,
+        id: id_of(place as u16, found.generation.into()),
         number: Number {
             place: place as u16,
             generation: found.generation as u8,

@@ -1,19 +1,17 @@
 //! What one high-priority client tells: its rings, read into its timeline.
 //!
-//! Each ring is read up to its capacity per call, so that a client that pushes without end cannot
-//! keep the daemon. A record that does not decode is counted and dropped. A ring whose index cannot
-//! be right is given up for good: what it held is lost, and the client counts as busy until its
-//! next completion, which is all that a lying client gains (best-effort launches then wait for at
-//! most `max_hold` each).
+//! A record that does not decode is counted and dropped. Where a ring is given up ([`super::rings`])
+//! the client counts as busy until its next completion, which is all that a lying client gains
+//! (best-effort launches then wait for at most `max_hold` each).
 
 use policy::{Class, HpTimeline, Kernel, Launch};
-use protocol::pages::{ClientPage, Counter, RING_RECORDS, RINGS};
-use protocol::record::Record;
-use protocol::ring::Cursor;
+use protocol::pages::{ClientPage, Counter};
+use protocol::record::{RECORD_WORDS, Record};
 use protocol::sync::Ordering;
 
 use super::GpuTime;
 use super::marks::{Marks, Read};
+use super::rings::Rings;
 
 /// A busy client that has told nothing for so long is asked (design §1: 100 us).
 pub(crate) const QUIET_NS: u64 = 100_000;
@@ -35,12 +33,7 @@ pub struct Faults {
 /// The reading side of one high-priority client.
 #[derive(Debug)]
 pub(crate) struct HpClient {
-    cursors: [Cursor; RINGS],
-    /// Rings that threads have claimed, from the first on; the others are not looked at.
-    claimed: usize,
-    shared_cursor: Cursor,
-    /// Bit per ring that is not read any more.
-    given_up: u64,
+    rings: Rings,
     timeline: HpTimeline,
     /// The client's own count of dropped records, as last read.
     dropped_seen: u64,
@@ -59,25 +52,16 @@ pub(crate) struct HpClient {
     /// What was launched since somebody took it, ns of all SMs.
     sm_ns: f64,
     marks: Marks,
+    /// While a trace is taken: the records that were read, until the trace takes them.
+    pub(super) traced: Option<Vec<[u64; RECORD_WORDS]>>,
 }
-
-const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
 
 impl HpClient {
     /// Of a client that attaches at `now_ns`. What it has pushed for nobody, or for the daemon
     /// before, is skipped: it announces again what is in flight.
     pub(crate) fn new(now_ns: u64, page: &ClientPage, sms: u32) -> Self {
-        // What nobody has claimed is empty, and stays without memory.
-        let claimed = page.rings_claimed(0);
-        let skip = |index: usize| match index < claimed {
-            true => page.rings[index].skip(),
-            false => Cursor::default(),
-        };
         Self {
-            cursors: core::array::from_fn(skip),
-            claimed: 0,
-            shared_cursor: page.shared_ring.skip(),
-            given_up: 0,
+            rings: Rings::new(page),
             timeline: HpTimeline::new(),
             dropped_seen: page.counted(Counter::Dropped),
             heard_ns: 0,
@@ -89,6 +73,7 @@ impl HpClient {
             sms,
             sm_ns: 0.0,
             marks: Marks::default(),
+            traced: None,
         }
     }
 
@@ -131,31 +116,15 @@ impl HpClient {
     /// be: whoever decided without it must decide again.
     pub(crate) fn drain(&mut self, page: &ClientPage, now_ns: u64, unknown_ns: u64) -> bool {
         let mut is_busier = false;
-        let mut is_lost = false;
-        self.claimed = page.rings_claimed(self.claimed);
-        for index in 0..self.claimed {
-            if self.given_up & 1 << index != 0 {
-                continue;
-            }
-            for _ in 0..RING_RECORDS {
-                match page.rings[index].pop(&mut self.cursors[index]) {
-                    Ok(Some(words)) => is_busier |= self.handle(index, &words, now_ns, unknown_ns),
-                    Ok(None) => break,
-                    Err(_) => {
-                        self.given_up |= 1 << index;
-                        self.faults.bad_rings += 1;
-                        is_lost = true;
-                        break;
-                    }
-                }
+        let mut round = self.rings.begin(page);
+        while let Some((ring, words)) = self.rings.next(page, &mut round) {
+            is_busier |= self.handle(ring, &words, now_ns, unknown_ns);
+            if let Some(traced) = &mut self.traced {
+                traced.push(words);
             }
         }
-        for _ in 0..RING_RECORDS {
-            let Some(words) = page.shared_ring.pop(&mut self.shared_cursor) else {
-                break;
-            };
-            is_busier |= self.handle(RINGS, &words, now_ns, unknown_ns);
-        }
+        self.faults.bad_rings += round.bad_rings;
+        let mut is_lost = round.bad_rings > 0;
         // Read after the rings: what was dropped is younger than what they held.
         let dropped = page.counted(Counter::Dropped);
         is_lost |= dropped != self.dropped_seen;
@@ -183,6 +152,9 @@ impl HpClient {
             };
             let is_true = self.marks.handle(&mark, &read, &self.timeline);
             self.faults.bad_records += u64::from(!is_true);
+            return false;
+        }
+        if let Ok(Record::Memcpy(_) | Record::Name(_)) = record {
             return false;
         }
         self.heard_ns = now_ns;

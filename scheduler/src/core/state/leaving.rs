@@ -54,6 +54,9 @@ impl State {
                 hp_client.drain(&client.page, now_ns, self.unknown_ns);
             }
             count_rest(&mut job.requests, &self.gate, &mut client, now_ns);
+            if let Some(trace) = &mut self.trace {
+                trace.handle_detach(job, &mut client, now_ns);
+            }
             job.cap.forget_rules();
             self.gate.handle_detach(client.id);
             job.requests.handle_detach(client.id);

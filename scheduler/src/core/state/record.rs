@@ -79,14 +79,21 @@ impl fmt::Display for Entry {
 #[derive(Debug, Default)]
 pub(super) struct Record {
     entries: Vec<Entry>,
+    leases: Leases,
+}
+
+/// What is known of each job's lease, so that a change is seen.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
     last: Vec<(JobId, Known)>,
 }
 
 /// What of a job decides whether it has changed.
 type Known = (Terms, bool, Limit);
 
-impl Record {
-    fn handle_job(&mut self, now_ns: u64, id: &str, be_job: &BeJob) {
+impl Leases {
+    /// What the job has been granted, if that, its waiting or its limit is another than before.
+    pub(super) fn changed(&mut self, be_job: &BeJob) -> Option<Grant> {
         // A renewal moves the expiry only.
         let terms = Terms {
             expiry_ns: 0,
@@ -95,17 +102,17 @@ impl Record {
         let view = be_job.view();
         let known = (terms, view.waiting, be_job.limit());
         match self.last.iter_mut().find(|(job, _)| *job == be_job.id()) {
-            Some((_, before)) if *before == known => return,
+            Some((_, before)) if *before == known => return None,
             Some((_, before)) => *before = known,
             None => self.last.push((be_job.id(), known)),
         }
-        self.entries.push(Entry {
-            at_ns: now_ns,
-            job: id.to_owned(),
-            grant: grant(&terms, view.charged_total_ns),
-            waiting: view.waiting,
-            limit: be_job.limit(),
-        });
+        Some(grant(&terms, view.charged_total_ns))
+    }
+
+    /// Forgets the jobs that are not there any more.
+    pub(super) fn retain<'j>(&mut self, be_jobs: impl Iterator<Item = &'j BeJob> + Clone) {
+        self.last
+            .retain(|(id, _)| be_jobs.clone().any(|be_job| be_job.id() == *id));
     }
 }
 
@@ -142,14 +149,19 @@ impl State {
         let Some(record) = &mut self.record else {
             return;
         };
-        record.last.retain(|(id, _)| {
-            self.jobs
-                .iter()
-                .any(|job| job.be_job.as_ref().is_some_and(|be_job| be_job.id() == *id))
-        });
+        let be_jobs = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
+        record.leases.retain(be_jobs);
         for job in &self.jobs {
-            if let Some(be_job) = &job.be_job {
-                record.handle_job(now_ns, &job.key.id, be_job);
+            if let Some(be_job) = &job.be_job
+                && let Some(grant) = record.leases.changed(be_job)
+            {
+                record.entries.push(Entry {
+                    at_ns: now_ns,
+                    job: job.key.id.clone(),
+                    grant,
+                    waiting: be_job.view().waiting,
+                    limit: be_job.limit(),
+                });
             }
         }
     }

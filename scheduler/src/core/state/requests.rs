@@ -57,6 +57,19 @@ pub(crate) struct Requests {
     kinds: Vec<(u32, Record)>,
     other: Option<Record>,
     open: VecDeque<Open>,
+    /// While a trace is taken: requests that have ended, until the trace takes them.
+    pub(super) traced: Option<Vec<Traced>>,
+}
+
+/// A request that has ended, for a trace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traced {
+    /// None if it was inferred.
+    pub(super) kind: Option<u32>,
+    pub(super) arrived_ns: u64,
+    pub(super) ended_ns: u64,
+    pub(super) is_cancelled: bool,
+    pub(super) target_ns: Option<u64>,
 }
 
 /// A marked request that has begun.
@@ -179,16 +192,31 @@ impl Requests {
         };
         self.all.handle_ended(&ended);
         self.record_of(open.kind).handle_ended(&ended);
+        self.trace(Some(open.kind), &ended);
     }
 
     /// A request was inferred from launches.
     pub(super) fn handle_inferred(&mut self, at_ns: u64, took_ns: u64) {
-        self.all.handle_ended(&Ended {
+        let ended = Ended {
             at_ns,
             took_ns,
             target: None,
             is_cancelled: false,
-        });
+        };
+        self.all.handle_ended(&ended);
+        self.trace(None, &ended);
+    }
+
+    fn trace(&mut self, kind: Option<u32>, ended: &Ended) {
+        if let Some(traced) = &mut self.traced {
+            traced.push(Traced {
+                kind,
+                arrived_ns: ended.at_ns.saturating_sub(ended.took_ns),
+                ended_ns: ended.at_ns,
+                is_cancelled: ended.is_cancelled,
+                target_ns: ended.target.map(|target| target.ns),
+            });
+        }
     }
 
     /// The job has ended: quantiles are those of its last minute from now on, and what they were

@@ -17,6 +17,7 @@ mod pacing;
 mod requests;
 mod share;
 mod targets;
+mod trace;
 mod tuning;
 mod user_times;
 mod users;
@@ -27,6 +28,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use policy::{Class, ClassSet, Kernel, Lease, admits};
+use protocol::clock::Clock;
 use protocol::lease::{FIRST_TOTAL_NS, Refusal, Terms, announce};
 use protocol::record::{Launch, Record};
 use protocol::segment::{Access, client_page, identity};

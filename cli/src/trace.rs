@@ -1,0 +1,301 @@
+//! `pillion trace`: what all jobs of a GPU do for some seconds, as a timeline for Perfetto.
+//!
+//! The daemon takes the trace and hands it over as a whole ([`protocol::trace`]); what is drawn of
+//! it is decided here ([`timeline`]). A first SIGINT or SIGTERM ends the trace early, a second one
+//! the command.
+
+mod document;
+mod timeline;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use protocol::clock::Clock;
+use protocol::hello::{HelloError, Reply, Request, connect_within, peer_version, receive, send};
+use protocol::{VERSION, Version};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{Shutdown, shutdown};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::daemons::{self, PATIENCE};
+use crate::drain;
+use crate::failure::Failure;
+use crate::out;
+use crate::profile::output;
+use document::Document;
+use timeline::{Counts, timeline};
+
+/// Takes a trace of a GPU's jobs while they run: launches, copies, requests, leases and waits.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion trace --seconds 5 -o t.json\n\n\
+                  Open the file at https://ui.perfetto.dev or in chrome://tracing. Nothing has to be switched on before: jobs tell \
+                  more only while a trace is taken. Root and the daemon's user see all \
+                  jobs, others their own. A trace ends early when it has 300 000 entries; the file stays below 50 MB. Ctrl-C ends it \
+                  early, too, and what there is is written.\n\n\
+                  Kernels are drawn as long as they are known to take, one after the other in their stream; docs/operating.md says \
+                  what is measured and what is not.")]
+pub(crate) struct Options {
+    /// How long, in seconds: 0.1 to 60.
+    #[arg(long, value_name = "N", default_value = "5", value_parser = length_of)]
+    seconds: Length,
+    /// The GPU: its index, the beginning of its UUID, or its PCI bus id; without it, the one that has
+    /// a daemon.
+    #[arg(long, value_name = "G")]
+    gpu: Option<String>,
+    /// Where the timeline goes; `-` is standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The summary as JSON on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long a trace is, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Length(u64);
+
+fn length_of(text: &str) -> Result<Length, String> {
+    let seconds: Option<f64> = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.1..=60.0).contains(seconds));
+    let ns = seconds.map(|seconds| Length((seconds * 1e9) as u64));
+    ns.ok_or_else(|| "expected seconds from 0.1 to 60, such as 5 or 0.5".to_owned())
+}
+
+/// The minor version since which daemons take traces.
+const TRACE_MINOR: u16 = 9;
+
+/// How long the daemon may take to hand the trace over once it has ended, ns.
+const HAND_OVER_NS: u64 = 10_000_000_000;
+
+/// Between two looks for a signal.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// Version of the summary.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Exit 69 if no daemon answers, 1 if it refuses or ends before the trace does, 2 if the file cannot
+/// be written where it is to be.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let is_file = options.output != Path::new("-");
+    if options.json && !is_file {
+        return Err(Failure::usage(anyhow!(
+            "--json and -o - both use standard output; name a file"
+        )));
+    }
+    if is_file {
+        // Before seconds are spent on it.
+        output::check(&options.output)?;
+    }
+    let socket = socket(options)?;
+    let Some(document) = take(&socket, options)? else {
+        return Err(anyhow!(
+            "{}: the daemon ended before the trace did",
+            socket.display()
+        )
+        .into());
+    };
+    let document = Document::parse(&document)
+        .with_context(|| format!("the trace of {} cannot be read", socket.display()))?;
+    let (text, counts) = timeline(&document);
+    output::write(&text, Some(&options.output))?;
+    say(options, &document, &counts, text.len())
+}
+
+/// The daemon that is meant.
+fn socket(options: &Options) -> Result<PathBuf, Failure> {
+    let mut sockets = daemons::sockets();
+    if let Some(name) = &options.gpu {
+        return drain::the_one(&sockets, name);
+    }
+    let answering = |socket: &PathBuf| connect_within(socket, PATIENCE).is_ok();
+    if sockets.len() > 1 {
+        sockets.retain(answering);
+    }
+    match &*sockets {
+        [] => Err(daemons::none_answers(&[])),
+        [one] => Ok(one.clone()),
+        several => Err(Failure::usage(anyhow!(
+            "{} GPUs have a daemon here; say which one is meant with --gpu (`pillion status` lists them)",
+            several.len()
+        ))),
+    }
+}
+
+/// Has the daemon take the trace; `None` if it ends before.
+fn take(socket: &Path, options: &Options) -> Result<Option<Vec<u8>>, Failure> {
+    let Length(length_ns) = options.seconds;
+    let named = |error: HelloError| anyhow!("{}: {error}", socket.display());
+    let connection = connect_within(socket, PATIENCE)
+        .map_err(|error| daemons::none_answers(&[named(error.into()).to_string()]))?;
+    let request = Request::Trace { length_ns }.encode();
+    send(&connection, &request, &[]).map_err(|error| named(error.into()))?;
+    let begun = receive(&connection).map_err(|error| named(error.into()))?;
+    check(socket, &begun.0)?;
+    let seconds = length_ns as f64 / 1e9;
+    out::note(format_args!(
+        "taking a trace for {seconds} s; Ctrl-C ends it early"
+    ));
+    let signal = Arc::new(AtomicBool::new(false));
+    for number in [SIGINT, SIGTERM] {
+        // The second one ends the command as it would have without this.
+        signal_hook::flag::register_conditional_default(number, Arc::clone(&signal))
+            .and_then(|_| signal_hook::flag::register(number, Arc::clone(&signal)))
+            .context("catching signals")?;
+    }
+    let Some((packet, mut files)) = wait(&connection, length_ns, &signal).map_err(named)? else {
+        return Ok(None);
+    };
+    check(socket, &packet)?;
+    let Some(file) = files.pop() else {
+        return Err(anyhow!("{}: a reply to another request", socket.display()).into());
+    };
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut bytes)
+        .with_context(|| format!("{}: the trace cannot be read", socket.display()))?;
+    Ok(Some(bytes))
+}
+
+/// A packet and the files that came with it.
+type Packet = (Vec<u8>, Vec<OwnedFd>);
+
+/// The packet with the trace; `None` if the daemon ends before.
+fn wait(
+    connection: &OwnedFd,
+    length_ns: u64,
+    signal: &AtomicBool,
+) -> Result<Option<Packet>, HelloError> {
+    let clock = Clock::monotonic();
+    let end_ns = clock.now_ns() + length_ns + HAND_OVER_NS;
+    let mut is_ending = false;
+    loop {
+        if !is_ending && signal.load(Ordering::Relaxed) {
+            is_ending = true;
+            shutdown(connection, Shutdown::Write).map_err(std::io::Error::from)?;
+        }
+        let mut fds = [PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN)];
+        // Interrupted by a signal, which is what is looked for.
+        let _ = poll(&mut fds, Some(&LOOK));
+        if fds.iter().any(|fd| !fd.revents().is_empty()) {
+            let received = receive(connection)?;
+            return Ok(Some(received).filter(|(packet, _)| !packet.is_empty()));
+        }
+        if clock.now_ns() >= end_ns {
+            return Err(HelloError::Io(std::io::ErrorKind::TimedOut.into()));
+        }
+    }
+}
+
+/// Whether the daemon does it.
+fn check(socket: &Path, packet: &[u8]) -> Result<(), Failure> {
+    let path = socket.display();
+    let version = peer_version(packet);
+    let is_older =
+        |version: &Version| version.major == VERSION.major && version.minor < TRACE_MINOR;
+    if let Some(version) = version.filter(is_older) {
+        let major = VERSION.major;
+        return Err(anyhow!(
+            "{path}: this daemon is too old for traces: it speaks protocol {version}, needed is {major}.{TRACE_MINOR}; \
+             restart it with the pilliond of this version"
+        )
+        .into());
+    }
+    match Reply::decode(packet) {
+        Ok(Reply::Done) => Ok(()),
+        Ok(Reply::Refused { reason }) => Err(anyhow!("{path}: {reason}").into()),
+        Ok(_) => Err(anyhow!("{path}: a reply to another request").into()),
+        Err(error) if packet.is_empty() => Err(anyhow!("{path}: {}", HelloError::Closed)
+            .context(error)
+            .into()),
+        Err(error) => Err(anyhow!("{path}: {error}").into()),
+    }
+}
+
+/// What was taken, in words or as JSON.
+fn say(
+    options: &Options,
+    document: &Document,
+    counts: &Counts,
+    bytes: usize,
+) -> Result<(), Failure> {
+    let header = &document.header;
+    let seconds = header.ended_ns.saturating_sub(header.began_ns) as f64 / 1e9;
+    if options.json {
+        let summary = json!({
+            "schema_version": SCHEMA_VERSION,
+            "file": options.output,
+            "bytes": bytes,
+            "gpu": header.gpu,
+            "seconds": seconds,
+            "is_full": header.is_full,
+            "records_dropped": header.dropped,
+            "jobs": counts.jobs,
+        });
+        return out::line(format_args!("{summary}"));
+    }
+    let all = counts.all();
+    out::note(format_args!(
+        "{}: {seconds:.1} s of {}: {} jobs, {} launches, {} copies, {} requests, {} changes of leases, {:.1} MB",
+        options.output.display(),
+        header.gpu,
+        counts.jobs.len(),
+        all.launches,
+        all.copies,
+        all.requests,
+        all.leases,
+        bytes as f64 / 1e6,
+    ));
+    if header.is_full {
+        out::note(format_args!(
+            "it ended early because it was full: {} entries are the most; take a shorter one",
+            protocol::trace::ENTRIES_MAX
+        ));
+    }
+    if header.dropped > 0 {
+        out::note(format_args!(
+            "{} records are missing: a thread told more than its ring holds between two looks of the daemon",
+            header.dropped
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_daemon_is_named_whatever_it_answers() {
+        let reason = "unknown kind of request".to_owned();
+        let mut packet = Reply::Refused { reason }.encode();
+        let why = |packet: &[u8]| {
+            let refused = check(Path::new("/run/pillion/g.sock"), packet).unwrap_err();
+            refused.why()
+        };
+        assert_eq!(why(&packet), "/run/pillion/g.sock: unknown kind of request");
+        packet[6] = 8;
+        let told = why(&packet);
+        assert!(
+            told.contains("too old for traces: it speaks protocol 3.8, needed is 3.9"),
+            "{told}"
+        );
+        assert!(why(&[]).contains("closed"), "{}", why(&[]));
+    }
+
+    #[test]
+    fn a_length_is_in_seconds_and_has_bounds() {
+        assert_eq!(length_of("5"), Ok(Length(5_000_000_000)));
+        assert_eq!(length_of("0.5"), Ok(Length(500_000_000)));
+        for wrong in ["0", "0.05", "61", "5s", "", "NaN", "inf", "-1"] {
+            let why = length_of(wrong).unwrap_err();
+            assert!(why.contains("0.1 to 60"), "{wrong}: {why}");
+        }
+    }
+}

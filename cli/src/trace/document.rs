@@ -1,0 +1,117 @@
+//! A trace as the daemon hands it over.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, bail};
+use protocol::trace::{ENTRY_BYTES, Entry, HEADER_END, SCHEMA_VERSION};
+use serde::Deserialize;
+
+/// The first line: of what the trace is.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Header {
+    /// UUID of the GPU.
+    pub(super) gpu: String,
+    pub(super) model: String,
+    pub(super) sms: u32,
+    pub(super) daemon_version: String,
+    /// On the shared clock, ns.
+    pub(super) began_ns: u64,
+    pub(super) ended_ns: u64,
+    pub(super) is_full: bool,
+    pub(super) dropped: u64,
+    pub(super) jobs: Vec<Job>,
+    pub(super) clients: Vec<Client>,
+    pub(super) limits: Vec<String>,
+    kernels: Vec<Kernel>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Job {
+    pub(super) job: String,
+    pub(super) class: String,
+    pub(super) uid: u32,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Client {
+    pub(super) client: u64,
+    /// Place of its job.
+    pub(super) job: usize,
+    /// 0: it was not seen.
+    pub(super) pid: u32,
+    pub(super) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Kernel {
+    client: u64,
+    kernel: u64,
+    name: String,
+}
+
+/// A trace.
+#[derive(Debug, Default)]
+pub(super) struct Document {
+    pub(super) header: Header,
+    /// In the order in which the daemon noted them.
+    pub(super) entries: Vec<Entry>,
+    /// By client and kernel.
+    pub(super) kernels: HashMap<(u64, u64), String>,
+}
+
+impl Document {
+    /// Reads what the daemon sent.
+    pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
+        let end = bytes.iter().position(|&byte| byte == HEADER_END);
+        let end = end.context("it has no first line")?;
+        let version: Version = serde_json::from_slice(&bytes[..end])?;
+        let version = version.schema_version;
+        if version != SCHEMA_VERSION {
+            bail!("it has version {version}, this program reads {SCHEMA_VERSION}");
+        }
+        let mut header: Header = serde_json::from_slice(&bytes[..end])?;
+        let rest = &bytes[end + 1..];
+        if !rest.len().is_multiple_of(ENTRY_BYTES) {
+            bail!("its last entry is cut");
+        }
+        let entries = Entry::decode_all(rest).collect::<Result<_, _>>()?;
+        let kernels = std::mem::take(&mut header.kernels);
+        let kernels = kernels.into_iter();
+        Ok(Self {
+            header,
+            entries,
+            kernels: kernels
+                .map(|known| ((known.client, known.kernel), known.name))
+                .collect(),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    schema_version: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"schema_version":1,"gpu":"GPU-1","model":"A30","sms":56,"daemon_version":"0.1.0","began_ns":1,"ended_ns":2,"is_full":false,"dropped":0,"jobs":[],"clients":[],"limits":["ungated"],"kernels":[{"client":1,"kernel":7,"name":"gemm"}]}"#;
+
+    #[test]
+    fn what_cannot_be_a_trace_is_refused_in_words() {
+        let whole = format!("{HEADER}\n").into_bytes();
+        let read = Document::parse(&whole).unwrap();
+        assert_eq!(read.kernels[&(1, 7)], "gemm");
+        assert_eq!(read.entries.len(), 0);
+        let other = HEADER.replace("\"schema_version\":1", "\"schema_version\":2");
+        for (bytes, part) in [
+            (HEADER.as_bytes().to_vec(), "no first line"),
+            (format!("{other}\n").into_bytes(), "version 2"),
+            (format!("{HEADER}\nrest").into_bytes(), "is cut"),
+        ] {
+            let why = Document::parse(&bytes).unwrap_err().to_string();
+            assert!(why.contains(part), "{why}");
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! A trace as a timeline: the Trace Event Format, a process for each job.
+//!
+//! In a job's process there is a track for its requests, or for its leases and its waits, and one
+//! for each stream of each of its processes. When a launch was made is measured, and so is when a
+//! high-priority stream was known to be complete. How long a kernel took is not: it is drawn for
+//! what it is known to take, from when it was launched or from the end of what was before it in its
+//! stream. What a high-priority stream was seen to complete ends then at the latest; kernels of
+//! which no duration is known share the time until then.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use policy::{Class, ClassSet};
+use profiler::base_name::base;
+use protocol::record::{Launch, Memcpy, Record};
+use protocol::trace::{Entry, Grant, Lease, Request};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::document::Document;
+use crate::perfetto::{Track, Writer};
+
+const REQUESTS_TRACK: u64 = 1;
+const LEASES_TRACK: u64 = 2;
+const WAITS_TRACK: u64 = 3;
+/// Streams follow.
+const STREAMS_TRACK: u64 = 4;
+
+/// Most characters of a kernel's name; the whole one is in `otherData`.
+const NAME_CHARS_MAX: usize = 40;
+
+/// What is drawn for a kernel of which nothing is known, ns.
+const UNKNOWN_NS: u64 = 1_000;
+
+/// What is in a timeline, by job.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Counts {
+    pub(super) jobs: Vec<JobCounts>,
+}
+
+/// What is in it of one job.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct JobCounts {
+    pub(super) job: String,
+    pub(super) class: String,
+    pub(super) uid: u32,
+    pub(super) launches: u64,
+    pub(super) copies: u64,
+    pub(super) requests: u64,
+    /// Changes of its lease.
+    pub(super) leases: u64,
+}
+
+impl Counts {
+    /// The sum over all jobs.
+    pub(super) fn all(&self) -> JobCounts {
+        let mut all = JobCounts::default();
+        for job in &self.jobs {
+            all.launches += job.launches;
+            all.copies += job.copies;
+            all.requests += job.requests;
+            all.leases += job.leases;
+        }
+        all
+    }
+}
+
+/// The document, and what is in it.
+pub(super) fn timeline(document: &Document) -> (String, Counts) {
+    let mut drawing = Drawing::new(document);
+    for entry in &document.entries {
+        drawing.entry(entry);
+    }
+    drawing.finish();
+    let header = &document.header;
+    let other = json!({
+        "gpu": header.gpu,
+        "model": header.model,
+        "sms": header.sms,
+        "pillion_version": env!("CARGO_PKG_VERSION"),
+        "daemon_version": header.daemon_version,
+        "began_ns": header.began_ns,
+        "ended_ns": header.ended_ns,
+        "is_full": header.is_full,
+        "records_dropped": header.dropped,
+        "jobs": drawing.counts.jobs,
+        "kernels": drawing.kernels(),
+    });
+    (drawing.writer.document(&other), drawing.counts)
+}
+
+struct Drawing<'d> {
+    document: &'d Document,
+    writer: Writer,
+    counts: Counts,
+    /// Place of a client in the header.
+    clients: HashMap<u64, usize>,
+    streams: HashMap<(u64, u32), Stream>,
+    /// Streams that have a track, of each job.
+    tracks: Vec<u64>,
+    /// What jobs may do, as told last.
+    leases: Vec<Option<Lease>>,
+    /// Since when a job has waited, and by which rule.
+    waits: Vec<Option<(u64, u8)>>,
+    /// Names in events, by client and kernel.
+    names: HashMap<(u64, u64), String>,
+}
+
+/// A stream and what of it is not drawn yet.
+struct Stream {
+    track: Track,
+    /// Where what is drawn ends.
+    end_ns: u64,
+    waiting: VecDeque<Item>,
+    /// Its last launch.
+    seq: u64,
+}
+
+/// A launch or a copy.
+struct Item {
+    seq: u64,
+    at_ns: u64,
+    what: What,
+}
+
+enum What {
+    Kernel(Launch),
+    Copy(Memcpy),
+}
+
+impl Item {
+    /// How long it takes, if that is known.
+    fn length_ns(&self) -> Option<u64> {
+        match &self.what {
+            What::Kernel(launch) => Some(launch.expected_ns).filter(|&ns| ns != 0),
+            What::Copy(copy) => Some(copy.expected_ns.max(copy.waited_ns)),
+        }
+    }
+}
+
+impl<'d> Drawing<'d> {
+    fn new(document: &'d Document) -> Self {
+        let header = &document.header;
+        let mut writer = Writer::default();
+        let mut counts = Counts::default();
+        for (place, job) in header.jobs.iter().enumerate() {
+            let pid = pid_of(place);
+            writer.name_process(pid, &format!("{} ({})", job.job, job.class));
+            let track = |tid| Track { pid, tid };
+            if job.class == "high-priority" {
+                writer.name_track(track(REQUESTS_TRACK), "requests");
+            } else {
+                writer.name_track(track(LEASES_TRACK), "may launch");
+                writer.name_track(track(WAITS_TRACK), "waits because of");
+            }
+            counts.jobs.push(JobCounts {
+                job: job.job.clone(),
+                class: job.class.clone(),
+                uid: job.uid,
+                ..JobCounts::default()
+            });
+        }
+        let clients = header.clients.iter().enumerate();
+        Self {
+            document,
+            writer,
+            counts,
+            clients: clients
+                .map(|(place, client)| (client.client, place))
+                .collect(),
+            streams: HashMap::new(),
+            tracks: vec![STREAMS_TRACK; header.jobs.len()],
+            leases: vec![None; header.jobs.len()],
+            waits: vec![None; header.jobs.len()],
+            names: HashMap::new(),
+        }
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        match *entry {
+            Entry::Record {
+                client,
+                read_ns,
+                record,
+            } => self.record(client, read_ns, record),
+            Entry::Lease(lease) => self.lease(lease),
+            Entry::Request(request) => self.request(&request),
+        }
+    }
+
+    fn record(&mut self, client: u64, read_ns: u64, record: Record) {
+        match record {
+            Record::Launch(launch) => {
+                let at_ns = if launch.at_ns == 0 {
+                    read_ns
+                } else {
+                    launch.at_ns
+                };
+                self.count(client, |counts| counts.launches += 1);
+                let is_high_priority = self.is_high_priority(client);
+                let Some(stream) = self.stream(client, launch.stream) else {
+                    return;
+                };
+                stream.seq = launch.seq;
+                stream.waiting.push_back(Item {
+                    seq: launch.seq,
+                    at_ns,
+                    what: What::Kernel(launch),
+                });
+                if !is_high_priority {
+                    // Nobody tells when it was complete.
+                    self.draw(client, launch.stream, u64::MAX, None);
+                }
+            }
+            Record::Memcpy(copy) => {
+                self.count(client, |counts| counts.copies += 1);
+                let is_high_priority = self.is_high_priority(client);
+                let Some(stream) = self.stream(client, copy.stream) else {
+                    return;
+                };
+                stream.waiting.push_back(Item {
+                    seq: stream.seq,
+                    at_ns: copy.at_ns,
+                    what: What::Copy(copy),
+                });
+                if !is_high_priority {
+                    self.draw(client, copy.stream, u64::MAX, None);
+                }
+            }
+            Record::Complete { stream, seq, at_ns } => {
+                let at_ns = if at_ns == 0 { read_ns } else { at_ns };
+                self.draw(client, stream, seq, Some(at_ns));
+            }
+            Record::Begin(_) | Record::End(_) | Record::Target { .. } | Record::Name(_) => {}
+        }
+    }
+
+    fn is_high_priority(&self, client: u64) -> bool {
+        let class = self.job_of(client);
+        let job = class.and_then(|job| self.document.header.jobs.get(job));
+        job.is_some_and(|job| job.class == "high-priority")
+    }
+
+    /// Place of a client's job.
+    fn job_of(&self, client: u64) -> Option<usize> {
+        let place = *self.clients.get(&client)?;
+        Some(self.document.header.clients.get(place)?.job)
+    }
+
+    fn count(&mut self, client: u64, count: impl FnOnce(&mut JobCounts)) {
+        let job = self.job_of(client);
+        if let Some(counts) = job.and_then(|job| self.counts.jobs.get_mut(job)) {
+            count(counts);
+        }
+    }
+
+    /// A client's stream, which gets a track at its first sight.
+    fn stream(&mut self, client: u64, index: u32) -> Option<&mut Stream> {
+        if !self.streams.contains_key(&(client, index)) {
+            let is = self
+                .document
+                .header
+                .clients
+                .get(*self.clients.get(&client)?)?;
+            let tid = self.tracks.get_mut(is.job)?;
+            let track = Track {
+                pid: pid_of(is.job),
+                tid: *tid,
+            };
+            *tid += 1;
+            let title = format!("{} {} stream {index}", is.name, is.pid);
+            self.writer.name_track(track, &title);
+            let stream = Stream {
+                track,
+                end_ns: 0,
+                waiting: VecDeque::new(),
+                seq: 0,
+            };
+            self.streams.insert((client, index), stream);
+        }
+        self.streams.get_mut(&(client, index))
+    }
+
+    /// Draws what of a stream is known up to launch `seq`, which was complete by `by_ns` if that is
+    /// known.
+    fn draw(&mut self, client: u64, index: u32, seq: u64, by_ns: Option<u64>) {
+        let Some(stream) = self.streams.get_mut(&(client, index)) else {
+            return;
+        };
+        let count = stream.waiting.iter().take_while(|item| item.seq <= seq);
+        let count = count.count();
+        let items: Vec<Item> = stream.waiting.drain(..count).collect();
+        let mut end_ns = stream.end_ns;
+        let track = stream.track;
+        let share_ns = share_of_unknown(&items, end_ns, by_ns);
+        for item in items {
+            let by_ns = by_ns.unwrap_or(u64::MAX);
+            let begin_ns = item.at_ns.max(end_ns).min(by_ns);
+            let length_ns = item.length_ns().unwrap_or(share_ns);
+            end_ns = begin_ns.saturating_add(length_ns).min(by_ns);
+            self.item(client, track, &item, (begin_ns, end_ns));
+        }
+        if let Some(stream) = self.streams.get_mut(&(client, index)) {
+            stream.end_ns = end_ns;
+        }
+    }
+
+    fn item(&mut self, client: u64, track: Track, item: &Item, span_ns: (u64, u64)) {
+        let span_ns = self.within(span_ns);
+        match &item.what {
+            What::Kernel(launch) => {
+                let name = self.name_of(client, launch.kernel);
+                let class = Class::from_bits(launch.class.into()).name();
+                let mut args = Map::new();
+                args.insert("kernel".to_owned(), launch.kernel.into());
+                if launch.sm_needed != 0 && launch.sm_needed != u32::MAX {
+                    args.insert("sms".to_owned(), launch.sm_needed.into());
+                }
+                if launch.expected_ns == 0 {
+                    args.insert("length".to_owned(), "not known".into());
+                }
+                self.writer
+                    .span(track, (class, &name), span_ns, &Value::Object(args));
+            }
+            What::Copy(copy) => {
+                let args = json!({"bytes": copy.bytes});
+                self.writer
+                    .span(track, ("copy", copy.direction.name()), span_ns, &args);
+            }
+        }
+    }
+
+    /// Times in the trace, from its begin on.
+    fn within(&self, (from_ns, to_ns): (u64, u64)) -> (u64, u64) {
+        let header = &self.document.header;
+        let place = |ns: u64| ns.clamp(header.began_ns, header.ended_ns) - header.began_ns;
+        let from_ns = place(from_ns);
+        (from_ns, place(to_ns).max(from_ns))
+    }
+
+    fn name_of(&mut self, client: u64, kernel: u64) -> String {
+        let known = self.document.kernels.get(&(client, kernel));
+        let name = self.names.entry((client, kernel)).or_insert_with(|| {
+            let Some(known) = known else {
+                return match kernel {
+                    0 => "not identified".to_owned(),
+                    kernel => format!("kernel {kernel}"),
+                };
+            };
+            // Of a graph the name is a sentence.
+            let base = if known.contains(' ') && !known.contains('(') {
+                known
+            } else {
+                base(known)
+            };
+            let mut short: String = base.chars().take(NAME_CHARS_MAX).collect();
+            if short.len() < base.len() {
+                short.push('…');
+            }
+            short
+        });
+        name.clone()
+    }
+
+    /// Whole names of the kernels that are drawn, by process and number.
+    fn kernels(&self) -> BTreeMap<String, BTreeMap<u64, &str>> {
+        let mut all: BTreeMap<String, BTreeMap<u64, &str>> = BTreeMap::new();
+        for (of, name) in &self.document.kernels {
+            let place = self.clients.get(&of.0);
+            let client = place.and_then(|&place| self.document.header.clients.get(place));
+            if let Some(client) = client.filter(|_| self.names.contains_key(of)) {
+                let process = format!("{} {}", client.name, client.pid);
+                all.entry(process).or_default().insert(of.1, name);
+            }
+        }
+        all
+    }
+
+    fn request(&mut self, request: &Request) {
+        let job = request.job as usize;
+        let Some(counts) = self.counts.jobs.get_mut(job) else {
+            return;
+        };
+        counts.requests += 1;
+        let id = counts.requests;
+        let took_ns = request.ended_ns.saturating_sub(request.arrived_ns);
+        let name = match (request.kind, request.is_cancelled, request.target_ns) {
+            (None, ..) => "inferred request",
+            (_, true, _) => "request, given up",
+            (_, _, target_ns) if target_ns != 0 && took_ns > target_ns => "request over its target",
+            _ => "request",
+        };
+        let track = Track {
+            pid: pid_of(job),
+            tid: REQUESTS_TRACK,
+        };
+        let span_ns = self.within((request.arrived_ns, request.ended_ns));
+        self.writer.request(track, id, name, span_ns);
+    }
+
+    fn lease(&mut self, lease: Lease) {
+        let job = lease.job as usize;
+        if job >= self.leases.len() {
+            return;
+        }
+        self.counts.jobs[job].leases += 1;
+        self.end_lease(job, lease.at_ns);
+        let wait = self.waits[job];
+        if wait.map(|(_, limit)| limit) != lease.is_waiting.then_some(lease.limit) {
+            self.end_wait(job, lease.at_ns);
+            self.waits[job] = lease.is_waiting.then_some((lease.at_ns, lease.limit));
+        }
+        self.leases[job] = Some(lease);
+    }
+
+    /// What a job might do until then.
+    fn end_lease(&mut self, job: usize, at_ns: u64) {
+        let Some(lease) = self.leases[job].take() else {
+            return;
+        };
+        let args = match lease.grant {
+            Grant::Closed | Grant::Ended => return,
+            Grant::Ungated => json!({}),
+            Grant::Open | Grant::BesideHp => json!({
+                "classes": classes(lease.classes),
+                "sms": Some(lease.sms_max).filter(|&sms| sms != u32::MAX),
+                "budget_us": Some(lease.budget_ns / 1_000).filter(|_| lease.budget_ns != u64::MAX),
+                "limit": self.limit(lease.limit),
+            }),
+        };
+        let track = Track {
+            pid: pid_of(job),
+            tid: LEASES_TRACK,
+        };
+        let span_ns = self.within((lease.at_ns, at_ns));
+        self.writer
+            .span(track, ("lease", lease.grant.name()), span_ns, &args);
+    }
+
+    fn end_wait(&mut self, job: usize, at_ns: u64) {
+        let Some((since_ns, limit)) = self.waits[job].take() else {
+            return;
+        };
+        let track = Track {
+            pid: pid_of(job),
+            tid: WAITS_TRACK,
+        };
+        let span_ns = self.within((since_ns, at_ns));
+        let name = self.limit(limit).to_owned();
+        self.writer
+            .span(track, ("wait", &name), span_ns, &json!({}));
+    }
+
+    fn limit(&self, limit: u8) -> &str {
+        let limits = &self.document.header.limits;
+        limits.get(usize::from(limit)).map_or("", String::as_str)
+    }
+
+    /// The trace has ended.
+    fn finish(&mut self) {
+        let mut streams: Vec<(u64, u32)> = self.streams.keys().copied().collect();
+        streams.sort_unstable();
+        for (client, index) in streams {
+            self.draw(client, index, u64::MAX, None);
+        }
+        let ended_ns = self.document.header.ended_ns;
+        for job in 0..self.leases.len() {
+            self.end_lease(job, ended_ns);
+            self.end_wait(job, ended_ns);
+        }
+    }
+}
+
+/// How long each of the kernels is drawn of which no duration is known: they share the time in which
+/// the known ones do not run.
+fn share_of_unknown(items: &[Item], end_ns: u64, by_ns: Option<u64>) -> u64 {
+    let (Some(by_ns), Some(first)) = (by_ns, items.first()) else {
+        return UNKNOWN_NS;
+    };
+    let known_ns: u64 = items.iter().filter_map(Item::length_ns).sum();
+    let unknown = items.iter().filter(|item| item.length_ns().is_none());
+    let all_ns = by_ns.saturating_sub(first.at_ns.max(end_ns));
+    let free_ns = all_ns.saturating_sub(known_ns);
+    let share_ns = free_ns.checked_div(unknown.count() as u64);
+    share_ns.unwrap_or(0).max(UNKNOWN_NS)
+}
+
+/// The row of a job.
+fn pid_of(job: usize) -> u64 {
+    job as u64 + 1
+}
+
+/// The names of classes.
+fn classes(bits: u8) -> Vec<&'static str> {
+    let set = ClassSet::from_bits_truncate(bits.into());
+    let all = Class::ALL.into_iter();
+    all.filter(|class| set.contains(*class))
+        .map(Class::name)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! What a client tells only while a trace is taken (`pillion trace`): best-effort launches, copies,
+//! and what its kernels are called.
+//!
+//! It goes through the rings of high-priority records, which those of best-effort clients do not use
+//! else. A high-priority client tells its launches as always, only with the time
+//! ([`client::announce`]). The launching thread tells of the launch, and the helper thread of names,
+//! so a launch never waits for a name. A launch is told before the driver has taken it: one that the
+//! driver refuses is in the trace all the same.
+
+use std::collections::{HashSet, VecDeque};
+
+use client::gate::Grant;
+use client::rings;
+use protocol::record::{EXPECTED_NS_MAX, Launch, Memcpy, NamePart, Record};
+
+use crate::kernels::graphs::{GRAPHS, GraphName};
+use crate::kernels::{KERNELS, Known, id_of};
+use crate::launch::Copying;
+use crate::process::Client;
+use crate::progress::streams::{Place, STREAMS};
+
+/// How often the helper looks for kernels whose names it has not told, ns.
+const NAMES_NS: u64 = 20_000_000;
+
+/// Parts of names in one go: a quarter of a ring, so that other records find room.
+const PARTS_MAX: usize = 256;
+
+/// Between two goes while there is more to tell, ns: the daemon reads each millisecond.
+const PARTS_NS: u64 = 2_000_000;
+
+/// Names that are told in one trace.
+const NAMES_MAX: usize = 4096;
+
+/// A best-effort launch has been admitted.
+#[cold]
+#[inline(never)]
+pub(crate) fn handle_admitted(client: &Client, place: Place, known: &Known, grant: &Grant) {
+    let launch = Launch {
+        stream: stream_of(client, place),
+        // Nobody tells how far a best-effort stream has come.
+        seq: 1,
+        kernel: known.id,
+        expected_ns: grant.cost_ns.min(EXPECTED_NS_MAX),
+        sm_needed: known.kernel.sm_needed,
+        class: known.kernel.class.bits() as u8,
+        at_ns: grant.at_ns,
+    };
+    rings::push_or_count(&client.page, &client.thread(), &Record::Launch(launch));
+}
+
+/// The stream that stands in records of that place.
+fn stream_of(client: &Client, place: Place) -> u32 {
+    match place {
+        Place::Slot(index) => index,
+        Place::Overflow | Place::Foreign => STREAMS.overflow_of(client.index),
+    }
+}
+
+/// A copy between its begin and its end.
+pub(crate) struct Copied {
+    client: &'static Client,
+    copy: Memcpy,
+    is_waited_for: bool,
+}
+
+impl Copied {
+    /// A copy is about to be made.
+    pub(crate) fn begin(client: &'static Client, place: Place, copying: &Copying) -> Self {
+        Self {
+            client,
+            copy: Memcpy {
+                stream: stream_of(client, place),
+                direction: copying.direction,
+                bytes: copying.bytes as u64,
+                at_ns: client.clock.now_ns(),
+                waited_ns: 0,
+                expected_ns: copying.kernel().expected_ns.min(EXPECTED_NS_MAX),
+            },
+            is_waited_for: copying.is_waited_for,
+        }
+    }
+
+    /// The driver has taken it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tell(&self) {
+        let client = self.client;
+        let waited_ns = match self.is_waited_for {
+            true => client.clock.now_ns().saturating_sub(self.copy.at_ns),
+            false => 0,
+        };
+        let copy = Memcpy {
+            waited_ns: waited_ns.min(EXPECTED_NS_MAX),
+            ..self.copy
+        };
+        rings::push_or_count(&client.page, &client.thread(), &Record::Memcpy(copy));
+    }
+}
+
+/// The helper's: which names are told.
+#[derive(Default)]
+pub(crate) struct Names {
+    /// The trace that is taken; 0: none.
+    trace: u32,
+    told: HashSet<u64>,
+    parts: VecDeque<NamePart>,
+    next_ns: u64,
+}
+
+impl Names {
+    /// Tells names of kernels if a trace is taken; when to do so again.
+    pub(crate) fn poll(&mut self, client: &Client) -> Option<u64> {
+        let trace = client.trace();
+        if trace != self.trace {
+            *self = Self {
+                trace,
+                ..Self::default()
+            };
+        }
+        if trace == 0 {
+            return None;
+        }
+        let now_ns = client.clock.now_ns();
+        if now_ns < self.next_ns {
+            return Some(self.next_ns);
+        }
+        if self.parts.is_empty() {
+            self.look(client);
+        }
+        self.tell(client);
+        let pause_ns = match self.parts.is_empty() {
+            true => NAMES_NS,
+            false => PARTS_NS,
+        };
+        self.next_ns = now_ns + pause_ns;
+        Some(self.next_ns)
+    }
+
+    /// Finds kernels whose names were not told.
+    fn look(&mut self, client: &Client) {
+        for (id, name) in KERNELS.named(client) {
+            if self.told.len() >= NAMES_MAX {
+                return;
+            }
+            if self.told.insert(id) {
+                self.parts
+                    .extend(NamePart::of(id, &KERNELS.say_name(&name)));
+            }
+        }
+        for (number, kernels, _, learnt) in GRAPHS.all() {
+            let id = id_of(number, learnt.taken.read().0);
+            if self.told.len() < NAMES_MAX && self.told.insert(id) {
+                let name = GraphName(kernels).to_string();
+                self.parts.extend(NamePart::of(id, &name));
+            }
+        }
+    }
+
+    /// Tells as many as there is room for; a name whose ring was full is told again, from where it was.
+    fn tell(&mut self, client: &Client) {
+        for _ in 0..PARTS_MAX {
+            let Some(&part) = self.parts.front() else {
+                return;
+            };
+            if rings::push(&client.page, &client.thread(), &Record::Name(part)).is_err() {
+                return;
+            }
+            self.parts.pop_front();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The bells that follow from what a poll found.
+
+use protocol::clock::Clock;
+use protocol::pages::Bell;
+
+use super::State;
+
+/// A bell to ring: of a job's lease, or of a client's helper thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wake {
+    Lease { job: usize },
+    Helper { job: usize, client: usize },
+}
+
+impl State {
+    /// Rings what the last poll found must be rung.
+    pub fn ring_bells(&self, clock: &Clock) {
+        for wake in &self.wakes {
+            if let Some(bell) = self.bell(*wake) {
+                bell.ring(clock);
+            }
+        }
+    }
+
+    /// How many bells [`State::ring_bells`] rings.
+    #[must_use]
+    pub fn bells_to_ring(&self) -> usize {
+        self.wakes.len()
+    }
+
+    fn bell(&self, wake: Wake) -> Option<&Bell> {
+        match wake {
+            Wake::Lease { job } => Some(&self.jobs.get(job)?.be_job.as_ref()?.page().bell),
+            Wake::Helper { job, client } => {
+                Some(&self.jobs.get(job)?.clients.get(client)?.page.helper_bell)
+            }
+        }
+    }
+}

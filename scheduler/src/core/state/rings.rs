@@ -1,0 +1,86 @@
+//! Reading the rings of one client.
+//!
+//! Each ring is read up to its capacity per round, so that a client that pushes without end cannot
+//! keep the daemon. A ring whose index cannot be right is given up for good: what it held is lost.
+
+use protocol::pages::{ClientPage, RING_RECORDS, RINGS};
+use protocol::record::RECORD_WORDS;
+use protocol::ring::Cursor;
+
+/// How far the rings of a client are read.
+#[derive(Debug)]
+pub(super) struct Rings {
+    cursors: [Cursor; RINGS],
+    /// Rings that threads have claimed, from the first on; the others are not looked at.
+    claimed: usize,
+    shared_cursor: Cursor,
+    /// Bit per ring that is not read any more.
+    given_up: u64,
+}
+
+const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
+
+/// One look at all rings of a client.
+#[derive(Debug)]
+pub(super) struct Round {
+    ring: usize,
+    left: usize,
+    /// Rings that were given up in it.
+    pub(super) bad_rings: u64,
+}
+
+impl Rings {
+    /// What was pushed until now is skipped.
+    pub(super) fn new(page: &ClientPage) -> Self {
+        // What nobody has claimed is empty, and stays without memory.
+        let claimed = page.rings_claimed(0);
+        let skip = |index: usize| match index < claimed {
+            true => page.rings[index].skip(),
+            false => Cursor::default(),
+        };
+        Self {
+            cursors: core::array::from_fn(skip),
+            claimed: 0,
+            shared_cursor: page.shared_ring.skip(),
+            given_up: 0,
+        }
+    }
+
+    /// Begins a round.
+    pub(super) fn begin(&mut self, page: &ClientPage) -> Round {
+        self.claimed = page.rings_claimed(self.claimed);
+        Round {
+            ring: 0,
+            left: RING_RECORDS,
+            bad_rings: 0,
+        }
+    }
+
+    /// The next record of a round, and from which ring; the shared ring is the last, [`RINGS`].
+    #[inline]
+    pub(super) fn next(
+        &mut self,
+        page: &ClientPage,
+        round: &mut Round,
+    ) -> Option<(usize, [u64; RECORD_WORDS])> {
+        while round.ring < self.claimed {
+            let ring = round.ring;
+            if round.left > 0 && self.given_up & 1 << ring == 0 {
+                round.left -= 1;
+                match page.rings[ring].pop(&mut self.cursors[ring]) {
+                    Ok(Some(words)) => return Some((ring, words)),
+                    Ok(None) => {}
+                    Err(_) => {
+                        self.given_up |= 1 << ring;
+                        round.bad_rings += 1;
+                    }
+                }
+            }
+            round.ring += 1;
+            round.left = RING_RECORDS;
+        }
+        round.left = round.left.checked_sub(1)?;
+        let words = page.shared_ring.pop(&mut self.shared_cursor);
+        words.map(|words| (RINGS, words))
+    }
+}

@@ -1,0 +1,486 @@
+//! A trace: what all jobs do for some seconds, as `pillion trace` asks for it.
+//!
+//! While one is taken the daemon's page says so ([`protocol::pages::DaemonPage::trace`]), clients
+//! tell more than else, and each poll reads that and notes it as [`protocol::trace`] has it. Polls
+//! come every millisecond then, so that the rings do not fill. Else nothing is told and nothing is
+//! noted.
+//!
+//! What is launched while a trace begins or ends is in it if it was launched between the two
+//! moments. Names of kernels are told later than their launches, so they are read for
+//! [`NAMES_NS`] after the end.
+
+use std::collections::HashMap;
+
+use policy::Limit;
+use protocol::pages::{ClientPage, Counter};
+use protocol::record::{NamePart, RECORD_WORDS, Record};
+use protocol::sync::Ordering;
+use protocol::trace::{ENTRIES_MAX, Entry, Grant, Lease, Request};
+
+use super::record::Leases;
+use super::requests;
+use super::rings::Rings;
+use super::{BeJob, Client, IDLE_POLL_NS, Job, State, Wake};
+use crate::core::job_key::JobKey;
+
+/// So long names are read after the end. The helper of a client tells those that are new every 20 ms
+/// (`interpose/src/progress/traced.rs`).
+const NAMES_NS: u64 = 60_000_000;
+
+/// Most kernels of which names are kept; each may take 384 bytes.
+const KERNELS_MAX: usize = 16_384;
+
+/// Entries of one allocation: a poll that finds one full does not copy it.
+const CHUNK: usize = 4096;
+
+/// Another trace is being taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another trace is being taken; it ends within a minute")]
+pub(crate) struct Busy;
+
+/// A trace that has ended.
+#[derive(Debug)]
+pub(crate) struct Traced {
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: u64,
+    /// It ended because there was no more room.
+    pub(crate) is_full: bool,
+    /// Records that found no room in their rings.
+    pub(crate) dropped: u64,
+    pub(crate) jobs: Vec<JobKey>,
+    pub(crate) clients: Vec<TracedClient>,
+    /// By client and kernel.
+    pub(crate) kernels: Vec<((u64, u64), String)>,
+    /// In order.
+    pub(crate) entries: Vec<Vec<[u64; RECORD_WORDS]>>,
+}
+
+/// A client of a trace.
+#[derive(Clone, Debug)]
+pub(crate) struct TracedClient {
+    pub(crate) id: u64,
+    /// Place of its job.
+    pub(crate) job: u32,
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+}
+
+/// A trace that is taken.
+#[derive(Debug)]
+pub(super) struct Tracing {
+    /// As clients are told.
+    number: u32,
+    /// Of the jobs of that user; none: of all.
+    uid: Option<u32>,
+    /// When nothing more is noted but names.
+    until_ns: u64,
+    traced: Traced,
+    /// It has ended, and what clients were told is taken back.
+    is_over: bool,
+    /// As [`ENTRIES_MAX`] counts them.
+    entries: usize,
+    readers: Vec<Reader>,
+    leases: Leases,
+    names: HashMap<(u64, u64), Name>,
+}
+
+/// What is read of a client.
+#[derive(Debug)]
+struct Reader {
+    client: u64,
+    /// Of a best-effort client. Those of a high-priority one are read all the time.
+    rings: Option<Rings>,
+    /// What it had counted as dropped.
+    dropped: u64,
+}
+
+/// A name, as far as it was told.
+#[derive(Debug, Default)]
+struct Name {
+    bytes: Vec<u8>,
+    parts: u8,
+}
+
+impl Name {
+    /// A part that is not the next one was lost, or is a liar's: the name ends before it.
+    fn handle_part(&mut self, part: &NamePart) {
+        if part.part == self.parts {
+            self.parts += 1;
+            let text = part.text.split(|&byte| byte == 0).next();
+            self.bytes.extend_from_slice(text.unwrap_or_default());
+        }
+    }
+
+    fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.bytes);
+        text.chars().filter(|c| !c.is_control()).collect()
+    }
+}
+
+impl Tracing {
+    fn new(now_ns: u64, length_ns: u64, uid: Option<u32>) -> Self {
+        let until_ns = now_ns.saturating_add(length_ns);
+        Self {
+            // Never 0, and hardly ever that of another trace.
+            number: (now_ns >> 10) as u32 | 1,
+            uid,
+            until_ns,
+            traced: Traced {
+                began_ns: now_ns,
+                ended_ns: until_ns,
+                is_full: false,
+                dropped: 0,
+                jobs: Vec::new(),
+                clients: Vec::new(),
+                kernels: Vec::new(),
+                entries: Vec::new(),
+            },
+            is_over: false,
+            entries: 0,
+            readers: Vec::new(),
+            leases: Leases::default(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// When the daemon must look next.
+    pub(super) fn next_ns(&self, now_ns: u64) -> Option<u64> {
+        (!self.is_over).then_some(now_ns + IDLE_POLL_NS)
+    }
+
+    fn sees(&self, key: &JobKey) -> bool {
+        !self.is_over && self.uid.is_none_or(|uid| uid == key.uid)
+    }
+
+    fn job(&mut self, key: &JobKey) -> u32 {
+        let jobs = &mut self.traced.jobs;
+        let place = jobs.iter().position(|known| known == key);
+        place.unwrap_or_else(|| {
+            jobs.push(key.clone());
+            jobs.len() - 1
+        }) as u32
+    }
+
+    /// A client is there, or comes, of that job.
+    pub(super) fn handle_attach(&mut self, key: &JobKey, client: &mut Client) {
+        if !self.sees(key) {
+            return;
+        }
+        let number = self.job(key);
+        let dropped = client.page.counted(Counter::Dropped);
+        let rings = match &mut client.hp_client {
+            Some(hp_client) => {
+                hp_client.traced = Some(Vec::new());
+                None
+            }
+            None => Some(Rings::new(&client.page)),
+        };
+        self.readers.push(Reader {
+            client: client.id,
+            rings,
+            dropped,
+        });
+        self.traced.clients.push(TracedClient {
+            id: client.id,
+            job: number,
+            pid: client.peer.pid,
+            name: client.name.clone(),
+        });
+    }
+
+    /// A client goes, whose rings have been read if it is high-priority.
+    pub(super) fn handle_detach(&mut self, job: &mut Job, client: &mut Client, now_ns: u64) {
+        self.read(client, now_ns);
+        self.count_dropped(client.id, &client.page);
+        self.readers.retain(|reader| reader.client != client.id);
+        self.note_requests(job);
+        if job.clients.is_empty()
+            && job.be_job.is_some()
+            && let Some(job) = self.traced.jobs.iter().position(|key| *key == job.key)
+        {
+            self.push(&Entry::Lease(Lease {
+                job: job as u32,
+                at_ns: now_ns.min(self.until_ns),
+                grant: Grant::Ended,
+                is_waiting: false,
+                limit: 0,
+                classes: 0,
+                sms_max: 0,
+                budget_ns: 0,
+            }));
+        }
+    }
+
+    fn count_dropped(&mut self, client: u64, page: &ClientPage) {
+        let reader = self.readers.iter_mut().find(|known| known.client == client);
+        if let Some(reader) = reader {
+            let dropped = page.counted(Counter::Dropped);
+            self.traced.dropped += dropped.saturating_sub(reader.dropped);
+            reader.dropped = dropped;
+        }
+    }
+
+    /// Notes what a client has told since the last time.
+    fn read(&mut self, client: &mut Client, now_ns: u64) {
+        if let Some(hp_client) = &mut client.hp_client {
+            let Some(traced) = &mut hp_client.traced else {
+                return;
+            };
+            for words in core::mem::take(traced) {
+                self.handle(client.id, &words, now_ns);
+            }
+            return;
+        }
+        let mut readers = self.readers.iter_mut();
+        let found = readers.find(|reader| reader.client == client.id);
+        let Some(mut rings) = found.and_then(|reader| reader.rings.take()) else {
+            return;
+        };
+        let mut round = rings.begin(&client.page);
+        while let Some((_, words)) = rings.next(&client.page, &mut round) {
+            self.handle(client.id, &words, now_ns);
+        }
+        let mut readers = self.readers.iter_mut();
+        if let Some(reader) = readers.find(|reader| reader.client == client.id) {
+            reader.rings = Some(rings);
+        }
+    }
+
+    /// A record of a client, which is noted if it can be true.
+    fn handle(&mut self, client: u64, words: &[u64; RECORD_WORDS], now_ns: u64) {
+        let Ok(record) = Record::decode(words) else {
+            return;
+        };
+        let at_ns = match &record {
+            Record::Name(part) => return self.handle_name(client, part),
+            Record::Launch(launch) => launch.at_ns,
+            Record::Memcpy(copy) => copy.at_ns,
+            Record::Complete { at_ns, .. } => *at_ns,
+            // What follows from them is noted when a request has ended.
+            Record::Begin(_) | Record::End(_) | Record::Target { .. } => return,
+        };
+        let at_ns = if at_ns == 0 { now_ns } else { at_ns };
+        if (self.traced.began_ns..=self.until_ns).contains(&at_ns) {
+            self.push(&Entry::Record {
+                client,
+                read_ns: now_ns,
+                record,
+            });
+        }
+    }
+
+    fn handle_name(&mut self, client: u64, part: &NamePart) {
+        let key = (client, part.kernel);
+        if part.part == 0 && self.names.len() < KERNELS_MAX {
+            self.names.insert(key, Name::default());
+        }
+        if let Some(name) = self.names.get_mut(&key) {
+            name.handle_part(part);
+        }
+    }
+
+    fn note_requests(&mut self, job: &mut Job) {
+        let Some(ended) = &mut job.requests.traced else {
+            return;
+        };
+        let ended = core::mem::take(ended);
+        let number = self.job(&job.key);
+        for request in ended {
+            self.note_request(number, &request);
+        }
+    }
+
+    fn note_request(&mut self, job: u32, request: &requests::Traced) {
+        if request.ended_ns <= self.until_ns {
+            self.push(&Entry::Request(Request {
+                job,
+                arrived_ns: request.arrived_ns,
+                ended_ns: request.ended_ns,
+                kind: request.kind,
+                is_cancelled: request.is_cancelled,
+                target_ns: request.target_ns.unwrap_or(0),
+            }));
+        }
+    }
+
+    fn note_lease(&mut self, key: &JobKey, be_job: &BeJob, now_ns: u64) {
+        let Some(grant) = self.leases.changed(be_job) else {
+            return;
+        };
+        if now_ns > self.until_ns {
+            return;
+        }
+        let job = self.job(key);
+        let limit = Limit::ALL.iter().position(|limit| *limit == be_job.limit());
+        let (grant, classes, sms_max, budget_ns) = match grant {
+            super::Grant::Closed => (Grant::Closed, 0, 0, 0),
+            super::Grant::Ungated => (Grant::Ungated, 0, u32::MAX, u64::MAX),
+            super::Grant::Open {
+                beside_hp,
+                classes,
+                sms_max,
+                budget_ns,
+            } => {
+                let grant = if beside_hp {
+                    Grant::BesideHp
+                } else {
+                    Grant::Open
+                };
+                (grant, classes.bits() as u8, sms_max, budget_ns)
+            }
+        };
+        self.push(&Entry::Lease(Lease {
+            job,
+            at_ns: now_ns,
+            grant,
+            is_waiting: be_job.view().waiting,
+            limit: limit.unwrap_or(0) as u8,
+            classes,
+            sms_max,
+            budget_ns,
+        }));
+    }
+
+    fn push(&mut self, entry: &Entry) {
+        if self.entries >= ENTRIES_MAX {
+            return;
+        }
+        let chunks = &mut self.traced.entries;
+        let words = entry.encode();
+        match chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push(words),
+            _ => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(words);
+                chunks.push(chunk);
+            }
+        }
+        self.entries += match entry {
+            Entry::Record { .. } => 1,
+            Entry::Lease(_) | Entry::Request(_) => 2,
+        };
+    }
+
+    /// It ends at `at_ns`, unless it has ended before.
+    fn end(&mut self, at_ns: u64) {
+        self.until_ns = self.until_ns.min(at_ns);
+        self.traced.ended_ns = self.until_ns;
+    }
+
+    fn take(self) -> Traced {
+        let names = self.names.into_iter();
+        let mut kernels: Vec<_> = names.map(|(key, name)| (key, name.text())).collect();
+        kernels.sort_unstable();
+        Traced {
+            kernels,
+            ..self.traced
+        }
+    }
+}
+
+impl State {
+    /// Begins a trace at `now_ns`, of the jobs of user `uid` or of all; its number. The caller rings
+    /// the daemon's bell.
+    ///
+    /// # Errors
+    ///
+    /// Another one is being taken, or has not been handed over.
+    pub(crate) fn begin_trace(
+        &mut self,
+        now_ns: u64,
+        length_ns: u64,
+        uid: Option<u32>,
+    ) -> Result<u32, Busy> {
+        if self.trace.is_some() {
+            return Err(Busy);
+        }
+        // What was launched before is none of it.
+        self.drain(now_ns);
+        let mut trace = Box::new(Tracing::new(now_ns, length_ns, uid));
+        for job in &mut self.jobs {
+            for client in &mut job.clients {
+                trace.handle_attach(&job.key, client);
+            }
+        }
+        let number = trace.number;
+        self.trace = Some(trace);
+        // Clients read the clock after they have read this: nothing is told of a time before.
+        self.pages.daemon.trace.store(number, Ordering::Release);
+        self.is_trace_new = true;
+        Ok(number)
+    }
+
+    /// The trace of that number is to end now.
+    pub(crate) fn end_trace(&mut self, number: u32, now_ns: u64) {
+        let trace = self.trace.as_mut();
+        if let Some(trace) = trace.filter(|trace| trace.number == number) {
+            trace.end(now_ns);
+        }
+    }
+
+    /// The trace of that number, once it has ended; then another one may begin.
+    pub(crate) fn take_trace(&mut self, number: u32) -> Option<Traced> {
+        let is_it = |trace: &mut Box<Tracing>| trace.is_over && trace.number == number;
+        Some(self.trace.take_if(is_it)?.take())
+    }
+
+    /// Nobody wants the trace of that number any more, if it was not taken.
+    pub(crate) fn drop_trace(&mut self, number: u32) {
+        let trace = self.trace.as_ref();
+        if trace.is_some_and(|trace| trace.number == number) {
+            self.close_trace();
+            self.trace = None;
+        }
+    }
+
+    /// Notes what the poll at `now_ns` has read and decided.
+    pub(super) fn poll_trace(&mut self, now_ns: u64) {
+        let Some(trace) = self.trace.as_mut().filter(|trace| !trace.is_over) else {
+            return;
+        };
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            if !trace.sees(&job.key) {
+                continue;
+            }
+            if self.is_trace_new {
+                let clients = 0..job.clients.len();
+                let wakes = clients.map(|client| Wake::Helper { job: index, client });
+                self.wakes.extend(wakes);
+            }
+            for client in &mut job.clients {
+                trace.read(client, now_ns);
+            }
+            match &job.be_job {
+                Some(be_job) => trace.note_lease(&job.key, be_job, now_ns),
+                None => {
+                    job.requests.traced.get_or_insert_default();
+                    trace.note_requests(job);
+                }
+            }
+        }
+        self.is_trace_new = false;
+        if trace.entries >= ENTRIES_MAX && now_ns < trace.until_ns {
+            trace.traced.is_full = true;
+            trace.end(now_ns);
+        }
+        if now_ns >= trace.until_ns.saturating_add(NAMES_NS) {
+            self.close_trace();
+        }
+    }
+
+    /// Clients tell as little as before; what was noted waits to be taken.
+    fn close_trace(&mut self) {
+        self.pages.daemon.trace.store(0, Ordering::Relaxed);
+        let Some(trace) = &mut self.trace else { return };
+        for job in &mut self.jobs {
+            job.requests.traced = None;
+            for client in &mut job.clients {
+                trace.count_dropped(client.id, &client.page);
+                if let Some(hp_client) = &mut client.hp_client {
+                    hp_client.traced = None;
+                }
+            }
+        }
+        trace.is_over = true;
+    }
+}
