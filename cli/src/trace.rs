@@ -35,7 +35,8 @@ use timeline::{Counts, timeline};
 #[command(after_help = "Example: pillion trace --seconds 5 -o t.json\n\n\
                   Open the file at https://ui.perfetto.dev or in chrome://tracing. Nothing has to be switched on before: jobs tell \
                   more only while a trace is taken. Root and the daemon's user see all \
-                  jobs, others their own. A trace ends early when it has 300 000 entries; the file stays below 50 MB. Ctrl-C ends it \
+                  jobs, others their own. The file stays below 50 MB: a trace of some \
+                  300 000 launches, or fewer beside many leases and requests, ends early. Ctrl-C ends it \
                   early, too, and what there is is written.\n\n\
                   Kernels are drawn as long as they are known to take, one after the other in their stream; docs/operating.md says \
                   what is measured and what is not.")]
@@ -254,8 +255,7 @@ fn say(
     ));
     if header.is_full {
         out::note(format_args!(
-            "it ended early because it was full: {} entries are the most; take a shorter one",
-            protocol::trace::ENTRIES_MAX
+            "it ended early because it was full; take a shorter one"
         ));
     }
     if header.dropped > 0 {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use policy::{Class, ClassSet};
 use profiler::base_name::base;
-use protocol::record::{Launch, Memcpy, Record};
+use protocol::record::{EXPECTED_NS_MAX, Launch, Memcpy, Record};
 use protocol::trace::{Entry, Grant, Lease, Request};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -420,12 +420,20 @@ impl<'d> Drawing<'d> {
         let args = match lease.grant {
             Grant::Closed | Grant::Ended => return,
             Grant::Ungated => json!({}),
-            Grant::Open | Grant::BesideHp => json!({
-                "classes": classes(lease.classes),
-                "sms": Some(lease.sms_max).filter(|&sms| sms != u32::MAX),
-                "budget_us": Some(lease.budget_ns / 1_000).filter(|_| lease.budget_ns != u64::MAX),
-                "limit": self.limit(lease.limit),
-            }),
+            Grant::Open | Grant::BesideHp => {
+                let mut args = json!({
+                    "classes": classes(lease.classes).join(" "),
+                    "limit": self.limit(lease.limit),
+                });
+                if lease.sms_max != u32::MAX {
+                    args["sms"] = lease.sms_max.into();
+                }
+                // A greater one bounds nothing.
+                if lease.budget_ns <= EXPECTED_NS_MAX {
+                    args["budget_us"] = (lease.budget_ns / 1_000).into();
+                }
+                args
+            }
         };
         let track = Track {
             pid: pid_of(job),

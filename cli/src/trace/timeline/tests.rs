@@ -195,12 +195,33 @@ fn copies_requests_leases_and_waits_are_drawn() {
     assert_eq!((counts.jobs[0].requests, counts.jobs[1].leases), (3, 4));
     let open = events.iter().find(|event| event["name"] == "open").unwrap();
     assert_eq!(open["args"]["sms"], 20);
-    assert_eq!(open["args"]["classes"][1], "memory");
+    assert_eq!(open["args"]["classes"], "compute memory");
+}
+
+/// The bytes that are drawn of so many entries like that one, without what each document has.
+fn bytes_of(count: u64, entry: impl Fn(u64) -> Entry) -> usize {
+    let long = HEADER.replace("\"ended_ns\":3000000", "\"ended_ns\":60000000000");
+    let name = "k".repeat(300);
+    let long = long.replace(
+        "\"kernels\":[",
+        &format!("\"kernels\":[{{\"client\":1,\"kernel\":65535,\"name\":\"{name}\"}},"),
+    );
+    let document = |count: u64| {
+        let mut bytes = long.replace('\n', "").into_bytes();
+        bytes.push(b'\n');
+        for word in (0..count).flat_map(|n| entry(n * 150_000).encode()) {
+            bytes.extend(word.to_le_bytes());
+        }
+        let (text, _) = timeline(&Document::parse(&bytes).unwrap());
+        text.len()
+    };
+    document(count) - document(0)
 }
 
 #[test]
-fn a_full_trace_stays_below_fifty_megabytes() {
-    let entry = |n: u64| {
+fn no_entry_takes_more_of_the_file_than_it_weighs() {
+    let late = |n: u64| 50_000_000_000 + n;
+    let launch = |n| {
         let launch = Launch {
             stream: 4_000,
             seq: 1,
@@ -208,22 +229,48 @@ fn a_full_trace_stays_below_fifty_megabytes() {
             expected_ns: 1_234_567,
             sm_needed: 132,
             class: 4,
-            at_ns: 1_000_000 + n,
+            at_ns: late(n),
         };
-        of(1, Record::Launch(launch))
+        of(2, Record::Launch(launch))
     };
-    let long = HEADER.replace("\"ended_ns\":3000000", "\"ended_ns\":60000000000");
-    let name = "k".repeat(300);
-    let long = long.replace(
-        "\"kernels\":[",
-        &format!("\"kernels\":[{{\"client\":1,\"kernel\":65535,\"name\":\"{name}\"}},"),
-    );
-    let mut bytes = long.replace('\n', "").into_bytes();
-    bytes.push(b'\n');
-    for word in (0..protocol::trace::ENTRIES_MAX as u64).flat_map(|n| entry(n * 150_000).encode()) {
-        bytes.extend(word.to_le_bytes());
+    let copy = |n| {
+        let copy = Memcpy {
+            stream: 4_000,
+            direction: Direction::Other,
+            bytes: 80 << 30,
+            at_ns: late(n),
+            waited_ns: 0,
+            expected_ns: 1_234_567,
+        };
+        of(2, Record::Memcpy(copy))
+    };
+    let lease = |n| {
+        Entry::Lease(Lease {
+            job: 1,
+            at_ns: late(n),
+            grant: Grant::BesideHp,
+            is_waiting: true,
+            limit: (1 + n / 150_000 % 2) as u8,
+            classes: 7,
+            sms_max: 132,
+            budget_ns: 1_234_567_890,
+        })
+    };
+    let request = |n| {
+        Entry::Request(Request {
+            job: 0,
+            arrived_ns: late(n),
+            ended_ns: late(n) + 1_234_567,
+            kind: Some(0),
+            is_cancelled: false,
+            target_ns: 1,
+        })
+    };
+    let entries: [&dyn Fn(u64) -> Entry; 4] = [&launch, &copy, &lease, &request];
+    for entry in entries {
+        let bytes = bytes_of(1_000, entry);
+        let most = 1_000 * entry(0).weight();
+        assert!(bytes <= most, "{bytes} of {most}: {:?}", entry(0));
+        assert!(bytes * 4 > most * 3, "{bytes} of {most}: {:?}", entry(0));
     }
-    let (text, counts) = timeline(&Document::parse(&bytes).unwrap());
-    assert_eq!(counts.jobs[0].launches, 300_000);
-    assert!(text.len() <= 50_000_000, "{} bytes", text.len());
 }

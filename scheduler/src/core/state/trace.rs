@@ -15,7 +15,7 @@ use policy::Limit;
 use protocol::pages::{ClientPage, Counter};
 use protocol::record::{NamePart, RECORD_WORDS, Record};
 use protocol::sync::Ordering;
-use protocol::trace::{ENTRIES_MAX, Entry, Grant, Lease, Request};
+use protocol::trace::{Entry, Grant, Lease, Request, WEIGHT_MAX};
 
 use super::record::Leases;
 use super::requests;
@@ -77,10 +77,12 @@ pub(super) struct Tracing {
     traced: Traced,
     /// It has ended, and what clients were told is taken back.
     is_over: bool,
-    /// As [`ENTRIES_MAX`] counts them.
-    entries: usize,
+    /// Of all entries, bytes.
+    weight: usize,
     readers: Vec<Reader>,
     leases: Leases,
+    /// The last of each job that was noted.
+    told: Vec<Lease>,
     names: HashMap<(u64, u64), Name>,
 }
 
@@ -136,9 +138,10 @@ impl Tracing {
                 entries: Vec::new(),
             },
             is_over: false,
-            entries: 0,
+            weight: 0,
             readers: Vec::new(),
             leases: Leases::default(),
+            told: Vec::new(),
             names: HashMap::new(),
         }
     }
@@ -329,7 +332,7 @@ impl Tracing {
                 (grant, classes.bits() as u8, sms_max, budget_ns)
             }
         };
-        self.push(&Entry::Lease(Lease {
+        let lease = Lease {
             job,
             at_ns: now_ns,
             grant,
@@ -338,11 +341,28 @@ impl Tracing {
             classes,
             sms_max,
             budget_ns,
-        }));
+        };
+        // A budget that alone is another is told with the next change: there are thousands a second.
+        let is_news = |before: &Lease| {
+            let (at_ns, budget_ns) = (before.at_ns, before.budget_ns);
+            *before
+                != Lease {
+                    at_ns,
+                    budget_ns,
+                    ..lease
+                }
+        };
+        let place = self.told.iter().position(|before| before.job == job);
+        match place.and_then(|place| self.told.get_mut(place)) {
+            Some(before) if !is_news(before) => return,
+            Some(before) => *before = lease,
+            None => self.told.push(lease),
+        }
+        self.push(&Entry::Lease(lease));
     }
 
     fn push(&mut self, entry: &Entry) {
-        if self.entries >= ENTRIES_MAX {
+        if self.weight >= WEIGHT_MAX {
             return;
         }
         let chunks = &mut self.traced.entries;
@@ -355,10 +375,7 @@ impl Tracing {
                 chunks.push(chunk);
             }
         }
-        self.entries += match entry {
-            Entry::Record { .. } => 1,
-            Entry::Lease(_) | Entry::Request(_) => 2,
-        };
+        self.weight += entry.weight();
     }
 
     /// It ends at `at_ns`, unless it has ended before.
@@ -459,7 +476,7 @@ impl State {
             }
         }
         self.is_trace_new = false;
-        if trace.entries >= ENTRIES_MAX && now_ns < trace.until_ns {
+        if trace.weight >= WEIGHT_MAX && now_ns < trace.until_ns {
             trace.traced.is_full = true;
             trace.end(now_ns);
         }
