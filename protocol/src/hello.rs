@@ -23,10 +23,12 @@ use crate::{VERSION, Version};
 
 mod packet;
 mod places;
+mod set;
 mod socket;
 
 use packet::{Reader, Writer};
 pub use places::{format_uuid, socket_folders, socket_paths};
+pub use set::Set;
 pub use socket::{NEW_SUFFIX, connect_to, connect_within, listen_at, listen_whole};
 
 /// "PLN1".
@@ -134,21 +136,6 @@ pub struct LearntOf {
     /// Whose it is; only root may ask for another's than its own. `None`: of who asks, who begins
     /// with it, so that it counts as used.
     pub user: Option<u32>,
-}
-
-/// A change of a running job. Who asks must be of the job's user, or root.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Set {
-    /// Id of the job.
-    pub job: String,
-    /// Its new quota of memory, as [`crate::quota`] reads it; empty: it stays.
-    pub memory: String,
-    /// What its requests may take from now on, as [`crate::slo::SloChange`] reads it; empty, and where it is missing: it
-    /// stays.
-    pub slo: String,
-    /// What it may use of the GPU's time from now on, as [`crate::compute::CapChange`] reads it; empty, and where it is missing:
-    /// it stays.
-    pub compute: String,
 }
 
 /// A job to be ended. Who asks must be of the job's user, or root.
@@ -361,10 +348,7 @@ impl Request {
             }
             Self::Set(set) => {
                 let mut writer = Writer::new(KIND_SET);
-                writer.text(&set.job);
-                writer.text(&set.memory);
-                writer.text(&set.slo);
-                writer.text(&set.compute);
+                set.write(&mut writer);
                 writer.finish()
             }
             Self::Stop(stop) => {
@@ -455,12 +439,7 @@ impl Request {
                     restartable: reader.later_text()?.unwrap_or_default(),
                 }))
             }
-            KIND_SET => Ok(Self::Set(Set {
-                job: reader.text()?,
-                memory: reader.text()?,
-                slo: reader.later_text()?.unwrap_or_default(),
-                compute: reader.later_text()?.unwrap_or_default(),
-            })),
+            KIND_SET => Set::read(&mut reader).map(Self::Set),
             KIND_STOP => Ok(Self::Stop(Stop {
                 job: reader.text()?,
                 user: reader.later_user()?,
