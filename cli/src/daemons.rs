@@ -18,6 +18,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const SLO_MINOR: u16 = 4;
 /// Since that minor version a daemon knows what a job may use of the GPU's time.
 const CAP_MINOR: u16 = 6;
+/// Since that minor version a daemon knows what a best-effort job is promised.
+const PROMISE_MINOR: u16 = 9;
 
 /// That no daemon has answered, with why at each socket that was asked: exit 69.
 pub(crate) fn none_answers(why: &[String]) -> Failure {
@@ -95,6 +97,12 @@ fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> 
         }
         Request::Set(set) if !set.compute.is_empty() && version.minor < CAP_MINOR => {
             Some(("a change of a job's share of the GPU's time", CAP_MINOR))
+        }
+        Request::Set(set) if !set.weight.is_empty() && version.minor < PROMISE_MINOR => {
+            Some(("a change of a job's weight", PROMISE_MINOR))
+        }
+        Request::Set(set) if !set.min_progress.is_empty() && version.minor < PROMISE_MINOR => {
+            Some(("a change of a job's least share", PROMISE_MINOR))
         }
         _ => None,
     }
@@ -176,7 +184,7 @@ mod tests {
                 job: "serve".into(),
                 memory: memory.into(),
                 slo: slo.into(),
-                compute: String::new(),
+                ..Set::default()
             })
         };
         let refused = Reply::Refused {
@@ -195,6 +203,27 @@ mod tests {
             assert_eq!(told_by(minor, &Reply::Done, &request).done.len(), 1);
             let told = told_by(minor, &refused, &request);
             assert_eq!(why(told), "the quota of memory is \"\"");
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_is_too_old_for_a_promise_is_called_that() {
+        let set = |weight: &str, min_progress: &str| {
+            Request::Set(Set {
+                job: "train".into(),
+                weight: weight.into(),
+                min_progress: min_progress.into(),
+                ..Set::default()
+            })
+        };
+        for (request, what) in [(set("3", ""), "weight"), (set("", "30%"), "least share")] {
+            let said = told_by(8, &Reply::Done, &request).into_result();
+            let said = said.unwrap_err().why();
+            let expected = format!(
+                "too old for a change of a job's {what}: it speaks protocol 3.8, needed is 3.9"
+            );
+            assert!(said.contains(&expected), "{said}");
+            assert_eq!(told_by(9, &Reply::Done, &request).done.len(), 1);
         }
     }
 

@@ -4,6 +4,7 @@ use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use protocol::compute::{self, CapChange};
 use protocol::hello::{Request, Set};
+use protocol::promise::{self, LeastChange, WeightChange};
 use protocol::quota::{self, Quota};
 use protocol::slo::{self, SloChange};
 use serde_json::Value;
@@ -15,10 +16,12 @@ use crate::{out, status};
 /// Changes a running job, and says what is in force then.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true))]
-#[command(after_help = "Example: pillion set 4711-1c0ffee --slo 1.5x\n\n\
+#[command(after_help = "Example: pillion set 4711-1c0ffee --slo 1.5x\n         \
+                  pillion set nightly-train --weight 3 --min-progress 30%\n\n\
                   A quota below what the job holds takes nothing away: it refuses more until \
                   the job is below. Jobs are those of `pillion status`; only their user and root \
-                  may change them. What is changed holds while a process of the job is there, \
+                  may change them. Weights and least shares are changed by root and the daemon's \
+                  user alone, as other users' jobs pay for them. What is changed holds while a process of the job is there, \
                   under the next daemon, too.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
@@ -35,6 +38,15 @@ pub(crate) struct Options {
     /// which none may come above.
     #[arg(long, value_name = "PCT|default", value_parser = cap_of, group = "change")]
     compute: Option<CapChange>,
+    /// How many quanta a best-effort job's turns last against others': 1 to 100, or default, for
+    /// what the daemon's configuration says. Under policy pillion.
+    #[arg(long, value_name = "N|default", value_parser = weight_of, group = "change")]
+    weight: Option<WeightChange>,
+    /// The least share of its rate alone that a best-effort job is promised while high-priority
+    /// requests are within their target: above 0 to 1, such as 0.3 or 30%, or default, for what the
+    /// daemon's configuration says. Under policy pillion.
+    #[arg(long, value_name = "R|PCT|default", value_parser = least_of, group = "change")]
+    min_progress: Option<LeastChange>,
 }
 
 /// Reads a quota of the command line.
@@ -55,6 +67,18 @@ fn cap_of(text: &str) -> Result<CapChange, String> {
     CapChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
 }
 
+/// Reads how long a job's turns are from now on.
+fn weight_of(text: &str) -> Result<WeightChange, String> {
+    let (expected, default) = (promise::WEIGHT_EXPECTED, promise::DEFAULT);
+    WeightChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
+}
+
+/// Reads what a job is promised from now on.
+fn least_of(text: &str) -> Result<LeastChange, String> {
+    let (expected, default) = (promise::LEAST_EXPECTED, promise::DEFAULT);
+    LeastChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
+}
+
 /// Exit 69 if no daemon answers, 1 if none has the job, 2 for a quota that is above the memory of a
 /// GPU that it uses.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
@@ -73,6 +97,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         memory: text(options.memory.map(|quota| quota.to_string())),
         slo: text(options.slo.map(|slo| slo.to_string())),
         compute: text(options.compute.map(|cap| cap.to_string())),
+        weight: text(options.weight.map(|weight| weight.to_string())),
+        min_progress: text(options.min_progress.map(|least| least.to_string())),
     });
     for socket in daemons::tell(&request)? {
         // It has done it, whether it says so or not.

@@ -204,6 +204,7 @@ pub(crate) fn in_force(status: &Value, id: &str) -> Vec<String> {
             .into_iter()
             .chain(control::slo(job))
             .chain(control::cap(job))
+            .chain(control::promise(job))
             .collect();
         let class = job["class"].as_str().unwrap_or("N/A");
         format!("job {id}, {class}: {}", parts.join("; "))

@@ -99,6 +99,9 @@ pub struct Ledger<const N: usize> {
     pub slo: AtomicU64,
     /// The same of what it may use of the GPU's time ([`crate::compute::CapChange::from_word`]).
     pub compute: AtomicU64,
+    /// The same of what it is promised ([`crate::promise::Promise::from_word`]). The job's
+    /// processes can write it: a daemon believes only what it has granted.
+    pub promise: AtomicU64,
     /// The sum with who changed it last. Alone on its line: every allocation changes it.
     total: Line<AtomicU64>,
     /// The processes.
@@ -169,6 +172,7 @@ impl<const N: usize> Ledger<N> {
             refused: AtomicU64::new(0),
             slo: AtomicU64::new(0),
             compute: AtomicU64::new(0),
+            promise: AtomicU64::new(0),
             total: Line::default(),
             slots: Line(core::array::from_fn(|_| Slot::default())),
         }
@@ -494,7 +498,7 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<Slot>() == 128 && offset_of!(Slot, intent) == 16);
     assert!(Kind::ALL.len() <= KINDS_ROOM && LEDGER_SLOTS == 256);
-    assert!(offset_of!(LedgerPage, slo) == 40);
+    assert!(offset_of!(LedgerPage, slo) == 40 && offset_of!(LedgerPage, promise) == 56);
     assert!(offset_of!(LedgerPage, total) == 64 && offset_of!(LedgerPage, slots) == 128);
     assert!(size_of::<LedgerPage>() == 128 + 128 * LEDGER_SLOTS);
 };

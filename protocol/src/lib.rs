@@ -15,6 +15,7 @@
 //! | [`quota`] | how people say what it may hold |
 //! | [`ranges`] | which NVTX ranges are its requests |
 //! | [`slo`] | how people say what these may take |
+//! | [`promise`] | how people say what a best-effort job is promised |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
 //! | [`recording`] | what a recorded process leaves: kernels, launches, durations |
@@ -38,6 +39,7 @@ pub mod lease;
 pub mod ledger;
 pub mod longest;
 pub mod pages;
+pub mod promise;
 pub mod quota;
 pub mod ranges;
 pub mod record;
@@ -88,7 +90,7 @@ pub mod trace;
 /// | 3.6 | an attach and a change of a job say how much of the GPU's time it may use ([`hello::Attach::compute`]); the job's ledger keeps the change ([`ledger::Ledger::compute`]); a lease may hold whatever high-priority work comes ([`pages::LEASE_STANDING`]), and say that the job has used its share ([`pages::LEASE_RATED`]) |
 /// | 3.7 | an attach says with which share of the SMs a job was started that may be started anew ([`hello::Attach::restartable`]) |
 /// | 3.8 | a client says which batches it can take, and the daemon which it wants ([`batches`]) |
-/// | 3.9 | a trace can be taken ([`hello::Request::Trace`]), for which clients tell more ([`pages::DaemonPage::trace`]) |
+/// | 3.9 | a trace can be taken ([`hello::Request::Trace`]), for which clients tell more ([`pages::DaemonPage::trace`]); a change of a job says its weight and its least share ([`hello::Set::weight`]), which the job's ledger keeps ([`ledger::Ledger::promise`]) |
 pub const VERSION: Version = Version { major: 3, minor: 9 };
 
 /// A protocol version as exchanged in the hello.

@@ -8,6 +8,7 @@ pub(crate) mod device_release;
 pub(crate) mod drain_marker;
 pub(crate) mod fd_reaper;
 pub mod gpu_lock;
+pub(crate) mod granted;
 pub(crate) mod kept_probe;
 pub(crate) mod kept_requests;
 pub mod learnt;

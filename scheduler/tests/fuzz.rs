@@ -129,6 +129,8 @@ fn packets() -> Vec<Vec<u8>> {
             memory: "8GiB".to_owned(),
             slo: "1.2x".to_owned(),
             compute: "30%".to_owned(),
+            weight: "3".to_owned(),
+            min_progress: "0.3".to_owned(),
         }),
         Request::Stop(Stop {
             job: job(),

@@ -128,6 +128,25 @@ pub(super) fn cap(job: &Value) -> Option<String> {
     ))
 }
 
+/// What a best-effort job is promised, and where that comes from; none where nobody has said
+/// anything of it.
+pub(super) fn promise(job: &Value) -> Option<String> {
+    let promise = job.pointer("/control/promise")?;
+    let source = |name: &str| promise[name].as_str().unwrap_or("N/A");
+    let is_set = promise["weight_source"] == "set";
+    let weight = promise["weight"].as_u64();
+    let weight = weight.filter(|&weight| weight != 1 || is_set);
+    let weight = weight.map(|weight| format!("weight {weight} ({})", source("weight_source")));
+    let least = promise["min_progress"].as_f64().map(|least| {
+        // Steps of a hundredth of a per cent are kept.
+        let pct = (least * 1e4).round() / 1e2;
+        let source = source("min_progress_source");
+        format!("at least {pct} % of its rate alone ({source})")
+    });
+    let parts: Vec<String> = weight.into_iter().chain(least).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
 /// The laws that hold all best-effort work together, and the device that they go by; a line each.
 pub(super) fn together(status: &Value) -> impl Iterator<Item = String> {
     let lines = [
@@ -358,6 +377,27 @@ mod tests {
             "share of best-effort jobs (dynamic): not known yet"
         );
         assert_eq!(said(Value::Null), None);
+    }
+
+    #[test]
+    fn promises_are_said_with_where_they_come_from_and_the_usual_weight_is_not() {
+        let said = |weight: u64, of_weight: &str, least: Value, of_least: &str| {
+            let said = json!({
+                "weight": weight, "weight_source": of_weight,
+                "min_progress": least, "min_progress_source": of_least
+            });
+            promise(&json!({"control": {"promise": said}}))
+        };
+        assert_eq!(
+            said(3, "set", json!(0.125), "configuration").unwrap(),
+            "weight 3 (set), at least 12.5 % of its rate alone (configuration)"
+        );
+        let weight = said(1, "set", Value::Null, "configuration");
+        assert_eq!(weight.unwrap(), "weight 1 (set)");
+        let least = said(1, "configuration", json!(0.3), "set");
+        assert_eq!(least.unwrap(), "at least 30 % of its rate alone (set)");
+        assert_eq!(said(1, "configuration", Value::Null, "configuration"), None);
+        assert_eq!(promise(&json!({"control": {"promise": null}})), None);
     }
 
     #[test]

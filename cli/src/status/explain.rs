@@ -217,6 +217,7 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
         .chain(control::slo(job))
         .chain(control::batches(job))
         .chain(control::cap(job))
+        .chain(control::promise(job))
         .collect();
     lines.extend(hold::lines(job, policy["affordable_ns"].as_u64()));
     let refused = job["memory"]["refused"].as_u64().unwrap_or(0);

@@ -28,6 +28,7 @@ const ASKS_A_DAEMON: [(&str, i32); 17] = [
     ("events --job train --kind xid,ecc --since 1h", 0),
     ("set train --memory 1GiB", UNAVAILABLE),
     ("set train --slo 2x", UNAVAILABLE),
+    ("set train --weight 2", UNAVAILABLE),
     ("stop train", UNAVAILABLE),
     ("drain", UNAVAILABLE),
     ("resume", UNAVAILABLE),
@@ -59,7 +60,7 @@ const ASKS_NONE: [&str; 14] = [
 const BY_FILES: [&str; 1] = ["profile scrub"];
 
 /// Words that cannot be meant, and a part of the answer.
-const NONSENSE: [(&str, &str); 32] = [
+const NONSENSE: [(&str, &str); 34] = [
     ("", "Usage: pillion"),
     ("statsu", "status"),
     ("config", "Usage: pillion config"),
@@ -81,6 +82,8 @@ const NONSENSE: [(&str, &str); 32] = [
     ("run --request-range /forward* --shim -- true", "--shim"),
     ("set train", "--memory"),
     ("set train --memory 0", "1MiB at least"),
+    ("set train --weight 101", "from 1 to 100"),
+    ("set train --min-progress 0", "above 0 to 1"),
     ("stop train --grace soon", "500ms, 30s, 2m or 1h"),
     ("stop train --user root", "root"),
     ("events --kind attache", "attached"),
@@ -390,6 +393,8 @@ fn with_a_daemon_a_job_that_is_not_there_is_1_and_one_that_is_there_0() {
         ("resume nobody", 1),
         ("set train --memory 8GiB", 0),
         ("set train --slo 2x", 1),
+        ("set train --weight 2 --min-progress 0.2", 0),
+        ("set train --weight default --min-progress default", 0),
         ("profile learnt", 0),
         ("profile learnt nothing", 2),
         ("doctor", 0),

@@ -72,6 +72,7 @@ mod picture;
 mod pipes;
 mod probe;
 mod profiles;
+mod promises;
 mod quota;
 mod real_driver;
 mod record;

@@ -31,6 +31,8 @@ fn requests_survive_the_journey() {
         memory: "1GiB".into(),
         slo: "15ms".into(),
         compute: "default".into(),
+        weight: "3".into(),
+        min_progress: "30%".into(),
     };
     let of = MemoryOf {
         class: JobClass::BestEffort,
@@ -120,7 +122,7 @@ fn another_major_version_is_named_with_ours() {
 #[test]
 fn a_newer_minor_version_is_served() {
     let mut packet = attach().encode();
-    packet[6..8].copy_from_slice(&9u16.to_le_bytes());
+    packet[6..8].copy_from_slice(&(VERSION.minor + 1).to_le_bytes());
     packet.extend_from_slice(b"something newer");
     assert_eq!(Request::decode(&packet).unwrap(), attach());
 }
@@ -132,11 +134,11 @@ fn a_change_of_an_older_tool_changes_the_quota_alone() {
             job: "job-1".into(),
             memory: "1GiB".into(),
             slo: slo.into(),
-            compute: String::new(),
+            ..Set::default()
         })
     };
     let packet = set("").encode();
-    for missing in [2, 4] {
+    for missing in [2, 4, 6, 8] {
         assert_eq!(
             Request::decode(&packet[..packet.len() - missing]).unwrap(),
             set("")

@@ -29,6 +29,7 @@ use protocol::compute::CapChange;
 use protocol::hello::{JobClass, MemoryIs};
 use protocol::ledger::{Kind, LEDGER_SLOTS, LedgerPage, UNLIMITED};
 use protocol::pages::PAGE_MAGIC;
+use protocol::promise::Promise;
 use protocol::quota::{self, Quota};
 use protocol::segment::Mapping;
 use protocol::slo::SloChange;
@@ -464,6 +465,20 @@ impl Ledgers {
         CapChange::from_word(job.page.compute.load(Ordering::Relaxed))
     }
 
+    /// As [`Self::keep_slo`], of what a job is promised.
+    pub(crate) fn keep_promise(&self, key: &JobKey, promise: Promise) {
+        if let Some(job) = self.jobs.iter().find(|job| job.key == *key) {
+            let word = promise.to_word();
+            job.page.promise.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// As [`Self::slo_of`]; the job's processes may have written it.
+    pub(crate) fn promise_of(&self, key: &JobKey) -> Option<Promise> {
+        let job = self.jobs.iter().find(|job| job.key == *key)?;
+        Promise::from_word(job.page.promise.load(Ordering::Relaxed))
+    }
+
     /// What every process that keeps an account has in it.
     pub(crate) fn holdings(&self) -> Vec<Holding> {
         let jobs = self.jobs.iter();
@@ -626,6 +641,7 @@ impl JobLedger {
         page.refused.store(0, Ordering::Relaxed);
         page.slo.store(0, Ordering::Relaxed);
         page.compute.store(0, Ordering::Relaxed);
+        page.promise.store(0, Ordering::Relaxed);
     }
 
     /// Goes on with the page that a process brings, unless the job has another, or there are fewer `places` than processes in it; the

@@ -206,6 +206,7 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
             memory,
             slo,
             compute,
+            ..Set::default()
         })
     }
     let set = |job| change(job, "1GiB", "", "");
@@ -257,6 +258,52 @@ fn only_root_and_the_daemons_user_drain_a_gpu_release_it_and_resume_it() {
     }
     for request in [drain, release, resume] {
         assert_eq!(ask(&socket, &request.encode()).0, Reply::Done);
+    }
+}
+
+#[test]
+fn only_root_and_the_daemons_user_promise_a_job_a_weight_or_a_share() {
+    if !can_be_others() {
+        return;
+    }
+    let running = Running::open_to_all("");
+    let socket = running.socket();
+    let _be = as_user(ANNE, &[], || attach(&socket, BestEffort, "train"));
+    let set = |weight: &str, min_progress: &str| {
+        let [job, weight, min_progress] = ["train", weight, min_progress].map(str::to_owned);
+        let packet = Request::Set(Set {
+            job,
+            weight,
+            min_progress,
+            ..Set::default()
+        });
+        move |socket: &Path| match ask(socket, &packet.encode()).0 {
+            Reply::Refused { reason } => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    // Not even of a job of one's own.
+    for request in [set("3", ""), set("", "30%"), set("fast", "")] {
+        let reason = as_user(ANNE, &[], || request(&socket));
+        assert!(
+            reason.starts_with("only root and the daemon's own"),
+            "{reason}"
+        );
+    }
+    for (request, why) in [
+        (
+            set("101", ""),
+            "its weight is \"101\"; needed is a whole number from 1 to 100, or default",
+        ),
+        (
+            set("", "0"),
+            "its least share is \"0\"; needed is a share above 0 to 1",
+        ),
+        // These daemons have that policy.
+        (set("3", "30%"), "policy orion does not look at weights"),
+    ] {
+        let reason = request(&socket);
+        assert!(reason.contains(why), "{reason}");
     }
 }
 

@@ -469,6 +469,10 @@ fn a_change_of_what_requests_may_take_goes_along_to_the_next_daemon_and_ends_wit
             .is_kept
     );
     assert_eq!(next.slo_of(&key), Some(change));
+    let promise = Promise::from_word(3).unwrap();
+    assert_eq!(next.promise_of(&key), None);
+    next.keep_promise(&key, promise);
+    assert_eq!(next.promise_of(&key), Some(promise));
     // What its process writes there instead is none.
     let page = Mapping::<LedgerPage>::open(&*opened.fd, Access::ReadWrite).unwrap();
     page.slo.store(u64::MAX, Ordering::Relaxed);
@@ -477,7 +481,7 @@ fn a_change_of_what_requests_may_take_goes_along_to_the_next_daemon_and_ends_wit
     next.handle_detach(&key, opened.slot);
     look(&mut next, |_| true, |_| false);
     attach(&mut next, &key, 8, "");
-    assert_eq!(next.slo_of(&key), None);
+    assert_eq!((next.slo_of(&key), next.promise_of(&key)), (None, None));
 }
 
 #[test]

@@ -6,11 +6,16 @@
 //! hold while a process of the job is there, and the change outlives this daemon in the job's
 //! ledger ([`protocol::ledger::Ledger::compute`]). What the operator's rule says (`[jobs.NAME]
 //! max_share`) is the most that either may come to.
+//!
+//! What a job is promised is the operator's to say, in a rule or by `pillion set --weight` and
+//! `--min-progress`, which goes before the rule, as long, and outlives this daemon
+//! ([`protocol::ledger::Ledger::promise`], [`crate::host::granted`]).
 
 use policy::usage::Debt;
 use policy::{DeviceReading, JobId, JobTerms};
 use protocol::compute::{Cap, CapChange};
 use protocol::hello::JobClass;
+use protocol::promise::{Change, Promise};
 
 use super::{Job, State};
 use crate::config::JobRule;
@@ -21,6 +26,8 @@ use crate::core::job_key::JobKey;
 pub(crate) struct JobCap {
     asked: Option<Cap>,
     set: Option<CapChange>,
+    /// What was changed of its promises.
+    promise: Promise,
     /// What the job owes since it was here before.
     debt: Option<Debt>,
     /// The sum of its clients' numbers when what they use was measured last.
@@ -43,7 +50,16 @@ struct Ruled {
     promise: Option<usize>,
 }
 
-/// Where the cap comes from that is in force.
+/// What a best-effort job is promised, and who says so.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Promised {
+    /// Quanta in its turns.
+    pub(crate) weight: (u32, CapOrigin),
+    /// Least share of its rate alone, 0 to 1; 0 promises nothing.
+    pub(crate) least: (f64, CapOrigin),
+}
+
+/// Where the cap comes from that is in force, or a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CapOrigin {
     /// The daemon's configuration; it may be that it says nothing.
@@ -76,6 +92,21 @@ pub(crate) enum CapRefused {
         "job {0:?} is high-priority, which nothing holds back: only best-effort jobs have a cap"
     )]
     HighPriority(String),
+}
+
+/// Why what a job is promised is not changed. For who asks, who is the operator.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PromiseRefused {
+    #[error("no job {0:?} is a client of this GPU's daemon")]
+    NoJob(String),
+    #[error(
+        "job {0:?} is high-priority, which waits for no turn: only best-effort jobs have a weight and a least share"
+    )]
+    HighPriority(String),
+    #[error(
+        "policy {0} does not look at weights and least shares; nearest is name = \"pillion\" in [policy]"
+    )]
+    Policy(&'static str),
 }
 
 /// Whether a rule says more than a cap.
@@ -113,6 +144,26 @@ impl JobCap {
         match own <= most {
             true => (own, origin),
             false => (most, CapOrigin::Configuration),
+        }
+    }
+
+    /// What holds where that rule says something of it.
+    fn promised(&self, rule: Option<&JobRule>) -> Promised {
+        Promised {
+            weight: match self.promise.weight {
+                Some(Change::To(weight)) => (weight.quanta(), CapOrigin::Set),
+                Some(Change::Default) | None => {
+                    let weight = rule.map_or(1, |rule| rule.weight);
+                    (weight, CapOrigin::Configuration)
+                }
+            },
+            least: match self.promise.least {
+                Some(Change::To(least)) => (least.share(), CapOrigin::Set),
+                Some(Change::Default) | None => {
+                    let least = rule.map_or(0.0, |rule| rule.min_progress);
+                    (least, CapOrigin::Configuration)
+                }
+            },
         }
     }
 
@@ -179,18 +230,22 @@ impl Job {
         })
     }
 
-    /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no
-    /// rule names this one.
+    /// What it was promised, and whether it gets it; `None` for a high-priority job, and one that
+    /// nobody has promised anything.
     fn terms(&mut self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
         let ruled = self.ruled(rules);
-        let rule = rules.get(ruled.promise?)?;
+        let rule = ruled.promise.and_then(|place| rules.get(place));
+        if rule.is_none() && self.cap.promise == Promise::default() {
+            return None;
+        }
+        let promised = self.cap.promised(rule);
         let (cap, _) = self.cap.in_force(ruled.most);
         let be_job = self.be_job.as_ref()?;
         let share = be_job.progress().share().map_or(1.0, |share| share.value());
         let terms = JobTerms {
-            weight: rule.weight,
+            weight: promised.weight.0,
             // Nobody can give it more than it may have.
-            is_behind: share < rule.min_progress.min(cap.share()),
+            is_behind: share < promised.least.0.min(cap.share()),
         };
         Some((be_job.id(), terms))
     }
@@ -200,6 +255,14 @@ impl State {
     /// The most that a best-effort job may use, and who says so.
     pub(crate) fn cap(&self, job: &Job) -> (Cap, CapOrigin) {
         job.cap_by(&self.rules)
+    }
+
+    /// What a best-effort job is promised; none where the policy does not look at that.
+    pub(crate) fn promised(&self, job: &Job) -> Option<Promised> {
+        (job.be_job.is_some() && self.pillion().is_some()).then(|| {
+            let rule = job.rules(&self.rules).find(|rule| promises(rule));
+            job.cap.promised(rule)
+        })
     }
 
     /// Tells the policy what jobs may use. Before it hears of what they have used.
@@ -302,5 +365,30 @@ impl State {
         if let Some(job) = self.jobs.iter_mut().find(is_it) {
             job.cap.set = Some(change);
         }
+    }
+
+    /// The best-effort jobs of that id, whose promises may be changed ([`Self::handle_promise`]).
+    ///
+    /// # Errors
+    ///
+    /// There is none, or nobody would look at it.
+    pub(crate) fn promise_jobs(&self, id: &str) -> Result<Vec<JobKey>, PromiseRefused> {
+        match self.cap_jobs(id, None) {
+            Ok(keys) if self.pillion().is_some() => Ok(keys),
+            Ok(_) => Err(PromiseRefused::Policy(self.gate.policy().name())),
+            Err(CapRefused::HighPriority(id)) => Err(PromiseRefused::HighPriority(id)),
+            Err(_) => Err(PromiseRefused::NoJob(id.to_owned())),
+        }
+    }
+
+    /// What a job is promised is changed, here or under the daemon before; what was changed of it
+    /// until now.
+    pub(crate) fn handle_promise(&mut self, key: &JobKey, change: Promise) -> Promise {
+        let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::BestEffort;
+        let Some(job) = self.jobs.iter_mut().find(is_it) else {
+            return Promise::default();
+        };
+        job.cap.promise = job.cap.promise.changed_by(change);
+        job.cap.promise
     }
 }

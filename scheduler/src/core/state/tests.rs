@@ -14,6 +14,7 @@ mod kept;
 mod leaving;
 mod marks;
 mod pacing;
+mod promises;
 mod requests;
 mod share;
 mod targets;

@@ -1,9 +1,12 @@
-//! Changes of a running job: what it may hold of the GPU's memory and use of its time, and what its requests may take.
+//! Changes of a running job: what it may hold of the GPU's memory and use of its time, what its
+//! requests may take, and what it is promised, which the operator alone changes: other users' jobs
+//! pay for it.
 
 use std::os::fd::OwnedFd;
 
 use protocol::compute::{self, CapChange};
 use protocol::hello::{Reply, Set, send};
+use protocol::promise::{self, LeastChange, Promise, WeightChange};
 use protocol::quota::Quota;
 use protocol::slo::{self, SloChange};
 
@@ -11,6 +14,8 @@ use super::Control;
 use super::away::refuse;
 use crate::core::job_key::JobKey;
 use crate::core::ledgers::LedgerError;
+use crate::host::granted::GrantedFile;
+use crate::report::status::Viewer;
 
 impl Control {
     /// Changes a running job for a process of that user.
@@ -21,6 +26,8 @@ impl Control {
                     ("it may hold ", &set.memory),
                     ("a request may take ", &set.slo),
                     ("it may use ", &set.compute),
+                    ("its weight is ", &set.weight),
+                    ("its least share is ", &set.min_progress),
                 ];
                 for (what, to) in changes.into_iter().filter(|(_, to)| !to.is_empty()) {
                     tracing::info!("job {:?}: {what}{to}", set.job);
@@ -36,7 +43,9 @@ impl Control {
         let whose = Some(uid).filter(|&uid| uid != 0);
         let slo = self.slo_change(whose, set)?;
         let cap = self.cap_change(whose, set)?;
-        if !set.memory.is_empty() || (slo.is_none() && cap.is_none()) {
+        let promise = self.promise_change(uid, set)?;
+        let is_empty = slo.is_none() && cap.is_none() && promise.is_none();
+        if !set.memory.is_empty() || is_empty {
             self.set_memory(whose, set)?;
         }
         for (key, change) in keys_of(slo) {
@@ -46,6 +55,9 @@ impl Control {
         for (key, change) in keys_of(cap) {
             self.shared.state().handle_cap(&key, change);
             self.shared.ledgers().keep_cap(&key, change);
+        }
+        for (key, change) in keys_of(promise) {
+            self.set_promise(&key, change);
         }
         self.shared.ring();
         self.shared.note_telemetry();
@@ -78,6 +90,61 @@ impl Control {
         Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
     }
 
+    /// Which jobs are promised what from now on.
+    fn promise_change(&self, uid: u32, set: &Set) -> Result<Change<Promise>, String> {
+        if set.weight.is_empty() && set.min_progress.is_empty() {
+            return Ok(None);
+        }
+        if Viewer::of(uid) != Viewer::Operator {
+            let why = "only root and the daemon's own user may change the weight or the least share of a job: \
+                       other users' jobs pay for it";
+            return Err(why.to_owned());
+        }
+        let wrong = |what: &str, to: &str, expected: &str| {
+            format!(
+                "{what} is {to:?}; needed is {expected}, or {}",
+                promise::DEFAULT
+            )
+        };
+        let mut change = Promise::default();
+        if !set.weight.is_empty() {
+            let weight = WeightChange::parse(&set.weight)
+                .ok_or_else(|| wrong("its weight", &set.weight, promise::WEIGHT_EXPECTED))?;
+            change.weight = Some(weight);
+        }
+        if !set.min_progress.is_empty() {
+            let least = LeastChange::parse(&set.min_progress).ok_or_else(|| {
+                wrong(
+                    "its least share",
+                    &set.min_progress,
+                    promise::LEAST_EXPECTED,
+                )
+            })?;
+            change.least = Some(least);
+        }
+        let jobs = self.shared.state().promise_jobs(&set.job);
+        Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
+    }
+
+    fn set_promise(&self, key: &JobKey, change: Promise) {
+        let promise = self.shared.state().handle_promise(key, change);
+        self.shared.ledgers().keep_promise(key, promise);
+        let word = (!promise.is_default()).then(|| promise.to_word());
+        let file = self.granted();
+        if let Err(error) = file.keep(key.uid, &key.id, word) {
+            tracing::warn!(
+                "job {:?}: a daemon that is started anew will not know what it is promised: {}: {error}",
+                key.id,
+                file.path().display()
+            );
+        }
+    }
+
+    /// What jobs are promised under the next daemon, too.
+    fn granted(&self) -> GrantedFile {
+        GrantedFile::beside(self.seat.path(), &self.identity.gpu.uuid)
+    }
+
     fn set_memory(&self, whose: Option<u32>, set: &Set) -> Result<(), String> {
         let quota = Quota::parse(&set.memory)
             .filter(|quota| !quota.is_too_small())
@@ -97,9 +164,10 @@ impl Control {
 
     /// A process of a job has come: what was changed of the job under the daemon before is changed here.
     pub(super) fn keep_changes(&self, key: &JobKey) {
-        let (slo, cap) = {
+        let (slo, cap, promise) = {
             let ledgers = self.shared.ledgers();
-            (ledgers.slo_of(key), ledgers.cap_of(key))
+            let promise = ledgers.promise_of(key);
+            (ledgers.slo_of(key), ledgers.cap_of(key), promise)
         };
         if let Some(change) = slo {
             self.shared.state().handle_slo(key, change);
@@ -107,6 +175,23 @@ impl Control {
         if let Some(change) = cap {
             self.shared.state().handle_cap(key, change);
         }
+        if let Some(promise) = promise.filter(|promise| self.is_granted(key, *promise)) {
+            self.shared.state().handle_promise(key, promise);
+        }
+    }
+
+    /// Whether the operator has promised it: the job's processes can write into its ledger.
+    fn is_granted(&self, key: &JobKey, promise: Promise) -> bool {
+        let file = self.granted();
+        let found = file.is_granted(key.uid, &key.id, promise.to_word());
+        let path = file.path().display();
+        found.unwrap_or_else(|error| {
+            tracing::warn!(
+                "job {:?} is promised what the configuration says: {path}: {error}",
+                key.id
+            );
+            false
+        })
     }
 }
 

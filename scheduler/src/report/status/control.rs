@@ -13,6 +13,9 @@ pub struct ControlStatus {
     pub slo: Option<SloStatus>,
     /// What it may use of the GPU's time, and uses; none of a high-priority job.
     pub usage: Option<UsageStatus>,
+    /// What it is promised; none of a high-priority job, and where the policy does not look at
+    /// that.
+    pub promise: Option<PromiseStatus>,
     /// The batches that it is to take, by kind of requests; of those for which its program says
     /// which it can take, with `[tuner]`.
     pub tuner: Vec<TunerStatus>,
@@ -72,6 +75,34 @@ pub struct UsageStatus {
     /// It has a cap and works, and NVML has told nothing of what it uses for ten seconds: the cap goes by what launches are expected
     /// to take.
     pub blind: bool,
+}
+
+/// What a best-effort job is promised.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PromiseStatus {
+    /// How long its turns are against others', 1 to 100.
+    pub weight: u32,
+    /// Where that comes from: `configuration` (a rule, or nothing is said) or `set` (of
+    /// `pillion set`).
+    pub weight_source: &'static str,
+    /// The least share of its rate alone, above 0 to 1; none: it is promised none.
+    pub min_progress: Option<f64>,
+    /// Where that comes from, in the same words.
+    pub min_progress_source: &'static str,
+}
+
+impl PromiseStatus {
+    fn of(state: &State, job: &Job) -> Option<Self> {
+        let promised = state.promised(job)?;
+        let (weight, weight_origin) = promised.weight;
+        let (least, least_origin) = promised.least;
+        Some(Self {
+            weight,
+            weight_source: weight_origin.name(),
+            min_progress: (least > 0.0).then_some(least),
+            min_progress_source: least_origin.name(),
+        })
+    }
 }
 
 /// What requests of a job may take, and how that is held. Of several processes the one with the least level, which is what
@@ -203,6 +234,7 @@ impl ControlStatus {
                     blind,
                 }
             }),
+            promise: PromiseStatus::of(state, job),
             tuner: state
                 .tuner_views(now_ns, job)
                 .into_iter()

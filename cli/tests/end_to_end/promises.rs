@@ -1,0 +1,91 @@
+//! What best-effort jobs are promised, changed while they run (`set --weight`, `set
+//! --min-progress`).
+
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+
+use crate::common::{Daemon, Ended, Gpu};
+
+/// Waits until the job has that weight and that least share, from there.
+fn told(daemon: &Daemon, weight: (u64, &str), least: (Option<f64>, &str)) {
+    let is_so = |job: &serde_json::Value| {
+        let promise = &job["control"]["promise"];
+        promise["weight"] == weight.0
+            && promise["weight_source"] == weight.1
+            && promise["min_progress"].as_f64() == least.0
+            && promise["min_progress_source"] == least.1
+    };
+    daemon.job_when("training", &format!("{weight:?}, {least:?}"), is_so);
+}
+
+/// What the daemon has written of what it has promised.
+fn granted(daemon: &Daemon) -> Vec<PathBuf> {
+    let folder = daemon.socket().parent().unwrap();
+    let files = std::fs::read_dir(folder).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|ending| ending == "promises"))
+        .collect()
+}
+
+fn killed(daemon: Daemon) {
+    daemon.signal(Signal::KILL);
+    drop(daemon.finish());
+}
+
+#[test]
+fn promises_are_changed_told_and_the_next_daemon_keeps_those_that_were_given() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let job = gpu.job("training", "steady").best_effort(&daemon);
+    let mut training = job.start_until("round");
+    told(&daemon, (1, "configuration"), (None, "configuration"));
+    let set = |daemon: &Daemon, words: &[&str]| gpu.tell(daemon, &[&["set"], words].concat());
+    let said = set(
+        &daemon,
+        &["training", "--weight", "3", "--min-progress", "30%"],
+    );
+    let said = said.expect_success().output;
+    let expected = "weight 3 (set), at least 30 % of its rate alone (set)";
+    assert!(said.contains(expected), "{said}");
+    let explained = daemon.explained();
+    assert!(explained.contains(expected), "{explained}");
+    let refused = |ended: Ended, code: i32, part: &str| {
+        assert_eq!(ended.code(), code, "{ended:#?}");
+        ended.expect_errors(&[part]);
+    };
+    let nobodys = set(&daemon, &["nobody", "--weight", "2"]);
+    refused(nobodys, 1, "no job \"nobody\"");
+    refused(
+        set(&daemon, &["training", "--weight", "0"]),
+        2,
+        "from 1 to 100",
+    );
+    let share = set(&daemon, &["training", "--min-progress", "30"]);
+    refused(share, 2, "above 0 to 1");
+
+    killed(daemon);
+    let daemon = gpu.daemon("[jobs.training]\nweight = 2");
+    told(&daemon, (3, "set"), (Some(0.3), "set"));
+    let said = set(&daemon, &["training", "--weight", "default"]);
+    let said = said.expect_success().output;
+    assert!(
+        said.contains("weight 2 (configuration), at least 30 %"),
+        "{said}"
+    );
+    told(&daemon, (2, "configuration"), (Some(0.3), "set"));
+
+    // Its ledger says it still, as one would into which the job has written that.
+    let files = granted(&daemon);
+    assert_eq!(files.len(), 1, "{files:?}");
+    std::fs::remove_file(&files[0]).unwrap();
+    killed(daemon);
+    let daemon = gpu.daemon("");
+    training.wait_for_new("round", 1);
+    told(&daemon, (1, "configuration"), (None, "configuration"));
+    set(&daemon, &["training", "--weight", "4"]).expect_success();
+    assert_eq!(granted(&daemon).len(), 1);
+    set(&daemon, &["training", "--weight", "default"]).expect_success();
+    assert_eq!(granted(&daemon).len(), 0);
+    gpu.expect_right_end("training", training, &daemon);
+}
