@@ -17,7 +17,7 @@ use crate::help::every_command;
 const UNAVAILABLE: i32 = 69;
 
 /// Commands that ask a daemon, with what they end with where there is none.
-const ASKS_A_DAEMON: [(&str, i32); 17] = [
+const ASKS_A_DAEMON: [(&str, i32); 18] = [
     ("status", 0),
     ("status --json", 0),
     ("status --all", 0),

@@ -2,6 +2,10 @@
 
 use proptest::prelude::*;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
 use super::*;
 
 /// What [`attach`] ends in: texts of four, of three and of two bytes.
