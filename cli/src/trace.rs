@@ -116,12 +116,18 @@ fn socket(options: &Options) -> Result<PathBuf, Failure> {
     if let Some(name) = &options.gpu {
         return drain::the_one(&sockets, name);
     }
-    let answering = |socket: &PathBuf| connect_within(socket, PATIENCE).is_ok();
+    let mut silent = Vec::new();
     if sockets.len() > 1 {
-        sockets.retain(answering);
+        sockets.retain(|socket| match connect_within(socket, PATIENCE) {
+            Ok(_) => true,
+            Err(error) => {
+                silent.push(format!("{}: {error}", socket.display()));
+                false
+            }
+        });
     }
     match &*sockets {
-        [] => Err(daemons::none_answers(&[])),
+        [] => Err(daemons::none_answers(&silent)),
         [one] => Ok(one.clone()),
         several => Err(Failure::usage(anyhow!(
             "{} GPUs have a daemon here; say which one is meant with --gpu (`pillion status` lists them)",
@@ -136,6 +142,13 @@ fn take(socket: &Path, options: &Options) -> Result<Option<Vec<u8>>, Failure> {
     let named = |error: HelloError| anyhow!("{}: {error}", socket.display());
     let connection = connect_within(socket, PATIENCE)
         .map_err(|error| daemons::none_answers(&[named(error.into()).to_string()]))?;
+    let signal = Arc::new(AtomicBool::new(false));
+    for number in [SIGINT, SIGTERM] {
+        // The second one ends the command as it would have without this.
+        signal_hook::flag::register_conditional_default(number, Arc::clone(&signal))
+            .and_then(|_| signal_hook::flag::register(number, Arc::clone(&signal)))
+            .context("catching signals")?;
+    }
     let request = Request::Trace { length_ns }.encode();
     send(&connection, &request, &[]).map_err(|error| named(error.into()))?;
     let begun = receive(&connection).map_err(|error| named(error.into()))?;
@@ -144,13 +157,6 @@ fn take(socket: &Path, options: &Options) -> Result<Option<Vec<u8>>, Failure> {
     out::note(format_args!(
         "taking a trace for {seconds} s; Ctrl-C ends it early"
     ));
-    let signal = Arc::new(AtomicBool::new(false));
-    for number in [SIGINT, SIGTERM] {
-        // The second one ends the command as it would have without this.
-        signal_hook::flag::register_conditional_default(number, Arc::clone(&signal))
-            .and_then(|_| signal_hook::flag::register(number, Arc::clone(&signal)))
-            .context("catching signals")?;
-    }
     let Some((packet, mut files)) = wait(&connection, length_ns, &signal).map_err(named)? else {
         return Ok(None);
     };
@@ -260,7 +266,7 @@ fn say(
     }
     if header.dropped > 0 {
         out::note(format_args!(
-            "{} records are missing: a thread told more than its ring holds between two looks of the daemon",
+            "{} records are missing: a thread made more than its ring holds between two polls of the daemon",
             header.dropped
         ));
     }

@@ -100,10 +100,15 @@ impl Client {
         self.link.daemon.gates_copies.load(Ordering::Relaxed) != 0 && !self.is_high_priority()
     }
 
-    /// Whether a trace is taken, and which ([`protocol::pages::DaemonPage::trace`]); 0: none.
+    /// Whether a trace is taken, and which ([`protocol::pages::DaemonPage::trace`]); 0: none. What a
+    /// dead daemon said ends with its connection, as in [`Client::adds_priority`].
     #[inline]
     pub fn trace(&self) -> u32 {
-        self.link.daemon.trace.load(Ordering::Relaxed)
+        match self.link.daemon.trace.load(Ordering::Relaxed) {
+            0 => 0,
+            _ if self.connection.has_ended() => 0,
+            trace => trace,
+        }
     }
 
     /// Whether a daemon has taken it so far.

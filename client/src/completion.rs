@@ -4,7 +4,7 @@ use protocol::record::Record;
 use protocol::sync::Ordering;
 
 use crate::marks::Marks;
-use crate::rings::Thread;
+use crate::rings::{self, Thread};
 use crate::{Client, announce};
 
 /// Everything of a stream up to `mark` is complete, or given up for good.
@@ -19,8 +19,24 @@ pub fn complete(
     match client.is_high_priority() {
         // Also if nothing moved: a completion that found its ring full is said again.
         true => announce::tell(client, thread, (index, stream)),
-        false => count(client, by),
+        false => {
+            if by > 0 && client.trace() != 0 {
+                trace(client, thread, (index, stream));
+            }
+            count(client, by);
+        }
     }
+}
+
+/// Says for a trace how far a best-effort stream has come: up to which of its marks.
+#[cold]
+fn trace(client: &Client, thread: &impl Thread, (index, stream): (u32, &impl Marks)) {
+    let record = Record::Complete {
+        stream: index,
+        seq: stream.completed().max(1),
+        at_ns: client.clock.now_ns(),
+    };
+    rings::push_or_count(&client.page, thread, &record);
 }
 
 /// Everything of a best-effort stream up to `mark` is expected to be complete by now, and counts as

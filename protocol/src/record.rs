@@ -1,5 +1,5 @@
-//! The 64-byte record that a high-priority client pushes for each launch, each completion, and for
-//! what its program says of its requests (a *mark*).
+//! The 64-byte record that a client pushes: a high-priority one for each launch, each completion, and
+//! for what its program says of its requests (a *mark*).
 //!
 //! While a trace is taken ([`crate::pages::DaemonPage::trace`]) best-effort clients push their
 //! launches, too, and all clients their copies and the names of their kernels.
@@ -32,7 +32,8 @@ pub const PER_MILLE: core::ops::RangeInclusive<u32> = 500..=999;
 pub enum Record {
     /// A kernel (or a graph as one) was submitted.
     Launch(Launch),
-    /// Everything submitted to `stream` up to and including `seq` is known to be complete.
+    /// Everything submitted to `stream` up to and including `seq` is known to be complete. Of a
+    /// best-effort client only while a trace is taken.
     Complete {
         /// Index of the stream in the client's table.
         stream: u32,
@@ -96,7 +97,8 @@ pub struct End {
 pub struct Launch {
     /// Index of the stream in the client's table, below [`STREAMS_MAX`].
     pub stream: u32,
-    /// Sequence number in that stream, from 1.
+    /// Sequence number in that stream, from 1. Of a best-effort launch the sum of what was charged
+    /// for the stream up to it, ns.
     pub seq: u64,
     /// Identity of kernel and shape within the client; 0: none was kept. One that has not been
     /// launched for long may get another identity when it comes again.
@@ -147,7 +149,7 @@ impl Direction {
         match self {
             Self::ToDevice => "host to device",
             Self::ToHost => "device to host",
-            Self::Other => "device to device",
+            Self::Other => "device or unified",
         }
     }
 }

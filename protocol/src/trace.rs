@@ -145,10 +145,10 @@ impl Entry {
     pub const fn weight(&self) -> usize {
         match self {
             Self::Record { record, .. } => match record {
-                Record::Launch(_) => 164,
-                Record::Memcpy(_) => 130,
+                Record::Launch(_) => 180,
+                Record::Memcpy(_) => 140,
                 // Nothing is drawn of it, but it has to be kept.
-                _ => 40,
+                _ => ENTRY_BYTES,
             },
             Self::Lease(lease) => {
                 let open = match lease.grant {
@@ -156,7 +156,7 @@ impl Entry {
                     Grant::Open | Grant::BesideHp | Grant::Ungated => 190,
                 };
                 let waiting = if lease.is_waiting { 110 } else { 0 };
-                40 + open + waiting
+                ENTRY_BYTES + open + waiting
             }
             Self::Request(_) => 250,
         }

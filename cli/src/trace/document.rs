@@ -70,6 +70,9 @@ impl Document {
             bail!("it has version {version}, this program reads {SCHEMA_VERSION}");
         }
         let mut header: Header = serde_json::from_slice(&bytes[..end])?;
+        if header.ended_ns < header.began_ns {
+            bail!("it ends before it begins");
+        }
         let rest = &bytes[end + 1..];
         if !rest.len().is_multiple_of(ENTRY_BYTES) {
             bail!("its last entry is cut");
@@ -105,10 +108,12 @@ mod tests {
         assert_eq!(read.kernels[&(1, 7)], "gemm");
         assert_eq!(read.entries.len(), 0);
         let other = HEADER.replace("\"schema_version\":1", "\"schema_version\":2");
+        let early = HEADER.replace("\"ended_ns\":2", "\"ended_ns\":0");
         for (bytes, part) in [
             (HEADER.as_bytes().to_vec(), "no first line"),
             (format!("{other}\n").into_bytes(), "version 2"),
             (format!("{HEADER}\nrest").into_bytes(), "is cut"),
+            (format!("{early}\n").into_bytes(), "ends before it begins"),
         ] {
             let why = Document::parse(&bytes).unwrap_err().to_string();
             assert!(why.contains(part), "{why}");

@@ -4,8 +4,11 @@
 //! for each stream of each of its processes. When a launch was made is measured, and so is when a
 //! high-priority stream was known to be complete. How long a kernel took is not: it is drawn for
 //! what it is known to take, from when it was launched or from the end of what was before it in its
-//! stream. What a high-priority stream was seen to complete ends then at the latest; kernels of
-//! which no duration is known share the time until then.
+//! stream. What was seen to be complete, because the program waited for it or a client asked the
+//! driver, ends then at the latest; kernels of which no duration is known share the
+//! time until then. So nothing of a stream is drawn before it is known how far that has come.
+//!
+//! Records of one stream may come by several rings, so a completion may be read before its launch.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -25,8 +28,8 @@ const WAITS_TRACK: u64 = 3;
 /// Streams follow.
 const STREAMS_TRACK: u64 = 4;
 
-/// Most characters of a kernel's name; the whole one is in `otherData`.
-const NAME_CHARS_MAX: usize = 40;
+/// Most bytes of a kernel's name in the file; the whole one is in `otherData`.
+const NAME_BYTES_MAX: usize = 40;
 
 /// What is drawn for a kernel of which nothing is known, ns.
 const UNKNOWN_NS: u64 = 1_000;
@@ -101,8 +104,8 @@ struct Drawing<'d> {
     leases: Vec<Option<Lease>>,
     /// Since when a job has waited, and by which rule.
     waits: Vec<Option<(u64, u8)>>,
-    /// Names in events, by client and kernel.
-    names: HashMap<(u64, u64), String>,
+    /// Number and name in events, by client and kernel.
+    names: HashMap<(u64, u64), (usize, String)>,
 }
 
 /// A stream and what of it is not drawn yet.
@@ -113,6 +116,8 @@ struct Stream {
     waiting: VecDeque<Item>,
     /// Its last launch.
     seq: u64,
+    /// Up to which launch it is complete, and since when.
+    done: (u64, u64),
 }
 
 /// A launch or a copy.
@@ -132,7 +137,7 @@ impl Item {
     fn length_ns(&self) -> Option<u64> {
         match &self.what {
             What::Kernel(launch) => Some(launch.expected_ns).filter(|&ns| ns != 0),
-            What::Copy(copy) => Some(copy.expected_ns.max(copy.waited_ns)),
+            What::Copy(copy) => Some(copy.expected_ns),
         }
     }
 }
@@ -196,48 +201,51 @@ impl<'d> Drawing<'d> {
                     launch.at_ns
                 };
                 self.count(client, |counts| counts.launches += 1);
-                let is_high_priority = self.is_high_priority(client);
                 let Some(stream) = self.stream(client, launch.stream) else {
                     return;
                 };
-                stream.seq = launch.seq;
-                stream.waiting.push_back(Item {
+                stream.add(Item {
                     seq: launch.seq,
                     at_ns,
                     what: What::Kernel(launch),
                 });
-                if !is_high_priority {
-                    // Nobody tells when it was complete.
-                    self.draw(client, launch.stream, u64::MAX, None);
+                let (done, by_ns) = stream.done;
+                if launch.seq <= done {
+                    self.draw(client, launch.stream, done, Some(by_ns));
                 }
             }
             Record::Memcpy(copy) => {
                 self.count(client, |counts| counts.copies += 1);
-                let is_high_priority = self.is_high_priority(client);
                 let Some(stream) = self.stream(client, copy.stream) else {
                     return;
                 };
-                stream.waiting.push_back(Item {
-                    seq: stream.seq,
+                let seq = stream.seq;
+                stream.add(Item {
+                    seq,
                     at_ns: copy.at_ns,
                     what: What::Copy(copy),
                 });
-                if !is_high_priority {
-                    self.draw(client, copy.stream, u64::MAX, None);
+                if copy.waited_ns != 0 {
+                    // It was done when the call returned, and so was what is before it.
+                    let by_ns = copy.at_ns.saturating_add(copy.waited_ns);
+                    self.draw(client, copy.stream, seq, Some(by_ns));
                 }
             }
-            Record::Complete { stream, seq, at_ns } => {
+            Record::Complete {
+                stream: index,
+                seq,
+                at_ns,
+            } => {
                 let at_ns = if at_ns == 0 { read_ns } else { at_ns };
-                self.draw(client, stream, seq, Some(at_ns));
+                if let Some(stream) = self.stream(client, index) {
+                    if seq > stream.done.0 {
+                        stream.done = (seq, at_ns);
+                    }
+                    self.draw(client, index, seq, Some(at_ns));
+                }
             }
             Record::Begin(_) | Record::End(_) | Record::Target { .. } | Record::Name(_) => {}
         }
-    }
-
-    fn is_high_priority(&self, client: u64) -> bool {
-        let class = self.job_of(client);
-        let job = class.and_then(|job| self.document.header.jobs.get(job));
-        job.is_some_and(|job| job.class == "high-priority")
     }
 
     /// Place of a client's job.
@@ -274,6 +282,7 @@ impl<'d> Drawing<'d> {
                 end_ns: 0,
                 waiting: VecDeque::new(),
                 seq: 0,
+                done: (0, 0),
             };
             self.streams.insert((client, index), stream);
         }
@@ -308,15 +317,15 @@ impl<'d> Drawing<'d> {
         let span_ns = self.within(span_ns);
         match &item.what {
             What::Kernel(launch) => {
-                let name = self.name_of(client, launch.kernel);
+                let (number, name) = self.name_of(client, launch.kernel);
                 let class = Class::from_bits(launch.class.into()).name();
                 let mut args = Map::new();
-                args.insert("kernel".to_owned(), launch.kernel.into());
+                args.insert("kernel".to_owned(), number.into());
                 if launch.sm_needed != 0 && launch.sm_needed != u32::MAX {
                     args.insert("sms".to_owned(), launch.sm_needed.into());
                 }
                 if launch.expected_ns == 0 {
-                    args.insert("length".to_owned(), "not known".into());
+                    args.insert("guess".to_owned(), true.into());
                 }
                 self.writer
                     .span(track, (class, &name), span_ns, &Value::Object(args));
@@ -337,42 +346,29 @@ impl<'d> Drawing<'d> {
         (from_ns, place(to_ns).max(from_ns))
     }
 
-    fn name_of(&mut self, client: u64, kernel: u64) -> String {
+    /// The number of a kernel in this document, and its name.
+    fn name_of(&mut self, client: u64, kernel: u64) -> (usize, String) {
         let known = self.document.kernels.get(&(client, kernel));
-        let name = self.names.entry((client, kernel)).or_insert_with(|| {
-            let Some(known) = known else {
-                return match kernel {
-                    0 => "not identified".to_owned(),
-                    kernel => format!("kernel {kernel}"),
-                };
+        let number = self.names.len() + 1;
+        let named = self.names.entry((client, kernel)).or_insert_with(|| {
+            let name = match known {
+                Some(known) => short(known),
+                None if kernel == 0 => "not identified".to_owned(),
+                None => "no name was told".to_owned(),
             };
-            // Of a graph the name is a sentence.
-            let base = if known.contains(' ') && !known.contains('(') {
-                known
-            } else {
-                base(known)
-            };
-            let mut short: String = base.chars().take(NAME_CHARS_MAX).collect();
-            if short.len() < base.len() {
-                short.push('…');
-            }
-            short
+            (number, name)
         });
-        name.clone()
+        named.clone()
     }
 
-    /// Whole names of the kernels that are drawn, by process and number.
-    fn kernels(&self) -> BTreeMap<String, BTreeMap<u64, &str>> {
-        let mut all: BTreeMap<String, BTreeMap<u64, &str>> = BTreeMap::new();
-        for (of, name) in &self.document.kernels {
-            let place = self.clients.get(&of.0);
-            let client = place.and_then(|&place| self.document.header.clients.get(place));
-            if let Some(client) = client.filter(|_| self.names.contains_key(of)) {
-                let process = format!("{} {}", client.name, client.pid);
-                all.entry(process).or_default().insert(of.1, name);
-            }
-        }
-        all
+    /// Whole names of the kernels that are drawn, by number.
+    fn kernels(&self) -> BTreeMap<usize, &str> {
+        let names = self.names.iter();
+        let whole = names.filter_map(|(of, (number, _))| {
+            let name = self.document.kernels.get(of)?;
+            Some((*number, name.as_str()))
+        });
+        whole.collect()
     }
 
     fn request(&mut self, request: &Request) {
@@ -476,6 +472,39 @@ impl<'d> Drawing<'d> {
             self.end_wait(job, ended_ns);
         }
     }
+}
+
+impl Stream {
+    /// Behind all that was launched before it.
+    fn add(&mut self, item: Item) {
+        self.seq = self.seq.max(item.seq);
+        let behind = self.waiting.iter().rev();
+        let behind = behind.take_while(|other| other.seq > item.seq).count();
+        self.waiting.insert(self.waiting.len() - behind, item);
+    }
+}
+
+/// A kernel's own name, cut where it takes too much of the file.
+fn short(name: &str) -> String {
+    // Of a graph the name is a sentence.
+    let base = match name.contains(' ') && !name.contains('(') {
+        true => name,
+        false => base(name),
+    };
+    let mut bytes = 0;
+    let mut short = String::new();
+    for c in base.chars() {
+        bytes += match c {
+            '"' | '\\' => 2,
+            c => c.len_utf8(),
+        };
+        if bytes > NAME_BYTES_MAX {
+            short.push('…');
+            break;
+        }
+        short.push(c);
+    }
+    short
 }
 
 /// How long each of the kernels is drawn of which no duration is known: they share the time in which

@@ -77,7 +77,7 @@ fn a_trace_of_three_jobs_has_every_launch_once_with_its_name() {
         assert_eq!(drawn.len() as u64, made, "{label}: {totals:#}");
         let is_named = |event: &&Value| {
             let name = event["name"].as_str().unwrap_or_default();
-            !name.starts_with("kernel ") && name != "not identified"
+            name != "no name was told" && name != "not identified"
         };
         assert_eq!(
             drawn.iter().filter(|event| is_named(event)).count(),
@@ -115,6 +115,9 @@ fn launches_of_one_stream_follow_each_other_and_copies_are_among_them() {
     assert!((seconds - 1.0).abs() < 1e-6, "{summary:#}");
     let drawn = events_of(&document, "train", &[&KERNELS[..], &["copy"]].concat());
     assert!(drawn.len() > 10, "{summary:#}");
+    // Lengths that are too long add up to nothing: each wait for a copy says where the stream is.
+    let is_late = |event: &&&Value| event["ts"].as_f64().unwrap() >= 999_999.0;
+    assert!(drawn.iter().filter(is_late).count() <= 30, "{summary:#}");
     let mut ends: std::collections::BTreeMap<u64, f64> = std::collections::BTreeMap::new();
     for event in drawn {
         let number = |key: &str| event[key].as_f64().unwrap();
@@ -128,6 +131,30 @@ fn launches_of_one_stream_follow_each_other_and_copies_are_among_them() {
     let trace = taking(&gpu, &daemon, "0.2", &file);
     finished(trace, &file);
     gpu.expect_right_end("train", train, &daemon);
+}
+
+#[test]
+fn clients_of_a_daemon_that_is_killed_tell_no_more_and_serve_the_next_trace() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let file = gpu.path("t.json");
+    let mut train = gpu.job("train", "steady").best_effort(&daemon).start();
+    train.wait_for("round", 3);
+    let trace = taking(&gpu, &daemon, "60", &file);
+    daemon.signal(Signal::KILL);
+    drop(daemon.finish());
+    let ended = trace.finish();
+    assert_eq!(ended.code(), 1, "{ended:#?}");
+    ended.expect_errors(&["the daemon ended before the trace did"]);
+    // More than its ring would hold.
+    train.wait_for_new("round", 150);
+    let daemon = gpu.daemon("");
+    daemon.wait_for_clients("train", 1);
+    let trace = taking(&gpu, &daemon, "0.5", &file);
+    let (_, document) = finished(trace, &file);
+    let drawn = events_of(&document, "train", &KERNELS);
+    assert!(!drawn.is_empty());
+    gpu.expect_right_end("train", train, &daemon);
+    assert_eq!(daemon.total("train", "records_dropped"), 0);
 }
 
 #[test]

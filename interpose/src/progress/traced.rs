@@ -10,6 +10,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use client::gate::Grant;
+use client::marks::Marks;
 use client::rings;
 use protocol::record::{EXPECTED_NS_MAX, Launch, Memcpy, NamePart, Record};
 
@@ -37,10 +38,20 @@ const NAMES_MAX: usize = 4096;
 pub(crate) fn handle_admitted(client: &Client, place: Place, known: &Known, grant: &Grant) {
     let launch = Launch {
         stream: stream_of(client, place),
-        // Nobody tells how far a best-effort stream has come.
-        seq: 1,
+        // The mark behind it, if no other thread launches on the stream just now: completions are
+        // told by marks.
+        seq: match place {
+            Place::Slot(index) => STREAMS
+                .slot(index)
+                .map_or(1, |slot| slot.issued().saturating_add(grant.cost_ns).max(1)),
+            Place::Overflow | Place::Foreign => 1,
+        },
         kernel: known.id,
-        expected_ns: grant.cost_ns.min(EXPECTED_NS_MAX),
+        // What nobody knows travels as 0, not as the daemon's guess.
+        expected_ns: match known.unknown() {
+            0 => grant.cost_ns.min(EXPECTED_NS_MAX),
+            _ => 0,
+        },
         sm_needed: known.kernel.sm_needed,
         class: known.kernel.class.bits() as u8,
         at_ns: grant.at_ns,
@@ -93,7 +104,12 @@ impl Copied {
             waited_ns: waited_ns.min(EXPECTED_NS_MAX),
             ..self.copy
         };
-        rings::push_or_count(&client.page, &client.thread(), &Record::Memcpy(copy));
+        let (page, thread, record) = (&client.page, client.thread(), Record::Memcpy(copy));
+        match client.is_high_priority() {
+            // A lost record of such a client is one of work, after which it counts as busy.
+            true => _ = rings::push(page, &thread, &record),
+            false => _ = rings::push_or_count(page, &thread, &record),
+        }
     }
 }
 

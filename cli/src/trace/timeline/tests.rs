@@ -88,9 +88,9 @@ fn kernels_follow_each_other_and_end_when_they_were_seen_complete() {
         [
             named("gemm", 100.0, 200.0),
             named("gemm", 300.0, 100.0),
+            named("gemm", 500.0, 100.0),
             named("relu", 200.0, 50.0),
             named("relu", 250.0, 50.0),
-            named("gemm", 500.0, 100.0),
         ]
     );
     let launches: Vec<u64> = counts.jobs.iter().map(|job| job.launches).collect();
@@ -127,8 +127,55 @@ fn kernels_without_a_duration_share_the_time_until_they_were_seen_complete() {
             named("gemm", 300.0, 100.0),
         ]
     );
-    let not_known = |event: &&Value| event["args"]["length"] == "not known";
-    assert_eq!(events.iter().filter(not_known).count(), 2);
+    let is_guess = |event: &&Value| event["args"]["guess"] == true;
+    assert_eq!(events.iter().filter(is_guess).count(), 2);
+}
+
+#[test]
+fn a_completion_that_was_read_before_its_launches_ends_them() {
+    let (events, _) = drawn(&[
+        of(1, complete(3, 1_400)),
+        // Of two threads, in another order than they were launched.
+        of(1, launch(0, 2, 1_200, 0)),
+        of(1, launch(0, 5, 1_900, 50)),
+        of(1, launch(0, 4, 1_800, 50)),
+        of(1, complete(5, 1_950)),
+    ]);
+    assert_eq!(
+        spans(&events, "compute"),
+        [
+            named("gemm", 200.0, 200.0),
+            named("gemm", 800.0, 50.0),
+            named("gemm", 900.0, 50.0),
+        ]
+    );
+}
+
+#[test]
+fn a_copy_that_was_waited_for_is_as_long_as_its_size_and_what_is_before_it_is_done() {
+    let copy = |at_us: u64, waited_us: u64| {
+        Record::Memcpy(Memcpy {
+            stream: 0,
+            direction: Direction::ToHost,
+            bytes: 4,
+            at_ns: at_us * 1_000,
+            waited_ns: waited_us * 1_000,
+            expected_ns: 1_000,
+        })
+    };
+    // A loop of a training: known to take longer than it does, and waited for each time.
+    let rounds = (0..100).flat_map(|round| {
+        let at_us = 1_000 + 10 * round;
+        [of(2, launch(0, 1, at_us, 15)), of(2, copy(at_us + 1, 8))]
+    });
+    let (events, _) = drawn(&rounds.collect::<Vec<_>>());
+    let kernels = spans(&events, "compute");
+    assert_eq!(kernels.len(), 100);
+    for (round, kernel) in kernels.into_iter().enumerate() {
+        assert_eq!(kernel, named("relu", 10.0 * round as f64, 9.0));
+    }
+    let copies = spans(&events, "copy");
+    assert!(copies.iter().all(|(_, _, length_us)| *length_us <= 1.0));
 }
 
 #[test]
@@ -176,7 +223,7 @@ fn copies_requests_leases_and_waits_are_drawn() {
     ]);
     assert_eq!(
         spans(&events, "copy"),
-        [named("host to device", 200.0, 300.0)]
+        [named("host to device", 200.0, 90.0)]
     );
     assert_eq!(
         spans(&events, "lease"),
@@ -204,7 +251,7 @@ fn bytes_of(count: u64, entry: impl Fn(u64) -> Entry) -> usize {
     let name = "k".repeat(300);
     let long = long.replace(
         "\"kernels\":[",
-        &format!("\"kernels\":[{{\"client\":1,\"kernel\":65535,\"name\":\"{name}\"}},"),
+        &format!("\"kernels\":[{{\"client\":2,\"kernel\":65535,\"name\":\"{name}\"}},"),
     );
     let document = |count: u64| {
         let mut bytes = long.replace('\n', "").into_bytes();
@@ -226,7 +273,7 @@ fn no_entry_takes_more_of_the_file_than_it_weighs() {
             stream: 4_000,
             seq: 1,
             kernel: 65_535,
-            expected_ns: 1_234_567,
+            expected_ns: 0,
             sm_needed: 132,
             class: 4,
             at_ns: late(n),

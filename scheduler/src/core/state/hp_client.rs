@@ -5,7 +5,7 @@
 //! (best-effort launches then wait for at most `max_hold` each).
 
 use policy::{Class, HpTimeline, Kernel, Launch};
-use protocol::pages::{ClientPage, Counter};
+use protocol::pages::{ClientPage, Counter, RING_RECORDS, RINGS};
 use protocol::record::{RECORD_WORDS, Record};
 use protocol::sync::Ordering;
 
@@ -20,6 +20,9 @@ pub(crate) const QUIET_NS: u64 = 100_000;
 /// a ring may have been in vain. A question stands for as long after the last moment at which
 /// somebody wanted its answer.
 pub(crate) const AGAIN_NS: u64 = 5_000_000;
+
+/// Records that are kept for a trace between two polls: more than all rings of a client hold.
+const TRACED_MAX: usize = (RINGS + 1) * RING_RECORDS;
 
 /// What was wrong with a client's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -119,9 +122,6 @@ impl HpClient {
         let mut round = self.rings.begin(page);
         while let Some((ring, words)) = self.rings.next(page, &mut round) {
             is_busier |= self.handle(ring, &words, now_ns, unknown_ns);
-            if let Some(traced) = &mut self.traced {
-                traced.push(words);
-            }
         }
         self.faults.bad_rings += round.bad_rings;
         let mut is_lost = round.bad_rings > 0;
@@ -137,10 +137,21 @@ impl HpClient {
         is_busier || is_lost
     }
 
+    /// Keeps a record for a trace, if one is taken: marks go into the requests' own.
+    fn trace(&mut self, words: &[u64; RECORD_WORDS], record: Option<Record>) {
+        if let Some(traced) = &mut self.traced
+            && traced.len() < TRACED_MAX
+            && record.is_some_and(|record| !record.is_mark())
+        {
+            traced.push(*words);
+        }
+    }
+
     /// Whether the record, from the ring of that index, is about new work; the shared ring comes
     /// after the others.
     fn handle(&mut self, ring: usize, words: &[u64; 8], now_ns: u64, unknown_ns: u64) -> bool {
         let record = Record::decode(words);
+        self.trace(words, record.ok());
         if let Ok(mark) = record
             && mark.is_mark()
         {

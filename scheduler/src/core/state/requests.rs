@@ -214,7 +214,11 @@ impl Requests {
                 arrived_ns: ended.at_ns.saturating_sub(ended.took_ns),
                 ended_ns: ended.at_ns,
                 is_cancelled: ended.is_cancelled,
-                target_ns: ended.target.map(|target| target.ns),
+                // A mean bounds no single request.
+                target_ns: ended
+                    .target
+                    .filter(|target| !target.is_mean)
+                    .map(|target| target.ns),
             });
         }
     }
@@ -228,6 +232,7 @@ impl Requests {
             record.slices = VecDeque::new();
         }
         self.open = VecDeque::new();
+        self.traced = None;
     }
 
     /// A client has gone: its open requests do not end.

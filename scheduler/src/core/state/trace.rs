@@ -25,13 +25,16 @@ use crate::core::job_key::JobKey;
 
 /// So long names are read after the end. The helper of a client tells those that are new every 20 ms
 /// (`interpose/src/progress/traced.rs`).
-const NAMES_NS: u64 = 60_000_000;
+const NAMES_NS: u64 = 150_000_000;
 
 /// Most kernels of which names are kept; each may take 384 bytes.
 const KERNELS_MAX: usize = 16_384;
 
 /// Entries of one allocation: a poll that finds one full does not copy it.
 const CHUNK: usize = 4096;
+
+/// What a job, a client or a name has in the file beside its text, bytes.
+const HEADER_BYTES: usize = 200;
 
 /// Another trace is being taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +70,7 @@ pub(crate) struct TracedClient {
 
 /// A trace that is taken.
 #[derive(Debug)]
-pub(super) struct Tracing {
+pub(crate) struct Tracing {
     /// As clients are told.
     number: u32,
     /// Of the jobs of that user; none: of all.
@@ -90,6 +93,9 @@ pub(super) struct Tracing {
 #[derive(Debug)]
 struct Reader {
     client: u64,
+    /// Whether it is of the trace. What others tell is read all the same, so that it does not count
+    /// as lost.
+    is_seen: bool,
     /// Of a best-effort client. Those of a high-priority one are read all the time.
     rings: Option<Rings>,
     /// What it had counted as dropped.
@@ -160,29 +166,35 @@ impl Tracing {
         let place = jobs.iter().position(|known| known == key);
         place.unwrap_or_else(|| {
             jobs.push(key.clone());
+            self.weight += HEADER_BYTES + key.id.len();
             jobs.len() - 1
         }) as u32
     }
 
     /// A client is there, or comes, of that job.
     pub(super) fn handle_attach(&mut self, key: &JobKey, client: &mut Client) {
-        if !self.sees(key) {
+        if self.is_over {
             return;
         }
-        let number = self.job(key);
-        let dropped = client.page.counted(Counter::Dropped);
+        let is_seen = self.sees(key);
         let rings = match &mut client.hp_client {
             Some(hp_client) => {
-                hp_client.traced = Some(Vec::new());
+                hp_client.traced = is_seen.then(Vec::new);
                 None
             }
             None => Some(Rings::new(&client.page)),
         };
         self.readers.push(Reader {
             client: client.id,
+            is_seen,
             rings,
-            dropped,
+            dropped: client.page.counted(Counter::Dropped),
         });
+        if !is_seen || self.weight >= WEIGHT_MAX {
+            return;
+        }
+        let number = self.job(key);
+        self.weight += HEADER_BYTES + client.name.len();
         self.traced.clients.push(TracedClient {
             id: client.id,
             job: number,
@@ -196,11 +208,16 @@ impl Tracing {
         self.read(client, now_ns);
         self.count_dropped(client.id, &client.page);
         self.readers.retain(|reader| reader.client != client.id);
+        if !self.sees(&job.key) {
+            return;
+        }
         self.note_requests(job);
         if job.clients.is_empty()
             && job.be_job.is_some()
             && let Some(job) = self.traced.jobs.iter().position(|key| *key == job.key)
         {
+            // If it comes again, its lease is told again.
+            self.told.retain(|told| told.job != job as u32);
             self.push(&Entry::Lease(Lease {
                 job: job as u32,
                 at_ns: now_ns.min(self.until_ns),
@@ -216,7 +233,7 @@ impl Tracing {
 
     fn count_dropped(&mut self, client: u64, page: &ClientPage) {
         let reader = self.readers.iter_mut().find(|known| known.client == client);
-        if let Some(reader) = reader {
+        if let Some(reader) = reader.filter(|reader| reader.is_seen) {
             let dropped = page.counted(Counter::Dropped);
             self.traced.dropped += dropped.saturating_sub(reader.dropped);
             reader.dropped = dropped;
@@ -235,13 +252,18 @@ impl Tracing {
             return;
         }
         let mut readers = self.readers.iter_mut();
-        let found = readers.find(|reader| reader.client == client.id);
-        let Some(mut rings) = found.and_then(|reader| reader.rings.take()) else {
+        let Some(reader) = readers.find(|reader| reader.client == client.id) else {
+            return;
+        };
+        let is_seen = reader.is_seen;
+        let Some(mut rings) = reader.rings.take() else {
             return;
         };
         let mut round = rings.begin(&client.page);
         while let Some((_, words)) = rings.next(&client.page, &mut round) {
-            self.handle(client.id, &words, now_ns);
+            if is_seen {
+                self.handle(client.id, &words, now_ns);
+            }
         }
         let mut readers = self.readers.iter_mut();
         if let Some(reader) = readers.find(|reader| reader.client == client.id) {
@@ -279,6 +301,7 @@ impl Tracing {
         }
         if let Some(name) = self.names.get_mut(&key) {
             name.handle_part(part);
+            self.weight += part.text.len();
         }
     }
 
@@ -294,7 +317,7 @@ impl Tracing {
     }
 
     fn note_request(&mut self, job: u32, request: &requests::Traced) {
-        if request.ended_ns <= self.until_ns {
+        if (self.traced.began_ns..=self.until_ns).contains(&request.ended_ns) {
             self.push(&Entry::Request(Request {
                 job,
                 arrived_ns: request.arrived_ns,
@@ -384,7 +407,8 @@ impl Tracing {
         self.traced.ended_ns = self.until_ns;
     }
 
-    fn take(self) -> Traced {
+    /// What was noted.
+    pub(crate) fn into_traced(self) -> Traced {
         let names = self.names.into_iter();
         let mut kernels: Vec<_> = names.map(|(key, name)| (key, name.text())).collect();
         kernels.sort_unstable();
@@ -401,15 +425,21 @@ impl State {
     ///
     /// # Errors
     ///
-    /// Another one is being taken, or has not been handed over.
+    /// Another one is being taken, or has not been handed over. One of all jobs takes the place of
+    /// one of a user's.
     pub(crate) fn begin_trace(
         &mut self,
         now_ns: u64,
         length_ns: u64,
         uid: Option<u32>,
     ) -> Result<u32, Busy> {
-        if self.trace.is_some() {
-            return Err(Busy);
+        match &self.trace {
+            Some(trace) if uid.is_none() && trace.uid.is_some() => {
+                let number = trace.number;
+                self.drop_trace(number);
+            }
+            Some(_) => return Err(Busy),
+            None => {}
         }
         // What was launched before is none of it.
         self.drain(now_ns);
@@ -417,6 +447,9 @@ impl State {
         for job in &mut self.jobs {
             for client in &mut job.clients {
                 trace.handle_attach(&job.key, client);
+            }
+            if job.be_job.is_none() && trace.sees(&job.key) {
+                job.requests.traced = Some(Vec::new());
             }
         }
         let number = trace.number;
@@ -436,15 +469,20 @@ impl State {
     }
 
     /// The trace of that number, once it has ended; then another one may begin.
-    pub(crate) fn take_trace(&mut self, number: u32) -> Option<Traced> {
+    pub(crate) fn take_trace(&mut self, number: u32) -> Option<Box<Tracing>> {
         let is_it = |trace: &mut Box<Tracing>| trace.is_over && trace.number == number;
-        Some(self.trace.take_if(is_it)?.take())
+        self.trace.take_if(is_it)
+    }
+
+    /// Whether the trace of that number is being taken, or waits to be.
+    pub(crate) fn has_trace(&self, number: u32) -> bool {
+        let trace = self.trace.as_ref();
+        trace.is_some_and(|trace| trace.number == number)
     }
 
     /// Nobody wants the trace of that number any more, if it was not taken.
     pub(crate) fn drop_trace(&mut self, number: u32) {
-        let trace = self.trace.as_ref();
-        if trace.is_some_and(|trace| trace.number == number) {
+        if self.has_trace(number) {
             self.close_trace();
             self.trace = None;
         }
@@ -455,7 +493,12 @@ impl State {
         let Some(trace) = self.trace.as_mut().filter(|trace| !trace.is_over) else {
             return;
         };
+        let be_jobs = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
+        trace.leases.retain(be_jobs);
         for (index, job) in self.jobs.iter_mut().enumerate() {
+            for client in &mut job.clients {
+                trace.read(client, now_ns);
+            }
             if !trace.sees(&job.key) {
                 continue;
             }
@@ -463,9 +506,6 @@ impl State {
                 let clients = 0..job.clients.len();
                 let wakes = clients.map(|client| Wake::Helper { job: index, client });
                 self.wakes.extend(wakes);
-            }
-            for client in &mut job.clients {
-                trace.read(client, now_ns);
             }
             match &job.be_job {
                 Some(be_job) => trace.note_lease(&job.key, be_job, now_ns),

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Control;
 use super::away::refuse;
-use crate::core::state::Traced;
+use crate::core::state::{Traced, Tracing};
 use crate::daemon::shared::Shared;
 use crate::host::fd_reaper::UntrustedSocket;
 use crate::report::status::{Identity, Viewer};
@@ -66,10 +66,20 @@ impl Control {
         }
         let identity = self.identity.clone();
         let take = move || {
-            if let Some(traced) = wait(&taking, &socket)
-                && let Err(error) = send_trace(&taking.shared, &socket, traced, &identity)
-            {
-                tracing::warn!("sending a trace: {error}");
+            let sent = match wait(&taking, &socket) {
+                Waited::Ended(trace) => {
+                    let traced = trace.into_traced();
+                    send_trace(&taking.shared, &socket, traced, &identity)
+                }
+                Waited::Displaced => {
+                    let why = "root or the daemon's user takes another trace now";
+                    refuse(&socket, why.to_owned());
+                    Ok(())
+                }
+                Waited::Unwanted => Ok(()),
+            };
+            if let Err(error) = sent {
+                tracing::debug!("sending a trace: {error}");
             }
         };
         // Without a thread the connection ends, and the trace with it.
@@ -79,14 +89,27 @@ impl Control {
     }
 }
 
-/// The trace once it has ended, which it does as soon as who asked shuts its side down; `None` if the
-/// daemon ends before.
-fn wait(taking: &Taking, socket: &OwnedFd) -> Option<Traced> {
+/// How the wait for a trace ended.
+enum Waited {
+    /// It has ended.
+    Ended(Box<Tracing>),
+    /// One of all jobs has taken its place.
+    Displaced,
+    /// The client has gone, or the daemon ends.
+    Unwanted,
+}
+
+/// Waits until the trace has ended, which it does as soon as the client shuts its side down.
+fn wait(taking: &Taking, socket: &OwnedFd) -> Waited {
     let Taking { shared, number } = taking;
     let mut is_wanted = true;
     loop {
-        if let Some(traced) = shared.state().take_trace(*number) {
-            return Some(traced);
+        let taken = shared.state().take_trace(*number);
+        if let Some(trace) = taken {
+            return Waited::Ended(trace);
+        }
+        if !shared.state().has_trace(*number) {
+            return Waited::Displaced;
         }
         let mut fds = vec![PollFd::from_borrowed_fd(shared.stop_fd(), PollFlags::IN)];
         if is_wanted {
@@ -95,8 +118,9 @@ fn wait(taking: &Taking, socket: &OwnedFd) -> Option<Traced> {
         // Interrupted is as good as late.
         let _ = poll(&mut fds, Some(&LOOK));
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        if fds.first().is_some_and(is_ready) {
-            return None;
+        let is_gone = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::HUP);
+        if fds.first().is_some_and(is_ready) || fds.get(1).is_some_and(is_gone) {
+            return Waited::Unwanted;
         }
         if fds.get(1).is_some_and(is_ready) {
             is_wanted = false;
