@@ -192,11 +192,13 @@ pub(crate) fn ask_within(
     serde_json::from_str(&status).map_err(|_| HelloError::Malformed("the status is not JSON"))
 }
 
-/// What of a job is in force that `pillion set` changes; a line for each job of that id.
+/// What of a job is in force that `pillion set` changes; a line for each job of that id, with its
+/// user where these are of several.
 pub(crate) fn in_force(status: &Value, id: &str) -> Vec<String> {
-    let jobs = status["jobs"].as_array().into_iter().flatten();
-    let jobs = jobs.filter(|job| job["job"] == id && job["ended_ns"].is_null());
-    let lines = jobs.map(|job| {
+    let jobs = live_jobs(status).filter(|job| job["job"] == id);
+    let jobs: Vec<&Value> = jobs.collect();
+    let are_of_several = jobs.iter().any(|job| job["uid"] != jobs[0]["uid"]);
+    let lines = jobs.iter().copied().map(|job| {
         let memory = &job["memory"];
         let quota = bytes(&memory["quota_bytes"], "unlimited");
         let memory = memory.is_object().then(|| format!("memory {quota}"));
@@ -204,10 +206,16 @@ pub(crate) fn in_force(status: &Value, id: &str) -> Vec<String> {
             .into_iter()
             .chain(control::slo(job))
             .chain(control::cap(job))
-            .chain(control::promise(job))
+            .chain(control::promise_in_full(job))
             .collect();
-        let class = job["class"].as_str().unwrap_or("N/A");
-        format!("job {id}, {class}: {}", parts.join("; "))
+        let mut line = format!("job {id}, {}", job["class"].as_str().unwrap_or("N/A"));
+        if are_of_several {
+            line.push_str(&format!(" of user {}", job["uid"]));
+        }
+        match parts.is_empty() {
+            true => line,
+            false => format!("{line}: {}", parts.join("; ")),
+        }
     });
     lines.collect()
 }
@@ -338,6 +346,25 @@ pub(crate) fn table(header: &[&str]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_force_names_users_where_there_are_several_and_has_no_empty_end() {
+        let job = |uid: u32, memory: Value| {
+            json!({"job": "train", "class": "best-effort", "uid": uid, "ended_ns": null,
+                "memory": memory, "control": {}})
+        };
+        let of = |jobs: &[Value]| in_force(&json!({"jobs": jobs}), "train");
+        assert_eq!(of(&[job(1000, Value::Null)]), ["job train, best-effort"]);
+        let unlimited = json!({"quota_bytes": null});
+        assert_eq!(
+            of(&[job(1000, unlimited.clone()), job(1001, unlimited)]),
+            [
+                "job train, best-effort of user 1000: memory unlimited",
+                "job train, best-effort of user 1001: memory unlimited",
+            ]
+        );
+        assert!(in_force(&json!({"jobs": []}), "train").is_empty());
+    }
 
     #[test]
     fn how_well_a_job_is_known_is_one_line_and_none_before_anything_is() {

@@ -132,19 +132,40 @@ pub(super) fn cap(job: &Value) -> Option<String> {
 /// anything of it.
 pub(super) fn promise(job: &Value) -> Option<String> {
     let promise = job.pointer("/control/promise")?;
-    let source = |name: &str| promise[name].as_str().unwrap_or("N/A");
-    let is_set = promise["weight_source"] == "set";
-    let weight = promise["weight"].as_u64();
-    let weight = weight.filter(|&weight| weight != 1 || is_set);
-    let weight = weight.map(|weight| format!("weight {weight} ({})", source("weight_source")));
-    let least = promise["min_progress"].as_f64().map(|least| {
-        // Steps of a hundredth of a per cent are kept.
-        let pct = (least * 1e4).round() / 1e2;
-        let source = source("min_progress_source");
-        format!("at least {pct} % of its rate alone ({source})")
-    });
-    let parts: Vec<String> = weight.into_iter().chain(least).collect();
+    let is_usual = promise["weight"] == 1 && promise["weight_source"] != "set";
+    let weight = weight(promise).filter(|_| !is_usual);
+    let parts: Vec<String> = weight.into_iter().chain(least(promise)).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// The same with what is as usual, for an answer to who has changed it; none where the policy does
+/// not look at that.
+pub(super) fn promise_in_full(job: &Value) -> Option<String> {
+    let promise = job.pointer("/control/promise")?;
+    let weight = weight(promise)?;
+    let none = || {
+        let source = source(promise, "min_progress_source");
+        format!("no least share ({source})")
+    };
+    let least = least(promise).unwrap_or_else(none);
+    Some(format!("{weight}, {least}"))
+}
+
+fn weight(promise: &Value) -> Option<String> {
+    let weight = promise["weight"].as_u64()?;
+    let source = source(promise, "weight_source");
+    Some(format!("weight {weight} ({source})"))
+}
+
+fn least(promise: &Value) -> Option<String> {
+    // Steps of a hundredth of a per cent are kept.
+    let pct = (promise["min_progress"].as_f64()? * 1e4).round() / 1e2;
+    let source = source(promise, "min_progress_source");
+    Some(format!("at least {pct} % of its rate alone ({source})"))
+}
+
+fn source<'v>(promise: &'v Value, name: &str) -> &'v str {
+    promise[name].as_str().unwrap_or("N/A")
 }
 
 /// The laws that hold all best-effort work together, and the device that they go by; a line each.
@@ -386,18 +407,27 @@ mod tests {
                 "weight": weight, "weight_source": of_weight,
                 "min_progress": least, "min_progress_source": of_least
             });
-            promise(&json!({"control": {"promise": said}}))
+            let job = json!({"control": {"promise": said}});
+            (promise(&job), promise_in_full(&job).unwrap())
         };
-        assert_eq!(
-            said(3, "set", json!(0.125), "configuration").unwrap(),
-            "weight 3 (set), at least 12.5 % of its rate alone (configuration)"
-        );
-        let weight = said(1, "set", Value::Null, "configuration");
+        let (both, full) = said(3, "set", json!(0.125), "configuration");
+        let expected = "weight 3 (set), at least 12.5 % of its rate alone (configuration)";
+        assert_eq!((both.as_deref(), &*full), (Some(expected), expected));
+        let (weight, full) = said(1, "set", Value::Null, "configuration");
         assert_eq!(weight.unwrap(), "weight 1 (set)");
-        let least = said(1, "configuration", json!(0.3), "set");
-        assert_eq!(least.unwrap(), "at least 30 % of its rate alone (set)");
-        assert_eq!(said(1, "configuration", Value::Null, "configuration"), None);
-        assert_eq!(promise(&json!({"control": {"promise": null}})), None);
+        assert_eq!(full, "weight 1 (set), no least share (configuration)");
+        let (least, full) = said(1, "configuration", json!(0.3), "set");
+        let expected = "at least 30 % of its rate alone (set)";
+        assert_eq!(least.unwrap(), expected);
+        assert_eq!(full, format!("weight 1 (configuration), {expected}"));
+        let (none, full) = said(1, "configuration", Value::Null, "configuration");
+        assert_eq!(none, None);
+        assert_eq!(
+            full,
+            "weight 1 (configuration), no least share (configuration)"
+        );
+        let none = json!({"control": {"promise": null}});
+        assert_eq!((promise(&none), promise_in_full(&none)), (None, None));
     }
 
     #[test]

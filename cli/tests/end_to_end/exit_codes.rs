@@ -405,7 +405,9 @@ fn with_a_daemon_a_job_that_is_not_there_is_1_and_one_that_is_there_0() {
         assert_eq!(ended.code(), code, "{words}: {ended:#?}");
     }
     let said = tell("set train --memory 6GiB").expect_success().output;
-    assert_eq!(said, "job train, best-effort: memory 6.00 GiB\n");
+    let promised = "weight 1 (configuration), no least share (configuration)";
+    let expected = format!("job train, best-effort: memory 6.00 GiB; {promised}\n");
+    assert_eq!(said, expected);
     let refused = tell("set train --memory 100GiB");
     assert_eq!((refused.code(), &*refused.output), (2, ""), "{refused:#?}");
     refused.expect_errors(&["--memory 100.00 GiB", "has 16.00 GiB", "or unlimited"]);
