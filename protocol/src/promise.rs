@@ -43,7 +43,7 @@ pub const LEAST_EXPECTED: &str = "a share above 0 to 1, such as 0.3, or a per ce
 pub const DEFAULT: &str = "default";
 
 /// Greatest weight.
-const WEIGHT_MAX: u8 = 100;
+pub const WEIGHT_MAX: u8 = 100;
 /// 100 %, in hundredths of a per cent.
 const ALL: u16 = 10_000;
 /// [`Change::Default`] in half a word, which is no weight and no share; 0 is no change.
@@ -58,7 +58,7 @@ impl Weight {
         Self::of_half(number)
     }
 
-    /// 1 to 100.
+    /// 1 to [`WEIGHT_MAX`].
     pub fn quanta(self) -> u32 {
         self.0.into()
     }
@@ -194,6 +194,11 @@ impl Promise {
         !matches!(self.weight, Some(Change::To(_))) && !matches!(self.least, Some(Change::To(_)))
     }
 
+    /// Whether it gives both back, to be as the daemon's configuration says.
+    pub fn is_take_back(self) -> bool {
+        self.weight == Some(Change::Default) && self.least == Some(Change::Default)
+    }
+
     /// As [`crate::ledger::Ledger::promise`] holds it; 0 where nothing was changed.
     pub fn to_word(self) -> u64 {
         half_of(self.weight) | half_of(self.least) << 16
@@ -262,6 +267,11 @@ mod tests {
             least: Some(Change::Default),
         };
         assert!(back.is_default() && Promise::default().is_default() && !both.is_default());
+        let of_one = Promise {
+            weight: None,
+            ..back
+        };
+        assert!(back.is_take_back() && !of_one.is_take_back() && !both.is_take_back());
         assert_eq!(both.changed_by(back), back);
     }
 

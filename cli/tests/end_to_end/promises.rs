@@ -1,6 +1,8 @@
 //! What best-effort jobs are promised, changed while they run (`set --weight`, `set
 //! --min-progress`).
 
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use rustix::process::Signal;
@@ -85,7 +87,43 @@ fn promises_are_changed_told_and_the_next_daemon_keeps_those_that_were_given() {
     told(&daemon, (1, "configuration"), (None, "configuration"));
     set(&daemon, &["training", "--weight", "4"]).expect_success();
     assert_eq!(granted(&daemon).len(), 1);
-    set(&daemon, &["training", "--weight", "default"]).expect_success();
+    let said = set(&daemon, &["training", "--weight", "default"]);
+    let said = said.expect_success().output;
+    let usual = "weight 1 (configuration), no least share (configuration)";
+    assert!(said.contains(usual), "{said}");
     assert_eq!(granted(&daemon).len(), 0);
     gpu.expect_right_end("training", training, &daemon);
+}
+
+#[test]
+fn a_promise_is_refused_where_it_cannot_be_kept_and_taken_back_when_the_job_has_gone() {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let job = gpu.job("training", "steady").best_effort(&daemon);
+    let training = job.start_until("round");
+    let set = |words: &[&str]| gpu.tell(&daemon, &[&["set", "training"], words].concat());
+    let over = set(&["--compute", "20%", "--min-progress", "30%"]);
+    assert_eq!(over.code(), 1, "{over:#?}");
+    over.expect_errors(&["its least share is 30%", "nearest is 20%"]);
+    set(&["--weight", "4"]).expect_success();
+    let file = granted(&daemon).remove(0);
+    let mode = |mode: u32| set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+    // The daemon trusts it no more: what is written there could be anybody's.
+    mode(0o666);
+    for words in [["--weight", "default"], ["--min-progress", "30%"]] {
+        let refused = set(&[&words[..], &["--memory", "1GiB"]].concat());
+        assert_eq!(refused.code(), 1, "{refused:#?}");
+        refused.expect_errors(&["cannot be kept", ".promises"]);
+    }
+    told(&daemon, (4, "set"), (None, "configuration"));
+    assert_ne!(daemon.job("training")["memory"]["quota_bytes"], 1_u64 << 30);
+    mode(0o600);
+    gpu.expect_right_end("training", training, &daemon);
+    let back = ["--weight", "default", "--min-progress", "default"];
+    let is_ended = |job: &serde_json::Value| job["ended_ns"].is_u64();
+    daemon.job_when("training", "it has ended", is_ended);
+    set(&back).expect_success();
+    assert_eq!(granted(&daemon).len(), 0);
+    let again = set(&back);
+    assert_eq!(again.code(), 1, "{again:#?}");
+    again.expect_errors(&["no job \"training\""]);
 }

@@ -420,23 +420,47 @@ impl Ledgers {
         uid: Option<u32>,
         asked: Quota,
     ) -> Result<usize, LedgerError> {
+        let meant = self.quota_jobs(id, uid, asked)?;
         let quota_bytes = self.quota_bytes(JobClass::BestEffort, Some(asked))?;
-        let is_meant =
-            |job: &&mut JobLedger| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
-        let jobs = self.jobs.iter_mut().filter(|job| job.is_there());
-        let mut jobs: Vec<&mut JobLedger> = jobs.filter(is_meant).collect();
-        // Rules are the operator's, who is root.
-        let most = jobs.iter().filter_map(|job| job.bound_bytes()).min();
-        if let Some(most) = most.filter(|&most| uid.is_some() && quota_bytes > most) {
-            return Err(LedgerError::Rule(most));
-        }
-        for job in &mut jobs {
+        let jobs = self.jobs.iter_mut();
+        for job in jobs.filter(|job| meant.contains(&job.key)) {
             if uid.is_none() {
                 job.roots_bytes = Some(quota_bytes);
             }
             job.page.quota_bytes.store(quota_bytes, Ordering::Relaxed);
         }
-        Ok(jobs.len())
+        Ok(meant.len())
+    }
+
+    /// The jobs whose quota [`Self::set_quota`] would change; nothing is changed yet.
+    ///
+    /// # Errors
+    ///
+    /// It would be refused.
+    pub(crate) fn quota_jobs(
+        &self,
+        id: &str,
+        uid: Option<u32>,
+        asked: Quota,
+    ) -> Result<Vec<JobKey>, LedgerError> {
+        let quota_bytes = self.quota_bytes(JobClass::BestEffort, Some(asked))?;
+        let is_meant =
+            |job: &&JobLedger| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
+        let jobs = self.jobs.iter().filter(|job| job.is_there());
+        let jobs: Vec<&JobLedger> = jobs.filter(is_meant).collect();
+        // Rules are the operator's, who is root.
+        let most = jobs.iter().filter_map(|job| job.bound_bytes()).min();
+        if let Some(most) = most.filter(|&most| uid.is_some() && quota_bytes > most) {
+            return Err(LedgerError::Rule(most));
+        }
+        Ok(jobs.into_iter().map(|job| job.key.clone()).collect())
+    }
+
+    /// The best-effort jobs that have a ledger, and whether anything is left of each.
+    pub(crate) fn best_effort_jobs(&self) -> Vec<(JobKey, bool)> {
+        let jobs = self.jobs.iter();
+        let jobs = jobs.filter(|job| job.key.class == JobClass::BestEffort);
+        jobs.map(|job| (job.key.clone(), job.is_there())).collect()
     }
 
     /// What requests of a job may take was changed: its processes bring that to the next daemon.

@@ -13,15 +13,17 @@
 //! 1000 "4711-1c0ffee" 196611
 //! ```
 //!
-//! A line stays when its job has ended: a later job of that user and id could have that promise by
+//! A line goes when the file is written next after its job has ended under this daemon, or when the
+//! operator takes all back. Until then a later job of that user and id could have that promise by
 //! writing it into its ledger, and no other.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::core::job_key::JobKey;
 use crate::host::private_file;
 
-/// Lines that are kept, the latest.
+/// Lines that are kept.
 const LINES_MAX: usize = 256;
 /// Of a file that is read: a character of an id has ten bytes in quotes at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -55,18 +57,56 @@ impl GrantedFile {
         Ok(text.is_some_and(|text| text.lines().any(|known| known == line)))
     }
 
-    /// A job is promised that from now on; none: nothing.
+    /// Users of whose job of that id this is written.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::is_granted`].
+    pub(crate) fn users_of(&self, job: &str) -> io::Result<Vec<u32>> {
+        let text = private_file::read(&self.path, FILE_BYTES_MAX)?.unwrap_or_default();
+        let users = text.lines().filter_map(|line| {
+            let uid: u32 = line.split(' ').next()?.parse().ok()?;
+            line.starts_with(&begin(uid, job)).then_some(uid)
+        });
+        Ok(users.collect())
+    }
+
+    /// These jobs are promised that from now on; none: nothing. `known` are the jobs that this
+    /// daemon knows, and whether anything is left of them: lines of those that have ended go. One
+    /// that it does not know may be one that has not come to this daemon yet: its line goes only
+    /// where there is no room, and before others.
     ///
     /// # Errors
     ///
     /// What is there cannot be read, or written. It still is there.
-    pub(crate) fn keep(&self, uid: u32, job: &str, word: Option<u64>) -> io::Result<()> {
-        let begin = begin(uid, job);
+    pub(crate) fn keep(
+        &self,
+        promised: &[(JobKey, Option<u64>)],
+        known: &[(JobKey, bool)],
+    ) -> io::Result<()> {
+        let begin_of = |key: &JobKey| begin(key.uid, &key.id);
+        let changed: Vec<String> = promised.iter().map(|(key, _)| begin_of(key)).collect();
+        let (left, ended): (Vec<_>, Vec<_>) = known.iter().partition(|(_, is_left)| *is_left);
+        let ended: Vec<String> = ended.iter().map(|(key, _)| begin_of(key)).collect();
+        let is_of = |line: &str, begins: &[String]| begins.iter().any(|b| line.starts_with(b));
         let text = private_file::read(&self.path, FILE_BYTES_MAX)?.unwrap_or_default();
-        let others = text.lines().filter(|line| !line.starts_with(&begin));
+        let others = text.lines();
+        let others = others.filter(|line| !is_of(line, &changed) && !is_of(line, &ended));
         let mut lines: Vec<String> = others.map(str::to_owned).collect();
-        lines.extend(word.map(|word| format!("{begin}{word}")));
+        let words = promised.iter().zip(&changed);
+        lines.extend(words.filter_map(|((_, word), begin)| Some(format!("{begin}{}", (*word)?))));
         let gone = lines.len().saturating_sub(LINES_MAX);
+        if gone > 0 {
+            let mut left: Vec<String> = left.iter().map(|(key, _)| begin_of(key)).collect();
+            left.extend(changed);
+            lines.sort_by_key(|line| is_of(line, &left));
+        }
+        for line in &lines[..gone] {
+            let path = self.path.display();
+            tracing::warn!(
+                "{path}: no room for more than {LINES_MAX} jobs: a daemon that is started anew will not know {line}"
+            );
+        }
         match &lines[gone..] {
             [] => private_file::remove(&self.path),
             kept => private_file::write(&self.path, &(kept.join("\n") + "\n")),
@@ -84,7 +124,17 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use protocol::hello::JobClass;
+
     use super::*;
+
+    fn key(uid: u32, id: &str) -> JobKey {
+        JobKey {
+            id: id.to_owned(),
+            uid,
+            class: JobClass::BestEffort,
+        }
+    }
 
     #[test]
     fn a_job_has_what_it_was_promised_last_and_no_other_has_it() {
@@ -92,6 +142,7 @@ mod tests {
         let file = GrantedFile::beside(&folder.path().join("gpu0.sock"), "GPU-1/2");
         assert!(file.path().ends_with("GPU-1_2.promises"));
         let has = |uid, job: &str, word| file.is_granted(uid, job, word).unwrap();
+        let keep = |uid, job: &str, word| file.keep(&[(key(uid, job), word)], &[]).unwrap();
         assert!(!has(7, "a", 3));
         for (uid, job, word) in [
             (7, "a", 3),
@@ -99,28 +150,49 @@ mod tests {
             (8, "a", 5),
             (7, "a\n7 \"b\" 9", 6),
         ] {
-            file.keep(uid, job, Some(word)).unwrap();
+            keep(uid, job, Some(word));
         }
         assert!(!has(7, "a", 3) && has(7, "a", 4) && has(8, "a", 5));
         assert!(has(7, "a\n7 \"b\" 9", 6) && !has(7, "b", 9) && !has(9, "a", 4));
-        file.keep(7, "a", None).unwrap();
+        assert_eq!(file.users_of("a").unwrap(), [7, 8]);
+        assert!(file.users_of("b").unwrap().is_empty());
+        keep(7, "a", None);
         assert!(!has(7, "a", 4) && has(8, "a", 5));
-        for job in 0..LINES_MAX {
-            file.keep(9, &job.to_string(), Some(1)).unwrap();
-        }
-        assert!(!has(8, "a", 5) && has(9, "0", 1) && has(9, "255", 1));
-        for job in 0..LINES_MAX {
-            file.keep(9, &job.to_string(), None).unwrap();
-        }
+        let rest = [(key(8, "a"), None), (key(7, "a\n7 \"b\" 9"), None)];
+        file.keep(&rest, &[]).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn lines_of_jobs_that_have_ended_go_and_where_there_is_no_room_those_of_unknown_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = GrantedFile::beside(&folder.path().join("gpu0.sock"), "GPU-1");
+        let has = |uid, job: &str| file.is_granted(uid, job, 1).unwrap();
+        let three = ["left", "ended", "unknown"].map(|job| (key(7, job), Some(1)));
+        file.keep(&three, &[]).unwrap();
+        let known = [
+            (key(7, "left"), true),
+            (key(7, "ended"), false),
+            (key(8, "unknown"), false),
+        ];
+        file.keep(&[(key(9, "new"), Some(1))], &known).unwrap();
+        assert!(has(7, "left") && has(7, "unknown") && has(9, "new") && !has(7, "ended"));
+        for job in 0..LINES_MAX {
+            let job = key(10, &job.to_string());
+            file.keep(&[(job, Some(1))], &known).unwrap();
+        }
+        assert!(has(7, "left") && !has(7, "unknown") && has(10, "255"));
+        let lines = fs::read_to_string(file.path()).unwrap();
+        assert_eq!(lines.lines().count(), LINES_MAX);
     }
 
     #[test]
     fn a_file_that_others_may_write_promises_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let file = GrantedFile::beside(&folder.path().join("gpu0.sock"), "GPU-1");
-        file.keep(7, "a", Some(3)).unwrap();
+        file.keep(&[(key(7, "a"), Some(3))], &[]).unwrap();
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o622)).unwrap();
-        assert!(file.is_granted(7, "a", 3).is_err() && file.keep(7, "a", None).is_err());
+        assert!(file.is_granted(7, "a", 3).is_err() && file.users_of("a").is_err());
+        assert!(file.keep(&[(key(7, "a"), None)], &[]).is_err());
     }
 }

@@ -154,6 +154,11 @@ fn the_first_process_of_a_job_says_and_set_changes_it() {
     attach(&mut ledgers, &key, 8, "9GiB");
     assert_eq!(quota(&ledgers, &key), Some(GIB));
     let two = Quota::Bytes(2 * GIB);
+    let meant = ledgers.quota_jobs("a", Some(1000), two).unwrap();
+    assert_eq!(
+        (meant, quota(&ledgers, &key)),
+        (vec![key.clone()], Some(GIB))
+    );
     assert_eq!(ledgers.set_quota("b", None, two).unwrap(), 0);
     assert_eq!(ledgers.set_quota("a", Some(0), two).unwrap(), 0);
     assert_eq!(ledgers.set_quota("a", Some(1000), two).unwrap(), 1);
@@ -359,6 +364,7 @@ fn a_job_that_comes_again_asks_anew() {
     assert_eq!((ended.peak_bytes, ended.processes), (GIB, 0));
     let eight = Quota::Bytes(8 * GIB);
     assert_eq!(ledgers.set_quota("a", None, eight).unwrap(), 0);
+    assert_eq!(ledgers.best_effort_jobs(), [(key.clone(), false)]);
     let told = ledgers.memory_of(&key, &owner(1000), "2GiB").unwrap();
     assert_eq!(told.quota_bytes, 2 * GIB);
     attach(&mut ledgers, &key, 8, "8GiB");
@@ -478,6 +484,7 @@ fn a_change_of_what_requests_may_take_goes_along_to_the_next_daemon_and_ends_wit
     page.slo.store(u64::MAX, Ordering::Relaxed);
     assert_eq!(next.slo_of(&key), None);
     next.keep_slo(&key, change);
+    assert!(next.best_effort_jobs().is_empty());
     next.handle_detach(&key, opened.slot);
     look(&mut next, |_| true, |_| false);
     attach(&mut next, &key, 8, "");

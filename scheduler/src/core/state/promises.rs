@@ -15,11 +15,13 @@ use policy::usage::Debt;
 use policy::{DeviceReading, JobId, JobTerms};
 use protocol::compute::{Cap, CapChange};
 use protocol::hello::JobClass;
-use protocol::promise::{Change, Promise};
+use protocol::promise::{self, Change, Least, Promise};
 
 use super::{Job, State};
 use crate::config::JobRule;
 use crate::core::job_key::JobKey;
+
+const _: () = assert!(policy::terms::WEIGHT_MAX == promise::WEIGHT_MAX as u32);
 
 /// What a job says of the most that it may use.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,6 +109,8 @@ pub(crate) enum PromiseRefused {
         "policy {0} does not look at weights and least shares; nearest is name = \"pillion\" in [policy]"
     )]
     Policy(&'static str),
+    #[error("its least share is {least}, and its cap lets job {id:?} have less; nearest is {cap}")]
+    Cap { id: String, least: Least, cap: Cap },
 }
 
 /// Whether a rule says more than a cap.
@@ -209,11 +213,25 @@ impl Job {
         })
     }
 
-    /// The most that it may use, and who says so. Of several rules the least holds: which name a
-    /// job has is its user's to say.
-    fn cap_by(&self, rules: &[JobRule]) -> (Cap, CapOrigin) {
+    /// The most that the rules allow it. Of several the least holds: which name a job has is its
+    /// user's to say.
+    fn most(&self, rules: &[JobRule]) -> Cap {
         let most = self.rules(rules).filter_map(|rule| rule.max_share).min();
-        self.cap.in_force(most.unwrap_or(Cap::NONE))
+        most.unwrap_or(Cap::NONE)
+    }
+
+    /// The most that it may use, and who says so.
+    fn cap_by(&self, rules: &[JobRule]) -> (Cap, CapOrigin) {
+        self.cap.in_force(self.most(rules))
+    }
+
+    /// The most that it may use once that is changed of it; none: nothing.
+    fn cap_with(&self, change: Option<CapChange>, rules: &[JobRule]) -> Cap {
+        let cap = JobCap {
+            set: change.or(self.cap.set),
+            ..self.cap
+        };
+        cap.in_force(self.most(rules)).0
     }
 
     /// What the rules say of it, found by its names once.
@@ -221,11 +239,11 @@ impl Job {
         if let Some(ruled) = self.cap.ruled {
             return ruled;
         }
-        let most = self.rules(rules).filter_map(|rule| rule.max_share).min();
+        let most = self.most(rules);
         let promise = self.rules(rules).find(|rule| promises(rule));
         let place = |found: &JobRule| rules.iter().position(|rule| core::ptr::eq(rule, found));
         *self.cap.ruled.insert(Ruled {
-            most: most.unwrap_or(Cap::NONE),
+            most,
             promise: promise.and_then(place),
         })
     }
@@ -367,28 +385,46 @@ impl State {
         }
     }
 
-    /// The best-effort jobs of that id, whose promises may be changed ([`Self::handle_promise`]).
+    /// The best-effort jobs of that id, whose promises may be changed ([`Self::handle_promise`]),
+    /// and what of each is changed then, with what was before. `cap` is changed with it.
     ///
     /// # Errors
     ///
-    /// There is none, or nobody would look at it.
-    pub(crate) fn promise_jobs(&self, id: &str) -> Result<Vec<JobKey>, PromiseRefused> {
-        match self.cap_jobs(id, None) {
-            Ok(keys) if self.pillion().is_some() => Ok(keys),
-            Ok(_) => Err(PromiseRefused::Policy(self.gate.policy().name())),
-            Err(CapRefused::HighPriority(id)) => Err(PromiseRefused::HighPriority(id)),
-            Err(_) => Err(PromiseRefused::NoJob(id.to_owned())),
-        }
+    /// There is none, or nobody would look at it; but it may always be taken back. Or a job could
+    /// not have as much as its least share.
+    pub(crate) fn promise_jobs(
+        &self,
+        id: &str,
+        change: Promise,
+        cap: Option<&(Vec<JobKey>, CapChange)>,
+    ) -> Result<Vec<(JobKey, Promise)>, PromiseRefused> {
+        let is_looked_at = self.pillion().is_some() || change.is_take_back();
+        let keys = match self.cap_jobs(id, None) {
+            Ok(keys) if is_looked_at => keys,
+            Ok(_) => return Err(PromiseRefused::Policy(self.gate.policy().name())),
+            Err(CapRefused::HighPriority(id)) => return Err(PromiseRefused::HighPriority(id)),
+            Err(_) => return Err(PromiseRefused::NoJob(id.to_owned())),
+        };
+        let jobs = self.jobs.iter().filter(|job| keys.contains(&job.key));
+        let promised = jobs.map(|job| {
+            let cap = cap.filter(|(keys, _)| keys.contains(&job.key));
+            let cap = job.cap_with(cap.map(|(_, change)| *change), &self.rules);
+            match change.least {
+                Some(Change::To(least)) if least.share() > cap.share() => {
+                    let id = id.to_owned();
+                    Err(PromiseRefused::Cap { id, least, cap })
+                }
+                _ => Ok((job.key.clone(), job.cap.promise.changed_by(change))),
+            }
+        });
+        promised.collect()
     }
 
-    /// What a job is promised is changed, here or under the daemon before; what was changed of it
-    /// until now.
-    pub(crate) fn handle_promise(&mut self, key: &JobKey, change: Promise) -> Promise {
+    /// What a job is promised is changed, here or under the daemon before.
+    pub(crate) fn handle_promise(&mut self, key: &JobKey, change: Promise) {
         let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::BestEffort;
-        let Some(job) = self.jobs.iter_mut().find(is_it) else {
-            return Promise::default();
-        };
-        job.cap.promise = job.cap.promise.changed_by(change);
-        job.cap.promise
+        if let Some(job) = self.jobs.iter_mut().find(is_it) {
+            job.cap.promise = job.cap.promise.changed_by(change);
+        }
     }
 }

@@ -2,10 +2,12 @@
 //! requests may take, and what it is promised, which the operator alone changes: other users' jobs
 //! pay for it.
 
+use std::fmt::Display;
+use std::io;
 use std::os::fd::OwnedFd;
 
 use protocol::compute::{self, CapChange};
-use protocol::hello::{Reply, Set, send};
+use protocol::hello::{JobClass, Reply, Set, send};
 use protocol::promise::{self, LeastChange, Promise, WeightChange};
 use protocol::quota::Quota;
 use protocol::slo::{self, SloChange};
@@ -22,42 +24,52 @@ impl Control {
     pub(super) fn set(&self, socket: &OwnedFd, uid: u32, set: &Set) {
         match self.try_set(uid, set) {
             Ok(()) => {
-                let changes = [
-                    ("it may hold ", &set.memory),
-                    ("a request may take ", &set.slo),
-                    ("it may use ", &set.compute),
-                    ("its weight is ", &set.weight),
-                    ("its least share is ", &set.min_progress),
-                ];
-                for (what, to) in changes.into_iter().filter(|(_, to)| !to.is_empty()) {
-                    tracing::info!("job {:?}: {what}{to}", set.job);
-                }
                 let _ = send(socket, &Reply::Done.encode(), &[]);
             }
             Err(reason) => refuse(socket, reason),
         }
     }
 
-    /// All of it or nothing: the quota is changed last that can be refused, and then nothing can be any more.
+    /// All of it or nothing: what can be refused is asked before anything is changed, and the file
+    /// is written first, which may fail.
     fn try_set(&self, uid: u32, set: &Set) -> Result<(), String> {
         let whose = Some(uid).filter(|&uid| uid != 0);
         let slo = self.slo_change(whose, set)?;
         let cap = self.cap_change(whose, set)?;
-        let promise = self.promise_change(uid, set)?;
+        let promise = self.promise_change(uid, set, cap.as_ref())?;
         let is_empty = slo.is_none() && cap.is_none() && promise.is_none();
-        if !set.memory.is_empty() || is_empty {
-            self.set_memory(whose, set)?;
+        let memory = match set.memory.is_empty() && !is_empty {
+            true => None,
+            false => self.memory_change(whose, set)?,
+        };
+        if let Some((jobs, _)) = &promise {
+            self.keep_granted(jobs)?;
+        }
+        if let Some((_, quota)) = &memory {
+            // It was asked above: nothing is refused any more.
+            let mut ledgers = self.shared.ledgers();
+            let set_jobs = ledgers.set_quota(&set.job, whose, *quota);
+            set_jobs.map_err(|error| error.to_string())?;
+        }
+        for (key, quota) in keys_of(memory) {
+            note(uid, &key, "it may hold", quota);
         }
         for (key, change) in keys_of(slo) {
             self.shared.state().handle_slo(&key, change);
             self.shared.ledgers().keep_slo(&key, change);
+            note(uid, &key, "a request may take", change);
         }
         for (key, change) in keys_of(cap) {
             self.shared.state().handle_cap(&key, change);
             self.shared.ledgers().keep_cap(&key, change);
+            note(uid, &key, "it may use", change);
         }
-        for (key, change) in keys_of(promise) {
-            self.set_promise(&key, change);
+        if let Some((jobs, change)) = promise {
+            for (key, promise) in jobs {
+                self.shared.state().handle_promise(&key, promise);
+                self.shared.ledgers().keep_promise(&key, promise);
+                note_promise(uid, &key, change);
+            }
         }
         self.shared.ring();
         self.shared.note_telemetry();
@@ -90,8 +102,15 @@ impl Control {
         Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
     }
 
-    /// Which jobs are promised what from now on.
-    fn promise_change(&self, uid: u32, set: &Set) -> Result<Change<Promise>, String> {
+    /// Which jobs are promised what from now on, `cap` being changed with it, and the change of
+    /// now alone. To take all back the job need not be there any more: another one of its id could
+    /// claim what is granted.
+    fn promise_change(
+        &self,
+        uid: u32,
+        set: &Set,
+        cap: Option<&(Vec<JobKey>, CapChange)>,
+    ) -> Result<Option<Promised>, String> {
         if set.weight.is_empty() && set.min_progress.is_empty() {
             return Ok(None);
         }
@@ -100,44 +119,47 @@ impl Control {
                        other users' jobs pay for it";
             return Err(why.to_owned());
         }
-        let wrong = |what: &str, to: &str, expected: &str| {
-            format!(
-                "{what} is {to:?}; needed is {expected}, or {}",
-                promise::DEFAULT
-            )
+        let change = promise_of(set)?;
+        let granted = match change.is_take_back() {
+            true => self.granted_jobs(&set.job)?,
+            false => Vec::new(),
         };
-        let mut change = Promise::default();
-        if !set.weight.is_empty() {
-            let weight = WeightChange::parse(&set.weight)
-                .ok_or_else(|| wrong("its weight", &set.weight, promise::WEIGHT_EXPECTED))?;
-            change.weight = Some(weight);
+        let found = self.shared.state().promise_jobs(&set.job, change, cap);
+        let mut jobs = match found {
+            Err(refused) if granted.is_empty() => return Err(refused.to_string()),
+            found => found.unwrap_or_default(),
+        };
+        for key in granted {
+            if jobs.iter().all(|(known, _)| *known != key) {
+                jobs.push((key, change));
+            }
         }
-        if !set.min_progress.is_empty() {
-            let least = LeastChange::parse(&set.min_progress).ok_or_else(|| {
-                wrong(
-                    "its least share",
-                    &set.min_progress,
-                    promise::LEAST_EXPECTED,
-                )
-            })?;
-            change.least = Some(least);
-        }
-        let jobs = self.shared.state().promise_jobs(&set.job);
-        Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
+        Ok(Some((jobs, change)))
     }
 
-    fn set_promise(&self, key: &JobKey, change: Promise) {
-        let promise = self.shared.state().handle_promise(key, change);
-        self.shared.ledgers().keep_promise(key, promise);
-        let word = (!promise.is_default()).then(|| promise.to_word());
+    /// The jobs of that id that the next daemon would believe to be promised something.
+    fn granted_jobs(&self, id: &str) -> Result<Vec<JobKey>, String> {
         let file = self.granted();
-        if let Err(error) = file.keep(key.uid, &key.id, word) {
-            tracing::warn!(
-                "job {:?}: a daemon that is started anew will not know what it is promised: {}: {error}",
-                key.id,
-                file.path().display()
-            );
-        }
+        let uids = file.users_of(id).map_err(|error| unkept(&file, &error))?;
+        let keys = uids.into_iter().map(|uid| JobKey {
+            id: id.to_owned(),
+            uid,
+            class: JobClass::BestEffort,
+        });
+        Ok(keys.collect())
+    }
+
+    /// The next daemon will believe that of these jobs, and of those that have ended nothing.
+    fn keep_granted(&self, jobs: &[(JobKey, Promise)]) -> Result<(), String> {
+        let known = self.shared.ledgers().best_effort_jobs();
+        let words = jobs.iter().map(|(key, promise)| {
+            let word = (!promise.is_default()).then(|| promise.to_word());
+            (key.clone(), word)
+        });
+        let words: Vec<(JobKey, Option<u64>)> = words.collect();
+        let file = self.granted();
+        let kept = file.keep(&words, &known);
+        kept.map_err(|error| unkept(&file, &error))
     }
 
     /// What jobs are promised under the next daemon, too.
@@ -145,20 +167,21 @@ impl Control {
         GrantedFile::beside(self.seat.path(), &self.identity.gpu.uuid)
     }
 
-    fn set_memory(&self, whose: Option<u32>, set: &Set) -> Result<(), String> {
+    /// Which jobs may hold what from now on.
+    fn memory_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<Quota>, String> {
         let quota = Quota::parse(&set.memory)
             .filter(|quota| !quota.is_too_small())
             .ok_or_else(|| LedgerError::Quota(set.memory.clone()).to_string())?;
-        let mut ledgers = self.shared.ledgers();
-        let set_jobs = ledgers.set_quota(&set.job, whose, quota);
-        match set_jobs.map_err(|error| error.to_string())? {
+        let jobs = self.shared.ledgers().quota_jobs(&set.job, whose, quota);
+        let jobs = jobs.map_err(|error| error.to_string())?;
+        match jobs.is_empty() {
             // What another user's jobs are called is not told, not even by the reason.
-            0 if whose.is_some() => Err(format!(
+            true if whose.is_some() => Err(format!(
                 "no job {:?} of your user holds memory of this GPU",
                 set.job
             )),
-            0 => Err(format!("no job {:?} holds memory of this GPU", set.job)),
-            _ => Ok(()),
+            true => Err(format!("no job {:?} holds memory of this GPU", set.job)),
+            false => Ok(Some((jobs, quota))),
         }
     }
 
@@ -166,7 +189,9 @@ impl Control {
     pub(super) fn keep_changes(&self, key: &JobKey) {
         let (slo, cap, promise) = {
             let ledgers = self.shared.ledgers();
-            let promise = ledgers.promise_of(key);
+            // Nothing is promised to high-priority jobs, whatever one has written.
+            let is_best_effort = key.class == JobClass::BestEffort;
+            let promise = ledgers.promise_of(key).filter(|_| is_best_effort);
             (ledgers.slo_of(key), ledgers.cap_of(key), promise)
         };
         if let Some(change) = slo {
@@ -197,8 +222,53 @@ impl Control {
 
 /// A change, and of which jobs.
 type Change<C> = Option<(Vec<JobKey>, C)>;
+/// What was changed of jobs until now, and what of it is now.
+type Promised = (Vec<(JobKey, Promise)>, Promise);
 
 fn keys_of<C: Copy>(change: Change<C>) -> impl Iterator<Item = (JobKey, C)> {
     let changes = change.into_iter();
     changes.flat_map(|(keys, change)| keys.into_iter().map(move |key| (key, change)))
+}
+
+/// What is to be changed of promises.
+fn promise_of(set: &Set) -> Result<Promise, String> {
+    let wrong = |what: &str, to: &str, expected: &str| {
+        let default = promise::DEFAULT;
+        format!("{what} is {to:?}; needed is {expected}, or {default}")
+    };
+    let mut change = Promise::default();
+    if !set.weight.is_empty() {
+        let weight = WeightChange::parse(&set.weight)
+            .ok_or_else(|| wrong("its weight", &set.weight, promise::WEIGHT_EXPECTED))?;
+        change.weight = Some(weight);
+    }
+    if !set.min_progress.is_empty() {
+        let (to, expected) = (&set.min_progress, promise::LEAST_EXPECTED);
+        let least = LeastChange::parse(to).ok_or_else(|| wrong("its least share", to, expected))?;
+        change.least = Some(least);
+    }
+    Ok(change)
+}
+
+/// Why a promise is neither given nor taken back.
+fn unkept(file: &GrantedFile, error: &io::Error) -> String {
+    let path = file.path().display();
+    format!(
+        "what jobs are promised cannot be kept for a daemon that is started anew: {path}: {error}"
+    )
+}
+
+/// Says in the log what user `by` has changed of a job.
+fn note(by: u32, key: &JobKey, what: &str, to: impl Display) {
+    let (class, id, uid) = (key.class.name(), &key.id, key.uid);
+    tracing::info!("{class} job {id:?} of user {uid}: {what} {to}, as user {by} has set");
+}
+
+fn note_promise(by: u32, key: &JobKey, change: Promise) {
+    if let Some(weight) = change.weight {
+        note(by, key, "its weight is", weight);
+    }
+    if let Some(least) = change.least {
+        note(by, key, "its least share is", least);
+    }
 }

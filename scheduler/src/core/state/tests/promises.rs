@@ -1,5 +1,6 @@
 //! What best-effort jobs are promised: who says so, and what the policy makes of it.
 
+use protocol::compute::CapChange;
 use protocol::promise::{LeastChange, Promise, WeightChange};
 
 use super::*;
@@ -13,9 +14,11 @@ fn promise(weight: &str, least: &str) -> Promise {
 
 /// What was changed of the job until now.
 fn set(rig: &mut Rig, job: &str, change: Promise) -> Promise {
-    let keys = rig.state.promise_jobs(job).unwrap();
-    assert_eq!(keys.len(), 1);
-    rig.state.handle_promise(&keys[0], change)
+    let jobs = rig.state.promise_jobs(job, change, None).unwrap();
+    assert_eq!(jobs.len(), 1);
+    let (key, promise) = &jobs[0];
+    rig.state.handle_promise(key, *promise);
+    *promise
 }
 
 /// What the status says that a job is promised.
@@ -134,7 +137,10 @@ fn a_job_that_gets_less_than_its_least_share_is_behind_until_that_is_taken_back(
 fn promises_are_refused_where_nobody_looks_at_them() {
     let mut rig = Rig::new(PILLION);
     let _both = (rig.hp("serve"), rig.be("train"));
-    let refused = |rig: &Rig, id: &str| rig.state.promise_jobs(id).unwrap_err().to_string();
+    let refused = |rig: &Rig, id: &str| {
+        let found = rig.state.promise_jobs(id, promise("3", ""), None);
+        found.unwrap_err().to_string()
+    };
     assert!(refused(&rig, "serve").contains("\"serve\" is high-priority, which waits for no turn"));
     assert!(refused(&rig, "nobody").contains("no job \"nobody\""));
     assert!(told(&rig, "serve").is_null());
@@ -142,4 +148,38 @@ fn promises_are_refused_where_nobody_looks_at_them() {
     let _be = rig.be("train");
     assert!(refused(&rig, "train").contains("policy orion does not look at weights"));
     assert!(told(&rig, "train").is_null());
+}
+
+#[test]
+fn what_was_set_is_taken_back_under_another_policy_too() {
+    let mut rig = Rig::new(PILLION);
+    let _be = rig.be("train");
+    set(&mut rig, "train", promise("3", "30%"));
+    rig.state.reconfigure(&config("name = \"orion\""));
+    set(&mut rig, "train", promise("default", "default"));
+    rig.state.reconfigure(&config(PILLION));
+    expect_told(&rig, (1, "configuration"), (None, "configuration"));
+}
+
+#[test]
+fn a_least_share_above_the_jobs_cap_is_refused() {
+    let mut rig = Rig::new("name = \"pillion\"\n[jobs.train]\nmax_share = 0.5");
+    let _be = rig.be("train");
+    let asked = |rig: &Rig, least: &str, cap: Option<&str>| {
+        let cap = cap.map(|cap| {
+            let keys = rig.state.cap_jobs("train", None).unwrap();
+            (keys, CapChange::parse(cap).unwrap())
+        });
+        rig.state
+            .promise_jobs("train", promise("", least), cap.as_ref())
+    };
+    let refused = asked(&rig, "60%", None).unwrap_err().to_string();
+    let expected =
+        "its least share is 60%, and its cap lets job \"train\" have less; nearest is 50%";
+    assert_eq!(refused, expected);
+    assert!(asked(&rig, "50%", None).is_ok() && asked(&rig, "50%", Some("20%")).is_err());
+    let (key, _) = asked(&rig, "50%", None).unwrap().remove(0);
+    rig.state.handle_cap(&key, CapChange::parse("20%").unwrap());
+    assert!(asked(&rig, "30%", None).is_err() && asked(&rig, "30%", Some("default")).is_ok());
+    assert!(asked(&rig, "default", None).is_ok());
 }
