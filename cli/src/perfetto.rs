@@ -49,6 +49,7 @@ impl Writer {
     }
 
     /// Something that took from one moment to another; on one track nothing else did meanwhile.
+    /// Null is no `args`.
     pub(crate) fn span(
         &mut self,
         Track { pid, tid }: Track,
@@ -58,8 +59,12 @@ impl Writer {
     ) {
         let (ts, dur) = (us(start_ns), us(end_ns - start_ns));
         let name = Value::from(name);
+        let args = match args {
+            Value::Null => String::new(),
+            args => format!(",\"args\":{args}"),
+        };
         self.event(&format!(
-            "\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\"dur\":{dur},\"cat\":\"{cat}\",\"name\":{name},\"args\":{args}"
+            "\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\"dur\":{dur},\"cat\":\"{cat}\",\"name\":{name}{args}"
         ));
     }
 

@@ -35,8 +35,8 @@ use timeline::{Counts, timeline};
 #[command(after_help = "Example: pillion trace --seconds 5 -o t.json\n\n\
                   Open the file at https://ui.perfetto.dev or in chrome://tracing. Nothing has to be switched on before: jobs tell \
                   more only while a trace is taken. Root and the daemon's user see all \
-                  jobs, others their own. The file stays below 50 MB: a trace of some \
-                  300 000 launches, or fewer beside many leases and requests, ends early. Ctrl-C ends it \
+                  jobs, others their own. The file stays below 50 MB: what comes later in a \
+                  trace of more than some 400 000 launches is left out. Ctrl-C ends it \
                   early, too, and what there is is written.\n\n\
                   Kernels are drawn as long as they are known to take, one after the other in their stream; docs/operating.md says \
                   what is measured and what is not.")]
@@ -44,8 +44,8 @@ pub(crate) struct Options {
     /// How long, in seconds: 0.1 to 60.
     #[arg(long, value_name = "N", default_value = "5", value_parser = length_of)]
     seconds: Length,
-    /// The GPU: its index, the beginning of its UUID, or its PCI bus id; without it, the one that has
-    /// a daemon.
+    /// The GPU: its index, the beginning of its UUID, or its PCI bus id; without it, the one that
+    /// has a daemon.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
     /// Where the timeline goes; `-` is standard output.
@@ -73,6 +73,9 @@ const TRACE_MINOR: u16 = 9;
 /// How long the daemon may take to hand the trace over once it has ended, ns.
 const HAND_OVER_NS: u64 = 10_000_000_000;
 
+/// The longest file, bytes: more of it browsers are slow to show.
+const FILE_BYTES_MAX: usize = 50_000_000;
+
 /// Between two looks for a signal.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
@@ -82,8 +85,8 @@ const LOOK: Timespec = Timespec {
 /// Version of the summary.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Exit 69 if no daemon answers, 1 if it refuses or ends before the trace does, 2 if the file cannot
-/// be written where it is to be.
+/// Exit 69 if no daemon answers, 1 if it refuses or ends before the trace does, 2 if the file
+/// cannot be written where it is to be.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let is_file = options.output != Path::new("-");
     if options.json && !is_file {
@@ -103,11 +106,23 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         )
         .into());
     };
-    let document = Document::parse(&document)
+    let mut document = Document::parse(&document)
         .with_context(|| format!("the trace of {} cannot be read", socket.display()))?;
-    let (text, counts) = timeline(&document);
+    let (text, counts) = fitting(&mut document);
     output::write(&text, Some(&options.output))?;
     say(options, &document, &counts, text.len())
+}
+
+/// The timeline, of which the end is left out where it would take more than [`FILE_BYTES_MAX`].
+fn fitting(document: &mut Document) -> (String, Counts) {
+    loop {
+        let (text, counts) = timeline(document);
+        if text.len() <= FILE_BYTES_MAX || document.entries.is_empty() {
+            return (text, counts);
+        }
+        // Some more, as entries are not drawn equally long.
+        document.shorten(0.97 * FILE_BYTES_MAX as f64 / text.len() as f64);
+    }
 }
 
 /// The daemon that is meant.
@@ -261,7 +276,7 @@ fn say(
     ));
     if header.is_full {
         out::note(format_args!(
-            "it ended early because it was full; take a shorter one"
+            "its end is left out, as the file would be too long; take a shorter one"
         ));
     }
     if header.dropped > 0 {

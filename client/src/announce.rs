@@ -48,7 +48,8 @@ pub fn submit(
         expected_ns: expected_ns.min(EXPECTED_NS_MAX),
         sm_needed,
         class: launch.kernel.class.bits() as u8,
-        // Once for each request that meets best-effort work, and while a trace is taken, but never else.
+        // Once for each request that meets best-effort work, and while a trace is taken, but never
+        // else.
         at_ns: match lease::is_live(&client.link.daemon, &client.link.hp_written)
             || client.trace() != 0
         {

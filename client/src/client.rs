@@ -100,8 +100,8 @@ impl Client {
         self.link.daemon.gates_copies.load(Ordering::Relaxed) != 0 && !self.is_high_priority()
     }
 
-    /// Whether a trace is taken, and which ([`protocol::pages::DaemonPage::trace`]); 0: none. What a
-    /// dead daemon said ends with its connection, as in [`Client::adds_priority`].
+    /// Whether a trace is taken, and which ([`protocol::pages::DaemonPage::trace`]); 0: none. What
+    /// a dead daemon said ends with its connection, as in [`Client::adds_priority`].
     #[inline]
     pub fn trace(&self) -> u32 {
         match self.link.daemon.trace.load(Ordering::Relaxed) {

@@ -117,9 +117,9 @@ pub enum Request {
     Learnt(LearntOf),
     /// List what is kept of the programs of the user who asks; root sees those of all.
     LearntList,
-    /// Take a trace of the jobs that who asks may see. [`Reply::Done`] says that it has begun, and, with a
-    /// [`crate::trace`] as a memory file, that it has ended: when it was to, when it is full, or when who
-    /// asks shuts its side down.
+    /// Take a trace of the jobs that who asks may see. [`Reply::Done`] says that it has begun, and,
+    /// with a [`crate::trace`] as a memory file, that it has ended: when it was to, when it is
+    /// full, or when who asks shuts its side down.
     Trace {
         /// How long, ns, within [`crate::trace::LENGTH_NS`].
         length_ns: u64,

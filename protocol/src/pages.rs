@@ -80,9 +80,9 @@ pub struct DaemonPage {
     /// Non-zero: high-priority launches on default streams carry no priority of ours, so that blocks
     /// of best-effort kernels need not wait for them (`Gate::gives_priority` of the policy).
     pub plain_priority: AtomicU32,
-    /// Non-zero while a trace is taken, and which: every client tells of its launches, when they were
-    /// made, of its copies, and what its kernels are called ([`crate::record`]). Every launch reads
-    /// it, so it lies beside `live_epoch`.
+    /// Non-zero while a trace is taken, and which: every client tells of its launches, when they
+    /// were made, of its copies, and what its kernels are called ([`crate::record`]). Every launch
+    /// reads it, so it lies beside `live_epoch`.
     pub trace: AtomicU32,
 }
 

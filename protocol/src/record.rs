@@ -1,5 +1,5 @@
-//! The 64-byte record that a client pushes: a high-priority one for each launch, each completion, and
-//! for what its program says of its requests (a *mark*).
+//! The 64-byte record that a client pushes: a high-priority one for each launch, each completion,
+//! and for what its program says of its requests (a *mark*).
 //!
 //! While a trace is taken ([`crate::pages::DaemonPage::trace`]) best-effort clients push their
 //! launches, too, and all clients their copies and the names of their kernels.
@@ -110,8 +110,8 @@ pub struct Launch {
     /// Resource class as `policy::ClassSet` bits: exactly one of 1, 2, 4.
     pub class: u8,
     /// When it was made, on the shared clock, if it was the one that revoked live leases
-    /// ([`crate::lease::is_live`]), or a trace is taken; else 0: a reading of the clock costs half as
-    /// much as all the rest of telling.
+    /// ([`crate::lease::is_live`]), or a trace is taken; else 0: a reading of the clock costs half
+    /// as much as all the rest of telling.
     pub at_ns: u64,
 }
 

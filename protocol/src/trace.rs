@@ -17,9 +17,8 @@ pub const HEADER_END: u8 = b'\n';
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 8 * RECORD_WORDS;
 
-/// Most that a trace holds, by the weight of its entries ([`Entry::weight`]), bytes of the file that
-/// is drawn of it. A trace that has so much ends.
-pub const WEIGHT_MAX: usize = 49_000_000;
+/// Most entries of a trace; one that has so many ends.
+pub const ENTRIES_MAX: usize = 600_000;
 
 /// Shortest and longest trace, ns.
 pub const LENGTH_NS: core::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000;
@@ -93,7 +92,7 @@ impl Grant {
         match self {
             Self::Closed => "closed",
             Self::Open => "open",
-            Self::BesideHp => "beside high-priority work",
+            Self::BesideHp => "beside HP",
             Self::Ungated => "ungated",
             Self::Ended => "ended",
         }
@@ -141,27 +140,6 @@ pub enum EntryError {
 }
 
 impl Entry {
-    /// How many bytes are drawn of it at most.
-    pub const fn weight(&self) -> usize {
-        match self {
-            Self::Record { record, .. } => match record {
-                Record::Launch(_) => 180,
-                Record::Memcpy(_) => 140,
-                // Nothing is drawn of it, but it has to be kept.
-                _ => ENTRY_BYTES,
-            },
-            Self::Lease(lease) => {
-                let open = match lease.grant {
-                    Grant::Closed | Grant::Ended => 0,
-                    Grant::Open | Grant::BesideHp | Grant::Ungated => 190,
-                };
-                let waiting = if lease.is_waiting { 110 } else { 0 };
-                ENTRY_BYTES + open + waiting
-            }
-            Self::Request(_) => 250,
-        }
-    }
-
     /// The entry as words. Of records only those have an entry that leave the last two words free,
     /// which all but names do.
     pub fn encode(&self) -> [u64; RECORD_WORDS] {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, bail};
+use protocol::record::Record;
 use protocol::trace::{ENTRY_BYTES, Entry, HEADER_END, SCHEMA_VERSION};
 use serde::Deserialize;
 
@@ -87,6 +88,37 @@ impl Document {
                 .map(|known| ((known.client, known.kernel), known.name))
                 .collect(),
         })
+    }
+}
+
+impl Document {
+    /// Leaves the end out, so that about this share of the entries is in it, and fewer than before.
+    pub(super) fn shorten(&mut self, share: f64) {
+        let last = (self.entries.len() as f64 * share) as usize;
+        let ended_ns = self.entries.get(last).map_or(self.header.began_ns, at_ns);
+        self.entries.truncate(last);
+        self.entries.retain(|entry| at_ns(entry) <= ended_ns);
+        self.header.ended_ns = ended_ns.clamp(self.header.began_ns, self.header.ended_ns);
+        self.header.is_full = true;
+    }
+}
+
+/// When it happened, or, of a request, ended.
+fn at_ns(entry: &Entry) -> u64 {
+    match entry {
+        Entry::Record {
+            read_ns, record, ..
+        } => {
+            let at_ns = match record {
+                Record::Launch(launch) => launch.at_ns,
+                Record::Memcpy(copy) => copy.at_ns,
+                Record::Complete { at_ns, .. } => *at_ns,
+                _ => 0,
+            };
+            if at_ns == 0 { *read_ns } else { at_ns }
+        }
+        Entry::Lease(lease) => lease.at_ns,
+        Entry::Request(request) => request.ended_ns,
     }
 }
 

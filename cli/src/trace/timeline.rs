@@ -17,7 +17,7 @@ use profiler::base_name::base;
 use protocol::record::{EXPECTED_NS_MAX, Launch, Memcpy, Record};
 use protocol::trace::{Entry, Grant, Lease, Request};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::document::Document;
 use crate::perfetto::{Track, Writer};
@@ -104,8 +104,15 @@ struct Drawing<'d> {
     leases: Vec<Option<Lease>>,
     /// Since when a job has waited, and by which rule.
     waits: Vec<Option<(u64, u8)>>,
-    /// Number and name in events, by client and kernel.
-    names: HashMap<(u64, u64), (usize, String)>,
+    /// What is drawn, by client and kernel.
+    kernels: HashMap<(u64, u64), Drawn>,
+}
+
+/// A kernel that is drawn.
+struct Drawn {
+    number: usize,
+    name: String,
+    sm_needed: u32,
 }
 
 /// A stream and what of it is not drawn yet.
@@ -176,7 +183,7 @@ impl<'d> Drawing<'d> {
             tracks: vec![STREAMS_TRACK; header.jobs.len()],
             leases: vec![None; header.jobs.len()],
             waits: vec![None; header.jobs.len()],
-            names: HashMap::new(),
+            kernels: HashMap::new(),
         }
     }
 
@@ -317,18 +324,13 @@ impl<'d> Drawing<'d> {
         let span_ns = self.within(span_ns);
         match &item.what {
             What::Kernel(launch) => {
-                let (number, name) = self.name_of(client, launch.kernel);
+                let name = self.name_of(client, launch);
                 let class = Class::from_bits(launch.class.into()).name();
-                let mut args = Map::new();
-                args.insert("kernel".to_owned(), number.into());
-                if launch.sm_needed != 0 && launch.sm_needed != u32::MAX {
-                    args.insert("sms".to_owned(), launch.sm_needed.into());
-                }
-                if launch.expected_ns == 0 {
-                    args.insert("guess".to_owned(), true.into());
-                }
-                self.writer
-                    .span(track, (class, &name), span_ns, &Value::Object(args));
+                let args = match launch.expected_ns {
+                    0 => json!({"guess": true}),
+                    _ => Value::Null,
+                };
+                self.writer.span(track, (class, &name), span_ns, &args);
             }
             What::Copy(copy) => {
                 let args = json!({"bytes": copy.bytes});
@@ -346,29 +348,35 @@ impl<'d> Drawing<'d> {
         (from_ns, place(to_ns).max(from_ns))
     }
 
-    /// The number of a kernel in this document, and its name.
-    fn name_of(&mut self, client: u64, kernel: u64) -> (usize, String) {
-        let known = self.document.kernels.get(&(client, kernel));
-        let number = self.names.len() + 1;
-        let named = self.names.entry((client, kernel)).or_insert_with(|| {
-            let name = match known {
-                Some(known) => short(known),
-                None if kernel == 0 => "not identified".to_owned(),
+    /// The name of a kernel in this document, which ends in its number there.
+    fn name_of(&mut self, client: u64, launch: &Launch) -> String {
+        let of = (client, launch.kernel);
+        let whole = self.document.kernels.get(&of);
+        let number = self.kernels.len() + 1;
+        let drawn = self.kernels.entry(of).or_insert_with(|| {
+            let short = match whole {
+                Some(whole) => short(whole),
+                None if launch.kernel == 0 => "not identified".to_owned(),
                 None => "no name was told".to_owned(),
             };
-            (number, name)
+            Drawn {
+                number,
+                name: format!("{short} #{number}"),
+                sm_needed: launch.sm_needed,
+            }
         });
-        named.clone()
+        drawn.name.clone()
     }
 
-    /// Whole names of the kernels that are drawn, by number.
-    fn kernels(&self) -> BTreeMap<usize, &str> {
-        let names = self.names.iter();
-        let whole = names.filter_map(|(of, (number, _))| {
-            let name = self.document.kernels.get(of)?;
-            Some((*number, name.as_str()))
+    /// The kernels that are drawn, by number: their whole names, and the SMs that they need.
+    fn kernels(&self) -> BTreeMap<usize, Value> {
+        let kernels = self.kernels.iter();
+        let all = kernels.map(|(of, drawn)| {
+            let sms = Some(drawn.sm_needed).filter(|&sms| sms != 0 && sms != u32::MAX);
+            let name = self.document.kernels.get(of);
+            (drawn.number, json!({"name": name, "sms": sms}))
         });
-        whole.collect()
+        all.collect()
     }
 
     fn request(&mut self, request: &Request) {
@@ -417,10 +425,7 @@ impl<'d> Drawing<'d> {
             Grant::Closed | Grant::Ended => return,
             Grant::Ungated => json!({}),
             Grant::Open | Grant::BesideHp => {
-                let mut args = json!({
-                    "classes": classes(lease.classes).join(" "),
-                    "limit": self.limit(lease.limit),
-                });
+                let mut args = json!({"classes": classes(lease.classes).join(" ")});
                 if lease.sms_max != u32::MAX {
                     args["sms"] = lease.sms_max.into();
                 }
@@ -507,8 +512,8 @@ fn short(name: &str) -> String {
     short
 }
 
-/// How long each of the kernels is drawn of which no duration is known: they share the time in which
-/// the known ones do not run.
+/// How long each of the kernels is drawn of which no duration is known: they share the time in
+/// which the known ones do not run.
 fn share_of_unknown(items: &[Item], end_ns: u64, by_ns: Option<u64>) -> u64 {
     let (Some(by_ns), Some(first)) = (by_ns, items.first()) else {
         return UNKNOWN_NS;

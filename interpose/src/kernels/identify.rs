@@ -240,8 +240,8 @@ impl Kernels {
         self.shapes.learnt(place)
     }
 
-    /// What is known of everything that a client launched: its name, its number, the SMs it needs, and
-    /// what is learnt.
+    /// What is known of everything that a client launched: its name, its number, the SMs it needs,
+    /// and what is learnt.
     pub(crate) fn of_client(
         &self,
         client: &Client,

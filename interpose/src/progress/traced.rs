@@ -1,11 +1,11 @@
 //! What a client tells only while a trace is taken (`pillion trace`): best-effort launches, copies,
 //! and what its kernels are called.
 //!
-//! It goes through the rings of high-priority records, which those of best-effort clients do not use
-//! else. A high-priority client tells its launches as always, only with the time
-//! ([`client::announce`]). The launching thread tells of the launch, and the helper thread of names,
-//! so a launch never waits for a name. A launch is told before the driver has taken it: one that the
-//! driver refuses is in the trace all the same.
+//! It goes through the rings of high-priority records, which those of best-effort clients do not
+//! use else. A high-priority client tells its launches as always, only with the time
+//! ([`client::announce`]). The launching thread tells of the launch, and the helper thread of
+//! names, so a launch never waits for a name. A launch is told before the driver has taken it: one
+//! that the driver refuses is in the trace all the same.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -172,7 +172,8 @@ impl Names {
         }
     }
 
-    /// Tells as many as there is room for; a name whose ring was full is told again, from where it was.
+    /// Tells as many as there is room for; a name whose ring was full is told again, from where it
+    /// was.
     fn tell(&mut self, client: &Client) {
         for _ in 0..PARTS_MAX {
             let Some(&part) = self.parts.front() else {

@@ -25,9 +25,10 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket that accepts clients at `path`, there in one step: under another name first (`path` and [`NEW_SUFFIX`]), with
-/// its permissions, `mode` (without one, what the umask leaves), then renamed. So who sees the socket can connect, and a dead one's is
-/// replaced without a moment in which there is none. Whatever else is at `path` is replaced as well.
+/// A socket that accepts clients at `path`, there in one step: under another name first (`path` and
+/// [`NEW_SUFFIX`]), with its permissions, `mode` (without one, what the umask leaves), then
+/// renamed. So who sees the socket can connect, and a dead one's is replaced without a moment in
+/// which there is none. Whatever else is at `path` is replaced as well.
 pub fn listen_whole(path: &Path, mode: Option<u32>) -> io::Result<OwnedFd> {
     let mut new_path = path.as_os_str().to_owned();
     new_path.push(NEW_SUFFIX);

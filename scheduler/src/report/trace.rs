@@ -21,7 +21,7 @@ struct Header {
     /// When it began and ended, ns of the shared clock.
     began_ns: u64,
     ended_ns: u64,
-    /// It ended because it had [`protocol::trace::WEIGHT_MAX`].
+    /// It ended because it had [`protocol::trace::ENTRIES_MAX`].
     is_full: bool,
     /// Records that found the ring of their thread full, so that they are missing.
     dropped: u64,

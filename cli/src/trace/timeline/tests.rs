@@ -86,11 +86,11 @@ fn kernels_follow_each_other_and_end_when_they_were_seen_complete() {
     assert_eq!(
         spans(&events, "compute"),
         [
-            named("gemm", 100.0, 200.0),
-            named("gemm", 300.0, 100.0),
-            named("gemm", 500.0, 100.0),
-            named("relu", 200.0, 50.0),
-            named("relu", 250.0, 50.0),
+            named("gemm #1", 100.0, 200.0),
+            named("gemm #1", 300.0, 100.0),
+            named("gemm #1", 500.0, 100.0),
+            named("relu #2", 200.0, 50.0),
+            named("relu #2", 250.0, 50.0),
         ]
     );
     let launches: Vec<u64> = counts.jobs.iter().map(|job| job.launches).collect();
@@ -122,9 +122,9 @@ fn kernels_without_a_duration_share_the_time_until_they_were_seen_complete() {
     assert_eq!(
         spans(&events, "compute"),
         [
-            named("gemm", 100.0, 100.0),
-            named("gemm", 200.0, 100.0),
-            named("gemm", 300.0, 100.0),
+            named("gemm #1", 100.0, 100.0),
+            named("gemm #1", 200.0, 100.0),
+            named("gemm #1", 300.0, 100.0),
         ]
     );
     let is_guess = |event: &&Value| event["args"]["guess"] == true;
@@ -144,9 +144,9 @@ fn a_completion_that_was_read_before_its_launches_ends_them() {
     assert_eq!(
         spans(&events, "compute"),
         [
-            named("gemm", 200.0, 200.0),
-            named("gemm", 800.0, 50.0),
-            named("gemm", 900.0, 50.0),
+            named("gemm #1", 200.0, 200.0),
+            named("gemm #1", 800.0, 50.0),
+            named("gemm #1", 900.0, 50.0),
         ]
     );
 }
@@ -172,7 +172,7 @@ fn a_copy_that_was_waited_for_is_as_long_as_its_size_and_what_is_before_it_is_do
     let kernels = spans(&events, "compute");
     assert_eq!(kernels.len(), 100);
     for (round, kernel) in kernels.into_iter().enumerate() {
-        assert_eq!(kernel, named("relu", 10.0 * round as f64, 9.0));
+        assert_eq!(kernel, named("relu #1", 10.0 * round as f64, 9.0));
     }
     let copies = spans(&events, "copy");
     assert!(copies.iter().all(|(_, _, length_us)| *length_us <= 1.0));
@@ -229,7 +229,7 @@ fn copies_requests_leases_and_waits_are_drawn() {
         spans(&events, "lease"),
         [
             named("open", 0.0, 400.0),
-            named("beside high-priority work", 600.0, 100.0),
+            named("beside HP", 600.0, 100.0),
             named("ungated", 700.0, 1_300.0),
         ]
     );
@@ -245,79 +245,40 @@ fn copies_requests_leases_and_waits_are_drawn() {
     assert_eq!(open["args"]["classes"], "compute memory");
 }
 
-/// The bytes that are drawn of so many entries like that one, without what each document has.
-fn bytes_of(count: u64, entry: impl Fn(u64) -> Entry) -> usize {
-    let long = HEADER.replace("\"ended_ns\":3000000", "\"ended_ns\":60000000000");
-    let name = "k".repeat(300);
-    let long = long.replace(
-        "\"kernels\":[",
-        &format!("\"kernels\":[{{\"client\":2,\"kernel\":65535,\"name\":\"{name}\"}},"),
-    );
-    let document = |count: u64| {
-        let mut bytes = long.replace('\n', "").into_bytes();
-        bytes.push(b'\n');
-        for word in (0..count).flat_map(|n| entry(n * 150_000).encode()) {
-            bytes.extend(word.to_le_bytes());
-        }
-        let (text, _) = timeline(&Document::parse(&bytes).unwrap());
-        text.len()
-    };
-    document(count) - document(0)
-}
-
 #[test]
-fn no_entry_takes_more_of_the_file_than_it_weighs() {
-    let late = |n: u64| 50_000_000_000 + n;
-    let launch = |n| {
+fn a_trace_that_would_take_more_is_drawn_up_to_fifty_megabytes() {
+    let long = HEADER.replace("\"ended_ns\":3000000", "\"ended_ns\":10000000000");
+    let mut bytes = long.replace('\n', "").into_bytes();
+    bytes.push(b'\n');
+    let entries = (0..protocol::trace::ENTRIES_MAX as u64).map(|n| {
+        // Denser towards the end.
+        let at_ns = 10_000_000_000 - (600_000 - n) * (600_000 - n) / 40;
         let launch = Launch {
-            stream: 4_000,
+            stream: 0,
             seq: 1,
-            kernel: 65_535,
+            kernel: 9,
             expected_ns: 0,
             sm_needed: 132,
             class: 4,
-            at_ns: late(n),
+            at_ns,
         };
         of(2, Record::Launch(launch))
-    };
-    let copy = |n| {
-        let copy = Memcpy {
-            stream: 4_000,
-            direction: Direction::Other,
-            bytes: 80 << 30,
-            at_ns: late(n),
-            waited_ns: 0,
-            expected_ns: 1_234_567,
-        };
-        of(2, Record::Memcpy(copy))
-    };
-    let lease = |n| {
-        Entry::Lease(Lease {
-            job: 1,
-            at_ns: late(n),
-            grant: Grant::BesideHp,
-            is_waiting: true,
-            limit: (1 + n / 150_000 % 2) as u8,
-            classes: 7,
-            sms_max: 132,
-            budget_ns: 1_234_567_890,
-        })
-    };
-    let request = |n| {
-        Entry::Request(Request {
-            job: 0,
-            arrived_ns: late(n),
-            ended_ns: late(n) + 1_234_567,
-            kind: Some(0),
-            is_cancelled: false,
-            target_ns: 1,
-        })
-    };
-    let entries: [&dyn Fn(u64) -> Entry; 4] = [&launch, &copy, &lease, &request];
-    for entry in entries {
-        let bytes = bytes_of(1_000, entry);
-        let most = 1_000 * entry(0).weight();
-        assert!(bytes <= most, "{bytes} of {most}: {:?}", entry(0));
-        assert!(bytes * 4 > most * 3, "{bytes} of {most}: {:?}", entry(0));
+    });
+    for word in entries.flat_map(|entry| entry.encode()) {
+        bytes.extend(word.to_le_bytes());
     }
+    let mut document = Document::parse(&bytes).unwrap();
+    let (text, counts) = super::super::fitting(&mut document);
+    assert!(
+        (40_000_000..=50_000_000).contains(&text.len()),
+        "{}",
+        text.len()
+    );
+    let drawn = counts.jobs[1].launches;
+    assert!((300_000..600_000).contains(&drawn), "{drawn}");
+    assert!(document.header.is_full);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let events = document["traceEvents"].as_array().unwrap();
+    let kernels = events.iter().filter(|event| event["cat"] == "unknown");
+    assert_eq!(kernels.count() as u64, drawn);
 }

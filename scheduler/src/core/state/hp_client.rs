@@ -1,8 +1,8 @@
 //! What one high-priority client tells: its rings, read into its timeline.
 //!
-//! A record that does not decode is counted and dropped. Where a ring is given up ([`super::rings`])
-//! the client counts as busy until its next completion, which is all that a lying client gains
-//! (best-effort launches then wait for at most `max_hold` each).
+//! A record that does not decode is counted and dropped. Where a ring is given up
+//! ([`super::rings`]) the client counts as busy until its next completion, which is all that a
+//! lying client gains (best-effort launches then wait for at most `max_hold` each).
 
 use policy::{Class, HpTimeline, Kernel, Launch};
 use protocol::pages::{ClientPage, Counter, RING_RECORDS, RINGS};

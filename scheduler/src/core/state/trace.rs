@@ -15,7 +15,7 @@ use policy::Limit;
 use protocol::pages::{ClientPage, Counter};
 use protocol::record::{NamePart, RECORD_WORDS, Record};
 use protocol::sync::Ordering;
-use protocol::trace::{Entry, Grant, Lease, Request, WEIGHT_MAX};
+use protocol::trace::{ENTRIES_MAX, Entry, Grant, Lease, Request};
 
 use super::record::Leases;
 use super::requests;
@@ -23,8 +23,8 @@ use super::rings::Rings;
 use super::{BeJob, Client, IDLE_POLL_NS, Job, State, Wake};
 use crate::core::job_key::JobKey;
 
-/// So long names are read after the end. The helper of a client tells those that are new every 20 ms
-/// (`interpose/src/progress/traced.rs`).
+/// So long names are read after the end. The helper of a client tells those that are new every 20
+/// ms (`interpose/src/progress/traced.rs`).
 const NAMES_NS: u64 = 150_000_000;
 
 /// Most kernels of which names are kept; each may take 384 bytes.
@@ -33,8 +33,8 @@ const KERNELS_MAX: usize = 16_384;
 /// Entries of one allocation: a poll that finds one full does not copy it.
 const CHUNK: usize = 4096;
 
-/// What a job, a client or a name has in the file beside its text, bytes.
-const HEADER_BYTES: usize = 200;
+/// Most clients that are listed; what further ones tell is not noted.
+const CLIENTS_MAX: usize = 4096;
 
 /// Another trace is being taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,8 +80,7 @@ pub(crate) struct Tracing {
     traced: Traced,
     /// It has ended, and what clients were told is taken back.
     is_over: bool,
-    /// Of all entries, bytes.
-    weight: usize,
+    entries: usize,
     readers: Vec<Reader>,
     leases: Leases,
     /// The last of each job that was noted.
@@ -144,7 +143,7 @@ impl Tracing {
                 entries: Vec::new(),
             },
             is_over: false,
-            weight: 0,
+            entries: 0,
             readers: Vec::new(),
             leases: Leases::default(),
             told: Vec::new(),
@@ -166,7 +165,6 @@ impl Tracing {
         let place = jobs.iter().position(|known| known == key);
         place.unwrap_or_else(|| {
             jobs.push(key.clone());
-            self.weight += HEADER_BYTES + key.id.len();
             jobs.len() - 1
         }) as u32
     }
@@ -176,7 +174,7 @@ impl Tracing {
         if self.is_over {
             return;
         }
-        let is_seen = self.sees(key);
+        let is_seen = self.sees(key) && self.traced.clients.len() < CLIENTS_MAX;
         let rings = match &mut client.hp_client {
             Some(hp_client) => {
                 hp_client.traced = is_seen.then(Vec::new);
@@ -190,11 +188,10 @@ impl Tracing {
             rings,
             dropped: client.page.counted(Counter::Dropped),
         });
-        if !is_seen || self.weight >= WEIGHT_MAX {
+        if !is_seen {
             return;
         }
         let number = self.job(key);
-        self.weight += HEADER_BYTES + client.name.len();
         self.traced.clients.push(TracedClient {
             id: client.id,
             job: number,
@@ -301,7 +298,6 @@ impl Tracing {
         }
         if let Some(name) = self.names.get_mut(&key) {
             name.handle_part(part);
-            self.weight += part.text.len();
         }
     }
 
@@ -365,7 +361,8 @@ impl Tracing {
             sms_max,
             budget_ns,
         };
-        // A budget that alone is another is told with the next change: there are thousands a second.
+        // A budget that alone is another is told with the next change: there are thousands a
+        // second.
         let is_news = |before: &Lease| {
             let (at_ns, budget_ns) = (before.at_ns, before.budget_ns);
             *before
@@ -385,7 +382,7 @@ impl Tracing {
     }
 
     fn push(&mut self, entry: &Entry) {
-        if self.weight >= WEIGHT_MAX {
+        if self.entries >= ENTRIES_MAX {
             return;
         }
         let chunks = &mut self.traced.entries;
@@ -398,7 +395,7 @@ impl Tracing {
                 chunks.push(chunk);
             }
         }
-        self.weight += entry.weight();
+        self.entries += 1;
     }
 
     /// It ends at `at_ns`, unless it has ended before.
@@ -420,8 +417,8 @@ impl Tracing {
 }
 
 impl State {
-    /// Begins a trace at `now_ns`, of the jobs of user `uid` or of all; its number. The caller rings
-    /// the daemon's bell.
+    /// Begins a trace at `now_ns`, of the jobs of user `uid` or of all; its number. The caller
+    /// rings the daemon's bell.
     ///
     /// # Errors
     ///
@@ -516,7 +513,7 @@ impl State {
             }
         }
         self.is_trace_new = false;
-        if trace.weight >= WEIGHT_MAX && now_ns < trace.until_ns {
+        if trace.entries >= ENTRIES_MAX && now_ns < trace.until_ns {
             trace.traced.is_full = true;
             trace.end(now_ns);
         }

@@ -1,7 +1,7 @@
 //! What is noted while a trace is taken, and that nothing is without one.
 
 use protocol::record::{Begin, Direction, End, Memcpy, NamePart};
-use protocol::trace::{Entry, Grant, WEIGHT_MAX};
+use protocol::trace::{ENTRIES_MAX, Entry, Grant};
 
 use super::*;
 
@@ -332,7 +332,7 @@ fn a_full_trace_ends_and_a_ring_that_was_full_is_told() {
     claim_rings(&be.page, 40);
     let number = rig.begin_trace(None);
     let mut pushed = 0;
-    while pushed <= WEIGHT_MAX / 180 {
+    while pushed <= ENTRIES_MAX {
         for ring in &be.page.rings[..40] {
             while ring.push(&launch(1, rig.now_ns).encode()).is_ok() {
                 pushed += 1;
@@ -343,10 +343,7 @@ fn a_full_trace_ends_and_a_ring_that_was_full_is_told() {
     be.page.count(Counter::Dropped, 3);
     let traced = rig.end_trace(number);
     assert!(traced.is_full && traced.ended_ns < traced.began_ns + LENGTH_NS);
-    let weight: usize = entries(&traced).iter().map(Entry::weight).sum();
-    assert!(
-        (WEIGHT_MAX - 1_000..WEIGHT_MAX + 180).contains(&weight),
-        "{weight}"
-    );
+    let entries: usize = traced.entries.iter().map(Vec::len).sum();
+    assert_eq!(entries, ENTRIES_MAX);
     assert_eq!(traced.dropped, 3);
 }
