@@ -1,7 +1,7 @@
 //! `pillion trace`: what all jobs of a GPU do for some seconds, as a timeline for Perfetto.
 //!
 //! The daemon takes the trace and hands it over as a whole ([`protocol::trace`]); what is drawn of
-//! it is decided here ([`timeline`]). A first SIGINT or SIGTERM ends the trace early, a second one
+//! it is decided here ([`mod@timeline`]). A first SIGINT or SIGTERM ends the trace early, a second one
 //! the command.
 
 mod document;

@@ -36,7 +36,7 @@ pub(crate) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
     written().map_err(|error| unwritten(path, error))
 }
 
-/// Whether [`write`] can write there, before time is spent on what is to be written.
+/// Whether [`write()`] can write there, before time is spent on what is to be written.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     let tried = match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
