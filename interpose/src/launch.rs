@@ -8,9 +8,7 @@ use client::announce::{self, Announced};
 use client::gate::{self, Grant, IsHighPriority};
 use client::marks::Marks;
 use client::rings;
-use policy::Kernel;
 use protocol::pages::{Counter, LARGE_COPY_BYTES};
-use protocol::record::Direction;
 
 use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
@@ -25,7 +23,7 @@ use crate::progress::sight::{self, Sight};
 use crate::progress::slot::Slot;
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::streams::{Place, STREAMS};
-use crate::progress::traced::{self, Copied};
+use crate::progress::traced::{self, Copied, Copying};
 use crate::progress::{learner, operations, stream_events, waking};
 
 /// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
@@ -280,16 +278,6 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
     });
 }
 
-/// A copy, to or from the host or within the device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Copying {
-    pub(crate) stream: Stream,
-    pub(crate) bytes: usize,
-    pub(crate) direction: Direction,
-    /// When the call returns, the copy is done, or nearly.
-    pub(crate) is_waited_for: bool,
-}
-
 /// A copy between [`begin_copy`] and [`end_copy`].
 pub(crate) struct BegunCopy {
     begun: Begun,
@@ -370,13 +358,6 @@ fn begin_large_copy(client: &'static Client, place: Place, copying: &Copying) ->
         begun,
         _in_call: copying.is_waited_for.then(|| InCall::new(client)),
         traced: None,
-    }
-}
-
-impl Copying {
-    /// What the copy counts as.
-    pub(crate) fn kernel(&self) -> Kernel {
-        Kernel::of_copy(self.bytes as u64, self.direction == Direction::Other)
     }
 }
 

@@ -12,12 +12,13 @@ use std::collections::{HashSet, VecDeque};
 use client::gate::Grant;
 use client::marks::Marks;
 use client::rings;
-use protocol::record::{EXPECTED_NS_MAX, Launch, Memcpy, NamePart, Record};
+use policy::Kernel;
+use protocol::record::{Direction, EXPECTED_NS_MAX, Launch, Memcpy, NamePart, Record};
 
 use crate::kernels::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Known, id_of};
-use crate::launch::Copying;
 use crate::process::Client;
+use crate::progress::stream::Stream;
 use crate::progress::streams::{Place, STREAMS};
 
 /// How often the helper looks for kernels whose names it has not told, ns.
@@ -64,6 +65,23 @@ fn stream_of(client: &Client, place: Place) -> u32 {
     match place {
         Place::Slot(index) => index,
         Place::Overflow | Place::Foreign => STREAMS.overflow_of(client.index),
+    }
+}
+
+/// A copy, to or from the host or within the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copying {
+    pub(crate) stream: Stream,
+    pub(crate) bytes: usize,
+    pub(crate) direction: Direction,
+    /// When the call returns, the copy is done, or nearly.
+    pub(crate) is_waited_for: bool,
+}
+
+impl Copying {
+    /// What the copy counts as.
+    pub(crate) fn kernel(&self) -> Kernel {
+        Kernel::of_copy(self.bytes as u64, self.direction == Direction::Other)
     }
 }
 

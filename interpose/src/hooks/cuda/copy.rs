@@ -14,12 +14,13 @@ use protocol::pages::Counter;
 use protocol::record::Direction;
 
 use super::hook;
-use crate::launch::{self, BegunCopy, Copying};
+use crate::launch::{self, BegunCopy};
 use crate::memory::counts::{handle_copied, of_stream};
 use crate::process::Client;
 use crate::progress::completion::{handle_reached, mark_of_stream};
 use crate::progress::slot::Mark;
 use crate::progress::stream::{Flavour, Stream};
+use crate::progress::traced::Copying;
 
 /// Defines a copy: one whose return says nothing about its stream (`on`), one in a stream's order
 /// (`in`), or one whose return says that it is done (`waits for`). `$bytes` says how much.
