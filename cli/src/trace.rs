@@ -1,8 +1,8 @@
 //! `pillion trace`: what all jobs of a GPU do for some seconds, as a timeline for Perfetto.
 //!
 //! The daemon takes the trace and hands it over as a whole ([`protocol::trace`]); what is drawn of
-//! it is decided here ([`mod@timeline`]). A first SIGINT or SIGTERM ends the trace early, a second one
-//! the command.
+//! it is decided here ([`mod@timeline`]). A first SIGINT or SIGTERM ends the trace early, a second
+//! one the command.
 
 mod document;
 mod timeline;
@@ -215,7 +215,7 @@ fn wait(
     }
 }
 
-/// Whether the daemon does it.
+/// Checks the daemon's answer: it does what it was asked, or says why not.
 fn check(socket: &Path, packet: &[u8]) -> Result<(), Failure> {
     let path = socket.display();
     let version = peer_version(packet);

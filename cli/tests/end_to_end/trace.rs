@@ -1,4 +1,5 @@
-//! `pillion trace` of real processes: every launch once, what is drawn beside them, and how it ends.
+//! `pillion trace` of real processes: every launch once, what is drawn beside launches, and how a
+//! trace ends.
 
 use std::path::Path;
 

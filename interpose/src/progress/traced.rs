@@ -1,11 +1,12 @@
-//! What a client tells only while a trace is taken (`pillion trace`): best-effort launches, copies,
-//! and what its kernels are called.
+//! What a client reports only while a trace is taken (`pillion trace`): best-effort launches,
+//! copies, and names of kernels.
 //!
-//! It goes through the rings of high-priority records, which those of best-effort clients do not
-//! use else. A high-priority client tells its launches as always, only with the time
-//! ([`client::announce`]). The launching thread tells of the launch, and the helper thread of
-//! names, so a launch never waits for a name. A launch is told before the driver has taken it: one
-//! that the driver refuses is in the trace all the same.
+//! The records go through the same rings as high-priority ones; a best-effort client puts nothing
+//! else there. A high-priority client reports its launches as always, but with their time
+//! ([`client::announce`]); [`client::completion`] reports how far a best-effort stream has come. The
+//! launching thread reports the launch and the helper thread the names, so a launch never waits for
+//! a name. A launch is reported before the driver has taken it: one that the driver refuses is in
+//! the trace all the same.
 
 use std::collections::{HashSet, VecDeque};
 
