@@ -11,7 +11,6 @@
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive};
-use std::path::Path;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, Expected, MapAccess, Visitor};
@@ -21,6 +20,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::error::Place;
 use crate::nearest::nearest;
+
+mod layers;
+
+pub use layers::Layers;
 
 /// A value with its place.
 pub type Value<'i> = Spanned<DeValue<'i>>;
@@ -64,21 +67,6 @@ pub fn lines(faults: &[Fault]) -> String {
     lines.join("\n")
 }
 
-/// The document in `text`; `path` only names it in faults.
-///
-/// # Errors
-/// It is not TOML: one fault, at the place where it stops being.
-pub fn document<'t>(path: &Path, text: &'t str) -> Result<DeTable<'t>, Vec<Fault>> {
-    let document = DeTable::parse(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        vec![Fault {
-            place: Place::of_offset(path, text, offset),
-            what: error.message().replace('\n', "; "),
-        }]
-    })?;
-    Ok(document.into_inner())
-}
-
 /// The value at a path such as `jobs.0.rate`.
 #[must_use]
 pub fn at<'d, 'i>(document: &'d DeTable<'i>, path: &str) -> Option<&'d Value<'i>> {
@@ -99,27 +87,29 @@ pub fn offset(document: &DeTable<'_>, path: &str) -> usize {
     value.map_or(0, |value| value.span().start)
 }
 
-/// Collects faults while a file is read.
+/// Collects faults while files are read.
 #[derive(Debug)]
 pub struct Reader<'t> {
-    path: &'t Path,
-    text: &'t str,
-    /// With the offset of each in the file.
+    layers: &'t Layers,
+    /// With the offset of each in the files.
     faults: Vec<(usize, Fault)>,
 }
 
 impl<'t> Reader<'t> {
-    /// Of the file with this text.
+    /// Of these files.
     #[must_use]
-    pub fn new(path: &'t Path, text: &'t str) -> Self {
-        Self {
-            path,
-            text,
-            faults: Vec::new(),
-        }
+    pub fn of(layers: &'t Layers) -> Self {
+        let faults = Vec::new();
+        Self { layers, faults }
     }
 
-    /// What was read, or everything that was wrong, in the order of the file; what was found twice,
+    /// The files.
+    #[must_use]
+    pub fn layers(&self) -> &'t Layers {
+        self.layers
+    }
+
+    /// What was read, or everything that was wrong, in the order of the files; what was found twice,
     /// once.
     ///
     /// # Errors
@@ -174,7 +164,7 @@ impl<'t> Reader<'t> {
             let what = format!("unknown key `{key}` in {table}; keys are {list}");
             self.fault(span.start, what + &or_nearest(near));
         } else if found.starts_with("unknown variant") {
-            let near = nearest_word(self.text.get(span.clone()).unwrap_or(""), &words);
+            let near = nearest_word(self.layers.text(span.clone()), &words);
             self.bad(span, &key, format!("one of {list}{}", or_nearest(near)));
         } else if let Some(field) = found.strip_prefix(MISSING) {
             let what = format!("{value} has no {}", field.trim_end_matches('`'));
@@ -204,7 +194,7 @@ impl<'t> Reader<'t> {
     #[must_use]
     pub fn shown(&self, span: Range<usize>) -> String {
         const CHARS_MAX: usize = 60;
-        let text = self.text.get(span).unwrap_or("").trim();
+        let text = self.layers.text(span).trim();
         let line = text.lines().next().unwrap_or("");
         if line.len() == text.len() && line.chars().count() <= CHARS_MAX {
             return line.to_owned();
@@ -213,10 +203,10 @@ impl<'t> Reader<'t> {
         format!("{start}…")
     }
 
-    /// Something is wrong at byte `offset` of the file.
+    /// Something is wrong at byte `offset` of the files.
     pub fn fault(&mut self, offset: usize, what: impl Display) {
         let fault = Fault {
-            place: Place::of_offset(self.path, self.text, offset),
+            place: self.layers.place(offset),
             what: what.to_string(),
         };
         self.faults.push((offset, fault));

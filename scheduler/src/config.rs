@@ -1,4 +1,4 @@
-//! The daemon's configuration: one TOML file per GPU.
+//! The daemon's configuration: one TOML file per GPU, and one for all ([`source`]).
 //!
 //! `examples/gpu0.toml` is a whole file with every key explained. A file is either right or refused
 //! with every key and value that cannot be read, or else with everything that does not go together;
@@ -17,14 +17,15 @@ pub mod mps_rules;
 mod parse;
 mod plain;
 mod probe;
+pub mod show;
+pub mod source;
 pub mod unmanaged_rules;
 
 use std::path::{Path, PathBuf};
 
 use policy::{Policy, ProbeParams, ShareParams, Sharing, ThrottleParams};
-use profiler::Place;
 pub use profiler::settings::Fault;
-use profiler::settings::{self, lines, tables};
+use profiler::settings::{self, Layers, lines, tables};
 use protocol::compute::Cap;
 use protocol::hello::NEW_SUFFIX;
 use protocol::quota::Quota;
@@ -35,6 +36,7 @@ use crate::config::gpu::Select;
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
 use crate::config::mps_rules::MpsRules;
+use crate::config::source::Source;
 use crate::config::unmanaged_rules::UnmanagedRules;
 
 /// A daemon's configuration, checked.
@@ -243,35 +245,26 @@ pub const fn sharing_name(sharing: Sharing) -> &'static str {
 }
 
 impl Config {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path`, with what is above and below it ([`source`]).
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or [`Config::check`] refuses its text.
+    /// A file cannot be read, or something in it is wrong.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
-            path: path.into(),
-            source,
-        })?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let valid_bytes = error.utf8_error().valid_up_to();
-            let bad = error.as_bytes()[valid_bytes];
-            let text = String::from_utf8_lossy(&error.as_bytes()[..valid_bytes]).into_owned();
-            ConfigError::Invalid(vec![Fault {
-                place: Place::of_offset(path, &text, valid_bytes),
-                what: format!("byte 0x{bad:02x} is not UTF-8 text"),
-            }])
-        })?;
-        Self::check(path, &text)
+        Source::File(path.to_owned()).load()
     }
 
-    /// Checks the text of a configuration file; `path` only names it in faults.
+    /// Checks the text of a configuration file by itself; `path` only names it in faults.
     ///
     /// # Errors
     ///
     /// [`ConfigError::Invalid`] with what is wrong, in the order of the file.
     pub fn check(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        parse::parse(path, text).map_err(ConfigError::Invalid)
+        let named = parse::Named {
+            given: None,
+            own_start: 0,
+        };
+        parse::parse(&Layers::one(path, text), &named).map_err(ConfigError::Invalid)
     }
 }
 
@@ -321,6 +314,16 @@ pub enum ConfigError {
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
+    },
+    /// Two files of a folder name the same GPU.
+    #[error("{}: names GPU {gpu}, as {} does; a GPU has one file", second.display(), first.display())]
+    Twice {
+        /// As the second names it.
+        gpu: String,
+        /// One file.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
     },
     /// Something in the file is wrong; one line each.
     #[error("{}", lines(.0))]

@@ -4,6 +4,7 @@
 //! counts GPUs in the order of their bus ids, as `nvidia-smi` does; CUDA's own order puts the
 //! fastest first and depends on the environment, so it would name another GPU for every user.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
@@ -18,6 +19,19 @@ pub enum Select {
     Uuid(String),
     /// The one at this bus id.
     Pci(PciAddress),
+}
+
+impl FromStr for Select {
+    type Err = Infallible;
+
+    /// A number is an index, what looks like a bus id is one, and anything else begins a UUID.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match (text.parse(), text.parse()) {
+            (Ok(index), _) => Self::Index(index),
+            (_, Ok(pci)) => Self::Pci(pci),
+            _ => Self::Uuid(text.to_owned()),
+        })
+    }
 }
 
 impl fmt::Display for Select {

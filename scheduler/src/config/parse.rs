@@ -14,7 +14,7 @@ use policy::{
     LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, ShareMode, ShareParams,
     Sharing, Slo, SmThreshold, TemporalParams, ThrottleParams,
 };
-use profiler::settings::{self, Decimal, Fault, Reader, Table, Whole};
+use profiler::settings::{self, Decimal, Fault, Layers, Reader, Table, Whole};
 use protocol::compute::Cap;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -55,14 +55,22 @@ const QUANTILE_MAX: f64 = 0.9999;
 /// Pillion's own: it protects by what requests were seen to take, so it needs the least to be said.
 const POLICY_DEFAULT: &str = "pillion";
 
-/// The configuration in `text`, or what is wrong with it, in the order of the file.
-pub(super) fn parse(path: &Path, text: &str) -> Result<Config, Vec<Fault>> {
-    let mut document = settings::document(path, text)?;
-    let mut reader = Reader::new(path, text);
+/// How the GPU is named.
+pub(super) struct Named<'s> {
+    /// Otherwise than by a file.
+    pub(super) given: Option<&'s Select>,
+    /// Where the GPU's own files begin: those before are for all GPUs, and name none.
+    pub(super) own_start: usize,
+}
+
+/// The configuration that these files say together, or what is wrong with it, in their order.
+pub(super) fn parse(layers: &Layers, named: &Named<'_>) -> Result<Config, Vec<Fault>> {
+    let mut document = layers.document()?;
+    let mut reader = Reader::of(layers);
     let numbers = plain::take(&mut reader, &mut document);
     mps_rules::refuse_moved(&mut reader, &mut document);
     let file: Option<File> = reader.read(&document);
-    let config = file.and_then(|file| file.validate(&mut reader, &document));
+    let config = file.and_then(|file| file.validate(named, &mut reader, &document));
     let config = config.map(|config| match numbers {
         Some(numbers) => Config {
             policy: Policy::Listed(numbers),
@@ -220,7 +228,12 @@ enum Auto {
 
 impl File {
     /// The configuration, and a fault for everything that does not go together.
-    fn validate(self, reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Config> {
+    fn validate(
+        self,
+        named: &Named<'_>,
+        reader: &mut Reader<'_>,
+        document: &DeTable<'_>,
+    ) -> Option<Config> {
         let name = self.policy.0.name.as_deref().unwrap_or(POLICY_DEFAULT);
         check_policy(name, reader, document);
         check_jobs(name, &self.jobs.0, reader, document);
@@ -257,7 +270,7 @@ impl File {
             max_share: job.max_share,
         });
         Some(Config {
-            gpu: self.gpu.0.select(reader, document)?,
+            gpu: self.gpu.0.select(named, reader, document)?,
             sharing: self.gpu.0.sharing,
             policy: section.policy(poll_us * 1_000),
             block_priority: section.block_priority(),
@@ -406,14 +419,35 @@ impl ShareSection {
 }
 
 impl GpuSection {
-    fn select(&self, reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Select> {
+    fn select(
+        &self,
+        named: &Named<'_>,
+        reader: &mut Reader<'_>,
+        document: &DeTable<'_>,
+    ) -> Option<Select> {
+        let places = ["index", "uuid", "pci"]
+            .map(|key| (key, settings::at(document, &format!("gpu.{key}"))));
+        for (key, value) in places {
+            let start = value.map(|value| value.span().start);
+            if let Some(start) =
+                start.filter(|&start| start < named.own_start || named.given.is_some())
+            {
+                let what = format!(
+                    "{key} names a GPU in a file for all of them; nearest is the GPU's own file"
+                );
+                reader.fault(start, what);
+            }
+        }
+        if let Some(given) = named.given {
+            return Some(given.clone());
+        }
         let index = self.index.map(|index| Select::Index(index.0 as usize));
-        let named = [
+        let ways = [
             ("index", index),
             ("uuid", self.uuid.clone()),
             ("pci", self.pci.clone()),
         ];
-        let mut given: Vec<_> = named
+        let mut given: Vec<_> = ways
             .into_iter()
             .filter(|(_, select)| select.is_some())
             .collect();
@@ -426,7 +460,7 @@ impl GpuSection {
             found => found.join(" and "),
         };
         let what = format!("[gpu] has {found}; needs exactly one of index, uuid, pci");
-        let offset = settings::offset(document, "gpu");
+        let offset = settings::at(document, "gpu").map_or(named.own_start, |gpu| gpu.span().start);
         reader.fault(offset, what + "; nearest is index = 0");
         None
     }

@@ -22,7 +22,7 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use profiler::settings::{self, Fault, Reader, Whole};
+use profiler::settings::{self, Fault, Layers, Reader, Whole};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
@@ -121,11 +121,12 @@ struct File {
 /// Whether priorities between blocks work on `gpu` with its driver, by the file at `path`.
 fn parse(path: &Path, text: &str, gpu: &Gpu) -> Result<bool, String> {
     let lines = |faults: Vec<Fault>| settings::lines(&faults).replace('\n', "; ");
-    let mut document = settings::document(path, text).map_err(lines)?;
+    let layers = Layers::one(path, text);
+    let mut document = layers.document().map_err(lines)?;
     for key in TOLD_KEYS {
         document.remove(key);
     }
-    let mut reader = Reader::new(path, text);
+    let mut reader = Reader::of(&layers);
     let file: Option<File> = reader.read(&document);
     let file = reader.finish(file).map_err(lines)?;
     let path = path.display();

@@ -7,7 +7,7 @@ use policy::throttle::{UTILISATION, UTILISATION_DEFAULT};
 use policy::{Param, PillionParams, ShareMode, Slo, ThrottleParams};
 use profiler::nearest::nearest;
 use profiler::settings::or_nearest;
-use profiler::settings::{self, Decimal, Fault, Reader, Table, Value, Whole};
+use profiler::settings::{self, Decimal, Fault, Layers, Reader, Table, Value, Whole};
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use softgpu::{Config, Contention, Device, Dispatch, Governor, Sharing};
@@ -50,8 +50,9 @@ pub(super) fn parse(
     folder: &Path,
     library: &mut Library,
 ) -> Result<Vec<Scenario>, Vec<Fault>> {
-    let document = settings::document(path, text)?;
-    let mut reader = Reader::new(path, text);
+    let layers = Layers::one(path, text);
+    let document = layers.document()?;
+    let mut reader = Reader::of(&layers);
     let mut scenarios = Vec::new();
     for combination in sweep::combinations(&mut reader, &document).unwrap_or_default() {
         let mut parser = Parser {

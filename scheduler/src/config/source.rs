@@ -1,0 +1,214 @@
+//! Which files a daemon's configuration is read from.
+//!
+//! A GPU has a file of its own, or none. Above it, in the same folder, `default.toml` says what
+//! holds for all GPUs; what the GPU's file says of a key counts. Each of both has drop-ins: the
+//! files of the folder `default.d`, or of `gpu0.d` for `gpu0.toml`, in the order of their names,
+//! each over the one before. So a package, an operator and a tool can each own a file.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use profiler::Place;
+use profiler::settings::{self, Layers};
+use toml::de::{DeTable, DeValue};
+
+use super::gpu::{self, Gpu, Select};
+use super::{Config, ConfigError, Fault, parse};
+
+/// The file of what holds for all GPUs of a folder.
+pub const DEFAULTS: &str = "default.toml";
+/// Root's folder of configurations, and everybody's who has none.
+pub const SYSTEM_FOLDER: &str = "/etc/pillion";
+
+/// Where a daemon's configuration comes from. It is read again from there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A file, with what is above and below it.
+    File(PathBuf),
+    /// No file of the GPU's own: what holds for all GPUs of a folder.
+    Defaults {
+        /// The folder, which need not be there.
+        folder: PathBuf,
+        /// The GPU.
+        gpu: Select,
+    },
+}
+
+impl Source {
+    /// That of the GPU that `select` names among `gpus`: the file of `folder` that names it, if one
+    /// does.
+    ///
+    /// # Errors
+    /// A file in it cannot be read or is not TOML, so that it may be that GPU's, or two are.
+    pub fn of_gpu(folder: &Path, select: &Select, gpus: &[Gpu]) -> Result<Self, ConfigError> {
+        let uuid = |select: &Select| Some(gpu::choose(gpus.to_vec(), select).ok()?.uuid);
+        let wanted = uuid(select);
+        let mut found: Option<PathBuf> = None;
+        for path in files_in(folder)? {
+            if is_defaults(&path) {
+                continue;
+            }
+            let own = Layers::one(&path, &read(&path)?);
+            let document = own.document().map_err(ConfigError::Invalid)?;
+            let Some(named) = named_by(&document).filter(|named| uuid(named) == wanted) else {
+                continue;
+            };
+            if let Some(first) = found {
+                let (gpu, second) = (named.to_string(), path);
+                return Err(ConfigError::Twice { gpu, first, second });
+            }
+            found = Some(path);
+        }
+        Ok(found.map_or_else(
+            || Self::Defaults {
+                folder: folder.to_owned(),
+                gpu: select.clone(),
+            },
+            Self::File,
+        ))
+    }
+
+    /// The configuration.
+    ///
+    /// # Errors
+    /// A file cannot be read, or something in one is wrong.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        Ok(self.read()?.0)
+    }
+
+    /// The configuration, and the files that it was read from.
+    ///
+    /// # Errors
+    /// As [`Source::load`].
+    pub fn read(&self) -> Result<(Config, Layers), ConfigError> {
+        let mut layers = Layers::default();
+        let (folder, own, given) = match self {
+            Self::File(path) => (path.parent(), Some(path), None),
+            Self::Defaults { folder, gpu } => (Some(folder.as_path()), None, Some(gpu)),
+        };
+        let defaults = folder.map(|folder| folder.join(DEFAULTS));
+        if let Some(path) = defaults.filter(|_| !own.is_some_and(|own| is_defaults(own))) {
+            // A folder without it is as usual as one with it; its drop-ins may be there all the same.
+            match read(&path) {
+                Err(ConfigError::Unreadable { source, .. })
+                    if matches!(
+                        source.kind(),
+                        ErrorKind::NotFound | ErrorKind::NotADirectory
+                    ) => {}
+                text => layers.push(&path, &text?),
+            }
+            push_drop_ins(&mut layers, &path)?;
+        }
+        let own_start = layers.end();
+        if let Some(path) = own {
+            layers.push(path, &read(path)?);
+            push_drop_ins(&mut layers, path)?;
+        }
+        let is_for_all = own.is_none_or(|own| is_defaults(own));
+        // What holds for all GPUs is checked as if it were one's.
+        let any = Select::Index(0);
+        let given = given.or(is_for_all.then_some(&any));
+        let named = parse::Named { given, own_start };
+        let config = parse::parse(&layers, &named).map_err(ConfigError::Invalid)?;
+        Ok((config, layers))
+    }
+
+    /// Where it comes from, in words for messages.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::File(path) => path.clone(),
+            Self::Defaults { folder, .. } => folder.join(DEFAULTS),
+        }
+    }
+}
+
+/// Whether a file is of what holds for all GPUs of its folder.
+#[must_use]
+pub fn is_defaults(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == DEFAULTS)
+}
+
+/// The folder in which this user's configurations are: root's is `/etc/pillion`, another's
+/// `$XDG_CONFIG_HOME/pillion` (`~/.config/pillion`), if it is there, else `/etc/pillion`, too.
+/// `PILLION_CONFIG_FOLDER` names another.
+#[must_use]
+pub fn usual_folder() -> PathBuf {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = set("PILLION_CONFIG_FOLDER") {
+        return folder.into();
+    }
+    let of_user = || {
+        let home = set("HOME").map(|home| Path::new(&home).join(".config"));
+        let folder = set("XDG_CONFIG_HOME").map(PathBuf::from).or(home)?;
+        Some(folder.join("pillion")).filter(|folder| folder.is_dir())
+    };
+    let is_root = rustix::process::geteuid().is_root();
+    let of_user = (!is_root).then(of_user).flatten();
+    of_user.unwrap_or_else(|| SYSTEM_FOLDER.into())
+}
+
+/// The files of a folder that are configurations, in the order of their names; none of a folder that
+/// is not there.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable {
+        path: folder.to_owned(),
+        source,
+    };
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let paths: Result<Vec<PathBuf>, _> = entries
+        .map(|entry| Ok(entry.map_err(unreadable)?.path()))
+        .collect();
+    let mut paths = paths?;
+    paths.retain(|path| path.extension().is_some_and(|it| it == "toml"));
+    paths.sort();
+    Ok(paths)
+}
+
+fn push_drop_ins(layers: &mut Layers, path: &Path) -> Result<(), ConfigError> {
+    // What a shell passes on (`/dev/fd/3`) has no folder of drop-ins.
+    if path.extension().is_none_or(|it| it != "toml") {
+        return Ok(());
+    }
+    for path in files_in(&path.with_extension("d"))? {
+        layers.push(&path, &read(&path)?);
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
+        path: path.into(),
+        source,
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid_bytes = error.utf8_error().valid_up_to();
+        let bad = error.as_bytes()[valid_bytes];
+        let text = String::from_utf8_lossy(&error.as_bytes()[..valid_bytes]).into_owned();
+        ConfigError::Invalid(vec![Fault {
+            place: Place::of_offset(path, &text, valid_bytes),
+            what: format!("byte 0x{bad:02x} is not UTF-8 text"),
+        }])
+    })
+}
+
+/// The GPU that a document names, as far as one can read it.
+fn named_by(document: &DeTable<'_>) -> Option<Select> {
+    let value = |key: &str| settings::at(document, &format!("gpu.{key}"));
+    let text = |key: &str| Some(value(key)?.get_ref().as_str()?.to_owned());
+    let index = value("index").and_then(|index| match index.get_ref() {
+        DeValue::Integer(index) => index.as_str().parse().ok().map(Select::Index),
+        _ => None,
+    });
+    let pci = || text("pci")?.parse().ok().map(Select::Pci);
+    index
+        .or_else(|| text("uuid").map(Select::Uuid))
+        .or_else(pci)
+}
