@@ -27,7 +27,10 @@ mod set;
 mod socket;
 
 use packet::{Reader, Writer};
-pub use places::{format_uuid, socket_folders, socket_paths};
+pub use places::{
+    SYSTEM_FOLDER, format_uuid, is_private, own_socket_folder, socket_folders, socket_paths,
+    temporary_folder,
+};
 pub use set::Set;
 pub use socket::{NEW_SUFFIX, connect_to, connect_within, listen_at, listen_whole};
 
@@ -124,6 +127,11 @@ pub enum Request {
         /// How long, ns, within [`crate::trace::LENGTH_NS`].
         length_ns: u64,
     },
+    /// The process that asks is about to become a job, or to start one: a daemon that ends when it
+    /// has no clients stays until that process has ended.
+    Expect,
+    /// Send every setting in force and where it was said as JSON, in packets, then close.
+    Settings,
 }
 
 /// A program whose kernels are asked about.
@@ -301,6 +309,8 @@ const KIND_LEARNT_OF: u8 = 14;
 const KIND_LEARNT: u8 = 15;
 const KIND_LEARNT_LIST: u8 = 16;
 const KIND_TRACE: u8 = 17;
+const KIND_EXPECT: u8 = 18;
+const KIND_SETTINGS: u8 = 19;
 /// In place of a slot: none.
 const NO_SLOT: u16 = u16::MAX;
 /// The answers to a question, and what stands in place of one.
@@ -375,6 +385,8 @@ impl Request {
                 writer.finish()
             }
             Self::LearntList => Writer::new(KIND_LEARNT_LIST).finish(),
+            Self::Expect => Writer::new(KIND_EXPECT).finish(),
+            Self::Settings => Writer::new(KIND_SETTINGS).finish(),
             Self::Trace { length_ns } => {
                 let mut writer = Writer::new(KIND_TRACE);
                 writer.bytes.extend_from_slice(&length_ns.to_le_bytes());
@@ -408,6 +420,8 @@ impl Request {
         match kind {
             KIND_STATUS => Ok(Self::Status),
             KIND_LEARNT_LIST => Ok(Self::LearntList),
+            KIND_EXPECT => Ok(Self::Expect),
+            KIND_SETTINGS => Ok(Self::Settings),
             KIND_TRACE => Ok(Self::Trace {
                 length_ns: u64::from_le_bytes(reader.array()?),
             }),
@@ -672,6 +686,12 @@ pub fn learnt_answer(connection: impl AsFd) -> Result<Option<OwnedFd>, HelloErro
 /// longer than `patience`.
 pub fn ask_learnt_list(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::LearntList)
+}
+
+/// Asks the daemon at `path` for its settings: one JSON document. No step takes longer than
+/// `patience`.
+pub fn ask_settings(path: &Path, patience: Duration) -> Result<String, HelloError> {
+    ask_document(connect_within(path, patience)?, &Request::Settings)
 }
 
 fn ask_document(socket: OwnedFd, request: &Request) -> Result<String, HelloError> {

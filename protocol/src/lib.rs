@@ -91,7 +91,11 @@ pub mod trace;
 /// | 3.7 | an attach says with which share of the SMs a job was started that may be started anew ([`hello::Attach::restartable`]) |
 /// | 3.8 | a client says which batches it can take, and the daemon which it wants ([`batches`]) |
 /// | 3.9 | a trace can be taken ([`hello::Request::Trace`]), for which clients tell more ([`pages::DaemonPage::trace`]); a change of a job says its weight and its least share ([`hello::Set::weight`]), which the job's ledger keeps ([`ledger::Ledger::promise`]) |
-pub const VERSION: Version = Version { major: 3, minor: 9 };
+/// | 3.10 | a daemon that ends without clients stays for a process that is to become one ([`hello::Request::Expect`]), and a daemon says what its configuration is ([`hello::Request::Settings`]) |
+pub const VERSION: Version = Version {
+    major: 3,
+    minor: 10,
+};
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

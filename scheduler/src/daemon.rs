@@ -20,6 +20,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use protocol::clock::Clock;
@@ -27,6 +28,8 @@ use protocol::pages::Bell;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::config::gpu::Gpu;
+use crate::config::show::Shown;
+use crate::config::source::Source;
 use crate::config::{Config, ConfigError};
 use crate::core::block_priority::BlockPriority;
 use crate::core::event::{Draft, Kind};
@@ -175,21 +178,26 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reads the file at `path` and puts it in force, from the next poll on.
+    /// Reads the files anew and puts what they say in force, from the next poll on.
     ///
     /// # Errors
     ///
-    /// The file cannot be used, or says what only a new daemon can take over. All stays as it was, and
+    /// A file cannot be used, or says what only a new daemon can take over. All stays as it was, and
     /// the status says why.
-    pub fn reload(&mut self, path: &Path) -> Result<(), ConfigError> {
-        let read = Config::load(path).and_then(|next| match self.config.fixed_difference(&next) {
-            None => Ok(next),
-            Some(section) => Err(ConfigError::Fixed {
-                path: path.to_owned(),
-                section,
-            }),
-        });
-        let result = read.map(|mut next| {
+    pub fn reload(&mut self, source: &Source) -> Result<(), ConfigError> {
+        let path = source.path();
+        let read =
+            source
+                .read()
+                .and_then(|(next, layers)| match self.config.fixed_difference(&next) {
+                    None => Ok((next, layers)),
+                    Some(section) => Err(ConfigError::Fixed {
+                        path: path.clone(),
+                        section,
+                    }),
+                });
+        let result = read.map(|(mut next, layers)| {
+            *self.shared.settings.lock() = Shown::of(&layers, &next).to_json();
             let known = BlockPriority::find(&self.gpu, &measured::folder());
             next.set_block_priority(known.works());
             let mut state = self.shared.state();
@@ -235,17 +243,37 @@ impl Daemon {
         socket: &Path,
         clock: Clock,
     ) -> Result<Self, DaemonError> {
+        Self::start_until_idle(config, gpu, socket, clock, None)
+    }
+
+    /// The same, of one that ends when it has had no client for so long, and none is expected
+    /// ([`protocol::hello::Request::Expect`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Daemon::start`].
+    pub fn start_until_idle(
+        config: &Config,
+        gpu: Gpu,
+        socket: &Path,
+        clock: Clock,
+        ends_when_idle: Option<Duration>,
+    ) -> Result<Self, DaemonError> {
         let system = |doing| move |source| DaemonError::System { doing, source };
         let known = BlockPriority::find(&gpu, &measured::folder());
         let mut config = config.clone();
         config.set_block_priority(known.works());
         let config = &config;
-        let seat = Seat::take(&gpu.uuid, socket)?;
+        let seat = match ends_when_idle {
+            None => Seat::take(&gpu.uuid, socket)?,
+            Some(_) => Seat::take_for_a_while(&gpu.uuid, socket)?,
+        };
         let (pages, fds) =
             GpuPages::create(config, &clock).map_err(system("making shared pages"))?;
         let identity = Identity {
             socket: seat.path().display().to_string(),
             started_ns: clock.now_ns(),
+            ends_when_idle,
             gpu,
         };
         let bell = |flags| eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(io::Error::from);
@@ -286,6 +314,7 @@ impl Daemon {
             probe_file: ProbeFile::beside(socket, &identity.gpu.uuid),
             mps: Mutex::default(),
             mps_bell: mps_bell.map_err(system("making an eventfd"))?,
+            settings: Mutex::default(),
             unmanaged: Mutex::new(unmanaged::Desk {
                 rules: config.unmanaged,
                 named: None,
@@ -356,6 +385,13 @@ impl Daemon {
     pub fn record_to(mut self, file: File) -> Self {
         self.shared.state().start_record();
         self.record = Some(BufWriter::new(file));
+        self
+    }
+
+    /// What the daemon says its configuration is: see [`Shown`].
+    #[must_use]
+    pub fn showing(self, shown: &Shown) -> Self {
+        *self.shared.settings.lock() = shown.to_json();
         self
     }
 
@@ -589,7 +625,8 @@ mod tests {
             std::fs::write(&path, text).unwrap();
         };
         write("mps", "orion");
-        let config = Config::load(&path).unwrap();
+        let source = Source::File(path.clone());
+        let config = source.load().unwrap();
         let socket = folder.path().join("gpu0.sock");
         let daemon = Daemon::start(&config, gpu(), &socket, Clock::monotonic()).unwrap();
         let mut reloader = daemon.reloader(config);
@@ -598,13 +635,13 @@ mod tests {
         let error = || shared.state().config_error.clone();
 
         write("mps", "pilion");
-        assert!(reloader.reload(&path).is_err());
+        assert!(reloader.reload(&source).is_err());
         assert_eq!(policy(), "orion");
         let said = error().expect("it is kept for the status");
         assert!(said.contains("gpu0.toml:5:8: name is \"pilion\""), "{said}");
 
         write("timeslice", "pillion");
-        let refused = reloader.reload(&path).unwrap_err().to_string();
+        let refused = reloader.reload(&source).unwrap_err().to_string();
         assert!(
             refused.ends_with("[gpu] has changed, which takes a restart"),
             "{refused}"
@@ -612,7 +649,7 @@ mod tests {
         assert_eq!(policy(), "orion");
 
         write("mps", "pillion");
-        reloader.reload(&path).unwrap();
+        reloader.reload(&source).unwrap();
         assert_eq!((policy(), error()), ("pillion", None));
 
         daemon.stopper().stop();

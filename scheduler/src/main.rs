@@ -3,9 +3,11 @@
 //! Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 the command line or the configuration
 //! cannot be used. SIGHUP makes it read its configuration again.
 
+mod detached;
+
 use std::fmt;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -16,14 +18,16 @@ use nix::sys::signal::{SigSet, Signal};
 use protocol::clock::Clock;
 use rustix::event::{Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use scheduler::Daemon;
 use scheduler::config::ConfigError;
-use scheduler::config::gpu;
+use scheduler::config::gpu::{self, Select};
+use scheduler::config::show::Shown;
+use scheduler::config::source::{self, Source};
 use scheduler::daemon::{Pulse, Reloader, Stopper};
 use scheduler::host::gpu_lock::GpuLock;
 use scheduler::host::realtime::{self, Begun};
 use scheduler::host::{device, socket};
 use scheduler::report::told_once;
-use scheduler::{Config, Daemon};
 use sd_notify::NotifyState;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -43,14 +47,32 @@ const WATCHDOG_BEATS: u32 = 4;
 #[derive(Parser)]
 #[command(name = "pilliond", version, after_help = AFTER_HELP)]
 struct Arguments {
-    /// The GPU's configuration (TOML).
+    /// The GPU's configuration (TOML), over `default.toml` in its folder.
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
+    /// A GPU (index, UUID or its beginning, PCI bus id), by the file that names it in /etc/pillion
+    /// (of another user than root in $XDG_CONFIG_HOME/pillion, if it is there), or by what holds for
+    /// all GPUs there.
+    #[arg(
+        long,
+        value_name = "GPU",
+        conflicts_with = "config",
+        required_unless_present = "config"
+    )]
+    gpu: Option<Select>,
+    /// Ends when no job has used the GPU for so long, and none that `pillion run` has started is
+    /// still alive.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    end_when_idle: Option<u64>,
+    /// Comes back when the daemon is ready, which goes on in the background.
+    #[arg(long)]
+    detach: bool,
 }
 
 const AFTER_HELP: &str = "\
 Example:
   pilliond --config /etc/pillion/gpu0.toml
+  pilliond --gpu 0 --end-when-idle 60
   pillion run --class high-priority -- python serve.py
   pillion run --class best-effort -- python train.py
 
@@ -59,6 +81,8 @@ Environment:
                   or $XDG_RUNTIME_DIR/pillion/<gpu uuid>.sock
   PILLION_RECORD  a file for what is granted to best-effort jobs, when, and why
                   they wait (for `pillion demo`; it grows without bound)
+  PILLION_CONFIG_FOLDER
+                  the folder of configurations, in place of /etc/pillion
   PILLION_LOG     what to log to stderr: error, warn, info (default), debug
   NOTIFY_SOCKET   where a service manager is told that the daemon is ready, that
                   it reads its configuration again, and that it is ending
@@ -73,8 +97,12 @@ Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or c
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+    let result = match arguments.detach {
+        true => detached::start(),
+        false => run(&arguments).map(|()| ExitCode::SUCCESS),
+    };
+    match result {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("pilliond: {}", told_once(error.as_ref()));
             match error.is::<ConfigError>() {
@@ -111,7 +139,18 @@ fn raise_descriptors() {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let config = Config::load(&arguments.config)?;
+    detached::leave_session();
+    let (gpu, source) = match (&arguments.config, &arguments.gpu) {
+        (None, Some(select)) => {
+            let gpus = device::gpus()?;
+            let gpu = gpu::choose(gpus.clone(), select).context("--gpu")?;
+            let source = Source::of_gpu(&source::usual_folder(), select, &gpus)?;
+            (Some(gpu), source)
+        }
+        (path, _) => (None, Source::File(path.clone().unwrap_or_default())),
+    };
+    let (config, layers) = source.read()?;
+    let shown = Shown::of(&layers, &config);
     raise_descriptors();
     // Before any thread is started, so that all inherit it: one thread waits for signals.
     let mut signals = SigSet::empty();
@@ -123,23 +162,23 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(error) = Clock::open_error() {
         anyhow::bail!("the virtual clock cannot be used: {error}");
     }
-    let gpu = gpu::choose(device::gpus()?, &config.gpu)
-        .with_context(|| format!("{}", arguments.config.display()))?;
+    let gpu = match gpu {
+        Some(gpu) => gpu,
+        None => gpu::choose(device::gpus()?, &config.gpu)
+            .with_context(|| format!("{}", source.path().display()))?,
+    };
     let path = socket::path_of(&gpu.uuid, config.socket_path.as_deref())?;
     let uuid = gpu.uuid.clone();
     let _lock = GpuLock::take(&uuid)?;
-    let mut daemon = Daemon::start(&config, gpu, &path, clock)?;
+    let idle = arguments.end_when_idle.map(Duration::from_secs);
+    let daemon = Daemon::start_until_idle(&config, gpu, &path, clock, idle)?;
+    let mut daemon = daemon.showing(&shown);
     if let Some(path) = std::env::var_os("PILLION_RECORD") {
         let file = File::create(&path).with_context(|| format!("{}", path.display()))?;
         daemon = daemon.record_to(file);
     }
     let reloader = daemon.reloader(config);
-    obey(
-        signals,
-        daemon.stopper(),
-        reloader,
-        arguments.config.clone(),
-    )?;
+    obey(signals, daemon.stopper(), reloader, source)?;
     if let Some(within) = sd_notify::watchdog_enabled().filter(|within| !within.is_zero()) {
         keep_alive(daemon.pulse(), within / WATCHDOG_BEATS)?;
     }
@@ -147,7 +186,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !clock.is_virtual() {
         ask_for_real_time();
     }
-    tracing::info!("ready: {uuid} socket {}", path.display());
+    let ready = format!("ready: {uuid} socket {}", path.display());
+    tracing::info!("{ready}");
+    detached::tell_ready(&ready)?;
     tell_manager(&[NotifyState::Ready]);
     daemon.run()?;
     tracing::info!("ended");
@@ -177,12 +218,12 @@ fn obey(
     signals: SigSet,
     stopper: Stopper,
     mut reloader: Reloader,
-    config: PathBuf,
+    source: Source,
 ) -> anyhow::Result<()> {
     let wait = move || {
         let signal = loop {
             match signals.wait() {
-                Ok(Signal::SIGHUP) => reload(&mut reloader, &config),
+                Ok(Signal::SIGHUP) => reload(&mut reloader, &source),
                 Ok(signal) => break signal,
                 Err(_) => return,
             }
@@ -219,13 +260,13 @@ fn keep_alive(mut pulse: Pulse, every: Duration) -> anyhow::Result<()> {
 }
 
 /// Reads the configuration again; what came of it is an event. The service manager is told when it begins and that it is over.
-fn reload(reloader: &mut Reloader, config: &Path) {
+fn reload(reloader: &mut Reloader, source: &Source) {
     // Without the time the manager may take the READY of before for the end (sd_notify(3), RELOADING=1).
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell_manager(&[NotifyState::Reloading, now]),
         Err(_) => tell_manager(&[NotifyState::Reloading]),
     }
-    let status = match reloader.reload(config) {
+    let status = match reloader.reload(source) {
         Ok(()) => String::new(),
         Err(error) => format!("as before, as the configuration is wrong: {error}"),
     };

@@ -1,6 +1,13 @@
 //! Where daemons listen, and how a GPU is called there.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+/// The folder of the sockets of root's daemons, which serve every user.
+pub const SYSTEM_FOLDER: &str = "/run/pillion";
 
 /// The sockets on which a GPU's daemon may listen, root's first; `uuid` is `GPU-…` as NVML prints.
 pub fn socket_paths(uuid: &str) -> Vec<PathBuf> {
@@ -10,13 +17,43 @@ pub fn socket_paths(uuid: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folders in which daemons put their sockets, root's first.
+/// The folders in which daemons put their sockets, root's first. That below `/tmp` is among them if
+/// nobody but this process's user can have made what is in it.
 pub fn socket_folders() -> Vec<PathBuf> {
-    let mut folders = vec![PathBuf::from("/run/pillion")];
-    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
-        folders.push(Path::new(&runtime).join("pillion"));
+    let mut folders = vec![PathBuf::from(SYSTEM_FOLDER)];
+    folders.extend(runtime_folder());
+    let temporary = temporary_folder();
+    let found = temporary.symlink_metadata();
+    if found.is_ok_and(|found| is_private(&found)) {
+        folders.push(temporary);
     }
     folders
+}
+
+/// The folder in which a daemon of this process's user puts its socket: `/run/pillion` of root's,
+/// else `pillion` in `$XDG_RUNTIME_DIR`, else [`temporary_folder`], which need not be there.
+pub fn own_socket_folder() -> PathBuf {
+    match geteuid().is_root() {
+        true => SYSTEM_FOLDER.into(),
+        false => runtime_folder().unwrap_or_else(temporary_folder),
+    }
+}
+
+fn runtime_folder() -> Option<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
+    runtime.map(|runtime| Path::new(&runtime).join("pillion"))
+}
+
+/// Where a user has sockets who has no folder for that: a session without a login (`su`, cron, a
+/// container). It counts if it [is private](is_private).
+pub fn temporary_folder() -> PathBuf {
+    format!("/tmp/pillion-{}", geteuid().as_raw()).into()
+}
+
+/// Whether what was found is a folder of this process's user that nobody else can look or write
+/// into. In `/tmp` anybody may have made one of that name.
+pub fn is_private(found: &Metadata) -> bool {
+    found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0
 }
 
 /// A device's UUID as NVML and nvidia-smi print it.

@@ -16,6 +16,7 @@
 mod away;
 mod draining;
 mod ending;
+mod idle;
 mod learnt;
 mod set;
 mod trace;
@@ -59,6 +60,7 @@ use crate::report::status::{Identity, Status, Viewer};
 
 use away::refuse;
 use ending::Asker;
+use idle::Idle;
 
 /// Statuses and events being sent at once; the operator gets one beside them, whoever has these.
 const READERS_MAX: usize = 8;
@@ -94,6 +96,7 @@ pub(crate) struct Control {
     askers: Vec<Asker>,
     /// To the thread that keeps what runs have learnt; `None` where nothing is kept.
     keeper: Option<Arc<Inlet>>,
+    idle: Idle,
 }
 
 /// A connection that has not said yet what it wants.
@@ -148,6 +151,7 @@ enum Ready {
     ClientSocket(usize),
     ClientProcess(usize),
     Asker,
+    Expected,
 }
 
 impl Control {
@@ -164,6 +168,7 @@ impl Control {
             shared,
             seat,
             fds,
+            idle: Idle::new(identity.ends_when_idle),
             identity,
             unheard: VecDeque::new(),
             clients: Vec::new(),
@@ -179,7 +184,8 @@ impl Control {
     pub(crate) fn run(mut self) {
         loop {
             let ready = match self.wait() {
-                Ok(ready) => ready,
+                Ok(Some(ready)) => ready,
+                Ok(None) => return self.tell_idle(),
                 Err(error) => {
                     // Only for want of memory; nobody could be served.
                     tracing::error!("waiting for clients: {error}");
@@ -199,13 +205,16 @@ impl Control {
                         self.end_client(place, Ending::Death, "its process ended");
                     }
                     Ready::Asker => self.drop_dead_askers(),
+                    Ready::Expected => self.drop_dead_expected(),
                 }
             }
         }
     }
 
-    /// What is ready, each client once, clients in order, and those who end jobs last.
-    fn wait(&mut self) -> io::Result<Vec<Ready>> {
+    /// What is ready, each client once, clients in order, and those who end jobs last; none when
+    /// nobody has used the daemon for as long as it stays.
+    fn wait(&mut self) -> io::Result<Option<Vec<Ready>>> {
+        let idle_left = self.idle_left();
         let mut sources = vec![(Ready::Stop, self.shared.stop_fd())];
         let is_paused = std::mem::take(&mut self.is_accept_paused);
         if !is_paused {
@@ -222,12 +231,15 @@ impl Control {
         // Last, and so dealt with before anybody is heard: who comes to what one ended who has died is told nothing of it.
         let askers = self.askers.iter();
         sources.extend(askers.map(|asker| (Ready::Asker, asker.process.as_fd())));
+        let expected = self.idle.expected.iter();
+        sources.extend(expected.map(|process| (Ready::Expected, process.as_fd())));
         let mut fds: Vec<PollFd<'_>> = sources
             .iter()
             .map(|(_, fd)| PollFd::new(fd, PollFlags::IN))
             .collect();
-        let timeout = is_paused.then_some(&ACCEPT_PAUSE);
+        let timeout = is_paused.then_some(&ACCEPT_PAUSE).or(idle_left.as_ref());
         match poll(&mut fds, timeout) {
+            Ok(0) if !is_paused && idle_left.is_some() => return Ok(None),
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -242,7 +254,7 @@ impl Control {
             }
             _ => false,
         });
-        Ok(ready)
+        Ok(Some(ready))
     }
 
     fn accept(&mut self) {
@@ -314,6 +326,8 @@ impl Control {
             Ok(Request::Learnt(of)) => self.pass_on(socket, uid, of, memory),
             Ok(Request::LearntList) => self.send_learnt(socket, uid),
             Ok(Request::Trace { length_ns }) => self.take_trace(socket, uid, length_ns),
+            Ok(Request::Expect) => self.expect(&socket),
+            Ok(Request::Settings) => self.send_settings(socket, uid),
             Err(HelloError::Version { peer }) => {
                 let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
                 self.turn_away_unknown(&socket, reason);
@@ -654,6 +668,20 @@ impl Control {
         status.mps = self.shared.mps_desk().seen.as_ref().map(Into::into);
         status.unmanaged = self.shared.unmanaged_status(viewer);
         send_document(socket, reading, move || status.to_json());
+    }
+
+    /// The configuration, which names users and folders: for who may change it.
+    fn send_settings(&self, socket: UntrustedSocket, uid: u32) {
+        let viewer = Viewer::of(uid);
+        if viewer != Viewer::Operator {
+            let why = "only root and the daemon's own user may see its configuration";
+            return refuse(&socket, why.to_owned());
+        }
+        let Some(reading) = self.begin_reading(uid, viewer) else {
+            return refuse(&socket, "too many documents are being read".to_owned());
+        };
+        let settings = self.shared.settings.lock().clone();
+        send_document(socket, reading, move || settings);
     }
 
     /// What happened after number `since`, as far as who asks may see it.

@@ -123,6 +123,8 @@ pub(crate) struct Shared {
     /// The processes that use the GPU past Pillion, and the rule for them. While this is locked
     /// nothing else is locked by the same thread.
     pub(super) unmanaged: Mutex<unmanaged::Desk>,
+    /// The configuration in force, for who asks; empty where none was shown.
+    pub(super) settings: Mutex<String>,
 }
 
 impl Shared {

@@ -161,9 +161,18 @@ fn new_socket() -> rustix::io::Result<OwnedFd> {
 
 /// A process that has the name, as far as it can be seen.
 #[derive(Debug)]
-struct Holder {
-    pid: Option<u32>,
-    uid: Option<u32>,
+pub struct Holder {
+    /// None where it cannot be seen from here.
+    pub pid: Option<u32>,
+    /// None likewise.
+    pub uid: Option<u32>,
+}
+
+/// The daemon that has the GPU of this UUID, if one has.
+#[must_use]
+pub fn holder(uuid: &str) -> Option<Holder> {
+    let name = SocketAddrUnix::new_abstract_name(format!("pillion/{uuid}").as_bytes()).ok()?;
+    holder_of(&name, uuid).filter(Holder::is_daemon)
 }
 
 /// Whoever has the name.
@@ -172,6 +181,12 @@ fn holder_of(name: &SocketAddrUnix, uuid: &str) -> Option<Holder> {
 }
 
 impl Holder {
+    /// Whether it is this process's user's.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.uid == Some(rustix::process::getuid().as_raw())
+    }
+
     fn is_daemon(&self) -> bool {
         let own = rustix::process::getuid().as_raw();
         let is_ours = self.uid.is_some_and(|uid| uid == 0 || uid == own);

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use protocol::hello::{listen_whole, socket_folders};
+use protocol::hello::{is_private, listen_whole, own_socket_folder, temporary_folder};
 use rustix::fs::{FlockOperation, flock};
 
 /// Names a socket for everybody: daemon, library, command line.
@@ -57,10 +57,11 @@ pub enum SocketError {
     },
     /// There is nowhere to put it.
     #[error(
-        "no folder for the socket: not root, and XDG_RUNTIME_DIR is not set; set it, or [socket] \
-         path, or {SOCKET_ENV}"
+        "{}: is there, and is not a folder of this user's alone (mode 0700), as it must be where \
+         XDG_RUNTIME_DIR is not set; remove it or have it removed, or set XDG_RUNTIME_DIR, \
+         [socket] path, or {SOCKET_ENV}", .0.display()
     )]
-    NoFolder,
+    NoFolder(PathBuf),
     /// Something that is no socket is in the way.
     #[error("{}: exists and is not a socket; remove it, or set another [socket] path", .0.display())]
     InTheWay(PathBuf),
@@ -90,13 +91,59 @@ pub fn path_of(uuid: &str, configured: Option<&Path>) -> Result<PathBuf, SocketE
     if let Some(path) = configured {
         return Ok(path.to_owned());
     }
-    let folders = socket_folders();
-    let folder = match rustix::process::geteuid().is_root() {
-        true => folders.first(),
-        false => folders.get(1),
-    };
-    let folder = folder.ok_or(SocketError::NoFolder)?;
+    let folder = own_socket_folder();
+    if folder == temporary_folder() {
+        private_folder(&folder)?;
+    }
     Ok(folder.join(format!("{uuid}.sock")))
+}
+
+/// Makes the folder in which this user's daemons put their sockets, unless it is there.
+///
+/// # Errors
+///
+/// As [`private_folder`].
+pub fn make_own_folder() -> Result<PathBuf, SocketError> {
+    let folder = own_socket_folder();
+    if folder == temporary_folder() {
+        private_folder(&folder)?;
+    } else {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(FOLDER_MODE).create(&folder);
+        made.map_err(|source| SocketError::Io {
+            doing: "making it",
+            path: folder.clone(),
+            source,
+        })?;
+    }
+    Ok(folder)
+}
+
+/// Makes a folder in which nobody else can look or write, unless it is there. In `/tmp` anybody may
+/// have made one of its name, or a link.
+///
+/// # Errors
+///
+/// [`SocketError::NoFolder`] if it is there and is not such a folder, [`SocketError::Io`] if it
+/// cannot be made.
+fn private_folder(folder: &Path) -> Result<(), SocketError> {
+    let io = |doing| {
+        move |source: io::Error| SocketError::Io {
+            doing,
+            path: folder.to_owned(),
+            source,
+        }
+    };
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io("making it")(error));
+        }
+        _ => {}
+    }
+    match is_private(&fs::symlink_metadata(folder).map_err(io("looking at it"))?) {
+        true => Ok(()),
+        false => Err(SocketError::NoFolder(folder.to_owned())),
+    }
 }
 
 /// A socket that listens, and the right to. Dropping it removes the socket and gives up the right.
@@ -105,6 +152,8 @@ pub struct Seat {
     path: PathBuf,
     listener: OwnedFd,
     has_predecessor: bool,
+    /// Nothing of it stays when it is given up, as if no daemon had been there.
+    is_for_a_while: bool,
     /// Locked until dropped, which is after the socket was removed.
     _lock: File,
 }
@@ -116,6 +165,20 @@ impl Seat {
     ///
     /// Another daemon has it, or the system refuses a step; see [`SocketError`].
     pub fn take(uuid: &str, path: &Path) -> Result<Self, SocketError> {
+        Self::take_as(uuid, path, false)
+    }
+
+    /// The same, for a daemon that ends when nobody uses it: who finds its lock file knows that no
+    /// administrator has started it ([`is_installed`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Seat::take`].
+    pub fn take_for_a_while(uuid: &str, path: &Path) -> Result<Self, SocketError> {
+        Self::take_as(uuid, path, true)
+    }
+
+    fn take_as(uuid: &str, path: &Path, is_for_a_while: bool) -> Result<Self, SocketError> {
         let io = |doing| {
             move |source: io::Error| SocketError::Io {
                 doing,
@@ -129,7 +192,7 @@ impl Seat {
             builder.create(folder).map_err(io("making its folder"))?;
         }
         let has_predecessor = beside(path, ".lock").exists();
-        let lock = lock(uuid, path)?;
+        let lock = lock(uuid, path, is_for_a_while)?;
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(SocketError::InTheWay(path.to_owned()));
@@ -147,6 +210,7 @@ impl Seat {
             path: path.to_owned(),
             listener,
             has_predecessor,
+            is_for_a_while,
             _lock: lock,
         })
     }
@@ -174,6 +238,25 @@ impl Drop for Seat {
     fn drop(&mut self) {
         // If somebody has removed it before us: as good.
         let _ = fs::remove_file(&self.path);
+        if self.is_for_a_while {
+            // Whoever waits for it holds a file that nobody finds any more; of two who both have a
+            // lock then, one gets the GPU (`crate::host::gpu_lock`).
+            let _ = fs::remove_file(beside(&self.path, ".lock"));
+        }
+    }
+}
+
+/// What a daemon that ends when nobody uses it writes behind its number.
+const FOR_A_WHILE: &str = "until idle";
+
+/// Whether the daemon that listens at `socket`, or has since the machine or container started, is
+/// one that stays: a service that may just be starting anew. Of root's, others see only that it was
+/// there, and take it for one.
+#[must_use]
+pub fn is_installed(socket: &Path) -> bool {
+    match fs::read_to_string(beside(socket, ".lock")) {
+        Ok(text) => !text.trim_end().ends_with(FOR_A_WHILE),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
 
@@ -183,7 +266,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn lock(uuid: &str, socket: &Path) -> Result<File, SocketError> {
+fn lock(uuid: &str, socket: &Path, is_for_a_while: bool) -> Result<File, SocketError> {
     let path = beside(socket, ".lock");
     let io = |doing| {
         let path = path.clone();
@@ -206,10 +289,7 @@ fn lock(uuid: &str, socket: &Path) -> Result<File, SocketError> {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut pid = String::new();
             let _ = file.read_to_string(&mut pid);
-            let pid = match pid.trim() {
-                "" => "unknown",
-                pid => pid,
-            };
+            let pid = pid.split_whitespace().next().unwrap_or("unknown");
             return Err(SocketError::Held {
                 uuid: uuid.to_owned(),
                 pid: pid.to_owned(),
@@ -223,7 +303,11 @@ fn lock(uuid: &str, socket: &Path) -> Result<File, SocketError> {
         file.set_permissions(Permissions::from_mode(LOCK_MODE))?;
         file.set_len(0)?;
         file.rewind()?;
-        writeln!(file, "{}", std::process::id())
+        let pid = std::process::id();
+        match is_for_a_while {
+            true => writeln!(file, "{pid} {FOR_A_WHILE}"),
+            false => writeln!(file, "{pid}"),
+        }
     };
     write(&mut file).map_err(io("writing the process id"))?;
     Ok(file)

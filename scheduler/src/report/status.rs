@@ -16,6 +16,7 @@ mod users;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use policy::{Class, ClassSet, Policy, Sharing};
 use protocol::VERSION;
@@ -198,6 +199,8 @@ pub struct DaemonStatus {
     pub uptime_ns: u64,
     /// Whether the poll thread has real-time priority ([`realtime`]).
     pub real_time: bool,
+    /// The daemon ends when it has had no client for so long, s; none: it stays.
+    pub ends_when_idle_s: Option<u64>,
 }
 
 /// The GPU.
@@ -426,6 +429,8 @@ pub struct Identity {
     pub socket: String,
     /// When the daemon started, on its clock.
     pub started_ns: u64,
+    /// It ends when it has had no client for so long; none: it stays.
+    pub ends_when_idle: Option<Duration>,
 }
 
 impl Status {
@@ -454,6 +459,7 @@ impl Status {
                 now_ns,
                 uptime_ns: now_ns.saturating_sub(identity.started_ns),
                 real_time: realtime::is_held(),
+                ends_when_idle_s: identity.ends_when_idle.map(|idle| idle.as_secs()),
             },
             gpu: GpuStatus {
                 uuid: identity.gpu.uuid.clone(),

@@ -462,5 +462,6 @@ fn identity() -> Identity {
         },
         socket: "/run/pillion/GPU-1.sock".to_owned(),
         started_ns: MS,
+        ends_when_idle: None,
     }
 }

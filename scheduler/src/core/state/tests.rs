@@ -238,6 +238,7 @@ impl Rig {
             },
             socket: "/run/pillion/GPU-1.sock".to_owned(),
             started_ns: 0,
+            ends_when_idle: None,
         };
         let events = Events::default().status();
         let now_ns = self.now_ns;

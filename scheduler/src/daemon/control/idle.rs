@@ -1,0 +1,94 @@
+//! A daemon that nobody installed, and that ends when nobody uses it (`pillion run`).
+//!
+//! It stays while it has clients, and while a process lives that has said that it is to become one:
+//! a job may load data for an hour before it touches the GPU. Real time: nobody has such a daemon
+//! on the virtual clock.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use protocol::clock::Clock;
+use protocol::hello::{Reply, send};
+use rustix::event::Timespec;
+
+use super::away::refuse;
+use super::{Control, peer};
+use crate::core::event::{Draft, Kind};
+
+/// Most processes that are waited for.
+const EXPECTED_MAX: usize = 256;
+
+/// Who uses the daemon besides its clients, and since when nobody does.
+pub(super) struct Idle {
+    /// None: the daemon stays whoever uses it.
+    after: Option<Duration>,
+    since_ns: Option<u64>,
+    /// Those that are to become clients, while they live.
+    pub(super) expected: Vec<OwnedFd>,
+}
+
+impl Idle {
+    pub(super) fn new(after: Option<Duration>) -> Self {
+        Self {
+            after,
+            since_ns: None,
+            expected: Vec::new(),
+        }
+    }
+
+    /// How long the daemon still waits for somebody who uses it; none: for ever.
+    fn left(&mut self, is_used: bool) -> Option<Duration> {
+        let after = self.after?;
+        if is_used {
+            self.since_ns = None;
+            return None;
+        }
+        let now_ns = Clock::monotonic().now_ns();
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        Some(after.saturating_sub(Duration::from_nanos(now_ns.saturating_sub(since_ns))))
+    }
+}
+
+impl Control {
+    /// How long the daemon still waits; none: for ever. Whoever has connected is heard first.
+    pub(super) fn idle_left(&mut self) -> Option<Timespec> {
+        let is_used =
+            !self.clients.is_empty() || !self.idle.expected.is_empty() || !self.unheard.is_empty();
+        let left = self.idle.left(is_used)?;
+        Timespec::try_from(left).ok()
+    }
+
+    /// Says that the daemon ends for want of somebody who uses it.
+    pub(super) fn tell_idle(&self) {
+        let idle_s = self.idle.after.unwrap_or_default().as_secs();
+        let text = format!("ending: no job has used the GPU for {idle_s} s");
+        self.shared.tell(Draft::new(Kind::DaemonEnding, text));
+    }
+
+    /// The process that asks is to become a client.
+    pub(super) fn expect(&mut self, socket: &OwnedFd) {
+        let process = match peer::of(socket) {
+            Ok((_, Some(process))) => process,
+            Ok((_, None)) => {
+                return refuse(socket, "your process cannot be seen from here".to_owned());
+            }
+            Err(error) => return refuse(socket, format!("who you are cannot be seen: {error}")),
+        };
+        self.drop_dead_expected();
+        if self.idle.after.is_some() {
+            if self.idle.expected.len() >= EXPECTED_MAX {
+                let reason = format!("{EXPECTED_MAX} processes are waited for already");
+                return refuse(socket, reason);
+            }
+            self.idle.expected.push(process);
+        }
+        let _ = send(socket, &Reply::Done.encode(), &[]);
+    }
+
+    /// Those that have ended become nothing any more.
+    pub(super) fn drop_dead_expected(&mut self) {
+        self.idle
+            .expected
+            .retain(|process| !peer::has_ended(process));
+    }
+}
