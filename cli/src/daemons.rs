@@ -122,7 +122,7 @@ fn older(socket: &Path, version: Version, (what, minor): (&str, u16), reply: &Re
 }
 
 /// Whether nobody listens there.
-fn is_absence(error: &HelloError) -> bool {
+pub(crate) fn is_absence(error: &HelloError) -> bool {
     let HelloError::Io(error) = error else {
         return false;
     };

@@ -7,7 +7,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod artifacts;
-mod config_check;
+mod config;
 mod daemons;
 mod deferred;
 mod demo;
@@ -67,16 +67,10 @@ enum Command {
     Man(generate::Manual),
     Workload(workload::Options),
     Simulate(simulate::Options),
-    /// Works on a daemon's configuration file.
     #[command(subcommand)]
-    Config(Config),
+    Config(config::Command),
     #[command(subcommand)]
     Profile(profile::Command),
-}
-
-#[derive(Debug, Subcommand)]
-enum Config {
-    Check(config_check::Options),
 }
 
 fn main() -> ExitCode {
@@ -99,7 +93,7 @@ fn main() -> ExitCode {
         Command::Workload(options) => workload::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Profile(command) => profile::run(&command),
-        Command::Config(Config::Check(options)) => config_check::run(&options),
+        Command::Config(command) => config::run(&command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

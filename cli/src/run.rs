@@ -32,14 +32,16 @@ use crate::failure::Failure;
 use crate::out;
 use crate::set::quota_of;
 
+mod autostart;
 mod share;
 
 /// Starts a command as a job: its processes share one class and one lease.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: pillion run --class best-effort -- python train.py\n\n\
-                  Without a daemon the job runs as it would without Pillion, unless \
-                  --require-daemon is given.\n\n\
+                  Where no daemon runs for a GPU that the job may use, one is started: the user's own, with the defaults of /etc/pillion \
+                  (pillion config show), which ends a minute after its last job. If that cannot be, the job runs as it would without Pillion, \
+                  unless --require-daemon is given.\n\n\
                   A job that SIGTERM or SIGINT ends first lets the GPU finish what it has begun; one that dies of another signal (SIGHUP when \
                   its terminal is closed, SIGQUIT) does not, which under MPS can take other jobs along: start it with nohup or setsid, or \
                   end it by `pillion stop`.\n\n\
@@ -88,6 +90,9 @@ pub(crate) struct Options {
     /// the SMs then (`[share]`, MPS).
     #[arg(long)]
     restartable: bool,
+    /// Start no daemon for a GPU that has none (also `PILLION_AUTOSTART=0`): the job uses one that runs, or runs without.
+    #[arg(long, conflicts_with = "require_daemon")]
+    no_daemon: bool,
     /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is
     /// drained.
     #[arg(long)]
@@ -124,8 +129,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         .map(select)
         .transpose()
         .map_err(Failure::usage)?;
+    let troubles = match options.no_daemon {
+        true => Vec::new(),
+        false => autostart::see_to_daemons(gpu.as_ref()),
+    };
     if options.require_daemon {
+        if !troubles.is_empty() {
+            return Err(Failure::unavailable(anyhow!("{}", troubles.join("; "))));
+        }
         require_daemon(class, gpu.as_ref()).map_err(Failure::unavailable)?;
+    }
+    for trouble in troubles {
+        out::note(format_args!(
+            "pillion: {trouble}; the job runs unmanaged there"
+        ));
     }
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
@@ -448,11 +465,7 @@ pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
 
 /// What of a GPU `--gpu` says.
 pub(crate) fn select_of(text: &str) -> Select {
-    match (text.parse(), text.parse()) {
-        (Ok(index), _) => Select::Index(index),
-        (_, Ok(pci)) => Select::Pci(pci),
-        _ => Select::Uuid(text.to_owned()),
-    }
+    text.parse().unwrap_or_else(|never| match never {})
 }
 
 /// Longest wait for a daemon's word on its GPU, which only a message needs.

@@ -1,19 +1,16 @@
 //! Configuration files, profiles, and what the environment says.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use profiler::Profile;
 use protocol::hello::JobClass;
 use protocol::ranges::{self, RangePattern};
 use scheduler::config::Config;
+use scheduler::config::source;
 
 use super::Finding;
 use crate::artifacts;
 use crate::run::NVTX_TOOL;
-
-/// Where an installation keeps one file for each GPU.
-const FOLDER: &str = "/etc/pillion";
 
 pub(super) fn examine(findings: &mut Vec<Finding>, configs: &[PathBuf]) {
     for path in files(configs) {
@@ -48,20 +45,22 @@ pub(super) fn files(configs: &[PathBuf]) -> Vec<PathBuf> {
     if !configs.is_empty() {
         return configs.to_vec();
     }
-    let mut files: Vec<PathBuf> = fs::read_dir(FOLDER)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
-        .collect();
-    files.sort();
-    files
+    source::files_in(&source::usual_folder()).unwrap_or_default()
+}
+
+/// The same, with what lies below each.
+pub(super) fn files_and_drop_ins(configs: &[PathBuf]) -> Vec<PathBuf> {
+    let below = |path: PathBuf| {
+        let drop_ins = source::files_in(&path.with_extension("d")).unwrap_or_default();
+        std::iter::once(path).chain(drop_ins)
+    };
+    files(configs).into_iter().flat_map(below).collect()
 }
 
 fn config(path: &Path) -> Finding {
     let subject = format!("configuration {}", path.display());
     match Config::load(path) {
+        Ok(_) if source::is_defaults(path) => Finding::ok(subject, "right; for all GPUs"),
         Ok(config) => Finding::ok(subject, format!("right; for the GPU with {}", config.gpu)),
         Err(error) => Finding::error(
             subject,

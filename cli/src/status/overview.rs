@@ -237,6 +237,9 @@ fn notes(seen: &Seen, gpus: &[(String, &Value)], columns_max: usize) -> Vec<Stri
                 "{of}jobs of other users: {hp} high-priority, {be} best-effort"
             ));
         }
+        if let Some(idle_s) = status["daemon"]["ends_when_idle_s"].as_u64() {
+            notes.push(format!("{of}the daemon ends {idle_s} s after its last job"));
+        }
     }
     let silent = seen.silent.iter();
     notes.extend(silent.map(|(socket, error)| {

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use protocol::hello::JobClass;
+use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::common::{
-    Daemon, Ended, Gpu, Program, cargo_folder, clean_command, collect, pillion, until, workspace,
+    Daemon, Ended, Gpu, Process, Program, cargo_folder, clean_command, collect, pillion, until,
+    workspace,
 };
 
 /// A configuration file with one fault, and what must be said of it: line, column, and words.
@@ -93,6 +96,143 @@ fn the_example_configuration_is_right() {
     check.args(["config", "check"]);
     check.arg(workspace().join("examples/gpu0.toml"));
     assert!(collect(check).expect_success().output.contains("ok"));
+}
+
+/// `pillion config` with these words, where this is the usual folder.
+fn config(folder: &Path, words: &[&str]) -> Ended {
+    let mut command = clean_command(pillion());
+    command.arg("config").args(words);
+    command.env("PILLION_CONFIG_FOLDER", folder);
+    collect(command)
+}
+
+#[test]
+fn a_whole_folder_of_configurations_is_checked_and_a_gpu_has_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let empty = config(folder, &["check"]).expect_success();
+    assert!(empty.output.contains("built-in defaults"), "{empty:#?}");
+    write(folder, "default.toml", "[policy]\npoll_us = 100\n");
+    write(folder, "gpu0.toml", "[gpu]\nindex = 0\n");
+    std::fs::create_dir(folder.join("gpu0.d")).unwrap();
+    write(
+        &folder.join("gpu0.d"),
+        "10-slo.toml",
+        "[policy]\nslo_p99 = \"1.2x\"\n",
+    );
+    let right = config(folder, &["check"]).expect_success();
+    let name = |file: &str| folder.join(file).display().to_string();
+    let lines = ["default.toml", "gpu0.toml"].map(|file| format!("{}: ok\n", name(file)));
+    assert_eq!(right.output, lines.concat());
+
+    write(folder, "gpu1.toml", "[gpu]\nindex = 0\n");
+    write(
+        &folder.join("gpu0.d"),
+        "20-late.toml",
+        "[policy]\npoll = 1\n",
+    );
+    write(folder, "default.toml", "[gpu]\nindex = 0\n");
+    let wrong = config(folder, &["check"]);
+    assert_eq!((wrong.code(), &*wrong.output), (2, ""), "{wrong:#?}");
+    let late = format!("{}:2:1: unknown key `poll`", name("gpu0.d/20-late.toml"));
+    let named = format!(
+        "{}:2:9: index names a GPU in a file for all",
+        name("default.toml")
+    );
+    wrong.expect_errors(&[&late, &named]);
+    std::fs::remove_dir_all(folder.join("gpu0.d")).unwrap();
+    std::fs::remove_file(folder.join("default.toml")).unwrap();
+    let wrong = config(folder, &["check"]);
+    let twice = format!("{}: names the GPU with index 0, as ", name("gpu1.toml"));
+    wrong.expect_errors(&[&twice]);
+}
+
+#[test]
+fn a_configuration_is_checked_from_standard_input() {
+    let check = |text: &str| {
+        let mut command = clean_command(pillion());
+        command.args(["config", "check", "-"]);
+        let mut process = Process::start("check", command);
+        process.write(text);
+        process.finish()
+    };
+    let right = check("[gpu]\nindex = 0\n").expect_success();
+    assert_eq!(right.output, "standard input: ok\n");
+    let wrong = check("[gpu]\nindex = 999\n");
+    assert_eq!(wrong.code(), 2, "{wrong:#?}");
+    wrong.expect_errors(&["standard input:2:9: index is 999"]);
+}
+
+#[test]
+fn a_configuration_that_does_not_fit_this_machine_is_said_to() {
+    let gpu = Gpu::start("mps");
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        let path = write(folder.path(), "gpu.toml", text);
+        let mut command = gpu.command(pillion());
+        command
+            .args(["config", "check", "--this-machine"])
+            .arg(path);
+        collect(command)
+    };
+    check("[gpu]\nindex = 0\n").expect_success();
+    let wrong = check("[gpu]\nindex = 3\n");
+    assert_eq!(wrong.code(), 2, "{wrong:#?}");
+    wrong.expect_errors(&["gpu.toml: [gpu]: no GPU with index 3; this machine has GPU-"]);
+    let wrong = check("[gpu]\nindex = 0\n[memory]\nbest_effort = \"100GiB\"\n");
+    wrong.expect_errors(&["[memory] best_effort is 102400 MiB, and the GPU has 16384 MiB"]);
+}
+
+#[test]
+fn what_is_in_force_is_shown_with_its_origin_before_and_after_a_reload() {
+    let gpu = Gpu::start("mps");
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(folder, "default.toml", "[policy]\nmax_hold_ms = 200\n");
+    let show = |socket: Option<&Path>| {
+        let mut command = gpu.command(pillion());
+        command.args(["config", "show", "--gpu", "0", "--json"]);
+        command.env("PILLION_CONFIG_FOLDER", folder);
+        command.env(
+            "PILLION_SOCKET",
+            socket.unwrap_or(Path::new("/nowhere.sock")),
+        );
+        let ended = collect(command).expect_success();
+        let shown: Value = serde_json::from_str(&ended.output).unwrap();
+        shown["configurations"][0].clone()
+    };
+    let of = |shown: &Value, key: &str| {
+        let settings = shown["settings"].as_array().unwrap().iter();
+        let mut found = settings.filter(|setting| setting["key"] == key);
+        let found = found
+            .next()
+            .unwrap_or_else(|| panic!("no {key}: {shown:#}"));
+        (
+            found["value"].clone(),
+            found["origin"].as_str().unwrap().to_owned(),
+        )
+    };
+    let planned = show(None);
+    assert_eq!(planned["running"], false);
+    let origin = |file: &str, place: &str| format!("{}:{place}", folder.join(file).display());
+    let hold = (200.into(), origin("default.toml", "2:15"));
+    assert_eq!(of(&planned, "policy.max_hold_ms"), hold);
+    assert_eq!(
+        of(&planned, "policy.poll_us"),
+        (50.into(), "default".to_owned())
+    );
+
+    let daemon = gpu.daemon("poll_us = 100\n");
+    let shown = show(Some(daemon.socket()));
+    assert_eq!(shown["running"], true);
+    assert_eq!(of(&shown, "policy.poll_us").0, 100);
+    let path = gpu.config(daemon.socket(), "poll_us = 200\n");
+    daemon.signal(Signal::HUP);
+    until("what the reload has changed", || {
+        of(&show(Some(daemon.socket())), "policy.poll_us").0 == 200
+    });
+    let (_, origin) = of(&show(Some(daemon.socket())), "policy.poll_us");
+    assert!(origin.starts_with(&path.display().to_string()), "{origin}");
 }
 
 #[test]

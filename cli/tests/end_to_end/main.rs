@@ -14,6 +14,7 @@ extern crate testing;
 mod common;
 
 mod access;
+mod autostart;
 mod bad_input;
 mod batches;
 mod bundle;

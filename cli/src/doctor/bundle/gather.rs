@@ -122,7 +122,7 @@ pub(super) fn everything(options: &Options, findings: &[Finding]) -> Gathered {
         let folder = format!("daemons/{}", index + 1);
         files.extend(of_daemon(&folder, socket, &mut configurations, &mut uids));
     }
-    configurations.extend(environment::files(&options.config));
+    configurations.extend(environment::files_and_drop_ins(&options.config));
     if configurations.is_empty() {
         let why = "no file in /etc/pillion, and none that a daemon was started with".to_owned();
         files.push(("configurations".to_owned(), Err(why)));

@@ -733,6 +733,8 @@ pub(crate) fn clean_command(program: impl AsRef<OsStr>) -> Command {
     command
         // Nobody can make a folder there: what tests teach is not kept on the machine.
         .env("STATE_DIRECTORY", "/proc/no-state")
+        // Nor is a daemon left there.
+        .env("PILLION_AUTOSTART", "0")
         .env_remove("LD_PRELOAD")
         .env_remove("LD_LIBRARY_PATH")
         .env_remove("XDG_RUNTIME_DIR");

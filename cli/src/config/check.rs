@@ -1,0 +1,150 @@
+//! `pillion config check`: whether daemons would accept files.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use protocol::quota::Quota;
+use scheduler::config::gpu::{self, Gpu, Select};
+use scheduler::config::source::{self, Source};
+use scheduler::config::{Config, ConfigError};
+
+use crate::failure::Failure;
+use crate::out;
+
+/// Checks configuration files of daemons and says what is wrong in them, with file, line and column.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion config check\n         \
+                  pillion config check --this-machine /etc/pillion/gpu0.toml\n\n\
+                  A file is checked with default.toml of its folder above it, and with its drop-ins (gpu0.d/*.toml of gpu0.toml).\n\n\
+                  Of programs that rules run, and of logs of MPS, that are not on this machine it warns.")]
+pub(crate) struct Options {
+    /// TOML files, each of one GPU's daemon, or default.toml; - is standard input, by itself
+    /// (default: all files of the usual folder, /etc/pillion).
+    files: Vec<PathBuf>,
+    /// Also check that the GPUs that the files name are in this machine, each named once, and
+    /// that quotas fit into their memory.
+    #[arg(long)]
+    this_machine: bool,
+}
+
+/// What is checked under one name.
+struct Checked {
+    name: String,
+    is_for_all: bool,
+    config: Config,
+}
+
+/// Exit 0 if the files are right, with a warning on standard error for each program and log in them that is not here; 2 with every
+/// fault if they are not.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let folder = source::usual_folder();
+    let mut files = options.files.clone();
+    if files.is_empty() {
+        files = source::files_in(&folder).map_err(Failure::usage)?;
+    }
+    if files.is_empty() {
+        let folder = folder.display();
+        return out::line(format_args!(
+            "{folder}: no files; daemons that `pillion run` or `pilliond --gpu` starts have the built-in defaults"
+        ));
+    }
+    let mut faults = Vec::new();
+    let mut checked = Vec::new();
+    for file in &files {
+        match check(file) {
+            Ok(found) => checked.push(found),
+            Err(error) => faults.push(error.to_string()),
+        }
+    }
+    faults.extend(twice(&checked));
+    if options.this_machine {
+        let gpus = scheduler::host::device::gpus().context("--this-machine")?;
+        let of_machine = checked.iter().flat_map(|one| absent(one, &gpus));
+        faults.extend(of_machine);
+    }
+    for Checked { name, config, .. } in &checked {
+        for doubt in [config.missing_programs(), config.mps.missing_logs()].concat() {
+            out::note(format_args!("pillion: {name}: warning: {doubt}"));
+        }
+    }
+    if !faults.is_empty() {
+        return Err(Failure::usage(anyhow!("{}", faults.join("\n"))));
+    }
+    for Checked { name, .. } in &checked {
+        out::line(format_args!("{name}: ok"))?;
+    }
+    Ok(())
+}
+
+fn check(file: &Path) -> Result<Checked, ConfigError> {
+    let is_input = file == Path::new("-");
+    let config = match is_input {
+        true => from_input()?,
+        false => Source::File(file.to_owned()).load()?,
+    };
+    Ok(Checked {
+        name: match is_input {
+            true => INPUT.to_owned(),
+            false => file.display().to_string(),
+        },
+        is_for_all: source::is_defaults(file),
+        config,
+    })
+}
+
+/// What standard input is called in messages.
+const INPUT: &str = "standard input";
+
+fn from_input() -> Result<Config, ConfigError> {
+    let mut text = String::new();
+    let read = std::io::stdin().read_to_string(&mut text);
+    read.map_err(|source| ConfigError::Unreadable {
+        path: INPUT.into(),
+        source,
+    })?;
+    Config::check(Path::new(INPUT), &text)
+}
+
+/// Files that name a GPU that one before names in the same way.
+fn twice(checked: &[Checked]) -> Vec<String> {
+    let mut seen: Vec<(&Select, &str)> = Vec::new();
+    let mut faults = Vec::new();
+    for one in checked.iter().filter(|one| !one.is_for_all) {
+        let gpu = &one.config.gpu;
+        match seen.iter().find(|(other, _)| *other == gpu) {
+            Some((_, first)) => faults.push(format!(
+                "{}: names the GPU with {gpu}, as {first} does; a GPU has one file",
+                one.name
+            )),
+            None => seen.push((gpu, &one.name)),
+        }
+    }
+    faults
+}
+
+/// What this machine has not.
+fn absent(checked: &Checked, gpus: &[Gpu]) -> Vec<String> {
+    let Checked { name, config, .. } = checked;
+    if checked.is_for_all {
+        return Vec::new();
+    }
+    let gpu = match gpu::choose(gpus.to_vec(), &config.gpu) {
+        Ok(gpu) => gpu,
+        Err(error) => return vec![format!("{name}: [gpu]: {error}")],
+    };
+    let quotas = [
+        ("best_effort", config.memory.best_effort),
+        ("high_priority", config.memory.high_priority),
+    ];
+    let too_large = quotas.into_iter().filter_map(|(key, quota)| match quota {
+        Quota::Bytes(bytes) if gpu.memory_bytes != 0 && bytes > gpu.memory_bytes => Some(format!(
+            "{name}: [memory] {key} is {} MiB, and the GPU has {} MiB; nearest is \"100%\"",
+            bytes >> 20,
+            gpu.memory_bytes >> 20
+        )),
+        _ => None,
+    });
+    too_large.collect()
+}

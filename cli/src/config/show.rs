@@ -1,0 +1,139 @@
+//! `pillion config show`: which settings are in force, and which file said so.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use protocol::hello::{ask_settings, socket_paths};
+use scheduler::config::show::Shown;
+use scheduler::config::source::{self, Source};
+use serde_json::{Value, json};
+
+use crate::daemons::{self, PATIENCE};
+use crate::failure::Failure;
+use crate::{out, run};
+
+/// Shows the settings of daemons and where each was said: file, line and column, or default.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion config show --gpu 0\n\n\
+                  Of a daemon that runs: what it has in force. Of a GPU that --gpu names and that has none: what a daemon would have that \
+                  `pillion run` or `pilliond --gpu` starts. Without either: what /etc/pillion says of all GPUs.")]
+pub(crate) struct Options {
+    /// One GPU's alone: index, UUID (a prefix will do) or PCI bus id.
+    #[arg(long, value_name = "GPU")]
+    gpu: Option<String>,
+    /// Print JSON, for programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One configuration and whose it is.
+struct Found {
+    /// A socket, or words.
+    of: String,
+    is_running: bool,
+    shown: Shown,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let found = find(options)?;
+    if options.json {
+        let all: Vec<Value> = found.iter().map(to_json).collect();
+        let document = json!({ "schema_version": 1, "configurations": all });
+        return out::line(format_args!("{document:#}"));
+    }
+    for (place, one) in found.iter().enumerate() {
+        if place > 0 {
+            out::line(format_args!(""))?;
+        }
+        print(one)?;
+    }
+    Ok(())
+}
+
+fn find(options: &Options) -> Result<Vec<Found>, Failure> {
+    let gpu = options.gpu.as_deref();
+    let gpu = gpu.map(run::select).transpose().map_err(Failure::usage)?;
+    let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
+    let sockets = match (named, &gpu) {
+        (Some(socket), _) => vec![socket],
+        (None, Some(gpu)) => socket_paths(&gpu.uuid),
+        (None, None) => daemons::sockets(),
+    };
+    let mut found = Vec::new();
+    let mut refused = None;
+    for socket in sockets {
+        match ask_settings(&socket, PATIENCE) {
+            Ok(json) => found.push(Found {
+                of: socket.display().to_string(),
+                is_running: true,
+                shown: serde_json::from_str(&json).context("what the daemon says")?,
+            }),
+            Err(error) if daemons::is_absence(&error) => {}
+            Err(error) => refused = Some(anyhow!("{}: {error}", socket.display())),
+        }
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
+    let folder = source::usual_folder();
+    let source = match &gpu {
+        Some(gpu) => {
+            let gpus = scheduler::host::device::gpus().map_err(anyhow::Error::from)?;
+            let select = run::select_of(&gpu.uuid);
+            Source::of_gpu(&folder, &select, &gpus).map_err(Failure::usage)?
+        }
+        None => Source::File(folder.join(source::DEFAULTS)),
+    };
+    let source = match source {
+        Source::File(path) if source::is_defaults(&path) && !path.exists() => Source::Defaults {
+            folder,
+            gpu: run::select_of("0"),
+        },
+        source => source,
+    };
+    let (config, layers) = source.read().map_err(Failure::usage)?;
+    Ok(vec![Found {
+        of: gpu.map_or("every GPU".to_owned(), |gpu| gpu.uuid),
+        is_running: false,
+        shown: Shown::of(&layers, &config),
+    }])
+}
+
+fn to_json(found: &Found) -> Value {
+    json!({
+        "of": found.of,
+        "running": found.is_running,
+        "files": found.shown.files,
+        "settings": found.shown.settings,
+    })
+}
+
+fn print(found: &Found) -> Result<(), Failure> {
+    let files = match found.shown.files.is_empty() {
+        true => "no file, built-in defaults".to_owned(),
+        false => found.shown.files.join(", "),
+    };
+    let state = match found.is_running {
+        true => "in force in the daemon at",
+        false => "for a daemon of",
+    };
+    out::line(format_args!("{state} {}: {files}", found.of))?;
+    let value = |value: &Value| value.to_string();
+    let settings = &found.shown.settings;
+    let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
+    let keys = width(&mut settings.iter().map(|it| it.key.len()));
+    let values = width(&mut settings.iter().map(|it| value(&it.value).len().min(40)));
+    for setting in settings {
+        out::line(format_args!(
+            "  {:keys$}  {:values$}  {}",
+            setting.key,
+            value(&setting.value),
+            setting.origin
+        ))?;
+    }
+    Ok(())
+}

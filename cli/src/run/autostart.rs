@@ -1,0 +1,288 @@
+//! Starts a daemon for each GPU that a job may use, where none runs.
+//!
+//! The daemon is the user's own, has the defaults, and ends a minute after nobody uses it. One is
+//! started at a time, whoever asks. Beside a daemon that somebody has installed there is never one,
+//! not even while that one is being restarted.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use nix::unistd::{Uid, User};
+use protocol::clock::Clock;
+use protocol::hello::{HelloError, Request, SYSTEM_FOLDER, ask_once, socket_paths};
+use rustix::fs::{FlockOperation, flock};
+use scheduler::config::gpu::Gpu;
+use scheduler::host::gpu_lock::{Holder, holder};
+use scheduler::host::{device, socket};
+
+use crate::artifacts;
+use crate::daemons::{PATIENCE, is_absence};
+use crate::out;
+
+/// `0`: no daemon is started.
+const SWITCH: &str = "PILLION_AUTOSTART";
+/// The daemon ends when nobody has used it for so long, s.
+const IDLE_S: u32 = 60;
+/// Longest wait for a daemon that is being started or is ending. A driver that has to wake its GPUs
+/// takes seconds.
+const START_NS: u64 = 60_000_000_000;
+/// Between two looks meanwhile.
+const LOOK_NS: u64 = 50_000_000;
+/// What a job is told by, and must not tell a daemon that serves others, too.
+const OF_THE_JOB: [&str; 11] = [
+    "LD_PRELOAD",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_INJECTION64_PATH",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_CLIENT_PRIORITY",
+    super::NVTX_TOOL,
+    "JOURNAL_STREAM",
+    "NOTIFY_SOCKET",
+    "STATE_DIRECTORY",
+    "WATCHDOG_USEC",
+];
+/// Of Pillion's own variables, those that are a daemon's.
+const OF_THE_DAEMON: [&str; 2] = ["PILLION_LOG", "PILLION_CONFIG_FOLDER"];
+
+/// Sees to it that a daemon runs for the GPU, or for each that the job may see, and stays for this
+/// process. Where that cannot be: why, a sentence each.
+pub(super) fn see_to_daemons(gpu: Option<&Gpu>) -> Vec<String> {
+    if !is_wanted() {
+        return Vec::new();
+    }
+    let gpus = match gpu {
+        Some(gpu) => vec![gpu.clone()],
+        None if all_have_daemons() => return Vec::new(),
+        None => match device::gpus() {
+            Ok(gpus) => gpus,
+            Err(error) => return vec![format!("no daemon is started: {error}")],
+        },
+    };
+    let started = gpus.iter().map(|gpu| (gpu, see_to(gpu)));
+    let failed = started.filter_map(|(gpu, started)| Some((gpu, started.err()?)));
+    failed
+        .map(|(gpu, why)| format!("{} has no daemon: {why:#}", gpu.uuid))
+        .collect()
+}
+
+fn is_wanted() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let is_off = set(SWITCH).is_some_and(|value| value == "0");
+    let is_disabled = set("PILLION_DISABLE").is_some_and(|value| value != "0");
+    // Who names a socket has a daemon of his own.
+    !is_off && !is_disabled && set("PILLION_SOCKET").is_none() && !Clock::process().is_virtual()
+}
+
+/// Whether a daemon answers for every GPU of this machine, as far as the kernel's module lists them:
+/// so that, where all is installed, nobody waits for CUDA to begin.
+fn all_have_daemons() -> bool {
+    let folders = fs::read_dir("/proc/driver/nvidia/gpus");
+    let texts = folders.into_iter().flatten().flatten();
+    let texts = texts.map(|folder| fs::read_to_string(folder.path().join("information")));
+    let uuids: Vec<Option<String>> = texts
+        .map(|text| uuid_in(&text.unwrap_or_default()))
+        .collect();
+    let is_served = |uuid: &Option<String>| uuid.as_deref().is_some_and(is_served);
+    !uuids.is_empty() && uuids.iter().all(is_served)
+}
+
+/// The UUID in what the kernel's module says of a GPU.
+fn uuid_in(text: &str) -> Option<String> {
+    let mut lines = text.lines();
+    let uuid = lines
+        .find_map(|line| line.strip_prefix("GPU UUID:"))?
+        .trim();
+    // With `?` in place of digits where the GPU sleeps or is not to be known.
+    let is_whole = uuid.len() == 40 && !uuid.contains('?');
+    is_whole.then(|| uuid.to_owned())
+}
+
+/// Whether a daemon of that GPU listens, which then stays for this process.
+fn is_served(uuid: &str) -> bool {
+    socket_paths(uuid).iter().any(|path| {
+        match ask_once(path, &Request::Expect, PATIENCE) {
+            Err(error @ HelloError::Io(_)) => !is_absence(&error),
+            // An older daemon refuses, and stays anyway: none of these ended by itself.
+            _ => true,
+        }
+    })
+}
+
+fn see_to(gpu: &Gpu) -> anyhow::Result<()> {
+    let uuid = gpu.uuid.as_str();
+    if is_served(uuid) {
+        return Ok(());
+    }
+    let clock = Clock::monotonic();
+    let end_ns = clock.now_ns() + START_NS;
+    // Whether there is time for another try.
+    let pause = || {
+        let now_ns = clock.now_ns();
+        clock.sleep_until(now_ns + LOOK_NS);
+        now_ns < end_ns
+    };
+    let folder = socket::make_own_folder()?;
+    let turn = folder.join(format!("{uuid}.start"));
+    let turn = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&turn)
+        .with_context(|| turn.display().to_string())?;
+    while flock(&turn, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if !pause() {
+            bail!("another `pillion run` has been starting it for a minute");
+        }
+    }
+    loop {
+        if is_served(uuid) {
+            return Ok(());
+        }
+        let installed = Path::new(SYSTEM_FOLDER).join(format!("{uuid}.sock"));
+        if socket::is_installed(&installed) {
+            bail!(
+                "the daemon that is installed for it does not answer at {}; the job attaches when it does \
+                 (systemctl status 'pilliond@*')",
+                installed.display()
+            );
+        }
+        match holder(uuid) {
+            // It may be about to listen, or to end.
+            Some(holder) if holder.is_ours() => {
+                if !pause() {
+                    bail!("{}", held(&holder));
+                }
+            }
+            Some(holder) => bail!("{}", held(&holder)),
+            None => return start(gpu, &folder),
+        }
+    }
+}
+
+/// Why a GPU that another daemon has gets none of this user's, and what one can do.
+fn held(holder: &Holder) -> String {
+    let pid = holder
+        .pid
+        .map_or_else(String::new, |pid| format!(" (process {pid})"));
+    match holder.uid {
+        _ if holder.is_ours() => format!(
+            "your own daemon{pid} has the GPU and listens where no job looks; PILLION_SOCKET can say where"
+        ),
+        Some(0) => format!(
+            "root's daemon{pid} has the GPU and listens where no job looks; ask root for the path, for PILLION_SOCKET"
+        ),
+        Some(uid) => {
+            let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+            let user = user.map_or_else(|| format!("user {uid}"), |user| user.name);
+            format!(
+                "{user}'s daemon{pid} has the GPU and serves {user} alone; ask {user} to end it (`kill {}`), or root to \
+                 install one for all users",
+                holder.pid.unwrap_or_default()
+            )
+        }
+        None => format!("a daemon that cannot be seen from here{pid} has the GPU"),
+    }
+}
+
+fn start(gpu: &Gpu, folder: &Path) -> anyhow::Result<()> {
+    let uuid = gpu.uuid.as_str();
+    let program = artifacts::find("pilliond")?;
+    let log = folder.join(format!("{uuid}.log"));
+    let file = File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&log)
+        .with_context(|| log.display().to_string())?;
+    let mut command = Command::new(program);
+    command
+        .args([
+            "--gpu",
+            uuid,
+            "--end-when-idle",
+            &IDLE_S.to_string(),
+            "--detach",
+        ])
+        .stdin(Stdio::null())
+        .stderr(file);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let is_ours = text.starts_with("PILLION_") && !OF_THE_DAEMON.contains(&&*text);
+        if is_ours || OF_THE_JOB.contains(&&*text) {
+            command.env_remove(name);
+        }
+    }
+    let ended = command.output().context("pilliond cannot be started")?;
+    if !ended.status.success() {
+        let mut said = String::new();
+        let _ = File::open(&log).and_then(|mut log| log.read_to_string(&mut said));
+        bail!("{}", why_not(&said, &log));
+    }
+    // It stays for a while, whether it is told so or not.
+    let _ = is_served(uuid);
+    out::note(format_args!(
+        "pillion: started a daemon for {uuid} ({}), which ends {IDLE_S} s after its last job; it logs to {}",
+        gpu.name,
+        log.display()
+    ));
+    Ok(())
+}
+
+/// The reason that a daemon has given in its log, in one line.
+fn why_not(said: &str, log: &Path) -> String {
+    let reasons = said
+        .split_once("pilliond: ")
+        .map(|(_, reasons)| reasons.trim());
+    match reasons.filter(|reasons| !reasons.is_empty()) {
+        Some(reasons) => reasons.replace('\n', "; "),
+        None => format!("pilliond ended without a word; see {}", log.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_module_tells_a_gpus_uuid() {
+        let text = "Model: \t\t NVIDIA H200\nIRQ:   \t\t 205\nGPU UUID: \t GPU-5a3e7c1c-3c39-1c8b-8f0d-6f3d5a1b2c3d\n\
+                    Video BIOS: \t 96.00\n";
+        let uuid = "GPU-5a3e7c1c-3c39-1c8b-8f0d-6f3d5a1b2c3d";
+        assert_eq!(uuid_in(text).as_deref(), Some(uuid));
+        let unknown = "GPU UUID: \t GPU-????????-????-????-????-????????????\n";
+        assert_eq!(uuid_in(unknown), None);
+        assert_eq!(uuid_in(""), None);
+    }
+
+    #[test]
+    fn what_a_daemon_says_last_is_why_it_did_not_start() {
+        let log = Path::new("/run/pillion/GPU-1.log");
+        let said = "INFO reading\npilliond: gpu0.toml:1:1: one\ngpu0.toml:2:1: two\n";
+        assert_eq!(why_not(said, log), "gpu0.toml:1:1: one; gpu0.toml:2:1: two");
+        let silent = why_not("INFO reading\n", log);
+        assert!(silent.ends_with("see /run/pillion/GPU-1.log"), "{silent}");
+    }
+
+    #[test]
+    fn who_has_the_gpu_is_named_with_what_to_ask() {
+        let of = |uid| held(&Holder { pid: Some(12), uid });
+        let other = of(Some(61_004));
+        assert!(
+            other.starts_with("user 61004's daemon (process 12) has the GPU"),
+            "{other}"
+        );
+        assert!(
+            other.contains("ask user 61004 to end it (`kill 12`)"),
+            "{other}"
+        );
+        assert!(of(None).contains("cannot be seen"));
+    }
+}
