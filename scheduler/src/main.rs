@@ -4,8 +4,8 @@
 //! cannot be used. SIGHUP makes it read its configuration again.
 
 mod detached;
+mod log;
 
-use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,9 +29,6 @@ use scheduler::host::realtime::{self, Begun};
 use scheduler::host::{device, socket};
 use scheduler::report::told_once;
 use sd_notify::NotifyState;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::FormatTime;
 
 /// How long the daemon may take to end after a signal. On a virtual clock that has stopped the poll
 /// thread never gets its turn again.
@@ -84,6 +81,8 @@ Environment:
   PILLION_CONFIG_FOLDER
                   the folder of configurations, in place of /etc/pillion
   PILLION_LOG     what to log to stderr: error, warn, info (default), debug
+  JOURNAL_STREAM  names the journal (systemd): where stderr is it, lines have a
+                  priority instead of the time
   NOTIFY_SOCKET   where a service manager is told that the daemon is ready, that
                   it reads its configuration again, and that it is ending
                   (sd_notify)
@@ -96,7 +95,7 @@ Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or c
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    log_to_stderr();
+    log::start();
     let result = match arguments.detach {
         true => detached::start(),
         false => run(&arguments).map(|()| ExitCode::SUCCESS),
@@ -104,7 +103,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("pilliond: {}", told_once(error.as_ref()));
+            log::fatal(&told_once(error.as_ref()));
             match error.is::<ConfigError>() {
                 true => ExitCode::from(2),
                 false => ExitCode::FAILURE,
@@ -279,34 +278,5 @@ fn reload(reloader: &mut Reloader, source: &Source) {
 fn tell_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the service manager could not be told: {error}");
-    }
-}
-
-fn log_to_stderr() {
-    let filter = std::env::var("PILLION_LOG").unwrap_or_default();
-    let filter = EnvFilter::builder()
-        .with_default_directive(tracing::Level::INFO.into())
-        .parse_lossy(filter);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_timer(OnTheClock)
-        .with_target(false)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .init();
-}
-
-/// Seconds on the clock that everything else is on. A journal adds the time of day.
-struct OnTheClock;
-
-impl FormatTime for OnTheClock {
-    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
-        let now_ns = Clock::process().now_ns();
-        write!(
-            writer,
-            "{}.{:06}",
-            now_ns / 1_000_000_000,
-            now_ns / 1_000 % 1_000_000
-        )
     }
 }
