@@ -63,7 +63,7 @@ fn a_user_without_rights_is_managed() {
     expect_same_in(&AS_NOBODY, |gpu| gpu.daemon(""));
 }
 
-/// As systemd starts a daemon (`examples/systemd`): root, and yet without what root may.
+/// As systemd starts a daemon (`packaging/systemd`): root, and yet without what root may.
 const WITHOUT_CAPABILITIES: [&str; 6] = [
     "setpriv",
     "--bounding-set=-all",
