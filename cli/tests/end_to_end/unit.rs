@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::common::{cargo_folder, workspace};
+use crate::common::{Gpu, cargo_folder, clean_command, collect, workspace};
 
 /// Its lines, without comments.
 fn lines() -> Vec<String> {
@@ -72,6 +72,36 @@ fn a_drop_in_has_reload_wait_for_the_daemon() {
 #[test]
 fn its_slice_is_at_the_top_and_has_a_weight() {
     assert!(lines_of("pillion.slice").contains(&"CPUWeight=10000".to_owned()));
+}
+
+/// As under systemd, with a file in the place of the journal.
+#[test]
+fn in_the_journal_an_error_that_ends_the_daemon_has_the_priority_of_one() {
+    let script = "JOURNAL_STREAM=$(stat -Lc %d:%i /dev/stderr) exec \"$0\" --config missing.toml";
+    let mut command = clean_command("sh");
+    command
+        .args(["-c", script])
+        .arg(cargo_folder().join("pilliond"));
+    let ended = collect(command);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    assert!(
+        ended.errors.starts_with("<3>pilliond: missing.toml: "),
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn elsewhere_each_line_of_the_log_begins_with_the_time_of_day() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let log = daemon.log();
+    let times = log.lines().map(|line| line.split(' ').next().unwrap());
+    let times: Vec<_> = times.map(str::parse::<jiff::Timestamp>).collect();
+    assert!(
+        !times.is_empty() && times.iter().all(Result::is_ok),
+        "{log}"
+    );
+    daemon.end();
 }
 
 /// Where systemd is installed, by its own judgement; running or not.
