@@ -21,6 +21,7 @@ mod mps;
 mod out;
 mod perfetto;
 mod profile;
+mod program;
 mod resume;
 mod run;
 mod set;

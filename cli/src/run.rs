@@ -33,6 +33,7 @@ use crate::out;
 use crate::set::quota_of;
 
 mod autostart;
+mod loadable;
 mod share;
 
 /// Starts a command as a job: its processes share one class and one lease.
@@ -93,8 +94,8 @@ pub(crate) struct Options {
     /// Start no daemon for a GPU that has none (also `PILLION_AUTOSTART=0`): the job uses one that runs, or runs without.
     #[arg(long, conflicts_with = "require_daemon")]
     no_daemon: bool,
-    /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is
-    /// drained.
+    /// Refuse to start (exit 69) if no daemon answers, if the program cannot load the library, or for a
+    /// high-priority job if its GPU is drained.
     #[arg(long)]
     require_daemon: bool,
     /// Also stand in the place of the driver's library (`libcuda.so.1`): reaches programs that open
@@ -129,27 +130,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         .map(select)
         .transpose()
         .map_err(Failure::usage)?;
-    let troubles = match options.no_daemon {
-        true => Vec::new(),
-        false => autostart::see_to_daemons(gpu.as_ref()),
-    };
-    if options.require_daemon {
-        if !troubles.is_empty() {
-            return Err(Failure::unavailable(anyhow!("{}", troubles.join("; "))));
-        }
-        require_daemon(class, gpu.as_ref()).map_err(Failure::unavailable)?;
-    }
-    for trouble in troubles {
-        out::note(format_args!(
-            "pillion: {trouble}; the job runs unmanaged there"
-        ));
-    }
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
-    command.env("LD_PRELOAD", preload(&library));
-    ask_for_ranges(&mut command, options, &library)?;
-    if options.shim {
-        put_shim_first(&mut command)?;
+    let is_loaded = loadable::is_by(&mut command, &library, options.require_daemon)?;
+    if is_loaded {
+        have_loaded(&mut command, options, &library)?;
     }
     command.env("PILLION_CLASS", class.name());
     command.env("PILLION_JOB", job);
@@ -162,6 +147,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(cap) = cap(options, class)? {
         command.env("PILLION_COMPUTE", cap.to_string());
     }
+    let is_best_effort = class == JobClass::BestEffort;
+    if options.restartable && !is_best_effort {
+        return Err(Failure::usage(anyhow!(
+            "--restartable: the job is high-priority, which nobody ends for a share; leave it out, or start it with --class best-effort"
+        )));
+    }
+    // Last of all that may be refused, so that no daemon is started for nothing.
+    if is_loaded {
+        see_to_daemons(options, class, gpu.as_ref())?;
+    }
     if let Some((path, profile)) = options.profile.as_deref().zip(profile) {
         command.env("PILLION_PROFILE", std::path::absolute(path)?);
         say_fit(path, &profile, gpu.as_ref());
@@ -169,15 +164,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(gpu) = &gpu {
         command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
     }
-    if class == JobClass::BestEffort && std::env::var_os("CUDA_MPS_CLIENT_PRIORITY").is_none() {
+    if is_best_effort && std::env::var_os("CUDA_MPS_CLIENT_PRIORITY").is_none() {
         // 0 is normal and 1 below normal; without MPS the driver ignores it.
         command.env("CUDA_MPS_CLIENT_PRIORITY", "1");
-    }
-    let is_best_effort = class == JobClass::BestEffort;
-    if options.restartable && !is_best_effort {
-        return Err(Failure::usage(anyhow!(
-            "--restartable: the job is high-priority, which nobody ends for a share; leave it out, or start it with --class best-effort"
-        )));
     }
     share::take(
         &mut command,
@@ -193,6 +182,39 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         NOT_EXECUTABLE
     };
     Err(Failure::with_code(code, anyhow!("{name}: {error}")))
+}
+
+/// Has the library loaded, by the dynamic loader and by whatever else is to load it.
+fn have_loaded(command: &mut Command, options: &Options, library: &Path) -> Result<(), Failure> {
+    command.env("LD_PRELOAD", preload(library));
+    ask_for_ranges(command, options, library)?;
+    if options.shim {
+        put_shim_first(command)?;
+    }
+    Ok(())
+}
+
+/// Starts daemons where there are none, and says where that cannot be.
+///
+/// # Errors
+/// One is required, and there is none.
+fn see_to_daemons(options: &Options, class: JobClass, gpu: Option<&Gpu>) -> Result<(), Failure> {
+    let troubles = match options.no_daemon {
+        true => Vec::new(),
+        false => autostart::see_to_daemons(gpu),
+    };
+    if options.require_daemon {
+        if !troubles.is_empty() {
+            return Err(Failure::unavailable(anyhow!("{}", troubles.join("; "))));
+        }
+        return require_daemon(class, gpu).map_err(Failure::unavailable);
+    }
+    for trouble in troubles {
+        out::note(format_args!(
+            "pillion: {trouble}; the job runs unmanaged there"
+        ));
+    }
+    Ok(())
 }
 
 /// Flag, else environment, else best-effort.

@@ -52,6 +52,7 @@ mod interrupted;
 mod kept;
 mod learnt;
 mod leaving;
+mod loadable;
 mod machine;
 mod manners;
 mod matrix;

@@ -1,0 +1,213 @@
+//! Whether a program's C library can load the preload library.
+//!
+//! Its loader ends the program where it cannot, before the program has begun. glibc's does where
+//! the library needs a *version* (`GLIBC_2.35`) that `libc.so.6` beside the loader lacks: the
+//! library was linked on a newer system. musl's knows no versions, and does where a symbol or a
+//! library is missing. A loader of another machine complains and goes on, which is of no use
+//! either.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+
+use super::Dynamic;
+use super::elf::{Version, with_library};
+
+/// Why a library cannot be loaded.
+#[derive(Debug)]
+pub(crate) struct Unloadable {
+    /// In words, with the names of both.
+    pub(crate) why: String,
+    /// What to do.
+    pub(crate) mend: &'static str,
+}
+
+/// What to do about a C library that is too old.
+const OLDER: &str = "install a release, whose library needs glibc 2.17, or build the library as \
+                     docs/operating.md says";
+/// What to do about a program of musl's.
+pub(crate) const MUSL: &str = "NVIDIA's driver and this library are for glibc: use a glibc image";
+/// What to do about a program of another machine.
+const OTHER: &str = "give a 64-bit program of this machine's kind";
+/// glibc's library proper.
+const GLIBC: &str = "libc.so.6";
+
+/// Whether a loader is musl's.
+pub(crate) fn is_musls(loader: &Path) -> bool {
+    loader.to_string_lossy().contains("ld-musl")
+}
+
+/// Why the loader of a program, which lies at `path`, cannot load `library`. `None` also where that
+/// is not known.
+pub(super) fn why_not_loadable(
+    path: &Path,
+    program: &Dynamic,
+    library: &Path,
+) -> Option<Unloadable> {
+    let (path, shown) = (path.display(), library.display());
+    let machine = with_library(library, |library| Ok(library.machine)).ok()?;
+    if program.machine != machine {
+        return Some(Unloadable {
+            why: format!("{path} is a program for another kind of machine than {shown}"),
+            mend: OTHER,
+        });
+    }
+    let loader = program.loader.canonicalize().ok()?;
+    if is_musls(&program.loader) {
+        let missing = missing_of_musl(&loader, library).ok()??;
+        let musl = program.loader.display();
+        return Some(Unloadable {
+            why: format!(
+                "{path} runs by musl's C library ({musl}), which lacks {missing}, and {shown} needs that"
+            ),
+            mend: MUSL,
+        });
+    }
+    let libc = loader.with_file_name(GLIBC);
+    let (has, needs) = missing_of_glibc(&libc, library).ok()??;
+    let libc = libc.display();
+    Some(Unloadable {
+        why: format!(
+            "{path} runs by a C library that has {has} at most ({libc}), and {shown} needs {needs}"
+        ),
+        mend: OLDER,
+    })
+}
+
+/// The newest version that a glibc has, and the newest that a library needs and it has not.
+fn missing_of_glibc(libc: &Path, library: &Path) -> io::Result<Option<(String, String)>> {
+    let needed = with_library(library, |library| library.versions_needed())?;
+    let has = with_library(libc, |libc| libc.versions())?;
+    // Where it has none it asks for none.
+    let newest = has.iter().max_by_key(|name| number(name)).cloned();
+    Ok(newest.and_then(|newest| Some((newest, missing(&has, &needed)?))))
+}
+
+fn missing(has: &HashSet<String>, needed: &[Version]) -> Option<String> {
+    let newest = has.iter().filter_map(|name| number(name)).max();
+    let missing = needed.iter().filter(|version| {
+        let name = &version.name;
+        // glibc's other libraries have versions that this one has not, and none that is newer.
+        let is_in_order = version.file != GLIBC && number(name) <= newest;
+        name.starts_with(PREFIX) && !has.contains(name) && !is_in_order
+    });
+    let newest = missing.max_by_key(|version| number(&version.name));
+    newest.map(|version| version.name.clone())
+}
+
+/// What glibc's versions begin with.
+const PREFIX: &str = "GLIBC_";
+
+/// The number of a version; some are words (`GLIBC_ABI_DT_RELR`).
+fn number(version: &str) -> Option<Vec<u32>> {
+    let parts = version.strip_prefix(PREFIX)?.split('.');
+    parts.map(|part| part.parse().ok()).collect()
+}
+
+/// What a library needs that a musl, which is its own loader, has not.
+fn missing_of_musl(musl: &Path, library: &Path) -> io::Result<Option<String>> {
+    let (libraries, symbols) = with_library(library, |library| {
+        Ok((library.libraries_needed()?, library.symbols_needed()?))
+    })?;
+    if let Some(other) = libraries.into_iter().find(|name| !is_in_musl(name)) {
+        return Ok(Some(other));
+    }
+    let has = with_library(musl, |musl| musl.symbols())?;
+    Ok(symbols.into_iter().find(|symbol| !has.contains(symbol)))
+}
+
+/// Whether musl takes itself for a library of that name (`ldso/dynlink.c`, `reserved`).
+fn is_in_musl(library: &str) -> bool {
+    let stem = library
+        .strip_prefix("lib")
+        .and_then(|name| name.split_once('.'));
+    let names = ["c", "pthread", "rt", "m", "dl", "util", "xnet"];
+    stem.is_some_and(|(stem, _)| names.contains(&stem))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::{Kind, kind};
+    use super::*;
+
+    const SELF: &str = "/proc/self/exe";
+
+    fn own() -> Dynamic {
+        match kind(Path::new(SELF)).unwrap().unwrap() {
+            Kind::Dynamic(own) => own,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn versions(file: &str, names: &[&str]) -> Vec<Version> {
+        let version = |name: &&str| Version {
+            file: file.to_owned(),
+            name: (*name).to_owned(),
+        };
+        names.iter().map(version).collect()
+    }
+
+    #[test]
+    fn what_runs_here_can_be_loaded_here() {
+        // This program needs of this C library what any other that was built here does.
+        let why = why_not_loadable(Path::new("p"), &own(), Path::new(SELF));
+        assert!(why.is_none(), "{why:?}");
+    }
+
+    #[test]
+    fn a_version_is_missing_where_it_is_newer_or_a_word_that_libc_lacks() {
+        let has = ["GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.31"].map(str::to_owned);
+        let has = HashSet::from(has);
+        let lacks = |file: &str, names: &[&str]| missing(&has, &versions(file, names));
+        assert_eq!(lacks(GLIBC, &["GLIBC_2.9", "GLIBC_2.31", "GCC_3.0"]), None);
+        let newer = ["GLIBC_2.100", "GLIBC_2.32", "GLIBC_2.35", "GLIBC_2.9"];
+        assert_eq!(lacks(GLIBC, &newer).unwrap(), "GLIBC_2.100");
+        assert_eq!(
+            lacks(GLIBC, &["GLIBC_ABI_DT_RELR"]).unwrap(),
+            "GLIBC_ABI_DT_RELR"
+        );
+        // libm has a version 2.29 and libc none.
+        assert_eq!(lacks("libm.so.6", &["GLIBC_2.29"]), None);
+        assert_eq!(lacks("libm.so.6", &["GLIBC_2.35"]).unwrap(), "GLIBC_2.35");
+    }
+
+    #[test]
+    fn musl_stands_for_libcs_family() {
+        for name in ["libc.so.6", "libpthread.so.0", "libdl.so.2", "libm.so.6"] {
+            assert!(is_in_musl(name), "{name}");
+        }
+        for name in [
+            "libgcc_s.so.1",
+            "ld-linux-x86-64.so.2",
+            "libmvec.so.1",
+            "libc",
+        ] {
+            assert!(!is_in_musl(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_program_of_another_machine_is_told_apart() {
+        let mut bytes = std::fs::read(SELF).unwrap();
+        bytes[18] ^= 0xff;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let Kind::Dynamic(other) = kind(file.path()).unwrap().unwrap() else {
+            panic!("the loader is still there");
+        };
+        let why = why_not_loadable(file.path(), &other, Path::new(SELF)).unwrap();
+        assert!(why.why.contains("another kind of machine"), "{why:?}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_no_reason() {
+        let lost = Dynamic {
+            loader: PathBuf::from("/nowhere/ld-linux-x86-64.so.2"),
+            ..own()
+        };
+        assert!(why_not_loadable(Path::new("p"), &lost, Path::new(SELF)).is_none());
+        assert!(why_not_loadable(Path::new("p"), &own(), Path::new("/nowhere.so")).is_none());
+    }
+}

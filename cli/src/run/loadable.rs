@@ -1,0 +1,71 @@
+//! A job whose C library cannot load the preload library: it is started without.
+//!
+//! The dynamic loader would end the program before it began. A program that runs without Pillion is
+//! better than none, unless a daemon was required.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::anyhow;
+
+use super::NVTX_TOOL;
+use crate::failure::Failure;
+use crate::out;
+use crate::program::why_not_loadable;
+
+/// Whether the program of `command` can have the library preloaded. Where it cannot, that is said,
+/// and what an outer `pillion run` has set is taken back.
+///
+/// # Errors
+/// It cannot, and a daemon is required.
+pub(super) fn is_by(
+    command: &mut Command,
+    library: &Path,
+    is_daemon_required: bool,
+) -> Result<bool, Failure> {
+    let Some(unloadable) = why_not_loadable(Path::new(command.get_program()), library) else {
+        return Ok(true);
+    };
+    let (why, mend) = (unloadable.why, unloadable.mend);
+    if is_daemon_required {
+        return Err(Failure::unavailable(anyhow!(
+            "--require-daemon: the job would run without Pillion: {why}; {mend}"
+        )));
+    }
+    out::note(format_args!(
+        "pillion: {why}: the job runs without Pillion; {mend}"
+    ));
+    if let Some(set) = std::env::var_os("LD_PRELOAD") {
+        command.env("LD_PRELOAD", without(&set, library));
+    }
+    if std::env::var_os(NVTX_TOOL).is_some_and(|tool| tool == library) {
+        command.env_remove(NVTX_TOOL);
+    }
+    Ok(false)
+}
+
+/// A list of libraries without one of them: as it is, where that is not in it.
+fn without(set: &OsStr, library: &Path) -> OsString {
+    let library = library.as_os_str().as_bytes();
+    let is_end = |byte: &u8| b" :".contains(byte);
+    if !set.as_bytes().split(is_end).any(|path| path == library) {
+        return set.to_owned();
+    }
+    let others = set.as_bytes().split(is_end).filter(|path| *path != library);
+    OsString::from_vec(others.collect::<Vec<_>>().join(&b':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_library_leaves_the_list() {
+        let left = |set: &str| without(OsStr::new(set), Path::new("/l/libpillion.so"));
+        assert_eq!(left("/l/libpillion.so"), "");
+        assert_eq!(left("/l/libpillion.so:/a.so /b.so"), "/a.so:/b.so");
+        assert_eq!(left("/a.so /x/libpillion.so"), "/a.so /x/libpillion.so");
+    }
+}

@@ -1,0 +1,167 @@
+//! Programs whose C library cannot load the preload library: `pillion run` starts them without it,
+//! and says so.
+//!
+//! There is no newer C library here. So the library that lies beside a copy of `pillion` is one
+//! that needs a version, and a function, that no C library has, linked against a stand-in for one
+//! that has both.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::common::{Ended, clean_command, collect, copy_program, pillion, tools};
+
+/// The version that the library needs.
+const VERSION: &str = "GLIBC_2.99";
+/// What is said of the job.
+const WITHOUT: &str = "the job runs without Pillion";
+
+/// A copy of `pillion` with such a library beside it.
+struct Newer {
+    folder: TempDir,
+}
+
+impl Newer {
+    fn build() -> Self {
+        let newer = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let write = |name: &str, text: &str| fs::write(newer.path(name), text).unwrap();
+        write("stand_in.c", "void of_tomorrow(void) {}\n");
+        write(
+            "map",
+            &format!("{VERSION} {{ global: of_tomorrow; local: *; }};\n"),
+        );
+        write(
+            "library.c",
+            "void of_tomorrow(void);\nvoid use(void) { of_tomorrow(); }\n",
+        );
+        let map = format!("-Wl,--version-script={}", newer.path("map").display());
+        newer.link(
+            "libc.so.6",
+            &["stand_in.c"],
+            &[&map, "-Wl,-soname,libc.so.6"],
+        );
+        newer.link("libpillion.so", &["library.c", "libc.so.6"], &[]);
+        copy_program(pillion(), &newer.path("pillion"));
+        newer
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn link(&self, out: &str, parts: &[&str], options: &[&str]) {
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-nostdlib"]).args(options);
+        cc.args(parts.iter().map(|part| self.path(part)));
+        collect(cc_to(cc, &self.path(out))).expect_success();
+    }
+
+    fn pillion(&self, words: &[&str]) -> Command {
+        let mut command = clean_command(self.path("pillion"));
+        command
+            .args(words)
+            .env("PILLION_SOCKET", "/nowhere/pillion.sock");
+        command
+    }
+
+    /// What the dynamic loader itself makes of the library.
+    fn preloaded_by_hand(&self, program: &Path) -> Ended {
+        let mut command = clean_command(program);
+        command.env("LD_PRELOAD", self.path("libpillion.so"));
+        collect(command)
+    }
+
+    /// The job ends as its program does, and what is said has all `parts`.
+    fn expect_started_without(&self, program: &str, parts: &[&str]) {
+        let ended = collect(self.pillion(&["run", "--", program])).expect_success();
+        assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
+        let library = self.path("libpillion.so").display().to_string();
+        ended
+            .expect_errors(&[WITHOUT, program, &library])
+            .expect_errors(parts);
+        let refused = collect(self.pillion(&["run", "--require-daemon", "--", program]));
+        assert_eq!(refused.code(), 69, "{refused:#?}");
+    }
+}
+
+fn cc_to(mut cc: Command, out: &Path) -> Command {
+    cc.arg("-o").arg(out);
+    cc
+}
+
+// census: J8
+#[test]
+fn a_program_of_an_older_glibc_is_started_without_the_library() {
+    let newer = Newer::build();
+    let by_hand = newer.preloaded_by_hand(Path::new("/bin/true"));
+    assert_ne!(by_hand.code(), 0, "{by_hand:#?}");
+    by_hand.expect_errors(&[VERSION]);
+    newer.expect_started_without("/bin/true", &[VERSION, "libc.so.6", "GLIBC_2."]);
+    // A script runs by such a program, too, whatever PATH has of `env`.
+    let script = newer.path("script");
+    crate::common::write_script(&script, "#!/usr/bin/env true\n");
+    let ended = collect(newer.pillion(&["run", "--", script.to_str().unwrap()]));
+    ended
+        .expect_success()
+        .expect_errors(&[WITHOUT, "env", VERSION]);
+}
+
+// census: J8
+#[test]
+fn a_program_of_a_musl_that_lacks_what_the_library_needs_is_started_without_it() {
+    let newer = Newer::build();
+    let mut cc = Command::new(tools::program("musl-gcc"));
+    fs::write(newer.path("main.c"), "int main(void) { return 0; }\n").unwrap();
+    cc.arg(newer.path("main.c"));
+    let program = newer.path("by-musl");
+    collect(cc_to(cc, &program)).expect_success();
+    let by_hand = newer.preloaded_by_hand(&program);
+    assert_ne!(by_hand.code(), 0, "{by_hand:#?}");
+    let program = program.to_str().unwrap();
+    newer.expect_started_without(program, &["musl", "of_tomorrow"]);
+}
+
+#[test]
+fn what_leads_to_the_library_is_left_out_and_what_the_user_preloads_is_not() {
+    let newer = Newer::build();
+    let library = newer.path("libpillion.so").display().to_string();
+    let environment = |preload: &str, tool: &str| {
+        let words = ["run", "--shim", "--", "/usr/bin/env"];
+        let mut command = newer.pillion(&words);
+        command
+            .env("LD_PRELOAD", preload)
+            .env("NVTX_INJECTION64_PATH", tool);
+        collect(command)
+    };
+    let ended = environment("/nowhere/a.so", "/nowhere/tool.so").expect_success();
+    for line in [
+        "LD_PRELOAD=/nowhere/a.so\n",
+        "NVTX_INJECTION64_PATH=/nowhere/tool.so\n",
+    ] {
+        assert!(ended.output.contains(line), "{ended:#?}");
+    }
+    let ended = environment("", &library).expect_success();
+    assert!(!ended.output.contains("libpillion"), "{ended:#?}");
+    assert!(!ended.output.contains("LD_LIBRARY_PATH"), "{ended:#?}");
+}
+
+#[test]
+fn doctor_says_that_such_a_program_would_run_without_the_library() {
+    let newer = Newer::build();
+    let ended = collect(newer.pillion(&["doctor", "--json", "/bin/true"]));
+    let document: serde_json::Value = serde_json::from_str(&ended.output).unwrap();
+    let checks = document["checks"].as_array().unwrap();
+    let check = checks
+        .iter()
+        .find(|check| check["check"] == "program /bin/true");
+    let check = check.unwrap();
+    assert_eq!(check["verdict"], "error", "{check}");
+    assert!(
+        check["found"].as_str().unwrap().contains(VERSION),
+        "{check}"
+    );
+}
