@@ -78,6 +78,7 @@ mod promises;
 mod quota;
 mod real_driver;
 mod record;
+mod recorded;
 mod released;
 mod reload;
 mod requests;

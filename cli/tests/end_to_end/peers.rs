@@ -30,7 +30,7 @@ fn newer(mut packet: Vec<u8>) -> Vec<u8> {
 }
 
 /// Accepts a connection and hears its first packet.
-fn accept_and_hear(listener: &OwnedFd) -> (OwnedFd, Vec<u8>, Vec<OwnedFd>) {
+pub(crate) fn accept_and_hear(listener: &OwnedFd) -> (OwnedFd, Vec<u8>, Vec<OwnedFd>) {
     let patience = Timespec {
         tv_sec: (PATIENCE_NS / 1_000_000_000) as i64,
         tv_nsec: 0,
