@@ -28,8 +28,8 @@ mod socket;
 
 use packet::{Reader, Writer};
 pub use places::{
-    SYSTEM_FOLDER, format_uuid, is_private, own_socket_folder, socket_folders, socket_paths,
-    temporary_folder,
+    SYSTEM_FOLDER, format_uuid, is_own, is_private, own_socket_folder, socket_folders,
+    socket_paths, temporary_folder,
 };
 pub use set::Set;
 pub use socket::{NEW_SUFFIX, connect_to, connect_within, listen_at, listen_whole};

@@ -36,7 +36,6 @@ use crate::config::gpu::Select;
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
 use crate::config::mps_rules::MpsRules;
-use crate::config::source::Source;
 use crate::config::unmanaged_rules::UnmanagedRules;
 
 /// A daemon's configuration, checked.
@@ -245,15 +244,6 @@ pub const fn sharing_name(sharing: Sharing) -> &'static str {
 }
 
 impl Config {
-    /// Reads and checks the file at `path`, with what is above and below it ([`source`]).
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be read, or something in it is wrong.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Source::File(path.to_owned()).load()
-    }
-
     /// Checks the text of a configuration file by itself; `path` only names it in faults.
     ///
     /// # Errors
@@ -315,6 +305,12 @@ pub enum ConfigError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// A file of what holds for all GPUs, in place of one's.
+    #[error("{}: is for all GPUs; a daemon needs a file of its GPU's, or --gpu, which takes this one, too", .0.display())]
+    ForAll(PathBuf),
+    /// A file that somebody else could have put beside another.
+    #[error("{}: is neither root's, nor this user's, nor that of the owner of the file beside it", .0.display())]
+    Foreign(PathBuf),
     /// Two files of a folder name the same GPU.
     #[error("{}: names GPU {gpu}, as {} does; a GPU has one file", second.display(), first.display())]
     Twice {
@@ -329,10 +325,10 @@ pub enum ConfigError {
     #[error("{}", lines(.0))]
     Invalid(Vec<Fault>),
     /// The file is right, and says what a running daemon cannot take over.
-    #[error("{}: {section} has changed, which takes a restart", path.display())]
+    #[error("{files}: {section} has changed, which takes a restart")]
     Fixed {
-        /// The file.
-        path: PathBuf,
+        /// The files.
+        files: String,
         /// Where in it.
         section: &'static str,
     },

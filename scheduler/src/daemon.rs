@@ -191,10 +191,11 @@ impl Reloader {
                 .read()
                 .and_then(|(next, layers)| match self.config.fixed_difference(&next) {
                     None => Ok((next, layers)),
-                    Some(section) => Err(ConfigError::Fixed {
-                        path: path.clone(),
-                        section,
-                    }),
+                    Some(section) => {
+                        let files = layers.paths().map(|path| path.display().to_string());
+                        let files = files.collect::<Vec<_>>().join(", ");
+                        Err(ConfigError::Fixed { files, section })
+                    }
                 });
         let result = read.map(|(mut next, layers)| {
             *self.shared.settings.lock() = Shown::of(&layers, &next).to_json();
@@ -555,7 +556,7 @@ mod tests {
     fn start(folder: &Path) -> Daemon {
         let path = folder.join("gpu0.toml");
         std::fs::write(&path, "[gpu]\nindex = 0\nsharing = \"mps\"\n").unwrap();
-        let config = Config::load(&path).unwrap();
+        let config = Source::File(path).load().unwrap();
         Daemon::start(
             &config,
             gpu(),

@@ -11,7 +11,16 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use rustix::stdio::dup2_stdout;
+
+/// Longest wait for the daemon. A driver that has to wake its GPUs takes seconds.
+const READY: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
 
 /// Told to the process that goes on.
 pub(crate) const ENV: &str = "PILLION_DETACHED";
@@ -27,13 +36,17 @@ pub(crate) fn start() -> anyhow::Result<ExitCode> {
     let mut daemon = Command::new(program)
         .args(arguments)
         .env(ENV, "1")
-        .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .context("starting the daemon")?;
     let mut said = String::new();
     if let Some(output) = daemon.stdout.take() {
+        let mut fds = [PollFd::new(&output, PollFlags::IN)];
+        if poll(&mut fds, Some(&READY)) == Ok(0) {
+            let _ = daemon.kill();
+            anyhow::bail!("it did not become ready within {} s", READY.tv_sec);
+        }
         BufReader::new(output).read_line(&mut said)?;
     }
     if said.is_empty() {
@@ -62,11 +75,19 @@ fn close_inherited() {
     }
 }
 
-/// Leaves the session and the terminal of who started the process, if it is to go on by itself.
+/// Leaves the session and the terminal of who started the process, if it is to go on by itself, and
+/// what was meant for that one's job.
 pub(crate) fn leave_session() {
-    if std::env::var_os(ENV).is_some() {
-        // It leads no group of its own, so nothing refuses this.
-        let _ = rustix::process::setsid();
+    if std::env::var_os(ENV).is_none() {
+        return;
+    }
+    // It leads no group of its own, so nothing refuses this.
+    let _ = setsid();
+    umask(Mode::from_raw_mode(0o022));
+    for resource in [Resource::Cpu, Resource::As, Resource::Fsize] {
+        let limit = getrlimit(resource);
+        let current = limit.maximum;
+        let _ = setrlimit(resource, Rlimit { current, ..limit });
     }
 }
 
@@ -75,6 +96,8 @@ pub(crate) fn tell_ready(ready: &str) -> anyhow::Result<()> {
     if std::env::var_os(ENV).is_none() {
         return Ok(());
     }
+    // What is read again was made absolute.
+    let _ = std::env::set_current_dir("/");
     writeln!(std::io::stdout(), "{ready}").context("saying that the daemon is ready")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?).context("closing the output")
 }

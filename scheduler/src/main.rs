@@ -7,7 +7,7 @@ mod detached;
 mod log;
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -44,7 +44,8 @@ const WATCHDOG_BEATS: u32 = 4;
 #[derive(Parser)]
 #[command(name = "pilliond", version, after_help = AFTER_HELP)]
 struct Arguments {
-    /// The GPU's configuration (TOML), over `default.toml` in its folder.
+    /// The GPU's configuration (TOML), over `default.toml` in its folder; each with its drop-ins
+    /// (`default.d/*.toml`, and `gpu0.d/*.toml` of `gpu0.toml`), in the order of their names.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// A GPU (index, UUID or its beginning, PCI bus id), by the file that names it in /etc/pillion
@@ -137,6 +138,15 @@ fn raise_descriptors() {
     }
 }
 
+/// The file that `--config` names, which is read again wherever the daemon is then.
+fn own_file(path: &Path) -> anyhow::Result<Source> {
+    let path = std::path::absolute(path)?;
+    if source::is_defaults(&path) {
+        return Err(ConfigError::ForAll(path).into());
+    }
+    Ok(Source::File(path))
+}
+
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     detached::leave_session();
     let (gpu, source) = match (&arguments.config, &arguments.gpu) {
@@ -146,7 +156,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let source = Source::of_gpu(&source::usual_folder(), select, &gpus)?;
             (Some(gpu), source)
         }
-        (path, _) => (None, Source::File(path.clone().unwrap_or_default())),
+        (path, _) => (None, own_file(path.as_deref().unwrap_or(Path::new("")))?),
     };
     let (config, layers) = source.read()?;
     let shown = Shown::of(&layers, &config);

@@ -2,7 +2,7 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::process::geteuid;
 
@@ -31,7 +31,8 @@ pub fn socket_folders() -> Vec<PathBuf> {
 }
 
 /// The folder in which a daemon of this process's user puts its socket: `/run/pillion` of root's,
-/// else `pillion` in `$XDG_RUNTIME_DIR`, else [`temporary_folder`], which need not be there.
+/// else `pillion` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, else [`temporary_folder`]. It need not be
+/// there.
 pub fn own_socket_folder() -> PathBuf {
     match geteuid().is_root() {
         true => SYSTEM_FOLDER.into(),
@@ -39,9 +40,20 @@ pub fn own_socket_folder() -> PathBuf {
     }
 }
 
+/// In a folder that is this user's own, as the XDG specification wants it: the environment may be
+/// another user's (`su`, `sudo -E`). A session without a login finds the folder of one with a login.
 fn runtime_folder() -> Option<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty());
-    runtime.map(|runtime| Path::new(&runtime).join("pillion"))
+    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let named = named.filter(|folder| folder.is_absolute());
+    let usual = PathBuf::from(format!("/run/user/{}", geteuid().as_raw()));
+    let mut folders = named.into_iter().chain([usual]);
+    let own = folders.find(|folder| folder.metadata().is_ok_and(|found| is_own(&found)));
+    own.map(|folder| folder.join("pillion"))
+}
+
+/// Whether what was found is a folder of this process's user that nobody else can write into.
+pub fn is_own(found: &Metadata) -> bool {
+    found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
 /// Where a user has sockets who has no folder for that: a session without a login (`su`, cron, a

@@ -124,6 +124,12 @@ fn collect(layers: &Layers, table: &DeTable<'_>, above: &str, settings: &mut Vec
             above => format!("{above}.{}", key.get_ref()),
         };
         match value.get_ref() {
+            // A section that is there may switch something on.
+            DeValue::Table(table) if table.is_empty() => settings.push(Setting {
+                key,
+                value: Value::Object(serde_json::Map::new()),
+                origin: layers.place(value.span().start).to_string(),
+            }),
             DeValue::Table(table) => collect(layers, table, &key, settings),
             DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()) => {
                 let tables = items.iter().enumerate();

@@ -14,6 +14,7 @@ use crate::config::fault_rules::{Action, FaultRule};
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
 use crate::config::mps_rules::MpsRules;
+use crate::config::source::Source;
 use crate::config::unmanaged_rules::OnUnmanaged;
 
 mod laws;
@@ -428,10 +429,10 @@ fn all_faults_are_found_at_once_in_the_order_of_the_file() {
 fn a_file_that_is_not_there_or_no_text_is_said_to_be() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gpu0.toml");
-    let error = Config::load(&path).unwrap_err();
+    let error = Source::File(path.clone()).load().unwrap_err();
     assert!(matches!(error, ConfigError::Unreadable { .. }), "{error}");
     std::fs::write(&path, b"[gpu]\nuuid = \"\xff\"").unwrap();
-    let error = Config::load(&path).unwrap_err().to_string();
+    let error = Source::File(path.clone()).load().unwrap_err().to_string();
     assert!(
         error.ends_with("gpu0.toml:2:9: byte 0xff is not UTF-8 text"),
         "{error}"

@@ -232,7 +232,7 @@ impl Control {
         let askers = self.askers.iter();
         sources.extend(askers.map(|asker| (Ready::Asker, asker.process.as_fd())));
         let expected = self.idle.expected.iter();
-        sources.extend(expected.map(|process| (Ready::Expected, process.as_fd())));
+        sources.extend(expected.map(|expected| (Ready::Expected, expected.process.as_fd())));
         let mut fds: Vec<PollFd<'_>> = sources
             .iter()
             .map(|(_, fd)| PollFd::new(fd, PollFlags::IN))

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use abi::types::CUresult;
 use libloading::Library;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::waitpid;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use protocol::clock::Clock;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -54,6 +54,9 @@ const TEXT_BYTES: usize = 256;
 const DEVICES_MAX: c_int = 256;
 /// Longest wait for the child, ns. A driver that has to load its module or wake a GPU takes seconds.
 const ANSWER_WITHIN_NS: u64 = 60_000_000_000;
+/// How often, and how long each time, it is waited for a child that was killed.
+const BURIAL_LOOKS: u32 = 100;
+const BURIAL_LOOK_NS: u64 = 10_000_000;
 /// Where the child looks for MPS: nothing can be below a device.
 const NO_MPS: &str = "/dev/null/mps";
 
@@ -172,8 +175,17 @@ pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
         Ok(ForkResult::Parent { child }) => {
             drop(writer);
             let said = hear(reader).inspect_err(|_| {
-                // It may hang in the kernel, so nobody waits for it.
+                // It may hang in the kernel, so nobody waits for it long; who becomes a job should have no child.
                 let _ = kill(child, Signal::SIGKILL);
+                let clock = Clock::monotonic();
+                for _ in 0..BURIAL_LOOKS {
+                    match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+                        Ok(WaitStatus::StillAlive) => {
+                            clock.sleep_until(clock.now_ns() + BURIAL_LOOK_NS);
+                        }
+                        _ => break,
+                    }
+                }
             });
             let said = said.map_err(failed("reading"))?;
             bury(child);

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use protocol::hello::{is_private, listen_whole, own_socket_folder, temporary_folder};
+use protocol::hello::{is_own, is_private, listen_whole, own_socket_folder, temporary_folder};
 use rustix::fs::{FlockOperation, flock};
 
 /// Names a socket for everybody: daemon, library, command line.
@@ -62,6 +62,9 @@ pub enum SocketError {
          [socket] path, or {SOCKET_ENV}", .0.display()
     )]
     NoFolder(PathBuf),
+    /// Somebody else could write where this user's daemons listen.
+    #[error("{}: is not a folder that this user alone may change; have it removed", .0.display())]
+    NotOwn(PathBuf),
     /// Something that is no socket is in the way.
     #[error("{}: exists and is not a socket; remove it, or set another [socket] path", .0.display())]
     InTheWay(PathBuf),
@@ -107,16 +110,27 @@ pub fn make_own_folder() -> Result<PathBuf, SocketError> {
     let folder = own_socket_folder();
     if folder == temporary_folder() {
         private_folder(&folder)?;
-    } else {
-        let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(FOLDER_MODE).create(&folder);
-        made.map_err(|source| SocketError::Io {
-            doing: "making it",
-            path: folder.clone(),
-            source,
-        })?;
+        return Ok(folder);
     }
-    Ok(folder)
+    let io = |doing| {
+        let path = folder.clone();
+        move |source| SocketError::Io {
+            doing,
+            path,
+            source,
+        }
+    };
+    match fs::create_dir(&folder) {
+        // Everybody's, whatever the umask of who happens to make it.
+        Ok(()) => fs::set_permissions(&folder, Permissions::from_mode(FOLDER_MODE))
+            .map_err(io("making it readable"))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(io("making it")(error)),
+    }
+    match is_own(&fs::metadata(&folder).map_err(io("looking at it"))?) {
+        true => Ok(folder),
+        false => Err(SocketError::NotOwn(folder)),
+    }
 }
 
 /// Makes a folder in which nobody else can look or write, unless it is there. In `/tmp` anybody may
@@ -246,18 +260,16 @@ impl Drop for Seat {
     }
 }
 
-/// What a daemon that ends when nobody uses it writes behind its number.
-const FOR_A_WHILE: &str = "until idle";
+/// The lock file of a daemon that ends when nobody uses it: as that of another, which everybody can
+/// see.
+const LOCK_MODE_FOR_A_WHILE: u32 = 0o700;
 
 /// Whether the daemon that listens at `socket`, or has since the machine or container started, is
-/// one that stays: a service that may just be starting anew. Of root's, others see only that it was
-/// there, and take it for one.
+/// one that stays: a service that may just be starting anew.
 #[must_use]
 pub fn is_installed(socket: &Path) -> bool {
-    match fs::read_to_string(beside(socket, ".lock")) {
-        Ok(text) => !text.trim_end().ends_with(FOR_A_WHILE),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
+    let mode = fs::metadata(beside(socket, ".lock")).map(|lock| lock.permissions().mode() & 0o777);
+    mode.is_ok_and(|mode| mode != LOCK_MODE_FOR_A_WHILE)
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -289,7 +301,10 @@ fn lock(uuid: &str, socket: &Path, is_for_a_while: bool) -> Result<File, SocketE
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut pid = String::new();
             let _ = file.read_to_string(&mut pid);
-            let pid = pid.split_whitespace().next().unwrap_or("unknown");
+            let pid = match pid.trim() {
+                "" => "unknown",
+                pid => pid,
+            };
             return Err(SocketError::Held {
                 uuid: uuid.to_owned(),
                 pid: pid.to_owned(),
@@ -300,14 +315,14 @@ fn lock(uuid: &str, socket: &Path, is_for_a_while: bool) -> Result<File, SocketE
     }
     let write = |file: &mut File| -> io::Result<()> {
         // An older daemon made it for everybody to read.
-        file.set_permissions(Permissions::from_mode(LOCK_MODE))?;
+        let mode = match is_for_a_while {
+            true => LOCK_MODE_FOR_A_WHILE,
+            false => LOCK_MODE,
+        };
+        file.set_permissions(Permissions::from_mode(mode))?;
         file.set_len(0)?;
         file.rewind()?;
-        let pid = std::process::id();
-        match is_for_a_while {
-            true => writeln!(file, "{pid} {FOR_A_WHILE}"),
-            false => writeln!(file, "{pid}"),
-        }
+        writeln!(file, "{}", std::process::id())
     };
     write(&mut file).map_err(io("writing the process id"))?;
     Ok(file)
@@ -347,6 +362,20 @@ mod tests {
         let error = Seat::take("GPU-1", &path).unwrap_err();
         assert!(matches!(error, SocketError::InTheWay(_)), "{error}");
         assert!(path.exists());
+    }
+
+    #[test]
+    fn a_daemon_for_a_while_leaves_nothing_and_is_not_taken_for_an_installed_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gpu.sock");
+        assert!(!is_installed(&path));
+        let seat = Seat::take_for_a_while("GPU-1", &path).unwrap();
+        assert!(!is_installed(&path));
+        assert!(Seat::take("GPU-1", &path).is_err());
+        drop(seat);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        drop(Seat::take("GPU-1", &path).unwrap());
+        assert!(is_installed(&path), "it may be starting anew");
     }
 
     #[test]

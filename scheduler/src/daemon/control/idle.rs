@@ -24,7 +24,13 @@ pub(super) struct Idle {
     after: Option<Duration>,
     since_ns: Option<u64>,
     /// Those that are to become clients, while they live.
-    pub(super) expected: Vec<OwnedFd>,
+    pub(super) expected: Vec<Expected>,
+}
+
+/// A process that is to become a client.
+pub(super) struct Expected {
+    pid: u32,
+    pub(super) process: OwnedFd,
 }
 
 impl Idle {
@@ -52,10 +58,11 @@ impl Idle {
 impl Control {
     /// How long the daemon still waits; none: for ever. Whoever has connected is heard first.
     pub(super) fn idle_left(&mut self) -> Option<Timespec> {
-        let is_used =
-            !self.clients.is_empty() || !self.idle.expected.is_empty() || !self.unheard.is_empty();
+        let is_used = !self.clients.is_empty() || !self.idle.expected.is_empty();
         let left = self.idle.left(is_used)?;
-        Timespec::try_from(left).ok()
+        // The time goes on meanwhile: who reads the status uses nothing.
+        let left = Some(left).filter(|_| self.unheard.is_empty());
+        left.and_then(|left| Timespec::try_from(left).ok())
     }
 
     /// Says that the daemon ends for want of somebody who uses it.
@@ -68,7 +75,10 @@ impl Control {
     /// The process that asks is to become a client.
     pub(super) fn expect(&mut self, socket: &OwnedFd) {
         let process = match peer::of(socket) {
-            Ok((_, Some(process))) => process,
+            Ok((peer, Some(process))) => Expected {
+                pid: peer.pid,
+                process,
+            },
             Ok((_, None)) => {
                 return refuse(socket, "your process cannot be seen from here".to_owned());
             }
@@ -80,6 +90,8 @@ impl Control {
                 let reason = format!("{EXPECTED_MAX} processes are waited for already");
                 return refuse(socket, reason);
             }
+            // It may say so more than once.
+            self.idle.expected.retain(|known| known.pid != process.pid);
             self.idle.expected.push(process);
         }
         let _ = send(socket, &Reply::Done.encode(), &[]);
@@ -89,6 +101,6 @@ impl Control {
     pub(super) fn drop_dead_expected(&mut self) {
         self.idle
             .expected
-            .retain(|process| !peer::has_ended(process));
+            .retain(|expected| !peer::has_ended(&expected.process));
     }
 }

@@ -10,8 +10,8 @@ use protocol::notebook::Notebook;
 use rustix::fs::{FlockOperation, flock};
 
 use super::*;
-use crate::config::Config;
 use crate::config::gpu::Gpu;
+use crate::config::source::Source;
 use crate::daemon::Daemon;
 use crate::host::fd_reaper::FdReaper;
 use crate::report::status::Viewer;
@@ -48,7 +48,7 @@ fn rig() -> Rig {
     let path = folder.path().join("gpu0.toml");
     let text = "[gpu]\nindex = 0\nsharing = \"mps\"\n[learnt]\nkeep = false\n";
     std::fs::write(&path, text).unwrap();
-    let config = Config::load(&path).unwrap();
+    let config = Source::File(path.clone()).load().unwrap();
     let socket = folder.path().join("gpu0.sock");
     let daemon = Daemon::start(&config, gpu(), &socket, Clock::monotonic()).unwrap();
     let store = LearntStore::new(folder.path().join("state"), &gpu());
