@@ -30,6 +30,7 @@ use crate::artifacts;
 use crate::daemons::PATIENCE;
 use crate::failure::Failure;
 use crate::out;
+use crate::program;
 use crate::set::quota_of;
 
 mod autostart;
@@ -154,7 +155,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         )));
     }
     // Last of all that may be refused, so that no daemon is started for nothing.
-    if is_loaded {
+    if is_loaded && program::located(Path::new(&options.command[0])).is_some() {
         see_to_daemons(options, class, gpu.as_ref())?;
     }
     if let Some((path, profile)) = options.profile.as_deref().zip(profile) {
@@ -199,15 +200,14 @@ fn have_loaded(command: &mut Command, options: &Options, library: &Path) -> Resu
 /// # Errors
 /// One is required, and there is none.
 fn see_to_daemons(options: &Options, class: JobClass, gpu: Option<&Gpu>) -> Result<(), Failure> {
-    let troubles = match options.no_daemon {
-        true => Vec::new(),
-        false => autostart::see_to_daemons(gpu),
-    };
-    if options.require_daemon {
-        if !troubles.is_empty() {
-            return Err(Failure::unavailable(anyhow!("{}", troubles.join("; "))));
-        }
-        return require_daemon(class, gpu).map_err(Failure::unavailable);
+    let troubles = autostart::see_to_daemons(gpu, !options.no_daemon);
+    if options.require_daemon
+        && let Err(error) = require_daemon(class, gpu)
+    {
+        return Err(Failure::unavailable(match troubles.is_empty() {
+            true => error,
+            false => anyhow!("{}", troubles.join("; ")),
+        }));
     }
     for trouble in troubles {
         out::note(format_args!(

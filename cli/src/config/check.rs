@@ -1,9 +1,10 @@
 //! `pillion config check`: whether daemons would accept files.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use protocol::quota::Quota;
 use scheduler::config::gpu::{self, Gpu, Select};
@@ -43,6 +44,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut files = options.files.clone();
     if files.is_empty() {
         files = source::files_in(&folder).map_err(Failure::usage)?;
+        // It may have drop-ins alone.
+        let defaults = folder.join(source::DEFAULTS);
+        if !files.contains(&defaults) && defaults.with_extension("d").is_dir() {
+            files.insert(0, defaults);
+        }
     }
     if files.is_empty() {
         let folder = folder.display();
@@ -55,15 +61,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     for file in &files {
         match check(file) {
             Ok(found) => checked.push(found),
-            Err(error) => faults.push(error.to_string()),
+            Err(error) => faults.extend(error.to_string().lines().map(str::to_owned)),
         }
     }
     faults.extend(twice(&checked));
     if options.this_machine {
-        let gpus = scheduler::host::device::gpus().context("--this-machine")?;
-        let of_machine = checked.iter().flat_map(|one| absent(one, &gpus));
-        faults.extend(of_machine);
+        match scheduler::host::device::gpus() {
+            Ok(gpus) => faults.extend(of_machine(&checked, &gpus)),
+            Err(error) => faults.push(format!("--this-machine: {error}")),
+        }
     }
+    // What a file for all GPUs says is wrong for each of them.
+    let mut seen = BTreeSet::new();
+    faults.retain(|fault| seen.insert(fault.clone()));
     for Checked { name, config, .. } in &checked {
         for doubt in [config.missing_programs(), config.mps.missing_logs()].concat() {
             out::note(format_args!("pillion: {name}: warning: {doubt}"));
@@ -82,6 +92,11 @@ fn check(file: &Path) -> Result<Checked, ConfigError> {
     let is_input = file == Path::new("-");
     let config = match is_input {
         true => from_input()?,
+        false if source::is_defaults(file) => Source::Defaults {
+            folder: file.parent().unwrap_or(Path::new("")).to_owned(),
+            gpu: Select::Index(0),
+        }
+        .load()?,
         false => Source::File(file.to_owned()).load()?,
     };
     Ok(Checked {
@@ -113,12 +128,41 @@ fn twice(checked: &[Checked]) -> Vec<String> {
     let mut faults = Vec::new();
     for one in checked.iter().filter(|one| !one.is_for_all) {
         let gpu = &one.config.gpu;
-        match seen.iter().find(|(other, _)| *other == gpu) {
-            Some((_, first)) => faults.push(format!(
-                "{}: names the GPU with {gpu}, as {first} does; a GPU has one file",
-                one.name
-            )),
+        // Files of two folders may be of two machines.
+        let is_beside = |other: &str| Path::new(other).parent() == Path::new(&one.name).parent();
+        let first = seen
+            .iter()
+            .find(|(other, name)| *other == gpu && is_beside(name));
+        match first {
+            Some((_, first)) if *first != one.name => faults.push(again(one, gpu, first)),
+            Some(_) => {}
             None => seen.push((gpu, &one.name)),
+        }
+    }
+    faults
+}
+
+fn again(one: &Checked, gpu: &Select, first: &str) -> String {
+    format!(
+        "{}: names the GPU with {gpu}, as {first} does; a GPU has one file",
+        one.name
+    )
+}
+
+/// What does not fit this machine, and files that name one GPU of it in two ways.
+fn of_machine(checked: &[Checked], gpus: &[Gpu]) -> Vec<String> {
+    let mut faults: Vec<String> = checked.iter().flat_map(|one| absent(one, gpus)).collect();
+    let mut seen: Vec<(String, &str)> = Vec::new();
+    for one in checked.iter().filter(|one| !one.is_for_all) {
+        let Ok(gpu) = gpu::choose(gpus.to_vec(), &one.config.gpu) else {
+            continue;
+        };
+        match seen.iter().find(|(uuid, _)| *uuid == gpu.uuid) {
+            Some((_, first)) if *first != one.name => {
+                faults.push(again(one, &Select::Uuid(gpu.uuid), first));
+            }
+            Some(_) => {}
+            None => seen.push((gpu.uuid, &one.name)),
         }
     }
     faults

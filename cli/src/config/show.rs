@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use protocol::hello::{ask_settings, socket_paths};
+use scheduler::config::gpu::Gpu;
 use scheduler::config::show::Shown;
 use scheduler::config::source::{self, Source};
 use serde_json::{Value, json};
@@ -17,7 +18,9 @@ use crate::{out, run};
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion config show --gpu 0\n\n\
                   Of a daemon that runs: what it has in force. Of a GPU that --gpu names and that has none: what a daemon would have that \
-                  `pillion run` or `pilliond --gpu` starts. Without either: what /etc/pillion says of all GPUs.")]
+                  `pillion run` or `pilliond --gpu` starts. Without either: what /etc/pillion says of all GPUs.\n\n\
+                  Keys that no file says are shown where they have a value without one. What `pillion set` has changed of a job is in \
+                  `pillion status --explain JOB`.")]
 pub(crate) struct Options {
     /// One GPU's alone: index, UUID (a prefix will do) or PCI bus id.
     #[arg(long, value_name = "GPU")]
@@ -55,13 +58,15 @@ fn find(options: &Options) -> Result<Vec<Found>, Failure> {
     let gpu = options.gpu.as_deref();
     let gpu = gpu.map(run::select).transpose().map_err(Failure::usage)?;
     let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
+    let is_named = named.is_some();
     let sockets = match (named, &gpu) {
         (Some(socket), _) => vec![socket],
         (None, Some(gpu)) => socket_paths(&gpu.uuid),
         (None, None) => daemons::sockets(),
     };
     let mut found = Vec::new();
-    let mut refused = None;
+    let mut refused = Vec::new();
+    let mut absent = Vec::new();
     for socket in sockets {
         match ask_settings(&socket, PATIENCE) {
             Ok(json) => found.push(Found {
@@ -69,16 +74,29 @@ fn find(options: &Options) -> Result<Vec<Found>, Failure> {
                 is_running: true,
                 shown: serde_json::from_str(&json).context("what the daemon says")?,
             }),
-            Err(error) if daemons::is_absence(&error) => {}
-            Err(error) => refused = Some(anyhow!("{}: {error}", socket.display())),
+            Err(error) if daemons::is_absence(&error) => {
+                absent.push(format!("{}: {error}", socket.display()));
+            }
+            Err(error) => refused.push(format!("{}: {error}", socket.display())),
         }
+    }
+    if found.is_empty() && !refused.is_empty() {
+        return Err(anyhow!("{}", refused.join("; ")).into());
+    }
+    for refused in refused {
+        out::note(format_args!("pillion: {refused}"));
     }
     if !found.is_empty() {
         return Ok(found);
     }
-    if let Some(error) = refused {
-        return Err(error.into());
+    if is_named {
+        return Err(daemons::none_answers(&absent));
     }
+    of_files(gpu)
+}
+
+/// What a daemon would have.
+fn of_files(gpu: Option<Gpu>) -> Result<Vec<Found>, Failure> {
     let folder = source::usual_folder();
     let source = match &gpu {
         Some(gpu) => {
@@ -119,7 +137,7 @@ fn print(found: &Found) -> Result<(), Failure> {
     };
     let state = match found.is_running {
         true => "in force in the daemon at",
-        false => "for a daemon of",
+        false => "no daemon is running; for one of",
     };
     out::line(format_args!("{state} {}: {files}", found.of))?;
     let value = |value: &Value| value.to_string();

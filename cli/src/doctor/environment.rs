@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use profiler::Profile;
 use protocol::hello::JobClass;
 use protocol::ranges::{self, RangePattern};
-use scheduler::config::Config;
-use scheduler::config::source;
+use scheduler::config::source::{self, Source};
 
 use super::Finding;
 use crate::artifacts;
@@ -59,7 +58,7 @@ pub(super) fn files_and_drop_ins(configs: &[PathBuf]) -> Vec<PathBuf> {
 
 fn config(path: &Path) -> Finding {
     let subject = format!("configuration {}", path.display());
-    match Config::load(path) {
+    match Source::File(path.to_owned()).load() {
         Ok(_) if source::is_defaults(path) => Finding::ok(subject, "right; for all GPUs"),
         Ok(config) => Finding::ok(subject, format!("right; for the GPU with {}", config.gpu)),
         Err(error) => Finding::error(

@@ -4,32 +4,39 @@
 //! started at a time, whoever asks. Beside a daemon that somebody has installed there is never one,
 //! not even while that one is being restarted.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use nix::sys::prctl::get_child_subreaper;
 use nix::unistd::{Uid, User};
 use protocol::clock::Clock;
 use protocol::hello::{HelloError, Request, SYSTEM_FOLDER, ask_once, socket_paths};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use scheduler::config::gpu::Gpu;
 use scheduler::host::gpu_lock::{Holder, holder};
 use scheduler::host::{device, socket};
 
 use crate::artifacts;
-use crate::daemons::{PATIENCE, is_absence};
+use crate::daemons::{self, PATIENCE};
 use crate::out;
 
 /// `0`: no daemon is started.
 const SWITCH: &str = "PILLION_AUTOSTART";
 /// The daemon ends when nobody has used it for so long, s.
 const IDLE_S: u32 = 60;
-/// Longest wait for a daemon that is being started or is ending. A driver that has to wake its GPUs
+/// Longest wait for another `pillion run` that is starting daemons. A driver that has to wake its GPUs
 /// takes seconds.
-const START_NS: u64 = 60_000_000_000;
+const TURN_NS: u64 = 60_000_000_000;
+/// Longest wait for a daemon that has the GPU and does not listen: it is about to, or to end.
+const HOLDER_NS: u64 = 10_000_000_000;
+/// How files are opened where somebody else may have put something: no link, and no pipe that waits.
+const NO_TRAP: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
 /// Between two looks meanwhile.
 const LOOK_NS: u64 = 50_000_000;
 /// What a job is told by, and must not tell a daemon that serves others, too.
@@ -51,31 +58,39 @@ const OF_THE_DAEMON: [&str; 2] = ["PILLION_LOG", "PILLION_CONFIG_FOLDER"];
 
 /// Sees to it that a daemon runs for the GPU, or for each that the job may see, and stays for this
 /// process. Where that cannot be: why, a sentence each.
-pub(super) fn see_to_daemons(gpu: Option<&Gpu>) -> Vec<String> {
-    if !is_wanted() {
+pub(super) fn see_to_daemons(gpu: Option<&Gpu>, may_start: bool) -> Vec<String> {
+    if set("PILLION_DISABLE").is_some_and(|value| value != "0") || Clock::process().is_virtual() {
         return Vec::new();
     }
-    let gpus = match gpu {
-        Some(gpu) => vec![gpu.clone()],
-        None if all_have_daemons() => return Vec::new(),
-        None => match device::gpus() {
+    let is_off = set(SWITCH).is_some_and(|value| value == "0");
+    // Who names a socket has a daemon of his own.
+    if !may_start || is_off || set("PILLION_SOCKET").is_some() {
+        for socket in daemons::sockets() {
+            is_there(&socket);
+        }
+        return Vec::new();
+    }
+    let seen = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let gpus = match (gpu, seen.as_deref()) {
+        (Some(gpu), _) => vec![gpu.clone()],
+        // The job is to see no GPU.
+        (None, Some("" | "-1" | "NoDevFiles")) => return Vec::new(),
+        (None, None) if all_have_daemons() => return Vec::new(),
+        (None, _) => match device::gpus() {
             Ok(gpus) => gpus,
             Err(error) => return vec![format!("no daemon is started: {error}")],
         },
     };
-    let started = gpus.iter().map(|gpu| (gpu, see_to(gpu)));
+    let turn_ends_ns = Clock::monotonic().now_ns() + TURN_NS;
+    let started = gpus.iter().map(|gpu| (gpu, see_to(gpu, turn_ends_ns)));
     let failed = started.filter_map(|(gpu, started)| Some((gpu, started.err()?)));
     failed
         .map(|(gpu, why)| format!("{} has no daemon: {why:#}", gpu.uuid))
         .collect()
 }
 
-fn is_wanted() -> bool {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let is_off = set(SWITCH).is_some_and(|value| value == "0");
-    let is_disabled = set("PILLION_DISABLE").is_some_and(|value| value != "0");
-    // Who names a socket has a daemon of his own.
-    !is_off && !is_disabled && set("PILLION_SOCKET").is_none() && !Clock::process().is_virtual()
+fn set(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Whether a daemon answers for every GPU of this machine, as far as the kernel's module lists them:
@@ -104,24 +119,37 @@ fn uuid_in(text: &str) -> Option<String> {
 
 /// Whether a daemon of that GPU listens, which then stays for this process.
 fn is_served(uuid: &str) -> bool {
-    socket_paths(uuid).iter().any(|path| {
-        match ask_once(path, &Request::Expect, PATIENCE) {
-            Err(error @ HelloError::Io(_)) => !is_absence(&error),
-            // An older daemon refuses, and stays anyway: none of these ended by itself.
-            _ => true,
-        }
-    })
+    socket_paths(uuid).iter().any(|path| is_there(path))
 }
 
-fn see_to(gpu: &Gpu) -> anyhow::Result<()> {
+/// Whether a daemon listens at a socket, which then stays for this process.
+fn is_there(socket: &Path) -> bool {
+    match ask_once(socket, &Request::Expect, PATIENCE) {
+        // One that listens and is late.
+        Err(HelloError::Io(error)) => {
+            matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+        }
+        // One that is ending.
+        Err(HelloError::Closed) => false,
+        // An older daemon refuses, and stays anyway: none of these ended by itself.
+        _ => true,
+    }
+}
+
+fn see_to(gpu: &Gpu, turn_ends_ns: u64) -> anyhow::Result<()> {
     let uuid = gpu.uuid.as_str();
     if is_served(uuid) {
         return Ok(());
     }
+    if std::process::id() == 1 || get_child_subreaper().unwrap_or(false) {
+        bail!(
+            "it would become a child of the job, which adopts processes (process 1 of a container); start \
+             pilliond before the job, or give the container an init (docker run --init)"
+        );
+    }
     let clock = Clock::monotonic();
-    let end_ns = clock.now_ns() + START_NS;
     // Whether there is time for another try.
-    let pause = || {
+    let pause = |end_ns: u64| {
         let now_ns = clock.now_ns();
         clock.sleep_until(now_ns + LOOK_NS);
         now_ns < end_ns
@@ -133,13 +161,20 @@ fn see_to(gpu: &Gpu) -> anyhow::Result<()> {
         .truncate(false)
         .write(true)
         .mode(0o600)
+        .custom_flags(NO_TRAP)
         .open(&turn)
         .with_context(|| turn.display().to_string())?;
-    while flock(&turn, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if !pause() {
-            bail!("another `pillion run` has been starting it for a minute");
+    loop {
+        match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::WOULDBLOCK | Errno::INTR) if pause(turn_ends_ns) => {}
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                bail!("another `pillion run` has been starting it for a minute")
+            }
+            Err(error) => bail!("{}: cannot be locked: {error}", folder.display()),
         }
     }
+    let holder_ends_ns = clock.now_ns() + HOLDER_NS;
     loop {
         if is_served(uuid) {
             return Ok(());
@@ -147,15 +182,15 @@ fn see_to(gpu: &Gpu) -> anyhow::Result<()> {
         let installed = Path::new(SYSTEM_FOLDER).join(format!("{uuid}.sock"));
         if socket::is_installed(&installed) {
             bail!(
-                "the daemon that is installed for it does not answer at {}; the job attaches when it does \
-                 (systemctl status 'pilliond@*')",
+                "the daemon that is installed for it does not answer at {0}; the job attaches when it does \
+                 (systemctl status 'pilliond@*'; if it is not to come back, root can remove {0}.lock)",
                 installed.display()
             );
         }
         match holder(uuid) {
             // It may be about to listen, or to end.
-            Some(holder) if holder.is_ours() => {
-                if !pause() {
+            Some(holder) if holder.is_ours() || holder.uid == Some(0) => {
+                if !pause(holder_ends_ns) {
                     bail!("{}", held(&holder));
                 }
             }
@@ -200,6 +235,7 @@ fn start(gpu: &Gpu, folder: &Path) -> anyhow::Result<()> {
         .read(true)
         .write(true)
         .mode(0o600)
+        .custom_flags(NO_TRAP)
         .open(&log)
         .with_context(|| log.display().to_string())?;
     let mut command = Command::new(program);
@@ -220,14 +256,19 @@ fn start(gpu: &Gpu, folder: &Path) -> anyhow::Result<()> {
             command.env_remove(name);
         }
     }
-    let ended = command.output().context("pilliond cannot be started")?;
-    if !ended.status.success() {
+    let ended = command.output();
+    // Whoever ignores SIGCHLD does not learn how it ended.
+    if !is_served(uuid) {
+        let ended = ended.context("pilliond cannot be started")?;
+        if ended.status.success() {
+            bail!(
+                "its daemon has started and listens where no job looks ([socket] path of its configuration)"
+            );
+        }
         let mut said = String::new();
         let _ = File::open(&log).and_then(|mut log| log.read_to_string(&mut said));
         bail!("{}", why_not(&said, &log));
     }
-    // It stays for a while, whether it is told so or not.
-    let _ = is_served(uuid);
     out::note(format_args!(
         "pillion: started a daemon for {uuid} ({}), which ends {IDLE_S} s after its last job; it logs to {}",
         gpu.name,

@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use protocol::clock::Clock;
 use protocol::hello::{HelloError, ask_status};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -115,6 +116,21 @@ impl Desk {
         ]
         .concat();
         self.command(USER, "pillion", &words)
+    }
+
+    /// Runs a command in namespaces of its own: `unshare` with these words.
+    fn apart(&self, words: &[&str], inner: &Command) -> Ended {
+        let unshare = tools::that_runs(&["unshare", words[0], "--fork", "--"]);
+        let mut command = self.gpus[0].command(&unshare);
+        command.args(words).arg(inner.get_program());
+        command.args(inner.get_args());
+        for (name, value) in inner.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        collect(command)
     }
 
     /// The user's daemon of a GPU, which the test ends.
@@ -300,22 +316,10 @@ fn beside_a_daemon_of_the_systems_none_is_started_not_even_while_that_is_away() 
         fs::set_permissions(desk.path(folder), Permissions::from_mode(0o755)).unwrap();
     }
     // To the job it is /run.
-    let unshare = tools::that_runs(&["unshare", "--mount", "--"]);
+    let mount = "mount --bind \"$0\" /run && exec \"$@\"";
     let job = |options: &[&str]| {
-        let job = desk.job(options, &["linked", "5", "0"]);
-        let mut command = desk.gpus[0].command(&unshare);
-        command.args(["--mount", "--", "sh", "-c"]);
-        command
-            .arg("mount --bind \"$0\" /run && exec \"$@\"")
-            .arg(&run);
-        command.arg(job.get_program()).args(job.get_args());
-        for (name, value) in job.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        collect(command)
+        let words = ["--mount", "--", "sh", "-c", mount, run.to_str().unwrap()];
+        desk.apart(&words, &desk.job(options, &["linked", "5", "0"]))
     };
     let socket = run.join("pillion").join(format!("{}.sock", desk.uuid(0)));
     let daemon = desk.gpus[0].daemon_at(socket, "");
@@ -330,6 +334,22 @@ fn beside_a_daemon_of_the_systems_none_is_started_not_even_while_that_is_away() 
     assert!(desk.daemon(0).try_status().is_err());
 }
 
+/// A folder that is gone before a test and after it.
+struct Removed<'p>(&'p Path);
+
+impl<'p> Removed<'p> {
+    fn new(path: &'p Path) -> Self {
+        let _ = fs::remove_dir_all(path);
+        Self(path)
+    }
+}
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.0);
+    }
+}
+
 #[test]
 fn without_a_runtime_folder_the_socket_is_in_a_folder_of_tmp_that_is_checked() {
     let desk = Desk::with_gpus(1);
@@ -339,6 +359,7 @@ fn without_a_runtime_folder_the_socket_is_in_a_folder_of_tmp_that_is_checked() {
         collect(command)
     };
     let folder = PathBuf::from(format!("/tmp/pillion-{USER}"));
+    let _guard = Removed::new(&folder);
     let ended = run();
     let daemon = Started {
         socket: folder.join(format!("{}.sock", desk.uuid(0))),
@@ -348,11 +369,12 @@ fn without_a_runtime_folder_the_socket_is_in_a_folder_of_tmp_that_is_checked() {
     let found = folder.symlink_metadata().unwrap();
     assert_eq!((found.uid(), found.mode() & 0o777), (USER, 0o700));
     assert_eq!(daemon.status()["jobs"][0]["totals"]["launches"], 13);
+    let socket = daemon.socket.clone();
     drop(daemon);
+    until("its end", || !socket.exists());
     // Whoever may write there could stand in the daemon's place.
     fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
     let ended = run();
-    fs::remove_dir_all(&folder).unwrap();
     expect_launches(&ended, 13);
     let why = format!(
         "{}: is there, and is not a folder of this user's alone",
@@ -386,15 +408,18 @@ fn a_daemon_stays_for_a_job_that_has_not_used_the_gpu_yet_and_ends_after_it() {
     assert_eq!(first.code(), 0, "{first:#?}");
     let job = Process::start("job", desk.command(USER, "pillion", &words));
     let daemon = desk.daemon(0);
-    until("a daemon that is older than it gets without jobs", || {
-        let status = daemon.try_status().expect("it stays");
-        assert_eq!(
-            status["jobs"].as_array().map(Vec::len),
-            Some(0),
-            "{status:#}"
-        );
-        status["daemon"]["uptime_ns"].as_u64() > Some(6_000_000_000)
+    // Nobody asks it anything meanwhile.
+    let clock = Clock::monotonic();
+    let old_ns = clock.now_ns() + 6_000_000_000;
+    until("twice as long as it stays without jobs", || {
+        clock.now_ns() > old_ns || !daemon.socket.exists()
     });
+    let status = daemon.status();
+    assert_eq!(
+        status["jobs"].as_array().map(Vec::len),
+        Some(0),
+        "{status:#}"
+    );
     let ended = job.finish();
     assert_eq!(ended.code(), 0, "{ended:#?}");
     assert_eq!(ended.errors, "");
@@ -402,4 +427,26 @@ fn a_daemon_stays_for_a_job_that_has_not_used_the_gpu_yet_and_ends_after_it() {
     until("the end of daemon and lock", || {
         !daemon.socket.exists() && !lock.exists()
     });
+}
+
+#[test]
+fn a_daemon_ends_although_somebody_reads_its_status_all_the_time() {
+    let desk = Desk::with_gpus(1);
+    let arguments = ["--gpu", "0", "--end-when-idle", "1", "--detach"];
+    let first = collect(desk.command(USER, "pilliond", &arguments));
+    assert_eq!(first.code(), 0, "{first:#?}");
+    let daemon = desk.daemon(0);
+    until("its end", || {
+        daemon.try_status().is_err() && !daemon.socket.exists()
+    });
+}
+
+#[test]
+fn a_job_that_adopts_processes_gets_no_daemon_for_a_child() {
+    let desk = Desk::with_gpus(1);
+    let words = ["--pid", "--fork", "--"];
+    let ended = desk.apart(&words, &desk.job(&[], &["linked", "5", "0"]));
+    expect_launches(&ended, 13);
+    ended.expect_errors(&["has no daemon: it would become a child of the job"]);
+    assert!(desk.daemon(0).try_status().is_err());
 }

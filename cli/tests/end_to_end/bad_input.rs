@@ -140,6 +140,12 @@ fn a_whole_folder_of_configurations_is_checked_and_a_gpu_has_one_file() {
         name("default.toml")
     );
     wrong.expect_errors(&[&late, &named]);
+    // A file of defaults is no daemon's.
+    let mut daemon = clean_command(cargo_folder().join("pilliond"));
+    daemon.arg("--config").arg(folder.join("default.toml"));
+    let refused = collect(daemon);
+    assert_eq!(refused.code(), 2, "{refused:#?}");
+    refused.expect_errors(&["default.toml: is for all GPUs; a daemon needs a file of its GPU's"]);
     std::fs::remove_dir_all(folder.join("gpu0.d")).unwrap();
     std::fs::remove_file(folder.join("default.toml")).unwrap();
     let wrong = config(folder, &["check"]);
@@ -193,10 +199,10 @@ fn what_is_in_force_is_shown_with_its_origin_before_and_after_a_reload() {
         let mut command = gpu.command(pillion());
         command.args(["config", "show", "--gpu", "0", "--json"]);
         command.env("PILLION_CONFIG_FOLDER", folder);
-        command.env(
-            "PILLION_SOCKET",
-            socket.unwrap_or(Path::new("/nowhere.sock")),
-        );
+        command.env("XDG_RUNTIME_DIR", folder);
+        if let Some(socket) = socket {
+            command.env("PILLION_SOCKET", socket);
+        }
         let ended = collect(command).expect_success();
         let shown: Value = serde_json::from_str(&ended.output).unwrap();
         shown["configurations"][0].clone()

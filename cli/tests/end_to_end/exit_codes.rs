@@ -17,7 +17,9 @@ use crate::help::every_command;
 const UNAVAILABLE: i32 = 69;
 
 /// Commands that ask a daemon, with what they end with where there is none.
-const ASKS_A_DAEMON: [(&str, i32); 18] = [
+const ASKS_A_DAEMON: [(&str, i32); 20] = [
+    ("config show", 0),
+    ("config show --json", 0),
     ("status", 0),
     ("status --json", 0),
     ("status --all", 0),
@@ -125,6 +127,7 @@ impl Bare {
         command.args(words);
         command.current_dir(self.folder.path());
         command.env("XDG_RUNTIME_DIR", self.folder.path());
+        command.env("PILLION_CONFIG_FOLDER", self.folder.path());
         command
     }
 
