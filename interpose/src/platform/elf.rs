@@ -386,7 +386,7 @@ unsafe fn is_text(text: *const c_char, name: &CStr) -> bool {
     name.to_bytes_with_nul()
         .iter()
         .enumerate()
-        .all(|(at, byte)| unsafe { ptr::read_volatile(text.add(at)).cast_unsigned() == *byte })
+        .all(|(at, byte)| unsafe { ptr::read_volatile(text.add(at).cast::<u8>()) == *byte })
 }
 
 /// The hash of a name in `DT_GNU_HASH`.
