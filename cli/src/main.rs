@@ -7,6 +7,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod artifacts;
+mod cdi;
 mod config;
 mod daemons;
 mod deferred;
@@ -71,6 +72,8 @@ enum Command {
     #[command(subcommand)]
     Config(config::Command),
     #[command(subcommand)]
+    Cdi(cdi::Command),
+    #[command(subcommand)]
     Profile(profile::Command),
 }
 
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Simulate(options) => simulate::run(&options),
         Command::Profile(command) => profile::run(&command),
         Command::Config(command) => config::run(&command),
+        Command::Cdi(command) => cdi::run(&command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

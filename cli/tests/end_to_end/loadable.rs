@@ -149,6 +149,57 @@ fn what_leads_to_the_library_is_left_out_and_what_the_user_preloads_is_not() {
     assert!(!ended.output.contains("LD_LIBRARY_PATH"), "{ended:#?}");
 }
 
+/// What a runtime does for a container whose root has this machine's programs: it mounts what the CDI
+/// file says, runs the hook before it changes the root, then the entry point.
+#[test]
+fn a_container_whose_image_cannot_load_the_library_starts_without() {
+    let newer = Newer::build();
+    let unshare = tools::that_runs(&["unshare", "--mount", "--"]);
+    let bundle = newer.path("bundle");
+    for folder in [
+        "rootfs/usr/lib/pillion",
+        "rootfs/lib64",
+        "rootfs/lib",
+        "rootfs/bin",
+    ] {
+        fs::create_dir_all(bundle.join(folder)).unwrap();
+    }
+    fs::write(bundle.join("rootfs/usr/lib/pillion/libpillion.so"), "").unwrap();
+    let run = |program: &str, preload: &str| {
+        let config = serde_json::json!({
+            "root": { "path": "rootfs" },
+            "process": {
+                "args": [program], "cwd": "/", "env": ["PATH=/bin", format!("LD_PRELOAD={preload}")],
+            },
+        });
+        fs::write(bundle.join("config.json"), config.to_string()).unwrap();
+        let state = serde_json::json!({ "ociVersion": "1.0.2", "id": "c1", "bundle": bundle });
+        fs::write(newer.path("state.json"), state.to_string()).unwrap();
+        let script = "set -e; cd \"$1\"; mount --bind \"$0\" bundle/rootfs/usr/lib/pillion/libpillion.so\n\
+                      for d in bin lib lib64 usr/bin; do mkdir -p bundle/rootfs/$d; mount --rbind /$d bundle/rootfs/$d; done\n\
+                      ./pillion cdi hook <state.json\n\
+                      LD_PRELOAD=\"$3\" exec chroot bundle/rootfs \"$2\"";
+        let mut command = clean_command(&unshare);
+        command.args(["--mount", "--", "sh", "-c", script]);
+        command.args([&newer.path("libpillion.so"), newer.folder.path()]);
+        command.args([program, preload]);
+        collect(command)
+    };
+    const OURS: &str = "/usr/lib/pillion/libpillion.so";
+    let ended = run("/bin/true", OURS).expect_success();
+    ended.expect_errors(&[
+        "pillion: container c1: /bin/true runs by a C library",
+        VERSION,
+        "it runs without Pillion",
+    ]);
+    let ended = run("true", "/x.so").expect_success();
+    ended.expect_errors(&["pillion: container c1: its LD_PRELOAD is \"/x.so\""]);
+    // A library that can be loaded stays.
+    fs::copy(crate::common::library(), newer.path("libpillion.so")).unwrap();
+    let ended = run("/bin/true", OURS).expect_success();
+    assert_eq!(ended.errors, "");
+}
+
 #[test]
 fn doctor_says_that_such_a_program_would_run_without_the_library() {
     let newer = Newer::build();

@@ -1,0 +1,139 @@
+//! `pillion cdi`: how a container gets the library and finds the daemons, as a file of the Container
+//! Device Interface (CDI).
+//!
+//! The file names two devices, one for each class. Whoever asks a container runtime for one gets
+//! the preload library, the folder of the daemons' sockets, and the variables that make its
+//! programs jobs. A hook looks into the image before the container starts.
+
+mod hook;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use protocol::hello::{JobClass, SYSTEM_FOLDER, own_socket_folder};
+use serde_json::{Value, json};
+
+use crate::artifacts;
+use crate::failure::Failure;
+use crate::out;
+use crate::profile::output;
+
+/// Lets containers have Pillion, by the Container Device Interface (CDI).
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Generate(Options),
+    /// What a container runtime runs before a container starts: reads the container's state.
+    #[command(hide = true, after_help = "Example: pillion cdi hook <state.json")]
+    Hook,
+}
+
+/// Writes the file by which container runtimes give containers the library and the daemons.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: pillion cdi generate -o /var/run/cdi/pillion.json\n         \
+                  podman run --device nvidia.com/gpu=0 --device pillion/job=best-effort IMAGE\n\n\
+                  docs/containers.md has Docker, Kubernetes, SELinux, and images that cannot load the library."
+)]
+pub(crate) struct Options {
+    /// Where the file goes; - is standard output (default).
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Before the slash who offers it, and behind it what.
+const KIND: &str = "pillion/job";
+/// The least version of CDI that has all that the file says: any of them.
+const CDI_VERSION: &str = "0.3.0";
+/// Where a container has the library.
+const LIBRARY: &str = "/usr/lib/pillion/libpillion.so";
+/// Longest time that a runtime waits for the hook, s.
+const HOOK_S: u32 = 10;
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Generate(options) => generate(options),
+        Command::Hook => {
+            hook::run();
+            Ok(())
+        }
+    }
+}
+
+fn generate(options: &Options) -> Result<(), Failure> {
+    let library = artifacts::find(artifacts::LIBRARY)?;
+    let program = std::env::current_exe()?;
+    let sockets = own_socket_folder();
+    let document = document(&library, &program, &sockets);
+    output::write(&format!("{document:#}\n"), options.output.as_deref())?;
+    if !sockets.is_dir() {
+        let sockets = sockets.display();
+        out::note(format_args!(
+            "pillion: {sockets} is not there: no container with such a device starts before a daemon has made it"
+        ));
+    }
+    Ok(())
+}
+
+/// All of it is said of each device: not every schema of CDI knows edits of the whole file.
+fn document(library: &Path, program: &Path, sockets: &Path) -> Value {
+    let devices = JobClass::NAMES.map(|class| {
+        json!({
+            "name": class,
+            "containerEdits": {
+                "env": [format!("LD_PRELOAD={LIBRARY}"), format!("PILLION_CLASS={class}")],
+                "mounts": [
+                    mount(library, LIBRARY),
+                    // Root's daemons are found there; a user's, too, in a container of that user's.
+                    mount(sockets, SYSTEM_FOLDER),
+                ],
+                "hooks": [{
+                    "hookName": "createContainer",
+                    "path": program,
+                    "args": ["pillion", "cdi", "hook"],
+                    // Else it has the container's, with LD_PRELOAD.
+                    "env": ["PATH=/usr/bin:/bin"],
+                    "timeout": HOOK_S,
+                }],
+            },
+        })
+    });
+    json!({ "cdiVersion": CDI_VERSION, "kind": KIND, "devices": devices })
+}
+
+/// Nobody writes there to connect to a socket.
+fn mount(from: &Path, to: &str) -> Value {
+    json!({
+        "hostPath": from,
+        "containerPath": to,
+        "options": ["ro", "nosuid", "nodev", "rbind"],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_is_a_device_and_all_have_library_sockets_and_hook() {
+        let at = |path: &'static str| Path::new(path);
+        let document = document(at("/l/libpillion.so"), at("/b/pillion"), at("/run/pillion"));
+        let devices = document["devices"].as_array().unwrap();
+        let named: Vec<_> = devices.iter().map(|device| &device["name"]).collect();
+        assert_eq!(named, ["high-priority", "best-effort"]);
+        for device in devices {
+            let edits = &device["containerEdits"];
+            let class = device["name"].as_str().unwrap();
+            let place = edits["mounts"][0]["containerPath"].as_str().unwrap();
+            let env = [
+                format!("LD_PRELOAD={place}"),
+                format!("PILLION_CLASS={class}"),
+            ];
+            assert_eq!(edits["env"], json!(env));
+            assert_eq!(edits["mounts"][0]["hostPath"], "/l/libpillion.so");
+            assert_eq!(edits["mounts"][1]["containerPath"], "/run/pillion");
+            assert_eq!(edits["hooks"][0]["path"], "/b/pillion");
+            let env = edits["hooks"][0]["env"].to_string();
+            assert!(!env.contains("LD_PRELOAD"), "{env}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The hook of the CDI file: looks into a container's image before the container starts.
+//!
+//! A runtime runs it (`createContainer` of the OCI runtime specification) in the container's mount
+//! namespace, when all is mounted and the root is still the host's. An image whose C library cannot
+//! load the preload library would start no program at all; there the library is unmounted, and what
+//! `LD_PRELOAD` names is an empty file, of which musl says nothing and glibc that it is ignored. A
+//! container starts whatever the hook finds, and the daemon names its processes as unmanaged.
+
+use std::io::Read as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::chroot;
+use serde_json::Value;
+
+use super::LIBRARY;
+use crate::out;
+use crate::program::why_not_loadable;
+
+/// Longest state and configuration that are read, bytes.
+const BYTES_MAX: u64 = 16 << 20;
+/// Of syslog: a warning (4) of a daemon (3).
+const WARNING: u32 = 3 << 3 | 4;
+/// Where the path of a container is not said.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What it says goes to the host's log: runtimes keep a hook's standard error to themselves.
+pub(super) fn run() {
+    let log = UnixDatagram::unbound();
+    let log = log.and_then(|log| log.connect("/dev/log").map(|()| log));
+    let said = match look() {
+        Ok(None) => return,
+        Ok(Some(said)) => said,
+        Err(error) => format!("a container could not be looked into: {error:#}"),
+    };
+    out::note(format_args!("pillion: {said}"));
+    if let Ok(log) = log {
+        // Nobody is there to hear that it failed.
+        let _ = log.send(format!("<{WARNING}>pillion: {said}").as_bytes());
+    }
+}
+
+/// Why a container's programs run without Pillion, if they do.
+fn look() -> anyhow::Result<Option<String>> {
+    let mut state = String::new();
+    let input = std::io::stdin().lock();
+    input.take(BYTES_MAX).read_to_string(&mut state)?;
+    let state: Value = serde_json::from_str(&state).context("its state")?;
+    let id = state["id"].as_str().unwrap_or("?");
+    let bundle = state["bundle"]
+        .as_str()
+        .context("its state has no bundle")?;
+    let bundle = Path::new(bundle);
+    let config = bundle.join("config.json");
+    let text = std::fs::read_to_string(&config);
+    let text = text.with_context(|| config.display().to_string())?;
+    let config: Value = serde_json::from_str(&text).context("its config.json")?;
+    if let Some(why) = preloads_something_else(&config) {
+        return Ok(Some(format!(
+            "container {id}: {why}: it runs without Pillion"
+        )));
+    }
+    let root = config["root"]["path"].as_str().unwrap_or("rootfs");
+    chroot(bundle.join(root)).context("its root")?;
+    std::env::set_current_dir("/")?;
+    let Some(unloadable) =
+        entry_point(&config).and_then(|program| why_not_loadable(&program, Path::new(LIBRARY)))
+    else {
+        return Ok(None);
+    };
+    let (why, mend) = (unloadable.why, unloadable.mend);
+    unmount(LIBRARY, UnmountFlags::DETACH)
+        .with_context(|| format!("container {id}: {why}, and {LIBRARY} cannot be unmounted"))?;
+    Ok(Some(format!(
+        "container {id}: {why}: it runs without Pillion; {mend}"
+    )))
+}
+
+/// What the container's environment has of a variable.
+fn variable<'c>(config: &'c Value, name: &str) -> Option<&'c str> {
+    let all = config["process"]["env"].as_array()?;
+    let all = all.iter().filter_map(Value::as_str);
+    // The last counts.
+    all.rev()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn preloads_something_else(config: &Value) -> Option<String> {
+    let preload = variable(config, "LD_PRELOAD").unwrap_or("");
+    let has_ours = preload.split([':', ' ']).any(|path| path == LIBRARY);
+    (!has_ours).then(|| {
+        format!("its LD_PRELOAD is {preload:?} and must have {LIBRARY} (docs/containers.md, ld.so.preload)")
+    })
+}
+
+/// The program that the container starts, from within its root.
+fn entry_point(config: &Value) -> Option<PathBuf> {
+    let process = &config["process"];
+    let name = process["args"][0].as_str()?;
+    let folder = process["cwd"].as_str().unwrap_or("/");
+    if name.contains('/') {
+        return Some(Path::new(folder).join(name));
+    }
+    let path = variable(config, "PATH").unwrap_or(PATH);
+    let mut places = path.split(':').map(|folder| Path::new(folder).join(name));
+    places.find(|place| place.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(env: &[&str]) -> Value {
+        json!({ "process": { "env": env, "args": ["true"], "cwd": "/srv" } })
+    }
+
+    #[test]
+    fn a_container_whose_environment_names_another_library_is_said_to() {
+        let ours = format!("LD_PRELOAD={LIBRARY}");
+        let both = format!("LD_PRELOAD=/x.so:{LIBRARY}");
+        for env in [&*ours, &both] {
+            assert_eq!(preloads_something_else(&config(&[env])), None, "{env}");
+        }
+        let other = preloads_something_else(&config(&[&ours, "LD_PRELOAD=/x.so"]));
+        assert!(other.is_some_and(|why| why.contains("\"/x.so\"")));
+        assert!(preloads_something_else(&config(&[])).is_some());
+    }
+
+    #[test]
+    fn the_entry_point_is_found_as_the_runtime_finds_it() {
+        let found = entry_point(&config(&["PATH=/nowhere:/bin"]));
+        assert_eq!(found, Some("/bin/true".into()));
+        let mut relative = config(&[]);
+        relative["process"]["args"][0] = "./serve".into();
+        assert_eq!(entry_point(&relative), Some("/srv/./serve".into()));
+        assert_eq!(entry_point(&json!({})), None);
+    }
+}
