@@ -178,7 +178,7 @@ fn a_container_whose_image_cannot_load_the_library_starts_without() {
         let script = "set -e; cd \"$1\"; mount --bind \"$0\" bundle/rootfs/usr/lib/pillion/libpillion.so\n\
                       for d in bin lib lib64 usr/bin; do mkdir -p bundle/rootfs/$d; mount --rbind /$d bundle/rootfs/$d; done\n\
                       ./pillion cdi hook <state.json\n\
-                      LD_PRELOAD=\"$3\" exec chroot bundle/rootfs \"$2\"";
+                      exec chroot bundle/rootfs /usr/bin/env LD_PRELOAD=\"$3\" \"$2\"";
         let mut command = clean_command(&unshare);
         command.args(["--mount", "--", "sh", "-c", script]);
         command.args([&newer.path("libpillion.so"), newer.folder.path()]);
