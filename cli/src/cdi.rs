@@ -64,6 +64,10 @@ fn generate(options: &Options) -> Result<(), Failure> {
     let program = std::env::current_exe()?;
     let sockets = own_socket_folder();
     let document = document(&library, &program, &sockets);
+    if let Some(folder) = options.output.as_deref().and_then(Path::parent) {
+        // Runtimes do not make it. That it cannot be made, the file says that is written into it.
+        let _ = std::fs::create_dir_all(folder);
+    }
     output::write(&format!("{document:#}\n"), options.output.as_deref())?;
     if !sockets.is_dir() {
         let sockets = sockets.display();

@@ -7,20 +7,27 @@
 //! container starts whatever the hook finds, and the daemon names its processes as unmanaged.
 
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::chroot;
 use serde_json::Value;
 
 use super::LIBRARY;
+use crate::artifacts;
 use crate::out;
-use crate::program::why_not_loadable;
+use crate::program::{located, why_not_loadable};
 
 /// Longest state and configuration that are read, bytes.
 const BYTES_MAX: u64 = 16 << 20;
+/// Longest text that is logged, characters.
+const CHARS_MAX: usize = 1024;
+/// Arguments of the entry point that are looked at: before a program there may be those that start it
+/// (`docker run --init`).
+const ARGUMENTS_MAX: usize = 16;
 /// Of syslog: a warning (4) of a daemon (3).
 const WARNING: u32 = 3 << 3 | 4;
 /// Where the path of a container is not said.
@@ -30,11 +37,16 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(super) fn run() {
     let log = UnixDatagram::unbound();
     let log = log.and_then(|log| log.connect("/dev/log").map(|()| log));
+    // A log that takes nothing must not keep the container from starting.
+    let log = log.and_then(|log| log.set_nonblocking(true).map(|()| log));
     let said = match look() {
         Ok(None) => return,
         Ok(Some(said)) => said,
         Err(error) => format!("a container could not be looked into: {error:#}"),
     };
+    // The image has chosen some of it.
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    let said: String = said.chars().take(CHARS_MAX).map(shown).collect();
     out::note(format_args!("pillion: {said}"));
     if let Ok(log) = log {
         // Nobody is there to hear that it failed.
@@ -57,21 +69,27 @@ fn look() -> anyhow::Result<Option<String>> {
     let text = std::fs::read_to_string(&config);
     let text = text.with_context(|| config.display().to_string())?;
     let config: Value = serde_json::from_str(&text).context("its config.json")?;
-    if let Some(why) = preloads_something_else(&config) {
-        return Ok(Some(format!(
-            "container {id}: {why}: it runs without Pillion"
-        )));
-    }
+    // What is mounted in the container, so that nothing else is unmounted, wherever its links lead.
+    let ours = artifacts::find(artifacts::LIBRARY)?.metadata()?;
     let root = config["root"]["path"].as_str().unwrap_or("rootfs");
     chroot(bundle.join(root)).context("its root")?;
     std::env::set_current_dir("/")?;
-    let Some(unloadable) =
-        entry_point(&config).and_then(|program| why_not_loadable(&program, Path::new(LIBRARY)))
-    else {
-        return Ok(None);
+    let library = Path::new(LIBRARY);
+    let programs = programs(&config);
+    let unloadable = programs
+        .iter()
+        .find_map(|program| why_not_loadable(program, library));
+    let Some(unloadable) = unloadable else {
+        let why = preloads_something_else(&config);
+        return Ok(why.map(|why| format!("container {id}: {why}: it runs without Pillion")));
     };
     let (why, mend) = (unloadable.why, unloadable.mend);
-    unmount(LIBRARY, UnmountFlags::DETACH)
+    let there = library.symlink_metadata()?;
+    ensure!(
+        (there.dev(), there.ino()) == (ours.dev(), ours.ino()),
+        "container {id}: {why}, and {LIBRARY} is another file than the host's"
+    );
+    unmount(LIBRARY, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
         .with_context(|| format!("container {id}: {why}, and {LIBRARY} cannot be unmounted"))?;
     Ok(Some(format!(
         "container {id}: {why}: it runs without Pillion; {mend}"
@@ -95,17 +113,23 @@ fn preloads_something_else(config: &Value) -> Option<String> {
     })
 }
 
-/// The program that the container starts, from within its root.
-fn entry_point(config: &Value) -> Option<PathBuf> {
-    let process = &config["process"];
-    let name = process["args"][0].as_str()?;
-    let folder = process["cwd"].as_str().unwrap_or("/");
+/// The programs that the container may start, from within its root: its entry point, what among the
+/// arguments is one, and the shell.
+fn programs(config: &Value) -> Vec<PathBuf> {
+    let arguments = config["process"]["args"].as_array().into_iter().flatten();
+    let names = arguments.filter_map(Value::as_str).take(ARGUMENTS_MAX);
+    let names = names.chain(["/bin/sh"]);
+    names.filter_map(|name| found(config, name)).collect()
+}
+
+fn found(config: &Value, name: &str) -> Option<PathBuf> {
+    let folder = Path::new(config["process"]["cwd"].as_str().unwrap_or("/"));
     if name.contains('/') {
-        return Some(Path::new(folder).join(name));
+        return located(&folder.join(name));
     }
     let path = variable(config, "PATH").unwrap_or(PATH);
-    let mut places = path.split(':').map(|folder| Path::new(folder).join(name));
-    places.find(|place| place.is_file())
+    let mut places = path.split(':').map(|place| folder.join(place).join(name));
+    places.find_map(|place| located(&place))
 }
 
 #[cfg(test)]
@@ -131,12 +155,21 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_point_is_found_as_the_runtime_finds_it() {
-        let found = entry_point(&config(&["PATH=/nowhere:/bin"]));
-        assert_eq!(found, Some("/bin/true".into()));
+    fn programs_are_found_as_the_runtime_finds_them_and_behind_an_init() {
+        let found = |args: &[&str]| {
+            let mut config = config(&["PATH=/nowhere:/bin"]);
+            config["process"]["args"] = json!(args);
+            programs(&config)
+        };
+        assert_eq!(
+            found(&["true"]),
+            [Path::new("/bin/true"), Path::new("/bin/sh")]
+        );
+        let behind = found(&["/sbin/no-init", "--", "true", "no-program"]);
+        assert_eq!(behind, [Path::new("/bin/true"), Path::new("/bin/sh")]);
         let mut relative = config(&[]);
-        relative["process"]["args"][0] = "./serve".into();
-        assert_eq!(entry_point(&relative), Some("/srv/./serve".into()));
-        assert_eq!(entry_point(&json!({})), None);
+        relative["process"]["cwd"] = "/bin".into();
+        relative["process"]["args"][0] = "./true".into();
+        assert_eq!(programs(&relative)[0], Path::new("/bin/./true"));
     }
 }

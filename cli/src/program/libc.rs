@@ -53,7 +53,8 @@ pub(super) fn why_not_loadable(
         });
     }
     let loader = program.loader.canonicalize().ok()?;
-    if is_musls(&program.loader) {
+    // A musl may stand in the place of glibc's loader.
+    if is_musls(&program.loader) || is_musls(&loader) {
         let missing = missing_of_musl(&loader, library).ok()??;
         let musl = program.loader.display();
         return Some(Unloadable {
