@@ -1,5 +1,5 @@
-//! `pillion cdi`: how a container gets the library and finds the daemons, as a file of the Container
-//! Device Interface (CDI).
+//! `pillion cdi`: how a container gets the library and finds the daemons, as a file of the
+//! Container Device Interface (CDI).
 //!
 //! The file names two devices, one for each class. Whoever asks a container runtime for one gets
 //! the preload library, the folder of the daemons' sockets, and the variables that make its

@@ -92,11 +92,12 @@ pub(crate) struct Options {
     /// the SMs then (`[share]`, MPS).
     #[arg(long)]
     restartable: bool,
-    /// Start no daemon for a GPU that has none (also `PILLION_AUTOSTART=0`): the job uses one that runs, or runs without.
+    /// Start no daemon for a GPU that has none (also `PILLION_AUTOSTART=0`): the job uses one that
+    /// runs, or runs without.
     #[arg(long, conflicts_with = "require_daemon")]
     no_daemon: bool,
-    /// Refuse to start (exit 69) if no daemon answers, if the program cannot load the library, or for a
-    /// high-priority job if its GPU is drained.
+    /// Refuse to start (exit 69) if no daemon answers, if the program cannot load the library, or
+    /// for a high-priority job if its GPU is drained.
     #[arg(long)]
     require_daemon: bool,
     /// Also stand in the place of the driver's library (`libcuda.so.1`): reaches programs that open

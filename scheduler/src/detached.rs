@@ -75,8 +75,8 @@ fn close_inherited() {
     }
 }
 
-/// Leaves the session and the terminal of who started the process, if it is to go on by itself, and
-/// what was meant for that one's job.
+/// Leaves the session and the terminal of the process that started this one, if this one is to go on
+/// by itself, and the limits that were meant for that process's job.
 pub(crate) fn leave_session() {
     if std::env::var_os(ENV).is_none() {
         return;

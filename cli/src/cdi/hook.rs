@@ -25,8 +25,8 @@ use crate::program::{located, why_not_loadable};
 const BYTES_MAX: u64 = 16 << 20;
 /// Longest text that is logged, characters.
 const CHARS_MAX: usize = 1024;
-/// Arguments of the entry point that are looked at: before a program there may be those that start it
-/// (`docker run --init`).
+/// Arguments of the entry point that are looked at: before a program there may be those that start
+/// it (`docker run --init`).
 const ARGUMENTS_MAX: usize = 16;
 /// Of syslog: a warning (4) of a daemon (3).
 const WARNING: u32 = 3 << 3 | 4;

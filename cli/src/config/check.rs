@@ -37,8 +37,8 @@ struct Checked {
     config: Config,
 }
 
-/// Exit 0 if the files are right, with a warning on standard error for each program and log in them that is not here; 2 with every
-/// fault if they are not.
+/// Exit 0 if the files are right, with a warning on standard error for each program and log in them
+/// that is not here; 2 with every fault if they are not.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let folder = source::usual_folder();
     let mut files = options.files.clone();

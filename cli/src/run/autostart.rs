@@ -30,12 +30,13 @@ use crate::out;
 const SWITCH: &str = "PILLION_AUTOSTART";
 /// The daemon ends when nobody has used it for so long, s.
 const IDLE_S: u32 = 60;
-/// Longest wait for another `pillion run` that is starting daemons. A driver that has to wake its GPUs
-/// takes seconds.
+/// Longest wait for another `pillion run` that is starting daemons. A driver that has to wake its
+/// GPUs takes seconds.
 const TURN_NS: u64 = 60_000_000_000;
 /// Longest wait for a daemon that has the GPU and does not listen: it is about to, or to end.
 const HOLDER_NS: u64 = 10_000_000_000;
-/// How files are opened where somebody else may have put something: no link, and no pipe that waits.
+/// How files are opened where another user may have put something: no link, and no pipe that
+/// waits.
 const NO_TRAP: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
 /// Between two looks meanwhile.
 const LOOK_NS: u64 = 50_000_000;
@@ -63,7 +64,7 @@ pub(super) fn see_to_daemons(gpu: Option<&Gpu>, may_start: bool) -> Vec<String> 
         return Vec::new();
     }
     let is_off = set(SWITCH).is_some_and(|value| value == "0");
-    // Who names a socket has a daemon of his own.
+    // A socket that is named is that of a daemon of the user's own.
     if !may_start || is_off || set("PILLION_SOCKET").is_some() {
         for socket in daemons::sockets() {
             is_there(&socket);
@@ -93,8 +94,8 @@ fn set(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Whether a daemon answers for every GPU of this machine, as far as the kernel's module lists them:
-/// so that, where all is installed, nobody waits for CUDA to begin.
+/// Whether a daemon answers for every GPU of this machine, as far as the kernel's module lists
+/// them: so that, where all is installed, no job waits for CUDA to begin.
 fn all_have_daemons() -> bool {
     let folders = fs::read_dir("/proc/driver/nvidia/gpus");
     let texts = folders.into_iter().flatten().flatten();
@@ -257,7 +258,7 @@ fn start(gpu: &Gpu, folder: &Path) -> anyhow::Result<()> {
         }
     }
     let ended = command.output();
-    // Whoever ignores SIGCHLD does not learn how it ended.
+    // Where SIGCHLD is ignored, how `pilliond --detach` ended is not known.
     if !is_served(uuid) {
         let ended = ended.context("pilliond cannot be started")?;
         if ended.status.success() {

@@ -149,8 +149,8 @@ fn what_leads_to_the_library_is_left_out_and_what_the_user_preloads_is_not() {
     assert!(!ended.output.contains("LD_LIBRARY_PATH"), "{ended:#?}");
 }
 
-/// What a runtime does for a container whose root has this machine's programs: it mounts what the CDI
-/// file says, runs the hook before it changes the root, then the entry point.
+/// What a runtime does for a container whose root has this machine's programs: it mounts what the
+/// CDI file says, runs the hook before it changes the root, then the entry point.
 #[test]
 fn a_container_whose_image_cannot_load_the_library_starts_without() {
     let newer = Newer::build();

@@ -17,7 +17,7 @@ use super::{Config, ConfigError, Fault, parse};
 
 /// The file of what holds for all GPUs of a folder.
 pub const DEFAULTS: &str = "default.toml";
-/// Root's folder of configurations, and everybody's who has none.
+/// Root's folder of configurations, and that of users who have none of their own.
 pub const SYSTEM_FOLDER: &str = "/etc/pillion";
 
 /// Where a daemon's configuration comes from. It is read again from there.

@@ -1,4 +1,4 @@
-//! A daemon that nobody installed, and that ends when nobody uses it (`pillion run`).
+//! A daemon that `pillion run` has started, which ends when no job uses it.
 //!
 //! It stays while it has clients, and while a process lives that has said that it is to become one:
 //! a job may load data for an hour before it touches the GPU. Real time: nobody has such a daemon
@@ -42,7 +42,7 @@ impl Idle {
         }
     }
 
-    /// How long the daemon still waits for somebody who uses it; none: for ever.
+    /// How long the daemon still waits for a job that uses it; none: for ever.
     fn left(&mut self, is_used: bool) -> Option<Duration> {
         let after = self.after?;
         if is_used {
@@ -56,16 +56,16 @@ impl Idle {
 }
 
 impl Control {
-    /// How long the daemon still waits; none: for ever. Whoever has connected is heard first.
+    /// How long the daemon still waits; none: for ever. A new connection is heard first.
     pub(super) fn idle_left(&mut self) -> Option<Timespec> {
         let is_used = !self.clients.is_empty() || !self.idle.expected.is_empty();
         let left = self.idle.left(is_used)?;
-        // The time goes on meanwhile: who reads the status uses nothing.
+        // The time goes on meanwhile: a reader of the status uses nothing.
         let left = Some(left).filter(|_| self.unheard.is_empty());
         left.and_then(|left| Timespec::try_from(left).ok())
     }
 
-    /// Says that the daemon ends for want of somebody who uses it.
+    /// Says that the daemon ends because no job uses it.
     pub(super) fn tell_idle(&self) {
         let idle_s = self.idle.after.unwrap_or_default().as_secs();
         let text = format!("ending: no job has used the GPU for {idle_s} s");
