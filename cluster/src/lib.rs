@@ -1,0 +1,1 @@
+//! Which job runs on which GPU: placement as pure code.

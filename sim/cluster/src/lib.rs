@@ -1,0 +1,3 @@
+//! Placement policies on recorded traces, in virtual time.
+
+pub mod traces;

@@ -1,0 +1,1 @@
+//! Readers of recorded clusters and jobs: a module for each published form.
