@@ -1,1 +1,31 @@
 //! Which job runs on which GPU: placement as pure code.
+//!
+//! A cluster is an [`Inventory`] of nodes and their GPUs, and a [`View`] of what is free on them. A
+//! policy ([`Placement`]) gets the view, a job and the time, and answers with a [`Decision`]: these
+//! GPUs, wait, or never. The caller makes the decision true ([`View::place`]) and tells the end of
+//! the job ([`View::release`]).
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`inventory`] | nodes, models of GPU, what each has |
+//! | [`job`] | what a job asks for |
+//! | [`view`] | what is free, and which jobs are where |
+//! | [`placement`] | the policies |
+//! | [`interference`] | how fast jobs run beside each other |
+//!
+//! The simulator of clusters (`sim/cluster`) and the plug-in of an engine run the same policies. So
+//! there is no IO, no clock and no randomness without a seed here, and nothing of any engine.
+//!
+//! GPUs are divided into thousandths (`milli`), host CPUs into thousandths of a core, memory is in
+//! bytes, times are ns.
+
+pub mod interference;
+pub mod inventory;
+pub mod job;
+pub mod placement;
+pub mod view;
+
+pub use inventory::{Inventory, InventoryError, Model, ModelId, NodeId, NodeSpec};
+pub use job::{Class, JobId, JobSpec, Models, WorkloadId};
+pub use placement::{Candidate, Decision, Part, Placement, Reason};
+pub use view::{GpuState, NodeView, Resident, View};

@@ -1,0 +1,98 @@
+//! What a job asks for.
+
+use crate::inventory::{ModelId, WHOLE_MILLI};
+
+/// Number of a job, given by the caller; no two jobs have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// Number of what a job computes, in the tables of whoever predicts how jobs run beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkloadId(pub u16);
+
+/// The two classes of Pillion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// The job has a promise that is kept: inference, in all published clusters.
+    HighPriority,
+    /// The job takes what is left: training.
+    BestEffort,
+}
+
+/// A set of models of GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Models(u64);
+
+impl Models {
+    /// Any model.
+    pub const ANY: Self = Self(u64::MAX);
+
+    /// These models.
+    pub fn of(models: impl IntoIterator<Item = ModelId>) -> Self {
+        Self(models.into_iter().fold(0, |set, m| set | 1 << m.0))
+    }
+
+    /// Whether the job may have that model.
+    #[must_use]
+    pub const fn has(self, model: ModelId) -> bool {
+        self.0 >> model.0 & 1 == 1
+    }
+}
+
+/// What a job asks for. A gang (`gpus` > 1) gets all of its GPUs at once, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JobSpec {
+    /// Its number.
+    pub id: JobId,
+    /// Its class.
+    pub class: Class,
+    /// How many GPUs; 0 asks for host CPU and memory alone.
+    pub gpus: u32,
+    /// How much of each of them the job uses when it is alone there, up to [`WHOLE_MILLI`].
+    pub gpu_milli: u32,
+    /// With how much of each it makes progress that is worth its place, at most `gpu_milli`. Less
+    /// only for best-effort jobs.
+    pub floor_milli: u32,
+    /// Device memory on each GPU.
+    pub memory_bytes: u64,
+    /// Thousandths of a host core, all GPUs together.
+    pub cpu_milli: u64,
+    /// Host memory, all GPUs together.
+    pub host_memory_bytes: u64,
+    /// The models that it may have.
+    pub models: Models,
+    /// Whether its GPUs may lie on several nodes.
+    pub spread: bool,
+    /// What it computes.
+    pub workload: WorkloadId,
+    /// The longest that it may take, as thousandths of the time that it takes alone on what it asks
+    /// for; `None`: any time.
+    pub slo_milli: Option<u32>,
+}
+
+impl JobSpec {
+    /// A job of so many GPUs and so much of each, with nothing else asked for.
+    #[must_use]
+    pub fn new(id: u64, class: Class, gpus: u32, gpu_milli: u32) -> Self {
+        Self {
+            id: JobId(id),
+            class,
+            gpus,
+            gpu_milli,
+            floor_milli: gpu_milli,
+            memory_bytes: 0,
+            cpu_milli: 0,
+            host_memory_bytes: 0,
+            models: Models::ANY,
+            spread: false,
+            workload: WorkloadId(0),
+            slo_milli: None,
+        }
+    }
+
+    /// Whether the job is content with a part of one GPU.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.gpus == 1 && self.gpu_milli < WHOLE_MILLI
+    }
+}

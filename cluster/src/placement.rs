@@ -1,0 +1,178 @@
+//! The policies, and the one interface between them and whoever has a cluster.
+//!
+//! Most policies are a rule by which a place on one node is better than another, a [`Rule`]; the
+//! search for the best node, ties, gangs over several nodes, and the memory of scores are the same for
+//! all ([`best`]). A new policy of that kind is one small file and a line in [`registry`].
+
+pub mod best;
+pub mod clustering;
+pub mod dot_product;
+pub mod fgd;
+pub mod fits;
+pub mod gpu_packing;
+pub mod random;
+pub mod registry;
+
+use crate::inventory::{NodeId, WHOLE_MILLI};
+use crate::job::{Class, JobSpec};
+use crate::view::{NodeView, View};
+
+/// GPUs of one node that a job gets, and how much of each it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The node.
+    pub node: NodeId,
+    /// Its GPUs, a bit for each slot; none for a job that asks for none.
+    pub slots: u32,
+    /// What the job holds of each.
+    pub milli: u32,
+}
+
+impl Part {
+    /// The slots, from the lowest.
+    pub fn slots(&self) -> impl Iterator<Item = usize> + use<> {
+        let slots = self.slots;
+        (0..32).filter(move |slot| slots >> slot & 1 == 1)
+    }
+
+    /// In which group of jobs the node counts it: 0 for a part of one GPU, the number of GPUs
+    /// otherwise; `None` without a GPU.
+    pub(crate) fn shape(&self) -> Option<usize> {
+        let gpus = self.slots.count_ones() as usize;
+        match gpus {
+            0 => None,
+            1 if self.milli < WHOLE_MILLI => Some(0),
+            _ => Some(gpus),
+        }
+    }
+}
+
+/// Why a job is not placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// It would fit into the cluster, but not beside the jobs that are there.
+    #[error("no node has room for it now")]
+    Busy,
+    /// It would not fit into the cluster if that were empty.
+    #[error("no node is large enough for it, or of a model that it may have")]
+    Never,
+}
+
+/// What a policy answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// There. A gang's parts have all of its GPUs.
+    Place(Vec<Part>),
+    /// Not now.
+    Wait(Reason),
+    /// Not in this cluster.
+    Refuse(Reason),
+}
+
+/// How good a place is: the greater the better, the first number first.
+pub type Score = [i64; 3];
+
+/// A place that was considered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The node.
+    pub node: NodeId,
+    /// Its best GPUs for the job.
+    pub slots: u32,
+    /// Its score.
+    pub score: Score,
+}
+
+/// A policy. Equal calls in equal order have equal answers.
+pub trait Placement {
+    /// Where the job goes. `now_ns` is the time since some fixed start.
+    ///
+    /// Every place that was considered goes to `candidates`, if there is one, in the order of nodes.
+    fn place(
+        &mut self,
+        view: &View,
+        job: &JobSpec,
+        now_ns: u64,
+        candidates: Option<&mut Vec<Candidate>>,
+    ) -> Decision;
+}
+
+/// By which a place on a node is better than another.
+///
+/// An answer depends on the node's state and the job's request and on nothing else, so that the
+/// search may keep it until the node changes.
+pub trait Rule {
+    /// The best GPUs of the node for the job if it holds `milli` of each, and their score; `None` if
+    /// it does not fit there.
+    fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)>;
+}
+
+/// How much of each of its GPUs a job holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// What it uses alone.
+    Demand,
+    /// What keeps its promise: what it uses alone, divided by the part of its time alone in which it
+    /// must end ([`JobSpec::slo_milli`]), at most all. What it uses alone where it has no promise.
+    Promise,
+    /// With what it still makes progress ([`JobSpec::floor_milli`]).
+    Floor,
+    /// All of it: no job shares it.
+    Whole,
+}
+
+impl Hold {
+    const fn of(self, job: &JobSpec) -> u32 {
+        match (self, job.slo_milli) {
+            (Self::Promise, Some(slo)) if slo > 0 => {
+                let milli = job.gpu_milli as u64 * 1000 / slo as u64;
+                if milli > WHOLE_MILLI as u64 {
+                    WHOLE_MILLI
+                } else {
+                    milli as u32
+                }
+            }
+            (Self::Demand | Self::Promise, _) => job.gpu_milli,
+            (Self::Floor, _) => job.floor_milli,
+            (Self::Whole, _) => WHOLE_MILLI,
+        }
+    }
+}
+
+/// What jobs of each class hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// High-priority jobs.
+    pub high_priority: Hold,
+    /// Best-effort jobs.
+    pub best_effort: Hold,
+}
+
+impl Holding {
+    /// All hold what they use alone, so that no two jobs ever compete.
+    pub const DEMAND: Self = Self::new(Hold::Demand, Hold::Demand);
+    /// No job shares a GPU.
+    pub const WHOLE: Self = Self::new(Hold::Whole, Hold::Whole);
+    /// High-priority jobs share GPUs with each other; best-effort jobs have theirs to themselves.
+    pub const SEPARATE: Self = Self::new(Hold::Demand, Hold::Whole);
+    /// High-priority jobs hold what they use alone, best-effort jobs take what is left.
+    pub const ELASTIC: Self = Self::new(Hold::Demand, Hold::Floor);
+    /// High-priority jobs hold what keeps their promises, best-effort jobs take what is left.
+    pub const PROMISED: Self = Self::new(Hold::Promise, Hold::Floor);
+
+    const fn new(high_priority: Hold, best_effort: Hold) -> Self {
+        Self {
+            high_priority,
+            best_effort,
+        }
+    }
+
+    /// For that job.
+    #[must_use]
+    pub const fn of(self, job: &JobSpec) -> u32 {
+        match job.class {
+            Class::HighPriority => self.high_priority.of(job),
+            Class::BestEffort => self.best_effort.of(job),
+        }
+    }
+}

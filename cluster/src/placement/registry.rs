@@ -1,0 +1,169 @@
+//! The policies by name: one list, for everybody who takes or shows a name.
+
+use crate::interference::Pairs;
+use crate::inventory::{NodeId, WHOLE_MILLI};
+use crate::placement::best::Best;
+use crate::placement::clustering::Clustering;
+use crate::placement::dot_product::DotProduct;
+use crate::placement::fgd::{Fgd, Usual};
+use crate::placement::fits::{BestFit, FirstFit};
+use crate::placement::gpu_packing::GpuPacking;
+use crate::placement::random::Random;
+use crate::placement::{Holding, Placement};
+use crate::view::View;
+
+/// A policy that can be asked for.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// What jobs hold under it, unless the experiment says otherwise.
+    pub holding: Holding,
+    make: fn(&Setting<'_>, Holding) -> Box<dyn Placement>,
+}
+
+/// What policies are made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<'a> {
+    /// The nodes in the order in which ties are broken.
+    pub order: &'a [NodeId],
+    /// Host CPU of the largest node.
+    pub cpu_milli_max: u64,
+    /// GPUs of the largest node, in thousandths.
+    pub gpu_milli_max: u64,
+    /// What usually comes.
+    pub usual: &'a [Usual],
+    /// How jobs run beside each other, as far as the policy knows.
+    pub pairs: &'a Pairs,
+    /// Of policies that draw.
+    pub seed: u64,
+}
+
+impl<'a> Setting<'a> {
+    /// For that cluster.
+    #[must_use]
+    pub fn new(view: &View, order: &'a [NodeId], usual: &'a [Usual], pairs: &'a Pairs) -> Self {
+        let inventory = view.inventory();
+        Self {
+            order,
+            cpu_milli_max: inventory.node_cpu_milli_max(),
+            gpu_milli_max: u64::from(inventory.node_gpus_max()) * u64::from(WHOLE_MILLI),
+            usual,
+            pairs,
+            seed: 1,
+        }
+    }
+}
+
+impl Entry {
+    /// The policy for that cluster.
+    #[must_use]
+    pub fn make(&self, setting: &Setting<'_>) -> Box<dyn Placement> {
+        (self.make)(setting, self.holding)
+    }
+
+    /// The same choice among nodes where jobs hold otherwise than they do under it by itself.
+    #[must_use]
+    pub fn make_holding(&self, setting: &Setting<'_>, holding: Holding) -> Box<dyn Placement> {
+        (self.make)(setting, holding)
+    }
+}
+
+/// All of them.
+pub const ALL: &[Entry] = &[
+    Entry {
+        name: "random",
+        about: "any GPU with room",
+        holding: Holding::DEMAND,
+        make: |setting, holding| Box::new(Random::new(holding, setting.seed)),
+    },
+    Entry {
+        name: "first-fit",
+        about: "the first GPU with room",
+        holding: Holding::DEMAND,
+        make: |setting, holding| best(FirstFit, setting, holding),
+    },
+    Entry {
+        name: "dot-product",
+        about: "the node whose free resources point least towards the request",
+        holding: Holding::DEMAND,
+        make: |setting, holding| {
+            let rule = DotProduct {
+                cpu_milli_max: setting.cpu_milli_max,
+                gpu_milli_max: setting.gpu_milli_max,
+            };
+            best(rule, setting, holding)
+        },
+    },
+    Entry {
+        name: "clustering",
+        about: "jobs of one shape together",
+        holding: Holding::DEMAND,
+        make: |setting, holding| {
+            let rule = Clustering {
+                gpu_milli_max: setting.gpu_milli_max,
+            };
+            best(rule, setting, holding)
+        },
+    },
+    Entry {
+        name: "packing",
+        about: "used GPUs and nodes before free ones",
+        holding: Holding::DEMAND,
+        make: |setting, holding| best(GpuPacking, setting, holding),
+    },
+    Entry {
+        name: "best-fit",
+        about: "the node with the least left",
+        holding: Holding::DEMAND,
+        make: |setting, holding| {
+            let rule = BestFit {
+                cpu_milli_max: setting.cpu_milli_max,
+                gpu_milli_max: setting.gpu_milli_max,
+            };
+            best(rule, setting, holding)
+        },
+    },
+    Entry {
+        name: "fgd",
+        about: "where the least becomes useless for what usually comes",
+        holding: Holding::DEMAND,
+        make: |setting, holding| best(Fgd::new(setting.usual.to_vec()), setting, holding),
+    },
+];
+
+fn best<R: super::Rule + 'static>(
+    rule: R,
+    setting: &Setting<'_>,
+    holding: Holding,
+) -> Box<dyn Placement> {
+    Box::new(Best::with_order(rule, holding, setting.order.to_vec()))
+}
+
+/// No policy has that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no placement policy is called {name:?}; there are {}", names())]
+pub struct UnknownPolicy {
+    /// What was asked for.
+    pub name: String,
+}
+
+/// The policy of that name.
+///
+/// # Errors
+/// [`UnknownPolicy`] has all names.
+pub fn by_name(name: &str) -> Result<&'static Entry, UnknownPolicy> {
+    let found = ALL.iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| UnknownPolicy {
+        name: name.to_owned(),
+    })
+}
+
+/// All names, separated by commas.
+#[must_use]
+pub fn names() -> String {
+    let names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+    names.join(", ")
+}

@@ -1,0 +1,362 @@
+//! What is free in a cluster, and which jobs are where.
+//!
+//! A job *holds* a part of each of its GPUs: what the policy has reserved for it, which may be less
+//! than it would use alone. What all jobs of a GPU hold is never more than the GPU, and their memory
+//! never more than its memory; likewise for a node's CPU and memory. [`View::place`] panics rather
+//! than break that, so a policy that overcommits is found at once.
+
+use std::collections::HashMap;
+
+use crate::inventory::{Inventory, NODE_GPUS_MAX, NodeId, NodeSpec, WHOLE_MILLI};
+use crate::job::{Class, JobId, JobSpec, WorkloadId};
+use crate::placement::Part;
+
+/// A job on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// The job.
+    pub job: JobId,
+    /// Its class.
+    pub class: Class,
+    /// What it computes.
+    pub workload: WorkloadId,
+    /// What it holds.
+    pub held_milli: u32,
+    /// What it would use alone.
+    pub gpu_milli: u32,
+    /// Its device memory.
+    pub memory_bytes: u64,
+    /// As in [`JobSpec::slo_milli`].
+    pub slo_milli: Option<u32>,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuState {
+    /// What no job holds, of [`WHOLE_MILLI`].
+    pub free_milli: u32,
+    /// Device memory that no job holds.
+    pub free_memory_bytes: u64,
+    /// The jobs on it, in the order in which they came.
+    pub residents: Vec<Resident>,
+}
+
+impl GpuState {
+    /// Whether no job is on it.
+    #[must_use]
+    pub const fn is_free(&self) -> bool {
+        self.residents.is_empty()
+    }
+
+    /// Whether so much of it, and of its memory, can still be held.
+    #[must_use]
+    pub const fn fits(&self, milli: u32, memory_bytes: u64) -> bool {
+        self.free_milli >= milli && self.free_memory_bytes >= memory_bytes
+    }
+
+    /// The jobs of that class on it.
+    pub fn of(&self, class: Class) -> impl Iterator<Item = &Resident> {
+        self.residents.iter().filter(move |r| r.class == class)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NodeState {
+    free_cpu_milli: u64,
+    free_host_memory_bytes: u64,
+    version: u32,
+    /// Jobs by the number of whole GPUs that they hold here; at 0 those that hold a part of one.
+    shapes: [u16; NODE_GPUS_MAX + 1],
+}
+
+/// One node as a policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeView<'a> {
+    /// Its number.
+    pub id: NodeId,
+    /// What it has.
+    pub spec: &'a NodeSpec,
+    /// Its GPUs, by slot.
+    pub gpus: &'a [GpuState],
+    /// Host CPU that no job holds.
+    pub free_cpu_milli: u64,
+    /// Host memory that no job holds.
+    pub free_host_memory_bytes: u64,
+    /// How often the node has changed, modulo 2³²: with an equal version it is the same.
+    pub version: u32,
+    shapes: &'a [u16; NODE_GPUS_MAX + 1],
+}
+
+impl NodeView<'_> {
+    /// What no job holds, all GPUs together.
+    #[must_use]
+    pub fn free_milli(&self) -> u64 {
+        self.gpus.iter().map(|gpu| u64::from(gpu.free_milli)).sum()
+    }
+
+    /// Whether its host CPU and memory suffice, and the job may have its model.
+    #[must_use]
+    pub fn suits(&self, job: &JobSpec) -> bool {
+        self.free_cpu_milli >= job.cpu_milli
+            && self.free_host_memory_bytes >= job.host_memory_bytes
+            && (job.gpus == 0 || job.models.has(self.spec.model))
+    }
+
+    /// How many jobs hold so many whole GPUs of it; 0: a part of one.
+    #[must_use]
+    pub fn jobs_of_shape(&self, gpus: usize) -> u16 {
+        self.shapes[gpus]
+    }
+
+    /// How many jobs hold GPUs of it, parts or whole.
+    #[must_use]
+    pub fn gpu_jobs(&self) -> u32 {
+        self.shapes.iter().map(|&jobs| u32::from(jobs)).sum()
+    }
+
+    /// The first so many GPUs with nothing on them, as a set of slots.
+    #[must_use]
+    pub fn free_slots(&self, count: u32, memory_bytes: u64) -> Option<u32> {
+        let mut slots = 0u32;
+        for (slot, gpu) in self.gpus.iter().enumerate() {
+            if slots.count_ones() == count {
+                break;
+            }
+            if gpu.is_free() && gpu.free_memory_bytes >= memory_bytes {
+                slots |= 1 << slot;
+            }
+        }
+        (slots.count_ones() == count).then_some(slots)
+    }
+}
+
+struct Held {
+    parts: Vec<Part>,
+    cpu_milli: u64,
+    host_memory_bytes: u64,
+}
+
+/// The state of a cluster.
+pub struct View {
+    inventory: Inventory,
+    nodes: Vec<NodeState>,
+    gpus: Vec<GpuState>,
+    jobs: HashMap<JobId, Held>,
+}
+
+impl View {
+    /// The cluster with no job.
+    #[must_use]
+    pub fn new(inventory: Inventory) -> Self {
+        let node = |spec: &NodeSpec| NodeState {
+            free_cpu_milli: spec.cpu_milli,
+            free_host_memory_bytes: spec.host_memory_bytes,
+            version: 0,
+            shapes: [0; NODE_GPUS_MAX + 1],
+        };
+        let gpus = inventory.nodes().iter().flat_map(|spec| {
+            let free_memory_bytes = memory_of(&inventory, spec);
+            let gpu = GpuState {
+                free_milli: WHOLE_MILLI,
+                free_memory_bytes,
+                residents: Vec::new(),
+            };
+            std::iter::repeat_n(gpu, spec.gpus as usize)
+        });
+        Self {
+            nodes: inventory.nodes().iter().map(node).collect(),
+            gpus: gpus.collect(),
+            jobs: HashMap::new(),
+            inventory,
+        }
+    }
+
+    /// What the cluster has.
+    #[must_use]
+    pub const fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// The number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether the cluster has no node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// One node.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> NodeView<'_> {
+        let spec = &self.inventory.nodes()[id.index()];
+        let state = &self.nodes[id.index()];
+        let first = self.inventory.first_gpu(id);
+        NodeView {
+            id,
+            spec,
+            gpus: &self.gpus[first..first + spec.gpus as usize],
+            free_cpu_milli: state.free_cpu_milli,
+            free_host_memory_bytes: state.free_host_memory_bytes,
+            version: state.version,
+            shapes: &state.shapes,
+        }
+    }
+
+    /// How often that node has changed: the field of [`NodeView`] without the rest.
+    #[must_use]
+    pub fn version(&self, id: NodeId) -> u32 {
+        self.nodes[id.index()].version
+    }
+
+    /// All nodes, by number.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
+        (0..self.nodes.len()).map(|index| self.node(node_id(index)))
+    }
+
+    /// All GPUs, numbered through.
+    #[must_use]
+    pub fn gpus(&self) -> &[GpuState] {
+        &self.gpus
+    }
+
+    /// Where the job is; `None`: nowhere.
+    #[must_use]
+    pub fn parts_of(&self, job: JobId) -> Option<&[Part]> {
+        self.jobs.get(&job).map(|held| held.parts.as_slice())
+    }
+
+    /// How many jobs are placed.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Places the job there.
+    ///
+    /// # Panics
+    /// If the job is placed already, has no part, or holds more than is free: a defect of the policy
+    /// that has decided so, or a decision about an older view.
+    pub fn place(&mut self, job: &JobSpec, parts: &[Part]) {
+        assert!(!parts.is_empty(), "job {:?} is placed nowhere", job.id);
+        let gpus: u32 = parts.iter().map(|part| part.slots.count_ones()).sum();
+        assert_eq!(gpus, job.gpus, "a gang is placed as a whole: {:?}", job.id);
+        let host = &mut self.nodes[parts[0].node.index()];
+        host.free_cpu_milli = less(host.free_cpu_milli, job.cpu_milli, job.id);
+        let memory = host.free_host_memory_bytes;
+        host.free_host_memory_bytes = less(memory, job.host_memory_bytes, job.id);
+        for part in parts {
+            self.place_part(job, part);
+        }
+        let held = Held {
+            parts: parts.to_vec(),
+            cpu_milli: job.cpu_milli,
+            host_memory_bytes: job.host_memory_bytes,
+        };
+        let before = self.jobs.insert(job.id, held);
+        assert!(before.is_none(), "job {:?} is placed twice", job.id);
+    }
+
+    fn place_part(&mut self, job: &JobSpec, part: &Part) {
+        let first = self.inventory.first_gpu(part.node);
+        for slot in part.slots() {
+            let gpu = &mut self.gpus[first + slot];
+            gpu.free_milli = less(gpu.free_milli.into(), part.milli.into(), job.id) as u32;
+            gpu.free_memory_bytes = less(gpu.free_memory_bytes, job.memory_bytes, job.id);
+            gpu.residents.push(Resident {
+                job: job.id,
+                class: job.class,
+                workload: job.workload,
+                held_milli: part.milli,
+                gpu_milli: job.gpu_milli,
+                memory_bytes: job.memory_bytes,
+                slo_milli: job.slo_milli,
+            });
+        }
+        let node = &mut self.nodes[part.node.index()];
+        node.version = node.version.wrapping_add(1);
+        if let Some(shape) = part.shape() {
+            node.shapes[shape] += 1;
+        }
+    }
+
+    /// Takes the job away.
+    ///
+    /// # Panics
+    /// If it is nowhere.
+    pub fn release(&mut self, job: JobId) {
+        let Some(held) = self.jobs.remove(&job) else {
+            panic!("job {job:?} is nowhere");
+        };
+        let host = &mut self.nodes[held.parts[0].node.index()];
+        host.free_cpu_milli += held.cpu_milli;
+        host.free_host_memory_bytes += held.host_memory_bytes;
+        for part in &held.parts {
+            let first = self.inventory.first_gpu(part.node);
+            for slot in part.slots() {
+                let gpu = &mut self.gpus[first + slot];
+                let Some(at) = gpu.residents.iter().position(|r| r.job == job) else {
+                    panic!("job {job:?} is not where it is noted");
+                };
+                let resident = gpu.residents.remove(at);
+                gpu.free_milli += resident.held_milli;
+                gpu.free_memory_bytes += resident.memory_bytes;
+            }
+            let node = &mut self.nodes[part.node.index()];
+            node.version = node.version.wrapping_add(1);
+            if let Some(shape) = part.shape() {
+                node.shapes[shape] -= 1;
+            }
+        }
+    }
+
+    /// Whether the sums are those of the jobs: no GPU and no node is held twice, and nothing is lost.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let gpus = self.nodes().all(|node| {
+            let memory = memory_of(&self.inventory, node.spec);
+            node.gpus.iter().all(|gpu| {
+                let milli: u32 = gpu.residents.iter().map(|r| r.held_milli).sum();
+                let bytes: u64 = gpu.residents.iter().map(|r| r.memory_bytes).sum();
+                milli + gpu.free_milli == WHOLE_MILLI && bytes + gpu.free_memory_bytes == memory
+            })
+        });
+        let mut cpus: Vec<u64> = self.nodes.iter().map(|node| node.free_cpu_milli).collect();
+        let mut memories: Vec<u64> = self
+            .nodes
+            .iter()
+            .map(|n| n.free_host_memory_bytes)
+            .collect();
+        for held in self.jobs.values() {
+            cpus[held.parts[0].node.index()] += held.cpu_milli;
+            memories[held.parts[0].node.index()] += held.host_memory_bytes;
+        }
+        let specs = self.inventory.nodes().iter();
+        let hosts = specs
+            .zip(cpus.iter().zip(&memories))
+            .all(|(spec, (&cpu, &memory))| {
+                spec.cpu_milli == cpu && spec.host_memory_bytes == memory
+            });
+        gpus && hosts
+    }
+}
+
+fn memory_of(inventory: &Inventory, spec: &NodeSpec) -> u64 {
+    let model = inventory.models().get(usize::from(spec.model.0));
+    model.map_or(0, |model| model.memory_bytes)
+}
+
+fn less(free: u64, taken: u64, job: JobId) -> u64 {
+    match free.checked_sub(taken) {
+        Some(left) => left,
+        None => panic!("job {job:?} takes {taken} of {free} that are free"),
+    }
+}
+
+/// The number of a node by its place; inventories have far fewer than 2³².
+pub(crate) fn node_id(index: usize) -> NodeId {
+    NodeId(u32::try_from(index).expect("an inventory has fewer than 2^32 nodes"))
+}
