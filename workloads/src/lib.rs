@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 25] = [
+static WORKLOADS: [Workload; 26] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -335,6 +335,13 @@ static WORKLOADS: [Workload; 25] = [
         "one step on images of 32 x 32, gradient descent with weight decay",
         128,
         network::resnet::resnet18_cifar10,
+        Mode::Training,
+    ),
+    workload(
+        "resnet18-training",
+        "one step, gradient descent with weight decay",
+        128,
+        network::resnet::resnet18,
         Mode::Training,
     ),
     workload(

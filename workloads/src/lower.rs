@@ -119,6 +119,7 @@ mod tests {
     fn a_forward_pass_has_its_published_number_of_multiply_adds() {
         // torchvision's model table, which calls them GFLOPS.
         for (network, published) in [
+            (resnet::resnet18(1), 1.81),
             (resnet::resnet50(1), 4.09),
             (resnet::resnet101(1), 7.80),
             (resnet::resnet152(1), 11.51),

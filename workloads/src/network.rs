@@ -229,6 +229,7 @@ mod tests {
         // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B. GPT-2: 124 M, the
         // smallest of openai/gpt-2, as counted by Hugging Face.
         for (network, published, tolerance) in [
+            (resnet::resnet18(1), 11.69, 0.01),
             (resnet::resnet50(1), 25.56, 0.01),
             (resnet::resnet101(1), 44.55, 0.01),
             (resnet::resnet152(1), 60.19, 0.01),

@@ -57,10 +57,25 @@ proptest! {
 }
 
 #[test]
+fn every_workload_takes_time_at_its_default_batch() {
+    for device in ["V100-SXM2-16GB", "A100-SXM4-40GB"] {
+        let device = Device::by_name(device).expect("in the table");
+        for workload in Workload::all() {
+            let trace = workload.trace(None, &device, Precision::Fp32).unwrap();
+            assert!(!trace.launches.is_empty(), "{workload}");
+            let is_priced = |kernel: &profiler::TraceKernel| kernel.duration_ns > 1_000;
+            assert!(trace.kernels.iter().all(is_priced), "{workload}");
+        }
+    }
+}
+
+#[test]
 fn networks_launch_as_many_convolutions_and_products_as_they_have() {
     // ResNet-50 has four projections beside its 50 layers; 17 of MobileNetV2's convolutions are
-    // depthwise. Inception-v3: torchvision's `inception_v3` less the auxiliary classifier.
+    // depthwise. Inception-v3: torchvision's `inception_v3` less the auxiliary classifier. A
+    // training step does each three times, but the first convolution has no gradient of its input.
     for (name, convolutions, products) in [
+        ("resnet18-training", 3 * (17 + 3) - 1, 3),
         ("resnet50-inference", 49 + 4, 1),
         ("wide-resnet101-inference", 100 + 4, 1),
         ("vgg16-inference", 13, 3),

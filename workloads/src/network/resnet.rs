@@ -1,9 +1,9 @@
-//! ResNet-50, ResNet-101 and ResNet-152: He et al., "Deep Residual Learning for Image Recognition",
-//! 2016, Table 1; as torchvision has them, with the stride in the 3 x 3 convolution ("v1.5"). Wide
-//! ResNet-101-2: Zagoruyko and Komodakis, "Wide Residual Networks", 2016, as torchvision has it:
-//! ResNet-101 with twice the channels in the 3 x 3 convolution of each block. And ResNet-18 for the
-//! images of CIFAR-10, 32 x 32, as kuangliu/pytorch-cifar has it: the same stages behind a first
-//! convolution of 3 x 3 without pooling.
+//! ResNet-18, ResNet-50, ResNet-101 and ResNet-152: He et al., "Deep Residual Learning for Image
+//! Recognition", 2016, Table 1; as torchvision has them, with the stride in the 3 x 3 convolution
+//! ("v1.5"). Wide ResNet-101-2: Zagoruyko and Komodakis, "Wide Residual Networks", 2016, as
+//! torchvision has it: ResNet-101 with twice the channels in the 3 x 3 convolution of each block.
+//! And ResNet-18 for the images of CIFAR-10, 32 x 32, as kuangliu/pytorch-cifar has it: the same
+//! stages behind a first convolution of 3 x 3 without pooling.
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 
@@ -14,6 +14,13 @@ const EXPANSION: u32 = 4;
 /// Classes of ImageNet and of CIFAR-10.
 const CLASSES: f64 = 1000.0;
 const CIFAR_CLASSES: f64 = 10.0;
+
+/// 18 layers.
+pub(crate) fn resnet18(batch: u32) -> Network {
+    let mut builder = Builder::for_imagenet(batch);
+    builder.basic_stages();
+    builder.end(CLASSES)
+}
 
 /// 50 layers.
 pub(crate) fn resnet50(batch: u32) -> Network {
@@ -40,27 +47,13 @@ pub(crate) fn resnet18_cifar10(batch: u32) -> Network {
     let mut builder = Builder::new(batch, 32);
     builder.convolution(STEM, 3, 1);
     builder.activation();
-    for stage in 0..4 {
-        for block in 0..2 {
-            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-            builder.basic_block(STEM << stage, stride);
-        }
-    }
+    builder.basic_stages();
     builder.end(CIFAR_CLASSES)
 }
 
 /// Blocks of each stage, and how many times the channels of its stage a block has inside it.
 fn resnet(batch: u32, stages: [u32; 4], widening: u32) -> Network {
-    let mut builder = Builder::new(batch, 224);
-    builder.convolution(STEM, 7, 2);
-    builder.activation();
-    let images = builder.images;
-    builder.images = images.at_stride(2);
-    builder.layers.push(Layer::MaxPool(Pool {
-        images,
-        outputs: builder.images,
-        window: 3,
-    }));
+    let mut builder = Builder::for_imagenet(batch);
     for (stage, blocks) in stages.into_iter().enumerate() {
         for block in 0..blocks {
             let stride = if stage > 0 && block == 0 { 2 } else { 1 };
@@ -91,6 +84,21 @@ impl Builder {
         }
     }
 
+    /// What comes before the stages, for images of 224 x 224.
+    fn for_imagenet(batch: u32) -> Self {
+        let mut builder = Self::new(batch, 224);
+        builder.convolution(STEM, 7, 2);
+        builder.activation();
+        let images = builder.images;
+        builder.images = images.at_stride(2);
+        builder.layers.push(Layer::MaxPool(Pool {
+            images,
+            outputs: builder.images,
+            window: 3,
+        }));
+        builder
+    }
+
     /// The mean of each channel, to classes.
     fn end(mut self, classes: f64) -> Network {
         let (rows, channels) = (
@@ -119,6 +127,16 @@ impl Builder {
     fn activation(&mut self) {
         let elements = self.images.elements();
         self.layers.push(Layer::Activation { elements });
+    }
+
+    /// The stages of ResNet-18: two blocks each.
+    fn basic_stages(&mut self) {
+        for stage in 0..4 {
+            for block in 0..2 {
+                let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+                self.basic_block(STEM << stage, stride);
+            }
+        }
     }
 
     /// 3 x 3 twice, beside which the input goes by, projected where the size changes.
