@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 26] = [
+static WORKLOADS: [Workload; 28] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -391,6 +391,20 @@ static WORKLOADS: [Workload; 26] = [
         "one step, gradient descent with weight decay",
         32,
         network::mobilenet::mobilenetv2,
+        Mode::Training,
+    ),
+    workload(
+        "squeezenet-training",
+        "one step, gradient descent with weight decay",
+        32,
+        network::squeezenet::squeezenet,
+        Mode::Training,
+    ),
+    workload(
+        "squeezenet-cifar10-training",
+        "one step on images of 32 x 32, gradient descent with weight decay",
+        512,
+        network::squeezenet::squeezenet_cifar10,
         Mode::Training,
     ),
     workload(

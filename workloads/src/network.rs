@@ -6,6 +6,7 @@ pub(crate) mod gpt;
 pub(crate) mod inception;
 pub(crate) mod mobilenet;
 pub(crate) mod resnet;
+pub(crate) mod squeezenet;
 pub(crate) mod vgg;
 
 /// What is done with a network.
@@ -227,7 +228,8 @@ mod tests {
         // table's 27.16 M less the 3.33 M of the auxiliary classifier. ResNet-18 for small images:
         // the README of kuangliu/pytorch-cifar counts 11.17 M. BERT: Devlin et al., 2018, 110 M and
         // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B. GPT-2: 124 M, the
-        // smallest of openai/gpt-2, as counted by Hugging Face.
+        // smallest of openai/gpt-2, as counted by Hugging Face. SqueezeNet 1.1: torchvision's
+        // table; for CIFAR-10 less 990 classes of 513 parameters.
         for (network, published, tolerance) in [
             (resnet::resnet18(1), 11.69, 0.01),
             (resnet::resnet50(1), 25.56, 0.01),
@@ -240,6 +242,8 @@ mod tests {
             (densenet::densenet201(1), 20.01, 0.01),
             (inception::inceptionv3(1), 23.83, 0.01),
             (mobilenet::mobilenetv2(1), 3.50, 0.01),
+            (squeezenet::squeezenet(1), 1.235_496, 1e-6),
+            (squeezenet::squeezenet_cifar10(1), 0.727_626, 1e-6),
             (bert::base(1), 109.5, 0.02),
             (bert::large(1), 335.1, 0.02),
             (gpt::prefill(1), 1315.0, 0.02),

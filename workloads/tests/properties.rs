@@ -76,6 +76,7 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
     // training step does each three times, but the first convolution has no gradient of its input.
     for (name, convolutions, products) in [
         ("resnet18-training", 3 * (17 + 3) - 1, 3),
+        ("squeezenet-training", 3 * (2 + 8 * 3) - 1, 0),
         ("resnet50-inference", 49 + 4, 1),
         ("wide-resnet101-inference", 100 + 4, 1),
         ("vgg16-inference", 13, 3),
