@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 28] = [
+static WORKLOADS: [Workload; 29] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -307,6 +307,13 @@ static WORKLOADS: [Workload; 28] = [
         "question answering, 384 tokens",
         2,
         network::bert::large,
+        Mode::Inference,
+    ),
+    workload(
+        "roberta-base-inference",
+        "question answering, 384 tokens",
+        2,
+        network::bert::roberta_base,
         Mode::Inference,
     ),
     workload(

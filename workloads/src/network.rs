@@ -229,7 +229,8 @@ mod tests {
         // the README of kuangliu/pytorch-cifar counts 11.17 M. BERT: Devlin et al., 2018, 110 M and
         // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B. GPT-2: 124 M, the
         // smallest of openai/gpt-2, as counted by Hugging Face. SqueezeNet 1.1: torchvision's
-        // table; for CIFAR-10 less 990 classes of 513 parameters.
+        // table; for CIFAR-10 less 990 classes of 513 parameters. RoBERTa: 125 M (facebookresearch's
+        // fairseq, examples/roberta), with the pooler.
         for (network, published, tolerance) in [
             (resnet::resnet18(1), 11.69, 0.01),
             (resnet::resnet50(1), 25.56, 0.01),
@@ -246,6 +247,7 @@ mod tests {
             (squeezenet::squeezenet_cifar10(1), 0.727_626, 1e-6),
             (bert::base(1), 109.5, 0.02),
             (bert::large(1), 335.1, 0.02),
+            (bert::roberta_base(1), 125.0, 0.01),
             (gpt::prefill(1), 1315.0, 0.02),
             (gpt::small(1), 124.4, 0.01),
         ] {

@@ -1,33 +1,42 @@
 //! BERT: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2018, with the
-//! question-answering head and 384 tokens of SQuAD.
+//! question-answering head and 384 tokens of SQuAD. And RoBERTa: Liu et al., "RoBERTa: A Robustly
+//! Optimized BERT Pretraining Approach", 2019, which is BERT with another vocabulary, as Hugging
+//! Face has it (`roberta-base`), with the same head and tokens.
 
 use super::{Attention, Layer, Network, Optimizer};
 
 /// Tokens of a sequence.
 const TOKENS: f64 = 384.0;
-/// Entries of the word table, of the position table, and of the segment table.
-const TABLES: [f64; 3] = [30_522.0, 512.0, 2.0];
+/// Entries of the word table, of the position table, and of the segment table. Of RoBERTa's
+/// positions the first two are padding, and its sequences have no segments.
+const BERT_TABLES: [f64; 3] = [30_522.0, 512.0, 2.0];
+const ROBERTA_TABLES: [f64; 3] = [50_265.0, 514.0, 1.0];
 /// Width of an attention head.
 const HEAD: f64 = 64.0;
 
 /// 12 layers of width 768.
 pub(crate) fn base(batch: u32) -> Network {
-    bert(batch, 12, 768.0)
+    bert(batch, 12, 768.0, BERT_TABLES)
 }
 
 /// 24 layers of width 1024.
 pub(crate) fn large(batch: u32) -> Network {
-    bert(batch, 24, 1024.0)
+    bert(batch, 24, 1024.0, BERT_TABLES)
 }
 
-fn bert(batch: u32, depth: u32, width: f64) -> Network {
+/// RoBERTa: 12 layers of width 768.
+pub(crate) fn roberta_base(batch: u32) -> Network {
+    bert(batch, 12, 768.0, ROBERTA_TABLES)
+}
+
+fn bert(batch: u32, depth: u32, width: f64, tables: [f64; 3]) -> Network {
     let sequences = f64::from(batch);
     let rows = sequences * TOKENS;
     let elements = rows * width;
     let norm = Layer::LayerNorm([rows, width]);
     let dropout = Layer::Dropout { elements };
     let residual = Layer::Residual { elements };
-    let mut layers: Vec<Layer> = TABLES
+    let mut layers: Vec<Layer> = tables
         .map(|table| Layer::Embedding {
             rows,
             columns: width,
