@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 29] = [
+static WORKLOADS: [Workload; 30] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -433,6 +433,13 @@ static WORKLOADS: [Workload; 29] = [
         "one step on 512 tokens per sequence, Adam with clipping by norm, tensor by tensor",
         8,
         network::gpt::small,
+        Mode::Training,
+    ),
+    workload(
+        "lstm-training",
+        "one step on 35 words per sequence, gradient descent with clipping by norm",
+        20,
+        network::lstm::word_model,
         Mode::Training,
     ),
 ];

@@ -3,6 +3,7 @@
 mod backward;
 mod forward;
 mod optimizer;
+mod recurrent;
 
 use crate::Precision;
 use crate::network::{Convolution, Layer, Mode, Network};

@@ -4,6 +4,7 @@ pub(crate) mod bert;
 pub(crate) mod densenet;
 pub(crate) mod gpt;
 pub(crate) mod inception;
+pub(crate) mod lstm;
 pub(crate) mod mobilenet;
 pub(crate) mod resnet;
 pub(crate) mod squeezenet;
@@ -23,6 +24,8 @@ pub(crate) enum Mode {
 pub(crate) enum Optimizer {
     /// Stochastic gradient descent with weight decay.
     Descent,
+    /// Stochastic gradient descent without weight decay, after clipping gradients by their norm.
+    ClippedDescent,
     /// Adam with weight decay, after clipping each gradient by its norm.
     Adam,
 }
@@ -138,6 +141,25 @@ pub(crate) struct Attention {
     pub(crate) is_masked: bool,
 }
 
+/// A layer of long short-term memory, over all steps of some sequences.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Recurrent {
+    pub(crate) sequences: f64,
+    /// Of each sequence; each waits for the one before it.
+    pub(crate) steps: u32,
+    /// Of each step.
+    pub(crate) inputs: f64,
+    /// Outputs of each step.
+    pub(crate) width: f64,
+}
+
+impl Recurrent {
+    /// Steps of all sequences.
+    pub(crate) fn rows(&self) -> f64 {
+        self.sequences * f64::from(self.steps)
+    }
+}
+
 /// A layer. Sizes are of one batch; those that are computed with only are floating-point numbers, which
 /// hold them exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -174,6 +196,8 @@ pub(crate) enum Layer {
     Output([f64; 3]),
     /// Attention.
     Attention(Attention),
+    /// Long short-term memory.
+    Recurrent(Recurrent),
     /// Layer normalisation: rows, columns.
     LayerNorm([f64; 2]),
     /// Dropout; nothing at inference.
@@ -196,6 +220,11 @@ impl Layer {
             Self::Bias(images) => vec![f64::from(images.channels)],
             Self::BatchNorm(images) => vec![f64::from(images.channels); 2],
             Self::Linear([_, inputs, outputs]) => vec![inputs * outputs, outputs],
+            // The four gates, with the two biases that cuDNN's formulas have.
+            Self::Recurrent(Recurrent { inputs, width, .. }) => {
+                let gates = 4.0 * width;
+                vec![inputs * gates, width * gates, gates, gates]
+            }
             Self::LayerNorm([_, columns]) => vec![columns; 2],
             Self::Embedding { columns, table, .. } => vec![columns * table],
             Self::Activation { .. }
@@ -230,7 +259,9 @@ mod tests {
         // 340 M with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B. GPT-2: 124 M, the
         // smallest of openai/gpt-2, as counted by Hugging Face. SqueezeNet 1.1: torchvision's
         // table; for CIFAR-10 less 990 classes of 513 parameters. RoBERTa: 125 M (facebookresearch's
-        // fairseq, examples/roberta), with the pooler.
+        // fairseq, examples/roberta), with the pooler. LSTM: Merity et al., "Regularizing and
+        // Optimizing LSTM Language Models", 2018, Table 2, have 28 M at this width where the word
+        // table is the output layer, too; here the output layer's 33278 x 650 come on top.
         for (network, published, tolerance) in [
             (resnet::resnet18(1), 11.69, 0.01),
             (resnet::resnet50(1), 25.56, 0.01),
@@ -248,6 +279,7 @@ mod tests {
             (bert::base(1), 109.5, 0.02),
             (bert::large(1), 335.1, 0.02),
             (bert::roberta_base(1), 125.0, 0.01),
+            (lstm::word_model(1), 28.0 + 21.63, 0.01),
             (gpt::prefill(1), 1315.0, 0.02),
             (gpt::small(1), 124.4, 0.01),
         ] {

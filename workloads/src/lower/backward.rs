@@ -2,6 +2,7 @@
 
 use super::List;
 use super::forward::{average_windows, depthwise};
+use super::recurrent;
 use crate::network::{Attention, Convolution, Layer};
 use crate::work::{Algorithm, Family, Matrix, Stream};
 
@@ -45,6 +46,7 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
         }
         Layer::Output([rows, inputs, outputs]) => products(list, rows, inputs, outputs),
         Layer::Attention(ref layer) => attention(list, layer),
+        Layer::Recurrent(ref layer) => recurrent::backward(list, layer),
         Layer::LayerNorm([rows, columns]) => {
             let elements = rows * columns;
             list.pass("layer_norm_grad_input", Family::Norm, elements, 3.0, 8.0);
@@ -60,17 +62,13 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
             list.elementwise("fill", table * columns, 1.0);
             list.pass("embedding_backward", Family::Norm, rows * columns, 3.0, 1.0);
         }
-        Layer::Loss([rows, columns]) => {
-            list.pass("nll_loss_backward", Family::Reduce, rows, 2.0, 1.0);
-            list.pass(
-                "log_softmax_backward",
-                Family::Norm,
-                rows * columns,
-                3.0,
-                4.0,
-            );
-        }
+        Layer::Loss([rows, columns]) => loss(list, rows, rows * columns),
     }
+}
+
+fn loss(list: &mut List, rows: f64, elements: f64) {
+    list.pass("nll_loss_backward", Family::Reduce, rows, 2.0, 1.0);
+    list.pass("log_softmax_backward", Family::Norm, elements, 3.0, 4.0);
 }
 
 /// Share of the bandwidth's price at which data is read again that was just read.

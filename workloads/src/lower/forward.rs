@@ -1,6 +1,6 @@
 //! The forward pass.
 
-use super::List;
+use super::{List, recurrent};
 use crate::network::{Attention, Convolution, Layer, Mode, Pool};
 use crate::work::{Family, Matrix, Stream};
 
@@ -10,27 +10,8 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
     match *layer {
         Layer::Convolution(ref layer) => convolution(list, layer),
         Layer::Depthwise(ref layer) => depthwise_convolution(list, layer),
-        // In training mean and variance come first, from the same data, and batches are counted.
-        Layer::BatchNorm(images) if is_training => {
-            list.pass(
-                "batch_norm_forward",
-                Family::Norm,
-                images.elements(),
-                2.75,
-                4.0,
-            );
-            list.elementwise("add_counter", 1.0, 2.0);
-        }
         Layer::Bias(images) => list.arithmetic("add_bias", images.elements(), 2.0),
-        Layer::BatchNorm(images) => {
-            list.pass(
-                "batch_norm_inference",
-                Family::Norm,
-                images.elements(),
-                2.0,
-                2.0,
-            );
-        }
+        Layer::BatchNorm(images) => batch_norm(list, images.elements(), is_training),
         Layer::Activation { elements } => list.elementwise("activation", elements, 2.0),
         Layer::Residual { elements } => list.arithmetic("add", elements, 3.0),
         Layer::Concatenation { elements } => list.elementwise("concatenate", elements, 2.0),
@@ -51,6 +32,7 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
             list.product("gemm", [1.0, rows, outputs, inputs]);
         }
         Layer::Attention(ref layer) => attention(list, layer, is_training),
+        Layer::Recurrent(ref layer) => recurrent::forward(list, layer, is_training),
         Layer::LayerNorm([rows, columns]) => {
             list.pass("layer_norm_forward", Family::Norm, rows * columns, 2.0, 4.0);
         }
@@ -60,18 +42,24 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
         Layer::Embedding { rows, columns, .. } => {
             list.elementwise("index_select", rows * columns, 2.0);
         }
-        Layer::Loss([rows, columns]) if is_training => {
-            list.pass(
-                "log_softmax_forward",
-                Family::Norm,
-                rows * columns,
-                2.0,
-                4.0,
-            );
-            list.pass("nll_loss_forward", Family::Reduce, rows, 2.0, 1.0);
-        }
+        Layer::Loss([rows, columns]) if is_training => loss(list, rows, rows * columns),
         Layer::Branch { .. } | Layer::Dropout { .. } | Layer::Loss(_) => {}
     }
+}
+
+/// In training mean and variance come first, from the same data, and batches are counted.
+fn batch_norm(list: &mut List, elements: f64, is_training: bool) {
+    if is_training {
+        list.pass("batch_norm_forward", Family::Norm, elements, 2.75, 4.0);
+        list.elementwise("add_counter", 1.0, 2.0);
+    } else {
+        list.pass("batch_norm_inference", Family::Norm, elements, 2.0, 2.0);
+    }
+}
+
+fn loss(list: &mut List, rows: f64, elements: f64) {
+    list.pass("log_softmax_forward", Family::Norm, elements, 2.0, 4.0);
+    list.pass("nll_loss_forward", Family::Reduce, rows, 2.0, 1.0);
 }
 
 fn convolution(list: &mut List, layer: &Convolution) {

@@ -14,6 +14,12 @@ pub(super) fn step(list: &mut List, optimizer: Optimizer, elements: f64) {
             list.arithmetic("decay_add", elements, 3.0);
             list.arithmetic("parameter_add", elements, 3.0);
         }
+        Optimizer::ClippedDescent => {
+            list.elementwise("gradient_clear", elements, 1.0);
+            norm(list, elements);
+            list.arithmetic("gradient_clip", elements, 2.0);
+            list.arithmetic("parameter_add", elements, 3.0);
+        }
         Optimizer::Adam => adam(list, elements),
     }
 }
@@ -23,8 +29,7 @@ pub(super) fn step(list: &mut List, optimizer: Optimizer, elements: f64) {
 /// 18 passes and 2 reductions, of which the recording has 17 and 2 for each tensor.
 fn adam(list: &mut List, elements: f64) {
     list.elementwise("gradient_clear", elements, 1.0);
-    list.pass("norm_squares", Family::Reduce, elements, 1.0, 1.0);
-    list.pass("norm_sum", Family::Reduce, 1.0, 2.0, 1.0);
+    norm(list, elements);
     for name in ["norm_root", "norm_add", "norm_divide", "norm_compare"] {
         list.elementwise(name, 1.0, 2.0);
     }
@@ -46,4 +51,10 @@ fn adam(list: &mut List, elements: f64) {
     ] {
         list.arithmetic(name, elements, arrays);
     }
+}
+
+/// The norm of a gradient: a sum of squares, in two steps.
+fn norm(list: &mut List, elements: f64) {
+    list.pass("norm_squares", Family::Reduce, elements, 1.0, 1.0);
+    list.pass("norm_sum", Family::Reduce, 1.0, 2.0, 1.0);
 }
