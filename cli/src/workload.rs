@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// Name of the workload.
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Images or sequences in one request.
+    /// Images, sequences or other inputs in one request.
     #[arg(long, value_name = "N", requires = "name")]
     batch: Option<u32>,
     /// Model of the GPU it runs on.

@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 30] = [
+static WORKLOADS: [Workload; 31] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -433,6 +433,13 @@ static WORKLOADS: [Workload; 30] = [
         "one step on 512 tokens per sequence, Adam with clipping by norm, tensor by tensor",
         8,
         network::gpt::small,
+        Mode::Training,
+    ),
+    workload(
+        "ncf-training",
+        "one step of recommending films, gradient descent with weight decay",
+        1024,
+        network::ncf::neumf,
         Mode::Training,
     ),
     workload(

@@ -84,6 +84,7 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
         ("densenet201-inference", 200, 1),
         ("inceptionv3-inference", 94, 1),
         ("mobilenetv2-inference", 35 + 17, 1),
+        ("ncf-training", 0, 3 * 4),
         // Each of two layers: inputs, then 35 steps; back 35 steps, inputs and two tensors.
         ("lstm-training", 0, 2 * (1 + 35 + 35 + 3) + 3),
     ] {

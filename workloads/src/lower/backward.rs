@@ -28,6 +28,11 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
         Layer::Residual { elements } | Layer::Branch { elements } => {
             list.arithmetic("add_gradients", elements, 3.0);
         }
+        Layer::Multiply { elements } => {
+            for _ in 0..2 {
+                list.arithmetic("multiply", elements, 3.0);
+            }
+        }
         // Each part's gradient is a view of the whole one.
         Layer::Concatenation { .. } => {}
         Layer::MaxPool(ref pool) => {
@@ -61,6 +66,9 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
             // The gradient of the whole table is cleared, then added to.
             list.elementwise("fill", table * columns, 1.0);
             list.pass("embedding_backward", Family::Norm, rows * columns, 3.0, 1.0);
+        }
+        Layer::BinaryLoss { elements } => {
+            list.arithmetic("binary_loss_backward", elements, 3.0);
         }
         Layer::Loss([rows, columns]) => loss(list, rows, rows * columns),
     }

@@ -14,6 +14,7 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
         Layer::BatchNorm(images) => batch_norm(list, images.elements(), is_training),
         Layer::Activation { elements } => list.elementwise("activation", elements, 2.0),
         Layer::Residual { elements } => list.arithmetic("add", elements, 3.0),
+        Layer::Multiply { elements } => list.arithmetic("multiply", elements, 3.0),
         Layer::Concatenation { elements } => list.elementwise("concatenate", elements, 2.0),
         Layer::MaxPool(ref pool) => max_pool(list, pool),
         Layer::AverageWindows(ref pool) => {
@@ -43,7 +44,14 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
             list.elementwise("index_select", rows * columns, 2.0);
         }
         Layer::Loss([rows, columns]) if is_training => loss(list, rows, rows * columns),
-        Layer::Branch { .. } | Layer::Dropout { .. } | Layer::Loss(_) => {}
+        Layer::BinaryLoss { elements } if is_training => {
+            list.arithmetic("binary_loss_forward", elements, 3.0);
+            list.pass("reduce_mean", Family::Reduce, elements, 1.0, 1.0);
+        }
+        Layer::Branch { .. }
+        | Layer::Dropout { .. }
+        | Layer::Loss(_)
+        | Layer::BinaryLoss { .. } => {}
     }
 }
 
