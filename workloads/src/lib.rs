@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 31] = [
+static WORKLOADS: [Workload; 32] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -412,6 +412,13 @@ static WORKLOADS: [Workload; 31] = [
         "one step on images of 32 x 32, gradient descent with weight decay",
         512,
         network::squeezenet::squeezenet_cifar10,
+        Mode::Training,
+    ),
+    workload(
+        "yolov5s-training",
+        "one step of object detection, 640 x 640, gradient descent with weight decay",
+        16,
+        network::yolo::yolov5s,
         Mode::Training,
     ),
     workload(

@@ -10,6 +10,7 @@ pub(crate) mod ncf;
 pub(crate) mod resnet;
 pub(crate) mod squeezenet;
 pub(crate) mod vgg;
+pub(crate) mod yolo;
 
 /// What is done with a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +178,7 @@ pub(crate) enum Layer {
     Bias(Images),
     /// Batch normalisation.
     BatchNorm(Images),
-    /// A function of each element that has no parameters: ReLU, GELU, sigmoid.
+    /// A function of each element that has no parameters: ReLU, GELU, SiLU, sigmoid.
     Activation { elements: f64 },
     /// Adds what by-passed the layers before.
     Residual { elements: f64 },
@@ -187,6 +188,10 @@ pub(crate) enum Layer {
     Branch { elements: f64 },
     /// Copies the outputs of several layers into one array of `elements`.
     Concatenation { elements: f64 },
+    /// Moves the dimensions of an array.
+    Permute { elements: f64 },
+    /// Twice the height and width: each of these images' positions becomes four.
+    Upsample(Images),
     /// Maximum over windows.
     MaxPool(Pool),
     /// Mean over windows.
@@ -237,6 +242,8 @@ impl Layer {
             | Self::Multiply { .. }
             | Self::Branch { .. }
             | Self::Concatenation { .. }
+            | Self::Permute { .. }
+            | Self::Upsample(_)
             | Self::MaxPool(_)
             | Self::AverageWindows(_)
             | Self::AveragePool(_)
@@ -269,7 +276,8 @@ mod tests {
         // fairseq, examples/roberta), with the pooler. LSTM: Merity et al., "Regularizing and
         // Optimizing LSTM Language Models", 2018, Table 2, have 28 M at this width where the word
         // table is the output layer, too; here the output layer's 33278 x 650 come on top. NeuMF:
-        // 31,832,577, as the logs of MLPerf's reference implementation count them.
+        // 31,832,577, as the logs of MLPerf's reference implementation count them. YOLOv5s:
+        // 7,235,389, as its program prints (7.2 M in its README).
         for (network, published, tolerance) in [
             (resnet::resnet18(1), 11.69, 0.01),
             (resnet::resnet50(1), 25.56, 0.01),
@@ -284,6 +292,7 @@ mod tests {
             (mobilenet::mobilenetv2(1), 3.50, 0.01),
             (squeezenet::squeezenet(1), 1.235_496, 1e-6),
             (squeezenet::squeezenet_cifar10(1), 0.727_626, 1e-6),
+            (yolo::yolov5s(1), 7.235_389, 1e-6),
             (bert::base(1), 109.5, 0.02),
             (bert::large(1), 335.1, 0.02),
             (bert::roberta_base(1), 125.0, 0.01),

@@ -84,6 +84,8 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
         ("densenet201-inference", 200, 1),
         ("inceptionv3-inference", 94, 1),
         ("mobilenetv2-inference", 35 + 17, 1),
+        // Seven of stride 2, 46 in blocks, two of pooling, two that narrow, three of boxes.
+        ("yolov5s-training", 3 * 60 - 1, 0),
         ("ncf-training", 0, 3 * 4),
         // Each of two layers: inputs, then 35 steps; back 35 steps, inputs and two tensors.
         ("lstm-training", 0, 2 * (1 + 35 + 35 + 3) + 3),
@@ -110,6 +112,20 @@ fn concatenations_are_launches_and_shared_features_add_their_gradients() {
             assert_eq!(launched(name, "concatenate"), concatenations, "{name}");
         }
         assert_eq!(launched(&training, "add_gradients"), gradients, "{network}");
+    }
+}
+
+#[test]
+fn blocks_that_end_with_a_concatenation_add_the_gradients_of_their_input() {
+    // SqueezeNet: one of each in each of eight blocks. YOLOv5s: eight blocks, four joints of the
+    // head and one of pooling concatenate; beside seven bottlenecks with a bypass, the inputs of
+    // eight blocks and of three poolings and the six features that are taken twice add gradients.
+    for (name, concatenations, gradients) in [
+        ("squeezenet-training", 8, 8),
+        ("yolov5s-training", 8 + 4 + 1, 7 + 8 + 3 + 6),
+    ] {
+        assert_eq!(launched(name, "concatenate"), concatenations, "{name}");
+        assert_eq!(launched(name, "add_gradients"), gradients, "{name}");
     }
 }
 

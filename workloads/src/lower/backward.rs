@@ -1,7 +1,7 @@
 //! The backward pass: for each layer what its gradients cost.
 
 use super::List;
-use super::forward::{average_windows, depthwise};
+use super::forward::{UPSAMPLE_ARRAYS, average_windows, depthwise};
 use super::recurrent;
 use crate::network::{Attention, Convolution, Layer};
 use crate::work::{Algorithm, Family, Matrix, Stream};
@@ -35,6 +35,11 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
         }
         // Each part's gradient is a view of the whole one.
         Layer::Concatenation { .. } => {}
+        Layer::Permute { elements } => list.elementwise("permute", elements, 2.0),
+        Layer::Upsample(images) => {
+            let elements = 4.0 * images.elements();
+            list.arithmetic("upsample_backward", elements, UPSAMPLE_ARRAYS);
+        }
         Layer::MaxPool(ref pool) => {
             let inputs = pool.images.elements();
             let numbers = inputs + 3.0 * pool.outputs.elements();

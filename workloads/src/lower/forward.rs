@@ -4,6 +4,9 @@ use super::{List, recurrent};
 use crate::network::{Attention, Convolution, Layer, Mode, Pool};
 use crate::work::{Family, Matrix, Stream};
 
+/// Arrays of the larger size that move where four positions are of one.
+pub(super) const UPSAMPLE_ARRAYS: f64 = 1.25;
+
 /// Adds the kernels of a layer.
 pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
     let is_training = mode == Mode::Training;
@@ -16,6 +19,10 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
         Layer::Residual { elements } => list.arithmetic("add", elements, 3.0),
         Layer::Multiply { elements } => list.arithmetic("multiply", elements, 3.0),
         Layer::Concatenation { elements } => list.elementwise("concatenate", elements, 2.0),
+        Layer::Permute { elements } => list.elementwise("permute", elements, 2.0),
+        Layer::Upsample(images) => {
+            list.elementwise("upsample", 4.0 * images.elements(), UPSAMPLE_ARRAYS);
+        }
         Layer::MaxPool(ref pool) => max_pool(list, pool),
         Layer::AverageWindows(ref pool) => {
             let outputs = pool.outputs.elements();
