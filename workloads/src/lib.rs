@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 32] = [
+static WORKLOADS: [Workload; 33] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -293,6 +293,13 @@ static WORKLOADS: [Workload; 32] = [
         "image classification, 224 x 224",
         4,
         network::mobilenet::mobilenetv2,
+        Mode::Inference,
+    ),
+    workload(
+        "yolos-small-inference",
+        "object detection, 512 x 864, 1829 tokens",
+        1,
+        network::yolos::small,
         Mode::Inference,
     ),
     workload(

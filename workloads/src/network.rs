@@ -11,6 +11,7 @@ pub(crate) mod resnet;
 pub(crate) mod squeezenet;
 pub(crate) mod vgg;
 pub(crate) mod yolo;
+pub(crate) mod yolos;
 
 /// What is done with a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +177,8 @@ pub(crate) enum Layer {
     Depthwise(Convolution),
     /// Adds a number to each channel.
     Bias(Images),
+    /// Adds parameters that are the same for each item of the batch.
+    Addend { elements: f64, parameters: f64 },
     /// Batch normalisation.
     BatchNorm(Images),
     /// A function of each element that has no parameters: ReLU, GELU, SiLU, sigmoid.
@@ -228,6 +231,7 @@ impl Layer {
             }
             Self::Depthwise(layer) => vec![f64::from(layer.outputs.channels) * layer.taps()],
             Self::Bias(images) => vec![f64::from(images.channels)],
+            Self::Addend { parameters, .. } => vec![parameters],
             Self::BatchNorm(images) => vec![f64::from(images.channels); 2],
             Self::Linear([_, inputs, outputs]) => vec![inputs * outputs, outputs],
             // The four gates, with the two biases that cuDNN's formulas have.
@@ -277,7 +281,8 @@ mod tests {
         // Optimizing LSTM Language Models", 2018, Table 2, have 28 M at this width where the word
         // table is the output layer, too; here the output layer's 33278 x 650 come on top. NeuMF:
         // 31,832,577, as the logs of MLPerf's reference implementation count them. YOLOv5s:
-        // 7,235,389, as its program prints (7.2 M in its README).
+        // 7,235,389, as its program prints (7.2 M in its README). YOLOS-S: the
+        // README of hustvl/YOLOS.
         for (network, published, tolerance) in [
             (resnet::resnet18(1), 11.69, 0.01),
             (resnet::resnet50(1), 25.56, 0.01),
@@ -293,6 +298,7 @@ mod tests {
             (squeezenet::squeezenet(1), 1.235_496, 1e-6),
             (squeezenet::squeezenet_cifar10(1), 0.727_626, 1e-6),
             (yolo::yolov5s(1), 7.235_389, 1e-6),
+            (yolos::small(1), 30.7, 0.005),
             (bert::base(1), 109.5, 0.02),
             (bert::large(1), 335.1, 0.02),
             (bert::roberta_base(1), 125.0, 0.01),

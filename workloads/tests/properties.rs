@@ -84,6 +84,7 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
         ("densenet201-inference", 200, 1),
         ("inceptionv3-inference", 94, 1),
         ("mobilenetv2-inference", 35 + 17, 1),
+        ("yolos-small-inference", 1, 12 * 6 + 2 * 3),
         // Seven of stride 2, 46 in blocks, two of pooling, two that narrow, three of boxes.
         ("yolov5s-training", 3 * 60 - 1, 0),
         ("ncf-training", 0, 3 * 4),

@@ -14,6 +14,10 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
         Layer::Bias(images) => {
             list.pass("reduce_bias", Family::Reduce, images.elements(), 1.0, 1.0);
         }
+        // Summed over the batch.
+        Layer::Addend { elements, .. } => {
+            list.pass("reduce_addend", Family::Reduce, elements, 1.0, 1.0);
+        }
         Layer::BatchNorm(images) => {
             list.pass(
                 "batch_norm_backward",

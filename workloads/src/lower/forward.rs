@@ -14,6 +14,10 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
         Layer::Convolution(ref layer) => convolution(list, layer),
         Layer::Depthwise(ref layer) => depthwise_convolution(list, layer),
         Layer::Bias(images) => list.arithmetic("add_bias", images.elements(), 2.0),
+        Layer::Addend {
+            elements,
+            parameters,
+        } => add_parameters(list, elements, parameters),
         Layer::BatchNorm(images) => batch_norm(list, images.elements(), is_training),
         Layer::Activation { elements } => list.elementwise("activation", elements, 2.0),
         Layer::Residual { elements } => list.arithmetic("add", elements, 3.0),
@@ -70,6 +74,19 @@ fn batch_norm(list: &mut List, elements: f64, is_training: bool) {
     } else {
         list.pass("batch_norm_inference", Family::Norm, elements, 2.0, 2.0);
     }
+}
+
+/// Parameters are read again for each item of the batch, from the caches.
+fn add_parameters(list: &mut List, elements: f64, parameters: f64) {
+    list.stream(
+        "add",
+        Stream {
+            family: Family::Elementwise,
+            elements,
+            numbers: 2.0 * elements + parameters,
+            flops: elements,
+        },
+    );
 }
 
 fn loss(list: &mut List, rows: f64, elements: f64) {
