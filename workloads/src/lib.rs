@@ -231,7 +231,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 33] = [
+static WORKLOADS: [Workload; 34] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -462,5 +462,12 @@ static WORKLOADS: [Workload; 33] = [
         20,
         network::lstm::word_model,
         Mode::Training,
+    ),
+    workload(
+        "gin-training",
+        "one step on two views of graphs of 430 nodes, Adam with clipping by norm",
+        64,
+        network::gin::encoder,
+        Mode::Contrastive,
     ),
 ];

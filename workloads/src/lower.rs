@@ -2,6 +2,7 @@
 
 mod backward;
 mod forward;
+mod graph;
 mod optimizer;
 mod recurrent;
 
@@ -15,18 +16,33 @@ pub(crate) fn lower(network: &Network, mode: Mode, precision: Precision) -> Vec<
         kernels: Vec::new(),
         precision,
     };
-    for layer in &network.layers {
-        forward::forward(&mut list, layer, mode);
+    for _ in 0..mode.passes() {
+        for layer in &network.layers {
+            forward::forward(&mut list, layer, mode);
+        }
     }
-    if mode == Mode::Training {
-        for (index, layer) in network.layers.iter().enumerate().rev() {
-            backward::backward(&mut list, layer, index == 0);
-        }
-        for elements in network.layers.iter().flat_map(Layer::parameters) {
-            optimizer::step(&mut list, network.optimizer, elements);
-        }
+    if mode.is_training() {
+        train(&mut list, network, mode);
     }
     list.kernels
+}
+
+/// The backward passes, what adds their gradients, and the optimizer's step.
+fn train(list: &mut List, network: &Network, mode: Mode) {
+    for _ in 0..mode.passes() {
+        for (index, layer) in network.layers.iter().enumerate().rev() {
+            backward::backward(list, layer, index == 0);
+        }
+    }
+    let parameters = || network.layers.iter().flat_map(Layer::parameters);
+    for _ in 1..mode.passes() {
+        for elements in parameters() {
+            list.arithmetic("add_gradients", elements, 3.0);
+        }
+    }
+    for elements in parameters() {
+        optimizer::step(list, network.optimizer, elements);
+    }
 }
 
 /// The kernels so far.

@@ -88,6 +88,8 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
         // Seven of stride 2, 46 in blocks, two of pooling, two that narrow, three of boxes.
         ("yolov5s-training", 3 * 60 - 1, 0),
         ("ncf-training", 0, 3 * 4),
+        // Both views: five layers, what comes after them, and the comparison.
+        ("gin-training", 0, 2 * 3 * (5 * 2 + 2 + 1)),
         // Each of two layers: inputs, then 35 steps; back 35 steps, inputs and two tensors.
         ("lstm-training", 0, 2 * (1 + 35 + 35 + 3) + 3),
     ] {
@@ -128,6 +130,15 @@ fn blocks_that_end_with_a_concatenation_add_the_gradients_of_their_input() {
         assert_eq!(launched(name, "concatenate"), concatenations, "{name}");
         assert_eq!(launched(name, "add_gradients"), gradients, "{name}");
     }
+}
+
+#[test]
+fn a_graph_adds_rows_along_its_edges_in_both_views_and_directions() {
+    // Forward five layers and the sum over each graph; backward the layers but the first.
+    assert_eq!(launched("gin-training", "index_add"), 2 * (5 + 1 + 4));
+    // Backward four layers of each view, then both views' gradients of 34 tensors.
+    let tensors = 5 * (2 * 2 + 2) + 2 * 2;
+    assert_eq!(launched("gin-training", "add_gradients"), 2 * 4 + tensors);
 }
 
 /// Launches of kernels whose family begins so.

@@ -1,9 +1,8 @@
 //! The backward pass: for each layer what its gradients cost.
 
-use super::List;
 use super::forward::{UPSAMPLE_ARRAYS, average_windows, depthwise};
-use super::recurrent;
-use crate::network::{Attention, Convolution, Layer};
+use super::{List, graph, recurrent};
+use crate::network::{Attention, Convolution, Layer, Pool};
 use crate::work::{Algorithm, Family, Matrix, Stream};
 
 /// Adds the kernels of a layer. Nobody asks the first one for the gradient of its input.
@@ -19,13 +18,8 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
             list.pass("reduce_addend", Family::Reduce, elements, 1.0, 1.0);
         }
         Layer::BatchNorm(images) => {
-            list.pass(
-                "batch_norm_backward",
-                Family::Norm,
-                images.elements(),
-                4.5,
-                8.0,
-            );
+            let elements = images.elements();
+            list.pass("batch_norm_backward", Family::Norm, elements, 4.5, 8.0);
         }
         Layer::Activation { elements } => list.elementwise("activation_backward", elements, 3.0),
         // The gradients of the two ways are added where they meet again.
@@ -44,11 +38,7 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
             let elements = 4.0 * images.elements();
             list.arithmetic("upsample_backward", elements, UPSAMPLE_ARRAYS);
         }
-        Layer::MaxPool(ref pool) => {
-            let inputs = pool.images.elements();
-            let numbers = inputs + 3.0 * pool.outputs.elements();
-            list.stream("max_pool_backward", Stream::of_norm(inputs, numbers));
-        }
+        Layer::MaxPool(ref pool) => max_pool(list, pool),
         Layer::AverageWindows(ref pool) => {
             let inputs = pool.images.elements();
             list.stream("average_pool_backward", average_windows(inputs, pool));
@@ -79,8 +69,20 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
         Layer::BinaryLoss { elements } => {
             list.arithmetic("binary_loss_backward", elements, 3.0);
         }
+        Layer::Aggregate(_) if is_first => {}
+        Layer::Aggregate(ref layer) => graph::aggregate_backward(list, layer),
+        Layer::SumPool { rows, columns, .. } => {
+            list.elementwise("index_select", rows * columns, 2.0);
+        }
+        Layer::Similarity([rows, columns]) => graph::similarity_backward(list, rows, columns),
         Layer::Loss([rows, columns]) => loss(list, rows, rows * columns),
     }
+}
+
+fn max_pool(list: &mut List, pool: &Pool) {
+    let inputs = pool.images.elements();
+    let numbers = inputs + 3.0 * pool.outputs.elements();
+    list.stream("max_pool_backward", Stream::of_norm(inputs, numbers));
 }
 
 fn loss(list: &mut List, rows: f64, elements: f64) {
@@ -92,7 +94,7 @@ fn loss(list: &mut List, rows: f64, elements: f64) {
 const CACHED_READ: f64 = 0.1;
 
 /// The gradients of a matrix product's two factors.
-fn products(list: &mut List, rows: f64, inputs: f64, outputs: f64) {
+pub(super) fn products(list: &mut List, rows: f64, inputs: f64, outputs: f64) {
     list.product("gemm_grad_input", [1.0, rows, inputs, outputs]);
     list.product("gemm_grad_weight", [1.0, inputs, outputs, rows]);
 }

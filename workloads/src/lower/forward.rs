@@ -1,6 +1,6 @@
 //! The forward pass.
 
-use super::{List, recurrent};
+use super::{List, graph, recurrent};
 use crate::network::{Attention, Convolution, Layer, Mode, Pool};
 use crate::work::{Family, Matrix, Stream};
 
@@ -9,7 +9,7 @@ pub(super) const UPSAMPLE_ARRAYS: f64 = 1.25;
 
 /// Adds the kernels of a layer.
 pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
-    let is_training = mode == Mode::Training;
+    let is_training = mode.is_training();
     match *layer {
         Layer::Convolution(ref layer) => convolution(list, layer),
         Layer::Depthwise(ref layer) => depthwise_convolution(list, layer),
@@ -54,6 +54,13 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
         Layer::Embedding { rows, columns, .. } => {
             list.elementwise("index_select", rows * columns, 2.0);
         }
+        Layer::Aggregate(ref layer) => graph::aggregate(list, layer),
+        Layer::SumPool {
+            rows,
+            columns,
+            sums,
+        } => graph::sum_rows(list, rows, columns, sums),
+        Layer::Similarity([rows, columns]) => graph::similarity(list, rows, columns),
         Layer::Loss([rows, columns]) if is_training => loss(list, rows, rows * columns),
         Layer::BinaryLoss { elements } if is_training => {
             list.arithmetic("binary_loss_forward", elements, 3.0);
