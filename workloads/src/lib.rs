@@ -20,6 +20,7 @@
 //! Units: times are nanoseconds, sizes are elements or bytes as the name says, arithmetic counts a
 //! multiply-add as two operations.
 
+mod counts;
 mod efficiency;
 mod lower;
 mod network;
@@ -32,6 +33,8 @@ use std::fmt;
 use profiler::limits::LAUNCHES_MAX;
 use profiler::{Trace, TraceKernel};
 use softgpu::Device;
+
+pub use crate::counts::LayerCounts;
 
 use crate::network::{Mode, Network};
 use crate::work::{Algorithm, Kernel, Matrix, Work};
@@ -135,6 +138,12 @@ impl Workload {
                 .map_or_else(String::new, |meant| format!(" (did you mean {meant:?}?)")),
             known: names().collect::<Vec<_>>().join(", "),
         })
+    }
+
+    /// How many layers of each kind its network has, at any batch.
+    #[must_use]
+    pub fn layer_counts(&self) -> LayerCounts {
+        LayerCounts::of(&(self.build)(1))
     }
 
     /// The trace of one request: one forward pass, one training step, or one decoding step. `batch`

@@ -150,6 +150,15 @@ pub(crate) struct Pool {
     pub(crate) window: u32,
 }
 
+/// The kind of a transformer's layer, which its attention stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// Sees the whole sequence.
+    Encoder,
+    /// Sees what came before.
+    Decoder,
+}
+
 /// Scaled dot-product attention without a fused kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Attention {
@@ -160,6 +169,7 @@ pub(crate) struct Attention {
     /// Of a head.
     pub(crate) width: f64,
     pub(crate) is_masked: bool,
+    pub(crate) block: Block,
 }
 
 /// A layer of long short-term memory, over all steps of some sequences.

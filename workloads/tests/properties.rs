@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use profiler::Trace;
 use softgpu::{Device, KernelShape};
-use workloads::{Error, Precision, Workload};
+use workloads::{Error, LayerCounts, Precision, Workload};
 
 fn shape_of(kernel: &profiler::TraceKernel) -> KernelShape {
     KernelShape {
@@ -66,6 +66,22 @@ fn every_workload_takes_time_at_its_default_batch() {
             let is_priced = |kernel: &profiler::TraceKernel| kernel.duration_ns > 1_000;
             assert!(trace.kernels.iter().all(is_priced), "{workload}");
         }
+    }
+}
+
+#[test]
+fn a_workload_counts_the_layers_of_its_network() {
+    let counts = |name| Workload::by_name(name).unwrap().layer_counts();
+    let resnet = counts("resnet50-training");
+    assert_eq!(resnet, counts("resnet50-inference"));
+    assert_eq!((resnet.convolution, resnet.fully_connected), (53, 1));
+    assert_eq!(resnet.to_array().iter().sum::<u32>(), 53 + 53 + 49 + 4);
+    for workload in Workload::all() {
+        assert_ne!(
+            workload.layer_counts(),
+            LayerCounts::default(),
+            "{workload}"
+        );
     }
 }
 

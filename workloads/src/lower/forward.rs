@@ -138,6 +138,7 @@ fn attention(list: &mut List, layer: &Attention, is_training: bool) {
         keys,
         width,
         is_masked,
+        ..
     } = layer;
     let scores = products * queries * keys;
     list.product("gemm_scores", [products, queries, keys, width]);

@@ -3,7 +3,7 @@
 //! Optimized BERT Pretraining Approach", 2019, which is BERT with another vocabulary, as Hugging
 //! Face has it (`roberta-base`), with the same head and tokens.
 
-use super::{Attention, Layer, Network, Optimizer};
+use super::{Attention, Block, Layer, Network, Optimizer};
 
 /// Tokens of a sequence.
 const TOKENS: f64 = 384.0;
@@ -52,6 +52,7 @@ fn bert(batch: u32, depth: u32, width: f64, tables: [f64; 3]) -> Network {
             keys: TOKENS,
             width: HEAD,
             is_masked: true,
+            block: Block::Encoder,
         }));
         let project = Layer::Linear([rows, width, width]);
         layers.extend([project, dropout, residual, norm]);

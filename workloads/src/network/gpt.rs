@@ -3,7 +3,7 @@
 //! are Unsupervised Multitask Learners", 2019, as Hugging Face has it (`gpt2`), whose dropouts it
 //! has. Both with the word table as output layer.
 
-use super::{Attention, Layer, Network, Optimizer};
+use super::{Attention, Block, Layer, Network, Optimizer};
 
 /// A decoder.
 struct Decoder {
@@ -86,6 +86,7 @@ fn decoder(of: &Decoder, sequences: f64, (queries, keys): (f64, f64), asked: f64
                 keys,
                 width: width / of.heads,
                 is_masked: queries > 1.0,
+                block: Block::Decoder,
             }),
             Layer::Linear([rows, width, width]),
         ]);

@@ -7,7 +7,7 @@
 //! The 101 tokens that the network begins with are parameters, too: they come in with a
 //! concatenation, and are not counted (0.04 of 30.7 million).
 
-use super::{Attention, Convolution, Images, Layer, Network, Optimizer};
+use super::{Attention, Block, Convolution, Images, Layer, Network, Optimizer};
 
 /// Height and width of a patch, and patches of an image.
 const PATCH: u32 = 16;
@@ -85,6 +85,7 @@ fn encoder(sequences: f64) -> [Layer; 10] {
             keys: tokens,
             width: HEAD,
             is_masked: false,
+            block: Block::Encoder,
         }),
         Layer::Linear([rows, width, width]),
         residual,
