@@ -69,7 +69,8 @@ impl Pairs {
     }
 
     /// What the job keeps beside a neighbour that uses `share` of the GPU.
-    fn kept(&self, job: WorkloadId, beside: WorkloadId, share: f64) -> f64 {
+    #[must_use]
+    pub fn kept(&self, job: WorkloadId, beside: WorkloadId, share: f64) -> f64 {
         let place = usize::from(job.0) * self.workloads + usize::from(beside.0);
         let lost = self.lost.get(place).copied().unwrap_or(0.0);
         (1.0 - 2.0 * share * lost).max(0.0)

@@ -90,6 +90,15 @@ impl JobSpec {
         }
     }
 
+    /// The same for all jobs that ask for the same.
+    #[must_use]
+    pub fn request(&self) -> Self {
+        Self {
+            id: JobId(0),
+            ..self.clone()
+        }
+    }
+
     /// Whether the job is content with a part of one GPU.
     #[must_use]
     pub const fn is_shared(&self) -> bool {

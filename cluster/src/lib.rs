@@ -11,6 +11,7 @@
 //! | [`job`] | what a job asks for |
 //! | [`view`] | what is free, and which jobs are where |
 //! | [`placement`] | the policies |
+//! | [`queue`] | the jobs that wait |
 //! | [`interference`] | how fast jobs run beside each other |
 //!
 //! The simulator of clusters (`sim/cluster`) and the plug-in of an engine run the same policies. So
@@ -23,6 +24,7 @@ pub mod interference;
 pub mod inventory;
 pub mod job;
 pub mod placement;
+pub mod queue;
 pub mod view;
 
 pub use inventory::{Inventory, InventoryError, Model, ModelId, NodeId, NodeSpec};

@@ -10,8 +10,11 @@ pub mod dot_product;
 pub mod fgd;
 pub mod fits;
 pub mod gpu_packing;
+pub mod least_risk;
+pub mod one_each;
 pub mod random;
 pub mod registry;
+pub mod reserve_and_pack;
 
 use crate::inventory::{NodeId, WHOLE_MILLI};
 use crate::job::{Class, JobSpec};
@@ -125,7 +128,7 @@ impl Hold {
     const fn of(self, job: &JobSpec) -> u32 {
         match (self, job.slo_milli) {
             (Self::Promise, Some(slo)) if slo > 0 => {
-                let milli = job.gpu_milli as u64 * 1000 / slo as u64;
+                let milli = (job.gpu_milli as u64 * 1000).div_ceil(slo as u64);
                 if milli > WHOLE_MILLI as u64 {
                     WHOLE_MILLI
                 } else {

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use crate::inventory::{NodeId, WHOLE_MILLI};
-use crate::job::{JobId, JobSpec};
+use crate::job::JobSpec;
 use crate::placement::{Candidate, Decision, Holding, Part, Placement, Reason, Rule, Score};
 use crate::view::{View, node_id};
 
@@ -66,10 +66,7 @@ impl<R: Rule> Best<R> {
         mut candidates: Option<&mut Vec<Candidate>>,
     ) -> Option<Part> {
         let milli = self.holding.of(job);
-        let request = JobSpec {
-            id: JobId(0),
-            ..job.clone()
-        };
+        let request = job.request();
         let room = self.requests.len() < REQUESTS_MAX || self.requests.contains_key(&request);
         let mut unkept;
         let kept = if room {

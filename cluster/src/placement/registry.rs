@@ -2,13 +2,17 @@
 
 use crate::interference::Pairs;
 use crate::inventory::{NodeId, WHOLE_MILLI};
+use crate::job::Models;
 use crate::placement::best::Best;
 use crate::placement::clustering::Clustering;
 use crate::placement::dot_product::DotProduct;
 use crate::placement::fgd::{Fgd, Usual};
 use crate::placement::fits::{BestFit, FirstFit};
 use crate::placement::gpu_packing::GpuPacking;
+use crate::placement::least_risk::{LeastRisk, Terms, Watts};
+use crate::placement::one_each::OneEach;
 use crate::placement::random::Random;
+use crate::placement::reserve_and_pack::ReserveAndPack;
 use crate::placement::{Holding, Placement};
 use crate::view::View;
 
@@ -37,6 +41,10 @@ pub struct Setting<'a> {
     pub usual: &'a [Usual],
     /// How jobs run beside each other, as far as the policy knows.
     pub pairs: &'a Pairs,
+    /// Power of each model.
+    pub watts: &'a [Watts],
+    /// The strongest models.
+    pub strongest: Models,
     /// Of policies that draw.
     pub seed: u64,
 }
@@ -52,6 +60,8 @@ impl<'a> Setting<'a> {
             gpu_milli_max: u64::from(inventory.node_gpus_max()) * u64::from(WHOLE_MILLI),
             usual,
             pairs,
+            watts: &[],
+            strongest: Models::of([]),
             seed: 1,
         }
     }
@@ -132,7 +142,53 @@ pub const ALL: &[Entry] = &[
         holding: Holding::DEMAND,
         make: |setting, holding| best(Fgd::new(setting.usual.to_vec()), setting, holding),
     },
+    Entry {
+        name: "reserve-and-pack",
+        about: "the strongest GPUs for jobs of whole GPUs, all others packed onto the rest",
+        holding: Holding::DEMAND,
+        make: |setting, holding| {
+            let rule = ReserveAndPack {
+                reserved: setting.strongest,
+            };
+            best(rule, setting, holding)
+        },
+    },
+    Entry {
+        name: "exclusive",
+        about: "no job shares a GPU: the first that is free",
+        holding: Holding::WHOLE,
+        make: |setting, holding| best(FirstFit, setting, holding),
+    },
+    Entry {
+        name: "gslice",
+        about: "inference shares GPUs, training has its own: the first with room (GSLICE)",
+        holding: Holding::SEPARATE,
+        make: |setting, holding| best(FirstFit, setting, holding),
+    },
+    Entry {
+        name: "gpucolo",
+        about: "training takes what inference leaves: the first GPU with room (GPUColo)",
+        holding: Holding::ELASTIC,
+        make: |setting, holding| best(FirstFit, setting, holding),
+    },
+    Entry {
+        name: "muxflow",
+        about: "one job of each class on a GPU, first come, first served (MuxFlow)",
+        holding: Holding::ELASTIC,
+        make: |setting, holding| best(OneEach, setting, holding),
+    },
+    Entry {
+        name: "pillion",
+        about: "least predicted risk for promises, then least spent, then least energy",
+        holding: Holding::PROMISED,
+        make: |setting, holding| best(least_risk(setting, Terms::ALL), setting, holding),
+    },
 ];
+
+fn least_risk(setting: &Setting<'_>, terms: Terms) -> LeastRisk {
+    let pairs = setting.pairs.clone();
+    LeastRisk::new(pairs, setting.watts.to_vec(), setting.usual, terms)
+}
 
 fn best<R: super::Rule + 'static>(
     rule: R,

@@ -1,5 +1,9 @@
 //! Placement policies on recorded traces, in virtual time.
 
 pub mod inflation;
+pub mod meter;
+pub mod mixed;
+pub mod outcome;
 pub mod published_random;
 pub mod traces;
+pub mod world;

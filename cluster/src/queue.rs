@@ -1,0 +1,230 @@
+//! The jobs that wait.
+//!
+//! High-priority jobs are tried first, and while one of them waits no best-effort job is placed.
+//! Within a class the order is that of arrival, but a job that fits nowhere lets later ones pass, until
+//! it has waited for the queue's patience: from then on nobody of its class passes it, so no job
+//! starves.
+//!
+//! A request that fitted nowhere does not fit until something is released. Such requests are remembered,
+//! so that a long queue costs a look-up for each job and not a search.
+
+use std::collections::{HashSet, VecDeque};
+
+use crate::job::{Class, JobId, JobSpec};
+use crate::placement::{Decision, Part, Placement};
+use crate::view::View;
+
+/// Waiting jobs of one class that are tried at a time; those behind them wait for these.
+pub const TRIED_MAX: usize = 256;
+
+struct Waiting {
+    job: JobSpec,
+    since_ns: u64,
+}
+
+/// What became of a waiting job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is placed there.
+    Placed(JobId, Vec<Part>),
+    /// It fits into no empty cluster, and is not in the queue any more.
+    Refused(JobId),
+}
+
+/// The queue.
+pub struct Queue {
+    classes: [VecDeque<Waiting>; 2],
+    patience_ns: u64,
+    /// Requests that fit nowhere, since the last release.
+    failed: HashSet<JobSpec>,
+}
+
+const CLASSES: [Class; 2] = [Class::HighPriority, Class::BestEffort];
+
+impl Queue {
+    /// With that patience.
+    #[must_use]
+    pub fn new(patience_ns: u64) -> Self {
+        Self {
+            classes: [VecDeque::new(), VecDeque::new()],
+            patience_ns,
+            failed: HashSet::new(),
+        }
+    }
+
+    /// How many jobs wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.classes.iter().map(VecDeque::len).sum()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A job came.
+    pub fn push(&mut self, job: JobSpec, now_ns: u64) {
+        let waiting = Waiting {
+            job,
+            since_ns: now_ns,
+        };
+        self.classes[place(waiting.job.class)].push_back(waiting);
+    }
+
+    /// Something was released: what fitted nowhere may fit.
+    pub fn handle_release(&mut self) {
+        self.failed.clear();
+    }
+
+    /// Places what fits, in `view`.
+    pub fn poll(
+        &mut self,
+        view: &mut View,
+        policy: &mut dyn Placement,
+        now_ns: u64,
+    ) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for class in CLASSES {
+            self.poll_class(class, view, policy, now_ns, &mut outcomes);
+            if !self.classes[place(class)].is_empty() {
+                break;
+            }
+        }
+        outcomes
+    }
+
+    fn poll_class(
+        &mut self,
+        class: Class,
+        view: &mut View,
+        policy: &mut dyn Placement,
+        now_ns: u64,
+        outcomes: &mut Vec<Outcome>,
+    ) {
+        let queue = &mut self.classes[place(class)];
+        let mut passed = 0;
+        while passed < queue.len().min(TRIED_MAX) {
+            let waiting = &queue[passed];
+            let request = waiting.job.request();
+            let decision = if self.failed.contains(&request) {
+                None
+            } else {
+                Some(policy.place(view, &waiting.job, now_ns, None))
+            };
+            match decision {
+                Some(Decision::Place(parts)) => {
+                    view.place(&waiting.job, &parts);
+                    outcomes.push(Outcome::Placed(waiting.job.id, parts));
+                    queue.remove(passed);
+                    continue;
+                }
+                Some(Decision::Refuse(_)) => {
+                    outcomes.push(Outcome::Refused(waiting.job.id));
+                    queue.remove(passed);
+                    continue;
+                }
+                Some(Decision::Wait(_)) => {
+                    self.failed.insert(request);
+                }
+                None => {}
+            }
+            if now_ns.saturating_sub(queue[passed].since_ns) >= self.patience_ns {
+                break;
+            }
+            passed += 1;
+        }
+    }
+}
+
+const fn place(class: Class) -> usize {
+    match class {
+        Class::HighPriority => 0,
+        Class::BestEffort => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::{Inventory, Model};
+    use crate::placement::Holding;
+    use crate::placement::best::Best;
+    use crate::placement::fits::FirstFit;
+
+    const HP: Class = Class::HighPriority;
+    const BE: Class = Class::BestEffort;
+
+    struct Scene {
+        view: View,
+        policy: Best<FirstFit>,
+        queue: Queue,
+    }
+
+    /// Two GPUs, and a patience of 10 ns.
+    fn scene() -> Scene {
+        let model = Model {
+            name: "T4".to_owned(),
+            memory_bytes: 0,
+        };
+        let view = View::new(Inventory::uniform(model, 1, 2).unwrap());
+        Scene {
+            policy: Best::new(FirstFit, Holding::DEMAND, &view),
+            view,
+            queue: Queue::new(10),
+        }
+    }
+
+    impl Scene {
+        /// The numbers of the jobs that are placed when these have come.
+        fn placed(&mut self, jobs: &[JobSpec], now_ns: u64) -> Vec<u64> {
+            for job in jobs {
+                self.queue.push(job.clone(), now_ns);
+            }
+            let outcomes = self.queue.poll(&mut self.view, &mut self.policy, now_ns);
+            let placed = outcomes.iter().filter_map(|outcome| match outcome {
+                Outcome::Placed(job, _) => Some(job.0),
+                Outcome::Refused(_) => None,
+            });
+            placed.collect()
+        }
+
+        fn release(&mut self, job: u64) {
+            self.view.release(JobId(job));
+            self.queue.handle_release();
+        }
+    }
+
+    #[test]
+    fn a_job_that_does_not_fit_lets_others_pass_until_its_patience_ends() {
+        let mut scene = scene();
+        let first = [JobSpec::new(1, BE, 1, 1000), JobSpec::new(2, BE, 2, 1000)];
+        assert_eq!(scene.placed(&first, 0), [1]);
+        assert_eq!(scene.placed(&[JobSpec::new(3, BE, 1, 500)], 5), [3]);
+        scene.release(3);
+        assert_eq!(scene.placed(&[JobSpec::new(4, BE, 1, 500)], 10), [0; 0]);
+        scene.release(1);
+        assert_eq!(scene.placed(&[], 11), [2]);
+    }
+
+    #[test]
+    fn best_effort_jobs_wait_while_a_high_priority_job_waits() {
+        let mut scene = scene();
+        let jobs = [JobSpec::new(1, BE, 2, 1000), JobSpec::new(2, HP, 1, 500)];
+        assert_eq!(scene.placed(&jobs[..1], 0), [1]);
+        assert_eq!(scene.placed(&jobs[1..], 1), [0; 0]);
+        scene.queue.push(JobSpec::new(3, BE, 1, 500), 2);
+        scene.release(1);
+        assert_eq!(scene.placed(&[], 3), [2, 3]);
+    }
+
+    #[test]
+    fn a_job_that_never_fits_is_refused() {
+        let mut scene = scene();
+        scene.queue.push(JobSpec::new(1, BE, 3, 1000), 0);
+        let outcomes = scene.queue.poll(&mut scene.view, &mut scene.policy, 0);
+        assert_eq!(outcomes, [Outcome::Refused(JobId(1))]);
+        assert!(scene.queue.is_empty());
+    }
+}

@@ -1,0 +1,245 @@
+//! A cluster's weeks of trainings and inference, made of recorded parts.
+//!
+//! No trace of such a cluster can be had that has demands, lengths and classes together (GPUColo's
+//! 57 days of Alibaba's PAI cannot). So one is made:
+//!
+//! | what | from |
+//! |---|---|
+//! | when trainings come, how long they run, how many GPUs they have | a recorded trace (Philly), each row repeated [`Mixed::training_copies`] times, up to [`JITTER_S`] apart, lengths times [`Mixed::training_lengths`] |
+//! | at which minute of the day inference jobs come | recorded invocations of a day (Azure Functions), each day again, times a factor for the day of the week ([`WEEK`]) |
+//! | how long they run | recorded lengths (openb), times [`Mixed::inference_lengths`] |
+//! | how much of a GPU jobs use | recorded requests (openb's `gpu_milli`) |
+//! | memory | in proportion to that, as GPUColo's Table I has it: 5 GB for all of a GPU for inference, 14 GB for training |
+//! | what they compute | the workloads of the pair table, each as likely as another |
+//!
+//! A job of several GPUs uses all of each. What is drawn comes from the seed alone. To keep the number
+//! of different requests small, as it is in real clusters, jobs are of [`KINDS`] kinds for each class, which
+//! are drawn once. A kind is bound to one model of GPU, drawn by how many GPUs of it there are: its demand
+//! and its lengths hold on that model, and nothing is assumed about others.
+
+use cluster::inventory::WHOLE_MILLI;
+use cluster::{Class, Inventory, JobId, JobSpec, ModelId, Models, WorkloadId};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::meter::DAY_NS;
+use crate::world::Arrival;
+
+/// Kinds of job for each class: what a job computes, how much of a GPU it uses, and of which model.
+pub const KINDS: usize = 64;
+
+/// Copies of one recorded training come up to so many seconds after each other.
+pub const JITTER_S: f64 = 3_600.0;
+
+/// Inference jobs of a day of the week, from Monday, as a share of those of the busiest. Stated, not
+/// recorded: the recorded day is one day.
+pub const WEEK: [f64; 7] = [1.0, 1.0, 1.0, 1.0, 0.95, 0.7, 0.65];
+
+/// Device memory of an inference job that uses all of a GPU (GPUColo, Table I: 2.5 GB at 50 %).
+pub const INFERENCE_BYTES: u64 = 5_000_000_000;
+
+/// Device memory of a training that uses all of a GPU (GPUColo, Table I: 7 GB at 50 %).
+pub const TRAINING_BYTES: u64 = 14_000_000_000;
+
+/// A recorded training.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Training {
+    /// When it was submitted, in seconds since some start.
+    pub at_s: f64,
+    /// How long it ran.
+    pub length_s: f64,
+    /// On how many GPUs.
+    pub gpus: u32,
+}
+
+/// The recorded parts.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    /// Trainings, of which those that come within the days from the first on are taken.
+    pub trainings: &'a [Training],
+    /// Invocations in each minute of a day.
+    pub minutes: &'a [u32],
+    /// Lengths of inference jobs, in seconds.
+    pub lengths_s: &'a [f64],
+    /// Requests of inference jobs, each below a whole GPU.
+    pub inference_milli: &'a [u32],
+    /// Requests of trainings of one GPU.
+    pub training_milli: &'a [u32],
+    /// Workloads of the pair table.
+    pub workloads: u16,
+    /// The cluster.
+    pub inventory: &'a Inventory,
+}
+
+/// How they are put together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mixed {
+    /// How long jobs come.
+    pub days: u32,
+    /// Jobs of inference, without those of the burst.
+    pub inference_jobs: u64,
+    /// Recorded lengths of inference jobs are multiplied by that.
+    pub inference_lengths: f64,
+    /// Between these days twice as many of them come (GPUColo, section VIII).
+    pub burst_days: std::ops::Range<u32>,
+    /// How often each recorded training comes.
+    pub training_copies: u32,
+    /// Recorded lengths of trainings are multiplied by that.
+    pub training_lengths: f64,
+    /// The least of a GPU that a training makes progress with.
+    pub floor_milli: u32,
+    /// Promise of inference jobs, as [`JobSpec::slo_milli`].
+    pub slo_milli: u32,
+    /// Decides what is drawn.
+    pub seed: u64,
+}
+
+impl Mixed {
+    /// As the comparison with GPUColo has it: 57 days, a million jobs, three of inference for each
+    /// training, on the average 2455 of inference and 604 trainings at a time (what GPUColo's published
+    /// means of GPUs say of its trace), promises of 0.96 of the length, a burst between days 20 and 40.
+    #[must_use]
+    pub const fn fifty_seven_days(seed: u64) -> Self {
+        Self {
+            days: 57,
+            inference_jobs: 560_000,
+            inference_lengths: 4.1,
+            burst_days: 20..40,
+            training_copies: 7,
+            training_lengths: 0.31,
+            floor_milli: 100,
+            slo_milli: 960,
+            seed,
+        }
+    }
+
+    /// All jobs, in the order in which they come.
+    #[must_use]
+    pub fn arrivals(&self, parts: &Parts<'_>) -> Vec<Arrival> {
+        let mut random = Pcg64::seed_from_u64(self.seed);
+        let inference = kinds(&mut random, parts.inference_milli, parts);
+        let training = kinds(&mut random, parts.training_milli, parts);
+        let mut arrivals = self.inference(parts, &inference, &mut random);
+        arrivals.extend(self.trainings(parts, &training, &mut random));
+        arrivals.sort_by_key(|arrival| arrival.at_ns);
+        for (number, arrival) in arrivals.iter_mut().enumerate() {
+            arrival.job.id = JobId(number as u64);
+        }
+        arrivals
+    }
+
+    fn inference(&self, parts: &Parts<'_>, kinds: &[Kind], random: &mut Pcg64) -> Vec<Arrival> {
+        let weights: Vec<u64> = parts.minutes.iter().map(|&count| count.into()).collect();
+        let of_day: u64 = weights.iter().sum();
+        let week = |day: u32| WEEK[day as usize % WEEK.len()];
+        let all: f64 = (0..self.days).map(week).sum();
+        let mut arrivals = Vec::new();
+        for day in 0..self.days {
+            let share = week(day) / all;
+            let twice = if self.burst_days.contains(&day) {
+                2.0
+            } else {
+                1.0
+            };
+            let jobs = (self.inference_jobs as f64 * share * twice).round() as u64;
+            for _ in 0..jobs {
+                let minute = drawn(&weights, random.random_range(0..of_day.max(1)));
+                let within = random.random_range(0..60_000_000_000);
+                let at_ns = u64::from(day) * DAY_NS + minute as u64 * 60_000_000_000 + within;
+                let kind = kinds[random.random_range(0..kinds.len())];
+                let length = parts.lengths_s[random.random_range(0..parts.lengths_s.len())];
+                let mut job = kind.job(Class::HighPriority, 1, parts);
+                job.slo_milli = Some(self.slo_milli);
+                arrivals.push(Arrival {
+                    at_ns,
+                    length_ns: ns(length * self.inference_lengths),
+                    job,
+                });
+            }
+        }
+        arrivals
+    }
+
+    fn trainings(&self, parts: &Parts<'_>, kinds: &[Kind], random: &mut Pcg64) -> Vec<Arrival> {
+        let first = parts
+            .trainings
+            .iter()
+            .map(|t| t.at_s)
+            .fold(f64::INFINITY, f64::min);
+        let until = f64::from(self.days) * 86_400.0;
+        let recorded = parts.trainings.iter().filter(|t| t.at_s - first < until);
+        let mut arrivals = Vec::new();
+        for training in recorded {
+            let mut kind = kinds[random.random_range(0..kinds.len())];
+            if training.gpus > 1 {
+                kind.milli = WHOLE_MILLI;
+            }
+            for _ in 0..self.training_copies {
+                let late = random.random_range(0.0..JITTER_S);
+                let mut job = kind.job(Class::BestEffort, training.gpus, parts);
+                job.spread = training.gpus > 1;
+                job.floor_milli = self.floor_milli.min(kind.milli);
+                arrivals.push(Arrival {
+                    at_ns: ns((training.at_s - first + late).min(until - 1.0)),
+                    length_ns: ns(training.length_s * self.training_lengths),
+                    job,
+                });
+            }
+        }
+        arrivals
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Kind {
+    milli: u32,
+    workload: WorkloadId,
+    model: ModelId,
+}
+
+impl Kind {
+    fn job(&self, class: Class, gpus: u32, parts: &Parts<'_>) -> JobSpec {
+        let mut job = JobSpec::new(0, class, gpus, self.milli);
+        job.workload = self.workload;
+        job.models = Models::of([self.model]);
+        let whole = match class {
+            Class::HighPriority => INFERENCE_BYTES,
+            Class::BestEffort => TRAINING_BYTES,
+        };
+        let has = parts.inventory.models()[usize::from(self.model.0)].memory_bytes;
+        job.memory_bytes = (whole * u64::from(self.milli) / u64::from(WHOLE_MILLI)).min(has);
+        job
+    }
+}
+
+fn kinds(random: &mut Pcg64, milli: &[u32], parts: &Parts<'_>) -> Vec<Kind> {
+    let nodes = parts.inventory.nodes();
+    let weights: Vec<u64> = nodes.iter().map(|node| node.gpus.into()).collect();
+    let gpus: u64 = weights.iter().sum();
+    let kind = |_| {
+        let milli = milli[random.random_range(0..milli.len())];
+        let workload = WorkloadId(random.random_range(0..parts.workloads));
+        let node = drawn(&weights, random.random_range(0..gpus.max(1)));
+        Kind {
+            milli,
+            workload,
+            model: nodes[node].model,
+        }
+    };
+    (0..KINDS).map(kind).collect()
+}
+
+/// The first place at which the sum of the weights passes `at`.
+fn drawn(weights: &[u64], at: u64) -> usize {
+    let mut sum = 0;
+    let found = weights.iter().position(|weight| {
+        sum += weight;
+        sum > at
+    });
+    found.unwrap_or(0)
+}
+
+/// At least a second, so that no job ends as it comes.
+fn ns(seconds: f64) -> u64 {
+    (seconds.max(1.0) * 1e9) as u64
+}

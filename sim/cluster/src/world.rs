@@ -1,0 +1,317 @@
+//! A cluster over weeks, from event to event.
+//!
+//! A job comes, waits, is placed, runs at a speed that its neighbours decide
+//! ([`cluster::interference`]), and ends when its work is done. Speeds change only where a job comes to a
+//! GPU or leaves it. A gang runs at the speed of its slowest GPU. Between events nothing happens, so 57
+//! days of thousands of GPUs take seconds.
+//!
+//! What is counted: [`Outcome`]. The simulated time is in ns since the start of the trace; equal input
+//! gives equal outcomes to the byte.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use cluster::interference::{Pairs, Settled, Tenant, settle};
+use cluster::queue::{Outcome as Answer, Queue};
+use cluster::{Inventory, JobId, JobSpec, NodeId, Part, Placement, View};
+
+use crate::meter::Meter;
+use crate::outcome::{JobRecord, Outcome};
+
+/// One job of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrival {
+    /// When it comes.
+    pub at_ns: u64,
+    /// How long it takes alone, on what it asks for.
+    pub length_ns: u64,
+    /// What it asks for. Its number is its place in the trace.
+    pub job: JobSpec,
+}
+
+/// Power of one model of GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Power {
+    /// Without work.
+    pub idle_w: f64,
+    /// With all of it in use.
+    pub tdp_w: f64,
+}
+
+impl Power {
+    /// With such a share of it in use; linear between idle and TDP.
+    #[must_use]
+    pub fn at(&self, busy: f64) -> f64 {
+        self.idle_w + (self.tdp_w - self.idle_w) * busy
+    }
+}
+
+/// What the simulated GPUs do, whatever a policy believes.
+#[derive(Clone, Debug)]
+pub struct Physics {
+    /// How jobs run beside each other.
+    pub pairs: Pairs,
+    /// Power, for each model of the inventory.
+    pub power: Vec<Power>,
+    /// How long a job lets others pass that fit where it does not.
+    pub patience_ns: u64,
+    /// Until when means are taken; jobs that are there then run to their ends.
+    pub horizon_ns: u64,
+}
+
+/// Who watches a run.
+pub trait Watch {
+    /// After each event: the view and the time.
+    fn handle_event(&mut self, view: &View, now_ns: u64);
+}
+
+/// Nobody.
+pub struct Nobody;
+
+impl Watch for Nobody {
+    fn handle_event(&mut self, _: &View, _: u64) {}
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    remaining_ns: f64,
+    speed: f64,
+    since_ns: u64,
+    /// How often its end has been foretold; only the last foretelling holds.
+    generation: u32,
+}
+
+const WAITING: Running = Running {
+    remaining_ns: 0.0,
+    speed: 0.0,
+    since_ns: 0,
+    generation: 0,
+};
+
+struct World<'a> {
+    arrivals: &'a [Arrival],
+    physics: &'a Physics,
+    view: View,
+    queue: Queue,
+    running: Vec<Running>,
+    /// Speeds of the residents of each GPU, in their order.
+    speeds: Vec<Vec<f64>>,
+    watts: Vec<f64>,
+    ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    now_ns: u64,
+    used: Meter,
+    busy_w: Meter,
+    idle_w: Meter,
+    records: Vec<JobRecord>,
+    events: u64,
+    settled: Settled,
+    tenants: Vec<Tenant>,
+}
+
+/// Plays the trace. `arrivals` are in the order of their times.
+///
+/// # Panics
+/// If the arrivals are not in order, or a policy places a job where it does not fit.
+pub fn play(
+    inventory: Inventory,
+    arrivals: &[Arrival],
+    physics: &Physics,
+    policy: &mut dyn Placement,
+    watch: &mut dyn Watch,
+) -> Outcome {
+    let gpus = inventory.gpus();
+    let idle_w: f64 = inventory
+        .nodes()
+        .iter()
+        .map(|node| idle(physics, node))
+        .sum();
+    let mut world = World {
+        arrivals,
+        physics,
+        view: View::new(inventory),
+        queue: Queue::new(physics.patience_ns),
+        running: vec![WAITING; arrivals.len()],
+        speeds: vec![Vec::new(); gpus],
+        watts: vec![0.0; gpus],
+        ends: BinaryHeap::new(),
+        now_ns: 0,
+        used: Meter::new(physics.horizon_ns),
+        busy_w: Meter::new(physics.horizon_ns),
+        idle_w: Meter::new(physics.horizon_ns),
+        records: arrivals.iter().map(JobRecord::of).collect(),
+        events: 0,
+        settled: Settled::default(),
+        tenants: Vec::new(),
+    };
+    world.idle_w.add(0, idle_w);
+    world.run(policy, watch);
+    assert_eq!(world.view.jobs(), 0, "all jobs have ended");
+    Outcome::new(
+        world.records,
+        world.used,
+        world.busy_w,
+        world.idle_w,
+        world.events,
+    )
+}
+
+fn idle(physics: &Physics, node: &cluster::NodeSpec) -> f64 {
+    let power = physics.power.get(usize::from(node.model.0));
+    f64::from(node.gpus) * power.map_or(0.0, |power| power.idle_w)
+}
+
+impl World<'_> {
+    fn run(&mut self, policy: &mut dyn Placement, watch: &mut dyn Watch) {
+        let mut next = 0;
+        loop {
+            let arrival = self.arrivals.get(next).map(|arrival| arrival.at_ns);
+            let end = self.next_end();
+            match (arrival, end) {
+                (None, None) => break,
+                (Some(at), end) if end.is_none_or(|(end, _)| at < end) => {
+                    assert!(
+                        at >= self.now_ns,
+                        "arrivals are in the order of their times"
+                    );
+                    self.now_ns = at;
+                    let job = self.arrivals[next].job.clone();
+                    assert_eq!(job.id, JobId(next as u64), "a job's number is its place");
+                    self.queue.push(job, at);
+                    next += 1;
+                }
+                (_, Some((end, index))) => {
+                    self.now_ns = end;
+                    self.handle_end(index);
+                }
+                (Some(_), None) => unreachable!("an arrival without an end comes first"),
+            }
+            self.poll(policy);
+            self.events += 1;
+            watch.handle_event(&self.view, self.now_ns);
+        }
+    }
+
+    /// The next job that ends, and when; what was foretold before a change is dropped.
+    fn next_end(&mut self) -> Option<(u64, usize)> {
+        while let Some(&Reverse((at, index, generation))) = self.ends.peek() {
+            if self.running[index as usize].generation == generation {
+                return Some((at, index as usize));
+            }
+            self.ends.pop();
+        }
+        None
+    }
+
+    fn handle_end(&mut self, index: usize) {
+        self.ends.pop();
+        let id = JobId(index as u64);
+        let parts = self
+            .view
+            .parts_of(id)
+            .map_or_else(Vec::new, <[Part]>::to_vec);
+        self.running[index].generation = 0;
+        self.records[index].handle_end(self.now_ns);
+        self.view.release(id);
+        self.queue.handle_release();
+        self.resettle(&parts);
+    }
+
+    fn poll(&mut self, policy: &mut dyn Placement) {
+        for answer in self.queue.poll(&mut self.view, policy, self.now_ns) {
+            match answer {
+                Answer::Placed(id, parts) => {
+                    let index = id.0 as usize;
+                    self.records[index].handle_start(self.now_ns);
+                    self.running[index] = Running {
+                        remaining_ns: self.arrivals[index].length_ns as f64,
+                        speed: 0.0,
+                        since_ns: self.now_ns,
+                        generation: 1,
+                    };
+                    self.resettle(&parts);
+                }
+                Answer::Refused(id) => self.records[id.0 as usize].handle_refusal(),
+            }
+        }
+    }
+
+    /// The jobs of these GPUs have changed: finds all speeds anew, and foretells the ends.
+    fn resettle(&mut self, parts: &[Part]) {
+        let mut changed: Vec<u64> = Vec::new();
+        for part in parts {
+            let first = self.view.inventory().first_gpu(part.node);
+            for slot in part.slots() {
+                self.settle_gpu(part.node, first + slot);
+                let residents = &self.view.gpus()[first + slot].residents;
+                changed.extend(residents.iter().map(|resident| resident.job.0));
+            }
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        for job in changed {
+            self.foretell(job as usize);
+        }
+    }
+
+    fn settle_gpu(&mut self, node: NodeId, gpu: usize) {
+        let state = &self.view.gpus()[gpu];
+        self.tenants.clear();
+        self.tenants
+            .extend(state.residents.iter().map(Tenant::of_resident));
+        let was_used = !self.speeds[gpu].is_empty();
+        let is_used = !self.tenants.is_empty();
+        settle(&self.tenants, &self.physics.pairs, &mut self.settled);
+        self.speeds[gpu].clone_from(&self.settled.speeds);
+        let model = self.view.inventory().nodes()[node.0 as usize].model;
+        let power = self.physics.power.get(usize::from(model.0));
+        let (busy, idle) = match power {
+            Some(power) if is_used => (power.at(self.settled.busy()), 0.0),
+            Some(power) => (0.0, power.idle_w),
+            None => (0.0, 0.0),
+        };
+        let idle_before = match power {
+            Some(power) if !was_used => power.idle_w,
+            _ => 0.0,
+        };
+        self.used.add(
+            self.now_ns,
+            f64::from(u8::from(is_used)) - f64::from(u8::from(was_used)),
+        );
+        self.busy_w.add(self.now_ns, busy - self.watts[gpu]);
+        self.idle_w.add(self.now_ns, idle - idle_before);
+        self.watts[gpu] = busy;
+    }
+
+    fn foretell(&mut self, index: usize) {
+        let speed = self.speed_of(JobId(index as u64));
+        let running = &mut self.running[index];
+        if (running.speed - speed).abs() < 1e-12 {
+            return;
+        }
+        let passed = (self.now_ns - running.since_ns) as f64;
+        running.remaining_ns = (running.remaining_ns - passed * running.speed).max(0.0);
+        running.since_ns = self.now_ns;
+        running.speed = speed;
+        running.generation = running.generation.wrapping_add(1).max(1);
+        let left = (running.remaining_ns / speed.max(1e-6)).ceil();
+        let at = self.now_ns.saturating_add(left as u64);
+        self.ends
+            .push(Reverse((at, index as u32, running.generation)));
+    }
+
+    /// Of a gang, that of its slowest GPU.
+    fn speed_of(&self, id: JobId) -> f64 {
+        let parts = self.view.parts_of(id).unwrap_or_default();
+        let mut slowest = f64::INFINITY;
+        for part in parts {
+            let first = self.view.inventory().first_gpu(part.node);
+            for slot in part.slots() {
+                let residents = &self.view.gpus()[first + slot].residents;
+                let own = residents.iter().position(|resident| resident.job == id);
+                let speed = own.map_or(0.0, |own| self.speeds[first + slot][own]);
+                slowest = slowest.min(speed);
+            }
+        }
+        slowest
+    }
+}
