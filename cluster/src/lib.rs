@@ -13,6 +13,7 @@
 //! | [`placement`] | the policies |
 //! | [`queue`] | the jobs that wait |
 //! | [`interference`] | how fast jobs run beside each other |
+//! | [`mig`] | what a GPU is divided into, and where a further instance hinders least |
 //!
 //! The simulator of clusters (`sim/cluster`) and the plug-in of an engine run the same policies. So
 //! there is no IO, no clock and no randomness without a seed here, and nothing of any engine.
@@ -23,6 +24,7 @@
 pub mod interference;
 pub mod inventory;
 pub mod job;
+pub mod mig;
 pub mod placement;
 pub mod queue;
 pub mod view;
