@@ -46,8 +46,11 @@ const fn model(
 /// How drivers name the models of the device table. `cudaDeviceProp.name` as seen in real reports,
 /// with and without the brand ("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"). The table's own
 /// names are here too.
-const MODELS: [Model; 24] = [
+const MODELS: [Model; 27] = [
+    model(&["P100", "PCIE", "16GB"], &[], "P100-PCIE-16GB"),
+    model(&["P100", "SXM2", "16GB"], &[], "P100-SXM2-16GB"),
     model(&["V100", "SXM2", "16GB"], &["MIG"], "V100-SXM2-16GB"),
+    model(&["V100", "SXM2", "32GB"], &["MIG"], "V100-SXM2-32GB"),
     model(&["T4"], &["MIG"], "T4"),
     model(&["TITAN", "RTX"], &[], "TITAN-RTX"),
     model(&["A100", "SXM4", "40GB"], &["MIG"], "A100-SXM4-40GB"),
@@ -78,7 +81,8 @@ const MODELS: [Model; 24] = [
 ];
 
 /// Boards that the table lacks and whose SMs are those of one that it has.
-const RELATIVES: [Model; 7] = [
+const RELATIVES: [Model; 8] = [
+    model(&["P100"], &[], "P100-PCIE-16GB"),
     model(&["V100"], &["V100S"], "V100-SXM2-16GB"),
     model(&["A100"], &[], "A100-SXM4-40GB"),
     model(&["Quadro", "RTX", "6000"], &["Ada"], "TITAN-RTX"),
@@ -102,7 +106,11 @@ mod tests {
     fn the_names_of_drivers_lead_to_the_device_table() {
         for (name, expected) in [
             ("Tesla V100-SXM2-16GB", Some("V100-SXM2-16GB")),
+            ("Tesla V100-SXM2-32GB", Some("V100-SXM2-32GB")),
             ("Tesla V100-DGXS-32GB", None),
+            ("Tesla P100-PCIE-16GB", Some("P100-PCIE-16GB")),
+            ("Tesla P100-SXM2-16GB", Some("P100-SXM2-16GB")),
+            ("Tesla P100-PCIE-12GB", None),
             ("NVIDIA A100-SXM4-40GB", Some("A100-SXM4-40GB")),
             ("NVIDIA A100-SXM4-80GB", Some("A100-SXM4-80GB")),
             ("NVIDIA A100-PG509-200", None),

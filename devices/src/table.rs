@@ -54,6 +54,9 @@ pub struct Device {
     pub shared_reserved_per_block_bytes: u32,
     /// Board power.
     pub tdp_w: u32,
+    /// Board power while no process has a CUDA context and the driver is loaded; `None` where no
+    /// public measurement was found (docs/model.md, "Power at rest").
+    pub idle_w: Option<u32>,
     /// Where the row comes from; see the head of `gpus.csv`.
     pub source: String,
 }
@@ -159,6 +162,7 @@ fn parse_row(row: &str) -> Option<Device> {
         shared_granularity_bytes: next(&mut cells)?,
         shared_reserved_per_block_bytes: next(&mut cells)?,
         tdp_w: next(&mut cells)?,
+        idle_w: next_if_known(&mut cells)?,
         source: next(&mut cells)?,
     };
     cells.next().is_none().then_some(device)
@@ -166,6 +170,14 @@ fn parse_row(row: &str) -> Option<Device> {
 
 fn next<'a, T: FromStr>(cells: &mut impl Iterator<Item = &'a str>) -> Option<T> {
     cells.next()?.parse().ok()
+}
+
+/// A cell that may be empty.
+fn next_if_known<'a, T: FromStr>(cells: &mut impl Iterator<Item = &'a str>) -> Option<Option<T>> {
+    match cells.next()? {
+        "" => Some(None),
+        cell => Some(Some(cell.parse().ok()?)),
+    }
 }
 
 fn parse_capability(cell: &str) -> Option<ComputeCapability> {
@@ -198,18 +210,19 @@ static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
 
 const HEADER: &str = "name,compute_capability,sms,threads_per_sm,blocks_per_sm,registers_per_sm,\
 shared_bytes_per_sm,shared_bytes_per_block_optin,l2_bytes,memory_bytes,bandwidth_gb_s,max_clock_mhz,\
-fp32_per_clk_per_sm,shared_granularity_bytes,shared_reserved_per_block_bytes,tdp_w,source";
+fp32_per_clk_per_sm,shared_granularity_bytes,shared_reserved_per_block_bytes,tdp_w,idle_w,source";
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn every_row_of_the_table_is_read() {
-        assert_eq!(Device::all().len(), 19);
-        let mut names: Vec<_> = Device::all().iter().map(|d| &d.name).collect();
-        names.dedup();
-        assert_eq!(names.len(), 19);
+        assert_eq!(Device::all().len(), 22);
+        let names: BTreeSet<_> = Device::all().iter().map(|d| &d.name).collect();
+        assert_eq!(names.len(), 22);
     }
 
     #[test]
@@ -231,13 +244,60 @@ mod tests {
     }
 
     #[test]
+    fn p100_has_its_published_limits() {
+        for (name, tflops) in [("P100-PCIE-16GB", 9.5), ("P100-SXM2-16GB", 10.6)] {
+            let p100 = Device::by_name(name).unwrap();
+            let sm = (p100.sms, p100.threads_per_sm, p100.blocks_per_sm);
+            assert_eq!(sm, (56, 2048, 32));
+            assert_eq!(p100.compute_capability.to_string(), "6.0");
+            // NVIDIA's clock for the memory, 715 MHz, comes out of the bandwidth.
+            assert_eq!(p100.memory_clock_khz() / 1000, 714);
+            assert!((p100.fp32_tflops() - tflops).abs() < 0.1, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_v100_of_32_gb_differs_from_that_of_16_in_memory_alone() {
+        let small = Device::by_name("V100-SXM2-16GB").unwrap();
+        let large = Device::by_name("V100-SXM2-32GB").unwrap();
+        assert_eq!(large.memory_bytes, 2 * small.memory_bytes);
+        let name = small.name.clone();
+        let Device {
+            memory_bytes,
+            idle_w,
+            ref source,
+            ..
+        } = small;
+        let as_small = Device {
+            name,
+            memory_bytes,
+            idle_w,
+            source: source.clone(),
+            ..large
+        };
+        assert_eq!(as_small, small);
+    }
+
+    #[test]
+    fn power_at_rest_is_a_small_part_of_board_power_or_unknown() {
+        for device in Device::all() {
+            let idle_w = device.idle_w.unwrap_or(1);
+            assert!(idle_w > 0 && 4 * idle_w < device.tdp_w, "{}", device.name);
+        }
+        let idle_w = |name| Device::by_name(name).unwrap().idle_w;
+        assert_eq!(idle_w("T4"), Some(9));
+        assert_eq!(idle_w("V100-SXM2-32GB"), Some(44));
+        assert_eq!(idle_w("B200"), None);
+    }
+
+    #[test]
     fn names_ignore_case() {
         assert_eq!(Device::by_name("t4").unwrap().name, "T4");
     }
 
     #[test]
     fn an_unknown_name_is_answered_with_the_nearest_and_the_known() {
-        let text = Device::by_name("V100-SXM2-32GB").unwrap_err().to_string();
+        let text = Device::by_name("V100-SXM2-16G").unwrap_err().to_string();
         assert!(text.contains("did you mean \"V100-SXM2-16GB\"?"), "{text}");
         assert!(text.contains("T4, TITAN-RTX"), "{text}");
         let text = Device::by_name("v100").unwrap_err().to_string();
@@ -250,5 +310,9 @@ mod tests {
         let row = include_str!("../gpus.csv").lines().last().unwrap();
         assert!(parse_row(row).is_some());
         assert!(parse_row(&format!("{row},1")).is_none());
+        // An empty cell stands for what nobody has measured; a word is a mistake.
+        let with_word = row.replace(",180,,", ",180,little,");
+        assert_ne!(with_word, row);
+        assert!(parse_row(&with_word).is_none());
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn architecture(device: &Device) -> u32 {
     const UNKNOWN: u32 = u32::MAX;
     let capability = device.compute_capability;
     match (capability.major, capability.minor) {
+        (6, _) => 4,
         (7, 0 | 2) => 5,
         (7, 5) => 6,
         (8, 9) => 8,
@@ -186,9 +187,10 @@ mod tests {
     #[test]
     fn every_device_of_the_table_has_an_architecture() {
         for device in Device::all() {
-            assert!((5..=10).contains(&architecture(device)), "{}", device.name);
+            assert!((4..=10).contains(&architecture(device)), "{}", device.name);
         }
         let named = |name| Device::by_name(name).unwrap();
+        assert_eq!(architecture(&named("P100-PCIE-16GB")), 4);
         assert_eq!(architecture(&named("V100-SXM2-16GB")), 5);
         assert_eq!(architecture(&named("L4")), 8);
         assert!(can_be_divided(&named("A100-SXM4-40GB")) && !can_be_divided(&named("A10")));
