@@ -217,6 +217,8 @@ impl World<'_> {
     }
 
     fn poll(&mut self, policy: &mut dyn Placement) {
+        // All of them are in the view already, so all start before any speed is found.
+        let mut changed = Vec::new();
         for answer in self.queue.poll(&mut self.view, policy, self.now_ns) {
             match answer {
                 Answer::Placed(id, parts) => {
@@ -228,10 +230,13 @@ impl World<'_> {
                         since_ns: self.now_ns,
                         generation: 1,
                     };
-                    self.resettle(&parts);
+                    changed.extend(parts);
                 }
                 Answer::Refused(id) => self.records[id.0 as usize].handle_refusal(),
             }
+        }
+        if !changed.is_empty() {
+            self.resettle(&changed);
         }
     }
 
