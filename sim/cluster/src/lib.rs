@@ -1,9 +1,11 @@
 //! Placement policies on recorded traces, in virtual time.
 
+pub mod fgd;
 pub mod inflation;
 pub mod meter;
 pub mod mixed;
 pub mod outcome;
 pub mod published_random;
+pub mod sources;
 pub mod traces;
 pub mod world;

@@ -1,0 +1,290 @@
+//! From the rows of recorded traces to what the simulator plays.
+
+use std::collections::HashMap;
+
+use cluster::interference::Pairs;
+use cluster::placement::least_risk::Watts;
+use cluster::{
+    Class, Inventory, InventoryError, JobSpec, Model, ModelId, Models, NodeSpec, WorkloadId,
+};
+use devices::Device;
+
+use crate::traces::{gavel, openb, pai};
+use crate::world::Power;
+
+/// A model of GPU in a published cluster, the device whose memory and board power it has, and the one
+/// whose power at rest it has.
+struct Known {
+    published: &'static str,
+    device: &'static str,
+    idle: &'static str,
+}
+
+/// What the models of Alibaba's clusters are. `MISC` are "older generations" and `G2`, `G3` are not
+/// named by the publications; they are taken for P100, as that is the oldest that is named. The power
+/// at rest of a V100 of 16 GB is that of 32 GB, which has the same chip.
+const KNOWN: [Known; 9] = [
+    known("P100", "P100-PCIE-16GB", "P100-PCIE-16GB"),
+    known("T4", "T4", "T4"),
+    known("V100", "V100-SXM2-16GB", "V100-SXM2-32GB"),
+    known("V100M16", "V100-SXM2-16GB", "V100-SXM2-32GB"),
+    known("V100M32", "V100-SXM2-32GB", "V100-SXM2-32GB"),
+    known("MISC", "P100-PCIE-16GB", "P100-PCIE-16GB"),
+    known("G2", "P100-PCIE-16GB", "P100-PCIE-16GB"),
+    known("G3", "P100-PCIE-16GB", "P100-PCIE-16GB"),
+    known("A10", "A10", "T4"),
+];
+
+const fn known(published: &'static str, device: &'static str, idle: &'static str) -> Known {
+    Known {
+        published,
+        device,
+        idle,
+    }
+}
+
+/// Power at rest of a device of which no reading is known, as a share of its board power: what the
+/// readings that there are have between them (docs/model.md, "Power at rest").
+const IDLE_SHARE: f64 = 0.12;
+
+/// The device that a model of an inventory is; a name of the device table is itself.
+fn device_of(model: &str) -> Option<(Device, f64)> {
+    let known = KNOWN.iter().find(|known| known.published == model);
+    let (device, idle) = known.map_or((model, model), |known| (known.device, known.idle));
+    let device = Device::by_name(device).ok()?;
+    let idle = Device::by_name(idle).ok().and_then(|idle| idle.idle_w);
+    let idle_w = idle.map_or(IDLE_SHARE * f64::from(device.tdp_w), f64::from);
+    Some((device, idle_w))
+}
+
+/// Memory of a model's GPUs; of a model that is not known as of one with 16 GiB.
+fn memory_bytes(model: &str) -> u64 {
+    device_of(model).map_or(16 << 30, |(device, _)| device.memory_bytes)
+}
+
+/// Power of each model of the inventory; of one that is not known as of a P100.
+#[must_use]
+pub fn power(inventory: &Inventory) -> Vec<Power> {
+    let power = |model: &Model| {
+        let device = device_of(&model.name).or_else(|| device_of("P100"));
+        device.map_or(
+            Power {
+                idle_w: 0.0,
+                tdp_w: 0.0,
+            },
+            |(device, idle_w)| Power {
+                idle_w,
+                tdp_w: f64::from(device.tdp_w),
+            },
+        )
+    };
+    inventory.models().iter().map(power).collect()
+}
+
+/// The same for policies.
+#[must_use]
+pub fn watts(inventory: &Inventory) -> Vec<Watts> {
+    let watts = |power: Power| Watts {
+        idle: power.idle_w,
+        full: power.tdp_w,
+    };
+    power(inventory).into_iter().map(watts).collect()
+}
+
+/// The models with the most single-precision operations per second: those within a tenth of the
+/// strongest.
+#[must_use]
+pub fn strongest(inventory: &Inventory) -> Models {
+    let strength: Vec<f64> = inventory.models().iter().map(strength_of).collect();
+    let most = strength.iter().copied().fold(0.0, f64::max);
+    let strong = strength.iter().enumerate();
+    let strong = strong.filter(|(_, strength)| **strength >= 0.9 * most);
+    Models::of(strong.map(|(number, _)| ModelId(number as u16)))
+}
+
+fn strength_of(model: &Model) -> f64 {
+    device_of(&model.name).map_or(0.0, |(device, _)| device.fp32_tflops())
+}
+
+/// Nodes by name, and their models numbered in the order in which they come.
+fn inventory(
+    nodes: impl Iterator<Item = (NodeSpec, Option<String>)>,
+) -> Result<Inventory, InventoryError> {
+    let mut all: Vec<_> = nodes.collect();
+    all.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    let mut models: Vec<Model> = Vec::new();
+    let nodes = all.into_iter().map(|(mut node, model)| {
+        let name = model.unwrap_or_else(|| "no GPU".to_owned());
+        let place = models.iter().position(|model| model.name == name);
+        let place = place.unwrap_or_else(|| {
+            let memory_bytes = memory_bytes(&name);
+            models.push(Model { name, memory_bytes });
+            models.len() - 1
+        });
+        node.model = ModelId(place as u16);
+        node
+    });
+    let nodes = nodes.collect();
+    Inventory::new(models, nodes)
+}
+
+/// The cluster of an openb list of nodes.
+///
+/// # Errors
+/// [`InventoryError`] for what no inventory can be.
+pub fn openb_cluster(nodes: &[openb::Node]) -> Result<Inventory, InventoryError> {
+    inventory(nodes.iter().map(|node| {
+        let spec = NodeSpec {
+            name: node.name.clone(),
+            cpu_milli: node.cpu_milli,
+            host_memory_bytes: node.memory_mib << 20,
+            gpus: node.gpus,
+            model: ModelId(0),
+        };
+        (spec, node.gpu_model.clone())
+    }))
+}
+
+/// The cluster of PAI's list of machines, without those that have no GPU.
+///
+/// # Errors
+/// [`InventoryError`] for what no inventory can be.
+pub fn pai_cluster(machines: &[pai::Machine]) -> Result<Inventory, InventoryError> {
+    let machines = machines.iter().filter(|machine| machine.gpus > 0);
+    inventory(machines.map(|machine| {
+        let spec = NodeSpec {
+            name: machine.name.clone(),
+            cpu_milli: u64::from(machine.cpus) * 1000,
+            host_memory_bytes: u64::from(machine.memory_gib) << 30,
+            gpus: machine.gpus,
+            model: ModelId(0),
+        };
+        (spec, Some(machine.gpu_type.clone()))
+    }))
+}
+
+/// The jobs of an openb list of pods, by name: what each asks for, without times.
+#[must_use]
+pub fn openb_jobs(pods: &[openb::Pod], inventory: &Inventory) -> Vec<JobSpec> {
+    let mut pods: Vec<&openb::Pod> = pods.iter().collect();
+    pods.sort_by(|a, b| a.name.cmp(&b.name));
+    let job = |(number, pod): (usize, &&openb::Pod)| openb_job(number as u64, pod, inventory);
+    pods.iter().enumerate().map(job).collect()
+}
+
+/// One pod. Pods that serve requests (`LS`) are high-priority. A model that no node has is asked for in
+/// vain.
+fn openb_job(number: u64, pod: &openb::Pod, inventory: &Inventory) -> JobSpec {
+    let class = match pod.qos {
+        Some(openb::Qos::LatencySensitive) => Class::HighPriority,
+        _ => Class::BestEffort,
+    };
+    let mut job = JobSpec::new(number, class, pod.gpus, pod.gpu_milli);
+    job.cpu_milli = pod.cpu_milli;
+    job.host_memory_bytes = pod.memory_mib << 20;
+    if !pod.gpu_models.is_empty() {
+        let models = inventory.models().iter().enumerate();
+        let asked = models.filter(|(_, model)| pod.gpu_models.contains(&model.name));
+        job.models = Models::of(asked.map(|(number, _)| ModelId(number as u16)));
+    }
+    job
+}
+
+/// What Gavel's workloads keep of their speed beside each other on one GPU of that name, and the
+/// workloads' names by number: those of one GPU that were measured alone.
+///
+/// Both of a pair had half of the GPU, so a job keeps its measured part of the speed alone, divided by
+/// one half, and at most all. A pair that was not measured, or has a speed of 0 (it did not fit), is
+/// taken for the mean of the pairs that were.
+#[must_use]
+pub fn gavel_pairs(rows: &[gavel::Throughput], gpu: &str) -> (Vec<String>, Pairs) {
+    let one = |kind: &gavel::ScaledType| kind.scale_factor == 1;
+    let rows: Vec<_> = rows
+        .iter()
+        .filter(|row| row.gpu == gpu && one(&row.job))
+        .collect();
+    let solo = rows
+        .iter()
+        .filter(|row| row.other.is_none() && row.this_per_s > 0.0);
+    let mut names: Vec<(&str, f64)> = solo
+        .map(|row| (row.job.job_type.as_str(), row.this_per_s))
+        .collect();
+    names.sort_by_key(|(name, _)| *name);
+    let places: HashMap<&str, usize> = (0..names.len()).map(|i| (names[i].0, i)).collect();
+    let mut kept = vec![None; names.len() * names.len()];
+    for row in rows {
+        let Some(other) = row.other.as_ref().filter(|other| one(other)) else {
+            continue;
+        };
+        let job = places.get(row.job.job_type.as_str());
+        let beside = places.get(other.job_type.as_str());
+        if let (Some(&job), Some(&beside)) = (job, beside)
+            && row.this_per_s > 0.0
+        {
+            let part = row.this_per_s / names[job].1;
+            kept[job * names.len() + beside] = Some((2.0 * part).min(1.0));
+        }
+    }
+    let measured: Vec<f64> = kept.iter().copied().flatten().collect();
+    let mean = measured.iter().sum::<f64>() / measured.len().max(1) as f64;
+    let pairs = Pairs::new(names.len(), |job, beside| {
+        kept[job * names.len() + beside].unwrap_or(mean)
+    });
+    (
+        names.into_iter().map(|(name, _)| name.to_owned()).collect(),
+        pairs,
+    )
+}
+
+/// The number of a workload of that name.
+#[must_use]
+pub fn workload(names: &[String], name: &str) -> Option<WorkloadId> {
+    let place = names.iter().position(|known| known == name)?;
+    Some(WorkloadId(place as u16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn throughput(job: &str, other: Option<&str>, this_per_s: f64) -> gavel::Throughput {
+        let kind = |name: &str| gavel::ScaledType {
+            job_type: name.to_owned(),
+            scale_factor: 1,
+        };
+        gavel::Throughput {
+            gpu: "v100".to_owned(),
+            job: kind(job),
+            other: other.map(kind),
+            this_per_s,
+            other_per_s: None,
+        }
+    }
+
+    /// Alone 10 per s, beside `b` 4: it keeps 0.8 of its half. `b` loses nothing beside `a`, and what
+    /// was not measured is taken for the mean, 0.9.
+    #[test]
+    fn a_pair_keeps_its_part_of_a_half() {
+        let rows = [
+            throughput("a", None, 10.0),
+            throughput("b", None, 2.0),
+            throughput("a", Some("b"), 4.0),
+            throughput("b", Some("a"), 1.5),
+            throughput("a", Some("a"), 0.0),
+        ];
+        let (names, pairs) = gavel_pairs(&rows, "v100");
+        assert_eq!(names, ["a", "b"]);
+        let kept = |job, beside| pairs.kept(WorkloadId(job), WorkloadId(beside), 0.5);
+        let near = |found: f64, right: f64| assert!((found - right).abs() < 1e-9, "{found}");
+        near(kept(0, 1), 0.8);
+        near(kept(1, 0), 1.0);
+        near(kept(0, 0), 0.9);
+    }
+
+    #[test]
+    fn models_of_published_clusters_are_devices() {
+        for known in &KNOWN {
+            assert!(device_of(known.published).is_some(), "{}", known.published);
+        }
+    }
+}
