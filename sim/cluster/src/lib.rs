@@ -1,10 +1,12 @@
 //! Placement policies on recorded traces, in virtual time.
 
+pub mod days;
 pub mod fgd;
 pub mod inflation;
 pub mod meter;
 pub mod mixed;
 pub mod outcome;
+pub mod play;
 pub mod published_random;
 pub mod sources;
 pub mod traces;

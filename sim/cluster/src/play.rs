@@ -1,0 +1,187 @@
+//! A cluster, its jobs and what is known of both: what a policy plays.
+
+use cluster::interference::Pairs;
+use cluster::placement::fgd::{Usual, usual};
+use cluster::placement::least_risk::Watts;
+use cluster::placement::registry::{Entry, Setting};
+use cluster::placement::{Holding, Placement};
+use cluster::{Class, Inventory, JobSpec, Models, NodeId, View};
+
+use crate::meter::DAY_NS;
+use crate::outcome::Outcome;
+use crate::sources;
+use crate::world::{Arrival, Physics, Watch, play};
+
+/// What is played.
+#[derive(Clone, Debug)]
+pub struct Play {
+    /// The cluster.
+    pub inventory: Inventory,
+    /// Its jobs, in the order in which they come.
+    pub arrivals: Vec<Arrival>,
+    /// What GPUs do.
+    pub physics: Physics,
+    /// What policies are told of pairs; the same as in `physics` unless an experiment says otherwise.
+    pub known: Pairs,
+    usual: Vec<Usual>,
+    watts: Vec<Watts>,
+    strongest: Models,
+}
+
+/// How many GPUs the jobs would need at the least, and where nothing is shared, by arithmetic alone: means
+/// to the horizon, of jobs that start when they come and run as long as they do alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bounds {
+    /// One GPU for each GPU of each job.
+    pub exclusive: f64,
+    /// As that, with five GPUs of inference for each of training, whatever there is to do (GPUColo's
+    /// *Separate*): 6 max(n_inf ⁄ 5, n_tr).
+    pub separate: f64,
+    /// What high-priority jobs use, or what the memory of all jobs takes, whichever is more: no
+    /// placement that keeps promises needs less. Summed over the models of GPU.
+    pub least: f64,
+}
+
+impl Play {
+    /// With policies that are told how jobs run beside each other.
+    #[must_use]
+    pub fn new(inventory: Inventory, arrivals: Vec<Arrival>, physics: Physics) -> Self {
+        let high = arrivals.iter().map(|arrival| &arrival.job);
+        let high = high.filter(|job| job.class == Class::HighPriority && job.gpus > 0);
+        // What such jobs hold, where they hold what keeps their promises.
+        let held: Vec<JobSpec> = high
+            .map(|job| {
+                let mut job = job.clone();
+                job.gpu_milli = Holding::PROMISED.of(&job);
+                job
+            })
+            .collect();
+        let all = || arrivals.iter().map(|arrival| &arrival.job);
+        Self {
+            usual: if held.is_empty() {
+                usual(all())
+            } else {
+                usual(&held)
+            },
+            watts: sources::watts(&inventory),
+            strongest: sources::strongest(&inventory),
+            known: physics.pairs.clone(),
+            inventory,
+            arrivals,
+            physics,
+        }
+    }
+
+    /// What usually comes.
+    #[must_use]
+    pub fn usual(&self) -> &[Usual] {
+        &self.usual
+    }
+
+    /// The policy, made for this cluster.
+    #[must_use]
+    pub fn policy(&self, entry: &Entry, seed: u64) -> Box<dyn Placement> {
+        let view = View::new(self.inventory.clone());
+        let nodes = u32::try_from(view.len()).expect("an inventory has fewer than 2^32 nodes");
+        let order: Vec<NodeId> = (0..nodes).map(NodeId).collect();
+        let mut setting = Setting::new(&view, &order, &self.usual, &self.known);
+        setting.watts = &self.watts;
+        setting.strongest = self.strongest;
+        setting.seed = seed;
+        entry.make(&setting)
+    }
+
+    /// Plays all jobs under a policy.
+    pub fn run(&self, policy: &mut dyn Placement, watch: &mut dyn Watch) -> Outcome {
+        let inventory = self.inventory.clone();
+        play(inventory, &self.arrivals, &self.physics, policy, watch)
+    }
+
+    /// See [`Bounds`].
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        let mut changes: Vec<(u64, i64, &JobSpec)> = Vec::with_capacity(2 * self.arrivals.len());
+        for arrival in &self.arrivals {
+            changes.push((arrival.at_ns, 1, &arrival.job));
+            changes.push((
+                arrival.at_ns.saturating_add(arrival.length_ns),
+                -1,
+                &arrival.job,
+            ));
+        }
+        changes.sort_unstable_by_key(|&(at, sign, job)| (at, sign, job.id));
+        let mut sums = Sums::new(&self.inventory);
+        let mut bounds = Bounds::default();
+        let mut since = 0;
+        for (at, sign, job) in changes {
+            let until = at.min(self.physics.horizon_ns);
+            if until > since {
+                let seconds = (until - since) as f64 / 1e9;
+                sums.add_to(&mut bounds, seconds);
+                since = until;
+            }
+            sums.change(sign, job);
+        }
+        let all = self.physics.horizon_ns.max(1) as f64 / 1e9;
+        bounds.exclusive /= all;
+        bounds.separate /= all;
+        bounds.least /= all;
+        bounds
+    }
+
+    /// How many days jobs come.
+    #[must_use]
+    pub fn days(&self) -> u64 {
+        self.physics.horizon_ns.div_ceil(DAY_NS)
+    }
+}
+
+/// What runs at one time.
+struct Sums {
+    inference: i64,
+    training: i64,
+    /// For each model: thousandths that high-priority jobs use, and bytes of all jobs.
+    models: Vec<(i64, i64)>,
+    memory_bytes: Vec<u64>,
+}
+
+impl Sums {
+    fn new(inventory: &Inventory) -> Self {
+        Self {
+            inference: 0,
+            training: 0,
+            models: vec![(0, 0); inventory.models().len()],
+            memory_bytes: inventory.models().iter().map(|m| m.memory_bytes).collect(),
+        }
+    }
+
+    fn change(&mut self, sign: i64, job: &JobSpec) {
+        let gpus = sign * i64::from(job.gpus);
+        // Jobs that may have several models are counted for the first: the bound is of experiments
+        // whose jobs are bound to one.
+        let model = (0..self.models.len() as u16).find(|&m| job.models.has(cluster::ModelId(m)));
+        let Some(model) = model else { return };
+        let (milli, bytes) = &mut self.models[usize::from(model)];
+        match job.class {
+            Class::HighPriority => {
+                self.inference += gpus;
+                *milli += gpus * i64::from(job.gpu_milli);
+            }
+            Class::BestEffort => self.training += gpus,
+        }
+        *bytes += gpus * job.memory_bytes.cast_signed();
+    }
+
+    fn add_to(&self, bounds: &mut Bounds, seconds: f64) {
+        let (inference, training) = (self.inference as f64, self.training as f64);
+        bounds.exclusive += seconds * (inference + training);
+        bounds.separate += seconds * 6.0 * (inference / 5.0).max(training);
+        let models = self.models.iter().zip(&self.memory_bytes);
+        let least: f64 = models
+            .map(|(&(milli, bytes), &has)| {
+                (milli as f64 / 1000.0).max(bytes as f64 / has.max(1) as f64)
+            })
+            .sum();
+        bounds.least += seconds * least;
+    }
+}
