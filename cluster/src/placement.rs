@@ -9,6 +9,7 @@ pub mod clustering;
 pub mod dot_product;
 pub mod fgd;
 pub mod fits;
+pub mod gang;
 pub mod gpu_packing;
 pub mod least_risk;
 pub mod one_each;

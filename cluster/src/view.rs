@@ -130,6 +130,7 @@ impl NodeView<'_> {
     }
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     parts: Vec<Part>,
     cpu_milli: u64,
@@ -137,6 +138,7 @@ struct Held {
 }
 
 /// The state of a cluster.
+#[derive(Clone, Debug)]
 pub struct View {
     inventory: Inventory,
     nodes: Vec<NodeState>,
@@ -341,6 +343,20 @@ impl View {
                 spec.cpu_milli == cpu && spec.host_memory_bytes == memory
             });
         gpus && hosts
+    }
+}
+
+/// Two views are equal if the same is free and the same jobs are there, however that came.
+impl PartialEq for View {
+    fn eq(&self, other: &Self) -> bool {
+        let free = |nodes: &[NodeState]| -> Vec<(u64, u64)> {
+            let free = |node: &NodeState| (node.free_cpu_milli, node.free_host_memory_bytes);
+            nodes.iter().map(free).collect()
+        };
+        self.inventory == other.inventory
+            && self.gpus == other.gpus
+            && self.jobs == other.jobs
+            && free(&self.nodes) == free(&other.nodes)
     }
 }
 

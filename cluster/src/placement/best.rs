@@ -9,8 +9,9 @@
 
 use std::collections::HashMap;
 
-use crate::inventory::{NodeId, WHOLE_MILLI};
+use crate::inventory::NodeId;
 use crate::job::JobSpec;
+use crate::placement::gang::over_nodes;
 use crate::placement::{Candidate, Decision, Holding, Part, Placement, Reason, Rule, Score};
 use crate::view::{View, node_id};
 
@@ -39,6 +40,7 @@ pub struct Best<R> {
     /// Nodes in the order in which ties are broken.
     order: Vec<NodeId>,
     requests: HashMap<JobSpec, Vec<Kept>>,
+    could_ever: HashMap<JobSpec, bool>,
 }
 
 impl<R: Rule> Best<R> {
@@ -55,6 +57,7 @@ impl<R: Rule> Best<R> {
             holding,
             order,
             requests: HashMap::new(),
+            could_ever: HashMap::new(),
         }
     }
 
@@ -104,38 +107,22 @@ impl<R: Rule> Best<R> {
         best.map(|(_, node, slots)| Part { node, slots, milli })
     }
 
-    /// Whole GPUs of several nodes of one model: as few nodes as possible, and of nodes with equally
-    /// many free GPUs the first in the order of ties. The models are tried by number.
-    fn on_several_nodes(&self, view: &View, job: &JobSpec) -> Option<Vec<Part>> {
-        let models = 0..view.inventory().models().len();
-        models.map(|model| model as u16).find_map(|model| {
-            let nodes = self.order.iter().map(|&id| view.node(id));
-            let suited = nodes.filter(|node| node.spec.model.0 == model && node.suits(job));
-            let mut free: Vec<(NodeId, u32)> = suited
-                .map(|node| {
-                    let fits = node
-                        .gpus
-                        .iter()
-                        .filter(|gpu| gpu.is_free() && gpu.free_memory_bytes >= job.memory_bytes);
-                    (node.id, fits.count() as u32)
-                })
-                .filter(|(_, free)| *free > 0)
-                .collect();
-            free.sort_by_key(|(_, free)| std::cmp::Reverse(*free));
-            let mut missing = job.gpus;
-            let mut parts = Vec::new();
-            for (node, free) in free {
-                let count = free.min(missing);
-                let slots = view.node(node).free_slots(count, job.memory_bytes)?;
-                let milli = WHOLE_MILLI;
-                parts.push(Part { node, slots, milli });
-                missing -= count;
-                if missing == 0 {
-                    return Some(parts);
-                }
-            }
-            None
-        })
+    /// Whether the job would fit into the cluster if that were empty, as this rule places it.
+    fn could_ever(&mut self, view: &View, job: &JobSpec) -> bool {
+        let request = job.request();
+        if let Some(&could) = self.could_ever.get(&request) {
+            return could;
+        }
+        let empty = View::new(view.inventory().clone());
+        let milli = self.holding.of(job);
+        let one = empty
+            .nodes()
+            .any(|node| self.rule.score(&node, job, milli).is_some());
+        let could = one || over_nodes(&empty, job, &self.order).is_some();
+        if self.could_ever.len() < REQUESTS_MAX {
+            self.could_ever.insert(request, could);
+        }
+        could
     }
 }
 
@@ -150,40 +137,13 @@ impl<R: Rule> Placement for Best<R> {
         if let Some(part) = self.on_one_node(view, job, candidates) {
             return Decision::Place(vec![part]);
         }
-        if job.spread
-            && job.gpus > 1
-            && let Some(parts) = self.on_several_nodes(view, job)
-        {
+        if let Some(parts) = over_nodes(view, job, &self.order) {
             return Decision::Place(parts);
         }
-        if could_ever(view, job) {
+        if self.could_ever(view, job) {
             Decision::Wait(Reason::Busy)
         } else {
             Decision::Refuse(Reason::Never)
         }
     }
-}
-
-/// Whether the job would fit into the cluster if that were empty.
-pub(super) fn could_ever(view: &View, job: &JobSpec) -> bool {
-    let inventory = view.inventory();
-    let large = |node: &&crate::inventory::NodeSpec| {
-        let memory = inventory.models().get(usize::from(node.model.0));
-        node.cpu_milli >= job.cpu_milli
-            && node.host_memory_bytes >= job.host_memory_bytes
-            && (job.gpus == 0
-                || job.models.has(node.model)
-                    && memory.is_some_and(|model| model.memory_bytes >= job.memory_bytes))
-    };
-    let mut nodes = inventory.nodes().iter().filter(large);
-    if job.spread {
-        let mut gpus = vec![0u32; inventory.models().len().max(1)];
-        for node in nodes {
-            if let Some(sum) = gpus.get_mut(usize::from(node.model.0)) {
-                *sum += node.gpus;
-            }
-        }
-        return gpus.iter().any(|&sum| sum >= job.gpus);
-    }
-    nodes.any(|node| node.gpus >= job.gpus)
 }

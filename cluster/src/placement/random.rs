@@ -1,9 +1,9 @@
 //! Any node with room, and any of its GPUs with room: what the others are compared with.
 
-use crate::inventory::WHOLE_MILLI;
+use crate::inventory::{NodeId, WHOLE_MILLI};
 use crate::job::JobSpec;
-use crate::placement::best::could_ever;
 use crate::placement::fits::tightest;
+use crate::placement::gang::over_nodes;
 use crate::placement::{Candidate, Decision, Holding, Part, Placement, Reason};
 use crate::view::{NodeView, View};
 
@@ -67,14 +67,27 @@ impl Placement for Random {
             }));
         }
         if fitting.is_empty() {
-            return if could_ever(view, job) {
-                Decision::Wait(Reason::Busy)
-            } else {
-                Decision::Refuse(Reason::Never)
-            };
+            return elsewhere(view, job, milli);
         }
         let (node, slots) = fitting[self.below(fitting.len())];
         let slots = self.slots(&view.node(node), job, milli, slots);
         Decision::Place(vec![Part { node, slots, milli }])
+    }
+}
+
+/// Of a job for which no single node has room.
+fn elsewhere(view: &View, job: &JobSpec, milli: u32) -> Decision {
+    let order: Vec<NodeId> = view.nodes().map(|node| node.id).collect();
+    if let Some(parts) = over_nodes(view, job, &order) {
+        return Decision::Place(parts);
+    }
+    let empty = View::new(view.inventory().clone());
+    let mut nodes = empty.nodes();
+    if nodes.any(|node| tightest(&node, job, milli).is_some())
+        || over_nodes(&empty, job, &order).is_some()
+    {
+        Decision::Wait(Reason::Busy)
+    } else {
+        Decision::Refuse(Reason::Never)
     }
 }
