@@ -4,17 +4,18 @@
 //!
 //! A job uses d of a GPU when it is alone there (its demand, 0 to 1), and does its work at speed 1
 //! then. With a share s of the GPU it runs at min(S, s ⁄ d): given more than its demand it gains, up to
-//! S = [`SPEED_MAX`]. Each neighbour takes a part of that: a job *keeps* a part q of its speed beside a
-//! neighbour that uses half of the GPU ([`Pairs`]), and 1 − 2 s' (1 − q) beside one that uses s'. The
-//! parts of several neighbours are multiplied.
+//! S ([`Pairs::speed_max`]). Each neighbour takes a part of that: a job *keeps* a part q of its speed
+//! beside a neighbour that uses half of the GPU ([`Pairs`]), and 1 − 2 s' (1 − q) beside one that uses
+//! s'. The parts of several neighbours are multiplied.
 //!
 //! # The shares
 //!
-//! Best-effort jobs together get x of the GPU, divided in proportion to their demands; high-priority
-//! jobs share the rest in proportion to theirs. x is as large as best-effort jobs can use, but not
-//! so large that a high-priority job runs slower than it needs, and never less than the floors of the
-//! best-effort jobs. Pillion's and GPUColo's control of latency both settle there: what
-//! they differ in is how fast, which is below the time that this model resolves.
+//! Best-effort jobs together get x of the GPU: first their floors, and the rest in proportion to what
+//! they want beyond them. High-priority jobs share what is left in proportion to their demands. x is as
+//! large as best-effort jobs can use, but not so large that a high-priority job runs slower than it
+//! needs; and never less than the floors, even if that is too much. Pillion's and GPUColo's
+//! control of latency both settle there: what they differ in is how fast, which is below the time that
+//! this model resolves.
 //!
 //! Published measurements of pairs are of equal jobs on one GPU (Gavel, OSDI'20: co-located trainings
 //! under MPS); that the effect is linear in the neighbour's share and multiplies over neighbours is
@@ -22,11 +23,15 @@
 
 use crate::inventory::WHOLE_MILLI;
 use crate::job::{Class, JobSpec, WorkloadId};
-use crate::view::{GpuState, Resident};
+use crate::view::Resident;
 
-/// How much faster than alone on its demand a job becomes with more than its demand, at most: what a
-/// job asks for is a little less than what it can use.
+/// S, unless an experiment says otherwise. No publication has it: GPUColo's simulator needs that a job
+/// with more than its demand is faster (its promise is 0.96 of the time alone), and does not say how much.
+/// docs/cluster.md has results for others.
 pub const SPEED_MAX: f64 = 1.1;
+
+/// Speeds are equal that differ by less: so much is lost to rounding.
+pub const SPEED_STEP: f64 = 1e-9;
 
 /// Least part that a job keeps beside neighbours, however many.
 const KEPT_MIN: f64 = 0.05;
@@ -36,6 +41,7 @@ const KEPT_MIN: f64 = 0.05;
 pub struct Pairs {
     workloads: usize,
     lost: Vec<f64>,
+    speed_max: f64,
 }
 
 impl Pairs {
@@ -47,7 +53,20 @@ impl Pairs {
         Self {
             workloads,
             lost: lost.collect(),
+            speed_max: SPEED_MAX,
         }
+    }
+
+    /// The same with another S.
+    #[must_use]
+    pub fn with_speed_max(self, speed_max: f64) -> Self {
+        Self { speed_max, ..self }
+    }
+
+    /// S: how much faster than alone on its demand a job becomes with more than its demand, at most.
+    #[must_use]
+    pub const fn speed_max(&self) -> f64 {
+        self.speed_max
     }
 
     /// No job notices another.
@@ -68,18 +87,22 @@ impl Pairs {
         self.workloads == 0
     }
 
-    /// What the job keeps beside a neighbour that uses `share` of the GPU.
+    /// What the job keeps beside a neighbour that uses `share` of the GPU; all where a workload is not
+    /// in the table.
     #[must_use]
     pub fn kept(&self, job: WorkloadId, beside: WorkloadId, share: f64) -> f64 {
-        let place = usize::from(job.0) * self.workloads + usize::from(beside.0);
-        let lost = self.lost.get(place).copied().unwrap_or(0.0);
+        let (job, beside) = (usize::from(job.0), usize::from(beside.0));
+        if job >= self.workloads || beside >= self.workloads {
+            return 1.0;
+        }
+        let lost = self.lost[job * self.workloads + beside];
         (1.0 - 2.0 * share * lost).max(0.0)
     }
 }
 
 /// A job on a GPU as this model sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tenant {
+pub struct Sharer {
     /// Its class.
     pub class: Class,
     /// Its row in [`Pairs`].
@@ -90,34 +113,41 @@ pub struct Tenant {
     pub floor: f64,
     /// Speed that a high-priority job needs to keep its promise; 0 without one.
     pub need: f64,
+    /// Share beyond which the job has no use for more, whatever its demand: of a gang that waits for
+    /// its other GPUs. Infinite for others.
+    pub cap: f64,
 }
 
-impl Tenant {
-    /// Of a job that is there; a best-effort job's floor is what it holds.
+impl Sharer {
+    /// Of a job that is there.
     #[must_use]
     pub fn of_resident(resident: &Resident) -> Self {
-        let held = resident.held_milli.min(resident.gpu_milli);
         Self::new(
             resident.class,
             resident.workload,
             resident.gpu_milli,
-            held,
+            resident.floor_milli,
             resident.slo_milli,
         )
     }
 
-    /// Of a job that would hold so much.
+    /// Of a job that would be.
     #[must_use]
-    pub fn of_job(job: &JobSpec, held_milli: u32) -> Self {
-        let held = held_milli.min(job.gpu_milli);
-        Self::new(job.class, job.workload, job.gpu_milli, held, job.slo_milli)
+    pub fn of_job(job: &JobSpec) -> Self {
+        Self::new(
+            job.class,
+            job.workload,
+            job.gpu_milli,
+            job.floor_milli,
+            job.slo_milli,
+        )
     }
 
     fn new(
         class: Class,
         workload: WorkloadId,
         gpu_milli: u32,
-        held_milli: u32,
+        floor_milli: u32,
         slo_milli: Option<u32>,
     ) -> Self {
         let part = |milli: u32| f64::from(milli) / f64::from(WHOLE_MILLI);
@@ -126,19 +156,30 @@ impl Tenant {
             class,
             workload,
             demand: part(gpu_milli).max(1e-3),
-            floor: if high { 0.0 } else { part(held_milli) },
+            floor: if high { 0.0 } else { part(floor_milli) },
             need: match slo_milli {
                 Some(slo) if high => f64::from(WHOLE_MILLI) / f64::from(slo.max(1)),
                 _ => 0.0,
             },
+            cap: f64::INFINITY,
         }
+    }
+
+    /// The share that it can use.
+    fn want(&self, speed_max: f64) -> f64 {
+        (self.demand * speed_max).min(self.cap)
+    }
+
+    /// The share that it has at least.
+    fn least(&self, speed_max: f64) -> f64 {
+        self.floor.min(self.want(speed_max))
     }
 }
 
 /// How the jobs of one GPU run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settled {
-    /// Speed of each job, in the order of the tenants.
+    /// Speed of each job, in the order of the sharers.
     pub speeds: Vec<f64>,
     /// Share of the GPU that each uses.
     pub shares: Vec<f64>,
@@ -152,28 +193,17 @@ impl Settled {
     }
 }
 
-/// The tenants of a GPU.
-#[must_use]
-pub fn tenants(gpu: &GpuState) -> Vec<Tenant> {
-    gpu.residents.iter().map(Tenant::of_resident).collect()
-}
-
 /// How these jobs run on one GPU. `settled` is overwritten: its memory is used again.
-pub fn settle(tenants: &[Tenant], pairs: &Pairs, settled: &mut Settled) {
-    let sum = |class| {
-        let of = tenants.iter().filter(|t| t.class == class);
-        of.map(|t| t.demand).sum::<f64>()
-    };
-    let demands = (sum(Class::HighPriority), sum(Class::BestEffort));
-    let floors: f64 = tenants.iter().map(|t| t.floor).sum();
-    let least = floors.min(1.0);
-    let most = (SPEED_MAX * demands.1).clamp(least, 1.0);
+pub fn settle(sharers: &[Sharer], pairs: &Pairs, settled: &mut Settled) {
+    let low = || sharers.iter().filter(|s| s.class == Class::BestEffort);
+    let least: f64 = low().map(|s| s.least(pairs.speed_max)).sum();
+    let most: f64 = low().map(|s| s.want(pairs.speed_max)).sum();
+    let (least, most) = (least.min(1.0), most.min(1.0));
     let mut keeps = |x: f64| {
-        share_out(tenants, demands, x, settled);
-        let speeds = tenants.iter().enumerate();
-        speeds
-            .filter(|(_, t)| t.need > 0.0)
-            .all(|(index, t)| speed(tenants, pairs, &settled.shares, index) >= t.need)
+        share_out(sharers, pairs.speed_max, x, settled);
+        let promised = sharers.iter().enumerate().filter(|(_, s)| s.need > 0.0);
+        let mut speeds = promised.map(|(index, s)| (speed(sharers, pairs, settled, index), s.need));
+        speeds.all(|(speed, need)| speed >= need - SPEED_STEP)
     };
     let mut x = most;
     if !keeps(most) {
@@ -192,60 +222,100 @@ pub fn settle(tenants: &[Tenant], pairs: &Pairs, settled: &mut Settled) {
             x = held;
         }
     }
-    share_out(tenants, demands, x, settled);
+    share_out(sharers, pairs.speed_max, x, settled);
     settled.speeds.clear();
-    for index in 0..tenants.len() {
-        let speed = speed(tenants, pairs, &settled.shares, index);
+    for index in 0..sharers.len() {
+        let speed = speed(sharers, pairs, settled, index);
         settled.speeds.push(speed);
     }
 }
 
 /// Gives best-effort jobs x of the GPU together, and high-priority jobs the rest.
-fn share_out(tenants: &[Tenant], demands: (f64, f64), x: f64, settled: &mut Settled) {
-    let high = if demands.0 > 0.0 {
-        SPEED_MAX.min((1.0 - x) / demands.0)
-    } else {
-        0.0
-    };
-    let low = if demands.1 > 0.0 { x / demands.1 } else { 0.0 };
+fn share_out(sharers: &[Sharer], speed_max: f64, x: f64, settled: &mut Settled) {
+    let high = sharers.iter().filter(|s| s.class == Class::HighPriority);
+    let demand: f64 = high.map(|s| s.demand).sum();
+    let gain = (1.0 - x).max(0.0) / f64::max(demand, 1e-12);
     settled.shares.clear();
-    settled.shares.extend(tenants.iter().map(|tenant| {
-        tenant.demand
-            * if tenant.class == Class::HighPriority {
-                high
-            } else {
-                low.min(SPEED_MAX)
-            }
-    }));
+    settled
+        .shares
+        .extend(sharers.iter().map(|sharer| match sharer.class {
+            Class::HighPriority => (sharer.demand * gain).min(sharer.want(speed_max)),
+            Class::BestEffort => UNSHARED,
+        }));
+    // What a job does not want beyond its cap goes to the others, so the rest is divided anew for each
+    // job that reaches its cap.
+    while let Some(capped) = share_rest(sharers, speed_max, x, settled) {
+        settled.shares[capped] = sharers[capped].cap;
+    }
 }
 
-fn speed(tenants: &[Tenant], pairs: &Pairs, shares: &[f64], index: usize) -> f64 {
-    let own = &tenants[index];
-    let others = tenants.iter().zip(shares).enumerate();
+/// Of a best-effort job whose share is not known yet.
+const UNSHARED: f64 = -1.0;
+
+/// Divides what of x is not shared out yet by demand, floors first; or finds a job that would get more
+/// than its cap.
+fn share_rest(sharers: &[Sharer], speed_max: f64, x: f64, settled: &mut Settled) -> Option<usize> {
+    let low = |(index, sharer): &(usize, &Sharer)| {
+        sharer.class == Class::BestEffort && settled.shares[*index] == UNSHARED
+    };
+    let (mut shared, mut floors, mut beyond) = (0.0, 0.0, 0.0);
+    for (index, sharer) in sharers.iter().enumerate() {
+        if low(&(index, sharer)) {
+            floors += sharer.least(speed_max);
+            beyond += sharer.demand * speed_max - sharer.least(speed_max);
+        } else if sharer.class == Class::BestEffort {
+            shared += settled.shares[index];
+        }
+    }
+    let left = (x - shared).max(0.0);
+    // More floors than there is of the GPU are cut alike.
+    let cut = if floors > left { left / floors } else { 1.0 };
+    let rest = ((left - floors).max(0.0) / f64::max(beyond, 1e-12)).min(1.0);
+    let share = |sharer: &Sharer| {
+        let least = sharer.least(speed_max);
+        least * cut + rest * (sharer.demand * speed_max - least)
+    };
+    let capped = sharers.iter().enumerate().filter(low);
+    let mut capped = capped.filter(|(_, sharer)| share(sharer) > sharer.cap);
+    if let Some((index, _)) = capped.next() {
+        return Some(index);
+    }
+    for (index, sharer) in sharers.iter().enumerate() {
+        if sharer.class == Class::BestEffort && settled.shares[index] == UNSHARED {
+            settled.shares[index] = share(sharer);
+        }
+    }
+    None
+}
+
+fn speed(sharers: &[Sharer], pairs: &Pairs, settled: &Settled, index: usize) -> f64 {
+    let own = &sharers[index];
+    let others = sharers.iter().zip(&settled.shares).enumerate();
     let kept = others
         .filter(|(other, _)| *other != index)
-        .map(|(_, (tenant, &share))| pairs.kept(own.workload, tenant.workload, share))
+        .map(|(_, (sharer, &share))| pairs.kept(own.workload, sharer.workload, share))
         .product::<f64>();
-    (shares[index] / own.demand).min(SPEED_MAX) * kept.max(KEPT_MIN)
+    (settled.shares[index] / own.demand).min(pairs.speed_max) * kept.max(KEPT_MIN)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tenant(class: Class, demand: f64, floor: f64, need: f64) -> Tenant {
-        Tenant {
+    fn sharer(class: Class, demand: f64, floor: f64, need: f64) -> Sharer {
+        Sharer {
             class,
             workload: WorkloadId(0),
             demand,
             floor,
             need,
+            cap: f64::INFINITY,
         }
     }
 
-    fn speeds(tenants: &[Tenant], pairs: &Pairs) -> Vec<f64> {
+    fn speeds(sharers: &[Sharer], pairs: &Pairs) -> Vec<f64> {
         let mut settled = Settled::default();
-        settle(tenants, pairs, &mut settled);
+        settle(sharers, pairs, &mut settled);
         assert!(
             settled.shares.iter().sum::<f64>() <= 1.0 + 1e-9,
             "{settled:?}"
@@ -267,11 +337,11 @@ mod tests {
     #[test]
     fn a_job_alone_gains_a_tenth() {
         close(
-            &speeds(&[tenant(HP, 0.5, 0.0, 0.0)], &Pairs::none()),
+            &speeds(&[sharer(HP, 0.5, 0.0, 0.0)], &Pairs::none()),
             &[1.1],
         );
         close(
-            &speeds(&[tenant(BE, 1.0, 0.1, 0.0)], &Pairs::none()),
+            &speeds(&[sharer(BE, 1.0, 0.1, 0.0)], &Pairs::none()),
             &[1.0],
         );
     }
@@ -279,14 +349,14 @@ mod tests {
     /// Σ d = 1: both at exactly their demand.
     #[test]
     fn demands_of_the_whole_gpu_leave_no_gain() {
-        let two = [tenant(HP, 0.6, 0.0, 1.04), tenant(HP, 0.4, 0.0, 1.04)];
+        let two = [sharer(HP, 0.6, 0.0, 1.04), sharer(HP, 0.4, 0.0, 1.04)];
         close(&speeds(&two, &Pairs::none()), &[1.0, 1.0]);
     }
 
     /// Of 0.5 the job needs 1.04: a share of 0.52. The training gets 0.48 of its 0.8.
     #[test]
     fn a_training_gets_what_the_promise_leaves() {
-        let two = [tenant(HP, 0.5, 0.0, 1.04), tenant(BE, 0.8, 0.1, 0.0)];
+        let two = [sharer(HP, 0.5, 0.0, 1.04), sharer(BE, 0.8, 0.1, 0.0)];
         close(&speeds(&two, &Pairs::none()), &[1.04, 0.6]);
     }
 
@@ -294,7 +364,7 @@ mod tests {
     /// 1.04 = min(1.1, (1 − x) ⁄ 0.5) (1 − 0.4 x): at 1.1 that is x = 0.136.
     #[test]
     fn a_noisy_training_gets_less() {
-        let two = [tenant(HP, 0.5, 0.0, 1.04), tenant(BE, 0.8, 0.1, 0.0)];
+        let two = [sharer(HP, 0.5, 0.0, 1.04), sharer(BE, 0.8, 0.1, 0.0)];
         let found = speeds(&two, &Pairs::new(1, |_, _| 0.8));
         assert!((found[0] - 1.04).abs() < 1e-3, "{found:?}");
         let x = (1.0 - 1.04 / 1.1) / 0.4;
@@ -307,13 +377,41 @@ mod tests {
 
     #[test]
     fn a_training_never_gets_less_than_its_floor() {
-        let two = [tenant(HP, 1.0, 0.0, 1.04), tenant(BE, 0.8, 0.2, 0.0)];
+        let two = [sharer(HP, 1.0, 0.0, 1.04), sharer(BE, 0.8, 0.2, 0.0)];
         close(&speeds(&two, &Pairs::none()), &[0.8, 0.25]);
     }
 
+    /// They want 1.1 and 0.55: beyond the floors 1 and 0.45 of the 0.8 that are left.
     #[test]
-    fn two_trainings_share_by_demand() {
-        let two = [tenant(BE, 1.0, 0.1, 0.0), tenant(BE, 0.5, 0.1, 0.0)];
-        close(&speeds(&two, &Pairs::none()), &[1.0 / 1.5, 1.0 / 1.5]);
+    fn two_trainings_share_what_floors_leave() {
+        let two = [sharer(BE, 1.0, 0.1, 0.0), sharer(BE, 0.5, 0.1, 0.0)];
+        let beyond = 0.8 / 1.45;
+        let right = [0.1 + beyond, (0.1 + 0.45 * beyond) / 0.5];
+        close(&speeds(&two, &Pairs::none()), &right);
+    }
+
+    /// The gang can use 0.3, and the other training gets the rest.
+    #[test]
+    fn a_gang_that_waits_leaves_its_share() {
+        let mut gang = sharer(BE, 1.0, 0.01, 0.0);
+        gang.cap = 0.3;
+        let two = [gang, sharer(BE, 0.6, 0.01, 0.0)];
+        close(&speeds(&two, &Pairs::none()), &[0.3, 1.1]);
+    }
+
+    /// 0.81 and 0.15: exactly what 0.96 of the time takes, whatever the sums round to.
+    #[test]
+    fn a_promise_is_kept_to_the_last_bit() {
+        let need = 1000.0 / 960.0;
+        let three = [
+            sharer(HP, 0.81, 0.0, need),
+            sharer(HP, 0.15, 0.0, need),
+            sharer(BE, 1.0, 0.0, 0.0),
+        ];
+        let found = speeds(&three, &Pairs::none());
+        assert!(
+            found[..2].iter().all(|speed| *speed >= need - SPEED_STEP),
+            "{found:?}"
+        );
     }
 }

@@ -27,6 +27,9 @@ impl Models {
     /// Any model.
     pub const ANY: Self = Self(u64::MAX);
 
+    /// No model.
+    pub const NONE: Self = Self(0);
+
     /// These models.
     pub fn of(models: impl IntoIterator<Item = ModelId>) -> Self {
         Self(models.into_iter().fold(0, |set, m| set | 1 << m.0))
@@ -35,7 +38,19 @@ impl Models {
     /// Whether the job may have that model.
     #[must_use]
     pub const fn has(self, model: ModelId) -> bool {
-        self.0 >> model.0 & 1 == 1
+        model.0 < u64::BITS as u16 && self.0 >> model.0 & 1 == 1
+    }
+
+    /// The models of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether a model is in both.
+    #[must_use]
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 }
 
@@ -92,10 +107,40 @@ impl JobSpec {
 
     /// The same for all jobs that ask for the same.
     #[must_use]
-    pub fn request(&self) -> Self {
+    pub fn without_id(&self) -> Self {
         Self {
             id: JobId(0),
             ..self.clone()
+        }
+    }
+
+    /// What so many of its GPUs have of its host CPU and memory, rounded up; all of it where it asks
+    /// for no GPU.
+    #[must_use]
+    pub fn host_share(&self, gpus: u32) -> (u64, u64) {
+        let part = |all: u64| match self.gpus {
+            0 => all,
+            of => (u128::from(all) * u128::from(gpus)).div_ceil(u128::from(of)) as u64,
+        };
+        (part(self.cpu_milli), part(self.host_memory_bytes))
+    }
+
+    /// Whether such a job can be.
+    ///
+    /// # Errors
+    /// [`JobError`] names the field.
+    pub const fn check(&self) -> Result<(), JobError> {
+        let milli = self.gpu_milli;
+        if self.gpus > 0 && (milli == 0 || milli > WHOLE_MILLI) {
+            return Err(JobError::Milli(milli));
+        }
+        if self.floor_milli > milli {
+            let floor = self.floor_milli;
+            return Err(JobError::Floor { floor, milli });
+        }
+        match self.slo_milli {
+            Some(0) => Err(JobError::Slo),
+            _ => Ok(()),
         }
     }
 
@@ -104,4 +149,23 @@ impl JobSpec {
     pub const fn is_shared(&self) -> bool {
         self.gpus == 1 && self.gpu_milli < WHOLE_MILLI
     }
+}
+
+/// Why a job is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// Nothing or more than all of a GPU is asked for.
+    #[error("gpu_milli is {0}: expected 1 to {WHOLE_MILLI}")]
+    Milli(u32),
+    /// The floor is above what the job uses alone.
+    #[error("floor_milli is {floor}: expected at most gpu_milli, {milli}")]
+    Floor {
+        /// What the job says.
+        floor: u32,
+        /// What it uses alone.
+        milli: u32,
+    },
+    /// A promise of no time.
+    #[error("slo_milli is 0: expected 1 or more")]
+    Slo,
 }

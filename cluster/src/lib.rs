@@ -13,6 +13,7 @@
 //! | [`placement`] | the policies |
 //! | [`queue`] | the jobs that wait |
 //! | [`interference`] | how fast jobs run beside each other |
+//! | [`energy`] | power of a GPU by how much of it is in use |
 //! | [`mig`] | what a GPU is divided into, and where a further instance hinders least |
 //!
 //! The simulator of clusters (`sim/cluster`) and the plug-in of an engine run the same policies. So
@@ -21,6 +22,7 @@
 //! GPUs are divided into thousandths (`milli`), host CPUs into thousandths of a core, memory is in
 //! bytes, times are ns.
 
+pub mod energy;
 pub mod interference;
 pub mod inventory;
 pub mod job;
@@ -29,7 +31,8 @@ pub mod placement;
 pub mod queue;
 pub mod view;
 
+pub use energy::Power;
 pub use inventory::{Inventory, InventoryError, Model, ModelId, NodeId, NodeSpec};
-pub use job::{Class, JobId, JobSpec, Models, WorkloadId};
+pub use job::{Class, JobError, JobId, JobSpec, Models, WorkloadId};
 pub use placement::{Candidate, Decision, Part, Placement, Reason};
 pub use view::{GpuState, NodeView, Resident, View};

@@ -7,6 +7,7 @@
 pub mod best;
 pub mod clustering;
 pub mod dot_product;
+mod ever;
 pub mod fgd;
 pub mod fits;
 pub mod gang;
@@ -89,9 +90,11 @@ pub struct Candidate {
 
 /// A policy. Equal calls in equal order have equal answers.
 pub trait Placement {
-    /// Where the job goes. `now_ns` is the time since some fixed start.
+    /// Where the job goes. `now_ns` is the time since some fixed start. A [`Decision::Wait`] lasts until
+    /// a job is released.
     ///
-    /// Every place that was considered goes to `candidates`, if there is one, in the order of nodes.
+    /// Every single node that was considered goes to `candidates`, if there is such a list, in the order
+    /// in which ties are broken.
     fn place(
         &mut self,
         view: &View,

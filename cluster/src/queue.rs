@@ -1,21 +1,29 @@
 //! The jobs that wait.
 //!
-//! High-priority jobs are tried first, and while one of them waits no best-effort job is placed.
-//! Within a class the order is that of arrival, but a job that fits nowhere lets later ones pass, until
-//! it has waited for the queue's patience: from then on nobody of its class passes it, so no job
-//! starves.
+//! High-priority jobs are tried first, and while one of them waits no best-effort job is placed on a
+//! model of GPU that it may have. Within a class the order is that of arrival, but a job that fits
+//! nowhere lets later ones pass, until it has waited for the queue's patience: from then on no job of
+//! its class that may have one of its models passes it. So within a class no job starves; best-effort
+//! jobs get what high-priority jobs leave, which may be nothing.
 //!
-//! A request that fitted nowhere does not fit until something is released. Such requests are remembered,
-//! so that a long queue costs a look-up for each job and not a search.
+//! What fitted nowhere does not fit until something is released: a policy's [`Decision::Wait`] lasts
+//! until then. What was asked for in vain is remembered, so that a long queue costs a look-up for each
+//! job and not a search.
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::job::{Class, JobId, JobSpec};
-use crate::placement::{Decision, Part, Placement};
+use crate::job::{Class, JobId, JobSpec, Models};
+use crate::placement::{Decision, Part, Placement, Reason};
 use crate::view::View;
 
 /// Waiting jobs of one class that are tried at a time; those behind them wait for these.
 pub const TRIED_MAX: usize = 256;
+
+/// Waiting high-priority jobs whose models are kept free of best-effort jobs.
+const BLOCKING_MAX: usize = 1024;
+
+/// What was asked for in vain, remembered at a time.
+const FAILED_MAX: usize = 4096;
 
 struct Waiting {
     job: JobSpec,
@@ -35,7 +43,7 @@ pub enum Outcome {
 pub struct Queue {
     classes: [VecDeque<Waiting>; 2],
     patience_ns: u64,
-    /// Requests that fit nowhere, since the last release.
+    /// What fitted nowhere, since the last release.
     failed: HashSet<JobSpec>,
 }
 
@@ -86,54 +94,62 @@ impl Queue {
         now_ns: u64,
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
+        let mut blocked = Models::NONE;
         for class in CLASSES {
-            self.poll_class(class, view, policy, now_ns, &mut outcomes);
-            if !self.classes[place(class)].is_empty() {
-                break;
-            }
+            self.poll_class(class, blocked, view, policy, now_ns, &mut outcomes);
+            let waiting = self.classes[place(class)].iter().take(BLOCKING_MAX);
+            blocked = waiting.fold(blocked, |all, waiting| all.and(waiting.job.models));
         }
         outcomes
     }
 
+    /// No job that may have a `blocked` model is placed.
     fn poll_class(
         &mut self,
         class: Class,
+        mut blocked: Models,
         view: &mut View,
         policy: &mut dyn Placement,
         now_ns: u64,
         outcomes: &mut Vec<Outcome>,
     ) {
         let queue = &mut self.classes[place(class)];
-        let mut passed = 0;
-        while passed < queue.len().min(TRIED_MAX) {
+        let (mut passed, mut tried) = (0, 0);
+        while passed < queue.len() && tried < TRIED_MAX {
             let waiting = &queue[passed];
-            let request = waiting.job.request();
-            let decision = if self.failed.contains(&request) {
-                None
+            let job = &waiting.job;
+            if job.models.meets(blocked) {
+                passed += 1;
+                continue;
+            }
+            tried += 1;
+            let asked = job.without_id();
+            let decision = if self.failed.contains(&asked) {
+                Decision::Wait(Reason::Busy)
             } else {
-                Some(policy.place(view, &waiting.job, now_ns, None))
+                policy.place(view, job, now_ns, None)
             };
             match decision {
-                Some(Decision::Place(parts)) => {
-                    view.place(&waiting.job, &parts);
-                    outcomes.push(Outcome::Placed(waiting.job.id, parts));
+                Decision::Place(parts) => {
+                    view.place(job, &parts);
+                    outcomes.push(Outcome::Placed(job.id, parts));
                     queue.remove(passed);
-                    continue;
                 }
-                Some(Decision::Refuse(_)) => {
-                    outcomes.push(Outcome::Refused(waiting.job.id));
+                Decision::Refuse(_) => {
+                    outcomes.push(Outcome::Refused(job.id));
                     queue.remove(passed);
-                    continue;
                 }
-                Some(Decision::Wait(_)) => {
-                    self.failed.insert(request);
+                Decision::Wait(_) => {
+                    if now_ns.saturating_sub(waiting.since_ns) >= self.patience_ns {
+                        blocked = blocked.and(job.models);
+                    }
+                    if self.failed.len() >= FAILED_MAX {
+                        self.failed.clear();
+                    }
+                    self.failed.insert(asked);
+                    passed += 1;
                 }
-                None => {}
             }
-            if now_ns.saturating_sub(queue[passed].since_ns) >= self.patience_ns {
-                break;
-            }
-            passed += 1;
         }
     }
 }

@@ -6,6 +6,7 @@
 //! than break that, so a policy that overcommits is found at once.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::inventory::{Inventory, NODE_GPUS_MAX, NodeId, NodeSpec, WHOLE_MILLI};
 use crate::job::{Class, JobId, JobSpec, WorkloadId};
@@ -24,6 +25,8 @@ pub struct Resident {
     pub held_milli: u32,
     /// What it would use alone.
     pub gpu_milli: u32,
+    /// As in [`JobSpec::floor_milli`].
+    pub floor_milli: u32,
     /// Its device memory.
     pub memory_bytes: u64,
     /// As in [`JobSpec::slo_milli`].
@@ -133,13 +136,18 @@ impl NodeView<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     parts: Vec<Part>,
-    cpu_milli: u64,
-    host_memory_bytes: u64,
+    /// Host CPU and memory of each part.
+    hosts: Vec<(u64, u64)>,
 }
 
+/// Numbers of views, so that nobody takes one for another.
+static VIEWS: AtomicU64 = AtomicU64::new(0);
+
 /// The state of a cluster.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct View {
+    /// Unlike that of every other view of the process.
+    id: u64,
     inventory: Inventory,
     nodes: Vec<NodeState>,
     gpus: Vec<GpuState>,
@@ -169,8 +177,15 @@ impl View {
             nodes: inventory.nodes().iter().map(node).collect(),
             gpus: gpus.collect(),
             jobs: HashMap::new(),
+            id: VIEWS.fetch_add(1, Ordering::Relaxed),
             inventory,
         }
+    }
+
+    /// A number that no other view of this process has: versions of nodes are of one view.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
     }
 
     /// What the cluster has.
@@ -246,17 +261,20 @@ impl View {
         assert!(!parts.is_empty(), "job {:?} is placed nowhere", job.id);
         let gpus: u32 = parts.iter().map(|part| part.slots.count_ones()).sum();
         assert_eq!(gpus, job.gpus, "a gang is placed as a whole: {:?}", job.id);
-        let host = &mut self.nodes[parts[0].node.index()];
-        host.free_cpu_milli = less(host.free_cpu_milli, job.cpu_milli, job.id);
-        let memory = host.free_host_memory_bytes;
-        host.free_host_memory_bytes = less(memory, job.host_memory_bytes, job.id);
-        for part in parts {
+        let hosts: Vec<_> = parts
+            .iter()
+            .map(|part| job.host_share(part.slots.count_ones()))
+            .collect();
+        for (part, &(cpu_milli, memory_bytes)) in parts.iter().zip(&hosts) {
+            let host = &mut self.nodes[part.node.index()];
+            host.free_cpu_milli = less(host.free_cpu_milli, cpu_milli, job.id);
+            let memory = host.free_host_memory_bytes;
+            host.free_host_memory_bytes = less(memory, memory_bytes, job.id);
             self.place_part(job, part);
         }
         let held = Held {
             parts: parts.to_vec(),
-            cpu_milli: job.cpu_milli,
-            host_memory_bytes: job.host_memory_bytes,
+            hosts,
         };
         let before = self.jobs.insert(job.id, held);
         assert!(before.is_none(), "job {:?} is placed twice", job.id);
@@ -264,8 +282,12 @@ impl View {
 
     fn place_part(&mut self, job: &JobSpec, part: &Part) {
         let first = self.inventory.first_gpu(part.node);
+        let count = self.inventory.nodes()[part.node.index()].gpus as usize;
         for slot in part.slots() {
+            assert!(slot < count, "job {:?}: slot {slot} of {count}", job.id);
             let gpu = &mut self.gpus[first + slot];
+            let is_new = gpu.residents.iter().all(|resident| resident.job != job.id);
+            assert!(is_new, "job {:?} is twice on slot {slot}", job.id);
             gpu.free_milli = less(gpu.free_milli.into(), part.milli.into(), job.id) as u32;
             gpu.free_memory_bytes = less(gpu.free_memory_bytes, job.memory_bytes, job.id);
             gpu.residents.push(Resident {
@@ -274,6 +296,7 @@ impl View {
                 workload: job.workload,
                 held_milli: part.milli,
                 gpu_milli: job.gpu_milli,
+                floor_milli: job.floor_milli,
                 memory_bytes: job.memory_bytes,
                 slo_milli: job.slo_milli,
             });
@@ -293,10 +316,10 @@ impl View {
         let Some(held) = self.jobs.remove(&job) else {
             panic!("job {job:?} is nowhere");
         };
-        let host = &mut self.nodes[held.parts[0].node.index()];
-        host.free_cpu_milli += held.cpu_milli;
-        host.free_host_memory_bytes += held.host_memory_bytes;
-        for part in &held.parts {
+        for (part, &(cpu_milli, memory_bytes)) in held.parts.iter().zip(&held.hosts) {
+            let host = &mut self.nodes[part.node.index()];
+            host.free_cpu_milli += cpu_milli;
+            host.free_host_memory_bytes += memory_bytes;
             let first = self.inventory.first_gpu(part.node);
             for slot in part.slots() {
                 let gpu = &mut self.gpus[first + slot];
@@ -333,8 +356,10 @@ impl View {
             .map(|n| n.free_host_memory_bytes)
             .collect();
         for held in self.jobs.values() {
-            cpus[held.parts[0].node.index()] += held.cpu_milli;
-            memories[held.parts[0].node.index()] += held.host_memory_bytes;
+            for (part, &(cpu_milli, memory_bytes)) in held.parts.iter().zip(&held.hosts) {
+                cpus[part.node.index()] += cpu_milli;
+                memories[part.node.index()] += memory_bytes;
+            }
         }
         let specs = self.inventory.nodes().iter();
         let hosts = specs
@@ -342,7 +367,31 @@ impl View {
             .all(|(spec, (&cpu, &memory))| {
                 spec.cpu_milli == cpu && spec.host_memory_bytes == memory
             });
-        gpus && hosts
+        gpus && hosts && self.is_where_it_is_noted()
+    }
+}
+
+impl View {
+    /// Whether each job is on the GPUs of its parts, and no GPU has another.
+    fn is_where_it_is_noted(&self) -> bool {
+        let noted = self.jobs.iter().flat_map(|(&job, held)| {
+            let slots = held.parts.iter().flat_map(|part| {
+                let first = self.inventory.first_gpu(part.node);
+                part.slots().map(move |slot| first + slot)
+            });
+            slots.map(move |gpu| (gpu, job))
+        });
+        let mut noted: Vec<(usize, JobId)> = noted.collect();
+        let there = self.gpus.iter().enumerate().flat_map(|(gpu, state)| {
+            state
+                .residents
+                .iter()
+                .map(move |resident| (gpu, resident.job))
+        });
+        let mut there: Vec<(usize, JobId)> = there.collect();
+        noted.sort_unstable();
+        there.sort_unstable();
+        noted == there
     }
 }
 

@@ -5,12 +5,11 @@ use std::collections::HashSet;
 
 use cluster::interference::Pairs;
 use cluster::placement::fgd::usual;
-use cluster::placement::least_risk::Watts;
 use cluster::placement::registry::{ALL, Entry, Setting};
 use cluster::queue::{Outcome, Queue};
 use cluster::{
     Class, Decision, Inventory, JobId, JobSpec, Model, ModelId, Models, NodeId, NodeSpec,
-    Placement, View, WorkloadId,
+    Placement, Power, View, WorkloadId,
 };
 use proptest::prelude::*;
 
@@ -31,7 +30,7 @@ fn inventories() -> impl Strategy<Value = Inventory> {
             gpus,
             model: ModelId(model),
         });
-        Inventory::new(models.collect(), nodes.collect()).unwrap()
+        Inventory::new(models.collect(), nodes.collect()).expect("such nodes are possible")
     })
 }
 
@@ -64,14 +63,14 @@ fn jobs() -> impl Strategy<Value = Vec<JobSpec>> {
     })
 }
 
-const WATTS: [Watts; 2] = [
-    Watts {
-        idle: 10.0,
-        full: 70.0,
+const POWER: [Power; 2] = [
+    Power {
+        idle_w: 10.0,
+        tdp_w: 70.0,
     },
-    Watts {
-        idle: 40.0,
-        full: 300.0,
+    Power {
+        idle_w: 40.0,
+        tdp_w: 300.0,
     },
 ];
 
@@ -80,7 +79,7 @@ fn policy(entry: &Entry, view: &View, jobs: &[JobSpec]) -> Box<dyn Placement> {
     let pairs = Pairs::new(3, |job, beside| 1.0 - 0.2 * (job + beside) as f64);
     let usual = usual(jobs);
     let mut setting = Setting::new(view, &order, &usual, &pairs);
-    setting.watts = &WATTS;
+    setting.power = &POWER;
     setting.strongest = Models::of([ModelId(1)]);
     entry.make(&setting)
 }

@@ -3,22 +3,23 @@
 //! Ties go to the node of the lowest *rank*: by number, or by a shuffle (the simulator of FGD draws
 //! one per seed, which decides a good part of what policies with coarse scores reach).
 //!
-//! A score holds until its node changes, and between two arrivals few do. So scores are kept for each
-//! *request* (what jobs ask for, without their number), up to [`REQUESTS_MAX`] of them, and an arrival
-//! reads one small record for each node. Requests beyond that are scored anew each time.
+//! A score holds until its node changes, and between two arrivals few do. So scores are kept for
+//! everything that is asked for (jobs without their numbers), and an arrival reads one small record for
+//! each node. All are forgotten when there are more than [`ASKED_MAX`].
 
 use std::collections::HashMap;
 
 use crate::inventory::NodeId;
 use crate::job::JobSpec;
+use crate::placement::ever::Ever;
 use crate::placement::gang::over_nodes;
 use crate::placement::{Candidate, Decision, Holding, Part, Placement, Reason, Rule, Score};
 use crate::view::{View, node_id};
 
-/// Requests whose scores are kept. Traces have about a hundred.
-pub const REQUESTS_MAX: usize = 1024;
+/// Different demands whose scores are kept. Traces have about a hundred.
+pub const ASKED_MAX: usize = 1024;
 
-/// A node's score for one request.
+/// A node's score for one demand.
 #[derive(Clone, Copy)]
 struct Kept {
     /// Of the node, plus one; 0: never scored.
@@ -39,8 +40,10 @@ pub struct Best<R> {
     holding: Holding,
     /// Nodes in the order in which ties are broken.
     order: Vec<NodeId>,
-    requests: HashMap<JobSpec, Vec<Kept>>,
-    could_ever: HashMap<JobSpec, bool>,
+    kept: HashMap<JobSpec, Vec<Kept>>,
+    ever: Ever,
+    /// Of which view the scores are.
+    view: Option<u64>,
 }
 
 impl<R: Rule> Best<R> {
@@ -56,8 +59,9 @@ impl<R: Rule> Best<R> {
             rule,
             holding,
             order,
-            requests: HashMap::new(),
-            could_ever: HashMap::new(),
+            kept: HashMap::new(),
+            ever: Ever::default(),
+            view: None,
         }
     }
 
@@ -69,16 +73,11 @@ impl<R: Rule> Best<R> {
         mut candidates: Option<&mut Vec<Candidate>>,
     ) -> Option<Part> {
         let milli = self.holding.of(job);
-        let request = job.request();
-        let room = self.requests.len() < REQUESTS_MAX || self.requests.contains_key(&request);
-        let mut unkept;
-        let kept = if room {
-            let all = self.requests.entry(request);
-            all.or_insert_with(|| vec![UNKNOWN; view.len()])
-        } else {
-            unkept = vec![UNKNOWN; view.len()];
-            &mut unkept
-        };
+        if self.view.replace(view.id()) != Some(view.id()) || self.kept.len() > ASKED_MAX {
+            self.kept.clear();
+        }
+        let kept = self.kept.entry(job.without_id());
+        let kept = kept.or_insert_with(|| vec![UNKNOWN; view.len()]);
         let mut best: Option<(Score, NodeId, u32)> = None;
         for &id in &self.order {
             let version = u64::from(view.version(id)) + 1;
@@ -109,20 +108,13 @@ impl<R: Rule> Best<R> {
 
     /// Whether the job would fit into the cluster if that were empty, as this rule places it.
     fn could_ever(&mut self, view: &View, job: &JobSpec) -> bool {
-        let request = job.request();
-        if let Some(&could) = self.could_ever.get(&request) {
-            return could;
-        }
-        let empty = View::new(view.inventory().clone());
         let milli = self.holding.of(job);
-        let one = empty
-            .nodes()
-            .any(|node| self.rule.score(&node, job, milli).is_some());
-        let could = one || over_nodes(&empty, job, &self.order).is_some();
-        if self.could_ever.len() < REQUESTS_MAX {
-            self.could_ever.insert(request, could);
-        }
-        could
+        let (rule, order) = (&self.rule, &self.order);
+        self.ever.could(view, job, |empty| {
+            let mut nodes = empty.nodes();
+            nodes.any(|node| rule.score(&node, job, milli).is_some())
+                || over_nodes(empty, job, milli, order).is_some()
+        })
     }
 }
 
@@ -137,7 +129,7 @@ impl<R: Rule> Placement for Best<R> {
         if let Some(part) = self.on_one_node(view, job, candidates) {
             return Decision::Place(vec![part]);
         }
-        if let Some(parts) = over_nodes(view, job, &self.order) {
+        if let Some(parts) = over_nodes(view, job, self.holding.of(job), &self.order) {
             return Decision::Place(parts);
         }
         if self.could_ever(view, job) {

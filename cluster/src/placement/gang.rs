@@ -2,43 +2,34 @@
 
 use std::cmp::Reverse;
 
-use crate::inventory::{NodeId, WHOLE_MILLI};
+use crate::inventory::NodeId;
 use crate::job::JobSpec;
 use crate::placement::Part;
-use crate::view::View;
+use crate::view::{NodeView, View};
 
-/// Whole GPUs of several nodes of one model, for a gang that may be spread: on as few nodes as
-/// possible, and of nodes with equally many free GPUs the first in `order`. The models are tried by
-/// number. The gang's host CPU and memory are taken from its first node, and each of its nodes must have
-/// as much.
+/// GPUs of several nodes of one model, for a gang that may be spread and holds `milli` of each: on as few
+/// nodes as possible, and of nodes with equally many GPUs that fit the first in `order`; of a node's
+/// GPUs those with most free. The models are tried by number.
 #[must_use]
-pub fn over_nodes(view: &View, job: &JobSpec, order: &[NodeId]) -> Option<Vec<Part>> {
+pub fn over_nodes(view: &View, job: &JobSpec, milli: u32, order: &[NodeId]) -> Option<Vec<Part>> {
     if !job.spread || job.gpus < 2 {
         return None;
     }
     let models = 0..view.inventory().models().len();
     models.map(|model| model as u16).find_map(|model| {
         let nodes = order.iter().map(|&id| view.node(id));
-        let suited = nodes.filter(|node| node.spec.model.0 == model && node.suits(job));
+        let suited = nodes.filter(|node| node.spec.model.0 == model);
         let mut free: Vec<(NodeId, u32)> = suited
-            .map(|node| {
-                let gpus = node.gpus.iter();
-                let fits =
-                    gpus.filter(|gpu| gpu.is_free() && gpu.free_memory_bytes >= job.memory_bytes);
-                (node.id, fits.count() as u32)
-            })
-            .filter(|(_, free)| *free > 0)
+            .map(|node| (node.id, room(&node, job, milli)))
+            .filter(|(_, room)| *room > 0)
             .collect();
-        free.sort_by_key(|(_, free)| Reverse(*free));
+        free.sort_by_key(|(_, room)| Reverse(*room));
         let mut missing = job.gpus;
         let mut parts = Vec::new();
-        for (node, free) in free {
-            let count = free.min(missing);
-            parts.push(Part {
-                node,
-                slots: view.node(node).free_slots(count, job.memory_bytes)?,
-                milli: WHOLE_MILLI,
-            });
+        for (node, room) in free {
+            let count = room.min(missing);
+            let slots = freest(&view.node(node), job, milli, count);
+            parts.push(Part { node, slots, milli });
             missing -= count;
             if missing == 0 {
                 return Some(parts);
@@ -46,4 +37,32 @@ pub fn over_nodes(view: &View, job: &JobSpec, order: &[NodeId]) -> Option<Vec<Pa
         }
         None
     })
+}
+
+/// How many of the job's GPUs the node has room for.
+fn room(node: &NodeView<'_>, job: &JobSpec, milli: u32) -> u32 {
+    if !job.models.has(node.spec.model) {
+        return 0;
+    }
+    let fitting = node
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.fits(milli, job.memory_bytes));
+    let gpus = (fitting.count() as u32).min(job.gpus);
+    let hosted = |gpus: &u32| {
+        let (cpu, memory) = job.host_share(*gpus);
+        node.free_cpu_milli >= cpu && node.free_host_memory_bytes >= memory
+    };
+    (1..=gpus).rev().find(hosted).unwrap_or(0)
+}
+
+fn freest(node: &NodeView<'_>, job: &JobSpec, milli: u32, count: u32) -> u32 {
+    let gpus = node.gpus.iter().enumerate();
+    let fitting = gpus.filter(|(_, gpu)| gpu.fits(milli, job.memory_bytes));
+    let mut slots: Vec<(Reverse<u32>, usize)> = fitting
+        .map(|(slot, gpu)| (Reverse(gpu.free_milli), slot))
+        .collect();
+    slots.sort_unstable();
+    let chosen = slots.iter().take(count as usize);
+    chosen.fold(0, |set, (_, slot)| set | 1u32 << slot)
 }

@@ -2,7 +2,7 @@
 //! then the least energy for the work.
 //!
 //! 1. **Risk**: by how much the high-priority jobs of the GPU would miss the speeds that they need
-//!    ([`Tenant::need`]) if its best-effort jobs ran at no more than their floors, summed, in
+//!    ([`Sharer::need`]) if its best-effort jobs ran at no more than their floors, summed, in
 //!    thousandths. That is the worst that a gate can be driven to, so a place without risk stays
 //!    without risk whatever the best-effort jobs do.
 //! 2. **Spent**: how much less of the GPU is of use to the jobs that usually come. A free GPU is of
@@ -14,21 +14,13 @@
 //!
 //! Each of the three can be switched off, which the simulator's ablation does.
 
-use crate::interference::{Pairs, SPEED_MAX, Tenant};
+use crate::energy::Power;
+use crate::interference::{Pairs, SPEED_STEP, Sharer};
 use crate::inventory::WHOLE_MILLI;
 use crate::job::{Class, JobSpec};
 use crate::placement::fgd::Usual;
 use crate::placement::{Rule, Score};
 use crate::view::{GpuState, NodeView};
-
-/// Power of one model of GPU, as far as the policy knows.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Watts {
-    /// With nothing to do.
-    pub idle: f64,
-    /// With all of it in use.
-    pub full: f64,
-}
 
 /// Which of the three count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +42,17 @@ impl Terms {
     };
 }
 
+/// Speed below which nothing is gained.
+const GAINED_MIN: f64 = 1e-3;
+
+/// The energy term where nothing is gained; gangs add up to 2¹⁰ of them.
+const ENERGY_MAX: i64 = 1 << 40;
+
 /// The rule.
 #[derive(Clone, Debug)]
 pub struct LeastRisk {
     pairs: Pairs,
-    watts: Vec<Watts>,
+    power: Vec<Power>,
     terms: Terms,
     /// By what is free of a used GPU, from 0 to 1000: what of it is of use.
     useful: Vec<u32>,
@@ -63,7 +61,7 @@ pub struct LeastRisk {
 impl LeastRisk {
     /// With what is known of pairs, of each model's power, and of what usually comes.
     #[must_use]
-    pub fn new(pairs: Pairs, watts: Vec<Watts>, usual: &[Usual], terms: Terms) -> Self {
+    pub fn new(pairs: Pairs, power: Vec<Power>, usual: &[Usual], terms: Terms) -> Self {
         let gpus = usual.iter().filter(|usual| usual.gpus > 0);
         let asked: Vec<(u32, f64)> = gpus.map(|u| (u.gpu_milli, u.share)).collect();
         let all: f64 = asked.iter().map(|(_, share)| share).sum();
@@ -74,7 +72,7 @@ impl LeastRisk {
         });
         Self {
             pairs,
-            watts,
+            power,
             terms,
             useful: useful.collect(),
         }
@@ -82,9 +80,9 @@ impl LeastRisk {
 
     /// The score of one GPU.
     fn of_gpu(&self, node: &NodeView<'_>, gpu: &GpuState, job: &JobSpec, milli: u32) -> Score {
-        let before: Vec<Tenant> = gpu.residents.iter().map(Tenant::of_resident).collect();
+        let before: Vec<Sharer> = gpu.residents.iter().map(Sharer::of_resident).collect();
         let mut after = before.clone();
-        after.push(Tenant::of_job(job, milli));
+        after.push(Sharer::of_job(job));
         let risk = if self.terms.risk {
             self.risk(&after)
         } else {
@@ -103,36 +101,37 @@ impl LeastRisk {
         [-risk, -spent, -energy]
     }
 
-    fn risk(&self, tenants: &[Tenant]) -> i64 {
-        let floors: f64 = tenants.iter().map(|t| t.floor).sum();
-        let high = tenants.iter().filter(|t| t.class == Class::HighPriority);
-        let demand: f64 = high.map(|t| t.demand).sum();
-        let gain = SPEED_MAX.min((1.0 - floors).max(0.0) / demand.max(1e-9));
-        let share = |tenant: &Tenant| match tenant.class {
-            Class::HighPriority => gain * tenant.demand,
-            Class::BestEffort => tenant.floor,
+    fn risk(&self, sharers: &[Sharer]) -> i64 {
+        let floors: f64 = sharers.iter().map(|s| s.floor).sum();
+        let high = sharers.iter().filter(|s| s.class == Class::HighPriority);
+        let demand: f64 = high.map(|s| s.demand).sum();
+        let gain = (1.0 - floors).max(0.0) / demand.max(1e-9);
+        let gain = gain.min(self.pairs.speed_max());
+        let share = |sharer: &Sharer| match sharer.class {
+            Class::HighPriority => gain * sharer.demand,
+            Class::BestEffort => sharer.floor,
         };
-        let promised = tenants.iter().enumerate().filter(|(_, t)| t.need > 0.0);
-        let missed = promised.map(|(index, tenant)| {
-            let others = tenants
-                .iter()
-                .enumerate()
-                .filter(|(other, _)| *other != index);
-            let kept: f64 = others
-                .map(|(_, other)| {
-                    self.pairs
-                        .kept(tenant.workload, other.workload, share(other))
-                })
-                .product();
-            // Below a thousandth is rounding, of what jobs hold as of the sums here.
-            let missed = 1000.0 * (tenant.need - gain * kept);
-            if missed < 1.0 {
+        let promised = sharers.iter().enumerate().filter(|(_, s)| s.need > 0.0);
+        let missed = promised.map(|(index, sharer)| {
+            let missed = sharer.need - gain * self.kept(sharers, index, share);
+            if missed <= SPEED_STEP {
                 0
             } else {
-                missed.ceil() as i64
+                (1000.0 * missed).ceil() as i64
             }
         });
         missed.sum()
+    }
+
+    /// What the job at that place keeps of its speed if its neighbours have these shares.
+    fn kept(&self, sharers: &[Sharer], index: usize, share: impl Fn(&Sharer) -> f64) -> f64 {
+        let own = sharers[index].workload;
+        let others = sharers
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != index);
+        let kept = others.map(|(_, other)| self.pairs.kept(own, other.workload, share(other)));
+        kept.product()
     }
 
     /// In thousandths of a GPU.
@@ -146,44 +145,42 @@ impl LeastRisk {
         before - useful(gpu.free_milli.saturating_sub(milli))
     }
 
-    /// In mW for each unit of speed.
-    fn energy(&self, node: &NodeView<'_>, before: &[Tenant], after: &[Tenant]) -> i64 {
-        let model = usize::from(node.spec.model.0);
-        let Some(watts) = self.watts.get(model) else {
+    /// In mW for each unit of speed; the greatest number where nothing is gained.
+    fn energy(&self, node: &NodeView<'_>, before: &[Sharer], after: &[Sharer]) -> i64 {
+        let Some(power) = self.power.get(usize::from(node.spec.model.0)) else {
             return 0;
         };
         let (work_before, busy_before) = self.work(before);
         let (work_after, busy_after) = self.work(after);
-        let more = (watts.full - watts.idle) * (busy_after - busy_before).max(0.0);
+        let mut more = power.at(busy_after) - power.at(busy_before);
+        if before.is_empty() {
+            more += power.idle_w;
+        }
         // What the job adds, less what it takes from its neighbours.
-        let gained = (work_after - work_before).max(1e-3);
-        (1000.0 * more / gained) as i64
+        let gained = work_after - work_before;
+        if gained < GAINED_MIN {
+            return ENERGY_MAX;
+        }
+        ((1000.0 * more.max(0.0) / gained) as i64).min(ENERGY_MAX)
     }
 
     /// Speeds of all jobs, summed, and the part of the GPU that is in use: high-priority jobs at the
     /// speeds that they need, best-effort jobs with the rest.
-    fn work(&self, tenants: &[Tenant]) -> (f64, f64) {
-        let of = |class| tenants.iter().filter(move |t: &&Tenant| t.class == class);
-        let needed = of(Class::HighPriority).map(|t| t.demand * t.need.max(1.0));
-        let high = needed.sum::<f64>().min(1.0);
-        let wanted: f64 = of(Class::BestEffort).map(|t| t.demand).sum();
+    fn work(&self, sharers: &[Sharer]) -> (f64, f64) {
+        let of = |class| sharers.iter().filter(move |s: &&Sharer| s.class == class);
+        let needed: f64 = of(Class::HighPriority)
+            .map(|s| s.demand * s.need.max(1.0))
+            .sum();
+        let high = needed.min(1.0);
+        let wanted: f64 = of(Class::BestEffort).map(|s| s.demand).sum();
         let low = (1.0 - high).min(wanted);
-        let share = |tenant: &Tenant| match tenant.class {
-            Class::HighPriority => tenant.demand * tenant.need.max(1.0),
-            Class::BestEffort => low * tenant.demand / wanted.max(1e-9),
+        let share = |sharer: &Sharer| match sharer.class {
+            Class::HighPriority => sharer.demand * sharer.need.max(1.0) * high / needed.max(1e-9),
+            Class::BestEffort => low * sharer.demand / wanted.max(1e-9),
         };
-        let speeds = tenants.iter().enumerate().map(|(index, tenant)| {
-            let others = tenants
-                .iter()
-                .enumerate()
-                .filter(|(other, _)| *other != index);
-            let kept: f64 = others
-                .map(|(_, other)| {
-                    self.pairs
-                        .kept(tenant.workload, other.workload, share(other))
-                })
-                .product();
-            share(tenant) / tenant.demand * kept
+        let speeds = sharers.iter().enumerate();
+        let speeds = speeds.map(|(index, sharer)| {
+            share(sharer) / sharer.demand * self.kept(sharers, index, share)
         });
         (speeds.sum(), high + low)
     }

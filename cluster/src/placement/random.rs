@@ -2,6 +2,7 @@
 
 use crate::inventory::{NodeId, WHOLE_MILLI};
 use crate::job::JobSpec;
+use crate::placement::ever::Ever;
 use crate::placement::fits::tightest;
 use crate::placement::gang::over_nodes;
 use crate::placement::{Candidate, Decision, Holding, Part, Placement, Reason};
@@ -11,15 +12,17 @@ use crate::view::{NodeView, View};
 pub struct Random {
     holding: Holding,
     state: u64,
+    ever: Ever,
 }
 
 impl Random {
     /// With that seed.
     #[must_use]
-    pub const fn new(holding: Holding, seed: u64) -> Self {
+    pub fn new(holding: Holding, seed: u64) -> Self {
         Self {
             holding,
             state: seed,
+            ever: Ever::default(),
         }
     }
 
@@ -45,6 +48,26 @@ impl Random {
     }
 }
 
+impl Random {
+    /// Of a job for which no single node has room.
+    fn elsewhere(&mut self, view: &View, job: &JobSpec, milli: u32) -> Decision {
+        let order: Vec<NodeId> = view.nodes().map(|node| node.id).collect();
+        if let Some(parts) = over_nodes(view, job, milli, &order) {
+            return Decision::Place(parts);
+        }
+        let could = self.ever.could(view, job, |empty| {
+            let mut nodes = empty.nodes();
+            nodes.any(|node| tightest(&node, job, milli).is_some())
+                || over_nodes(empty, job, milli, &order).is_some()
+        });
+        if could {
+            Decision::Wait(Reason::Busy)
+        } else {
+            Decision::Refuse(Reason::Never)
+        }
+    }
+}
+
 impl Placement for Random {
     fn place(
         &mut self,
@@ -67,27 +90,10 @@ impl Placement for Random {
             }));
         }
         if fitting.is_empty() {
-            return elsewhere(view, job, milli);
+            return self.elsewhere(view, job, milli);
         }
         let (node, slots) = fitting[self.below(fitting.len())];
         let slots = self.slots(&view.node(node), job, milli, slots);
         Decision::Place(vec![Part { node, slots, milli }])
-    }
-}
-
-/// Of a job for which no single node has room.
-fn elsewhere(view: &View, job: &JobSpec, milli: u32) -> Decision {
-    let order: Vec<NodeId> = view.nodes().map(|node| node.id).collect();
-    if let Some(parts) = over_nodes(view, job, &order) {
-        return Decision::Place(parts);
-    }
-    let empty = View::new(view.inventory().clone());
-    let mut nodes = empty.nodes();
-    if nodes.any(|node| tightest(&node, job, milli).is_some())
-        || over_nodes(&empty, job, &order).is_some()
-    {
-        Decision::Wait(Reason::Busy)
-    } else {
-        Decision::Refuse(Reason::Never)
     }
 }

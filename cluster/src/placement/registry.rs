@@ -1,5 +1,6 @@
 //! The policies by name: one list, for everybody who takes or shows a name.
 
+use crate::energy::Power;
 use crate::interference::Pairs;
 use crate::inventory::{NodeId, WHOLE_MILLI};
 use crate::job::Models;
@@ -9,7 +10,7 @@ use crate::placement::dot_product::DotProduct;
 use crate::placement::fgd::{Fgd, Usual};
 use crate::placement::fits::{BestFit, FirstFit};
 use crate::placement::gpu_packing::GpuPacking;
-use crate::placement::least_risk::{LeastRisk, Terms, Watts};
+use crate::placement::least_risk::{LeastRisk, Terms};
 use crate::placement::one_each::OneEach;
 use crate::placement::random::Random;
 use crate::placement::reserve_and_pack::ReserveAndPack;
@@ -39,10 +40,12 @@ pub struct Setting<'a> {
     pub gpu_milli_max: u64,
     /// What usually comes.
     pub usual: &'a [Usual],
+    /// What high-priority jobs that usually come hold where they hold what keeps their promises.
+    pub promised: &'a [Usual],
     /// How jobs run beside each other, as far as the policy knows.
     pub pairs: &'a Pairs,
     /// Power of each model.
-    pub watts: &'a [Watts],
+    pub power: &'a [Power],
     /// The strongest models.
     pub strongest: Models,
     /// Of policies that draw.
@@ -59,8 +62,9 @@ impl<'a> Setting<'a> {
             cpu_milli_max: inventory.node_cpu_milli_max(),
             gpu_milli_max: u64::from(inventory.node_gpus_max()) * u64::from(WHOLE_MILLI),
             usual,
+            promised: usual,
             pairs,
-            watts: &[],
+            power: &[],
             strongest: Models::of([]),
             seed: 1,
         }
@@ -72,12 +76,6 @@ impl Entry {
     #[must_use]
     pub fn make(&self, setting: &Setting<'_>) -> Box<dyn Placement> {
         (self.make)(setting, self.holding)
-    }
-
-    /// The same choice among nodes where jobs hold otherwise than they do under it by itself.
-    #[must_use]
-    pub fn make_holding(&self, setting: &Setting<'_>, holding: Holding) -> Box<dyn Placement> {
-        (self.make)(setting, holding)
     }
 }
 
@@ -183,11 +181,47 @@ pub const ALL: &[Entry] = &[
         holding: Holding::PROMISED,
         make: |setting, holding| best(least_risk(setting, Terms::ALL), setting, holding),
     },
+    Entry {
+        name: "pillion-without-risk",
+        about: "the same without its first term",
+        holding: Holding::PROMISED,
+        make: |setting, holding| {
+            let terms = Terms {
+                risk: false,
+                ..Terms::ALL
+            };
+            best(least_risk(setting, terms), setting, holding)
+        },
+    },
+    Entry {
+        name: "pillion-without-spent",
+        about: "the same without its second term",
+        holding: Holding::PROMISED,
+        make: |setting, holding| {
+            let terms = Terms {
+                spent: false,
+                ..Terms::ALL
+            };
+            best(least_risk(setting, terms), setting, holding)
+        },
+    },
+    Entry {
+        name: "pillion-without-energy",
+        about: "the same without its third term",
+        holding: Holding::PROMISED,
+        make: |setting, holding| {
+            let terms = Terms {
+                energy: false,
+                ..Terms::ALL
+            };
+            best(least_risk(setting, terms), setting, holding)
+        },
+    },
 ];
 
 fn least_risk(setting: &Setting<'_>, terms: Terms) -> LeastRisk {
     let pairs = setting.pairs.clone();
-    LeastRisk::new(pairs, setting.watts.to_vec(), setting.usual, terms)
+    LeastRisk::new(pairs, setting.power.to_vec(), setting.promised, terms)
 }
 
 fn best<R: super::Rule + 'static>(
@@ -198,9 +232,64 @@ fn best<R: super::Rule + 'static>(
     Box::new(Best::with_order(rule, holding, setting.order.to_vec()))
 }
 
+/// The holdings by name, for [`chosen`].
+pub const HOLDINGS: [(&str, Holding); 5] = [
+    ("demand", Holding::DEMAND),
+    ("elastic", Holding::ELASTIC),
+    ("promised", Holding::PROMISED),
+    ("separate", Holding::SEPARATE),
+    ("whole", Holding::WHOLE),
+];
+
+/// A policy, and what jobs hold under it.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// As it was asked for.
+    pub name: String,
+    /// The policy.
+    pub entry: &'static Entry,
+    /// What jobs hold.
+    pub holding: Holding,
+}
+
+impl Chosen {
+    /// The policy for that cluster.
+    #[must_use]
+    pub fn make(&self, setting: &Setting<'_>) -> Box<dyn Placement> {
+        (self.entry.make)(setting, self.holding)
+    }
+}
+
+/// The policy of that name; `NAME@HOLDING` has jobs hold otherwise than they do under it by itself.
+///
+/// # Errors
+/// [`UnknownPolicy`] has all names.
+pub fn chosen(name: &str) -> Result<Chosen, UnknownPolicy> {
+    let unknown = || UnknownPolicy {
+        name: name.to_owned(),
+    };
+    let (policy, holding) = match name.split_once('@') {
+        None => (name, None),
+        Some((policy, holding)) => {
+            let known = HOLDINGS.iter().find(|(known, _)| *known == holding);
+            (policy, Some(known.ok_or_else(unknown)?.1))
+        }
+    };
+    let entry = by_name(policy).map_err(|_| unknown())?;
+    Ok(Chosen {
+        name: name.to_owned(),
+        entry,
+        holding: holding.unwrap_or(entry.holding),
+    })
+}
+
 /// No policy has that name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no placement policy is called {name:?}; there are {}", names())]
+#[error(
+    "no placement policy is called {name:?}; there are {}, each also as NAME@HOLDING with {}",
+    names(),
+    holdings()
+)]
 pub struct UnknownPolicy {
     /// What was asked for.
     pub name: String,
@@ -222,4 +311,25 @@ pub fn by_name(name: &str) -> Result<&'static Entry, UnknownPolicy> {
 pub fn names() -> String {
     let names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
     names.join(", ")
+}
+
+fn holdings() -> String {
+    HOLDINGS.map(|(name, _)| name).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_can_be_asked_for_with_another_holding() {
+        assert_eq!(chosen("fgd@promised").unwrap().holding, Holding::PROMISED);
+        assert_eq!(chosen("pillion").unwrap().holding, Holding::PROMISED);
+        let error = chosen("fgd@most").unwrap_err().to_string();
+        assert!(
+            error.contains("\"fgd@most\"") && error.contains("elastic"),
+            "{error}"
+        );
+        assert!(chosen("fdg@demand").is_err());
+    }
 }

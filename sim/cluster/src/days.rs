@@ -34,6 +34,10 @@ const MINUTES: usize = 1440;
 /// The GPU of Gavel's measurements whose pairs are taken.
 pub const PAIRS_GPU: &str = "v100";
 
+/// The GPU of Gavel's measurements that policies know: not the one that decides how jobs run, because
+/// no operator has measured all pairs on all GPUs.
+pub const KNOWN_GPU: &str = "p100";
+
 /// How long a job lets others pass that fit where it does not.
 pub const PATIENCE_NS: u64 = 6 * 3600 * 1_000_000_000;
 
@@ -64,7 +68,7 @@ pub enum DaysError {
 /// How jobs run beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbours {
-    /// As Gavel measured.
+    /// As Gavel measured on one GPU; policies know what was measured on another.
     Measured,
     /// As measured, but every workload has the row of the next one: a check that the table matters.
     Permuted,
@@ -93,6 +97,12 @@ pub fn load(data: &Path, mixed: &Mixed, neighbours: Neighbours) -> Result<Play, 
     let throughputs = path("gavel_throughputs/physical_cluster_throughputs.json");
     let throughputs = traces::read(&throughputs, gavel::throughputs)?;
     let (names, measured) = sources::gavel_pairs(&throughputs, PAIRS_GPU);
+    let (known_names, known) = sources::gavel_pairs(&throughputs, KNOWN_GPU);
+    if known_names != names {
+        let file = "physical_cluster_throughputs.json".to_owned();
+        let what = "equal jobs on both GPUs";
+        return Err(DaysError::Lacks { file, what });
+    }
     let parts = Parts {
         trainings: &trainings_of(&trainings),
         minutes: &day_of(&minutes_of(&requests)),
@@ -110,7 +120,11 @@ pub fn load(data: &Path, mixed: &Mixed, neighbours: Neighbours) -> Result<Play, 
         patience_ns: PATIENCE_NS,
         horizon_ns: u64::from(mixed.days) * DAY_NS,
     };
-    Ok(Play::new(inventory, arrivals, physics))
+    let mut play = Play::new(inventory, arrivals, physics);
+    if neighbours == Neighbours::Measured {
+        play.known = known;
+    }
+    Ok(play)
 }
 
 fn check(parts: &Parts<'_>) -> Result<(), DaysError> {

@@ -64,7 +64,7 @@ impl Inflation {
         let order = self.order(&mut random);
         let mut view = View::new(self.inventory.clone());
         let mut policy = policy(&view, order, random.bits());
-        let mut bins = Bins::new(self.inventory.gpus());
+        let mut bins = Bins::new(self.inventory.gpus().max(1));
         let mut dropped = 0;
         for (number, &row) in arrivals.iter().enumerate() {
             let job = JobSpec {
@@ -94,6 +94,9 @@ impl Inflation {
         let target = (self.target * all).round() as u64;
         let milli = |job: &JobSpec| u64::from(job.gpus) * u64::from(job.gpu_milli);
         let mut asked: u64 = self.jobs.iter().map(milli).sum();
+        if asked == 0 {
+            return rows;
+        }
         while asked > target {
             let row = rows.remove(random.below(rows.len() as u32) as usize);
             asked -= milli(&self.jobs[row]);

@@ -11,3 +11,7 @@ pub mod published_random;
 pub mod sources;
 pub mod traces;
 pub mod world;
+
+/// Version of the model: of what equal input gives. It changes when results do, so that results of two
+/// versions are not compared unawares.
+pub const MODEL: u32 = 1;

@@ -56,6 +56,11 @@ impl Meter {
         }
     }
 
+    /// Time passes to the last event, and to the horizon if that is later.
+    pub fn pass_to_end(&mut self, last_ns: u64) {
+        self.pass(last_ns.max(self.horizon_ns));
+    }
+
     /// The mean of each day; of the last to the horizon.
     #[must_use]
     pub fn daily(&self) -> Vec<f64> {

@@ -6,16 +6,17 @@
 //! | what | from |
 //! |---|---|
 //! | when trainings come, how long they run, how many GPUs they have | a recorded trace (Philly), each row repeated [`Mixed::training_copies`] times, up to [`JITTER_S`] apart, lengths times [`Mixed::training_lengths`] |
-//! | at which minute of the day inference jobs come | recorded invocations of a day (Azure Functions), each day again, times a factor for the day of the week ([`WEEK`]) |
+//! | at which minute of the day inference jobs come | requests in each minute of a day ([`crate::days`] makes one of a recorded hour), each day again, times a factor for the day of the week ([`WEEK`]) |
 //! | how long they run | recorded lengths (openb), times [`Mixed::inference_lengths`] |
 //! | how much of a GPU jobs use | recorded requests (openb's `gpu_milli`) |
 //! | memory | in proportion to that, as GPUColo's Table I has it: 5 GB for all of a GPU for inference, 14 GB for training |
 //! | what they compute | the workloads of the pair table, each as likely as another |
 //!
-//! A job of several GPUs uses all of each. What is drawn comes from the seed alone. To keep the number
+//! A job of several GPUs uses all of each; or it is taken for as many jobs of one GPU
+//! ([`Mixed::split_gangs`]), as GPUColo's simulator does it. What is drawn comes from the seed alone. To keep the number
 //! of different requests small, as it is in real clusters, jobs are of [`KINDS`] kinds for each class, which
-//! are drawn once. A kind is bound to one model of GPU, drawn by how many GPUs of it there are: its demand
-//! and its lengths hold on that model, and nothing is assumed about others.
+//! are drawn once. A kind is bound to one model of GPU, and each model has as many kinds as it has of the
+//! GPUs: demands and lengths hold on that model, and nothing is assumed about others.
 
 use cluster::inventory::WHOLE_MILLI;
 use cluster::{Class, Inventory, JobId, JobSpec, ModelId, Models, WorkloadId};
@@ -86,7 +87,9 @@ pub struct Mixed {
     pub training_copies: u32,
     /// Recorded lengths of trainings are multiplied by that.
     pub training_lengths: f64,
-    /// The least of a GPU that a training makes progress with.
+    /// Whether a training of several GPUs is taken for so many of one.
+    pub split_gangs: bool,
+    /// The least of a GPU to which a training can be held.
     pub floor_milli: u32,
     /// Promise of inference jobs, as [`JobSpec::slo_milli`].
     pub slo_milli: u32,
@@ -95,19 +98,21 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    /// As the comparison with GPUColo has it: 57 days, a million jobs, three of inference for each
-    /// training, on the average 2455 of inference and 604 trainings at a time (what GPUColo's published
-    /// means of GPUs say of its trace), promises of 0.96 of the length, a burst between days 20 and 40.
+    /// As the comparison with GPUColo has it: 57 days; three jobs of inference for each training, and
+    /// between days 20 and 40 six; on the average 2455 of inference and 604 trainings at a time, which is
+    /// what GPUColo's published means of GPUs say of its trace; promises of 0.96 of the length; trainings can
+    /// be held to 1 % of a GPU, the least that MPS can be told.
     #[must_use]
     pub const fn fifty_seven_days(seed: u64) -> Self {
         Self {
             days: 57,
-            inference_jobs: 560_000,
-            inference_lengths: 4.1,
+            inference_jobs: 600_000,
+            inference_lengths: 3.83,
             burst_days: 20..40,
-            training_copies: 7,
-            training_lengths: 0.31,
-            floor_milli: 100,
+            training_copies: 5,
+            training_lengths: 0.471,
+            split_gangs: true,
+            floor_milli: 10,
             slo_milli: 960,
             seed,
         }
@@ -170,20 +175,22 @@ impl Mixed {
         let recorded = parts.trainings.iter().filter(|t| t.at_s - first < until);
         let mut arrivals = Vec::new();
         for training in recorded {
-            let mut kind = kinds[random.random_range(0..kinds.len())];
-            if training.gpus > 1 {
-                kind.milli = WHOLE_MILLI;
-            }
+            let jobs = if self.split_gangs { training.gpus } else { 1 };
             for _ in 0..self.training_copies {
+                let mut kind = kinds[random.random_range(0..kinds.len())];
+                if training.gpus > 1 {
+                    kind.milli = WHOLE_MILLI;
+                }
                 let late = random.random_range(0.0..JITTER_S);
-                let mut job = kind.job(Class::BestEffort, training.gpus, parts);
-                job.spread = training.gpus > 1;
+                let mut job = kind.job(Class::BestEffort, training.gpus / jobs, parts);
+                job.spread = job.gpus > 1;
                 job.floor_milli = self.floor_milli.min(kind.milli);
-                arrivals.push(Arrival {
+                let arrival = Arrival {
                     at_ns: ns((training.at_s - first + late).min(until - 1.0)),
                     length_ns: ns(training.length_s * self.training_lengths),
                     job,
-                });
+                };
+                arrivals.extend(std::iter::repeat_n(arrival, jobs as usize));
             }
         }
         arrivals
@@ -214,16 +221,21 @@ impl Kind {
 
 fn kinds(random: &mut Pcg64, milli: &[u32], parts: &Parts<'_>) -> Vec<Kind> {
     let nodes = parts.inventory.nodes();
-    let weights: Vec<u64> = nodes.iter().map(|node| node.gpus.into()).collect();
-    let gpus: u64 = weights.iter().sum();
-    let kind = |_| {
+    let mut gpus: Vec<(ModelId, u64)> = Vec::new();
+    for number in 0..parts.inventory.models().len() as u16 {
+        let of = nodes.iter().filter(|node| node.model.0 == number);
+        gpus.push((ModelId(number), of.map(|node| u64::from(node.gpus)).sum()));
+    }
+    let weights: Vec<u64> = gpus.iter().map(|(_, count)| *count).collect();
+    let all: u64 = weights.iter().sum();
+    let kind = |number: usize| {
         let milli = milli[random.random_range(0..milli.len())];
         let workload = WorkloadId(random.random_range(0..parts.workloads));
-        let node = drawn(&weights, random.random_range(0..gpus.max(1)));
+        let at = (2 * number as u64 + 1) * all / (2 * KINDS as u64);
         Kind {
             milli,
             workload,
-            model: nodes[node].model,
+            model: gpus[drawn(&weights, at)].0,
         }
     };
     (0..KINDS).map(kind).collect()

@@ -63,10 +63,12 @@ impl JobRecord {
         self.refused = true;
     }
 
-    /// Whether it ended after its promise, or not at all.
+    /// Whether it ended after its promise, or not at all. What rounding adds to the ends of a job that
+    /// runs at exactly the speed that it needs is not late: a microsecond, or a millionth of its length.
     #[must_use]
     pub const fn is_late(&self) -> bool {
-        self.due_ns != NEVER && self.end_ns > self.due_ns
+        let rounding_ns = 1_000 + self.length_ns / 1_000_000;
+        self.due_ns != NEVER && self.end_ns > self.due_ns.saturating_add(rounding_ns)
     }
 }
 
@@ -119,9 +121,11 @@ pub struct Outcome {
     pub gpus_daily: Vec<f64>,
     /// Most GPUs with a job.
     pub gpus_most: f64,
+    /// Hours of GPUs with a job, to the end of the last one: a policy that puts work off has these.
+    pub gpu_hours: f64,
     /// High-priority jobs by the day of their arrival: how many had a promise, how many were late.
     pub promised_daily: Vec<(u64, u64)>,
-    /// Energy of GPUs while they have a job.
+    /// Energy of GPUs while they have a job, to the end of the last one.
     pub used_j: f64,
     /// Energy of GPUs while they have none, to the horizon.
     pub idle_j: f64,
@@ -142,7 +146,7 @@ impl Outcome {
         let ends = jobs.iter().filter(|job| job.end_ns != NEVER);
         let end_ns = ends.map(|job| job.end_ns).max().unwrap_or(0);
         for meter in [&mut used, &mut busy_w, &mut idle_w] {
-            meter.pass(end_ns);
+            meter.pass_to_end(end_ns);
         }
         let first_ns = jobs.first().map_or(0, |job| job.at_ns);
         let gpus_daily = used.daily();
@@ -160,6 +164,7 @@ impl Outcome {
             gpus_mean: used.mean(),
             gpus_daily,
             gpus_most: used.most(),
+            gpu_hours: used.total() / 3_600.0,
             promised_daily,
             used_j: busy_w.total(),
             idle_j: idle_w.within(),

@@ -2,8 +2,7 @@
 
 use cluster::interference::Pairs;
 use cluster::placement::fgd::{Usual, usual};
-use cluster::placement::least_risk::Watts;
-use cluster::placement::registry::{Entry, Setting};
+use cluster::placement::registry::{Chosen, Setting};
 use cluster::placement::{Holding, Placement};
 use cluster::{Class, Inventory, JobSpec, Models, NodeId, View};
 
@@ -24,7 +23,7 @@ pub struct Play {
     /// What policies are told of pairs; the same as in `physics` unless an experiment says otherwise.
     pub known: Pairs,
     usual: Vec<Usual>,
-    watts: Vec<Watts>,
+    promised: Vec<Usual>,
     strongest: Models,
 }
 
@@ -37,8 +36,9 @@ pub struct Bounds {
     /// As that, with five GPUs of inference for each of training, whatever there is to do (GPUColo's
     /// *Separate*): 6 max(n_inf ⁄ 5, n_tr).
     pub separate: f64,
-    /// What high-priority jobs use, or what the memory of all jobs takes, whichever is more: no
-    /// placement that keeps promises needs less. Summed over the models of GPU.
+    /// What high-priority jobs use, or what the memory of all jobs takes, whichever is more, summed over
+    /// the models of GPU: what no placement can do with less, as long as jobs run at the speed that they
+    /// have alone. It leaves out that jobs do not divide, and all that best-effort jobs use.
     pub least: f64,
 }
 
@@ -46,24 +46,27 @@ impl Play {
     /// With policies that are told how jobs run beside each other.
     #[must_use]
     pub fn new(inventory: Inventory, arrivals: Vec<Arrival>, physics: Physics) -> Self {
-        let high = arrivals.iter().map(|arrival| &arrival.job);
-        let high = high.filter(|job| job.class == Class::HighPriority && job.gpus > 0);
-        // What such jobs hold, where they hold what keeps their promises.
-        let held: Vec<JobSpec> = high
-            .map(|job| {
-                let mut job = job.clone();
-                job.gpu_milli = Holding::PROMISED.of(&job);
-                job
+        // No policy knows the future: what comes on the first day is taken for usual.
+        let first = arrivals.first().map_or(0, |arrival| arrival.at_ns) + DAY_NS;
+        let seen = arrivals.iter().take_while(|arrival| arrival.at_ns < first);
+        let seen: Vec<&JobSpec> = seen.map(|arrival| &arrival.job).collect();
+        let held = seen
+            .iter()
+            .filter(|job| job.class == Class::HighPriority && job.gpus > 0);
+        let held: Vec<JobSpec> = held
+            .map(|&job| JobSpec {
+                gpu_milli: Holding::PROMISED.of(job),
+                ..job.clone()
             })
             .collect();
-        let all = || arrivals.iter().map(|arrival| &arrival.job);
+        let all = usual(seen.iter().copied());
         Self {
-            usual: if held.is_empty() {
-                usual(all())
+            promised: if held.is_empty() {
+                all.clone()
             } else {
                 usual(&held)
             },
-            watts: sources::watts(&inventory),
+            usual: all,
             strongest: sources::strongest(&inventory),
             known: physics.pairs.clone(),
             inventory,
@@ -80,15 +83,16 @@ impl Play {
 
     /// The policy, made for this cluster.
     #[must_use]
-    pub fn policy(&self, entry: &Entry, seed: u64) -> Box<dyn Placement> {
+    pub fn policy(&self, chosen: &Chosen, seed: u64) -> Box<dyn Placement> {
         let view = View::new(self.inventory.clone());
         let nodes = u32::try_from(view.len()).expect("an inventory has fewer than 2^32 nodes");
         let order: Vec<NodeId> = (0..nodes).map(NodeId).collect();
         let mut setting = Setting::new(&view, &order, &self.usual, &self.known);
-        setting.watts = &self.watts;
+        setting.power = &self.physics.power;
+        setting.promised = &self.promised;
         setting.strongest = self.strongest;
         setting.seed = seed;
-        entry.make(&setting)
+        chosen.make(&setting)
     }
 
     /// Plays all jobs under a policy.

@@ -3,14 +3,12 @@
 use std::collections::HashMap;
 
 use cluster::interference::Pairs;
-use cluster::placement::least_risk::Watts;
 use cluster::{
-    Class, Inventory, InventoryError, JobSpec, Model, ModelId, Models, NodeSpec, WorkloadId,
+    Class, Inventory, InventoryError, JobSpec, Model, ModelId, Models, NodeSpec, Power, WorkloadId,
 };
 use devices::Device;
 
 use crate::traces::{gavel, openb, pai};
-use crate::world::Power;
 
 /// A model of GPU in a published cluster, the device whose memory and board power it has, and the one
 /// whose power at rest it has.
@@ -79,16 +77,6 @@ pub fn power(inventory: &Inventory) -> Vec<Power> {
         )
     };
     inventory.models().iter().map(power).collect()
-}
-
-/// The same for policies.
-#[must_use]
-pub fn watts(inventory: &Inventory) -> Vec<Watts> {
-    let watts = |power: Power| Watts {
-        idle: power.idle_w,
-        full: power.tdp_w,
-    };
-    power(inventory).into_iter().map(watts).collect()
 }
 
 /// The models with the most single-precision operations per second: those within a tenth of the

@@ -11,9 +11,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use cluster::interference::{Pairs, Settled, Tenant, settle};
+use cluster::interference::{Pairs, SPEED_STEP, Settled, Sharer, settle};
 use cluster::queue::{Outcome as Answer, Queue};
-use cluster::{Inventory, JobId, JobSpec, NodeId, Part, Placement, View};
+use cluster::{Inventory, JobId, JobSpec, NodeId, Part, Placement, Power, View};
 
 use crate::meter::Meter;
 use crate::outcome::{JobRecord, Outcome};
@@ -27,23 +27,6 @@ pub struct Arrival {
     pub length_ns: u64,
     /// What it asks for. Its number is its place in the trace.
     pub job: JobSpec,
-}
-
-/// Power of one model of GPU.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Power {
-    /// Without work.
-    pub idle_w: f64,
-    /// With all of it in use.
-    pub tdp_w: f64,
-}
-
-impl Power {
-    /// With such a share of it in use; linear between idle and TDP.
-    #[must_use]
-    pub fn at(&self, busy: f64) -> f64 {
-        self.idle_w + (self.tdp_w - self.idle_w) * busy
-    }
 }
 
 /// What the simulated GPUs do, whatever a policy believes.
@@ -94,7 +77,10 @@ struct World<'a> {
     view: View,
     queue: Queue,
     running: Vec<Running>,
-    /// Speeds of the residents of each GPU, in their order.
+    /// How the residents of each GPU would run, in their order, if none waited for other GPUs of its
+    /// gang: speed, and share of the GPU.
+    alone: Vec<Vec<(f64, f64)>>,
+    /// How they run.
     speeds: Vec<Vec<f64>>,
     watts: Vec<f64>,
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
@@ -105,7 +91,7 @@ struct World<'a> {
     records: Vec<JobRecord>,
     events: u64,
     settled: Settled,
-    tenants: Vec<Tenant>,
+    sharers: Vec<Sharer>,
 }
 
 /// Plays the trace. `arrivals` are in the order of their times.
@@ -131,6 +117,7 @@ pub fn play(
         view: View::new(inventory),
         queue: Queue::new(physics.patience_ns),
         running: vec![WAITING; arrivals.len()],
+        alone: vec![Vec::new(); gpus],
         speeds: vec![Vec::new(); gpus],
         watts: vec![0.0; gpus],
         ends: BinaryHeap::new(),
@@ -141,11 +128,12 @@ pub fn play(
         records: arrivals.iter().map(JobRecord::of).collect(),
         events: 0,
         settled: Settled::default(),
-        tenants: Vec::new(),
+        sharers: Vec::new(),
     };
     world.idle_w.add(0, idle_w);
     world.run(policy, watch);
-    assert_eq!(world.view.jobs(), 0, "all jobs have ended");
+    assert_eq!(world.view.jobs(), 0, "all jobs that were placed have ended");
+    assert!(world.queue.is_empty(), "no job waits for an empty cluster");
     Outcome::new(
         world.records,
         world.used,
@@ -175,6 +163,7 @@ impl World<'_> {
                     );
                     self.now_ns = at;
                     let job = self.arrivals[next].job.clone();
+                    assert_eq!(job.check(), Ok(()), "job {:?}", job.id);
                     assert_eq!(job.id, JobId(next as u64), "a job's number is its place");
                     self.queue.push(job, at);
                     next += 1;
@@ -204,6 +193,13 @@ impl World<'_> {
 
     fn handle_end(&mut self, index: usize) {
         self.ends.pop();
+        let running = &self.running[index];
+        let passed = (self.now_ns - running.since_ns) as f64;
+        let left_ns = running.remaining_ns - passed * running.speed;
+        assert!(
+            left_ns < 2.0 + 1e-9 * running.remaining_ns,
+            "job {index} ends with {left_ns} ns left"
+        );
         let id = JobId(index as u64);
         let parts = self
             .view
@@ -218,7 +214,7 @@ impl World<'_> {
 
     fn poll(&mut self, policy: &mut dyn Placement) {
         // All of them are in the view already, so all start before any speed is found.
-        let mut changed = Vec::new();
+        let (mut changed, mut placed) = (Vec::new(), Vec::new());
         for answer in self.queue.poll(&mut self.view, policy, self.now_ns) {
             match answer {
                 Answer::Placed(id, parts) => {
@@ -231,6 +227,7 @@ impl World<'_> {
                         generation: 1,
                     };
                     changed.extend(parts);
+                    placed.push(index);
                 }
                 Answer::Refused(id) => self.records[id.0 as usize].handle_refusal(),
             }
@@ -238,18 +235,33 @@ impl World<'_> {
         if !changed.is_empty() {
             self.resettle(&changed);
         }
+        for index in placed {
+            self.foretell(index);
+        }
     }
 
     /// The jobs of these GPUs have changed: finds all speeds anew, and foretells the ends.
+    ///
+    /// A gang runs at the speed of its slowest GPU, and on the others leaves to its neighbours what it
+    /// has no use for. So first all GPUs are settled as if no job waited for another GPU; then those
+    /// that have a gang, and those that a gang of them has, with what each gang can use.
     fn resettle(&mut self, parts: &[Part]) {
+        let mut gpus: Vec<(NodeId, usize)> = self.gpus_of(parts);
+        for &(_, gpu) in &gpus {
+            self.settle_alone(gpu);
+        }
+        let gangs = self.gangs_on(&gpus);
+        for &gang in &gangs {
+            let parts = self.view.parts_of(gang).unwrap_or_default();
+            gpus.extend(self.gpus_of(parts));
+        }
+        gpus.sort_unstable();
+        gpus.dedup();
         let mut changed: Vec<u64> = Vec::new();
-        for part in parts {
-            let first = self.view.inventory().first_gpu(part.node);
-            for slot in part.slots() {
-                self.settle_gpu(part.node, first + slot);
-                let residents = &self.view.gpus()[first + slot].residents;
-                changed.extend(residents.iter().map(|resident| resident.job.0));
-            }
+        for &(node, gpu) in &gpus {
+            self.settle_gpu(node, gpu);
+            let residents = &self.view.gpus()[gpu].residents;
+            changed.extend(residents.iter().map(|resident| resident.job.0));
         }
         changed.sort_unstable();
         changed.dedup();
@@ -258,14 +270,68 @@ impl World<'_> {
         }
     }
 
+    fn gpus_of(&self, parts: &[Part]) -> Vec<(NodeId, usize)> {
+        let gpus = parts.iter().flat_map(|part| {
+            let first = self.view.inventory().first_gpu(part.node);
+            part.slots().map(move |slot| (part.node, first + slot))
+        });
+        gpus.collect()
+    }
+
+    fn gangs_on(&self, gpus: &[(NodeId, usize)]) -> Vec<JobId> {
+        let residents = gpus
+            .iter()
+            .flat_map(|&(_, gpu)| &self.view.gpus()[gpu].residents);
+        let gangs = residents.map(|resident| resident.job);
+        let mut gangs: Vec<JobId> = gangs.filter(|job| self.is_gang(*job)).collect();
+        gangs.sort_unstable();
+        gangs.dedup();
+        gangs
+    }
+
+    fn is_gang(&self, job: JobId) -> bool {
+        self.arrivals[job.0 as usize].job.gpus > 1
+    }
+
+    /// How the jobs of the GPU would run if none waited for another GPU.
+    fn settle_alone(&mut self, gpu: usize) {
+        let state = &self.view.gpus()[gpu];
+        self.sharers.clear();
+        self.sharers
+            .extend(state.residents.iter().map(Sharer::of_resident));
+        settle(&self.sharers, &self.physics.pairs, &mut self.settled);
+        let alone = self.settled.speeds.iter().zip(&self.settled.shares);
+        self.alone[gpu].clear();
+        self.alone[gpu].extend(alone.map(|(&speed, &share)| (speed, share)));
+    }
+
+    /// The speed of a gang: what its slowest GPU would have it run at.
+    fn gang_speed(&self, gang: JobId) -> f64 {
+        let parts = self.view.parts_of(gang).unwrap_or_default();
+        let gpus = self.gpus_of(parts).into_iter();
+        let speeds = gpus.map(|(_, gpu)| {
+            let residents = &self.view.gpus()[gpu].residents;
+            let own = residents.iter().position(|resident| resident.job == gang);
+            own.map_or(0.0, |own| self.alone[gpu][own].0)
+        });
+        speeds.fold(f64::INFINITY, f64::min)
+    }
+
+    /// How the jobs of the GPU run, and what it takes of power.
     fn settle_gpu(&mut self, node: NodeId, gpu: usize) {
         let state = &self.view.gpus()[gpu];
-        self.tenants.clear();
-        self.tenants
-            .extend(state.residents.iter().map(Tenant::of_resident));
+        self.sharers.clear();
+        for (place, resident) in state.residents.iter().enumerate() {
+            let mut sharer = Sharer::of_resident(resident);
+            if self.is_gang(resident.job) {
+                let (speed, share) = self.alone[gpu][place];
+                sharer.cap = share * self.gang_speed(resident.job) / speed.max(SPEED_STEP);
+            }
+            self.sharers.push(sharer);
+        }
         let was_used = !self.speeds[gpu].is_empty();
-        let is_used = !self.tenants.is_empty();
-        settle(&self.tenants, &self.physics.pairs, &mut self.settled);
+        let is_used = !self.sharers.is_empty();
+        settle(&self.sharers, &self.physics.pairs, &mut self.settled);
         self.speeds[gpu].clone_from(&self.settled.speeds);
         let model = self.view.inventory().nodes()[node.0 as usize].model;
         let power = self.physics.power.get(usize::from(model.0));
@@ -278,10 +344,8 @@ impl World<'_> {
             Some(power) if !was_used => power.idle_w,
             _ => 0.0,
         };
-        self.used.add(
-            self.now_ns,
-            f64::from(u8::from(is_used)) - f64::from(u8::from(was_used)),
-        );
+        let used = f64::from(u8::from(is_used)) - f64::from(u8::from(was_used));
+        self.used.add(self.now_ns, used);
         self.busy_w.add(self.now_ns, busy - self.watts[gpu]);
         self.idle_w.add(self.now_ns, idle - idle_before);
         self.watts[gpu] = busy;
@@ -298,25 +362,27 @@ impl World<'_> {
         running.since_ns = self.now_ns;
         running.speed = speed;
         running.generation = running.generation.wrapping_add(1).max(1);
-        let left = (running.remaining_ns / speed.max(1e-6)).ceil();
+        if speed < SPEED_STEP {
+            // It ends when something changes.
+            return;
+        }
+        let left = (running.remaining_ns / speed).ceil();
         let at = self.now_ns.saturating_add(left as u64);
         self.ends
             .push(Reverse((at, index as u32, running.generation)));
     }
 
-    /// Of a gang, that of its slowest GPU.
     fn speed_of(&self, id: JobId) -> f64 {
-        let parts = self.view.parts_of(id).unwrap_or_default();
-        let mut slowest = f64::INFINITY;
-        for part in parts {
-            let first = self.view.inventory().first_gpu(part.node);
-            for slot in part.slots() {
-                let residents = &self.view.gpus()[first + slot].residents;
-                let own = residents.iter().position(|resident| resident.job == id);
-                let speed = own.map_or(0.0, |own| self.speeds[first + slot][own]);
-                slowest = slowest.min(speed);
-            }
+        if self.is_gang(id) {
+            return self.gang_speed(id);
         }
-        slowest
+        let parts = self.view.parts_of(id).unwrap_or_default();
+        // A job without a GPU has no neighbours here.
+        let Some((_, gpu)) = self.gpus_of(parts).first().copied() else {
+            return 1.0;
+        };
+        let residents = &self.view.gpus()[gpu].residents;
+        let own = residents.iter().position(|resident| resident.job == id);
+        own.map_or(0.0, |own| self.speeds[gpu][own])
     }
 }

@@ -29,13 +29,14 @@ struct Columns {
 }
 
 fn columns(workload: &str, policy: &str) -> Columns {
-    let inventory = openb_cluster(&rows("openb_node_list_gpu_node.csv", openb::nodes)).unwrap();
+    let inventory =
+        openb_cluster(&rows("openb_node_list_gpu_node.csv", openb::nodes)).expect("a cluster");
     let pods = rows(&format!("{workload}.csv"), openb::pods);
     let jobs = openb_jobs(&pods, &inventory);
     let expected = rows("fgd_allocation_expected.csv", openb::allocations);
     let expected = published(&expected, workload, policy);
     assert_eq!(expected.len(), SEEDS.count());
-    let entry = by_name(policy).unwrap();
+    let entry = by_name(policy).expect("its name");
     let mut found = Columns {
         ours: vec![0.0; openb::ASKED_PCT.len()],
         theirs: vec![0.0; openb::ASKED_PCT.len()],
@@ -92,7 +93,12 @@ fn holds(workload: &str) {
         );
         last.push((policy, found.ours[all.end - 1]));
     }
-    let of = |name| last.iter().find(|(policy, _)| *policy == name).unwrap().1;
+    let of = |name| {
+        last.iter()
+            .find(|(policy, _)| *policy == name)
+            .expect("it was run")
+            .1
+    };
     assert!(of("random") < of("dot-product"));
     for packs in ["clustering", "packing"] {
         assert!(of("dot-product") < of(packs) && of(packs) < of("best-fit"));
