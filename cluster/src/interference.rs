@@ -87,6 +87,15 @@ impl Pairs {
         self.workloads == 0
     }
 
+    /// From then on the job keeps that part beside the other while that uses half of the GPU. Nothing
+    /// happens for a workload that is not in the table.
+    pub fn set(&mut self, job: WorkloadId, beside: WorkloadId, kept: f64) {
+        let (job, beside) = (usize::from(job.0), usize::from(beside.0));
+        if job < self.workloads && beside < self.workloads {
+            self.lost[job * self.workloads + beside] = 1.0 - kept.clamp(0.0, 1.0);
+        }
+    }
+
     /// What the job keeps beside a neighbour that uses `share` of the GPU; all where a workload is not
     /// in the table.
     #[must_use]

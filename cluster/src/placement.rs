@@ -4,6 +4,7 @@
 //! search for the best node, ties, gangs over several nodes, and the memory of scores are the same for
 //! all ([`best`]). A new policy of that kind is one small file and a line in [`registry`].
 
+pub mod beside;
 pub mod best;
 pub mod clustering;
 pub mod dot_product;
@@ -18,6 +19,7 @@ pub mod random;
 pub mod registry;
 pub mod reserve_and_pack;
 
+use crate::interference::Sharer;
 use crate::inventory::{NodeId, WHOLE_MILLI};
 use crate::job::{Class, JobSpec};
 use crate::view::{NodeView, View};
@@ -102,16 +104,35 @@ pub trait Placement {
         now_ns: u64,
         candidates: Option<&mut Vec<Candidate>>,
     ) -> Decision;
+
+    /// Jobs run beside each other, and this was measured. A policy that predicts may learn from it.
+    fn handle_measured(&mut self, _measured: Measured<'_>) {}
+}
+
+/// How the jobs of one GPU run, as it was measured there: what a daemon reports.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured<'a> {
+    /// The jobs.
+    pub sharers: &'a [Sharer],
+    /// Share of the GPU that each uses.
+    pub shares: &'a [f64],
+    /// Speed of each.
+    pub speeds: &'a [f64],
 }
 
 /// By which a place on a node is better than another.
 ///
-/// An answer depends on the node's state and the job's request and on nothing else, so that the
-/// search may keep it until the node changes.
+/// An answer depends on the node's state, on what the job asks for, and on what was learnt, so that the
+/// search may keep it until one of them changes.
 pub trait Rule {
     /// The best GPUs of the node for the job if it holds `milli` of each, and their score; `None` if
     /// it does not fit there.
     fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)>;
+
+    /// Learns from what was measured; whether scores may be others now.
+    fn handle_measured(&mut self, _measured: Measured<'_>) -> bool {
+        false
+    }
 }
 
 /// How much of each of its GPUs a job holds.

@@ -13,7 +13,9 @@ use crate::inventory::NodeId;
 use crate::job::JobSpec;
 use crate::placement::ever::Ever;
 use crate::placement::gang::over_nodes;
-use crate::placement::{Candidate, Decision, Holding, Part, Placement, Reason, Rule, Score};
+use crate::placement::{
+    Candidate, Decision, Holding, Measured, Part, Placement, Reason, Rule, Score,
+};
 use crate::view::{View, node_id};
 
 /// Different demands whose scores are kept. Traces have about a hundred.
@@ -136,6 +138,12 @@ impl<R: Rule> Placement for Best<R> {
             Decision::Wait(Reason::Busy)
         } else {
             Decision::Refuse(Reason::Never)
+        }
+    }
+
+    fn handle_measured(&mut self, measured: Measured<'_>) {
+        if self.rule.handle_measured(measured) {
+            self.kept.clear();
         }
     }
 }

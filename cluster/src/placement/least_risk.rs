@@ -13,17 +13,20 @@
 //! 3. **Energy**: how much more power the GPU takes, for each unit of speed that all jobs together
 //!    gain.
 //!
-//! What the policy knows of pairs was measured elsewhere, so each neighbour is expected to take
-//! [`DOUBT`] more than is known, for each GPU's worth that it uses.
+//! What the policy knows of pairs at first was measured elsewhere, so a neighbour is expected to take
+//! [`DOUBT`] more than is known, for each GPU's worth that it uses; until the pair has been measured here
+//! ([`LeastRisk::learn`]).
 //!
 //! Each of the three can be switched off, which the simulator's ablation does.
+
+use std::collections::HashSet;
 
 use crate::energy::Power;
 use crate::interference::{Pairs, SPEED_STEP, Sharer};
 use crate::inventory::WHOLE_MILLI;
-use crate::job::{Class, JobSpec};
+use crate::job::{Class, JobSpec, WorkloadId};
 use crate::placement::fgd::Usual;
-use crate::placement::{Rule, Score};
+use crate::placement::{Measured, Rule, Score};
 use crate::view::{GpuState, NodeView};
 
 /// Which of the three count.
@@ -56,6 +59,9 @@ pub const PROGRESS: f64 = 0.5;
 /// is known was measured on another model of GPU.
 pub const DOUBT: f64 = 0.1;
 
+/// Least share of a neighbour from which something is learnt: a smaller one takes too little to be seen.
+const SHARE_MIN: f64 = 0.05;
+
 /// Speed below which nothing is gained.
 const GAINED_MIN: f64 = 1e-3;
 
@@ -66,6 +72,8 @@ const ENERGY_MAX: i64 = 1 << 40;
 #[derive(Clone, Debug)]
 pub struct LeastRisk {
     pairs: Pairs,
+    /// Pairs that were measured here, by the job's workload and then by the other's.
+    measured: HashSet<(WorkloadId, WorkloadId)>,
     power: Vec<Power>,
     terms: Terms,
     /// By what is free of a used GPU, from 0 to 1000: what of it is of use.
@@ -86,6 +94,7 @@ impl LeastRisk {
         });
         Self {
             pairs,
+            measured: HashSet::new(),
             power,
             terms,
             useful: useful.collect(),
@@ -149,6 +158,46 @@ impl LeastRisk {
                 (known - DOUBT * share).max(0.0)
             });
         kept.product()
+    }
+
+    /// Learns from the jobs of one GPU: where all but one of a job's neighbours have been measured
+    /// beside it, what is left of its slowdown is that neighbour's. Whether a pair is known otherwise
+    /// than before.
+    fn learn(&mut self, measured: Measured<'_>) -> bool {
+        let Measured {
+            sharers,
+            shares,
+            speeds,
+        } = measured;
+        let mut changed = false;
+        for (index, own) in sharers.iter().enumerate() {
+            let alone = (shares[index] / own.demand).min(self.pairs.speed_max());
+            let mut kept = speeds[index] / alone.max(SPEED_STEP);
+            let mut unknown = None;
+            let mut others = 0;
+            for (other, sharer) in sharers.iter().enumerate().filter(|(o, _)| *o != index) {
+                let pair = (own.workload, sharer.workload);
+                if self.measured.contains(&pair) {
+                    kept /= self
+                        .pairs
+                        .kept(pair.0, pair.1, shares[other])
+                        .max(SPEED_STEP);
+                } else {
+                    unknown = Some((pair, shares[other]));
+                    others += 1;
+                }
+            }
+            let Some((pair, share)) = unknown.filter(|(_, share)| *share >= SHARE_MIN) else {
+                continue;
+            };
+            if others == 1 {
+                let half = 1.0 - (1.0 - kept) / (2.0 * share);
+                self.pairs.set(pair.0, pair.1, half);
+                self.measured.insert(pair);
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// By how much best-effort jobs fall short of [`PROGRESS`].
@@ -223,6 +272,10 @@ fn needed_shares(sharers: &[Sharer]) -> Vec<f64> {
 }
 
 impl Rule for LeastRisk {
+    fn handle_measured(&mut self, measured: Measured<'_>) -> bool {
+        self.learn(measured)
+    }
+
     fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)> {
         if job.gpus == 0 || !node.suits(job) {
             return super::fits::tightest(node, job, milli).map(|slots| ([0; 3], slots));

@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use cluster::interference::{Pairs, SPEED_STEP, Settled, Sharer, settle};
+use cluster::placement::Measured;
 use cluster::queue::{Outcome as Answer, Queue};
 use cluster::{Inventory, JobId, JobSpec, NodeId, Part, Placement, Power, View};
 
@@ -170,7 +171,7 @@ impl World<'_> {
                 }
                 (_, Some((end, index))) => {
                     self.now_ns = end;
-                    self.handle_end(index);
+                    self.handle_end(index, policy);
                 }
                 (Some(_), None) => unreachable!("an arrival without an end comes first"),
             }
@@ -191,7 +192,7 @@ impl World<'_> {
         None
     }
 
-    fn handle_end(&mut self, index: usize) {
+    fn handle_end(&mut self, index: usize, policy: &mut dyn Placement) {
         self.ends.pop();
         let running = &self.running[index];
         let passed = (self.now_ns - running.since_ns) as f64;
@@ -209,7 +210,7 @@ impl World<'_> {
         self.records[index].handle_end(self.now_ns);
         self.view.release(id);
         self.queue.handle_release();
-        self.resettle(&parts);
+        self.resettle(&parts, policy);
     }
 
     fn poll(&mut self, policy: &mut dyn Placement) {
@@ -233,7 +234,7 @@ impl World<'_> {
             }
         }
         if !changed.is_empty() {
-            self.resettle(&changed);
+            self.resettle(&changed, policy);
         }
         for index in placed {
             self.foretell(index);
@@ -245,7 +246,7 @@ impl World<'_> {
     /// A gang runs at the speed of its slowest GPU, and on the others leaves to its neighbours what it
     /// has no use for. So first all GPUs are settled as if no job waited for another GPU; then those
     /// that have a gang, and those that a gang of them has, with what each gang can use.
-    fn resettle(&mut self, parts: &[Part]) {
+    fn resettle(&mut self, parts: &[Part], policy: &mut dyn Placement) {
         let mut gpus: Vec<(NodeId, usize)> = self.gpus_of(parts);
         for &(_, gpu) in &gpus {
             self.settle_alone(gpu);
@@ -259,7 +260,7 @@ impl World<'_> {
         gpus.dedup();
         let mut changed: Vec<u64> = Vec::new();
         for &(node, gpu) in &gpus {
-            self.settle_gpu(node, gpu);
+            self.settle_gpu(node, gpu, policy);
             let residents = &self.view.gpus()[gpu].residents;
             changed.extend(residents.iter().map(|resident| resident.job.0));
         }
@@ -318,7 +319,7 @@ impl World<'_> {
     }
 
     /// How the jobs of the GPU run, and what it takes of power.
-    fn settle_gpu(&mut self, node: NodeId, gpu: usize) {
+    fn settle_gpu(&mut self, node: NodeId, gpu: usize, policy: &mut dyn Placement) {
         let state = &self.view.gpus()[gpu];
         self.sharers.clear();
         for (place, resident) in state.residents.iter().enumerate() {
@@ -333,6 +334,11 @@ impl World<'_> {
         let is_used = !self.sharers.is_empty();
         settle(&self.sharers, &self.physics.pairs, &mut self.settled);
         self.speeds[gpu].clone_from(&self.settled.speeds);
+        policy.handle_measured(Measured {
+            sharers: &self.sharers,
+            shares: &self.settled.shares,
+            speeds: &self.settled.speeds,
+        });
         let model = self.view.inventory().nodes()[node.0 as usize].model;
         let power = self.physics.power.get(usize::from(model.0));
         let (busy, idle) = match power {

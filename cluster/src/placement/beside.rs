@@ -1,0 +1,54 @@
+//! One best-effort job beside one high-priority job, chosen by a table: which service a training runs
+//! beside (Mudi, EuroSys'25, section 5.2).
+//!
+//! All GPUs with the same service are alike, so a policy is an order of services for each training. What
+//! is in the table makes it: the slopes of latency curves (Mudi), predicted speeds (ours), measured
+//! speeds (the best that can be had for each arrival).
+
+use crate::job::{Class, JobSpec};
+use crate::placement::{Rule, Score};
+use crate::view::NodeView;
+
+/// The rule. A job goes to the GPU whose high-priority job has the greatest score beside it; GPUs
+/// without a high-priority job, or with a best-effort one, are left out. Jobs of several GPUs and
+/// high-priority jobs do not fit anywhere.
+#[derive(Clone, Debug)]
+pub struct Beside {
+    /// By the best-effort job's workload, then by the high-priority job's; `None`: not beside it.
+    pub scores: Vec<Vec<Option<i64>>>,
+}
+
+impl Beside {
+    /// The same with the best last: what a mistaken sign would do.
+    #[must_use]
+    pub fn inverted(mut self) -> Self {
+        for score in self.scores.iter_mut().flatten().flatten() {
+            *score = -*score;
+        }
+        self
+    }
+}
+
+impl Rule for Beside {
+    fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)> {
+        if job.gpus != 1 || job.class == Class::HighPriority || !node.suits(job) {
+            return None;
+        }
+        let scores = self.scores.get(usize::from(job.workload.0))?;
+        let gpus = node.gpus.iter().enumerate();
+        let scored = gpus.filter_map(|(slot, gpu)| {
+            let service = gpu.of(Class::HighPriority).next()?;
+            let is_free = gpu.of(Class::BestEffort).next().is_none();
+            if !is_free || !gpu.fits(milli, job.memory_bytes) {
+                return None;
+            }
+            let score = scores
+                .get(usize::from(service.workload.0))
+                .copied()
+                .flatten()?;
+            Some((score, slot))
+        });
+        let (score, slot) = scored.max_by_key(|&(score, slot)| (score, std::cmp::Reverse(slot)))?;
+        Some(([score, 0, 0], 1 << slot))
+    }
+}
