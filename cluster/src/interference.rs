@@ -239,6 +239,18 @@ pub fn settle(sharers: &[Sharer], pairs: &Pairs, settled: &mut Settled) {
     }
 }
 
+/// How jobs run that have instances of their own on one GPU, which have such parts of it: each as alone
+/// on its part.
+pub fn settle_apart(sharers: &[Sharer], parts: &[f64], pairs: &Pairs, settled: &mut Settled) {
+    settled.shares.clear();
+    settled.speeds.clear();
+    for (sharer, part) in sharers.iter().zip(parts) {
+        let share = sharer.want(pairs.speed_max).min(*part);
+        settled.shares.push(share);
+        settled.speeds.push(share / sharer.demand);
+    }
+}
+
 /// Gives best-effort jobs x of the GPU together, and high-priority jobs the rest.
 fn share_out(sharers: &[Sharer], speed_max: f64, x: f64, settled: &mut Settled) {
     let high = sharers.iter().filter(|s| s.class == Class::HighPriority);

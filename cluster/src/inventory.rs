@@ -1,5 +1,7 @@
 //! What a cluster has: models of GPU, and nodes with GPUs of one model each.
 
+use crate::mig::MigModel;
+
 /// Thousandths of one GPU: the whole of it.
 pub const WHOLE_MILLI: u32 = 1000;
 
@@ -30,6 +32,21 @@ pub struct Model {
     pub name: String,
     /// Device memory of one GPU.
     pub memory_bytes: u64,
+    /// Of GPUs in MIG mode, what they can be divided into: they take instances, and no job that asks for
+    /// none.
+    pub mig: Option<&'static MigModel>,
+}
+
+impl Model {
+    /// A model whose GPUs are not divided.
+    #[must_use]
+    pub fn new(name: &str, memory_bytes: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            memory_bytes,
+            mig: None,
+        }
+    }
 }
 
 /// One node. Its GPUs are of one model, as all published inventories have them.
@@ -171,10 +188,7 @@ mod tests {
     use super::*;
 
     fn model() -> Model {
-        Model {
-            name: "T4".to_owned(),
-            memory_bytes: 16 << 30,
-        }
+        Model::new("T4", 16 << 30)
     }
 
     #[test]

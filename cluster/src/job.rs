@@ -1,6 +1,7 @@
 //! What a job asks for.
 
 use crate::inventory::{ModelId, WHOLE_MILLI};
+use crate::mig::{MigModel, Profile};
 
 /// Number of a job, given by the caller; no two jobs have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,6 +75,8 @@ pub struct JobSpec {
     pub cpu_milli: u64,
     /// Host memory, all GPUs together.
     pub host_memory_bytes: u64,
+    /// The MIG instance that it asks for, in place of a part of a GPU.
+    pub instance: Option<&'static Profile>,
     /// The models that it may have.
     pub models: Models,
     /// Whether its GPUs may lie on several nodes.
@@ -98,10 +101,21 @@ impl JobSpec {
             memory_bytes: 0,
             cpu_milli: 0,
             host_memory_bytes: 0,
+            instance: None,
             models: Models::ANY,
             spread: false,
             workload: WorkloadId(0),
             slo_milli: None,
+        }
+    }
+
+    /// A job that asks for an instance of a GPU that can be divided, and uses all of that.
+    #[must_use]
+    pub fn of_instance(id: u64, class: Class, model: &MigModel, profile: &'static Profile) -> Self {
+        Self {
+            memory_bytes: u64::from(profile.memory_mib) << 20,
+            instance: Some(profile),
+            ..Self::new(id, class, 1, model.milli(profile))
         }
     }
 

@@ -33,7 +33,7 @@ pub struct MigModel {
 }
 
 /// A size of instance.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// As NVIDIA writes it, without `MIG`: `3g.20gb`.
     pub name: &'static str,
@@ -48,7 +48,7 @@ pub struct Profile {
 }
 
 /// First memory slice of an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Start(pub u32);
 
 /// An instance on a GPU.
@@ -88,6 +88,12 @@ impl MigModel {
         MODELS.iter().find(|model| model.device == device)
     }
 
+    /// An instance's part of the GPU's SMs, in thousandths, rounded down.
+    #[must_use]
+    pub const fn milli(&self, profile: &Profile) -> u32 {
+        1000 * profile.compute_slices / self.compute_slices
+    }
+
     /// The profile of that name.
     #[must_use]
     pub fn profile(&self, name: &str) -> Option<&'static Profile> {
@@ -103,6 +109,12 @@ impl Layout {
             model,
             instances: Vec::new(),
         }
+    }
+
+    /// The model.
+    #[must_use]
+    pub const fn model(&self) -> &'static MigModel {
+        self.model
     }
 
     /// What is on the GPU, by start.

@@ -22,6 +22,7 @@ pub mod reserve_and_pack;
 use crate::interference::Sharer;
 use crate::inventory::{NodeId, WHOLE_MILLI};
 use crate::job::{Class, JobSpec};
+use crate::mig::Start;
 use crate::view::{NodeView, View};
 
 /// GPUs of one node that a job gets, and how much of each it holds.
@@ -33,9 +34,24 @@ pub struct Part {
     pub slots: u32,
     /// What the job holds of each.
     pub milli: u32,
+    /// Where its MIG instance begins, if it asks for one.
+    pub start: Option<Start>,
 }
 
 impl Part {
+    /// These GPUs of a node for the job. An instance begins where it leaves the most to others.
+    pub(crate) fn new(node: &NodeView<'_>, slots: u32, milli: u32, job: &JobSpec) -> Self {
+        let gpu = node.gpus.get(slots.trailing_zeros() as usize);
+        let layout = gpu.and_then(|gpu| gpu.layout.as_ref());
+        let start = layout.zip(job.instance);
+        Self {
+            node: node.id,
+            slots,
+            milli,
+            start: start.and_then(|(layout, profile)| layout.best_start(profile)),
+        }
+    }
+
     /// The slots, from the lowest.
     pub fn slots(&self) -> impl Iterator<Item = usize> + use<> {
         let slots = self.slots;
@@ -198,6 +214,9 @@ impl Holding {
     /// For that job.
     #[must_use]
     pub const fn of(self, job: &JobSpec) -> u32 {
+        if job.instance.is_some() {
+            return job.gpu_milli;
+        }
         match job.class {
             Class::HighPriority => self.high_priority.of(job),
             Class::BestEffort => self.best_effort.of(job),

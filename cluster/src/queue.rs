@@ -180,10 +180,7 @@ mod tests {
 
     /// Two GPUs, and a patience of 10 ns.
     fn scene() -> Scene {
-        let model = Model {
-            name: "T4".to_owned(),
-            memory_bytes: 0,
-        };
+        let model = Model::new("T4", 0);
         let view = View::new(Inventory::uniform(model, 1, 2).unwrap());
         Scene {
             policy: Best::new(FirstFit, Holding::DEMAND, &view),

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::inventory::{Inventory, NODE_GPUS_MAX, NodeId, NodeSpec, WHOLE_MILLI};
 use crate::job::{Class, JobId, JobSpec, WorkloadId};
+use crate::mig::{Layout, MigModel, Start};
 use crate::placement::Part;
 
 /// A job on a GPU.
@@ -31,6 +32,8 @@ pub struct Resident {
     pub memory_bytes: u64,
     /// As in [`JobSpec::slo_milli`].
     pub slo_milli: Option<u32>,
+    /// Where its instance begins, if it has one.
+    pub start: Option<Start>,
 }
 
 /// One GPU.
@@ -42,6 +45,8 @@ pub struct GpuState {
     pub free_memory_bytes: u64,
     /// The jobs on it, in the order in which they came.
     pub residents: Vec<Resident>,
+    /// Of a GPU in MIG mode, its instances.
+    pub layout: Option<Layout>,
 }
 
 impl GpuState {
@@ -51,10 +56,14 @@ impl GpuState {
         self.residents.is_empty()
     }
 
-    /// Whether so much of it, and of its memory, can still be held.
+    /// Whether the job can still hold so much of it, or have its instance there.
     #[must_use]
-    pub const fn fits(&self, milli: u32, memory_bytes: u64) -> bool {
-        self.free_milli >= milli && self.free_memory_bytes >= memory_bytes
+    pub fn takes(&self, job: &JobSpec, milli: u32) -> bool {
+        match (&self.layout, job.instance) {
+            (None, None) => self.free_milli >= milli && self.free_memory_bytes >= job.memory_bytes,
+            (Some(layout), Some(profile)) => layout.starts(profile).next().is_some(),
+            _ => false,
+        }
     }
 
     /// The jobs of that class on it.
@@ -117,15 +126,16 @@ impl NodeView<'_> {
         self.shapes.iter().map(|&jobs| u32::from(jobs)).sum()
     }
 
-    /// The first so many GPUs with nothing on them, as a set of slots.
+    /// The first of its GPUs with nothing on them, for all of the job's, as a set of slots.
     #[must_use]
-    pub fn free_slots(&self, count: u32, memory_bytes: u64) -> Option<u32> {
+    pub fn free_slots(&self, job: &JobSpec) -> Option<u32> {
+        let count = job.gpus;
         let mut slots = 0u32;
         for (slot, gpu) in self.gpus.iter().enumerate() {
             if slots.count_ones() == count {
                 break;
             }
-            if gpu.is_free() && gpu.free_memory_bytes >= memory_bytes {
+            if gpu.is_free() && gpu.takes(job, WHOLE_MILLI) {
                 slots |= 1 << slot;
             }
         }
@@ -170,6 +180,7 @@ impl View {
                 free_milli: WHOLE_MILLI,
                 free_memory_bytes,
                 residents: Vec::new(),
+                layout: mig_of(&inventory, spec).map(Layout::empty),
             };
             std::iter::repeat_n(gpu, spec.gpus as usize)
         });
@@ -288,6 +299,10 @@ impl View {
             let gpu = &mut self.gpus[first + slot];
             let is_new = gpu.residents.iter().all(|resident| resident.job != job.id);
             assert!(is_new, "job {:?} is twice on slot {slot}", job.id);
+            if let (Some(layout), Some(profile)) = (&mut gpu.layout, job.instance) {
+                let placed = part.start.map(|start| layout.place(profile, start));
+                assert_eq!(placed, Some(Ok(())), "the instance of job {:?}", job.id);
+            }
             gpu.free_milli = less(gpu.free_milli.into(), part.milli.into(), job.id) as u32;
             gpu.free_memory_bytes = less(gpu.free_memory_bytes, job.memory_bytes, job.id);
             gpu.residents.push(Resident {
@@ -299,6 +314,7 @@ impl View {
                 floor_milli: job.floor_milli,
                 memory_bytes: job.memory_bytes,
                 slo_milli: job.slo_milli,
+                start: part.start,
             });
         }
         let node = &mut self.nodes[part.node.index()];
@@ -327,6 +343,9 @@ impl View {
                     panic!("job {job:?} is not where it is noted");
                 };
                 let resident = gpu.residents.remove(at);
+                if let (Some(layout), Some(start)) = (&mut gpu.layout, resident.start) {
+                    layout.remove(start);
+                }
                 gpu.free_milli += resident.held_milli;
                 gpu.free_memory_bytes += resident.memory_bytes;
             }
@@ -346,7 +365,12 @@ impl View {
             node.gpus.iter().all(|gpu| {
                 let milli: u32 = gpu.residents.iter().map(|r| r.held_milli).sum();
                 let bytes: u64 = gpu.residents.iter().map(|r| r.memory_bytes).sum();
-                milli + gpu.free_milli == WHOLE_MILLI && bytes + gpu.free_memory_bytes == memory
+                let instances = gpu.layout.as_ref().is_none_or(|layout| {
+                    layout.is_valid() && layout.instances().len() == gpu.residents.len()
+                });
+                instances
+                    && milli + gpu.free_milli == WHOLE_MILLI
+                    && bytes + gpu.free_memory_bytes == memory
             })
         });
         let mut cpus: Vec<u64> = self.nodes.iter().map(|node| node.free_cpu_milli).collect();
@@ -407,6 +431,10 @@ impl PartialEq for View {
             && self.jobs == other.jobs
             && free(&self.nodes) == free(&other.nodes)
     }
+}
+
+fn mig_of(inventory: &Inventory, spec: &NodeSpec) -> Option<&'static MigModel> {
+    inventory.models().get(usize::from(spec.model.0))?.mig
 }
 
 fn memory_of(inventory: &Inventory, spec: &NodeSpec) -> u64 {

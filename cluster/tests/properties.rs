@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use cluster::interference::Pairs;
+use cluster::mig::MigModel;
 use cluster::placement::fgd::usual;
 use cluster::placement::registry::{ALL, Entry, Setting};
 use cluster::queue::{Outcome, Queue};
@@ -15,13 +16,14 @@ use proptest::prelude::*;
 
 /// Up to six nodes of two models.
 fn inventories() -> impl Strategy<Value = Inventory> {
-    let node = (0u32..5, 0u16..2, 4u64..20);
+    let node = (0u32..5, 0u16..3, 4u64..20);
     prop::collection::vec(node, 1..6).prop_map(|nodes| {
-        let models = ["small", "large"].into_iter().zip([16u64, 32]);
-        let models = models.map(|(name, gib)| Model {
-            name: name.to_owned(),
-            memory_bytes: gib << 30,
-        });
+        let mut models = vec![
+            Model::new("small", 16 << 30),
+            Model::new("large", 32 << 30),
+            Model::new("divided", 40 << 30),
+        ];
+        models[2].mig = MigModel::of("A100-SXM4-40GB");
         let nodes = nodes.into_iter().enumerate();
         let nodes = nodes.map(|(number, (gpus, model, cpus))| NodeSpec {
             name: format!("{number}"),
@@ -30,29 +32,36 @@ fn inventories() -> impl Strategy<Value = Inventory> {
             gpus,
             model: ModelId(model),
         });
-        Inventory::new(models.collect(), nodes.collect()).expect("such nodes are possible")
+        Inventory::new(models, nodes.collect()).expect("such nodes are possible")
     })
 }
 
 fn jobs() -> impl Strategy<Value = Vec<JobSpec>> {
     let job = (
         (any::<bool>(), 0u32..6, 1u32..=10, 1u32..=10, any::<bool>()),
-        (0u64..20, 0u64..6, 1u64..4, 0u16..3, any::<bool>()),
+        (0u64..20, 0u64..6, 1u64..8, 0u16..3, any::<bool>()),
+        0usize..18,
     );
     prop::collection::vec(job, 1..40).prop_map(|jobs| {
         let jobs = jobs.into_iter().enumerate().map(|(number, job)| {
-            let ((high, gpus, tenths, floor, spread), (gib, cpus, models, workload, slo)) = job;
+            let (first, second, instance) = job;
+            let (high, gpus, tenths, floor, spread) = first;
+            let (gib, cpus, models, workload, slo) = second;
             let class = if high {
                 Class::HighPriority
             } else {
                 Class::BestEffort
             };
             let milli = if gpus > 1 { 1000 } else { 100 * tenths };
+            let mig = MigModel::of("A100-SXM4-40GB").expect("it can be divided");
+            if let Some(profile) = mig.profiles.get(instance) {
+                return JobSpec::of_instance(number as u64, class, mig, profile);
+            }
             JobSpec {
                 floor_milli: if high { milli } else { milli.min(50 * floor) },
                 memory_bytes: gib << 30,
                 cpu_milli: cpus * 1000,
-                models: Models::of((0..2u16).filter(|m| models >> m & 1 == 1).map(ModelId)),
+                models: Models::of((0..3u16).filter(|m| models >> m & 1 == 1).map(ModelId)),
                 spread,
                 workload: WorkloadId(workload),
                 slo_milli: (slo && high).then_some(960),
@@ -63,7 +72,7 @@ fn jobs() -> impl Strategy<Value = Vec<JobSpec>> {
     })
 }
 
-const POWER: [Power; 2] = [
+const POWER: [Power; 3] = [
     Power {
         idle_w: 10.0,
         tdp_w: 70.0,
@@ -71,6 +80,10 @@ const POWER: [Power; 2] = [
     Power {
         idle_w: 40.0,
         tdp_w: 300.0,
+    },
+    Power {
+        idle_w: 53.0,
+        tdp_w: 400.0,
     },
 ];
 
@@ -98,7 +111,7 @@ fn check(view: &View, job: &JobSpec, decision: &Decision) -> Result<(), TestCase
         let node = view.node(part.node);
         prop_assert!(job.gpus == 0 || job.models.has(node.spec.model));
         for slot in part.slots() {
-            prop_assert!(node.gpus[slot].fits(part.milli, job.memory_bytes));
+            prop_assert!(node.gpus[slot].takes(job, part.milli));
         }
     }
     Ok(())

@@ -39,7 +39,7 @@ impl Rule for Beside {
         let scored = gpus.filter_map(|(slot, gpu)| {
             let service = gpu.of(Class::HighPriority).next()?;
             let is_free = gpu.of(Class::BestEffort).next().is_none();
-            if !is_free || !gpu.fits(milli, job.memory_bytes) {
+            if !is_free || !gpu.takes(job, milli) {
                 return None;
             }
             let score = scores

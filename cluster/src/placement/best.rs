@@ -105,7 +105,7 @@ impl<R: Rule> Best<R> {
                 });
             }
         }
-        best.map(|(_, node, slots)| Part { node, slots, milli })
+        best.map(|(_, node, slots)| Part::new(&view.node(node), slots, milli, job))
     }
 
     /// Whether the job would fit into the cluster if that were empty, as this rule places it.

@@ -120,7 +120,7 @@ impl Rule for Fgd {
         if job.gpus == 1 && milli < WHOLE_MILLI {
             let mut best: Option<(i64, u32)> = None;
             for slot in 0..free.len() {
-                if !node.gpus[slot].fits(milli, job.memory_bytes) {
+                if !node.gpus[slot].takes(job, milli) {
                     continue;
                 }
                 free[slot] -= milli;

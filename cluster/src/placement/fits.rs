@@ -19,13 +19,12 @@ pub fn tightest(node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<u32> {
         return Some(0);
     }
     if milli == WHOLE_MILLI {
-        return node.free_slots(job.gpus, job.memory_bytes);
+        return node.free_slots(job);
     }
     let mut slots = 0u32;
     for _ in 0..job.gpus {
         let gpus = node.gpus.iter().enumerate();
-        let fitting =
-            gpus.filter(|(slot, gpu)| slots >> slot & 1 == 0 && gpu.fits(milli, job.memory_bytes));
+        let fitting = gpus.filter(|(slot, gpu)| slots >> slot & 1 == 0 && gpu.takes(job, milli));
         let (slot, _) = fitting.min_by_key(|(slot, gpu)| (gpu.free_milli, *slot))?;
         slots |= 1 << slot;
     }
@@ -39,7 +38,7 @@ pub fn first(node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<u32> {
         return tightest(node, job, milli);
     }
     let gpus = node.gpus.iter().enumerate();
-    let fitting = gpus.filter(|(_, gpu)| gpu.fits(milli, job.memory_bytes));
+    let fitting = gpus.filter(|(_, gpu)| gpu.takes(job, milli));
     let slots = fitting.take(job.gpus as usize);
     let (slots, count) = slots.fold((0, 0), |(set, count), (slot, _)| {
         (set | 1 << slot, count + 1)

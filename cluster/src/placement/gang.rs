@@ -29,7 +29,7 @@ pub fn over_nodes(view: &View, job: &JobSpec, milli: u32, order: &[NodeId]) -> O
         for (node, room) in free {
             let count = room.min(missing);
             let slots = freest(&view.node(node), job, milli, count);
-            parts.push(Part { node, slots, milli });
+            parts.push(Part::new(&view.node(node), slots, milli, job));
             missing -= count;
             if missing == 0 {
                 return Some(parts);
@@ -44,10 +44,7 @@ fn room(node: &NodeView<'_>, job: &JobSpec, milli: u32) -> u32 {
     if !job.models.has(node.spec.model) {
         return 0;
     }
-    let fitting = node
-        .gpus
-        .iter()
-        .filter(|gpu| gpu.fits(milli, job.memory_bytes));
+    let fitting = node.gpus.iter().filter(|gpu| gpu.takes(job, milli));
     let gpus = (fitting.count() as u32).min(job.gpus);
     let hosted = |gpus: &u32| {
         let (cpu, memory) = job.host_share(*gpus);
@@ -58,7 +55,7 @@ fn room(node: &NodeView<'_>, job: &JobSpec, milli: u32) -> u32 {
 
 fn freest(node: &NodeView<'_>, job: &JobSpec, milli: u32, count: u32) -> u32 {
     let gpus = node.gpus.iter().enumerate();
-    let fitting = gpus.filter(|(_, gpu)| gpu.fits(milli, job.memory_bytes));
+    let fitting = gpus.filter(|(_, gpu)| gpu.takes(job, milli));
     let mut slots: Vec<(Reverse<u32>, usize)> = fitting
         .map(|(slot, gpu)| (Reverse(gpu.free_milli), slot))
         .collect();

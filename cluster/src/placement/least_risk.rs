@@ -281,7 +281,7 @@ impl Rule for LeastRisk {
             return super::fits::tightest(node, job, milli).map(|slots| ([0; 3], slots));
         }
         let fitting = node.gpus.iter().enumerate();
-        let fitting = fitting.filter(|(_, gpu)| gpu.fits(milli, job.memory_bytes));
+        let fitting = fitting.filter(|(_, gpu)| gpu.takes(job, milli));
         let mut scored: Vec<(Score, usize)> = Vec::with_capacity(node.gpus.len());
         let mut free: Option<Score> = None;
         for (slot, gpu) in fitting {

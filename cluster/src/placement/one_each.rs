@@ -6,7 +6,7 @@
 
 use crate::job::JobSpec;
 use crate::placement::{Rule, Score};
-use crate::view::NodeView;
+use crate::view::{GpuState, NodeView};
 
 /// The rule.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +18,7 @@ impl Rule for OneEach {
             return super::fits::tightest(node, job, milli).map(|slots| ([0; 3], slots));
         }
         let gpus = node.gpus.iter().enumerate();
-        let fitting = gpus.filter(|(_, gpu)| {
-            gpu.of(job.class).next().is_none() && gpu.fits(milli, job.memory_bytes)
-        });
+        let fitting = gpus.filter(|(_, gpu)| is_alone(gpu, job) && gpu.takes(job, milli));
         let mut slots: Vec<(bool, usize)> =
             fitting.map(|(slot, gpu)| (gpu.is_free(), slot)).collect();
         slots.sort_unstable();
@@ -29,4 +27,9 @@ impl Rule for OneEach {
         let set = chosen.iter().fold(0, |set, (_, slot)| set | 1u32 << slot);
         Some(([-(free as i64), 0, 0], set))
     }
+}
+
+/// Whether no job of its class would be on the GPU with it; an instance is a GPU of its own.
+fn is_alone(gpu: &GpuState, job: &JobSpec) -> bool {
+    gpu.layout.is_some() || gpu.of(job.class).next().is_none()
 }

@@ -42,7 +42,7 @@ impl Random {
             return tightest;
         }
         let gpus = node.gpus.iter().enumerate();
-        let fitting = gpus.filter(|(_, gpu)| gpu.fits(milli, job.memory_bytes));
+        let fitting = gpus.filter(|(_, gpu)| gpu.takes(job, milli));
         let fitting: Vec<usize> = fitting.map(|(slot, _)| slot).collect();
         1 << fitting[self.below(fitting.len())]
     }
@@ -94,6 +94,6 @@ impl Placement for Random {
         }
         let (node, slots) = fitting[self.below(fitting.len())];
         let slots = self.slots(&view.node(node), job, milli, slots);
-        Decision::Place(vec![Part { node, slots, milli }])
+        Decision::Place(vec![Part::new(&view.node(node), slots, milli, job)])
     }
 }

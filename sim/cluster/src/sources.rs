@@ -105,8 +105,7 @@ fn inventory(
         let name = model.unwrap_or_else(|| "no GPU".to_owned());
         let place = models.iter().position(|model| model.name == name);
         let place = place.unwrap_or_else(|| {
-            let memory_bytes = memory_bytes(&name);
-            models.push(Model { name, memory_bytes });
+            models.push(Model::new(&name, memory_bytes(&name)));
             models.len() - 1
         });
         node.model = ModelId(place as u16);

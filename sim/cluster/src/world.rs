@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use cluster::interference::{Pairs, SPEED_STEP, Settled, Sharer, settle};
+use cluster::interference::{Pairs, SPEED_STEP, Settled, Sharer, settle, settle_apart};
 use cluster::placement::Measured;
 use cluster::queue::{Outcome as Answer, Queue};
 use cluster::{Inventory, JobId, JobSpec, NodeId, Part, Placement, Power, View};
@@ -300,10 +300,27 @@ impl World<'_> {
         self.sharers.clear();
         self.sharers
             .extend(state.residents.iter().map(Sharer::of_resident));
-        settle(&self.sharers, &self.physics.pairs, &mut self.settled);
+        self.settle(gpu);
         let alone = self.settled.speeds.iter().zip(&self.settled.shares);
         self.alone[gpu].clear();
         self.alone[gpu].extend(alone.map(|(&speed, &share)| (speed, share)));
+    }
+
+    /// Finds shares and speeds of the sharers, the jobs of that GPU.
+    fn settle(&mut self, gpu: usize) {
+        let state = &self.view.gpus()[gpu];
+        if state.layout.is_none() {
+            settle(&self.sharers, &self.physics.pairs, &mut self.settled);
+            return;
+        }
+        let parts = state.residents.iter();
+        let parts: Vec<f64> = parts.map(|r| f64::from(r.held_milli) / 1000.0).collect();
+        settle_apart(
+            &self.sharers,
+            &parts,
+            &self.physics.pairs,
+            &mut self.settled,
+        );
     }
 
     /// The speed of a gang: what its slowest GPU would have it run at.
@@ -332,13 +349,15 @@ impl World<'_> {
         }
         let was_used = !self.speeds[gpu].is_empty();
         let is_used = !self.sharers.is_empty();
-        settle(&self.sharers, &self.physics.pairs, &mut self.settled);
+        self.settle(gpu);
         self.speeds[gpu].clone_from(&self.settled.speeds);
-        policy.handle_measured(Measured {
-            sharers: &self.sharers,
-            shares: &self.settled.shares,
-            speeds: &self.settled.speeds,
-        });
+        if self.view.gpus()[gpu].layout.is_none() {
+            policy.handle_measured(Measured {
+                sharers: &self.sharers,
+                shares: &self.settled.shares,
+                speeds: &self.settled.speeds,
+            });
+        }
         let model = self.view.inventory().nodes()[node.0 as usize].model;
         let power = self.physics.power.get(usize::from(model.0));
         let (busy, idle) = match power {

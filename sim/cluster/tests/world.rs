@@ -1,6 +1,7 @@
 //! The world by arithmetic, and what holds at every event of any run.
 
 use cluster::interference::{Pairs, SPEED_MAX};
+use cluster::mig::MigModel;
 use cluster::placement::registry::{ALL, chosen};
 use cluster::{Class, Inventory, JobId, JobSpec, Model, Power, View, WorkloadId};
 use cluster_sim::meter::DAY_NS;
@@ -14,10 +15,7 @@ const BE: Class = Class::BestEffort;
 const HP: Class = Class::HighPriority;
 
 fn scene(gpus: u32, arrivals: Vec<Arrival>, pairs: Pairs) -> Play {
-    let model = Model {
-        name: "V100".to_owned(),
-        memory_bytes: 16 << 30,
-    };
+    let model = Model::new("V100", 16 << 30);
     let inventory = Inventory::uniform(model, gpus.div_ceil(2), 2.min(gpus)).expect("few GPUs");
     let power = Power {
         idle_w: 40.0,
@@ -115,6 +113,37 @@ fn a_gang_runs_at_the_speed_of_its_slowest_gpu() {
     let outcome = run(&scene(2, arrivals, Pairs::none()), "gpucolo");
     close(outcome.jobs[1].end_ns as f64 / 1e9, 200.0);
     close(outcome.jobs[0].end_ns as f64 / 1e9, 300.0);
+}
+
+/// Two sevenths each of one A100: the neighbours do not notice each other, though as neighbours on one
+/// GPU each would stop the other. The third instance, of four slices, still fits: it can begin at the
+/// first slice alone, so the two are placed behind it.
+#[test]
+fn instances_do_not_notice_each_other() {
+    let mig = MigModel::of("A100-SXM4-40GB").expect("it can be divided");
+    let mut model = Model::new("A100-SXM4-40GB", 40 << 30);
+    model.mig = Some(mig);
+    let inventory = Inventory::uniform(model, 1, 1).expect("one GPU");
+    let job = |number, profile| {
+        let profile = mig.profile(profile).expect("it has one");
+        arrival(
+            number,
+            0,
+            70,
+            JobSpec::of_instance(number, BE, mig, profile),
+        )
+    };
+    let arrivals = vec![job(0, "1g.5gb"), job(1, "1g.5gb"), job(2, "4g.20gb")];
+    let mut play = scene(1, arrivals, Pairs::new(1, |_, _| 0.0));
+    play.inventory = inventory;
+    for entry in ALL {
+        let outcome = run(&play, entry.name);
+        assert!(
+            outcome.jobs.iter().all(|job| job.end_ns == 70 * SECOND),
+            "{}",
+            entry.name
+        );
+    }
 }
 
 /// GPUColo's arithmetic: what runs, whatever a policy does with it. From 0 to 100 s two of inference and
