@@ -19,7 +19,7 @@ use crate::world::Physics;
 
 /// The row of Philly's trace from which on trainings are taken, in days since its first: before that
 /// there are hardly any.
-pub const PHILLY_FROM_DAY: f64 = 14.0;
+pub const PHILLY_FROM_DAY: f64 = 19.0;
 
 /// How much more requests come at the busiest time of the day than at the mean, as a share of it. Stated,
 /// not recorded: one hour is recorded.

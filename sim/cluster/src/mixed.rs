@@ -106,8 +106,8 @@ impl Mixed {
     pub const fn fifty_seven_days(seed: u64) -> Self {
         Self {
             days: 57,
-            inference_jobs: 600_000,
-            inference_lengths: 3.83,
+            inference_jobs: 640_000,
+            inference_lengths: 3.59,
             burst_days: 20..40,
             training_copies: 5,
             training_lengths: 0.471,

@@ -1,0 +1,166 @@
+//! `cargo bench -p pillion-benches --bench cluster`: what a placement costs, and how long
+//! fifty-seven days of a cluster take, in processor time of one thread.
+//!
+//! | rows | what |
+//! |---|---|
+//! | decision, 6742 GPUs | the 99th percentile of all calls of `Placement::place` in a run of `cluster_sim::days` |
+//! | decision, 1000 GPUs | the same of the experiment with services, Mudi's |
+//! | days | the whole run: events, speeds, decisions, sums |
+//!
+//! The traces are read from the folder that `PILLION_DATA` names. Targets: 1 ms with 1000 GPUs, 10 ms
+//! with 6742 (Mudi's scheduler takes 19 ms in the mean with 1000), 60 s for the run, 2 GiB.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::{env, fs};
+
+use anyhow::{Context, ensure};
+use benches::bench::{self, Options};
+use benches::machine::Machine;
+use benches::report::{Measured, Report, Row, Unit};
+use clap::Parser;
+use cluster::placement::registry::chosen;
+use cluster::placement::{Candidate, Decision, Measured as Speeds, Placement};
+use cluster::{JobSpec, View};
+use cluster_sim::days::{Neighbours, load};
+use cluster_sim::mixed::Mixed;
+use cluster_sim::play::Play;
+use cluster_sim::world::Nobody;
+use rustix::time::{ClockId, clock_gettime};
+
+/// What a placement costs. No GPU involved.
+#[derive(Parser)]
+#[command(name = "cluster", after_help = AFTER_HELP)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    /// Policies, separated by commas.
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "exclusive,gpucolo,fgd,pillion"
+    )]
+    policy: Vec<String>,
+}
+
+const AFTER_HELP: &str = "\
+Example:
+  PILLION_DATA=data cargo bench -p pillion-benches --bench cluster -- --policy pillion
+
+Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+
+/// Days of a quick look.
+const QUICK_DAYS: u32 = 5;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    arguments.options.run("cluster", || run(&arguments))
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<Report> {
+    let machine = Machine::here();
+    let data = env::var_os("PILLION_DATA").map(PathBuf::from);
+    let data = data.context("PILLION_DATA is not set: it names the folder with the traces")?;
+    let mut mixed = Mixed::fifty_seven_days(1);
+    if arguments.options.quick {
+        mixed.inference_jobs = mixed.inference_jobs * u64::from(QUICK_DAYS) / u64::from(mixed.days);
+        mixed.days = QUICK_DAYS;
+        mixed.burst_days = 0..0;
+    }
+    let play = load(&data, &mixed, Neighbours::Measured)?;
+    let mut rows = Vec::new();
+    for name in &arguments.policy {
+        rows.extend(measure(&play, name, mixed.days)?);
+    }
+    let report = Report::new(machine, arguments.options.quick, rows);
+    let notes = bench::evidence(&report);
+    arguments.options.publish(report, &notes)
+}
+
+/// Times each decision.
+struct Timed {
+    policy: Box<dyn Placement>,
+    decisions_ns: Vec<u32>,
+}
+
+impl Placement for Timed {
+    fn place(
+        &mut self,
+        view: &View,
+        job: &JobSpec,
+        now_ns: u64,
+        candidates: Option<&mut Vec<Candidate>>,
+    ) -> Decision {
+        let before_ns = thread_ns();
+        let decision = self.policy.place(view, job, now_ns, candidates);
+        let took_ns = thread_ns() - before_ns;
+        self.decisions_ns
+            .push(u32::try_from(took_ns).unwrap_or(u32::MAX));
+        decision
+    }
+
+    fn handle_measured(&mut self, measured: Speeds<'_>) {
+        self.policy.handle_measured(measured);
+    }
+}
+
+fn measure(play: &Play, name: &str, days: u32) -> anyhow::Result<Vec<Row>> {
+    let chosen = chosen(name)?;
+    let before_ns = thread_ns();
+    let outcome = play.run(&mut *play.policy(&chosen, 1), &mut Nobody);
+    let took_ns = thread_ns() - before_ns;
+    let mut timed = Timed {
+        policy: play.policy(&chosen, 1),
+        decisions_ns: Vec::new(),
+    };
+    let again = play.run(&mut timed, &mut Nobody);
+    ensure!(outcome.jobs == again.jobs, "{name}: two equal runs differ");
+    timed.decisions_ns.sort_unstable();
+    let all = &timed.decisions_ns;
+    let quantile = |part: usize| f64::from(all[(all.len() - 1) * part / 1000]) / 1e6;
+    let gpus = play.inventory.gpus();
+    let p99 = Measured::Value(quantile(990));
+    let title = format!("{name}: decision, {gpus} GPUs, p99");
+    let mut decision = Row::new(&title, Unit::Ms, p99, Some(10.0));
+    decision.evidence.push(format!(
+        "{} decisions: median {:.4} ms, p99.9 {:.4} ms, most {:.4} ms",
+        all.len(),
+        quantile(500),
+        quantile(999),
+        quantile(1000),
+    ));
+    let target_ms = 60_000.0 * f64::from(days) / 57.0;
+    let run = Measured::Value(took_ns as f64 / 1e6);
+    let mut run = Row::new(
+        &format!("{name}: {days} days"),
+        Unit::Ms,
+        run,
+        Some(target_ms),
+    );
+    run.evidence.push(format!(
+        "{} jobs, {} events, at most {} MiB so far",
+        outcome.jobs.len(),
+        outcome.events,
+        resident_most_mib()?,
+    ));
+    Ok(vec![decision, run])
+}
+
+/// Most memory of the process.
+fn resident_most_mib() -> anyhow::Result<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    Ok(kib
+        .context("/proc/self/status has no VmHWM")?
+        .trim()
+        .parse::<u64>()?
+        / 1024)
+}
+
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default()
+}
