@@ -9,6 +9,7 @@ pub mod outcome;
 pub mod play;
 pub mod published_random;
 pub mod sources;
+pub mod service_table;
 pub mod traces;
 pub mod world;
 
