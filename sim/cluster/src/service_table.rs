@@ -5,8 +5,8 @@
 //! Six services ([`SERVICES`], Mudi's Table 1) and nine trainings ([`TRAININGS`], its Table 3) run
 //! in pairs on one [`DEVICE`] under MPS. A service that has the share D of the SMs answers its
 //! requests in batches of b; the training has the other SMs. There is a cell for each service,
-//! training, batch of [`BATCHES`] and share of [`SHARES_PCT`]. [`measure`]
-//! computes the cells.
+//! training, batch of [`BATCHES`] and share of [`SHARES_PCT`]. `tables/pairs-a100.csv` has the
+//! cells, [`measure`] computes them, and `examples/pair_table.rs` writes the file.
 //!
 //! # What differs from Mudi
 //!
@@ -191,6 +191,15 @@ pub struct ServiceTable {
 }
 
 impl ServiceTable {
+    /// The table of the repository.
+    ///
+    /// # Errors
+    /// None but by a bug: a test reads it.
+    pub fn a100() -> Result<Self, TableError> {
+        let text = include_str!("../tables/pairs-a100.csv");
+        Self::read("pairs-a100.csv", text.as_bytes())
+    }
+
     /// A cell of the grid; `None` where there is no such service, training, batch or share.
     #[must_use]
     pub fn cell(&self, service: usize, training: usize, batch: u32, pct: u32) -> Option<&Cell> {
