@@ -145,6 +145,12 @@ pub trait Rule {
     /// it does not fit there.
     fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)>;
 
+    /// Whether a job's place depends on jobs that are there, so that an empty cluster says nothing about
+    /// whether it will ever have one.
+    fn needs_neighbours(&self) -> bool {
+        false
+    }
+
     /// Learns from what was measured; whether scores may be others now.
     fn handle_measured(&mut self, _measured: Measured<'_>) -> bool {
         false

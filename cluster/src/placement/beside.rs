@@ -30,6 +30,10 @@ impl Beside {
 }
 
 impl Rule for Beside {
+    fn needs_neighbours(&self) -> bool {
+        true
+    }
+
     fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)> {
         if job.gpus != 1 || job.class == Class::HighPriority || !node.suits(job) {
             return None;

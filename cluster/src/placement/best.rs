@@ -110,6 +110,9 @@ impl<R: Rule> Best<R> {
 
     /// Whether the job would fit into the cluster if that were empty, as this rule places it.
     fn could_ever(&mut self, view: &View, job: &JobSpec) -> bool {
+        if self.rule.needs_neighbours() {
+            return true;
+        }
         let milli = self.holding.of(job);
         let (rule, order) = (&self.rule, &self.order);
         self.ever.could(view, job, |empty| {

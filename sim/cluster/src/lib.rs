@@ -8,8 +8,9 @@ pub mod mixed;
 pub mod outcome;
 pub mod play;
 pub mod published_random;
-pub mod sources;
 pub mod service_table;
+pub mod services;
+pub mod sources;
 pub mod traces;
 pub mod world;
 

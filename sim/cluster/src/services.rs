@@ -1,0 +1,618 @@
+//! Which service a training runs beside: Mudi's experiment (EuroSys'25, section 7.1) on a thousand GPUs.
+//!
+//! Each GPU has one of six inference services ([`SERVICES`]), with 200 requests a second. Trainings of
+//! nine types ([`TRAININGS`]) come by a recorded trace whose times are divided by 80, wait in the order of
+//! their arrival, and one at a time runs on each GPU. What is true of a pair is the table's
+//! ([`ServiceTable`]). What a policy knows of it is less:
+//!
+//! - **Latency**: the two lines that fit the 99th percentile of batches at six shares
+//!   ([`policy::latency_model`]), for each service, training and batch.
+//! - **Speed of the training**: at the same six shares, and straight lines between them.
+//!
+//! On each GPU the same tuner chooses the batch and the share of the service, whatever policy placed the
+//! training ([`Experiment::tuned`]): it tries settings from the fastest on that are predicted to be near the
+//! service's target, each for [`TRY_S`], and keeps the first with at most [`LATE_MAX`] late requests, as
+//! measured there. What is late meanwhile counts.
+//!
+//! | policy | order of services |
+//! |---|---|
+//! | `random`, `first-fit` | none |
+//! | `mudi-slope` | the least mean of the absolute slopes of the latency over all batches and both lines, in ms per share |
+//! | `mudi-slope-signed` | the least mean of the slopes themselves, as the paper says literally: they are negative, so the steepest wins |
+//! | `mudi-slope-slo` | the same divided by the service's target: ms favour fast services |
+//! | `pillion` | the greatest predicted speed of the training, of those services that are predicted to keep their targets |
+//! | `exhaustive` | the greatest true speed with at most [`LATE_MAX`] late requests, by trying all settings: the best for each arrival |
+//! | `inverted` | the reverse of `pillion` |
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use cluster::placement::beside::Beside;
+use cluster::placement::best::Best;
+use cluster::placement::fits::FirstFit;
+use cluster::placement::random::Random;
+use cluster::placement::{Holding, Placement};
+use cluster::queue::{Outcome as Answer, Queue};
+use cluster::{Class, Inventory, JobId, JobSpec, Model, NodeId, Part, View, WorkloadId};
+use policy::latency_model::{PieceWise, SAMPLE_SHARES, SHARE_MARGIN, fit};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::service_table::{
+    BATCHES, REQUESTS_PER_S, SERVICES, SHARES_PCT, ServiceTable, Size, TRAININGS,
+};
+
+/// Share of late requests with which the best setting for an arrival still keeps a target.
+pub const LATE_MAX: f64 = 0.01;
+
+/// Most of the time that a service may be busy: beyond, its queue grows without need.
+const BUSY_MAX: f64 = 0.9;
+
+/// How long the tuner tries a setting.
+pub const TRY_S: f64 = 2.0;
+
+/// Most settings that it tries (Mudi: at most 25).
+pub const TRIES_MAX: usize = 25;
+
+/// A setting is tried if it is predicted to take at most so much more than it may.
+const TRY_SLACK: f64 = 1.25;
+
+/// The tuner's setting of one GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Requests of a batch.
+    pub batch: u32,
+    /// Share of the service.
+    pub share: f64,
+    /// Speed of the training as a part of its speed alone, as predicted.
+    pub speed: f64,
+}
+
+/// How the tuner bounds what a batch may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The wait for the batch to fill, the batches before, and the batch itself together keep the target.
+    Queueing,
+    /// (W ⁄ b) P ≤ target, all in seconds, as the paper's equation 4 has it: a share of the time is
+    /// compared with a time.
+    Paper,
+}
+
+/// What policies know of pairs.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// By service, training and batch.
+    curves: Vec<Option<PieceWise>>,
+    /// By service, training, batch and sampled share: speed as a part of that alone.
+    speeds: Vec<f64>,
+}
+
+fn place(service: usize, training: usize, batch: usize) -> usize {
+    (service * TRAININGS.len() + training) * BATCHES.len() + batch
+}
+
+impl Known {
+    /// From six samples of each curve of the table.
+    #[must_use]
+    pub fn sampled(table: &ServiceTable) -> Self {
+        let (mut curves, mut speeds) = (Vec::new(), Vec::new());
+        for service in 0..SERVICES.len() {
+            for training in 0..TRAININGS.len() {
+                for batch in BATCHES {
+                    let p99 = |share| table.batch_p99_ms(service, training, batch, share);
+                    let samples = SAMPLE_SHARES
+                        .iter()
+                        .map(|&share| Some((share, p99(share)?)));
+                    let samples: Option<Vec<(f64, f64)>> = samples.collect();
+                    curves.push(samples.and_then(|samples| fit(&samples).ok()));
+                    speeds.extend(
+                        SAMPLE_SHARES
+                            .iter()
+                            .map(|&share| speed(table, service, training, batch, share)),
+                    );
+                }
+            }
+        }
+        Self { curves, speeds }
+    }
+
+    /// Speed of the training at that share of the service: on the line between the samples beside.
+    fn speed(&self, place: usize, share: f64) -> f64 {
+        let count = SAMPLE_SHARES.len();
+        let speeds = &self.speeds[place * count..(place + 1) * count];
+        let above = SAMPLE_SHARES.iter().position(|&sample| sample >= share);
+        match above {
+            None => speeds[count - 1],
+            Some(0) => speeds[0],
+            Some(above) => {
+                let (low, high) = (SAMPLE_SHARES[above - 1], SAMPLE_SHARES[above]);
+                let part = (share - low) / (high - low);
+                speeds[above - 1] + part * (speeds[above] - speeds[above - 1])
+            }
+        }
+    }
+
+    /// The setting of the grid with the fastest training of those that are predicted to keep the target;
+    /// `None` if there is none.
+    #[must_use]
+    pub fn setting(&self, service: usize, training: usize, bound: Bound) -> Option<Setting> {
+        self.settings(service, training, bound, 1.0 / (1.0 + SHARE_MARGIN))
+            .into_iter()
+            .next()
+    }
+
+    /// The settings of the grid whose batches are predicted to take at most `slack` of what they may, those
+    /// with the fastest training first.
+    fn settings(&self, service: usize, training: usize, bound: Bound, slack: f64) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for (number, &batch) in BATCHES.iter().enumerate() {
+            let place = place(service, training, number);
+            let Some(limit_ms) = limit_ms(SERVICES[service].slo_ms, batch, bound) else {
+                continue;
+            };
+            let Some(curve) = self.curves[place] else {
+                continue;
+            };
+            for pct in SHARES_PCT {
+                let share = f64::from(pct) / 100.0;
+                if curve.at(share) <= slack * limit_ms {
+                    settings.push(Setting {
+                        batch,
+                        share,
+                        speed: self.speed(place, share),
+                    });
+                }
+            }
+        }
+        settings.sort_by(|a, b| b.speed.total_cmp(&a.speed));
+        settings
+    }
+
+    /// The mean of the absolute slopes over all batches and both lines, in ms per share.
+    #[must_use]
+    pub fn slope(&self, service: usize, training: usize) -> Option<f64> {
+        let curves = (0..BATCHES.len()).map(|batch| self.curves[place(service, training, batch)]);
+        let slopes = curves.map(|curve| {
+            let curve = curve?;
+            Some(f64::midpoint(
+                curve.slope_below.abs(),
+                curve.slope_above.abs(),
+            ))
+        });
+        let slopes: Option<Vec<f64>> = slopes.collect();
+        let slopes = slopes?;
+        Some(slopes.iter().sum::<f64>() / slopes.len() as f64)
+    }
+}
+
+/// As a part of the training's speed alone.
+fn speed(table: &ServiceTable, service: usize, training: usize, batch: u32, share: f64) -> f64 {
+    let beside = table.iterations_per_s(service, training, batch, share);
+    let alone = table.alone_per_s(training);
+    beside
+        .zip(alone)
+        .map_or(0.0, |(beside, alone)| beside / alone)
+}
+
+/// The longest that a batch may take; `None` if it cannot keep the target however short.
+fn limit_ms(slo_ms: f64, batch: u32, bound: Bound) -> Option<f64> {
+    let per_ms = REQUESTS_PER_S / 1000.0;
+    let others = f64::from(batch - 1);
+    let every_ms = f64::from(batch) / per_ms;
+    if bound == Bound::Paper {
+        return Some(slo_ms / 1000.0 * every_ms);
+    }
+    // The first of a batch waits for the others: their number is Poisson's, and 99 of 100 times they
+    // have come after the mean and 2.33 deviations.
+    let fill_ms = (others + 2.33 * others.sqrt()) / per_ms;
+    let left_ms = slo_ms - fill_ms;
+    if left_ms <= 0.0 {
+        return None;
+    }
+    // A batch waits for those before it for P ρ ⁄ 2 (1 − ρ) in the mean (batches that come at random,
+    // each taking P; fewer wait where batches fill regularly), and the longest of 100 about 4.6 times
+    // that.
+    let total = |p_ms: f64| {
+        let busy = p_ms / every_ms;
+        p_ms * (1.0 + 4.6 * busy / (2.0 * (1.0 - busy)) / f64::from(batch).sqrt())
+    };
+    let (mut keeps, mut breaks) = (0.0, left_ms.min(BUSY_MAX * every_ms));
+    if total(breaks) <= left_ms {
+        return Some(breaks);
+    }
+    for _ in 0..40 {
+        let middle = f64::midpoint(keeps, breaks);
+        if total(middle) <= left_ms {
+            keeps = middle;
+        } else {
+            breaks = middle;
+        }
+    }
+    Some(keeps)
+}
+
+/// A training of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Task {
+    /// When it comes.
+    pub at_ns: u64,
+    /// Its place in [`TRAININGS`].
+    pub training: usize,
+    /// How long it runs alone.
+    pub length_ns: u64,
+}
+
+/// The trainings, of so many recorded submissions (seconds, in order) whose times are divided by
+/// `faster`. Types are drawn by Table 3's weights, lengths by the type's size, each length as likely as
+/// another on a logarithmic scale; the longest size ends at 200 GPU-hours.
+#[must_use]
+pub fn tasks(submits_s: &[f64], count: usize, faster: f64, seed: u64) -> Vec<Task> {
+    let mut random = Pcg64::seed_from_u64(seed);
+    let all: u32 = TRAININGS.iter().map(|training| training.weight).sum();
+    let first = submits_s.first().copied().unwrap_or(0.0);
+    let task = |&submit_s: &f64| {
+        let mut at = random.random_range(0..all);
+        let training = TRAININGS.iter().position(|training| {
+            let found = at < training.weight;
+            at = at.saturating_sub(training.weight);
+            found
+        });
+        let training = training.unwrap_or(0);
+        let (least, most) = match TRAININGS[training].size {
+            Size::Small => (0.1, 1.0),
+            Size::Medium => (1.0, 10.0),
+            Size::Large => (10.0, 100.0),
+            Size::XLarge => (100.0, 200.0),
+        };
+        let hours = f64::exp(random.random_range(f64::ln(least)..f64::ln(most)));
+        Task {
+            at_ns: ((submit_s - first) / faster * 1e9) as u64,
+            training,
+            length_ns: (hours * 3_600e9) as u64,
+        }
+    };
+    submits_s.iter().take(count).map(task).collect()
+}
+
+/// How a pair runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tuned {
+    /// Share of requests that are late.
+    pub late: f64,
+    /// Speed of the training as a part of its speed alone.
+    pub speed: f64,
+    /// How many settings were tried before.
+    pub tries: usize,
+    /// Their shares of late requests, summed.
+    pub late_tries: f64,
+}
+
+/// Speed of a training whose service keeps its target with no setting.
+const PAUSED_SPEED: f64 = 0.05;
+
+/// The experiment.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// What is true.
+    pub table: ServiceTable,
+    /// What is known.
+    pub known: Known,
+    /// How the tuner bounds batches.
+    pub bound: Bound,
+    /// How many GPUs there are.
+    pub gpus: u32,
+    /// The trainings.
+    pub tasks: Vec<Task>,
+    /// Decides which GPU has which service.
+    pub seed: u64,
+}
+
+/// The policies, by name.
+pub const POLICIES: [&str; 8] = [
+    "random",
+    "first-fit",
+    "mudi-slope",
+    "mudi-slope-signed",
+    "mudi-slope-slo",
+    "pillion",
+    "exhaustive",
+    "inverted",
+];
+
+/// What came out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Share of all requests that were late while a training was there, 0 to 1.
+    pub violations: f64,
+    /// Mean time from arrival to end.
+    pub completion_s: f64,
+    /// Mean time from arrival to placement.
+    pub waiting_s: f64,
+    /// From the first arrival to the last end.
+    pub makespan_s: f64,
+    /// Trainings that were placed.
+    pub placed: u64,
+    /// Placements where GPUs of two services or more were free.
+    pub choices: u64,
+    /// How many of these are beside a service that is as good as the best for that arrival, by true speeds
+    /// and within a hundredth.
+    pub best_choices: u64,
+    /// Mean speed of trainings, as a part of that alone.
+    pub speed: f64,
+}
+
+struct Ended {
+    at_ns: Reverse<u64>,
+    task: usize,
+}
+
+impl PartialEq for Ended {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ended {}
+
+impl PartialOrd for Ended {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ended {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_ns, Reverse(self.task)).cmp(&(other.at_ns, Reverse(other.task)))
+    }
+}
+
+impl Experiment {
+    /// What the tuner finds, by trying.
+    #[must_use]
+    pub fn tuned(&self, service: usize, training: usize) -> Tuned {
+        let tried = self
+            .known
+            .settings(service, training, self.bound, TRY_SLACK);
+        let mut tuned = Tuned::default();
+        for setting in tried.into_iter().take(TRIES_MAX) {
+            let late = self
+                .table
+                .late(service, training, setting.batch, setting.share);
+            let speed = speed(&self.table, service, training, setting.batch, setting.share);
+            tuned.late = late.unwrap_or(1.0);
+            tuned.speed = speed;
+            if tuned.late <= LATE_MAX {
+                return tuned;
+            }
+            tuned.late_tries += tuned.late;
+            tuned.tries += 1;
+        }
+        // No setting keeps the target: the training is paused, but for what a tenth of the GPU gives it.
+        Tuned {
+            late: 1.0,
+            speed: PAUSED_SPEED,
+            ..tuned
+        }
+    }
+
+    /// The best that there is, without trying.
+    #[must_use]
+    pub fn best(&self, service: usize, training: usize) -> Tuned {
+        let best = self.table.best(service, training, LATE_MAX);
+        let found = best.zip(self.table.alone_per_s(training));
+        match found {
+            Some((best, alone)) => Tuned {
+                late: best.cell.late,
+                speed: best.cell.iterations_per_s / alone,
+                ..Tuned::default()
+            },
+            None => Tuned {
+                late: 1.0,
+                speed: PAUSED_SPEED,
+                ..Tuned::default()
+            },
+        }
+    }
+
+    /// The orders of services, for a policy that has one.
+    fn scores(&self, policy: &str) -> Beside {
+        let micro = |number: f64| (1e6 * number) as i64;
+        let score = |training: usize, service: usize| match policy {
+            "mudi-slope" => Some(-micro(self.known.slope(service, training)?)),
+            "mudi-slope-signed" => Some(micro(self.known.slope(service, training)?)),
+            "mudi-slope-slo" => {
+                let slope = self.known.slope(service, training)?;
+                Some(-micro(slope / SERVICES[service].slo_ms))
+            }
+            "exhaustive" => Some(micro(self.best(service, training).speed)),
+            _ => Some(micro(
+                self.known.setting(service, training, self.bound)?.speed,
+            )),
+        };
+        let of = |training| (0..SERVICES.len()).map(move |service| (training, service));
+        let scores = (0..TRAININGS.len()).map(|training| {
+            let services = of(training);
+            services
+                .map(|(training, service)| score(training, service))
+                .collect()
+        });
+        Beside {
+            scores: scores.collect(),
+        }
+    }
+
+    /// The policy of that name, of [`POLICIES`]; any other is taken for `pillion`.
+    #[must_use]
+    pub fn policy(&self, name: &str, view: &View) -> Box<dyn Placement> {
+        let holding = Holding::ELASTIC;
+        match name {
+            "random" => Box::new(Random::new(holding, self.seed)),
+            "first-fit" => Box::new(Best::new(FirstFit, holding, view)),
+            "inverted" => Box::new(Best::new(self.scores(name).inverted(), holding, view)),
+            _ => Box::new(Best::new(self.scores(name), holding, view)),
+        }
+    }
+
+    /// The GPUs with their services, each service on as many.
+    fn view(&self) -> View {
+        let model = Model::new(crate::service_table::DEVICE, 40 << 30);
+        let inventory = Inventory::uniform(model, self.gpus, 1).expect("one GPU for each node");
+        let mut view = View::new(inventory);
+        let mut services: Vec<usize> = (0..self.gpus as usize)
+            .map(|gpu| gpu % SERVICES.len())
+            .collect();
+        services.shuffle(&mut Pcg64::seed_from_u64(self.seed));
+        for (gpu, service) in services.into_iter().enumerate() {
+            let number = (self.tasks.len() + gpu) as u64;
+            let mut job = JobSpec::new(number, Class::HighPriority, 1, SERVICE_MILLI);
+            job.workload = WorkloadId(service as u16);
+            let part = Part {
+                node: NodeId(gpu as u32),
+                slots: 1,
+                milli: SERVICE_MILLI,
+                start: None,
+            };
+            view.place(&job, &[part]);
+        }
+        view
+    }
+
+    /// Plays all trainings under the policy of that name.
+    #[must_use]
+    pub fn run(&self, name: &str) -> Outcome {
+        let mut view = self.view();
+        let mut policy = self.policy(name, &view);
+        let mut run = Run {
+            experiment: self,
+            is_exhaustive: name == "exhaustive",
+            queue: Queue::new(u64::MAX),
+            ends: BinaryHeap::new(),
+            free: vec![0; SERVICES.len()],
+            services: Vec::new(),
+            placed_on: vec![usize::MAX; self.tasks.len()],
+            late_s: 0.0,
+            beside_s: 0.0,
+            outcome: Outcome::default(),
+        };
+        run.services = view
+            .nodes()
+            .filter_map(|node| service_of(&view, node.id))
+            .collect();
+        for &service in &run.services {
+            run.free[service] += 1;
+        }
+        let mut next = 0;
+        let mut now_ns;
+        loop {
+            let coming = self.tasks.get(next).map(|task| task.at_ns);
+            let ending = run.ends.peek().map(|ended| ended.at_ns.0);
+            match (coming, ending) {
+                (None, None) => break,
+                (Some(at), end) if end.is_none_or(|end| at < end) => {
+                    now_ns = at;
+                    run.queue.push(self.job(next), at);
+                    next += 1;
+                }
+                _ => {
+                    let Some(ended) = run.ends.pop() else { break };
+                    now_ns = ended.at_ns.0;
+                    view.release(JobId(ended.task as u64));
+                    run.queue.handle_release();
+                    run.free[run.services[run.placed_on[ended.task]]] += 1;
+                }
+            }
+            run.poll(&mut view, &mut *policy, now_ns);
+        }
+        run.finished()
+    }
+
+    fn job(&self, task: usize) -> JobSpec {
+        let mut job = JobSpec::new(task as u64, Class::BestEffort, 1, TRAINING_MILLI);
+        job.workload = WorkloadId(self.tasks[task].training as u16);
+        job
+    }
+}
+
+/// What a service and a training hold of a GPU: so much that no GPU takes two of either, and each takes
+/// one of both.
+const SERVICE_MILLI: u32 = 400;
+const TRAINING_MILLI: u32 = 600;
+
+fn service_of(view: &View, node: NodeId) -> Option<usize> {
+    let service = view.node(node).gpus[0].of(Class::HighPriority).next()?;
+    Some(usize::from(service.workload.0))
+}
+
+struct Run<'a> {
+    experiment: &'a Experiment,
+    is_exhaustive: bool,
+    queue: Queue,
+    ends: BinaryHeap<Ended>,
+    /// GPUs without a training, by service.
+    free: Vec<u32>,
+    /// By GPU.
+    services: Vec<usize>,
+    /// By task.
+    placed_on: Vec<usize>,
+    late_s: f64,
+    beside_s: f64,
+    outcome: Outcome,
+}
+
+impl Run<'_> {
+    fn poll(&mut self, view: &mut View, policy: &mut dyn Placement, now_ns: u64) {
+        for answer in self.queue.poll(view, policy, now_ns) {
+            if let Answer::Placed(job, parts) = answer {
+                self.handle_placed(job.0 as usize, parts[0].node.0 as usize, now_ns);
+            }
+        }
+    }
+
+    fn handle_placed(&mut self, number: usize, gpu: usize, now_ns: u64) {
+        let task = self.experiment.tasks[number];
+        let service = self.services[gpu];
+        let tuned = |service| {
+            if self.is_exhaustive {
+                self.experiment.best(service, task.training)
+            } else {
+                self.experiment.tuned(service, task.training)
+            }
+        };
+        let found = tuned(service);
+        let free = (0..SERVICES.len()).filter(|&other| self.free[other] > 0);
+        let free: Vec<usize> = free.collect();
+        if free.len() > 1 {
+            let best = |other: &usize| self.experiment.best(*other, task.training).speed;
+            let fastest = free.iter().map(best).fold(0.0, f64::max);
+            self.outcome.choices += 1;
+            self.outcome.best_choices += u64::from(best(&service) >= 0.99 * fastest);
+        }
+        self.free[service] -= 1;
+        self.placed_on[number] = gpu;
+        let tries_s = TRY_S * found.tries as f64;
+        let runs_s = tries_s + task.length_ns as f64 / 1e9 / found.speed.max(1e-3);
+        self.late_s += found.late * (runs_s - tries_s) + TRY_S * found.late_tries;
+        self.beside_s += runs_s;
+        let waited_s = (now_ns - task.at_ns) as f64 / 1e9;
+        self.outcome.placed += 1;
+        self.outcome.waiting_s += waited_s;
+        self.outcome.completion_s += waited_s + runs_s;
+        self.outcome.speed += found.speed;
+        let end_ns = now_ns + (runs_s * 1e9) as u64;
+        self.outcome.makespan_s = self.outcome.makespan_s.max(end_ns as f64 / 1e9);
+        self.ends.push(Ended {
+            at_ns: Reverse(end_ns),
+            task: number,
+        });
+    }
+
+    fn finished(mut self) -> Outcome {
+        let count = self.outcome.placed.max(1) as f64;
+        self.outcome.waiting_s /= count;
+        self.outcome.completion_s /= count;
+        self.outcome.speed /= count;
+        self.outcome.violations = self.late_s / self.beside_s.max(1e-9);
+        self.outcome
+    }
+}
