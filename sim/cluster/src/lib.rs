@@ -10,6 +10,7 @@ pub mod play;
 pub mod published_random;
 pub mod service_table;
 pub mod services;
+pub mod replay;
 pub mod sources;
 pub mod traces;
 pub mod world;

@@ -150,6 +150,32 @@ pub fn pai_cluster(machines: &[pai::Machine]) -> Result<Inventory, InventoryErro
     }))
 }
 
+/// So many GPUs of one model, on nodes of `node_gpus` each; the last node has what is left. Nothing is
+/// said of hosts.
+///
+/// # Errors
+/// [`InventoryError`] if a node has more GPUs than an inventory can have.
+pub fn uniform(device: &Device, gpus: u32, node_gpus: u32) -> Result<Inventory, InventoryError> {
+    let nodes = gpus.div_ceil(node_gpus.max(1));
+    let node = |number: u32| NodeSpec {
+        name: format!("node-{number:05}"),
+        cpu_milli: 0,
+        host_memory_bytes: 0,
+        gpus: node_gpus.min(gpus - number * node_gpus),
+        model: ModelId(0),
+    };
+    let model = Model::new(&device.name, device.memory_bytes);
+    Inventory::new(vec![model], (0..nodes).map(node).collect())
+}
+
+/// The job without what it asks of hosts, and content with any model: for a cluster of which only GPUs
+/// are known.
+pub fn without_hosts(job: &mut JobSpec) {
+    job.cpu_milli = 0;
+    job.host_memory_bytes = 0;
+    job.models = Models::ANY;
+}
+
 /// The jobs of an openb list of pods, by name: what each asks for, without times.
 #[must_use]
 pub fn openb_jobs(pods: &[openb::Pod], inventory: &Inventory) -> Vec<JobSpec> {
@@ -161,7 +187,7 @@ pub fn openb_jobs(pods: &[openb::Pod], inventory: &Inventory) -> Vec<JobSpec> {
 
 /// One pod. Pods that serve requests (`LS`) are high-priority. A model that no node has is asked for in
 /// vain.
-fn openb_job(number: u64, pod: &openb::Pod, inventory: &Inventory) -> JobSpec {
+pub(crate) fn openb_job(number: u64, pod: &openb::Pod, inventory: &Inventory) -> JobSpec {
     let class = match pod.qos {
         Some(openb::Qos::LatencySensitive) => Class::HighPriority,
         _ => Class::BestEffort,

@@ -28,6 +28,7 @@ mod error;
 mod table;
 
 pub mod azure;
+pub mod form;
 pub mod gavel;
 pub mod muri;
 pub mod openb;
