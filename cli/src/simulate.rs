@@ -5,6 +5,7 @@
 //! before anything is run or written. Runs are independent and use all cores; results come in the
 //! order of the scenarios, and are the same to the byte, whoever runs this build on however many cores.
 
+mod cluster;
 mod comparison;
 mod outcomes;
 mod pages;
@@ -19,7 +20,7 @@ mod units;
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 use crate::out;
@@ -30,14 +31,18 @@ use crate::simulate::targets::Targets;
 /// Runs jobs under policies on a model of a GPU, in virtual time: minutes of device time in seconds.
 #[derive(Debug, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Example: pillion simulate --policy mps,orion --seeds 1,2,3\n\
     Example: pillion simulate --device A30 --hp bert-base-inference@4 --hp-rate 8 --be mobilenetv2-training@64\n\
     Example: pillion simulate --scenario examples/scenario.toml --json | jq .hp.p99_ms\n\
-    Example: pillion simulate --suite orion --quick --out results\n\n\
+    Example: pillion simulate --suite orion --quick --out results\n\
+    Example: pillion simulate cluster --trace philly.csv --policy first-fit,pillion --gpus 256\n\n\
     What the numbers are, the keys of a scenario file and its sweeps: docs/simulate.md. The same input \
     gives the same output to the byte."
 )]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Model of the GPU [default: V100-SXM2-16GB].
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["scenario", "suite"])]
     device: Option<String>,
@@ -106,8 +111,17 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
+/// What else than one GPU is simulated.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Cluster(Box<cluster::Options>),
+}
+
 /// Exit 2 for input that cannot be used: then nothing was run and nothing written.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if let Some(Command::Cluster(options)) = &options.command {
+        return cluster::run(options);
+    }
     let plan = Plan::of(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {
         out::folder(folder).map_err(Failure::usage)?;

@@ -1,12 +1,19 @@
 //! `pillion simulate` as a user runs it: output, exit codes, refusals, and what is written.
 
-#[cfg(test)]
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests, which Clippy does not know as such"
+)]
+
+#[macro_use]
+extern crate testing;
+
+mod clusters;
 mod pages;
-#[cfg(test)]
 mod simulating;
 
 use std::fs;
-use std::process::{Command, Output};
+use std::process::{Command, ExitCode, Output};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -49,6 +56,10 @@ fn each_run_is_a_line_with_the_fields_of_the_contract() {
     // The arrivals are the seed's, whatever the policy: alone, nothing differs.
     assert_eq!(lines[0]["hp"]["solo_p99_ms"], lines[2]["hp"]["solo_p99_ms"]);
     assert_ne!(lines[0]["hp"]["solo_p99_ms"], lines[1]["hp"]["solo_p99_ms"]);
+}
+
+fn main() -> ExitCode {
+    testing::main()
 }
 
 /// The command on one core, where everything is computed in another order.

@@ -36,7 +36,7 @@ pub(crate) struct Plan {
 }
 
 /// The environment variable that names the folder of recorded traces.
-const DATA: &str = "PILLION_DATA";
+pub(crate) const DATA: &str = "PILLION_DATA";
 
 impl Plan {
     /// The plan that the options describe.
@@ -311,7 +311,7 @@ fn policies(names: &[String], sharing: Sharing) -> Result<Vec<PolicySpec>> {
 }
 
 /// "; did you mean `x`?" or nothing.
-fn meant(word: &str, words: &[&str]) -> String {
+pub(crate) fn meant(word: &str, words: &[&str]) -> String {
     nearest(word, words.iter().copied())
         .map_or_else(String::new, |word| format!("; did you mean `{word}`?"))
 }

@@ -20,7 +20,7 @@ use crate::simulate::outcomes::Group;
 use crate::svg::{Axis, WIDTH, escaped, open};
 
 /// Colours of series; further ones begin again.
-const COLOURS: usize = 12;
+pub(crate) const COLOURS: usize = 12;
 
 /// Slower than this is drawn as this, and its number says what it is.
 const SLOWDOWN_MAX: f64 = 10.0;
@@ -262,14 +262,25 @@ pub(crate) fn utilisation(field: &Field<'_, '_>) -> String {
 
 /// Names of the series beside their colours, in rows; returns where they end.
 fn legend(svg: &mut String, field: &Field<'_, '_>, left: f64, top: f64) -> f64 {
+    let names = field.series.iter().enumerate();
+    let entries = names.map(|(series, name)| (name.as_str(), field.colour(series)));
+    keys(svg, entries, left, top)
+}
+
+/// Names beside the classes of their colours, in rows; returns where they end.
+pub(crate) fn keys<'n>(
+    svg: &mut String,
+    entries: impl Iterator<Item = (&'n str, String)>,
+    left: f64,
+    top: f64,
+) -> f64 {
     let (mut x, mut y) = (left, top);
-    for (series, name) in field.series.iter().enumerate() {
+    for (name, class) in entries {
         // A character is 6.2 units wide on average at 12 px.
         let width = 34.0 + 6.2 * name.chars().count() as f64;
         if x + width > WIDTH - 10.0 && x > left {
             (x, y) = (left, y + 18.0);
         }
-        let class = field.colour(series);
         let _ = write!(
             svg,
             "<rect class=\"fill {class}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"14\" height=\"9\"/>\

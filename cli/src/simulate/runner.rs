@@ -114,7 +114,7 @@ fn run_of<'p>(task: &Task<'p>, outcomes: &[Option<Arc<Outcome>>]) -> Option<Run<
 }
 
 /// How far all runs have come, on stderr if that is a terminal and it takes more than a second.
-struct Progress {
+pub(crate) struct Progress {
     clock: Clock,
     begun_ns: u64,
     bar: OnceLock<ProgressBar>,
@@ -124,7 +124,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(total_ns: u64, runs: usize) -> Self {
+    /// Of so many runs with so much time of their own.
+    pub(crate) fn new(total_ns: u64, runs: usize) -> Self {
         let clock = Clock::monotonic();
         Self {
             begun_ns: clock.now_ns(),
@@ -137,7 +138,7 @@ impl Progress {
     }
 
     /// A run has come so much further, in ms of its own time.
-    fn add(&self, ms: u64) {
+    pub(crate) fn add(&self, ms: u64) {
         let done_ms = self.done_ms.fetch_add(ms, Ordering::Relaxed) + ms;
         if self.clock.now_ns().saturating_sub(self.begun_ns) < QUIET_NS {
             return;
@@ -154,7 +155,8 @@ impl Progress {
         bar.set_position(done_ms.min(self.total_ms));
     }
 
-    fn runs_done(&self, done: usize) {
+    /// So many runs are done.
+    pub(crate) fn runs_done(&self, done: usize) {
         if let Some(bar) = self.bar.get() {
             bar.set_message(format!("{done} of {} runs", self.runs));
         }

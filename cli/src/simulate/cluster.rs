@@ -1,0 +1,149 @@
+//! `pillion simulate cluster`: placement policies on recorded traces, in virtual time.
+//!
+//! What is run comes from a trace and a cluster, or from a suite. Two experiments are known
+//! ([`plan::What`]): weeks of jobs that come and end, and FGD's inflation, in which jobs come until the
+//! cluster is full. Everything is checked before anything is run or written. Runs are independent and use
+//! all cores; results come in the order of policies, then seeds, and are the same to the byte on any
+//! number of cores.
+
+mod facts;
+mod pages;
+mod plan;
+mod plots;
+mod results;
+mod runner;
+mod suites;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::out;
+use crate::simulate::cluster::facts::Run;
+use crate::simulate::cluster::plan::Plan;
+
+/// Runs recorded jobs on a cluster under placement policies, in virtual time: weeks in seconds.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: pillion simulate cluster --trace philly.csv --policy first-fit,pillion --gpus 256 --days 14\n\
+    Example: pillion simulate cluster --trace pods.csv --slo 1.05 --nodes nodes.csv --json | jq .violations\n\
+    Example: pillion simulate cluster --trace pods.csv --nodes nodes.csv --inflate 1.3 --policy best-fit,fgd\n\
+    Example: PILLION_DATA=data pillion simulate cluster --suite fgd --quick --out results\n\n\
+    Forms of traces, policies, suites and what the numbers are: docs/simulate.md, \"Clusters\". The same \
+    input gives the same output to the byte."
+)]
+// An option that `requires` one which conflicts with another that is there is let pass: so such options
+// name that other one, too.
+pub(crate) struct Options {
+    /// Jobs: openb's pods, Philly's, Muri's, Tiresias's or Gavel's jobs, or PAI's tasks.
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "suite",
+        conflicts_with = "suite"
+    )]
+    trace: Option<PathBuf>,
+    /// Policies, separated by commas [default: all; with --inflate those of FGD's publication; of a
+    /// suite its own].
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    policy: Vec<String>,
+    /// How many GPUs the cluster has.
+    #[arg(
+        long,
+        value_name = "N",
+        required_unless_present_any = ["suite", "nodes"],
+        conflicts_with_all = ["suite", "nodes"]
+    )]
+    gpus: Option<u32>,
+    /// The machines of the cluster, instead of --gpus: openb's nodes or PAI's machines. Then jobs also
+    /// ask for host CPUs, host memory and models of GPU.
+    #[arg(long, value_name = "FILE", conflicts_with = "suite")]
+    nodes: Option<PathBuf>,
+    /// GPUs of a node [default: 8].
+    #[arg(long, value_name = "N", conflicts_with_all = ["suite", "nodes"])]
+    node_gpus: Option<u32>,
+    /// Model of the GPUs [default: V100-SXM2-16GB].
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["suite", "nodes"])]
+    device: Option<String>,
+    /// Seeds, separated by commas: a run for each; they decide what is drawn [default: 1; with
+    /// --inflate and of a suite those of its publication].
+    #[arg(long, value_name = "1,2", value_delimiter = ',')]
+    seeds: Vec<u64>,
+    /// Gavel's throughputs: how fast jobs run beside each other. Without, a job notices others by its
+    /// share alone.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["suite", "inflate"])]
+    pairs: Option<PathBuf>,
+    /// The GPU on which the throughputs were measured [default: v100].
+    #[arg(
+        long,
+        value_name = "GPU",
+        requires = "pairs",
+        conflicts_with_all = ["suite", "inflate"]
+    )]
+    pairs_gpu: Option<String>,
+    /// High-priority jobs are to end within their lengths alone times R.
+    #[arg(
+        long,
+        value_name = "R",
+        allow_negative_numbers = true,
+        conflicts_with_all = ["suite", "inflate"]
+    )]
+    slo: Option<f64>,
+    /// Leave out jobs that come later than so many days after the first.
+    #[arg(long, value_name = "N", conflicts_with_all = ["suite", "inflate"])]
+    days: Option<u32>,
+    /// Jobs of openb's pods come in random order until they ask for R of the GPUs, and none leaves.
+    #[arg(
+        long,
+        value_name = "R",
+        allow_negative_numbers = true,
+        conflicts_with = "suite"
+    )]
+    inflate: Option<f64>,
+    /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in GPUColo's
+    /// evaluation. Its traces are read from the folder that PILLION_DATA names.
+    #[arg(long, value_name = "SUITE")]
+    suite: Option<String>,
+    /// Of a suite less: of fgd two seeds, of gpucolo five days.
+    #[arg(long, requires = "suite", conflicts_with = "trace")]
+    quick: bool,
+    /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default: measured].
+    #[arg(long, value_name = "HOW", requires = "suite", conflicts_with = "trace")]
+    neighbours: Option<String>,
+    /// Print a line of JSON for each run.
+    #[arg(long)]
+    json: bool,
+    /// Also write results.jsonl, report.html and its pictures as SVG into this folder.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let plan = Plan::of(options).map_err(Failure::usage)?;
+    if let Some(folder) = &options.out {
+        out::folder(folder).map_err(Failure::usage)?;
+    }
+    for note in &plan.notes {
+        out::note(format_args!("pillion: {note}"));
+    }
+    let mut lines = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
+    runner::run_all(&plan, |run| {
+        let line = results::line(&plan, &run);
+        if options.json {
+            out::line(format_args!("{line}"))?;
+        }
+        lines.push(line);
+        runs.push(run);
+        Ok(())
+    })?;
+    if !options.json {
+        results::print_tables(&plan, &runs)?;
+    }
+    if let Some(folder) = &options.out {
+        pages::write(folder, &plan, &runs, &lines)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Suites of experiments on clusters: a table, and how each is read from recorded data.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use cluster_sim::days::{self, Neighbours};
+use cluster_sim::fgd;
+use cluster_sim::mixed::Mixed;
+use cluster_sim::replay;
+use cluster_sim::traces::{self, openb};
+
+use crate::simulate::cluster::plan::{Inflated, What};
+
+/// A suite.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it is, in a line.
+    pub(crate) about: &'static str,
+    /// Its policies, by name.
+    pub(crate) policies: &'static [&'static str],
+    /// Its seeds.
+    pub(crate) seeds: &'static [u64],
+    /// Of these, in a quick suite.
+    quick_seeds: usize,
+    /// Whether `--neighbours` means something.
+    pub(crate) has_neighbours: bool,
+    build: fn(&Path, &Setting<'_>) -> Result<What>,
+}
+
+/// What a suite is built with.
+#[derive(Debug)]
+pub(crate) struct Setting<'a> {
+    pub(crate) seeds: &'a [u64],
+    pub(crate) is_quick: bool,
+    pub(crate) neighbours: Neighbours,
+}
+
+const SUITES: &[Suite] = &[
+    Suite {
+        name: "fgd",
+        about: "published allocations of FGD (ATC'23) on Alibaba's cluster of 2023",
+        policies: &[
+            "random",
+            "dot-product",
+            "clustering",
+            "packing",
+            "best-fit",
+            "fgd",
+        ],
+        seeds: &[42, 43, 44, 45, 46, 47, 48, 49, 50, 51],
+        quick_seeds: 2,
+        has_neighbours: false,
+        build: published,
+    },
+    Suite {
+        name: "gpucolo",
+        about: "57 days of inference and trainings on 6742 GPUs, as in GPUColo's evaluation",
+        policies: &[
+            "exclusive",
+            "gslice",
+            "gpucolo",
+            "muxflow",
+            "best-fit",
+            "fgd",
+            "reserve-and-pack",
+            "pillion",
+        ],
+        seeds: &[1],
+        quick_seeds: 1,
+        has_neighbours: true,
+        build: weeks,
+    },
+];
+
+/// Days of a quick run of weeks.
+const QUICK_DAYS: u32 = 5;
+
+/// The folder of openb's files in that of recorded data.
+pub(crate) const OPENB: &str = "traces/alibaba_gpu_v2023_openb";
+
+/// FGD's published results, there.
+pub(crate) const PUBLISHED: &str = "fgd_allocation_expected.csv";
+
+impl Suite {
+    /// The suite of that name.
+    ///
+    /// # Errors
+    /// None has it: the error names all.
+    pub(crate) fn by_name(name: &str) -> Result<&'static Self> {
+        let found = SUITES.iter().find(|suite| suite.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+            anyhow!(
+                "--suite {name}: suites of clusters are {}",
+                names.join(", ")
+            )
+        })
+    }
+
+    /// Its seeds, or those of a quick suite.
+    pub(crate) fn seeds(&self, is_quick: bool) -> Vec<u64> {
+        let count = if is_quick {
+            self.quick_seeds
+        } else {
+            self.seeds.len()
+        };
+        self.seeds[..count].to_vec()
+    }
+
+    /// Its experiment, from the recorded data in that folder.
+    ///
+    /// # Errors
+    /// What is wrong with the data.
+    pub(crate) fn build(&self, data: &Path, setting: &Setting<'_>) -> Result<What> {
+        (self.build)(data, setting).with_context(|| format!("--suite {}", self.name))
+    }
+}
+
+fn published(data: &Path, _: &Setting<'_>) -> Result<What> {
+    let folder = data.join(OPENB);
+    let inventory = replay::cluster(&folder.join("openb_node_list_gpu_node.csv"))?;
+    let published = traces::read(&folder.join(PUBLISHED), openb::allocations)?;
+    let workloads = [
+        "openb_pod_list_default",
+        "openb_pod_list_gpushare40",
+        "openb_pod_list_multigpu20",
+    ];
+    let workload = |name: &str| {
+        let path = folder.join(format!("{name}.csv"));
+        Ok(Inflated {
+            name: name.to_owned(),
+            jobs: replay::pods(&path, &inventory, true)?,
+            inventory: inventory.clone(),
+            target: fgd::TARGET,
+            published: published.clone(),
+        })
+    };
+    let workloads = workloads.into_iter().map(workload);
+    Ok(What::Inflation(workloads.collect::<Result<_>>()?))
+}
+
+fn weeks(data: &Path, setting: &Setting<'_>) -> Result<What> {
+    let play = |&seed: &u64| {
+        let mut mixed = Mixed::fifty_seven_days(seed);
+        if setting.is_quick {
+            // As many jobs a day as in the full suite.
+            mixed.inference_jobs =
+                mixed.inference_jobs * u64::from(QUICK_DAYS) / u64::from(mixed.days);
+            mixed.days = QUICK_DAYS;
+        }
+        days::load(data, &mixed, setting.neighbours)
+    };
+    let plays = setting.seeds.iter().map(play);
+    Ok(What::Weeks(plays.collect::<Result<_, _>>()?))
+}
