@@ -41,7 +41,7 @@ const ASKS_A_DAEMON: [(&str, i32); 20] = [
 ];
 
 /// Commands that ask none, or whose row is in another table, so that nobody forgets one.
-const ASKS_NONE: [&str; 15] = [
+const ASKS_NONE: [&str; 16] = [
     "cdi generate",
     "top",
     "exporter",
@@ -51,6 +51,7 @@ const ASKS_NONE: [&str; 15] = [
     "man",
     "workload",
     "simulate",
+    "simulate cluster",
     "config check",
     "profile import",
     "profile record",
@@ -63,7 +64,7 @@ const ASKS_NONE: [&str; 15] = [
 const BY_FILES: [&str; 1] = ["profile scrub"];
 
 /// Words that cannot be meant, and a part of the answer.
-const NONSENSE: [(&str, &str); 34] = [
+const NONSENSE: [(&str, &str); 37] = [
     ("", "Usage: pillion"),
     ("statsu", "status"),
     ("config", "Usage: pillion config"),
@@ -100,6 +101,9 @@ const NONSENSE: [(&str, &str); 34] = [
     ("workload resnet50-training --batch 0 -o -", "0"),
     ("simulate --policy fair", "pillion"),
     ("simulate --suite none", "orion"),
+    ("simulate cluster", "--trace <FILE>"),
+    ("simulate cluster --suite none", "gpucolo"),
+    ("simulate --policy mps cluster", "cluster"),
     ("completions nosh", "zsh"),
     ("top", "needs a terminal"),
     ("exporter --listen everywhere", "everywhere"),
@@ -268,7 +272,7 @@ fn bad_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Commands that read a file, with FILE in its place, and what they end with.
-const READS: [(&str, i32); 15] = [
+const READS: [(&str, i32); 18] = [
     ("run --profile FILE -- true", 2),
     ("demo --hp FILE --device V100-SXM2-16GB", 2),
     ("demo --be FILE --device V100-SXM2-16GB", 2),
@@ -283,6 +287,12 @@ const READS: [(&str, i32); 15] = [
     ("simulate --hp FILE", 2),
     ("simulate --be FILE", 2),
     ("simulate --arrivals FILE", 2),
+    ("simulate cluster --gpus 8 --trace FILE", 2),
+    ("simulate cluster --trace trace.csv --nodes FILE", 2),
+    (
+        "simulate cluster --gpus 8 --trace trace.csv --pairs FILE",
+        2,
+    ),
     ("doctor --config FILE", 1),
 ];
 
@@ -345,13 +355,14 @@ fn every_command_that_reads_a_file_names_one_that_it_cannot_use_once() {
 }
 
 /// Commands that write a file or into a folder, with FILE in its place.
-const WRITES: [&str; 8] = [
+const WRITES: [&str; 9] = [
     "man -o FILE",
     "workload resnet50-training -o FILE",
     "profile record -o FILE -- true",
     "profile import PROFILE -o FILE",
     "profile scrub TRACE FILE",
     "simulate --seconds 1 --out FILE/new",
+    "simulate cluster --gpus 8 --trace JOBS --out FILE/new",
     "demo --seconds 0.1 --device V100-SXM2-16GB --out FILE/new",
     "profile import PROFILE --output FILE",
 ];
@@ -366,8 +377,12 @@ fn a_place_where_nothing_can_be_written_is_2_and_named_once() {
     let trace = path("trace.json");
     let kernel = "{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"k\", \"ts\": 1, \"dur\": 2, \"args\": {}}";
     fs::write(&trace, format!("{{\"traceEvents\": [{kernel}]}}")).unwrap();
+    let jobs = path("jobs.csv");
+    let header = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval";
+    fs::write(&jobs, format!("{header}\n0,1,0,606,vgg19,164,30\n")).unwrap();
     let profile = crate::common::builtin_profile();
     for words in WRITES {
+        let words = words.replace("JOBS", jobs.to_str().unwrap());
         let words = words.replace("PROFILE", profile.to_str().unwrap());
         let words = words.replace("TRACE", trace.to_str().unwrap());
         let words = words.replace("FILE", in_a_file.to_str().unwrap());
