@@ -8,6 +8,7 @@
 
 mod facts;
 mod pages;
+mod pairs;
 mod plan;
 mod plots;
 mod results;
@@ -102,10 +103,10 @@ pub(crate) struct Options {
     )]
     inflate: Option<f64>,
     /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in GPUColo's
-    /// evaluation. Its traces are read from the folder that PILLION_DATA names.
+    /// evaluation; mudi, trainings beside Mudi's services. Its traces are read from the folder that PILLION_DATA names.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
-    /// Of a suite less: of fgd two seeds, of gpucolo five days.
+    /// Of a suite less: of fgd and mudi two seeds, of gpucolo five days.
     #[arg(long, requires = "suite", conflicts_with = "trace")]
     quick: bool,
     /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default: measured].
@@ -121,6 +122,9 @@ pub(crate) struct Options {
 
 /// Exit 2 for input that cannot be used: then nothing was run and nothing written.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    if options.suite.as_deref() == Some(pairs::NAME) {
+        return pairs::run(options);
+    }
     let plan = Plan::of(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {
         out::folder(folder).map_err(Failure::usage)?;

@@ -289,7 +289,7 @@ const REFUSALS: [(&str, &str); 34] = [
         "--trace PODS --gpus 8 --inflate 1.3 --policy fgd@elastic",
         "expected fgd",
     ),
-    ("--suite none", "fgd, gpucolo"),
+    ("--suite none", "fgd, gpucolo, mudi"),
     ("--suite fgd", "PILLION_DATA"),
     ("--suite fgd --neighbours measured", "of suite fgd"),
     (

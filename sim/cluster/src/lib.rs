@@ -1,4 +1,18 @@
 //! Placement policies on recorded traces, in virtual time.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`traces`] | recorded clusters and jobs, as they were published |
+//! | [`sources`], [`replay`] | what they mean to the simulator |
+//! | [`world`] | jobs that come, run beside each other and end |
+//! | [`outcome`], [`meter`] | what came out |
+//! | [`play`] | a cluster, its jobs, and what policies know of both |
+//! | [`fgd`], [`inflation`], [`published_random`] | FGD's published experiment |
+//! | [`days`], [`mixed`] | fifty-seven days, the comparison with GPUColo |
+//! | [`services`], [`service_table`] | trainings beside services, the comparison with Mudi |
+//!
+//! No clock, no thread, no IO but the reading of files that are named. What each experiment assumes, and
+//! what came out, is in `docs/cluster.md`.
 
 pub mod days;
 pub mod fgd;
@@ -8,9 +22,9 @@ pub mod mixed;
 pub mod outcome;
 pub mod play;
 pub mod published_random;
+pub mod replay;
 pub mod service_table;
 pub mod services;
-pub mod replay;
 pub mod sources;
 pub mod traces;
 pub mod world;

@@ -91,7 +91,8 @@ impl Suite {
     pub(crate) fn by_name(name: &str) -> Result<&'static Self> {
         let found = SUITES.iter().find(|suite| suite.name == name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+            let names = SUITES.iter().map(|suite| suite.name);
+            let names: Vec<&str> = names.chain([super::pairs::NAME]).collect();
             anyhow!(
                 "--suite {name}: suites of clusters are {}",
                 names.join(", ")
