@@ -18,6 +18,7 @@ pub mod one_each;
 pub mod random;
 pub mod registry;
 pub mod reserve_and_pack;
+pub mod strict;
 
 use crate::interference::Sharer;
 use crate::inventory::{NodeId, WHOLE_MILLI};
@@ -120,6 +121,11 @@ pub trait Placement {
         now_ns: u64,
         candidates: Option<&mut Vec<Candidate>>,
     ) -> Decision;
+
+    /// Whether no job may pass one of its class that waits for the same models, however short.
+    fn is_strict(&self) -> bool {
+        false
+    }
 
     /// Jobs run beside each other, and this was measured. A policy that predicts may learn from it.
     fn handle_measured(&mut self, _measured: Measured<'_>) {}

@@ -113,6 +113,11 @@ impl Queue {
         now_ns: u64,
         outcomes: &mut Vec<Outcome>,
     ) {
+        let patience_ns = if policy.is_strict() {
+            0
+        } else {
+            self.patience_ns
+        };
         let queue = &mut self.classes[place(class)];
         let (mut passed, mut tried) = (0, 0);
         while passed < queue.len() && tried < TRIED_MAX {
@@ -140,7 +145,7 @@ impl Queue {
                     queue.remove(passed);
                 }
                 Decision::Wait(_) => {
-                    if now_ns.saturating_sub(waiting.since_ns) >= self.patience_ns {
+                    if now_ns.saturating_sub(waiting.since_ns) >= patience_ns {
                         blocked = blocked.and(job.models);
                     }
                     if self.failed.len() >= FAILED_MAX {
@@ -168,6 +173,7 @@ mod tests {
     use crate::placement::Holding;
     use crate::placement::best::Best;
     use crate::placement::fits::FirstFit;
+    use crate::placement::strict::Strict;
 
     const HP: Class = Class::HighPriority;
     const BE: Class = Class::BestEffort;
@@ -230,6 +236,20 @@ mod tests {
         scene.queue.push(JobSpec::new(3, BE, 1, 500), 2);
         scene.release(1);
         assert_eq!(scene.placed(&[], 3), [2, 3]);
+    }
+
+    #[test]
+    fn under_a_strict_policy_no_job_passes() {
+        let mut scene = scene();
+        let mut strict = Strict(Box::new(Best::new(FirstFit, Holding::DEMAND, &scene.view)));
+        let jobs = [(1, 1000), (2, 1000), (1, 500)];
+        for (number, (gpus, milli)) in jobs.into_iter().enumerate() {
+            let job = JobSpec::new(number as u64, BE, gpus, milli);
+            scene.queue.push(job, 0);
+        }
+        let outcomes = scene.queue.poll(&mut scene.view, &mut strict, 0);
+        assert_eq!(outcomes.len(), 1);
+        assert_eq!(scene.queue.len(), 2);
     }
 
     #[test]

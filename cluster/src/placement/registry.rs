@@ -14,6 +14,7 @@ use crate::placement::least_risk::{LeastRisk, Terms};
 use crate::placement::one_each::OneEach;
 use crate::placement::random::Random;
 use crate::placement::reserve_and_pack::ReserveAndPack;
+use crate::placement::strict::Strict;
 use crate::placement::{Holding, Placement};
 use crate::view::View;
 
@@ -92,6 +93,12 @@ pub const ALL: &[Entry] = &[
         about: "the first GPU with room",
         holding: Holding::DEMAND,
         make: |setting, holding| best(FirstFit, setting, holding),
+    },
+    Entry {
+        name: "fcfs",
+        about: "the first GPU with room, and no job passes one that waits",
+        holding: Holding::DEMAND,
+        make: |setting, holding| Box::new(Strict(best(FirstFit, setting, holding))),
     },
     Entry {
         name: "dot-product",
@@ -173,7 +180,7 @@ pub const ALL: &[Entry] = &[
         name: "muxflow",
         about: "one job of each class on a GPU, first come, first served (MuxFlow)",
         holding: Holding::ELASTIC,
-        make: |setting, holding| best(OneEach, setting, holding),
+        make: |setting, holding| Box::new(Strict(best(OneEach, setting, holding))),
     },
     Entry {
         name: "pillion",
