@@ -157,12 +157,6 @@ impl JobSpec {
             _ => Ok(()),
         }
     }
-
-    /// Whether the job is content with a part of one GPU.
-    #[must_use]
-    pub const fn is_shared(&self) -> bool {
-        self.gpus == 1 && self.gpu_milli < WHOLE_MILLI
-    }
 }
 
 /// Why a job is none.

@@ -112,6 +112,16 @@ pub(crate) struct Options {
     /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default: measured].
     #[arg(long, value_name = "HOW", requires = "suite", conflicts_with = "trace")]
     neighbours: Option<String>,
+    /// How much faster than alone jobs of gpucolo become with more of a GPU than they ask for, at most: 1
+    /// to 2 [default: 1.1].
+    #[arg(
+        long,
+        value_name = "S",
+        allow_negative_numbers = true,
+        requires = "suite",
+        conflicts_with = "trace"
+    )]
+    speed_max: Option<f64>,
     /// Print a line of JSON for each run.
     #[arg(long)]
     json: bool,

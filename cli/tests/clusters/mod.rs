@@ -292,6 +292,10 @@ const REFUSALS: [(&str, &str); 34] = [
     ("--suite none", "fgd, gpucolo, mudi"),
     ("--suite fgd", "PILLION_DATA"),
     ("--suite fgd --neighbours measured", "of suite fgd"),
+    ("--suite fgd --speed-max 1.2", "of suite fgd"),
+    ("--suite gpucolo --speed-max 3", "expected 1 to 2"),
+    ("--suite mudi --speed-max 1.2", "a table of its own"),
+    ("--suite mudi --policy fgd", "mudi-slope"),
     (
         "--suite gpucolo --neighbours some",
         "measured, permuted or unnoticed",

@@ -7,7 +7,7 @@
 
 use cluster::interference::Pairs;
 use cluster::placement::fgd::usual;
-use cluster::placement::registry::{Entry, Setting, by_name};
+use cluster::placement::registry::{Entry, Setting};
 use cluster::{Inventory, JobSpec};
 
 use crate::inflation::{Allocation, Inflation};
@@ -64,9 +64,4 @@ pub fn published<'a>(
         row.workload == workload && theirs.is_some_and(|(theirs, _)| *theirs == row.policy)
     });
     rows.collect()
-}
-
-/// The policies of the publication, by our names.
-pub fn policies() -> impl Iterator<Item = &'static Entry> {
-    POLICIES.iter().filter_map(|(_, name)| by_name(name).ok())
 }

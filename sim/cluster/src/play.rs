@@ -75,12 +75,6 @@ impl Play {
         }
     }
 
-    /// What usually comes.
-    #[must_use]
-    pub fn usual(&self) -> &[Usual] {
-        &self.usual
-    }
-
     /// The policy, made for this cluster.
     #[must_use]
     pub fn policy(&self, chosen: &Chosen, seed: u64) -> Box<dyn Placement> {
@@ -133,10 +127,12 @@ impl Play {
         bounds
     }
 
-    /// How many days jobs come.
+    /// The same with another S ([`Pairs::speed_max`]), which policies know.
     #[must_use]
-    pub fn days(&self) -> u64 {
-        self.physics.horizon_ns.div_ceil(DAY_NS)
+    pub fn with_speed_max(mut self, speed_max: f64) -> Self {
+        self.physics.pairs = self.physics.pairs.with_speed_max(speed_max);
+        self.known = self.known.with_speed_max(speed_max);
+        self
     }
 }
 

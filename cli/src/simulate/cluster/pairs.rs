@@ -85,8 +85,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 impl Plan {
     fn of(options: &Options) -> Result<Self> {
         ensure!(
-            options.neighbours.is_none(),
-            "--neighbours: suite {NAME} has a table of its own"
+            options.neighbours.is_none() && options.speed_max.is_none(),
+            "--neighbours, --speed-max: suite {NAME} has a table of its own"
         );
         let known = |name: &String| {
             let found = POLICIES.iter().find(|known| *known == name);

@@ -104,6 +104,16 @@ impl Plan {
             options.neighbours.is_none() || suite.has_neighbours,
             "--neighbours: jobs of suite {name} do not run beside each other"
         );
+        if let Some(speed_max) = options.speed_max {
+            ensure!(
+                suite.has_neighbours,
+                "--speed-max: jobs of suite {name} take their lengths"
+            );
+            ensure!(
+                (1.0..=2.0).contains(&speed_max),
+                "--speed-max {speed_max}: expected 1 to 2"
+            );
+        }
         let data = data.ok_or_else(|| {
             anyhow!("--suite {name}: {DATA} must name the folder of recorded traces")
         })?;
@@ -116,6 +126,7 @@ impl Plan {
             seeds: &seeds,
             is_quick: options.quick,
             neighbours,
+            speed_max: options.speed_max,
         };
         let what = suite.build(data, &setting)?;
         if matches!(what, What::Inflation(_)) {

@@ -35,6 +35,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) seeds: &'a [u64],
     pub(crate) is_quick: bool,
     pub(crate) neighbours: Neighbours,
+    pub(crate) speed_max: Option<f64>,
 }
 
 const SUITES: &[Suite] = &[
@@ -151,8 +152,12 @@ fn weeks(data: &Path, setting: &Setting<'_>) -> Result<What> {
                 mixed.inference_jobs * u64::from(QUICK_DAYS) / u64::from(mixed.days);
             mixed.days = QUICK_DAYS;
         }
-        days::load(data, &mixed, setting.neighbours)
+        let play = days::load(data, &mixed, setting.neighbours)?;
+        Ok(match setting.speed_max {
+            Some(speed_max) => play.with_speed_max(speed_max),
+            None => play,
+        })
     };
     let plays = setting.seeds.iter().map(play);
-    Ok(What::Weeks(plays.collect::<Result<_, _>>()?))
+    Ok(What::Weeks(plays.collect::<Result<_>>()?))
 }
