@@ -27,7 +27,8 @@ use crate::simulate::cluster::plan::Plan;
 /// Runs recorded jobs on a cluster under placement policies, in virtual time: weeks in seconds.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example: pillion simulate cluster --trace philly.csv --policy first-fit,pillion --gpus 256 --days 14\n\
+    after_help = "Example: PILLION_DATA=data pillion simulate cluster --suite gpucolo --quick --policy exclusive,muxflow,pillion\n\
+    Example: pillion simulate cluster --trace philly.csv --policy first-fit,pillion --gpus 512 --days 30\n\
     Example: pillion simulate cluster --trace pods.csv --slo 1.05 --nodes nodes.csv --json | jq .violations\n\
     Example: pillion simulate cluster --trace pods.csv --nodes nodes.csv --inflate 1.3 --policy best-fit,fgd\n\
     Example: PILLION_DATA=data pillion simulate cluster --suite fgd --quick --out results\n\n\
@@ -106,7 +107,7 @@ pub(crate) struct Options {
     /// evaluation; mudi, trainings beside Mudi's services. Its traces are read from the folder that PILLION_DATA names.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
-    /// Of a suite less: of fgd and mudi two seeds, of gpucolo five days.
+    /// Of a suite less: of fgd and mudi two seeds, of gpucolo five days of one seed.
     #[arg(long, requires = "suite", conflicts_with = "trace")]
     quick: bool,
     /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default: measured].

@@ -7,20 +7,32 @@ use crate::job::JobSpec;
 use crate::placement::Part;
 use crate::view::{NodeView, View};
 
-/// GPUs of several nodes of one model, for a gang that may be spread and holds `milli` of each: on as few
-/// nodes as possible, and of nodes with equally many GPUs that fit the first in `order`; of a node's
-/// GPUs those with most free. The models are tried by number.
+/// GPUs of several nodes of one model, for a gang that may be spread and holds `milli` of each. GPUs with
+/// no job if there are enough, else any with room. On as few nodes as possible, and of nodes with equally
+/// many such GPUs the first in `order`; of a node's GPUs those with most free. The models are tried by number.
+/// No policy's rule scores this: all spread gangs alike.
 #[must_use]
 pub fn over_nodes(view: &View, job: &JobSpec, milli: u32, order: &[NodeId]) -> Option<Vec<Part>> {
     if !job.spread || job.gpus < 2 {
         return None;
     }
+    let alone = |is_alone| over(view, job, milli, order, is_alone);
+    alone(true).or_else(|| alone(false))
+}
+
+fn over(
+    view: &View,
+    job: &JobSpec,
+    milli: u32,
+    order: &[NodeId],
+    is_alone: bool,
+) -> Option<Vec<Part>> {
     let models = 0..view.inventory().models().len();
     models.map(|model| model as u16).find_map(|model| {
         let nodes = order.iter().map(|&id| view.node(id));
         let suited = nodes.filter(|node| node.spec.model.0 == model);
         let mut free: Vec<(NodeId, u32)> = suited
-            .map(|node| (node.id, room(&node, job, milli)))
+            .map(|node| (node.id, room(&node, job, milli, is_alone)))
             .filter(|(_, room)| *room > 0)
             .collect();
         free.sort_by_key(|(_, room)| Reverse(*room));
@@ -39,12 +51,13 @@ pub fn over_nodes(view: &View, job: &JobSpec, milli: u32, order: &[NodeId]) -> O
     })
 }
 
-/// How many of the job's GPUs the node has room for.
-fn room(node: &NodeView<'_>, job: &JobSpec, milli: u32) -> u32 {
+/// How many of the job's GPUs the node has room for; with `is_alone`, where no other job is.
+fn room(node: &NodeView<'_>, job: &JobSpec, milli: u32, is_alone: bool) -> u32 {
     if !job.models.has(node.spec.model) {
         return 0;
     }
-    let fitting = node.gpus.iter().filter(|gpu| gpu.takes(job, milli));
+    let fitting = node.gpus.iter();
+    let fitting = fitting.filter(|gpu| gpu.takes(job, milli) && (gpu.is_free() || !is_alone));
     let gpus = (fitting.count() as u32).min(job.gpus);
     let hosted = |gpus: &u32| {
         let (cpu, memory) = job.host_share(*gpus);
@@ -56,10 +69,10 @@ fn room(node: &NodeView<'_>, job: &JobSpec, milli: u32) -> u32 {
 fn freest(node: &NodeView<'_>, job: &JobSpec, milli: u32, count: u32) -> u32 {
     let gpus = node.gpus.iter().enumerate();
     let fitting = gpus.filter(|(_, gpu)| gpu.takes(job, milli));
-    let mut slots: Vec<(Reverse<u32>, usize)> = fitting
-        .map(|(slot, gpu)| (Reverse(gpu.free_milli), slot))
+    let mut slots: Vec<(bool, Reverse<u32>, usize)> = fitting
+        .map(|(slot, gpu)| (!gpu.is_free(), Reverse(gpu.free_milli), slot))
         .collect();
     slots.sort_unstable();
     let chosen = slots.iter().take(count as usize);
-    chosen.fold(0, |set, (_, slot)| set | 1u32 << slot)
+    chosen.fold(0, |set, (_, _, slot)| set | 1u32 << slot)
 }

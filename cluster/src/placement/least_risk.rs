@@ -155,7 +155,9 @@ impl LeastRisk {
             .filter(|(other, _)| *other != index)
             .map(|(_, (other, &share))| {
                 let known = self.pairs.kept(own, other.workload, share);
-                (known - DOUBT * share).max(0.0)
+                let is_measured = self.measured.contains(&(own, other.workload));
+                let doubt = if is_measured { 0.0 } else { DOUBT };
+                (known - doubt * share).max(0.0)
             });
         kept.product()
     }

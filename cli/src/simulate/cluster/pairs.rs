@@ -209,7 +209,7 @@ fn print(load: f64, rows: &[(&str, Vec<Outcome>)]) -> Result<(), Failure> {
         "waiting",
         "makespan",
         "speed",
-        "own choices",
+        "best choices",
     ]);
     for (policy, outcomes) in rows {
         let hours = |value: fn(&Outcome) -> f64| {
@@ -233,8 +233,8 @@ fn print(load: f64, rows: &[(&str, Vec<Outcome>)]) -> Result<(), Failure> {
     }
     out::line(format_args!(
         "{NAME}: {TASKS} trainings beside {GPUS} services, recorded times divided by {load}\n{shown}\n\
-         In brackets: as parts of those of exhaustive. late: requests while a training is there; own choices: beside a \
-         service that is as good as the best for that arrival, where GPUs of two services or more are free. A model's \
-         word, nothing was measured on hardware.\n"
+         In brackets: as parts of those of exhaustive. late: requests while a training is there; best choices: beside a \
+         service that is as good as the best for that arrival, where GPUs of two services or more are free. All numbers are \
+         simulated; nothing was measured on hardware.\n"
     ))
 }

@@ -14,7 +14,7 @@ use crate::simulate::cluster::plan::{Inflated, Plan, What};
 use crate::status::table;
 
 /// Of the table of weeks.
-pub(crate) const WEEKS: [&str; 14] = [
+pub(crate) const WEEKS: [&str; 13] = [
     "POLICY",
     "seeds",
     "GPUs",
@@ -24,8 +24,7 @@ pub(crate) const WEEKS: [&str; 14] = [
     "BE done",
     "BE wait",
     "BE speed",
-    "MWh used",
-    "MWh all",
+    "MWh",
     "never ran",
     "GPU h",
     "makespan",
@@ -242,7 +241,6 @@ fn weeks_row(policy: &str, runs: &[&Run]) -> Option<Vec<String>> {
         unless(has_best, time(of(|w| w.best_effort.waiting_s)?)),
         unless(has_best, format!("{:.3}", of(|w| w.best_effort.speed)?)),
         mwh(of(|w| w.used_j)?),
-        mwh(of(|w| w.used_j + w.idle_j)?),
         format!("{:.0}", mean(weeks(runs).map(never_ran))?),
         format!("{:.0}", of(|w| w.gpu_hours)?),
         time(of(|w| w.makespan_s)?),
@@ -341,10 +339,11 @@ pub(crate) fn explanation(plan: &Plan) -> String {
     let runs = plan.runs();
     match plan.what {
         What::Weeks(_) => format!(
-            "{runs} runs, means over seeds. GPUs: with a job, mean while jobs come; GPU h: to the last end; late: high-priority jobs that \
-             ended after their promise; done: from arrival to end; speed: time alone over time placed; never ran: refused, \
-             or never placed. A model's word, \
-             nothing was measured on hardware."
+            "{runs} runs, means over seeds. GPUs: with a job, mean while jobs come (less also where work is put off); \
+             most: at one time; GPU h: hours of GPUs with a job, to the last end; MWh: their energy; late: high-priority jobs that \
+             ended after their promise; HP wait, BE wait: before they were placed; BE done: from arrival to end; BE speed: \
+             recorded length over time placed; never ran: refused, or never placed. All numbers are simulated; nothing was \
+             measured on hardware."
         ),
         What::Inflation(_) => format!(
             "{runs} runs, means over seeds: per cent of all GPUs that were allocated when jobs that ask for so many \
