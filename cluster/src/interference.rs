@@ -34,7 +34,7 @@ pub const SPEED_MAX: f64 = 1.1;
 pub const SPEED_STEP: f64 = 1e-9;
 
 /// Least part that a job keeps beside neighbours, however many.
-const KEPT_MIN: f64 = 0.05;
+pub const KEPT_MIN: f64 = 0.05;
 
 /// What each workload keeps of its speed beside each other one.
 #[derive(Clone, Debug, PartialEq)]

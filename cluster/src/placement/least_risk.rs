@@ -22,7 +22,7 @@
 use std::collections::HashSet;
 
 use crate::energy::Power;
-use crate::interference::{Pairs, SPEED_STEP, Sharer};
+use crate::interference::{KEPT_MIN, Pairs, SPEED_STEP, Sharer};
 use crate::inventory::WHOLE_MILLI;
 use crate::job::{Class, JobSpec, WorkloadId};
 use crate::placement::fgd::Usual;
@@ -58,6 +58,12 @@ pub const PROGRESS: f64 = 0.5;
 /// the pair. Of 0, 0.05, 0.08, 0.1 and 0.2, chosen likewise: the least with which promises hold while what
 /// is known was measured on another model of GPU.
 pub const DOUBT: f64 = 0.1;
+
+/// Least speed, without its neighbours, of a job from which something is learnt.
+const SPEED_SEEN_MIN: f64 = 0.02;
+
+/// Least part that a job keeps beside its known neighbours, where something is learnt of another.
+const KNOWN_MIN: f64 = 0.2;
 
 /// Least share of a neighbour from which something is learnt: a smaller one takes too little to be seen.
 const SHARE_MIN: f64 = 0.05;
@@ -174,27 +180,26 @@ impl LeastRisk {
         let mut changed = false;
         for (index, own) in sharers.iter().enumerate() {
             let alone = (shares[index] / own.demand).min(self.pairs.speed_max());
-            let mut kept = speeds[index] / alone.max(SPEED_STEP);
-            let mut unknown = None;
-            let mut others = 0;
+            // Where next to nothing is left, what is lost cannot be told.
+            if alone < SPEED_SEEN_MIN || speeds[index] <= 1.01 * KEPT_MIN * alone {
+                continue;
+            }
+            let (mut known, mut unknown) = (1.0, Vec::new());
             for (other, sharer) in sharers.iter().enumerate().filter(|(o, _)| *o != index) {
                 let pair = (own.workload, sharer.workload);
                 if self.measured.contains(&pair) {
-                    kept /= self
-                        .pairs
-                        .kept(pair.0, pair.1, shares[other])
-                        .max(SPEED_STEP);
+                    known *= self.pairs.kept(pair.0, pair.1, shares[other]);
                 } else {
-                    unknown = Some((pair, shares[other]));
-                    others += 1;
+                    unknown.push((pair, shares[other]));
                 }
             }
-            let Some((pair, share)) = unknown.filter(|(_, share)| *share >= SHARE_MIN) else {
+            let &[(pair, share)] = unknown.as_slice() else {
                 continue;
             };
-            if others == 1 {
-                let half = 1.0 - (1.0 - kept) / (2.0 * share);
-                self.pairs.set(pair.0, pair.1, half);
+            if share >= SHARE_MIN && known >= KNOWN_MIN {
+                let kept = speeds[index] / alone / known;
+                self.pairs
+                    .set(pair.0, pair.1, 1.0 - (1.0 - kept) / (2.0 * share));
                 self.measured.insert(pair);
                 changed = true;
             }
@@ -231,9 +236,11 @@ impl LeastRisk {
 
     /// In mW for each unit of speed; the greatest number where nothing is gained.
     fn energy(&self, node: &NodeView<'_>, before: &[Sharer], after: &[Sharer]) -> i64 {
-        let Some(power) = self.power.get(usize::from(node.spec.model.0)) else {
-            return 0;
-        };
+        let power = self.power.get(usize::from(node.spec.model.0));
+        power.map_or(0, |&power| self.energy_of(power, before, after))
+    }
+
+    fn energy_of(&self, power: Power, before: &[Sharer], after: &[Sharer]) -> i64 {
         let (work_before, busy_before) = self.work(before);
         let (work_after, busy_after) = self.work(after);
         let mut more = power.at(busy_after) - power.at(busy_before);
@@ -308,5 +315,117 @@ impl Rule for LeastRisk {
             [sum[0] + score[0], sum[1] + score[1], sum[2] + score[2]]
         });
         Some((sum, slots))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interference::{Settled, settle};
+
+    fn rule(pairs: Pairs) -> LeastRisk {
+        let usual = [600, 300].map(|gpu_milli| Usual {
+            cpu_milli: 0,
+            gpus: 1,
+            gpu_milli,
+            models: crate::job::Models::ANY,
+            share: 0.5,
+        });
+        let power = vec![Power {
+            idle_w: 50.0,
+            tdp_w: 250.0,
+        }];
+        LeastRisk::new(pairs, power, &usual, Terms::ALL)
+    }
+
+    fn sharer(class: Class, workload: u16, demand: f64, need: f64) -> Sharer {
+        Sharer {
+            class,
+            workload: WorkloadId(workload),
+            demand,
+            floor: 0.0,
+            need,
+            cap: f64::INFINITY,
+        }
+    }
+
+    const HP: Class = Class::HighPriority;
+    const BE: Class = Class::BestEffort;
+
+    /// What the policy learns from how the truth settles these.
+    fn learn(rule: &mut LeastRisk, truth: &Pairs, sharers: &[Sharer]) -> bool {
+        let mut settled = Settled::default();
+        settle(sharers, truth, &mut settled);
+        rule.learn(Measured {
+            sharers,
+            shares: &settled.shares,
+            speeds: &settled.speeds,
+        })
+    }
+
+    /// Beside 0 each job keeps 0.7, beside 1 0.9, beside 2 all. A pair is learnt from two jobs; the third
+    /// workload's from three, when the other two pairs of its neighbour are known.
+    #[test]
+    fn a_pair_is_learnt_where_it_is_the_only_new_one() {
+        let truth = Pairs::new(3, |_, beside| [0.7, 0.9, 1.0][beside]);
+        let mut rule = rule(Pairs::new(3, |_, _| 1.0));
+        let three = [
+            sharer(HP, 0, 0.4, 0.0),
+            sharer(BE, 1, 0.3, 0.0),
+            sharer(BE, 2, 0.2, 0.0),
+        ];
+        assert!(!learn(&mut rule, &truth, &three));
+        assert!(learn(&mut rule, &truth, &three[..2]));
+        assert!(learn(&mut rule, &truth, &three));
+        let kept = |job, beside| rule.pairs.kept(WorkloadId(job), WorkloadId(beside), 0.5);
+        for (job, beside, right) in [(0, 1, 0.9), (1, 0, 0.7), (0, 2, 1.0), (1, 2, 1.0)] {
+            assert!((kept(job, beside) - right).abs() < 1e-6, "{job} {beside}");
+        }
+    }
+
+    /// A job that is stopped does not tell by whom.
+    #[test]
+    fn nothing_is_learnt_from_a_job_that_hardly_runs() {
+        let truth = Pairs::new(2, |_, _| 0.0);
+        let mut rule = rule(Pairs::new(2, |_, _| 1.0));
+        let two = [sharer(BE, 0, 1.0, 0.0), sharer(BE, 1, 1.0, 0.0)];
+        assert!(!learn(&mut rule, &truth, &two));
+    }
+
+    /// Of 0.6 the job needs 1.04: 0.624. The neighbour may hold it to nothing, and keeps all of it where
+    /// the pair is known to be harmless; where it is not, [`DOUBT`] of the share of high-priority jobs counts.
+    #[test]
+    fn doubt_ends_when_a_pair_is_measured() {
+        let two = [sharer(HP, 0, 0.5, 1.04), sharer(HP, 1, 0.45, 0.0)];
+        let harmless = Pairs::new(2, |_, _| 1.0);
+        let mut rule = rule(harmless.clone());
+        let doubted = rule.risk(&two);
+        // 1 / 0.95 = 1.0526, less 0.1 of the neighbour's 0.474.
+        assert_eq!(
+            doubted,
+            ((1.04 - (1.0 - 0.1 * 0.45 / 0.95) / 0.95) * 1000.0f64).ceil() as i64
+        );
+        assert!(learn(&mut rule, &harmless, &two));
+        assert_eq!(rule.risk(&two), 0);
+    }
+
+    /// Half of what comes holds 0.6, half 0.3. All of a free GPU is of use; of 0.7 that is free all of it,
+    /// of 0.5 half, of 0.2 nothing.
+    #[test]
+    fn what_is_spent_is_what_usual_jobs_can_use_no_more() {
+        let rule = rule(Pairs::none());
+        let found: Vec<u32> = [1000, 700, 500, 200].map(|free| rule.useful[free]).to_vec();
+        assert_eq!(found, [1000, 700, 250, 0]);
+    }
+
+    /// On a free GPU a training of half of it adds 50 W and 0.5 · 200 W, and speed 1. One that uses all of the GPU
+    /// already leaves no power to add, and the two together are faster.
+    #[test]
+    fn energy_is_power_for_speed() {
+        let rule = rule(Pairs::none());
+        let one = [sharer(BE, 0, 1.0, 0.0), sharer(BE, 0, 0.5, 0.0)];
+        let power = rule.power[0];
+        assert_eq!(rule.energy_of(power, &[], &one[1..]), 150_000);
+        assert_eq!(rule.energy_of(power, &one[..1], &one), 0);
     }
 }

@@ -63,6 +63,12 @@ impl JobRecord {
         self.refused = true;
     }
 
+    /// Whether it has ended.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        self.end_ns != NEVER
+    }
+
     /// Whether it ended after its promise, or not at all. What rounding adds to the ends of a job that
     /// runs at exactly the speed that it needs is not late: a microsecond, or a millionth of its length.
     #[must_use]

@@ -43,13 +43,17 @@ pub struct Physics {
     pub horizon_ns: u64,
 }
 
-/// Who watches a run.
+/// A job that has longer to run than that does not end unless something changes: 200 years, which fit
+/// into the time of a run twice.
+const LEFT_MAX_NS: f64 = 200.0 * 365.25 * 86_400.0 * 1e9;
+
+/// Watches a run.
 pub trait Watch {
     /// After each event: the view and the time.
     fn handle_event(&mut self, view: &View, now_ns: u64);
 }
 
-/// Nobody.
+/// Watches nothing.
 pub struct Nobody;
 
 impl Watch for Nobody {
@@ -133,8 +137,16 @@ pub fn play(
     };
     world.idle_w.add(0, idle_w);
     world.run(policy, watch);
-    assert_eq!(world.view.jobs(), 0, "all jobs that were placed have ended");
-    assert!(world.queue.is_empty(), "no job waits for an empty cluster");
+    let unended = world
+        .records
+        .iter()
+        .filter(|record| !record.has_ended() && !record.refused);
+    let unended = unended.count();
+    assert_eq!(
+        world.view.jobs() + world.queue.len(),
+        unended,
+        "no job is lost"
+    );
     Outcome::new(
         world.records,
         world.used,
@@ -392,6 +404,9 @@ impl World<'_> {
             return;
         }
         let left = (running.remaining_ns / speed).ceil();
+        if left > LEFT_MAX_NS {
+            return;
+        }
         let at = self.now_ns.saturating_add(left as u64);
         self.ends
             .push(Reverse((at, index as u32, running.generation)));
