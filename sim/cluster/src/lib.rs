@@ -19,6 +19,7 @@ pub mod fgd;
 pub mod inflation;
 pub mod meter;
 pub mod mixed;
+pub mod muxflow;
 pub mod muxflow_table;
 pub mod outcome;
 pub mod play;
