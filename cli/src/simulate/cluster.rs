@@ -7,6 +7,7 @@
 //! number of cores.
 
 mod facts;
+mod mechanisms;
 mod pages;
 mod pairs;
 mod plan;
@@ -104,10 +105,11 @@ pub(crate) struct Options {
     )]
     inflate: Option<f64>,
     /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in GPUColo's
-    /// evaluation; mudi, trainings beside Mudi's services. Its traces are read from the folder that PILLION_DATA names.
+    /// evaluation; mudi, trainings beside Mudi's services;
+    /// muxflow, ways to share a GPU on Philly's trainings. Its traces are read from the folder that PILLION_DATA names.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
-    /// Of a suite less: of fgd and mudi two seeds, of gpucolo five days of one seed.
+    /// Of a suite less: of fgd, mudi and muxflow two seeds, of gpucolo five days of one seed.
     #[arg(long, requires = "suite", conflicts_with = "trace")]
     quick: bool,
     /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default: measured].
@@ -135,6 +137,9 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.suite.as_deref() == Some(pairs::NAME) {
         return pairs::run(options);
+    }
+    if options.suite.as_deref() == Some(mechanisms::NAME) {
+        return mechanisms::run(options);
     }
     let plan = Plan::of(options).map_err(Failure::usage)?;
     if let Some(folder) = &options.out {

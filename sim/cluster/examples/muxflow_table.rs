@@ -4,7 +4,7 @@
 //! cargo run --release -p pillion-cluster-sim --example muxflow_table > muxflow-t4.csv
 //! ```
 //!
-//! It takes about 7 minutes of one core.
+//! It takes about 9 minutes of one core.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use cluster_sim::muxflow_table::measure::{MeasureError, write_rows};
 
 /// What the file is, for whoever opens it.
 const HEAD: &str = "\
-# An online service and a training on one T4 under five mechanisms, as the simulator has it.
+# An online service and a training on one T4 under six mechanisms, as the simulator has it.
 # Made by: cargo run --release -p pillion-cluster-sim --example muxflow_table
 # How each number is found: sim/cluster/src/muxflow_table/measure.rs. Four significant digits.
 # service, training: as in SERVICES and TRAININGS of sim/cluster/src/muxflow_table.rs;

@@ -10,6 +10,7 @@
 //! | [`fgd`], [`inflation`], [`published_random`] | FGD's published experiment |
 //! | [`days`], [`mixed`] | fifty-seven days, the comparison with GPUColo |
 //! | [`services`], [`service_table`] | trainings beside services, the comparison with Mudi |
+//! | [`muxflow`], [`muxflow_table`] | the comparison with MuxFlow |
 //!
 //! No clock, no thread, no IO but the reading of files that are named. What each experiment assumes, and
 //! what came out, is in `docs/cluster.md`.

@@ -106,16 +106,19 @@ pub enum Mechanism {
     /// MPS, a throttle, and 40 % of the SMs for the training: the paper's `MuxFlow`-S. What its
     /// fixed share is the paper does not say there; 40 % is its example in section 4.2.
     MuxFlowFixed,
+    /// MPS, and the policy `pillion`: not of the paper.
+    Pillion,
 }
 
 impl Mechanism {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::TimeSharing,
         Self::PriorityTimeSharing,
         Self::PriorityStreams,
         Self::MuxFlow,
         Self::MuxFlowFixed,
+        Self::Pillion,
     ];
 
     /// What tables call it.
@@ -127,6 +130,7 @@ impl Mechanism {
             Self::PriorityStreams => "pb-multi-stream",
             Self::MuxFlow => "muxflow",
             Self::MuxFlowFixed => "muxflow-s",
+            Self::Pillion => "pillion",
         }
     }
 
@@ -139,6 +143,7 @@ impl Mechanism {
             Self::PriorityStreams => ("mps", "name = \"stream-priority\""),
             Self::MuxFlow => ("mps", "name = \"muxflow\""),
             Self::MuxFlowFixed => ("mps", "name = \"muxflow\"\nshare_pct = 40"),
+            Self::Pillion => ("mps", "name = \"pillion\""),
         }
     }
 }

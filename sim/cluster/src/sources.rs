@@ -55,6 +55,19 @@ fn device_of(model: &str) -> Option<(Device, f64)> {
     Some((device, idle_w))
 }
 
+/// The models of an inventory of which nothing is known: they have 16 GiB and a P100's power.
+#[must_use]
+pub fn unknown_models(inventory: &Inventory) -> Vec<&str> {
+    let has_gpus = |number: usize| {
+        let mut nodes = inventory.nodes().iter();
+        nodes.any(|node| node.gpus > 0 && usize::from(node.model.0) == number)
+    };
+    let models = inventory.models().iter().enumerate();
+    let unknown =
+        models.filter(|(number, model)| has_gpus(*number) && device_of(&model.name).is_none());
+    unknown.map(|(_, model)| model.name.as_str()).collect()
+}
+
 /// Memory of a model's GPUs; of a model that is not known as of one with 16 GiB.
 fn memory_bytes(model: &str) -> u64 {
     device_of(model).map_or(16 << 30, |(device, _)| device.memory_bytes)

@@ -97,6 +97,8 @@ impl Plan {
             })
         };
         let policies: Vec<&str> = options.policy.iter().map(known).collect::<Result<_>>()?;
+        super::plan::each_once("--seeds", &options.seeds)?;
+        super::plan::each_once("--policy", &policies)?;
         let seeds = match (&options.seeds[..], options.quick) {
             ([], true) => SEEDS[..QUICK_SEEDS].to_vec(),
             ([], false) => SEEDS.to_vec(),

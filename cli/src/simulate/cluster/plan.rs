@@ -59,6 +59,9 @@ const GPUS_MAX: u32 = 100_000;
 /// Most days of a run.
 const DAYS_MAX: u32 = 3_650;
 
+/// Least of a cluster's GPUs that inflation asks for: results are by per cent.
+const INFLATE_MIN: f64 = 0.01;
+
 /// Most of a cluster's GPUs that inflation asks for.
 const INFLATE_MAX: f64 = 10.0;
 
@@ -77,10 +80,7 @@ impl Plan {
     /// Anything that is wrong in them or in a file that they name.
     pub(crate) fn of(options: &Options) -> Result<Self> {
         let named = named(&options.policy)?;
-        for (index, seed) in options.seeds.iter().enumerate() {
-            let is_new = !options.seeds[..index].contains(seed);
-            ensure!(is_new, "--seeds: {seed} is there twice");
-        }
+        each_once("--seeds", &options.seeds)?;
         let data = std::env::var_os(DATA).map(PathBuf::from);
         match (&options.suite, &options.trace) {
             (Some(name), _) => Self::of_suite(options, name, named, data.as_deref()),
@@ -153,8 +153,8 @@ impl Plan {
     ) -> Result<Self> {
         let target = options.inflate.unwrap_or(fgd::TARGET);
         ensure!(
-            target > 0.0 && target <= INFLATE_MAX,
-            "--inflate {target}: expected more than 0 and at most {INFLATE_MAX}"
+            (INFLATE_MIN..=INFLATE_MAX).contains(&target),
+            "--inflate {target}: expected {INFLATE_MIN} to {INFLATE_MAX}"
         );
         let inventory = inventory(options)?;
         let jobs = replay::pods(trace, &inventory, options.nodes.is_some())?;
@@ -199,6 +199,14 @@ impl Plan {
             );
         }
         let inventory = inventory(options)?;
+        let unknown = sources::unknown_models(&inventory)
+            .into_iter()
+            .map(|model| {
+                format!(
+                    "GPU model {model} is not known: taken for one of 16 GiB with a P100's power"
+                )
+            });
+        let unknown: Vec<String> = unknown.collect();
         let gpu = options.pairs_gpu.as_deref().unwrap_or(PAIRS_GPU);
         let measured = options.pairs.as_ref();
         let measured = measured.map(|path| Measured::load(path, gpu)).transpose()?;
@@ -224,8 +232,8 @@ impl Plan {
             trace: stem(trace),
             policies: or(policies, whole())?,
             what: What::Weeks(plays.collect()),
+            notes: replay.notes.iter().cloned().chain(unknown).collect(),
             seeds,
-            notes: replay.notes,
         })
     }
 
@@ -237,6 +245,17 @@ impl Plan {
         };
         workloads * self.policies.len() * self.seeds.len()
     }
+}
+
+/// Nothing is run twice.
+pub(crate) fn each_once<T: PartialEq + std::fmt::Display>(option: &str, all: &[T]) -> Result<()> {
+    for (index, one) in all.iter().enumerate() {
+        ensure!(
+            !all[..index].contains(one),
+            "{option}: {one} is there twice"
+        );
+    }
+    Ok(())
 }
 
 /// The error, with the option that would help.

@@ -94,7 +94,9 @@ impl Suite {
         let found = SUITES.iter().find(|suite| suite.name == name);
         found.ok_or_else(|| {
             let names = SUITES.iter().map(|suite| suite.name);
-            let names: Vec<&str> = names.chain([super::pairs::NAME]).collect();
+            let names: Vec<&str> = names
+                .chain([super::pairs::NAME, super::mechanisms::NAME])
+                .collect();
             anyhow!(
                 "--suite {name}: suites of clusters are {}",
                 names.join(", ")

@@ -1,0 +1,127 @@
+//! The suite `muxflow`: trainings of Philly beside online services, under six ways to share a GPU
+//! (`cluster_sim::muxflow`). What differs between its rows is no placement policy, so it has a line and a table
+//! of its own.
+
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use cluster_sim::MODEL;
+use cluster_sim::muxflow::{CLUSTERS, GPUS_PER_TRAINING, Outcome, compare};
+use cluster_sim::muxflow_table::{LOADS_PCT, Mechanism, MuxFlowTable};
+use cluster_sim::traces::{self, philly};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::out;
+use crate::simulate::cluster::Options;
+use crate::simulate::plan::DATA;
+use crate::status::table;
+
+/// Its name.
+pub(crate) const NAME: &str = "muxflow";
+
+/// Seeds from 1 on.
+const SEEDS: u64 = 10;
+const QUICK_SEEDS: u64 = 2;
+
+/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let jobs = jobs(options).map_err(Failure::usage)?;
+    if let Some(folder) = &options.out {
+        out::folder(folder).map_err(Failure::usage)?;
+    }
+    let sharing = MuxFlowTable::t4().context("the program's own table")?;
+    let seeds = if options.quick { QUICK_SEEDS } else { SEEDS };
+    let mut lines = Vec::new();
+    for cluster in CLUSTERS {
+        let (per_training, loads) = (GPUS_PER_TRAINING, 0..LOADS_PCT.len());
+        let all = compare(&jobs, cluster, per_training, loads, 1..seeds + 1, &sharing);
+        for (by, outcome) in Mechanism::ALL.into_iter().zip(&all) {
+            let line = line(cluster, by, seeds, outcome);
+            if options.json {
+                out::line(format_args!("{line}"))?;
+            }
+            lines.push(line);
+        }
+        if !options.json {
+            print(cluster, &all)?;
+        }
+    }
+    if !options.json {
+        out::line(format_args!(
+            "Means over {seeds} seeds. latency: of the services, over alone, weighted by the time beside a training; behind: of that time, \
+             where a service cannot keep up with its requests (then latencies grow with the run); oversold: recorded \
+             length over time placed, summed. All numbers are simulated; nothing was measured on hardware."
+        ))?;
+    }
+    if let Some(folder) = &options.out {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        out::file(folder, "results.jsonl", &text)?;
+    }
+    Ok(())
+}
+
+fn jobs(options: &Options) -> Result<Vec<philly::Job>> {
+    ensure!(
+        options.policy.is_empty() && options.seeds.is_empty(),
+        "--policy, --seeds: suite {NAME} compares ways to share, over seeds of its own"
+    );
+    ensure!(
+        options.neighbours.is_none() && options.speed_max.is_none(),
+        "--neighbours, --speed-max: suite {NAME} has a table of its own"
+    );
+    let data = env::var_os(DATA)
+        .map(PathBuf::from)
+        .ok_or_else(|| anyhow!("--suite {NAME}: {DATA} must name the folder of recorded traces"))?;
+    let path = data.join("traces/philly_processed/philly_every2nd.csv");
+    traces::read(&path, philly::jobs).with_context(|| format!("--suite {NAME}"))
+}
+
+fn line(cluster: &str, by: Mechanism, seeds: u64, of: &Outcome) -> Value {
+    json!({
+        "schema_version": 1,
+        "model": MODEL,
+        "suite": NAME,
+        "trace": cluster,
+        "mechanism": by.name(),
+        "seeds": seeds,
+        "latency_mean_ratio": of.latency_mean,
+        "latency_p99_ratio": of.latency_p99,
+        "behind": of.behind,
+        "completion_s": of.completion_s,
+        "waiting_s": of.waiting_s,
+        "waited": of.waited,
+        "oversold": of.oversold,
+    })
+}
+
+fn print(cluster: &str, all: &[Outcome]) -> Result<(), Failure> {
+    let muxflow = &all[Mechanism::MuxFlow as usize];
+    let mut shown = table(&[
+        "POLICY",
+        "latency",
+        "p99",
+        "behind",
+        "completion",
+        "waiting",
+        "oversold",
+    ]);
+    for (by, outcome) in Mechanism::ALL.into_iter().zip(all) {
+        let hours = outcome.completion_s / 3_600.0;
+        let ratio = outcome.completion_s / muxflow.completion_s;
+        let oversold = outcome.oversold / muxflow.oversold;
+        shown.add_row([
+            by.name().to_owned(),
+            format!("{:.2}", outcome.latency_mean),
+            format!("{:.2}", outcome.latency_p99),
+            format!("{:.0} %", 100.0 * outcome.behind),
+            format!("{hours:.1} h ({ratio:.2})"),
+            format!("{:.1} h", outcome.waiting_s / 3_600.0),
+            format!("{:.3} ({oversold:.2})", outcome.oversold),
+        ]);
+    }
+    out::line(format_args!(
+        "{NAME}: trainings of Philly's virtual cluster {cluster}, in brackets as parts of those under muxflow\n{shown}\n"
+    ))
+}
