@@ -455,7 +455,11 @@ impl Experiment {
     }
 
     /// The GPUs with their services, each service on as many.
-    fn view(&self) -> View {
+    ///
+    /// # Panics
+    /// Never: one GPU for each node is possible.
+    #[must_use]
+    pub fn view(&self) -> View {
         let model = Model::new(crate::service_table::DEVICE, 40 << 30);
         let inventory = Inventory::uniform(model, self.gpus, 1).expect("one GPU for each node");
         let mut view = View::new(inventory);
@@ -481,11 +485,17 @@ impl Experiment {
     /// Plays all trainings under the policy of that name.
     #[must_use]
     pub fn run(&self, name: &str) -> Outcome {
-        let mut view = self.view();
+        let view = self.view();
         let mut policy = self.policy(name, &view);
+        self.play(view, &mut *policy, name == "exhaustive")
+    }
+
+    /// Plays all trainings from that view on, under that policy; `is_exhaustive`: with the best setting for
+    /// each pair in place of the tuner's.
+    pub fn play(&self, mut view: View, policy: &mut dyn Placement, is_exhaustive: bool) -> Outcome {
         let mut run = Run {
             experiment: self,
-            is_exhaustive: name == "exhaustive",
+            is_exhaustive,
             queue: Queue::new(u64::MAX),
             ends: BinaryHeap::new(),
             free: vec![0; SERVICES.len()],
@@ -522,7 +532,7 @@ impl Experiment {
                     run.free[run.services[run.placed_on[ended.task]]] += 1;
                 }
             }
-            run.poll(&mut view, &mut *policy, now_ns);
+            run.poll(&mut view, policy, now_ns);
         }
         run.finished()
     }

@@ -83,7 +83,7 @@ fn two_trainings_slow_each_other_while_both_are_there() {
     close(outcome.best_effort.speed, 200.0 / 300.0);
 }
 
-/// The one GPU is taken: the second waits 60 s, and is late with a promise of 0.96 of its 100 s.
+/// The one GPU is taken: the second waits 60 s, and is late with a promise of 1.5 times its 100 s.
 #[test]
 fn a_job_that_waits_is_late() {
     let mut job = JobSpec::new(0, HP, 1, 1000);
