@@ -7,8 +7,8 @@
 //! | decision, 1000 GPUs | the same of the experiment with services, Mudi's |
 //! | days | the whole run: events, speeds, decisions, sums |
 //!
-//! The traces are read from the folder that `PILLION_DATA` names. Targets: 1 ms with 1000 GPUs, 10 ms
-//! with 6742 (Mudi's scheduler takes 19 ms in the mean with 1000), 60 s for the run, 2 GiB.
+//! The traces are read from the folder that `PILLION_DATA` names. Targets: 1 ms with 1000 GPUs, 10
+//! ms with 6742 (Mudi's scheduler takes 19 ms in the mean with 1000), 60 s for the run, 2 GiB.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

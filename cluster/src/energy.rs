@@ -1,8 +1,8 @@
 //! Power of a GPU by how much of it is in use.
 //!
-//! Linear between rest and board power, as OLTunes' score has it (section 3.3). Boards take less than
-//! that where memory decides and more where matrix units do; readings of power against use would
-//! replace the line, and none are published with the traces.
+//! Linear between rest and board power, as OLTunes' score has it (section 3.3). Boards take less
+//! than that where memory decides and more where matrix units do; readings of power against use
+//! would replace the line, and none are published with the traces.
 
 /// Power of one model of GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]

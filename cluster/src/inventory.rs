@@ -32,8 +32,8 @@ pub struct Model {
     pub name: String,
     /// Device memory of one GPU.
     pub memory_bytes: u64,
-    /// Of GPUs in MIG mode, what they can be divided into: they take instances, and no job that asks for
-    /// none.
+    /// Of GPUs in MIG mode, what they can be divided into: they take instances, and no job that
+    /// asks for none.
     pub mig: Option<&'static MigModel>,
 }
 

@@ -7,7 +7,7 @@ use crate::mig::{MigModel, Profile};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
-/// Number of what a job computes, in the tables of whoever predicts how jobs run beside each other.
+/// Number of what a job computes, in the tables that predict how jobs run beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkloadId(pub u16);
 
@@ -128,8 +128,8 @@ impl JobSpec {
         }
     }
 
-    /// What so many of its GPUs have of its host CPU and memory, rounded up; all of it where it asks
-    /// for no GPU.
+    /// What so many of its GPUs have of its host CPU and memory, rounded up; all of it where it
+    /// asks for no GPU.
     #[must_use]
     pub fn host_share(&self, gpus: u32) -> (u64, u64) {
         let part = |all: u64| match self.gpus {

@@ -1,8 +1,8 @@
-//! The policies, and the one interface between them and whoever has a cluster.
+//! The policies, and the one interface between them and their caller.
 //!
 //! Most policies are a rule by which a place on one node is better than another, a [`Rule`]; the
-//! search for the best node, ties, gangs over several nodes, and the memory of scores are the same for
-//! all ([`best`]). A new policy of that kind is one small file and a line in [`registry`].
+//! search for the best node, ties, gangs over several nodes, and the memory of scores are the same
+//! for all ([`best`]). A new policy of that kind is one small file and a line in [`registry`].
 
 pub mod beside;
 pub mod best;
@@ -109,11 +109,11 @@ pub struct Candidate {
 
 /// A policy. Equal calls in equal order have equal answers.
 pub trait Placement {
-    /// Where the job goes. `now_ns` is the time since some fixed start. A [`Decision::Wait`] lasts until
-    /// a job is released.
+    /// Where the job goes. `now_ns` is the time since some fixed start. A [`Decision::Wait`] lasts
+    /// until a job is released.
     ///
-    /// Every single node that was considered goes to `candidates`, if there is such a list, in the order
-    /// in which ties are broken.
+    /// Every single node that was considered goes to `candidates`, if there is such a list, in the
+    /// order in which ties are broken.
     fn place(
         &mut self,
         view: &View,
@@ -144,15 +144,15 @@ pub struct Measured<'a> {
 
 /// By which a place on a node is better than another.
 ///
-/// An answer depends on the node's state, on what the job asks for, and on what was learnt, so that the
-/// search may keep it until one of them changes.
+/// An answer depends on the node's state, on what the job asks for, and on what was learnt, so that
+/// the search may keep it until one of them changes.
 pub trait Rule {
-    /// The best GPUs of the node for the job if it holds `milli` of each, and their score; `None` if
-    /// it does not fit there.
+    /// The best GPUs of the node for the job if it holds `milli` of each, and their score; `None`
+    /// if it does not fit there.
     fn score(&self, node: &NodeView<'_>, job: &JobSpec, milli: u32) -> Option<(Score, u32)>;
 
-    /// Whether a job's place depends on jobs that are there, so that an empty cluster says nothing about
-    /// whether it will ever have one.
+    /// Whether a job's place depends on jobs that are there, so that an empty cluster says nothing
+    /// about whether it will ever have one.
     fn needs_neighbours(&self) -> bool {
         false
     }
@@ -168,8 +168,9 @@ pub trait Rule {
 pub enum Hold {
     /// What it uses alone.
     Demand,
-    /// What keeps its promise: what it uses alone, divided by the part of its time alone in which it
-    /// must end ([`JobSpec::slo_milli`]), at most all. What it uses alone where it has no promise.
+    /// What keeps its promise: what it uses alone, divided by the part of its time alone in which
+    /// it must end ([`JobSpec::slo_milli`]), at most all. What it uses alone where it has no
+    /// promise.
     Promise,
     /// With what it still makes progress ([`JobSpec::floor_milli`]).
     Floor,

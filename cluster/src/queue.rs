@@ -1,14 +1,14 @@
 //! The jobs that wait.
 //!
-//! High-priority jobs are tried first, and while one of them waits no best-effort job is placed on a
-//! model of GPU that it may have. Within a class the order is that of arrival, but a job that fits
-//! nowhere lets later ones pass, until it has waited for the queue's patience: from then on no job of
-//! its class that may have one of its models passes it. So within a class no job starves; best-effort
-//! jobs get what high-priority jobs leave, which may be nothing.
+//! High-priority jobs are tried first, and while one of them waits no best-effort job is placed on
+//! a model of GPU that it may have. Within a class the order is that of arrival, but a job that
+//! fits nowhere lets later ones pass, until it has waited for the queue's patience: from then on no
+//! job of its class that may have one of its models passes it. So within a class no job starves;
+//! best-effort jobs get what high-priority jobs leave, which may be nothing.
 //!
-//! What fitted nowhere does not fit until something is released: a policy's [`Decision::Wait`] lasts
-//! until then. What was asked for in vain is remembered, so that a long queue costs a look-up for each
-//! job and not a search.
+//! What fitted nowhere does not fit until something is released: a policy's [`Decision::Wait`]
+//! lasts until then. What was asked for in vain is remembered, so that a long queue costs a look-up
+//! for each job and not a search.
 
 use std::collections::{HashSet, VecDeque};
 

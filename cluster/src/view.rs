@@ -1,9 +1,9 @@
 //! What is free in a cluster, and which jobs are where.
 //!
 //! A job *holds* a part of each of its GPUs: what the policy has reserved for it, which may be less
-//! than it would use alone. What all jobs of a GPU hold is never more than the GPU, and their memory
-//! never more than its memory; likewise for a node's CPU and memory. [`View::place`] panics rather
-//! than break that, so a policy that overcommits is found at once.
+//! than it would use alone. What all jobs of a GPU hold is never more than the GPU, and their
+//! memory never more than its memory; likewise for a node's CPU and memory. [`View::place`] panics
+//! rather than break that, so a policy that overcommits is found at once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -266,8 +266,8 @@ impl View {
     /// Places the job there.
     ///
     /// # Panics
-    /// If the job is placed already, has no part, or holds more than is free: a defect of the policy
-    /// that has decided so, or a decision about an older view.
+    /// If the job is placed already, has no part, or holds more than is free: a defect of the
+    /// policy that has decided so, or a decision about an older view.
     pub fn place(&mut self, job: &JobSpec, parts: &[Part]) {
         assert!(!parts.is_empty(), "job {:?} is placed nowhere", job.id);
         let gpus: u32 = parts.iter().map(|part| part.slots.count_ones()).sum();
@@ -357,7 +357,8 @@ impl View {
         }
     }
 
-    /// Whether the sums are those of the jobs: no GPU and no node is held twice, and nothing is lost.
+    /// Whether the sums are those of the jobs: no GPU and no node is held twice, and nothing is
+    /// lost.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let gpus = self.nodes().all(|node| {

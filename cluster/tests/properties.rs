@@ -145,8 +145,8 @@ proptest! {
         }
     }
 
-    /// The scores that are kept are those of the node as it is: a policy that has seen all of it decides as
-    /// one that is made anew.
+    /// The scores that are kept are those of the node as it is: a policy that has seen all of it
+    /// decides as one that is made anew.
     #[test]
     fn kept_scores_are_those_of_the_view(inventory in inventories(), jobs in jobs()) {
         for entry in ALL.iter().filter(|entry| entry.name != "random") {
@@ -168,7 +168,7 @@ proptest! {
         }
     }
 
-    /// Whoever fits into the empty cluster is placed, if all others end one after the other.
+    /// A job that fits into the empty cluster is placed, if all others end one after the other.
     #[test]
     fn nobody_starves(inventory in inventories(), jobs in jobs()) {
         for entry in ALL {

@@ -1,10 +1,10 @@
 //! `pillion simulate cluster`: placement policies on recorded traces, in virtual time.
 //!
 //! What is run comes from a trace and a cluster, or from a suite. Two experiments are known
-//! ([`plan::What`]): weeks of jobs that come and end, and FGD's inflation, in which jobs come until the
-//! cluster is full. Everything is checked before anything is run or written. Runs are independent and use
-//! all cores; results come in the order of policies, then seeds, and are the same to the byte on any
-//! number of cores.
+//! ([`plan::What`]): weeks of jobs that come and end, and FGD's inflation, in which jobs come until
+//! the cluster is full. Everything is checked before anything is run or written. Runs are
+//! independent and use all cores; results come in the order of policies, then seeds, and are the
+//! same to the byte on any number of cores.
 
 mod facts;
 mod mechanisms;
@@ -36,8 +36,8 @@ use crate::simulate::cluster::plan::Plan;
     Forms of traces, policies, suites and what the numbers are: docs/simulate.md, \"Clusters\". The same \
     input gives the same output to the byte."
 )]
-// An option that `requires` one which conflicts with another that is there is let pass: so such options
-// name that other one, too.
+// An option that `requires` one which conflicts with another that is there is let pass: so such
+// options name that other one, too.
 pub(crate) struct Options {
     /// Jobs: openb's pods, Philly's, Muri's, Tiresias's or Gavel's jobs, or PAI's tasks.
     #[arg(
@@ -59,8 +59,8 @@ pub(crate) struct Options {
         conflicts_with_all = ["suite", "nodes"]
     )]
     gpus: Option<u32>,
-    /// The machines of the cluster, instead of --gpus: openb's nodes or PAI's machines. Then jobs also
-    /// ask for host CPUs, host memory and models of GPU.
+    /// The machines of the cluster, instead of --gpus: openb's nodes or PAI's machines. Then jobs
+    /// also ask for host CPUs, host memory and models of GPU.
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     nodes: Option<PathBuf>,
     /// GPUs of a node [default: 8].
@@ -73,8 +73,8 @@ pub(crate) struct Options {
     /// --inflate and of a suite those of its publication].
     #[arg(long, value_name = "1,2", value_delimiter = ',')]
     seeds: Vec<u64>,
-    /// Gavel's throughputs: how fast jobs run beside each other. Without, a job notices others by its
-    /// share alone.
+    /// Gavel's throughputs: how fast jobs run beside each other. Without, a job notices others by
+    /// its share alone.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["suite", "inflate"])]
     pairs: Option<PathBuf>,
     /// The GPU on which the throughputs were measured [default: v100].
@@ -104,19 +104,20 @@ pub(crate) struct Options {
         conflicts_with = "suite"
     )]
     inflate: Option<f64>,
-    /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in GPUColo's
-    /// evaluation; mudi, trainings beside Mudi's services;
-    /// muxflow, ways to share a GPU on Philly's trainings. Its traces are read from the folder that PILLION_DATA names.
+    /// A suite of experiments: fgd, the published allocations of FGD; gpucolo, 57 days as in
+    /// GPUColo's evaluation; mudi, trainings beside Mudi's services; muxflow, ways to share a GPU
+    /// on Philly's trainings. Its traces are read from the folder that PILLION_DATA names.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
     /// Of a suite less: of fgd, mudi and muxflow two seeds, of gpucolo five days of one seed.
     #[arg(long, requires = "suite", conflicts_with = "trace")]
     quick: bool,
-    /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default: measured].
+    /// How jobs of gpucolo run beside each other: measured, permuted or unnoticed [default:
+    /// measured].
     #[arg(long, value_name = "HOW", requires = "suite", conflicts_with = "trace")]
     neighbours: Option<String>,
-    /// How much faster than alone jobs of gpucolo become with more of a GPU than they ask for, at most: 1
-    /// to 2 [default: 1.1].
+    /// How much faster than alone jobs of gpucolo become with more of a GPU than they ask for, at
+    /// most: 1 to 2 [default: 1.1].
     #[arg(
         long,
         value_name = "S",

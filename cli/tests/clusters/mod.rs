@@ -1,4 +1,5 @@
-//! `pillion simulate cluster` as a user runs it: traces of each form, output, refusals, what is written.
+//! `pillion simulate cluster` as a user runs it: traces of each form, output, refusals, what is
+//! written.
 //!
 //! Recorded traces are not part of the repository (`testing::data`).
 

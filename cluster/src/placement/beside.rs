@@ -1,9 +1,9 @@
-//! One best-effort job beside one high-priority job, chosen by a table: which service a training runs
-//! beside (Mudi, EuroSys'25, section 5.2).
+//! One best-effort job beside one high-priority job, chosen by a table: which service a training
+//! runs beside (Mudi, EuroSys'25, section 5.2).
 //!
-//! All GPUs with the same service are alike, so a policy is an order of services for each training. What
-//! is in the table makes it: the slopes of latency curves (Mudi), predicted speeds (ours), measured
-//! speeds (the best that can be had for each arrival).
+//! All GPUs with the same service are alike, so a policy is an order of services for each training.
+//! What is in the table makes it: the slopes of latency curves (Mudi), predicted speeds (ours),
+//! measured speeds (the best that can be had for each arrival).
 
 use crate::job::{Class, JobSpec};
 use crate::placement::{Rule, Score};

@@ -4,8 +4,8 @@
 //! one per seed, which decides a good part of what policies with coarse scores reach).
 //!
 //! A score holds until its node changes, and between two arrivals few do. So scores are kept for
-//! everything that is asked for (jobs without their numbers), and an arrival reads one small record for
-//! each node. All are forgotten when there are more than [`ASKED_MAX`].
+//! everything that is asked for (jobs without their numbers), and an arrival reads one small record
+//! for each node. All are forgotten when there are more than [`ASKED_MAX`].
 
 use std::collections::HashMap;
 

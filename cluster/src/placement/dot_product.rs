@@ -1,8 +1,8 @@
-//! The node whose free resources point least in the direction of the request:
-//! ⌊100 (1 − ½ (C·c ⁄ Cmax² + L·g ⁄ Lmax²))⌋, with the letters of [`BestFit`](super::fits::BestFit).
+//! The node whose free resources point least in the direction of the request: ⌊100 (1 − ½ (C·c ⁄
+//! Cmax² + L·g ⁄ Lmax²))⌋, with the letters of [`BestFit`](super::fits::BestFit).
 //!
-//! So the simulator of FGD (ATC'23) has it as `DotProd` (dimensions merged, the greatest score wins):
-//! of nodes with more of what is asked for the score is lower, which packs.
+//! So the simulator of FGD (ATC'23) has it as `DotProd` (dimensions merged, the greatest score
+//! wins): of nodes with more of what is asked for the score is lower, which packs.
 
 use crate::job::JobSpec;
 use crate::placement::fits::{ratio, tightest};

@@ -56,9 +56,9 @@ impl Rule for FirstFit {
     }
 }
 
-/// The node with the least left after the placement, host CPU and GPUs weighed alike:
-/// ⌊100 (1 − ½ (C − c) ⁄ Cmax − ½ (L − g) ⁄ Lmax)⌋, with C, L what is free of host CPU and of all GPUs,
-/// c, g what the job asks for, and Cmax, Lmax of the largest nodes. The simulator of FGD (ATC'23) has it
+/// The node with the least left after the placement, host CPU and GPUs weighed alike: ⌊100 (1 − ½
+/// (C − c) ⁄ Cmax − ½ (L − g) ⁄ Lmax)⌋, with C, L what is free of host CPU and of all GPUs, c, g
+/// what the job asks for, and Cmax, Lmax of the largest nodes. The simulator of FGD (ATC'23) has it
 /// as `BestFit`.
 #[derive(Clone, Copy, Debug)]
 pub struct BestFit {

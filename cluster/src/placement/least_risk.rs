@@ -1,21 +1,21 @@
 //! Pillion's placement: the least predicted risk for promises, then the least of the cluster spent,
 //! then the least energy for the work.
 //!
-//! 1. **Risk**: by how much the jobs of the GPU would fall short, summed, in thousandths of a speed.
-//!    High-priority jobs of the speeds that they need ([`Sharer::need`]), if best-effort jobs had no
-//!    more than their floors: that is the worst that a gate can be driven to, so a place without risk
-//!    stays without risk whatever the best-effort jobs do. Best-effort jobs of [`PROGRESS`], with what
-//!    high-priority jobs then leave.
+//! 1. **Risk**: by how much the jobs of the GPU would fall short, summed, in thousandths of a
+//!    speed. High-priority jobs of the speeds that they need ([`Sharer::need`]), if best-effort
+//!    jobs had no more than their floors: that is the worst that a gate can be driven to, so a
+//!    place without risk stays without risk whatever the best-effort jobs do. Best-effort jobs of
+//!    [`PROGRESS`], with what high-priority jobs then leave.
 //! 2. **Spent**: how much less of the GPU is of use to the jobs that usually come. A free GPU is of
-//!    use as a whole; of a used one, what is free counts for the share of usual jobs that fit
-//!    into it (the fragmentation of FGD, ATC'23, for one GPU). So a job goes where what it leaves is
+//!    use as a whole; of a used one, what is free counts for the share of usual jobs that fit into
+//!    it (the fragmentation of FGD, ATC'23, for one GPU). So a job goes where what it leaves is
 //!    useful, or where nothing useful was; and a free GPU is begun last.
 //! 3. **Energy**: how much more power the GPU takes, for each unit of speed that all jobs together
 //!    gain.
 //!
-//! What the policy knows of pairs at first was measured elsewhere, so a neighbour is expected to take
-//! [`DOUBT`] more than is known, for each GPU's worth that it uses; until the pair has been measured here
-//! ([`LeastRisk::learn`]).
+//! What the policy knows of pairs at first was measured elsewhere, so a neighbour is expected to
+//! take [`DOUBT`] more than is known, for each GPU's worth that it uses; until the pair has been
+//! measured here ([`LeastRisk::learn`]).
 //!
 //! Each of the three can be switched off, which the simulator's ablation does.
 
@@ -49,14 +49,15 @@ impl Terms {
     };
 }
 
-/// Of its speed alone, what a best-effort job is to have where it is placed. Half: of 0.3, 0.5, 0.7 and 0.9,
-/// chosen by ten days of seed 1 of the simulator's fifty-seven (docs/cluster.md), where a job beside others
-/// takes less than twice its time and GPUs in use are a sixth fewer than without sharing.
+/// Of its speed alone, what a best-effort job is to have where it is placed. Half: of 0.3, 0.5, 0.7
+/// and 0.9, chosen by ten days of seed 1 of the simulator's fifty-seven (docs/cluster.md), where a
+/// job beside others takes less than twice its time and GPUs in use are a sixth fewer than without
+/// sharing.
 pub const PROGRESS: f64 = 0.5;
 
-/// What a neighbour that uses all of a GPU is expected to take of a job's speed beyond what is known of
-/// the pair. Of 0, 0.05, 0.08, 0.1 and 0.2, chosen likewise: the least with which promises hold while what
-/// is known was measured on another model of GPU.
+/// What a neighbour that uses all of a GPU is expected to take of a job's speed beyond what is
+/// known of the pair. Of 0, 0.05, 0.08, 0.1 and 0.2, chosen likewise: the least with which promises
+/// hold while what is known was measured on another model of GPU.
 pub const DOUBT: f64 = 0.1;
 
 /// Least speed, without its neighbours, of a job from which something is learnt.
@@ -65,7 +66,8 @@ const SPEED_SEEN_MIN: f64 = 0.02;
 /// Least part that a job keeps beside its known neighbours, where something is learnt of another.
 const KNOWN_MIN: f64 = 0.2;
 
-/// Least share of a neighbour from which something is learnt: a smaller one takes too little to be seen.
+/// Least share of a neighbour from which something is learnt: a smaller one takes too little to be
+/// seen.
 const SHARE_MIN: f64 = 0.05;
 
 /// Speed below which nothing is gained.
@@ -169,8 +171,8 @@ impl LeastRisk {
     }
 
     /// Learns from the jobs of one GPU: where all but one of a job's neighbours have been measured
-    /// beside it, what is left of its slowdown is that neighbour's. Whether a pair is known otherwise
-    /// than before.
+    /// beside it, what is left of its slowdown is that neighbour's. Whether a pair is known
+    /// otherwise than before.
     fn learn(&mut self, measured: Measured<'_>) -> bool {
         let Measured {
             sharers,
@@ -363,8 +365,8 @@ mod tests {
         })
     }
 
-    /// Beside 0 each job keeps 0.7, beside 1 0.9, beside 2 all. A pair is learnt from two jobs; the third
-    /// workload's from three, when the other two pairs of its neighbour are known.
+    /// Beside 0 each job keeps 0.7, beside 1 0.9, beside 2 all. A pair is learnt from two jobs; the
+    /// third workload's from three, when the other two pairs of its neighbour are known.
     #[test]
     fn a_pair_is_learnt_where_it_is_the_only_new_one() {
         let truth = Pairs::new(3, |_, beside| [0.7, 0.9, 1.0][beside]);
@@ -392,8 +394,9 @@ mod tests {
         assert!(!learn(&mut rule, &truth, &two));
     }
 
-    /// Of 0.6 the job needs 1.04: 0.624. The neighbour may hold it to nothing, and keeps all of it where
-    /// the pair is known to be harmless; where it is not, [`DOUBT`] of the share of high-priority jobs counts.
+    /// Of 0.6 the job needs 1.04: 0.624. The neighbour may hold it to nothing, and keeps all of it
+    /// where the pair is known to be harmless; where it is not, [`DOUBT`] of the share of
+    /// high-priority jobs counts.
     #[test]
     fn doubt_ends_when_a_pair_is_measured() {
         let two = [sharer(HP, 0, 0.5, 1.04), sharer(HP, 1, 0.45, 0.0)];
@@ -409,8 +412,8 @@ mod tests {
         assert_eq!(rule.risk(&two), 0);
     }
 
-    /// Half of what comes holds 0.6, half 0.3. All of a free GPU is of use; of 0.7 that is free all of it,
-    /// of 0.5 half, of 0.2 nothing.
+    /// Half of what comes holds 0.6, half 0.3. All of a free GPU is of use; of 0.7 that is free all
+    /// of it, of 0.5 half, of 0.2 nothing.
     #[test]
     fn what_is_spent_is_what_usual_jobs_can_use_no_more() {
         let rule = rule(Pairs::none());
@@ -418,8 +421,8 @@ mod tests {
         assert_eq!(found, [1000, 700, 250, 0]);
     }
 
-    /// On a free GPU a training of half of it adds 50 W and 0.5 · 200 W, and speed 1. One that uses all of the GPU
-    /// already leaves no power to add, and the two together are faster.
+    /// On a free GPU a training of half of it adds 50 W and 0.5 · 200 W, and speed 1. One that uses
+    /// all of the GPU already leaves no power to add, and the two together are faster.
     #[test]
     fn energy_is_power_for_speed() {
         let rule = rule(Pairs::none());

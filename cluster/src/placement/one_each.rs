@@ -1,8 +1,9 @@
-//! At most one job of each class on a GPU: MuxFlow (section 8, "the number of shared workloads"), which
-//! gives best-effort jobs to GPUs in the order in which both come (section 6: first come, first served).
+//! At most one job of each class on a GPU: MuxFlow (section 8, "the number of shared workloads"),
+//! which gives best-effort jobs to GPUs in the order in which both come (section 6: first come,
+//! first served).
 //!
-//! A GPU with a job of the other class is taken before a free one, so that best-effort jobs run beside
-//! high-priority ones; of several the first in the order of ties.
+//! A GPU with a job of the other class is taken before a free one, so that best-effort jobs run
+//! beside high-priority ones; of several the first in the order of ties.
 
 use crate::job::JobSpec;
 use crate::placement::{Rule, Score};

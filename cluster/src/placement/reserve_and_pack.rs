@@ -1,6 +1,6 @@
-//! Reserving and packing (R&P): GPUs of the strongest models are kept for jobs that need whole GPUs,
-//! and all others are packed onto the rest (Weng et al., NSDI'22, section 5, as OLTunes compares with
-//! it).
+//! Reserving and packing (R&P): GPUs of the strongest models are kept for jobs that need whole
+//! GPUs, and all others are packed onto the rest (Weng et al., NSDI'22, section 5, as OLTunes
+//! compares with it).
 //!
 //! A job of whole GPUs goes to the reserved models first, any other job to the others first. Among
 //! equals the node with the least left.

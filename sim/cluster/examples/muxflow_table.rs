@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use cluster_sim::muxflow_table::measure::{MeasureError, write_rows};
 
-/// What the file is, for whoever opens it.
+/// What the file is, for its readers.
 const HEAD: &str = "\
 # An online service and a training on one T4 under six mechanisms, as the simulator has it.
 # Made by: cargo run --release -p pillion-cluster-sim --example muxflow_table

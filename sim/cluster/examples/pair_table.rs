@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use cluster_sim::service_table::measure::{self, MeasureError};
 use cluster_sim::service_table::{SERVICES, ServiceTable, TRAININGS};
 
-/// What the file is, for whoever opens it.
+/// What the file is, for its readers.
 const HEAD: &str = "\
 # An inference service and a training on one A100-SXM4-40GB, as the simulator of one GPU has it.
 # Made by: cargo run --release -p pillion-cluster-sim --example pair_table

@@ -17,12 +17,12 @@ use crate::traces::openb::{Phase, Pod, Qos};
 use crate::traces::{self, TraceError, azure, gavel, openb, pai, philly};
 use crate::world::Physics;
 
-/// The row of Philly's trace from which on trainings are taken, in days since its first: before that
-/// there are hardly any.
+/// The row of Philly's trace from which on trainings are taken, in days since its first: before
+/// that there are hardly any.
 pub const PHILLY_FROM_DAY: f64 = 19.0;
 
-/// How much more requests come at the busiest time of the day than at the mean, as a share of it. Stated,
-/// not recorded: one hour is recorded.
+/// How much more requests come at the busiest time of the day than at the mean, as a share of it.
+/// Stated, not recorded: one hour is recorded.
 pub const DAY_SWING: f64 = 0.4;
 
 /// The time of the day with the most requests.
@@ -34,8 +34,8 @@ const MINUTES: usize = 1440;
 /// The GPU of Gavel's measurements whose pairs are taken.
 pub const PAIRS_GPU: &str = "v100";
 
-/// The GPU of Gavel's measurements that policies know: not the one that decides how jobs run, because
-/// no operator has measured all pairs on all GPUs.
+/// The GPU of Gavel's measurements that policies know: not the one that decides how jobs run,
+/// because no operator has measured all pairs on all GPUs.
 pub const KNOWN_GPU: &str = "p100";
 
 /// How long a job lets others pass that fit where it does not.

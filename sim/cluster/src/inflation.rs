@@ -7,8 +7,8 @@
 //! 2. The nodes get an order at random, which breaks all ties.
 //! 3. A job that fits nowhere is dropped and never tried again, but counts as *arrived*.
 //!
-//! Arrived and allocated are shares of all GPUs. The result has for each whole per cent of arrived the
-//! mean of what was allocated after each arrival there.
+//! Arrived and allocated are shares of all GPUs. The result has for each whole per cent of arrived
+//! the mean of what was allocated after each arrival there.
 
 use cluster::inventory::WHOLE_MILLI;
 use cluster::{Decision, Inventory, JobId, JobSpec, NodeId, Placement, View};
@@ -41,8 +41,8 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// What was allocated when so many per cent had arrived; of the next bin below or above where no
-    /// arrival falls there, as the published tables have it.
+    /// What was allocated when so many per cent had arrived; of the next bin below or above where
+    /// no arrival falls there, as the published tables have it.
     #[must_use]
     pub fn at(&self, pct: usize) -> Option<f64> {
         let bin = |at: usize| self.allocated_pct_at.get(at).copied().flatten();

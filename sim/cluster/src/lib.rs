@@ -12,8 +12,8 @@
 //! | [`services`], [`service_table`] | trainings beside services, the comparison with Mudi |
 //! | [`muxflow`], [`muxflow_table`] | the comparison with MuxFlow |
 //!
-//! No clock, no thread, no IO but the reading of files that are named. What each experiment assumes, and
-//! what came out, is in `docs/cluster.md`.
+//! No clock, no thread, no IO but the reading of files that are named. What each experiment
+//! assumes, and what came out, is in `docs/cluster.md`.
 
 pub mod days;
 pub mod fgd;
@@ -32,6 +32,6 @@ pub mod sources;
 pub mod traces;
 pub mod world;
 
-/// Version of the model: of what equal input gives. It changes when results do, so that results of two
-/// versions are not compared unawares.
+/// Version of the model: of what equal input gives. It changes when results do, so that results of
+/// two versions are not compared unawares.
 pub const MODEL: u32 = 1;

@@ -13,10 +13,11 @@
 //! | what they compute | the workloads of the pair table, each as likely as another |
 //!
 //! A job of several GPUs uses all of each; or it is taken for as many jobs of one GPU
-//! ([`Mixed::split_gangs`]), as GPUColo's simulator does it. What is drawn comes from the seed alone. To keep the number
-//! of different requests small, as it is in real clusters, jobs are of [`KINDS`] kinds for each class, which
-//! are drawn once. A kind is bound to one model of GPU, and each model has as many kinds as it has of the
-//! GPUs: demands and lengths hold on that model, and nothing is assumed about others.
+//! ([`Mixed::split_gangs`]), as GPUColo's simulator does it. What is drawn comes from the seed
+//! alone. To keep the number of different requests small, as it is in real clusters, jobs are of
+//! [`KINDS`] kinds for each class, which are drawn once. A kind is bound to one model of GPU, and
+//! each model has as many kinds as it has of the GPUs: demands and lengths hold on that model, and
+//! nothing is assumed about others.
 
 use cluster::inventory::WHOLE_MILLI;
 use cluster::{Class, Inventory, JobId, JobSpec, ModelId, Models, WorkloadId};
@@ -32,8 +33,8 @@ pub const KINDS: usize = 64;
 /// Copies of one recorded training come up to so many seconds after each other.
 pub const JITTER_S: f64 = 3_600.0;
 
-/// Inference jobs of a day of the week, from Monday, as a share of those of the busiest. Stated, not
-/// recorded: the recorded day is one day.
+/// Inference jobs of a day of the week, from Monday, as a share of those of the busiest. Stated,
+/// not recorded: the recorded day is one day.
 pub const WEEK: [f64; 7] = [1.0, 1.0, 1.0, 1.0, 0.95, 0.7, 0.65];
 
 /// Device memory of an inference job that uses all of a GPU (GPUColo, Table I: 2.5 GB at 50 %).
@@ -98,10 +99,10 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    /// As the comparison with GPUColo has it: 57 days; three jobs of inference for each training, and
-    /// between days 20 and 40 six; on the average 2455 of inference and 604 trainings at a time, which is
-    /// what GPUColo's published means of GPUs say of its trace; promises of 0.96 of the length; trainings can
-    /// be held to 1 % of a GPU, the least that MPS can be told.
+    /// As the comparison with GPUColo has it: 57 days; three jobs of inference for each training,
+    /// and between days 20 and 40 six; on the average 2455 of inference and 604 trainings at a
+    /// time, which is what GPUColo's published means of GPUs say of its trace; promises of 0.96 of
+    /// the length; trainings can be held to 1 % of a GPU, the least that MPS can be told.
     #[must_use]
     pub const fn fifty_seven_days(seed: u64) -> Self {
         Self {

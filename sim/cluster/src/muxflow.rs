@@ -44,7 +44,8 @@ use crate::traces::philly;
 mod tests;
 
 /// The virtual clusters of the comparison. The paper's four have 1 410 to 7 287 jobs and no names;
-/// these have about 1 460 to 7 388 in all of Philly, and half as many in a file of every second row.
+/// these have about 1 460 to 7 388 in all of Philly, and half as many in a file of every second
+/// row.
 pub const CLUSTERS: [&str; 4] = ["b436b2", "103959", "ee9e8c", "0e4a51"];
 
 /// GPUs for each training that would run on the mean if all began at once and ran as alone. A

@@ -69,8 +69,9 @@ impl JobRecord {
         self.end_ns != NEVER
     }
 
-    /// Whether it ended after its promise, or not at all. What rounding adds to the ends of a job that
-    /// runs at exactly the speed that it needs is not late: a microsecond, or a millionth of its length.
+    /// Whether it ended after its promise, or not at all. What rounding adds to the ends of a job
+    /// that runs at exactly the speed that it needs is not late: a microsecond, or a millionth of
+    /// its length.
     #[must_use]
     pub const fn is_late(&self) -> bool {
         let rounding_ns = 1_000 + self.length_ns / 1_000_000;

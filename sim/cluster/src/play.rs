@@ -20,25 +20,27 @@ pub struct Play {
     pub arrivals: Vec<Arrival>,
     /// What GPUs do.
     pub physics: Physics,
-    /// What policies are told of pairs; the same as in `physics` unless an experiment says otherwise.
+    /// What policies are told of pairs; the same as in `physics` unless an experiment says
+    /// otherwise.
     pub known: Pairs,
     usual: Vec<Usual>,
     promised: Vec<Usual>,
     strongest: Models,
 }
 
-/// How many GPUs the jobs would need at the least, and where nothing is shared, by arithmetic alone: means
-/// to the horizon, of jobs that start when they come and run as long as they do alone.
+/// How many GPUs the jobs would need at the least, and where nothing is shared, by arithmetic
+/// alone: means to the horizon, of jobs that start when they come and run as long as they do alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
     /// One GPU for each GPU of each job.
     pub exclusive: f64,
-    /// As that, with five GPUs of inference for each of training, whatever there is to do (GPUColo's
-    /// *Separate*): 6 max(n_inf ⁄ 5, n_tr).
+    /// As that, with five GPUs of inference for each of training, whatever there is to do
+    /// (GPUColo's *Separate*): 6 max(n_inf ⁄ 5, n_tr).
     pub separate: f64,
-    /// What high-priority jobs use, or what the memory of all jobs takes, whichever is more, summed over
-    /// the models of GPU: what no placement can do with less, as long as jobs run at the speed that they
-    /// have alone. It leaves out that jobs do not divide, and all that best-effort jobs use.
+    /// What high-priority jobs use, or what the memory of all jobs takes, whichever is more, summed
+    /// over the models of GPU: what no placement can do with less, as long as jobs run at the speed
+    /// that they have alone. It leaves out that jobs do not divide, and all that best-effort jobs
+    /// use.
     pub least: f64,
 }
 

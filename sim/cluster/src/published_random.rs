@@ -1,14 +1,15 @@
 //! The random numbers of FGD's published runs.
 //!
-//! The authors' simulator is written in Go and draws from `math/rand`, whose stream for a seed is part
-//! of Go's promise of compatibility. With the same numbers a run here meets the same jobs in the same
-//! order with the same ties, and can be compared with the published run of that seed to the last
-//! decimal, where means over ten seeds of another generator differ by up to half a point.
+//! The authors' simulator is written in Go and draws from `math/rand`, whose stream for a seed is
+//! part of Go's promise of compatibility. With the same numbers a run here meets the same jobs in
+//! the same order with the same ties, and can be compared with the published run of that seed to
+//! the last decimal, where means over ten seeds of another generator differ by up to half a point.
 //!
 //! The generator is an additive lagged Fibonacci generator (Knuth, TAOCP 2, 3.2.2):
-//! X_n = X_{n−607} + X_{n−273} modulo 2⁶⁴. Its start is the state after 7.8·10¹² steps from a start by
-//! seed 1, exclusive-or a start by the seed itself. Go has that state as a table. Here it is computed:
-//! the state after N steps is linear in the first, with coefficients x^N modulo x⁶⁰⁷ − x³³⁴ − 1.
+//! X_n = X_{n−607} + X_{n−273} modulo 2⁶⁴. Its start is the state after 7.8·10¹² steps from a start by the
+//! seed 1, exclusive-or a start by the seed itself. Go has that state as a table. Here it is
+//! computed: the state after N steps is linear in the first, with coefficients x^N modulo
+//! x⁶⁰⁷ − x³³⁴ − 1.
 
 use std::sync::LazyLock;
 
@@ -21,8 +22,8 @@ const TAP: usize = 273;
 /// Steps before the common state.
 const STEPS: u64 = 7_800_000_000_000;
 
-/// The common state, in the order in which values are drawn.
-/// Go takes it by place, not by age: after so many steps the oldest value is not at the first place.
+/// The common state, in the order in which values are drawn. Go takes it by place, not by age:
+/// after so many steps the oldest value is not at the first place.
 static COMMON: LazyLock<Vec<u64>> = LazyLock::new(|| {
     let mut state = after(STEPS, &start(1, [20, 10]));
     state.rotate_right((STEPS % LENGTH as u64) as usize);
@@ -80,7 +81,8 @@ impl PublishedRandom {
         }
     }
 
-    /// Puts the values in an order at random, as `Shuffle`, which takes the upper half of a product.
+    /// Puts the values in an order at random, as `Shuffle`, which takes the upper half of a
+    /// product.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for last in (1..values.len()).rev() {
             let count = last as u32 + 1;
@@ -107,7 +109,8 @@ impl PublishedRandom {
     }
 }
 
-/// A state from a seed: three draws of x ← 48271 x modulo 2³¹ − 1 for each value, one above the other.
+/// A state from a seed: three draws of x ← 48271 x modulo 2³¹ − 1 for each value, one above the
+/// other.
 fn start(seed: u32, shifts: [u32; 2]) -> Vec<u64> {
     let modulus = (1u64 << 31) - 1;
     let mut x = u64::from(seed) % modulus;

@@ -9,12 +9,13 @@
 //! | Gavel | best-effort | whole GPUs | `arrival_time` | `total_steps` at the measured rate alone |
 //! | PAI's tasks | best-effort | `plan_gpu` %, of each instance | `start_time` | to `end_time` |
 //!
-//! - Best-effort jobs make progress from [`FLOOR_MILLI`] on, and have no promise. High-priority jobs
-//!   have one if [`Options::slo_milli`] says so.
+//! - Best-effort jobs make progress from [`FLOOR_MILLI`] on, and have no promise. High-priority
+//!   jobs have one if [`Options::slo_milli`] says so.
 //! - A gang may lie on several nodes, but for openb's pods, each of which runs on one node.
-//! - No form states device memory, so none is asked for. Host CPU and memory, and models of GPU, are
-//!   asked for as stated if the nodes of the cluster are known ([`Options::has_hosts`]).
-//! - Times count from the first job. A job without a length or without a GPU is left out, and counted.
+//! - No form states device memory, so none is asked for. Host CPU and memory, and models of GPU,
+//!   are asked for as stated if the nodes of the cluster are known ([`Options::has_hosts`]).
+//! - Times count from the first job. A job without a length or without a GPU is left out, and
+//!   counted.
 //! - Only Gavel's trace names workloads of its measurements. Jobs of other traces get one at random
 //!   where measurements are given, each as likely as another.
 
@@ -108,8 +109,8 @@ pub enum ReplayError {
 pub struct Options<'a> {
     /// The cluster, for the models that jobs ask for.
     pub inventory: &'a Inventory,
-    /// Whether the nodes are those of a published cluster: then what jobs ask of hosts, and which models
-    /// they may have, holds.
+    /// Whether the nodes are those of a published cluster: then what jobs ask of hosts, and which
+    /// models they may have, holds.
     pub has_hosts: bool,
     /// Promise of high-priority jobs, as [`JobSpec::slo_milli`].
     pub slo_milli: Option<u32>,
@@ -296,8 +297,8 @@ impl Replay {
     }
 }
 
-/// Means are taken as long as jobs come: so many days, or to the last arrival. Where all come at once,
-/// to the end of the last that would run alone.
+/// Means are taken as long as jobs come: so many days, or to the last arrival. Where all come at
+/// once, to the end of the last that would run alone.
 fn horizon_ns(arrivals: &[Arrival], days: Option<u32>) -> u64 {
     if let Some(days) = days {
         return u64::from(days) * DAY_NS;
@@ -430,8 +431,8 @@ fn of_philly(jobs: &[philly::Job]) -> Vec<Row> {
     jobs.iter().map(row).collect()
 }
 
-/// In the published file all jobs are submitted at 0, and `interval` is from a job's submission to that
-/// of the next ([`muri`]).
+/// In the published file all jobs are submitted at 0, and `interval` is from a job's submission to
+/// that of the next ([`muri`]).
 fn of_muri(jobs: &[muri::Job]) -> Vec<Row> {
     let has_times = jobs.iter().any(|job| job.submit_s > 0.0);
     let mut since_first_s = 0.0;

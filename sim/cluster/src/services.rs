@@ -1,18 +1,19 @@
-//! Which service a training runs beside: Mudi's experiment (EuroSys'25, section 7.1) on a thousand GPUs.
+//! Which service a training runs beside: Mudi's experiment (EuroSys'25, section 7.1) on a thousand
+//! GPUs.
 //!
-//! Each GPU has one of six inference services ([`SERVICES`]), with 200 requests a second. Trainings of
-//! nine types ([`TRAININGS`]) come by a recorded trace whose times are divided by 80, wait in the order of
-//! their arrival, and one at a time runs on each GPU. What is true of a pair is the table's
-//! ([`ServiceTable`]). What a policy knows of it is less:
+//! Each GPU has one of six inference services ([`SERVICES`]), with 200 requests a second. Trainings
+//! of nine types ([`TRAININGS`]) come by a recorded trace whose times are divided by 80, wait in
+//! the order of their arrival, and one at a time runs on each GPU. What is true of a pair is the
+//! table's ([`ServiceTable`]). What a policy knows of it is less:
 //!
 //! - **Latency**: the two lines that fit the 99th percentile of batches at six shares
 //!   ([`policy::latency_model`]), for each service, training and batch.
 //! - **Speed of the training**: at the same six shares, and straight lines between them.
 //!
-//! On each GPU the same tuner chooses the batch and the share of the service, whatever policy placed the
-//! training ([`Experiment::tuned`]): it tries settings from the fastest on that are predicted to be near the
-//! service's target, each for [`TRY_S`], and keeps the first with at most [`LATE_MAX`] late requests, as
-//! measured there. What is late meanwhile counts.
+//! On each GPU the same tuner chooses the batch and the share of the service, whatever policy
+//! placed the training ([`Experiment::tuned`]): it tries settings from the fastest on that are
+//! predicted to be near the service's target, each for [`TRY_S`], and keeps the first with at most
+//! [`LATE_MAX`] late requests, as measured there. What is late meanwhile counts.
 //!
 //! | policy | order of services |
 //! |---|---|
@@ -72,7 +73,8 @@ pub struct Setting {
 /// How the tuner bounds what a batch may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// The wait for the batch to fill, the batches before, and the batch itself together keep the target.
+    /// The wait for the batch to fill, the batches before, and the batch itself together keep the
+    /// target.
     Queueing,
     /// (W ⁄ b) P ≤ target, all in seconds, as the paper's equation 4 has it: a share of the time is
     /// compared with a time.
@@ -133,8 +135,8 @@ impl Known {
         }
     }
 
-    /// The setting of the grid with the fastest training of those that are predicted to keep the target;
-    /// `None` if there is none.
+    /// The setting of the grid with the fastest training of those that are predicted to keep the
+    /// target; `None` if there is none.
     #[must_use]
     pub fn setting(&self, service: usize, training: usize, bound: Bound) -> Option<Setting> {
         self.settings(service, training, bound, 1.0 / (1.0 + SHARE_MARGIN))
@@ -142,8 +144,8 @@ impl Known {
             .next()
     }
 
-    /// The settings of the grid whose batches are predicted to take at most `slack` of what they may, those
-    /// with the fastest training first.
+    /// The settings of the grid whose batches are predicted to take at most `slack` of what they
+    /// may, those with the fastest training first.
     fn settings(&self, service: usize, training: usize, bound: Bound, slack: f64) -> Vec<Setting> {
         let mut settings = Vec::new();
         for (number, &batch) in BATCHES.iter().enumerate() {
@@ -203,16 +205,16 @@ fn limit_ms(slo_ms: f64, batch: u32, bound: Bound) -> Option<f64> {
     if bound == Bound::Paper {
         return Some(slo_ms / 1000.0 * every_ms);
     }
-    // The first of a batch waits for the others: their number is Poisson's, and 99 of 100 times they
-    // have come after the mean and 2.33 deviations.
+    // The first of a batch waits for the others: their number is Poisson's, and 99 of 100 times
+    // they have come after the mean and 2.33 deviations.
     let fill_ms = (others + 2.33 * others.sqrt()) / per_ms;
     let left_ms = slo_ms - fill_ms;
     if left_ms <= 0.0 {
         return None;
     }
-    // A batch waits for those before it for P ρ ⁄ 2 (1 − ρ) in the mean (batches that come at random,
-    // each taking P; fewer wait where batches fill regularly), and the longest of 100 about 4.6 times
-    // that.
+    // A batch waits for those before it for P ρ ⁄ 2 (1 − ρ) in the mean (batches that come at
+    // random, each taking P; fewer wait where batches fill regularly), and the longest of 100 about
+    // 4.6 times that.
     let total = |p_ms: f64| {
         let busy = p_ms / every_ms;
         p_ms * (1.0 + 4.6 * busy / (2.0 * (1.0 - busy)) / f64::from(batch).sqrt())
@@ -244,8 +246,8 @@ pub struct Task {
 }
 
 /// The trainings, of so many recorded submissions (seconds, in order) whose times are divided by
-/// `faster`. Types are drawn by Table 3's weights, lengths by the type's size, each length as likely as
-/// another on a logarithmic scale; the longest size ends at 200 GPU-hours.
+/// `faster`. Types are drawn by Table 3's weights, lengths by the type's size, each length as
+/// likely as another on a logarithmic scale; the longest size ends at 200 GPU-hours.
 #[must_use]
 pub fn tasks(submits_s: &[f64], count: usize, faster: f64, seed: u64) -> Vec<Task> {
     let mut random = Pcg64::seed_from_u64(seed);
@@ -335,8 +337,8 @@ pub struct Outcome {
     pub placed: u64,
     /// Placements where GPUs of two services or more were free.
     pub choices: u64,
-    /// How many of these are beside a service that is as good as the best for that arrival, by true speeds
-    /// and within a hundredth.
+    /// How many of these are beside a service that is as good as the best for that arrival, by true
+    /// speeds and within a hundredth.
     pub best_choices: u64,
     /// Mean speed of trainings, as a part of that alone.
     pub speed: f64,
@@ -388,7 +390,8 @@ impl Experiment {
             tuned.late_tries += tuned.late;
             tuned.tries += 1;
         }
-        // No setting keeps the target: the training is paused, but for what a tenth of the GPU gives it.
+        // No setting keeps the target: the training is paused, but for what a tenth of the GPU
+        // gives it.
         Tuned {
             late: 1.0,
             speed: PAUSED_SPEED,
@@ -490,8 +493,8 @@ impl Experiment {
         self.play(view, &mut *policy, name == "exhaustive")
     }
 
-    /// Plays all trainings from that view on, under that policy; `is_exhaustive`: with the best setting for
-    /// each pair in place of the tuner's.
+    /// Plays all trainings from that view on, under that policy; `is_exhaustive`: with the best
+    /// setting for each pair in place of the tuner's.
     pub fn play(&self, mut view: View, policy: &mut dyn Placement, is_exhaustive: bool) -> Outcome {
         let mut run = Run {
             experiment: self,
@@ -544,8 +547,8 @@ impl Experiment {
     }
 }
 
-/// What a service and a training hold of a GPU: so much that no GPU takes two of either, and each takes
-/// one of both.
+/// What a service and a training hold of a GPU: so much that no GPU takes two of either, and each
+/// takes one of both.
 const SERVICE_MILLI: u32 = 400;
 const TRAINING_MILLI: u32 = 600;
 

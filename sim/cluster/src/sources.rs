@@ -10,8 +10,8 @@ use devices::Device;
 
 use crate::traces::{gavel, openb, pai};
 
-/// A model of GPU in a published cluster, the device whose memory and board power it has, and the one
-/// whose power at rest it has.
+/// A model of GPU in a published cluster, the device whose memory and board power it has, and the
+/// one whose power at rest it has.
 struct Known {
     published: &'static str,
     device: &'static str,
@@ -19,8 +19,8 @@ struct Known {
 }
 
 /// What the models of Alibaba's clusters are. `MISC` are "older generations" and `G2`, `G3` are not
-/// named by the publications; they are taken for P100, as that is the oldest that is named. The power
-/// at rest of a V100 of 16 GB is that of 32 GB, which has the same chip.
+/// named by the publications; they are taken for P100, as that is the oldest that is named. The
+/// power at rest of a V100 of 16 GB is that of 32 GB, which has the same chip.
 const KNOWN: [Known; 9] = [
     known("P100", "P100-PCIE-16GB", "P100-PCIE-16GB"),
     known("T4", "T4", "T4"),
@@ -163,8 +163,8 @@ pub fn pai_cluster(machines: &[pai::Machine]) -> Result<Inventory, InventoryErro
     }))
 }
 
-/// So many GPUs of one model, on nodes of `node_gpus` each; the last node has what is left. Nothing is
-/// said of hosts.
+/// So many GPUs of one model, on nodes of `node_gpus` each; the last node has what is left. Nothing
+/// is said of hosts.
 ///
 /// # Errors
 /// [`InventoryError`] if a node has more GPUs than an inventory can have.
@@ -181,8 +181,8 @@ pub fn uniform(device: &Device, gpus: u32, node_gpus: u32) -> Result<Inventory, 
     Inventory::new(vec![model], (0..nodes).map(node).collect())
 }
 
-/// The job without what it asks of hosts, and content with any model: for a cluster of which only GPUs
-/// are known.
+/// The job without what it asks of hosts, and content with any model: for a cluster of which only
+/// GPUs are known.
 pub fn without_hosts(job: &mut JobSpec) {
     job.cpu_milli = 0;
     job.host_memory_bytes = 0;
@@ -198,8 +198,8 @@ pub fn openb_jobs(pods: &[openb::Pod], inventory: &Inventory) -> Vec<JobSpec> {
     pods.iter().enumerate().map(job).collect()
 }
 
-/// One pod. Pods that serve requests (`LS`) are high-priority. A model that no node has is asked for in
-/// vain.
+/// One pod. Pods that serve requests (`LS`) are high-priority. A model that no node has is asked
+/// for in vain.
 pub(crate) fn openb_job(number: u64, pod: &openb::Pod, inventory: &Inventory) -> JobSpec {
     let class = match pod.qos {
         Some(openb::Qos::LatencySensitive) => Class::HighPriority,
@@ -219,9 +219,9 @@ pub(crate) fn openb_job(number: u64, pod: &openb::Pod, inventory: &Inventory) ->
 /// What Gavel's workloads keep of their speed beside each other on one GPU of that name, and the
 /// workloads' names by number: those of one GPU that were measured alone.
 ///
-/// Both of a pair had half of the GPU, so a job keeps its measured part of the speed alone, divided by
-/// one half, and at most all. A pair that was not measured, or has a speed of 0 (it did not fit), is
-/// taken for the mean of the pairs that were.
+/// Both of a pair had half of the GPU, so a job keeps its measured part of the speed alone, divided
+/// by one half, and at most all. A pair that was not measured, or has a speed of 0 (it did not
+/// fit), is taken for the mean of the pairs that were.
 #[must_use]
 pub fn gavel_pairs(rows: &[gavel::Throughput], gpu: &str) -> (Vec<String>, Pairs) {
     let one = |kind: &gavel::ScaledType| kind.scale_factor == 1;
@@ -287,8 +287,8 @@ mod tests {
         }
     }
 
-    /// Alone 10 per s, beside `b` 4: it keeps 0.8 of its half. `b` loses nothing beside `a`, and what
-    /// was not measured is taken for the mean, 0.9.
+    /// Alone 10 per s, beside `b` 4: it keeps 0.8 of its half. `b` loses nothing beside `a`, and
+    /// what was not measured is taken for the mean, 0.9.
     #[test]
     fn a_pair_keeps_its_part_of_a_half() {
         let rows = [

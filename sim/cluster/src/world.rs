@@ -1,12 +1,12 @@
 //! A cluster over weeks, from event to event.
 //!
 //! A job comes, waits, is placed, runs at a speed that its neighbours decide
-//! ([`cluster::interference`]), and ends when its work is done. Speeds change only where a job comes to a
-//! GPU or leaves it. A gang runs at the speed of its slowest GPU. Between events nothing happens, so 57
-//! days of thousands of GPUs take seconds.
+//! ([`cluster::interference`]), and ends when its work is done. Speeds change only where a job
+//! comes to a GPU or leaves it. A gang runs at the speed of its slowest GPU. Between events nothing
+//! happens, so 57 days of thousands of GPUs take seconds.
 //!
-//! What is counted: [`Outcome`]. The simulated time is in ns since the start of the trace; equal input
-//! gives equal outcomes to the byte.
+//! What is counted: [`Outcome`]. The simulated time is in ns since the start of the trace; equal
+//! input gives equal outcomes to the byte.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,8 +43,8 @@ pub struct Physics {
     pub horizon_ns: u64,
 }
 
-/// A job that has longer to run than that does not end unless something changes: 200 years, which fit
-/// into the time of a run twice.
+/// A job that has longer to run than that does not end unless something changes: 200 years, which
+/// fit into the time of a run twice.
 const LEFT_MAX_NS: f64 = 200.0 * 365.25 * 86_400.0 * 1e9;
 
 /// Watches a run.
@@ -82,8 +82,8 @@ struct World<'a> {
     view: View,
     queue: Queue,
     running: Vec<Running>,
-    /// How the residents of each GPU would run, in their order, if none waited for other GPUs of its
-    /// gang: speed, and share of the GPU.
+    /// How the residents of each GPU would run, in their order, if none waited for other GPUs of
+    /// its gang: speed, and share of the GPU.
     alone: Vec<Vec<(f64, f64)>>,
     /// How they run.
     speeds: Vec<Vec<f64>>,
@@ -255,9 +255,9 @@ impl World<'_> {
 
     /// The jobs of these GPUs have changed: finds all speeds anew, and foretells the ends.
     ///
-    /// A gang runs at the speed of its slowest GPU, and on the others leaves to its neighbours what it
-    /// has no use for. So first all GPUs are settled as if no job waited for another GPU; then those
-    /// that have a gang, and those that a gang of them has, with what each gang can use.
+    /// A gang runs at the speed of its slowest GPU, and on the others leaves to its neighbours what
+    /// it has no use for. So first all GPUs are settled as if no job waited for another GPU; then
+    /// those that have a gang, and those that a gang of them has, with what each gang can use.
     fn resettle(&mut self, parts: &[Part], policy: &mut dyn Placement) {
         let mut gpus: Vec<(NodeId, usize)> = self.gpus_of(parts);
         for &(_, gpu) in &gpus {

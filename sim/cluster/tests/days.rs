@@ -1,5 +1,5 @@
-//! Five days of the fifty-seven (`cluster_sim::days`): what the comparison needs to be one. The traces are not part
-//! of the repository (`testing::data`).
+//! Five days of the fifty-seven (`cluster_sim::days`): what the comparison needs to be one. The
+//! traces are not part of the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -48,7 +48,8 @@ fn promises_hold_on_fewer_gpus_than_the_papers_need() {
     let alone = run(&play, "exclusive");
     let violations = ours.high_priority.violations();
     assert!(violations <= 0.011, "{violations}");
-    // By hours to the end of all work: in five days a policy that puts trainings off has fewer GPUs in use.
+    // By hours to the end of all work: in five days a policy that puts trainings off has fewer GPUs
+    // in use.
     let least = alone.gpu_hours.min(theirs.gpu_hours);
     assert!(ours.gpu_hours < 0.95 * least, "{} {least}", ours.gpu_hours);
     assert!(
@@ -148,8 +149,8 @@ fn days_differ_and_have_their_jobs() {
         inference[5] < inference[0] * 3 / 4 && inference[6] < inference[5],
         "{inference:?}"
     );
-    // Five times what Philly has from its twentieth day on (counted by a program in Python), some of it up
-    // to an hour later.
+    // Five times what Philly has from its twentieth day on (counted by a program in Python), some
+    // of it up to an hour later.
     let recorded: [u32; 8] = [539, 499, 614, 519, 344, 786, 282, 225];
     for (count, recorded) in trainings.iter().zip(recorded) {
         assert!(count.abs_diff(5 * recorded) < recorded, "{trainings:?}");
@@ -165,7 +166,8 @@ fn without_risk_promises_are_broken() {
     assert!(violations("pillion") <= 0.011);
 }
 
-/// The policy reads its table of pairs: told the pairs of other workloads, it places otherwise, and learns.
+/// The policy reads its table of pairs: told the pairs of other workloads, it places otherwise, and
+/// learns.
 #[test]
 fn what_policies_know_of_pairs_matters() {
     let mut play = days(3, Neighbours::Measured);

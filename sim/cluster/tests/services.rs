@@ -1,5 +1,5 @@
-//! Mudi's experiment with services (`cluster_sim::services`). The trace of arrivals is not part of the repository
-//! (`testing::data`).
+//! Mudi's experiment with services (`cluster_sim::services`). The trace of arrivals is not part of
+//! the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -83,8 +83,8 @@ fn ours_is_near_the_best_for_each_arrival() {
 }
 
 /// At that load most trainings get the one GPU that is free, whatever the policy. At recorded times
-/// GPUs are free, and the place matters: at random trainings take half as long again, and inverted scores
-/// are the worst.
+/// GPUs are free, and the place matters: at random trainings take half as long again, and inverted
+/// scores are the worst.
 #[test]
 fn where_gpus_are_free_the_place_matters() {
     let of = |policy| means(1.0, policy).completion_s;
@@ -115,7 +115,8 @@ fn tuned_settings_keep_their_targets() {
     }
 }
 
-/// Equation 4 of the paper compares a share of the time with a time: settings that it allows miss targets.
+/// Equation 4 of the paper compares a share of the time with a time: settings that it allows miss
+/// targets.
 #[test]
 fn the_paper_s_bound_keeps_no_targets() {
     let mut experiment = experiment(80.0, 1);

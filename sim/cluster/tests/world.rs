@@ -53,7 +53,8 @@ fn close(found: f64, right: f64) {
     );
 }
 
-/// 110 s of work at a speed of 1.1 (half of the GPU is free), at 0.55 of the GPU: 100 s at 40 + 260 · 0.55 W.
+/// 110 s of work at a speed of 1.1 (half of the GPU is free), at 0.55 of the GPU: 100 s at 40 + 260
+/// · 0.55 W.
 #[test]
 fn a_job_alone_takes_its_time_and_its_energy() {
     let play = scene(
@@ -70,8 +71,8 @@ fn a_job_alone_takes_its_time_and_its_energy() {
     close(outcome.gpus_most, 1.0);
 }
 
-/// Both use all of a GPU, and hold a tenth of it: together each at half speed. The second comes when the
-/// first has 50 s of work left, which take 100 s; then it is alone with 50 s of work left.
+/// Both use all of a GPU, and hold a tenth of it: together each at half speed. The second comes
+/// when the first has 50 s of work left, which take 100 s; then it is alone with 50 s of work left.
 #[test]
 fn two_trainings_slow_each_other_while_both_are_there() {
     let mut job = JobSpec::new(0, BE, 1, 1000);
@@ -101,8 +102,9 @@ fn a_job_that_waits_is_late() {
     assert_eq!(outcome.promised_daily, [(2, 1)]);
 }
 
-/// On one GPU the gang's half runs alone, on the other beside a training that takes half of it: both
-/// halves go at half speed. When the other has ended after 200 s, 100 s of the gang's work are left.
+/// On one GPU the gang's half runs alone, on the other beside a training that takes half of it:
+/// both halves go at half speed. When the other has ended after 200 s, 100 s of the gang's work are
+/// left.
 #[test]
 fn a_gang_runs_at_the_speed_of_its_slowest_gpu() {
     let mut gang = JobSpec::new(0, BE, 2, 1000);
@@ -115,9 +117,9 @@ fn a_gang_runs_at_the_speed_of_its_slowest_gpu() {
     close(outcome.jobs[0].end_ns as f64 / 1e9, 300.0);
 }
 
-/// Two sevenths each of one A100: the neighbours do not notice each other, though as neighbours on one
-/// GPU each would stop the other. The third instance, of four slices, still fits: it can begin at the
-/// first slice alone, so the two are placed behind it.
+/// Two sevenths each of one A100: the neighbours do not notice each other, though as neighbours on
+/// one GPU each would stop the other. The third instance, of four slices, still fits: it can begin
+/// at the first slice alone, so the two are placed behind it.
 #[test]
 fn instances_do_not_notice_each_other() {
     let mig = MigModel::of("A100-SXM4-40GB").expect("it can be divided");
@@ -146,8 +148,8 @@ fn instances_do_not_notice_each_other() {
     }
 }
 
-/// GPUColo's arithmetic: what runs, whatever a policy does with it. From 0 to 100 s two of inference and
-/// a training, then the training alone for 100 s.
+/// GPUColo's arithmetic: what runs, whatever a policy does with it. From 0 to 100 s two of
+/// inference and a training, then the training alone for 100 s.
 #[test]
 fn bounds_are_integrals_of_what_runs() {
     let mut inference = JobSpec::new(0, HP, 1, 400);
@@ -217,8 +219,8 @@ fn pairs() -> Pairs {
 }
 
 proptest! {
-    /// Capacity is never exceeded (the view refuses), no job is lost, none is faster than it can be,
-    /// and the same run has the same outcome.
+    /// Capacity is never exceeded (the view refuses), no job is lost, none is faster than it can
+    /// be, and the same run has the same outcome.
     #[test]
     fn every_job_ends_or_is_refused(arrivals in arrivals(), gpus in 1u32..7) {
         let play = scene(gpus, arrivals, pairs());

@@ -28,8 +28,8 @@ pub(crate) enum Facts {
 pub(crate) struct Weeks {
     pub(crate) gpus: usize,
     pub(crate) jobs: usize,
-    /// Jobs that waited to the end although an empty cluster would have room: under a policy that never
-    /// places them.
+    /// Jobs that waited to the end although an empty cluster would have room: under a policy that
+    /// never places them.
     pub(crate) unplaced: usize,
     pub(crate) high_priority: Summary,
     pub(crate) best_effort: Summary,
@@ -46,8 +46,8 @@ pub(crate) struct Weeks {
     /// Energy while they have none.
     pub(crate) idle_j: f64,
     pub(crate) bounds: Bounds,
-    /// Of best-effort jobs, time from arrival to end over time alone: [`QUANTILES`] quantiles from the
-    /// least to the greatest.
+    /// Of best-effort jobs, time from arrival to end over time alone: [`QUANTILES`] quantiles from
+    /// the least to the greatest.
     pub(crate) stretches: Vec<f64>,
 }
 

@@ -1,6 +1,6 @@
 //! The suite `muxflow`: trainings of Philly beside online services, under six ways to share a GPU
-//! (`cluster_sim::muxflow`). What differs between its rows is no placement policy, so it has a line and a table
-//! of its own.
+//! (`cluster_sim::muxflow`). What differs between its rows is no placement policy, so it has a line
+//! and a table of its own.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
-//! What `--out` writes of runs on clusters: results, a page with pictures and tables, the pictures alone.
+//! What `--out` writes of runs on clusters: results, a page with pictures and tables, the pictures
+//! alone.
 //!
-//! `report.html` stands alone: no script, nothing from elsewhere; colours follow the reader's light or
-//! dark setting. Each file is written whole or not at all.
+//! `report.html` stands alone: no script, nothing from elsewhere; colours follow the reader's light
+//! or dark setting. Each file is written whole or not at all.
 
 use std::fmt::Write as _;
 use std::path::Path;

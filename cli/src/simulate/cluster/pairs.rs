@@ -1,5 +1,6 @@
 //! The suite `mudi`: which service a training runs beside. Its policies are orders of services
-//! (`cluster_sim::services`), not those of the registry, so it has a plan, a line and a table of its own.
+//! (`cluster_sim::services`), not those of the registry, so it has a plan, a line and a table of
+//! its own.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -197,7 +198,8 @@ fn line(load: f64, policy: &str, seed: u64, of: &Outcome) -> Value {
     })
 }
 
-/// Means over seeds, and completion, waiting and makespan as parts of those of `exhaustive` if that was run.
+/// Means over seeds, and completion, waiting and makespan as parts of those of `exhaustive` if that
+/// was run.
 fn print(load: f64, rows: &[(&str, Vec<Outcome>)]) -> Result<(), Failure> {
     let of = |outcomes: &[Outcome], value: fn(&Outcome) -> f64| {
         mean(outcomes.iter().map(value)).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! The pictures of runs on clusters: lines by time, by what has arrived, and by how much longer jobs
-//! take; bars of energy. Every policy has one colour, by its place in the plan.
+//! The pictures of runs on clusters: lines by time, by what has arrived, and by how much longer
+//! jobs take; bars of energy. Every policy has one colour, by its place in the plan.
 
 use std::fmt::Write as _;
 

@@ -298,7 +298,8 @@ fn inflation_table(plan: &Plan, runs: &[Run], number: usize, of: &Inflated) -> T
     }
 }
 
-/// What was published at the end, how far ours is from it, and the greatest difference in any column.
+/// What was published at the end, how far ours is from it, and the greatest difference in any
+/// column.
 fn beside_published(plan: &Plan, of: &Inflated, policy: &str, own: &[&Run]) -> [String; 3] {
     let Some(means) = published_means(of, policy, &plan.seeds) else {
         return ["-", "-", "-"].map(str::to_owned);

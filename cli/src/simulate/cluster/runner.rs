@@ -1,4 +1,4 @@
-//! Runs a plan of clusters on all cores, in the plan's order for whoever listens.
+//! Runs a plan of clusters on all cores, and reports each run in the plan's order.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -150,7 +150,7 @@ impl<'p> Work<'p> {
     }
 }
 
-/// Tells the progress every hundredth of a run.
+/// Reports the progress every hundredth of a run.
 struct Told<'p> {
     progress: &'p Progress,
     step_ns: u64,
