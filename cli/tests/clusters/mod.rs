@@ -192,7 +192,7 @@ fn what_is_left_out_is_said_on_standard_error_and_people_get_a_table() {
         "POLICY",
         "MWh",
         "exclusive",
-        "model's word",
+        "All numbers are simulated",
     ] {
         assert!(table.contains(word), "{word}:\n{table}");
     }
