@@ -3,7 +3,7 @@
 //!
 //! | rows | what |
 //! |---|---|
-//! | decision, 6742 GPUs | the 99th percentile of all calls of `Placement::place` in a run of `cluster_sim::days` |
+//! | decision, 6742 GPUs | 99th percentile of `Placement::place` in `cluster_sim::days` |
 //! | decision, 1000 GPUs | the same of the experiment with services, Mudi's |
 //! | days | the whole run: events, speeds, decisions, sums |
 //!

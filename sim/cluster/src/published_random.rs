@@ -6,8 +6,8 @@
 //! the last decimal, where means over ten seeds of another generator differ by up to half a point.
 //!
 //! The generator is an additive lagged Fibonacci generator (Knuth, TAOCP 2, 3.2.2):
-//! X_n = X_{n−607} + X_{n−273} modulo 2⁶⁴. Its start is the state after 7.8·10¹² steps from a start by the
-//! seed 1, exclusive-or a start by the seed itself. Go has that state as a table. Here it is
+//! X_n = X_{n−607} + X_{n−273} modulo 2⁶⁴. Its start is the state after 7.8·10¹² steps from a start
+//! by the seed 1, exclusive-or a start by the seed itself. Go has that state as a table. Here it is
 //! computed: the state after N steps is linear in the first, with coefficients x^N modulo
 //! x⁶⁰⁷ − x³³⁴ − 1.
 
