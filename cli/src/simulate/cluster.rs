@@ -26,12 +26,13 @@ use crate::simulate::cluster::facts::Run;
 use crate::simulate::cluster::plan::Plan;
 
 /// Runs recorded jobs on a cluster under placement policies, in virtual time: weeks in seconds.
+// `--inflate=1.3`, because lintian takes that word and a number after a space for zlib's name.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: PILLION_DATA=data pillion simulate cluster --suite gpucolo --quick --policy exclusive,muxflow,pillion\n\
     Example: pillion simulate cluster --trace philly.csv --policy first-fit,pillion --gpus 512 --days 30\n\
     Example: pillion simulate cluster --trace pods.csv --slo 1.05 --nodes nodes.csv --json | jq .violations\n\
-    Example: pillion simulate cluster --trace pods.csv --nodes nodes.csv --inflate 1.3 --policy best-fit,fgd\n\
+    Example: pillion simulate cluster --trace pods.csv --nodes nodes.csv --inflate=1.3 --policy best-fit,fgd\n\
     Example: PILLION_DATA=data pillion simulate cluster --suite fgd --quick --out results\n\n\
     Forms of traces, policies, suites and what the numbers are: docs/simulate.md, \"Clusters\". The same \
     input gives the same output to the byte."
