@@ -1,8 +1,8 @@
-//! Everything the daemon knows of its GPU's clients, and what follows from it.
+//! The daemon's knowledge of its GPU's clients, and the decisions that follow from it.
 //!
-//! No IO and no clock: what happens comes in by function calls, time is an argument, and decisions
-//! go out through shared memory (atomics in pages) or as values that the callers carry out. So the
-//! fault simulation runs all of it as shipped.
+//! No IO and no clock: events arrive as function calls, time is an argument, and decisions leave
+//! through shared memory (atomics in pages) or as values that the callers carry out. The fault
+//! simulation therefore runs all of it as shipped.
 
 pub(crate) mod batch_search;
 pub mod block_priority;

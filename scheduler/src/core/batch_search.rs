@@ -1,28 +1,27 @@
-//! The search for the batch of one kind of requests of one high-priority client.
+//! The search for the batch size of one kind of requests of one high-priority client.
 //!
-//! [`policy::tuner`] says which batch to try next. Here is what it goes by: what is measured of a
-//! batch that is wanted, and when that has been measured for long enough; and when a search begins.
+//! [`policy::tuner`] chooses the next batch to try. This file measures wanted batches, decides when
+//! a measurement is long enough, and when a search begins.
 //!
-//! **Measured** is a batch by [`BatchSearch::settle`] requests of it at least that were begun after
-//! it was wanted: their p99 from begin to end, and what best-effort jobs did meanwhile. Of a job
-//! that marks its iterations that is the time of one; of another the time in which it completes a
-//! millisecond of work, as that is expected to take. Of several jobs the geometric mean counts, as
-//! their iterations are of different lengths. W is the sum of the batches that were begun in the
-//! last ten seconds, or of the last 256 if these took longer, by that time.
+//! **Measurement.** A batch is measured by at least [`BatchSearch::settle`] requests of it, all
+//! begun after the batch was wanted: their p99 from begin to end, and the progress of best-effort
+//! jobs meanwhile. For a job that marks its iterations, progress is the time of one iteration; for
+//! another job, the time in which it completes a millisecond of expected work. Several jobs count
+//! by their geometric mean, as their iterations differ in length. W is the sum of the batches begun
+//! in the last ten seconds, or of the last 256 if these took longer, divided by that time.
 //!
-//! **A search** begins with the batch that the program has by itself, or has from the search
-//! before. It begins anew where best-effort jobs come or go, the target is another one, W has
-//! changed by half, or no batch was safe for [`RETRY_NS`]. While no best-effort job is there
-//! nothing is wanted.
+//! **A search** begins with the batch that the program chooses by itself, or with the result of the
+//! search before. It restarts when best-effort jobs come or go, the target changes, W changes by
+//! half, or no batch was safe for [`RETRY_NS`]. Without best-effort jobs no batch is wanted.
 //!
-//! **What is expected** of batches is on a line (of logarithms) between those that were measured. A
-//! batch twice as large as the largest of them is expected to take half as long again, and larger
-//! ones as much longer as they are larger; a smaller batch than all as long as the smallest. With
-//! the tuner's bound of what is uncertain, a third, the first is what a batch takes whose time is
-//! all in its requests; so the safe set grows by doubling, as far as what is measured bears it out.
+//! **Predictions** lie on a logarithmic line between measured batches. Twice the largest measured
+//! batch is predicted to take half as long again; larger ones extrapolate in proportion to their
+//! size. Batches below all measured ones are predicted to take as long as the smallest. With the
+//! tuner's uncertainty bound of a third, the first is the time of a batch whose duration is
+//! entirely per request. The safe set thus grows by doubling, as far as measurements confirm it.
 //!
-//! **Ignored**: of the requests begun since a batch is wanted more than `settle`, and more than
-//! half, are of other batches. Then nothing is wanted until a search begins anew.
+//! **Ignored**: of the requests begun since a batch was wanted, more than `settle`, and more than
+//! half, have other batches. Nothing is wanted then until a new search begins.
 
 use std::collections::VecDeque;
 
@@ -30,36 +29,36 @@ use policy::JobId;
 use policy::tuner::{Choice, Observation, Prediction, RATE_CHANGE, Tuner, TunerParams};
 use protocol::batches::Range;
 
-/// After so long without a safe batch one is searched anew, ns: what was measured may have been bad
-/// luck, and best-effort jobs would be paused for good.
+/// Retry after no batch was safe for this long, ns. The measurements may have been bad luck, and
+/// best-effort jobs would stay paused for good.
 pub(crate) const RETRY_NS: u64 = 300_000_000_000;
 
-/// Requests of a batch that do not count: they may have waited for the last of the batch before.
+/// Requests of a new batch to skip: they may have queued behind the last of the previous batch.
 const SKIPPED: usize = 2;
 
-/// An evaluation goes on, up to so many times as many requests, until each best-effort job has made
+/// An evaluation takes up to this many times as many requests, until each best-effort job has made
 /// [`PROGRESS_MIN`].
 const LONGER_MAX: usize = 4;
 
-/// Iterations, or milliseconds of work: of fewer the mean is off by too much.
+/// Iterations, or milliseconds of work: the mean of fewer is too inaccurate.
 const PROGRESS_MIN: f64 = 8.0;
 
-/// Requests that are open at once: what a client's library keeps of them.
+/// Open requests at once: the limit of the client library.
 const OPEN_MAX: usize = 256;
 
-/// A program that has ended no request for so long is not waited for, ns.
+/// A program that has ended no request for this long is not waited for, ns.
 const SILENT_NS: u64 = 10_000_000_000;
 
-/// W is of so long at least, ns, and of so many requests.
+/// W covers at least this long, ns, and [`RATE_REQUESTS`] requests.
 const RATE_NS: u64 = 10_000_000_000;
 /// See [`RATE_NS`].
 const RATE_REQUESTS: u64 = 256;
-/// Of fewer nothing is said.
+/// With fewer requests W is unknown.
 const RATE_REQUESTS_MIN: u64 = 8;
-/// Points that W is told from are that far apart, ns: a thousand at most.
+/// Least distance of the points from which W is computed, ns: a thousand at most.
 const RATE_STEP_NS: u64 = RATE_NS / 1_000;
 
-/// A pause is looked at anew where W has changed by this share.
+/// Re-evaluate a pause when W has changed by this share.
 const RATE_NEWS: f64 = 0.05;
 
 /// A millisecond of work stands for an iteration of a job that marks none.
@@ -67,49 +66,47 @@ const WORK_NS: f64 = 1e6;
 
 const SECOND_NS: f64 = 1e9;
 
-/// See the module's text.
 #[derive(Debug)]
 pub(crate) struct BatchSearch {
     range: Range,
-    /// Requests that a batch is judged by.
+    /// Requests that an evaluation needs.
     settle: usize,
     rate: Rate,
     open: VecDeque<Open>,
     stand: Stand,
     evaluation: Evaluation,
     begun: Begun,
-    /// Of this search.
+    /// Measurements of this search.
     seen: Vec<Observation>,
     wanted: Option<u32>,
-    /// W by which the tuner was asked last.
+    /// W at the tuner's last decision.
     judged_per_s: f64,
-    /// When a request of the kind ended last, or when that was first looked at.
+    /// When a request of the kind last ended, or when the search first polled.
     heard_ns: Option<u64>,
 }
 
-/// How a search stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// There is nothing to search by.
+    /// No target to search by.
     NoTarget,
-    /// There is nobody to search for.
+    /// No best-effort job to search for.
     Alone,
-    /// Another search is under way or has best-effort jobs paused, or no request comes.
+    /// Another search is under way or has paused best-effort jobs, or no request arrives.
     Waiting,
-    /// The batch that the program has by itself is measured.
+    /// Measuring the batch that the program chooses by itself.
     Looking,
-    /// This one is.
+    /// Measuring this batch.
     Trying(u32),
-    /// It has ended.
+    /// Ended with this batch.
     Kept(u32),
-    /// No batch is safe, since then, ns: best-effort jobs are paused.
+    /// No batch is safe since this time, ns: best-effort jobs are paused.
     Infeasible(u64),
-    /// The program does not do what is wanted.
+    /// The program does not take the wanted batch.
     Ignored,
 }
 
 impl Stand {
-    /// The word in JSON.
+    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NoTarget => "no-target",
@@ -124,41 +121,38 @@ impl Stand {
     }
 }
 
-/// What a search is told of what is around it.
 #[derive(Debug)]
 pub(crate) struct Around<'a> {
-    /// Within this a request is to be answered, ns.
+    /// Target of a request, ns.
     pub(crate) slo_ns: Option<u64>,
-    /// Best-effort jobs and what they have done.
+    /// Best-effort jobs and their progress.
     pub(crate) best_effort: &'a [Work],
     /// No other search is under way.
     pub(crate) is_free: bool,
 }
 
-/// What a best-effort job has done so far.
+/// Progress of a best-effort job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) job: JobId,
-    /// It marks its iterations.
+    /// The job marks its iterations.
     pub(crate) has_iterations: bool,
     /// Iterations, or ns of work, ever.
     pub(crate) done: u64,
 }
 
-/// What has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// This batch is tried.
+    /// This batch is being tried.
     Wanted(u32),
-    /// It stays.
+    /// This batch stays.
     Kept(u32),
-    /// None is safe.
+    /// No batch is safe.
     Infeasible,
-    /// That batch was wanted, and others were begun.
+    /// This batch was wanted, and requests of others began.
     Ignored(u32),
 }
 
-/// A request that is open.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: u64,
@@ -166,17 +160,16 @@ struct Open {
     begun_ns: u64,
 }
 
-/// By what a search has begun.
+/// Conditions at the begin of a search.
 #[derive(Debug, Default)]
 struct Begun {
     jobs: Vec<(JobId, bool)>,
     slo_ns: u64,
-    /// None before it is known.
+    /// None until W is known.
     rate_per_s: Option<f64>,
 }
 
 impl BatchSearch {
-    /// One that has not begun.
     pub(crate) fn new(range: Range, settle: usize) -> Self {
         Self {
             range,
@@ -198,32 +191,31 @@ impl BatchSearch {
         self.range
     }
 
-    /// How it stands.
     pub(crate) fn stand(&self) -> Stand {
         self.stand
     }
 
-    /// Whether batches are measured, so that another search would be in the way.
+    /// Whether batches are being measured, so that another search would disturb them.
     pub(crate) fn is_under_way(&self) -> bool {
         matches!(self.stand, Stand::Looking | Stand::Trying(_))
     }
 
-    /// The batch that the program is to take; `None`: as it likes.
+    /// The batch that the program should take; `None`: its own choice.
     pub(crate) fn wanted(&self) -> Option<u32> {
         self.wanted
     }
 
-    /// Batches that were measured in this search.
+    /// Batches measured in this search.
     pub(crate) fn evaluations(&self) -> usize {
         self.seen.len()
     }
 
-    /// What was measured last.
+    /// The last measurement.
     pub(crate) fn last(&self) -> Option<Observation> {
         self.seen.last().copied()
     }
 
-    /// W, requests per second; `None` while that is not known.
+    /// W, requests per second; `None` while unknown.
     pub(crate) fn rate_per_s(&self, now_ns: u64) -> Option<f64> {
         self.rate.per_s(now_ns)
     }
@@ -241,7 +233,7 @@ impl BatchSearch {
         });
     }
 
-    /// A request ends, of that kind or another.
+    /// A request ends, of this kind or another.
     pub(crate) fn handle_end(&mut self, id: u64, at_ns: u64, is_cancelled: bool) {
         let place = self.open.iter().position(|open| open.id == id);
         let Some(open) = place.and_then(|place| self.open.remove(place)) else {
@@ -254,7 +246,7 @@ impl BatchSearch {
         }
     }
 
-    /// Looks whether a batch has been measured, and what follows.
+    /// Polls the evaluation and takes the next step.
     pub(crate) fn look(&mut self, now_ns: u64, around: &Around<'_>) -> Option<News> {
         let slo_ns = match (around.best_effort, around.slo_ns) {
             ([], _) => return self.rest(Stand::Alone),
@@ -264,7 +256,7 @@ impl BatchSearch {
         self.heard_ns.get_or_insert(now_ns);
         let is_under_way = self.is_under_way() || matches!(self.stand, Stand::Infeasible(_));
         if self.is_silent(now_ns) && is_under_way {
-            // It holds up nobody: neither other searches nor best-effort jobs.
+            // A silent program must not block other searches, nor best-effort jobs.
             return self.rest(Stand::Waiting);
         }
         if self.is_over(now_ns, around, slo_ns) {
@@ -281,13 +273,13 @@ impl BatchSearch {
         }
     }
 
-    /// Whether no request of the kind has ended for long.
+    /// Whether no request of the kind has ended for [`SILENT_NS`].
     fn is_silent(&self, now_ns: u64) -> bool {
         let is_recent = |heard_ns: u64| now_ns.saturating_sub(heard_ns) <= SILENT_NS;
         !self.heard_ns.is_some_and(is_recent)
     }
 
-    /// Nothing is wanted.
+    /// Stops wanting a batch.
     fn rest(&mut self, stand: Stand) -> Option<News> {
         self.stand = stand;
         self.wanted = None;
@@ -295,7 +287,7 @@ impl BatchSearch {
         None
     }
 
-    /// Whether a search is to begin.
+    /// Whether a new search is due.
     fn is_over(&mut self, now_ns: u64, around: &Around<'_>, slo_ns: u64) -> bool {
         if matches!(self.stand, Stand::NoTarget | Stand::Alone | Stand::Waiting) {
             return true;
@@ -306,7 +298,7 @@ impl BatchSearch {
         }
         let rates = self.begun.rate_per_s.zip(self.rate.per_s(now_ns));
         if rates.is_some_and(|(begun, now)| (now - begun).abs() >= RATE_CHANGE * begun) {
-            // Of the rate before nothing is to be left in the next search's.
+            // The next search must not count the old rate.
             self.rate = Rate::default();
             return true;
         }
@@ -333,15 +325,14 @@ impl BatchSearch {
             return Some(News::Ignored(batch));
         }
         let seen = evaluation.look(now_ns, around.best_effort, self.settle)?;
-        // Where requests are so seldom that there is none, the evaluation goes on.
+        // The evaluation goes on while requests are too rare for a rate.
         let rate_per_s = self.rate.per_s(now_ns)?;
         self.begun.rate_per_s.get_or_insert(rate_per_s);
         self.seen.push(seen);
         self.advance(now_ns, rate_per_s)
     }
 
-    /// While best-effort jobs are paused: whether a batch is safe by now, as there are more or
-    /// fewer requests.
+    /// While best-effort jobs are paused: checks whether a changed rate makes a batch safe.
     fn look_at_pause(&mut self, now_ns: u64) -> Option<News> {
         let rate_per_s = self.rate.per_s(now_ns)?;
         let is_news = (rate_per_s - self.judged_per_s).abs() > RATE_NEWS * self.judged_per_s;
@@ -351,7 +342,7 @@ impl BatchSearch {
         }
     }
 
-    /// What to do next, by all that was measured.
+    /// Takes the next step from all measurements.
     fn advance(&mut self, now_ns: u64, rate_per_s: f64) -> Option<News> {
         self.judged_per_s = rate_per_s;
         let choice = self.tuner(rate_per_s).map(|tuner| tuner.next());
@@ -379,7 +370,7 @@ impl BatchSearch {
         }
     }
 
-    /// The tuner with all that was measured in this search; `None` where it takes none of that.
+    /// The tuner with all measurements of this search; `None` if it rejects them.
     fn tuner(&self, rate_per_s: f64) -> Option<Tuner> {
         let params = TunerParams {
             batches: self.range.batches().collect(),
@@ -393,7 +384,7 @@ impl BatchSearch {
         Some(tuner)
     }
 
-    /// Of the batches that were measured the one in which requests are answered soonest.
+    /// The measured batch whose requests are answered soonest.
     fn least_late(&self, rate_per_s: f64) -> Option<u32> {
         let seen = self.seen.iter();
         let seen = seen.filter(|seen| self.range.contains(seen.batch));
@@ -404,7 +395,6 @@ impl BatchSearch {
     }
 }
 
-/// What is expected of batches, by those that were measured.
 fn predictions(seen: &[Observation]) -> Vec<Prediction> {
     let measured = seen.iter().map(|seen| Prediction {
         batch: seen.batch,
@@ -424,20 +414,19 @@ impl Work {
     }
 }
 
-/// What is measured of one batch.
 #[derive(Debug, Default)]
 struct Evaluation {
     since_ns: u64,
-    /// None: whichever the program takes.
+    /// None: any batch that the program takes.
     batch: Option<u32>,
-    /// From begin to end, of requests of it.
+    /// From begin to end, of requests of the batch.
     took_ns: Vec<u64>,
-    /// Their batches, summed up.
+    /// Sum of their batches.
     batches: u64,
     skipped: usize,
     /// Requests of other batches.
     others: usize,
-    /// What best-effort jobs had done when these began to count, and when that was.
+    /// Best-effort progress at the first counted request, and that time.
     work: Option<(u64, Vec<u64>)>,
 }
 
@@ -469,7 +458,7 @@ impl Evaluation {
         self.others > settle && self.others > self.took_ns.len()
     }
 
-    /// What was seen of the batch, once that is enough.
+    /// The result, once there is enough of it.
     fn look(&mut self, now_ns: u64, work: &[Work], settle: usize) -> Option<Observation> {
         let done = || work.iter().map(|work| work.done);
         let Some((since_ns, before)) = &self.work else {
@@ -482,7 +471,7 @@ impl Evaluation {
         let progress = work.iter().zip(before);
         let progress = progress.map(|(work, before)| work.progress(*before));
         let is_enough = progress.clone().all(|done| done >= PROGRESS_MIN);
-        // Of a job that does as good as nothing the batch is not the reason.
+        // A job that makes practically no progress is not held up by the batch.
         let progress = progress.filter(|done| *done >= PROGRESS_MIN);
         let jobs = progress.clone().count();
         if count < settle
@@ -509,7 +498,7 @@ impl Evaluation {
 }
 
 impl Work {
-    /// Iterations since it had done that, or milliseconds of work.
+    /// Iterations, or milliseconds of work, since `before`.
     fn progress(&self, before: u64) -> f64 {
         let done = self.done.saturating_sub(before) as f64;
         match self.has_iterations {
@@ -519,19 +508,19 @@ impl Work {
     }
 }
 
-/// Requests per second, by the batches that begin.
+/// Requests per second, from the batches that begin.
 #[derive(Debug, Default)]
 struct Rate {
-    /// The oldest first.
+    /// Oldest first.
     points: VecDeque<Point>,
     last: Option<Point>,
 }
 
-/// A moment at which a batch began.
+/// The begin of a batch.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     at_ns: u64,
-    /// Batches and their requests until then, this one among them.
+    /// Batches and requests until then, including this one.
     batches: u64,
     requests: u64,
 }
@@ -557,8 +546,8 @@ impl Rate {
         }
     }
 
-    /// What arrived between two beginnings was begun by the second. Of a program that has begun
-    /// nothing for long nothing is known.
+    /// Requests that arrived between two begins belong to the second. After a long time without a
+    /// begin the rate is unknown.
     fn per_s(&self, now_ns: u64) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.last?);
         let span_ns = last.at_ns.saturating_sub(first.at_ns);

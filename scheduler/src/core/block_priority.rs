@@ -1,31 +1,31 @@
-//! Whether the policy counts on priorities between blocks of different processes.
+//! Whether the policy relies on priorities between blocks of different processes.
 //!
-//! No driver reports whether they work, so this is known by measurement (`host::measured`), by the
-//! software GPU's word, or by the configuration.
+//! No driver reports whether such priorities work. The daemon knows from a measurement
+//! (`host::measured`), from the software GPU, or from the configuration.
 
 use std::path::PathBuf;
 
-/// What is known of priorities between blocks on a GPU, and by whose word.
+/// Knowledge of block priorities on a GPU, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockPriority {
-    /// The software GPU's server says whether they work.
+    /// The software GPU's server reports whether they work.
     Told(bool),
-    /// It was measured, by this file.
+    /// Measured, according to this file.
     Measured(bool, PathBuf),
-    /// There is no such file.
+    /// This file does not exist.
     NotMeasured(PathBuf),
-    /// The file cannot be used; why.
+    /// The file is unusable, for this reason.
     Unusable(String),
 }
 
 impl BlockPriority {
-    /// Whether they are known to work.
+    /// Whether block priorities are known to work.
     #[must_use]
     pub fn works(&self) -> bool {
         matches!(self, Self::Told(true) | Self::Measured(true, _))
     }
 
-    /// For people, after "on" or "off".
+    /// The reason for people, after "on" or "off".
     #[must_use]
     pub fn why(&self) -> String {
         match self {
@@ -42,12 +42,12 @@ impl BlockPriority {
     }
 }
 
-/// Whether priorities between blocks are counted on.
+/// Whether the daemon relies on block priorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counting {
-    /// What `[policy] block_priority` says; none: `auto`.
+    /// `[policy] block_priority`; none: `auto`.
     pub configured: Option<bool>,
-    /// What is known.
+    /// Knowledge, whatever is configured.
     pub known: BlockPriority,
 }
 
@@ -61,13 +61,13 @@ impl Counting {
         }
     }
 
-    /// Whether they are.
+    /// Whether the daemon relies on them.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.configured.unwrap_or(self.known.works())
     }
 
-    /// Why, for people.
+    /// The reason, for people.
     #[must_use]
     pub fn why(&self) -> String {
         match self.configured {

@@ -1,19 +1,19 @@
-//! What the device said of itself last, and whether power or heat hold its clock down.
+//! The device's last reading, and whether power or heat throttle its clock.
 //!
-//! A slowdown begins with the first reading that has a reason for it, and has ended when no reading
-//! of a minute had one: so there is at most one beginning a minute. A reading that does not say
-//! changes neither.
+//! A slowdown begins with the first reading that gives a reason for it, and ends after a minute of
+//! readings without one. So at most one slowdown begins per minute. A reading without reasons (the
+//! driver does not say) changes neither.
 
 use policy::DeviceReading;
 use policy::throttle::BLIND_NS;
 
 use crate::core::event::{Draft, Kind};
 
-/// Without a reason for so long a slowdown has ended, ns.
+/// A slowdown ends after this long without a reason, ns.
 const ENDED_NS: u64 = 60_000_000_000;
 
-/// The bits of nvml.h (`nvmlClocksEventReason…`, of older ones `nvmlClocksThrottleReason…`), and of
-/// those that power or heat set what it is that holds the clock down.
+/// Bits of nvml.h (`nvmlClocksEventReason…`, formerly `nvmlClocksThrottleReason…`), and for those
+/// set by power or heat, what throttles the clock.
 const REASONS: [(u64, &str, Option<&str>); 9] = [
     (0x1, "GpuIdle", None),
     (0x2, "ApplicationsClocksSetting", None),
@@ -29,28 +29,25 @@ const REASONS: [(u64, &str, Option<&str>); 9] = [
 /// nvmlClocksEventReasonSwPowerCap.
 const SW_POWER_CAP: u64 = 0x4;
 
-/// See the module's text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceWatch {
-    /// The last that said anything, and when that was.
+    /// The last reading with any value, and its time.
     last: Option<(u64, DeviceReading)>,
-    /// When it was known last how much of the time the device is busy, or since when somebody wants
-    /// to know.
+    /// When the device's utilisation was last known, or since when somebody has wanted it.
     known_ns: Option<u64>,
-    /// Values that cannot be.
     dropped: u64,
-    /// There is a slowdown, which was reported.
+    /// A slowdown was reported and has not ended.
     is_slow: bool,
-    /// The last reading with a reason for it.
+    /// The last reading with a reason for a slowdown.
     slow_ns: u64,
-    /// Since when each reading said that there is none.
+    /// Since when each reading reports no slowdown.
     quiet_since_ns: Option<u64>,
-    /// Nobody has wanted to know since the last reading.
+    /// Nobody has wanted a reading since the last one.
     is_forgotten: bool,
 }
 
 impl DeviceWatch {
-    /// The device was read, or did not answer. What is to be reported of it.
+    /// The device was read, or did not answer. Returns the event to report.
     pub(crate) fn handle_reading(&mut self, now_ns: u64, said: DeviceReading) -> Option<Draft> {
         let (reading, dropped) = said.checked();
         if std::mem::take(&mut self.is_forgotten) {
@@ -86,19 +83,19 @@ impl DeviceWatch {
         })
     }
 
-    /// Nobody wants to know any more. A slowdown that nobody sees is over after a minute: the next
-    /// one is reported again.
+    /// Nobody wants readings any more. An unwatched slowdown ends after a minute: the next one is
+    /// reported again.
     pub(crate) fn forget(&mut self) {
         (self.last, self.known_ns, self.quiet_since_ns) = (None, None, None);
         self.is_forgotten = true;
     }
 
-    /// The last reading that said anything, and when that was; `None` before one.
+    /// The last reading with any value, and its time.
     pub(crate) fn last(&self) -> Option<(u64, DeviceReading)> {
         self.last
     }
 
-    /// Somebody wants to know.
+    /// Somebody wants readings.
     pub(crate) fn is_read(&self) -> bool {
         self.known_ns.is_some()
     }
@@ -108,18 +105,18 @@ impl DeviceWatch {
         self.dropped
     }
 
-    /// It is not known for [`BLIND_NS`] how much of the time the device is busy.
+    /// Utilisation has been unknown for [`BLIND_NS`].
     pub(crate) fn is_blind(&self, now_ns: u64) -> bool {
         let known_ns = self.known_ns.unwrap_or(now_ns);
         now_ns.saturating_sub(known_ns) >= BLIND_NS
     }
 }
 
-/// The bits that power and heat set; `None`: the device does not say.
+/// The bits set by power and heat; `None`: the device does not report.
 fn slow_bits(reading: &DeviceReading) -> Option<u64> {
     let slow = REASONS.iter().filter(|(_, _, what)| what.is_some());
     let bits = reading.event_reasons? & slow.fold(0, |all, (bit, ..)| all | bit);
-    // A device at its power limit may say so at its highest clock too, which is no slowdown.
+    // A device at its power limit may report that at its highest clock too: no slowdown.
     let clocks = reading.clock_mhz.zip(reading.clock_max_mhz);
     let is_highest = clocks.is_some_and(|(clock, max)| clock >= max);
     Some(if is_highest {
@@ -129,7 +126,7 @@ fn slow_bits(reading: &DeviceReading) -> Option<u64> {
     })
 }
 
-/// Why the clock is not higher, in NVIDIA's words; of a bit without one its number.
+/// Reasons for a lower clock, in NVIDIA's words; unnamed bits by number.
 pub(crate) fn names(bits: u64) -> Vec<String> {
     let set = (0..u64::BITS).map(|n| 1 << n).filter(|bit| bits & bit != 0);
     let name = |bit: u64| {
@@ -139,8 +136,7 @@ pub(crate) fn names(bits: u64) -> Vec<String> {
     set.map(name).collect()
 }
 
-/// What of power and heat holds the clock down, for people; `None`: nothing does, or that is not
-/// known.
+/// The power or heat limit that throttles the clock, for people; `None`: none, or unknown.
 pub(crate) fn slowed_by(reading: &DeviceReading) -> Option<String> {
     let bits = slow_bits(reading)?;
     let set = REASONS.iter().filter(|(bit, ..)| bits & bit != 0);
@@ -149,7 +145,7 @@ pub(crate) fn slowed_by(reading: &DeviceReading) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-/// Its clock, what holds it down, power and temperature, as far as they are known.
+/// Clock, throttle reason, power and temperature, as far as known.
 pub(crate) fn in_words(reading: &DeviceReading) -> String {
     let clock = match (reading.clock_mhz, reading.clock_max_mhz) {
         (Some(clock), Some(max)) => Some(format!("{clock} of {max} MHz")),
@@ -180,7 +176,7 @@ mod tests {
         }
     }
 
-    /// The kinds that were reported of readings, a second apart.
+    /// The kinds of events reported for readings a second apart.
     fn reported(watch: &mut DeviceWatch, from_s: u64, readings: &[DeviceReading]) -> Vec<Kind> {
         let times = (from_s..).map(|s| s * SECOND_NS);
         let reports = times
@@ -192,13 +188,13 @@ mod tests {
     #[test]
     fn a_slowdown_is_reported_once_and_ends_after_a_minute_without_one() {
         let mut watch = DeviceWatch::default();
-        // It comes and goes.
+        // A reason that comes and goes is one slowdown.
         let flapping: Vec<_> = (0..300).map(|n| reading([0x4, 0x0][n % 2])).collect();
         assert_eq!(reported(&mut watch, 0, &flapping), [Kind::SlowedDown]);
-        // What does not say ends nothing.
+        // Readings without reasons end nothing.
         let silent = [DeviceReading::default(); 100];
         assert_eq!(reported(&mut watch, 300, &silent), []);
-        // Idle and clocks that somebody set are no slowdown, nor is the limit at the full clock.
+        // Idle, application clocks, and the power limit at full clock are no slowdown.
         let full = DeviceReading {
             clock_mhz: Some(1_590),
             ..reading(0x4)
@@ -214,7 +210,8 @@ mod tests {
             [Kind::SlowedDown]
         );
         assert_eq!(reported(&mut watch, 471, &[reading(0); 58]), []);
-        // Nobody asks for an hour: what was is not known to have ended, and what is now is news.
+        // After an hour unwatched the old slowdown is not known to have ended, and a new one is
+        // news.
         watch.forget();
         assert_eq!(reported(&mut watch, 4_000, &[reading(0); 10]), []);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What can happen that an operator wants to know, and an event before it has a number and a time.
+//! Events that an operator wants to know, before they have a number and a time.
 
 use serde::Serialize;
 
@@ -8,9 +8,9 @@ use crate::core::job_key::JobKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing is to be done.
+    /// No action needed.
     Info,
-    /// Somebody should look, some day.
+    /// Worth a look, eventually.
     Warning,
     /// Something is broken.
     Error,
@@ -23,16 +23,16 @@ macro_rules! kinds {
         pub enum Kind { $($(#[$doc])* $kind,)* }
 
         impl Kind {
-            /// All of them, in the order of [`Kind::index`].
+            /// All kinds, in the order of [`Kind::index`].
             pub const ALL: &[Self] = &[$(Self::$kind,)*];
 
-            /// The word in JSON and log.
+            /// The name in JSON and the log.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// How much it matters, if nothing else is said of one.
+            /// Severity of an event that sets none itself.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$kind => Severity::$severity,)* }
@@ -48,126 +48,124 @@ macro_rules! kinds {
 kinds! {
     /// The daemon listens.
     DaemonStarted = "daemon-started", Info;
-    /// It was told to end.
+    /// The daemon was asked to end.
     DaemonEnding = "daemon-ending", Info;
     /// Another configuration is in force.
     ConfigReloaded = "config-reloaded", Info;
-    /// The configuration was read again and is wrong: all stays as it was.
+    /// The re-read configuration is invalid: the old one stays in force.
     ConfigRefused = "config-refused", Error;
-    /// What is in force names a program that cannot be run.
+    /// The configuration in force names a program that cannot be run.
     ConfigDoubtful = "config-doubtful", Warning;
-    /// What a run has taught of its kernels could not be kept, or what was kept could not be read.
+    /// Learnt durations could not be saved, or the saved ones could not be read.
     LearntNotKept = "learnt-not-kept", Warning;
-    /// A process is a client.
+    /// A process became a client.
     Attached = "attached", Info;
-    /// A new high-priority job is a client of a GPU that is drained.
+    /// A new high-priority job attached while the GPU is being drained.
     AttachedDraining = "attached-draining", Warning;
-    /// A client is gone.
+    /// A client left.
     Detached = "detached", Info;
-    /// How clients share the GPU is known.
+    /// The daemon now knows how clients share the GPU.
     SharingKnown = "sharing-known", Info;
-    /// Some clients share the GPU by MPS, others in time slices.
+    /// Some clients share the GPU by MPS, others by time slices.
     SharingMixed = "sharing-mixed", Warning;
-    /// Clients share the GPU in another way than the configuration says.
+    /// Clients share the GPU in another way than configured.
     SharingWrong = "sharing-wrong", Error;
-    /// A process asked to be high-priority and may not: it is best-effort.
+    /// A process asked for high priority without permission: it runs best-effort.
     Denied = "denied", Warning;
-    /// A process wanted to be a client and is none.
+    /// A process could not become a client.
     TurnedAway = "turned-away", Warning;
-    /// A process uses the GPU and is no client.
+    /// A process uses the GPU without being a client.
     Unmanaged = "unmanaged", Warning;
-    /// A best-effort job launches collective kernels, and is refused for it beside high-priority
-    /// jobs.
+    /// A best-effort job launches collective kernels, and is refused beside high-priority jobs.
     Collectives = "collectives", Warning;
-    /// A high-priority client marked its requests and does so no more.
+    /// A high-priority client has stopped marking its requests.
     MarksSilent = "marks-silent", Warning;
-    /// A high-priority job has a time as its target, and its program marks no requests.
+    /// A high-priority job has a time target, but its program marks no requests.
     SloUnmarked = "slo-unmarked", Warning;
-    /// A batch of a high-priority client's requests is tried.
+    /// A batch size is being tried for a high-priority client.
     BatchWanted = "batch-wanted", Info;
-    /// The search for it has ended, and this one stays.
+    /// The search has ended and keeps this batch.
     BatchKept = "batch-kept", Info;
     /// No batch keeps the target beside best-effort jobs: they are paused.
     BatchInfeasible = "batch-infeasible", Warning;
-    /// The program does not take the batch that is wanted.
+    /// The program does not take the wanted batch.
     BatchIgnored = "batch-ignored", Warning;
-    /// Requests of a high-priority job take longer than their target.
+    /// Requests of a high-priority job miss their target.
     SloMissed = "slo-missed", Warning;
-    /// They keep it again.
+    /// Requests meet their target again.
     SloMet = "slo-met", Info;
-    /// A process has memory that is in no account.
+    /// A process holds memory outside its account.
     MemoryExcess = "memory-excess", Warning;
     /// A process was asked to end, or killed, for its memory.
     Evicted = "evicted", Warning;
-    /// A client's context is lost: the CUDA result is its code.
+    /// A client's context is lost; code: the CUDA result.
     StickyError = "sticky-error", Error;
-    /// A client's process ended with work in flight, so many ns (its code). An error where MPS may
-    /// take others along with it.
+    /// A client's process ended with work in flight; code: ns of work. An error where MPS may end
+    /// other clients with it.
     DiedInFlight = "died-in-flight", Warning;
-    /// The driver reports an Xid, which is its code.
+    /// The driver reports an Xid; code: the Xid.
     Xid = "xid", Error;
-    /// Memory of the GPU was wrong and could not be corrected (how often is its code), or waits to
-    /// be replaced.
+    /// Uncorrectable errors of GPU memory (code: their number), or memory that waits to be
+    /// remapped.
     Ecc = "ecc", Error;
-    /// Memory of the GPU was wrong and was corrected; its code says how often.
+    /// Corrected errors of GPU memory; code: their number.
     EccCorrected = "ecc-corrected", Warning;
-    /// MPS says that it failed.
+    /// MPS reports a failure.
     MpsFault = "mps-fault", Error;
-    /// A log of MPS cannot be read: faults that it tells are not seen.
+    /// A log of MPS is unreadable: faults reported there are missed.
     MpsLogSilent = "mps-log-silent", Warning;
     /// This daemon has started MPS's control daemon.
     MpsStarted = "mps-started", Info;
-    /// It is there, and this daemon watches it.
+    /// A control daemon already ran; this daemon watches it.
     MpsAdopted = "mps-adopted", Info;
-    /// It has ended, or could not be started: it is started anew after a while.
+    /// MPS's control daemon has ended, or failed to start: a restart follows after a delay.
     MpsGone = "mps-gone", Warning;
-    /// It was.
+    /// MPS's control daemon was restarted.
     MpsRestarted = "mps-restarted", Warning;
-    /// It is not any more, because it was too often.
+    /// MPS's control daemon was restarted too often: no further restarts.
     MpsGivenUp = "mps-given-up", Error;
     /// MPS serves again after a fault.
     MpsBack = "mps-back", Info;
     /// The GPU is busy and completes nothing.
     Stuck = "stuck", Error;
-    /// A best-effort job's work does not complete, while others' does.
+    /// A best-effort job's work does not complete, while that of others does.
     JobStuck = "job-stuck", Warning;
-    /// It does again.
+    /// The work completes again.
     StuckEnded = "stuck-ended", Info;
-    /// Power or heat hold the GPU's clock down; the code is the bits of nvml.h.
+    /// Power or heat throttle the GPU's clock; code: the bits of nvml.h.
     SlowedDown = "slowed-down", Warning;
-    /// They have not for a minute.
+    /// No throttling for a minute.
     SlowedDownEnded = "slowed-down-ended", Info;
-    /// The GPU is in trouble: best-effort jobs that come wait.
+    /// The GPU is in trouble: arriving best-effort jobs wait.
     ProbeUnhealthy = "probe-unhealthy", Warning;
-    /// It is over its limits: best-effort jobs are ended.
+    /// The GPU is over its limits: best-effort jobs are ended.
     ProbeOverlimit = "probe-overlimit", Error;
-    /// The driver says that it is lost.
+    /// The driver reports the GPU as lost.
     ProbeDisabled = "probe-disabled", Error;
-    /// It is well again.
+    /// The GPU is healthy again.
     ProbeHealthy = "probe-healthy", Info;
-    /// NVML does not answer: faults that it reports are not seen.
+    /// NVML does not answer: faults that it reports are missed.
     NvmlSilent = "nvml-silent", Warning;
     /// A rule holds best-effort jobs.
     Held = "held", Warning;
     /// A rule or an operator drains the GPU.
     Draining = "draining", Warning;
-    /// An operator ended what is held.
+    /// An operator ended a hold.
     Resumed = "resumed", Info;
-    /// An operator has NVML closed.
+    /// An operator had NVML closed.
     DeviceReleased = "device-released", Warning;
-    /// It is open again.
+    /// NVML is open again.
     DeviceOpened = "device-opened", Info;
-    /// A rule began to do something.
+    /// A rule's action began.
     Action = "action", Warning;
-    /// It is done.
+    /// The action succeeded.
     ActionDone = "action-done", Info;
-    /// It could not be done.
+    /// The action failed.
     ActionFailed = "action-failed", Error;
-    /// It was not done, because it was done too often.
+    /// The action was skipped: its rule's hourly limit is reached.
     ActionLimited = "action-limited", Warning;
 }
 
-/// An event, before it has a number and a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     pub(crate) kind: Kind,
@@ -191,24 +189,23 @@ impl Draft {
         }
     }
 
-    /// What happened.
     #[cfg(test)]
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// It matters more or less than others of its kind.
+    /// Overrides the severity of the kind.
     pub(crate) fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self
     }
 
-    /// It is about this job, and seen by its user.
+    /// Assigns the event to this job; the job's user may see it.
     pub(crate) fn of_job(self, key: &JobKey) -> Self {
         self.of(&key.id, key.uid)
     }
 
-    /// It is about a job of this id and user.
+    /// Assigns the event to a job of this id and user.
     pub(crate) fn of(mut self, job: &str, uid: u32) -> Self {
         self.job = Some((job.to_owned(), uid));
         self

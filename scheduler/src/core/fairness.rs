@@ -1,12 +1,11 @@
-//! Which entry of a full table gives way to a new one.
+//! Which entry of a full table makes room for a new one.
 
-/// The place in a full list that is to be given up for another: the oldest of the user who has most
-/// of it, so that nobody can push out what others have there. `uids` are in the list's order, the
-/// oldest first.
+/// The place to give up in a full list: the oldest entry of the user with most entries, so that no
+/// user can displace those of others. `uids` are in the list's order, oldest first.
 pub(crate) fn place_to_give_up(uids: impl Iterator<Item = u32> + Clone) -> Option<usize> {
     let count = |uid| uids.clone().filter(|other| *other == uid).count();
     let places = uids.clone().enumerate();
-    // Of equals the last wins in `max_by_key`, so from the youngest to the oldest.
+    // `max_by_key` returns the last of equals, so iterate from the youngest to the oldest.
     let mut places: Vec<(usize, u32)> = places.collect();
     places.reverse();
     let most = places.into_iter().max_by_key(|(_, uid)| count(*uid));

@@ -1,4 +1,4 @@
-//! Something that broke: whose it is, and what people are told.
+//! A fault: which job it belongs to, and its text for people.
 
 use abi::types::CUresult;
 use protocol::hello::JobClass;
@@ -9,7 +9,7 @@ use crate::core::job_key::JobKey;
 use crate::core::state::{Death, How, Sticky, Whose};
 
 impl FaultKind {
-    /// Whether it is some job's, and not the GPU's.
+    /// Whether the fault belongs to a job, not to the GPU.
     pub(crate) const fn is_of_job(self) -> bool {
         matches!(
             self,
@@ -31,19 +31,18 @@ impl FaultKind {
     }
 }
 
-/// Something that broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
-    /// A CUDA result, an Xid, a number of errors, ns of work; none for the rest.
+    /// A CUDA result, an Xid, a number of errors, or ns of work; none for other kinds.
     pub(crate) code: Option<u64>,
-    /// The job that it is about; none: the GPU.
+    /// The job at fault; none: the GPU.
     pub(crate) job: Option<JobKey>,
     pub(crate) pid: Option<u32>,
     pub(crate) text: String,
-    /// If it is not that of others of its kind.
+    /// Set if it differs from the severity of the kind.
     pub(crate) severity: Option<Severity>,
-    /// Of a process that somebody was ending: nothing follows but the event.
+    /// The process was already being ended: only the event follows.
     pub(crate) is_seen_to: bool,
 }
 
@@ -78,8 +77,8 @@ impl Fault {
         }
     }
 
-    /// Where MPS shares the GPU, others may have been taken along, unless it ended the work when
-    /// this daemon asked. What a process says of its own end changes the text alone.
+    /// Under MPS the death may end other clients, unless MPS ended the work on this daemon's
+    /// request. A process's own report of its end changes only the text.
     pub(crate) fn of_death(death: Death) -> Self {
         let how = match death.how {
             How::Spared => "it was being ended from here",
@@ -124,7 +123,7 @@ impl Fault {
         }
     }
 
-    /// Nothing of a best-effort job has moved for so long, ns.
+    /// A best-effort job has made no progress for this long, ns.
     pub(crate) fn of_stuck_job(key: JobKey, ns: u64) -> Self {
         let seconds = ns / 1_000_000_000;
         let text = format!(
@@ -145,9 +144,9 @@ impl Fault {
         Self::of_gpu(FaultKind::Xid, Some(xid), text)
     }
 
-    /// Whose best-effort jobs are held where a rule says so. Of a best-effort job's own fault that
-    /// job; of a high-priority job's its user's best-effort jobs, because a job says by itself that
-    /// it has a fault, and may say so to nobody else's cost; of the GPU's all.
+    /// Whose best-effort jobs a rule holds. For a best-effort job's fault, that job. For a
+    /// high-priority job's fault, its user's best-effort jobs: jobs report faults themselves, and a
+    /// report must cost no other user. For the GPU's fault, all.
     pub(crate) fn whose(&self) -> Whose<'_> {
         match &self.job {
             Some(key) if key.class == JobClass::BestEffort => Whose::Job(key),
@@ -156,7 +155,7 @@ impl Fault {
         }
     }
 
-    /// What happened, for everybody: without the name of a job, which only its user may know.
+    /// The text for all users: without the job's name, which only its user may know.
     pub(crate) fn text_for_all(&self) -> String {
         match (&self.job, self.code) {
             (None, _) => self.text.clone(),
@@ -184,8 +183,8 @@ impl Fault {
     }
 }
 
-/// What an Xid means, in our words, after NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors);
-/// those that a rule or the page on faults names.
+/// Meaning of an Xid in our words, after NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors),
+/// for those that a rule or the page on faults names.
 pub(crate) fn meaning_of_xid(xid: u64) -> Option<&'static str> {
     Some(match xid {
         13 => "an exception in the graphics engine, as a rule a program's own mistake",

@@ -1,11 +1,11 @@
 //! Which fault has which consequence.
 //!
-//! Every rule of the file that is for a fault is followed, in the order of the file, and the first
-//! of the [`default_rules`] that is for it after them, unless one of those names the code, or says
-//! `report`. What has consequences outside the daemon (a job ended, MPS restarted) is done at most
-//! `per_hour` times in an hour by one rule, so that a fault which comes back does not become a
-//! storm: a job is ended so often, and what others feel is done so often for the faults of all jobs
-//! of one user, who can call each job anything.
+//! Every matching rule of the file is followed, in the file's order, and after them the first
+//! matching one of the [`default_rules`], unless a matching rule of the file names the code or says
+//! `report`. Actions with consequences outside the daemon (ending a job, restarting MPS) are
+//! limited to `per_hour` per rule and hour, so that a recurring fault does not become a storm.
+//! `restart-job` is counted for each job. Actions that other jobs feel are counted for all jobs of
+//! a user together, because a user can give its jobs any name.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,13 +15,13 @@ use crate::core::fairness::place_to_give_up;
 use crate::core::fault::Fault;
 
 impl Action {
-    /// What its `per_hour` is counted for; none: doing it once more changes nothing.
+    /// Whose count `per_hour` limits; none: repeating the action changes nothing.
     fn counted_for(&self, fault: &Fault) -> Option<Whose> {
         let job = fault.job.as_ref();
         let user = || Whose::User(job.map(|key| key.uid));
         match self {
             Self::Report | Self::HoldBe | Self::DrainGpu => None,
-            // Nobody but its own user is hurt, and a user's other jobs need not be.
+            // Only its own user is hurt, and the user's other jobs need not be.
             Self::RestartJob { .. } => {
                 Some(job.map_or_else(user, |key| Whose::Job(key.uid, key.id.clone())))
             }
@@ -31,7 +31,7 @@ impl Action {
 }
 
 impl FaultRule {
-    /// What others feel is not done for what harms nobody else.
+    /// A fault that harms nobody else must not cause an action that others feel.
     fn is_too_much_for(&self, fault: &Fault) -> bool {
         let is_felt = matches!(self.action, Action::RestartMps | Action::DrainGpu);
         is_felt && fault.severity == Some(Severity::Warning)
@@ -44,11 +44,10 @@ impl FaultRule {
 }
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// Rules whose past hour is remembered, by what it is counted for. One of the user who has most is forgotten for another: what was
-/// done longest ago.
+/// Rules whose past hour is remembered, by whose count it is. When full, the oldest entry of the
+/// user with most is forgotten.
 const REMEMBERED_MAX: usize = 256;
 
-/// The rules in force, and what was done by them.
 #[derive(Debug)]
 pub(crate) struct Book {
     own: Vec<FaultRule>,
@@ -59,17 +58,18 @@ pub(crate) struct Book {
 /// A rule's place, and for whom it was followed.
 type Key = (usize, Whose);
 
-/// Who has a share of what is done in an hour.
+/// Whose count of an action in an hour.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Whose {
-    /// All jobs of a user together; none: the GPU. Before the jobs, and never forgotten for one of them.
+    /// All jobs of a user together; none: the GPU. Sorted before the jobs, and never forgotten for
+    /// one of them.
     User(Option<u32>),
-    /// One job: its user and what that calls it.
+    /// One job: its user and the user's name for it.
     Job(u32, String),
 }
 
 impl Whose {
-    /// The user, if it is one that can make others without end.
+    /// The user, if the entry is one that a user can create without limit.
     fn maker(&self) -> Option<u32> {
         match self {
             Self::User(_) => None,
@@ -80,17 +80,16 @@ impl Whose {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// When, within the past hour.
+    /// Times within the past hour.
     at_ns: VecDeque<u64>,
-    /// It was said that there were too many.
+    /// The limit was reported.
     is_said: bool,
 }
 
-/// What a rule says now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     Act(Action),
-    /// It would be too often; said once until it may be again.
+    /// The limit is reached; returned once until the action is possible again.
     TooOften(&'static str, u32),
 }
 
@@ -103,7 +102,7 @@ impl Book {
         }
     }
 
-    /// What is to be done about a fault of `now_ns`; nothing for [`Action::Report`].
+    /// Decides about a fault at `now_ns`; empty for [`Action::Report`].
     pub(crate) fn handle_fault(&mut self, now_ns: u64, fault: &Fault) -> Vec<Decision> {
         let own = self
             .own
@@ -112,7 +111,7 @@ impl Book {
             .filter(|(_, rule)| rule.is_for(fault));
         let mut found: Vec<(usize, FaultRule)> =
             own.map(|(place, rule)| (place, rule.clone())).collect();
-        // A rule for all Xids has not said that a broken GPU may take more work.
+        // A rule for all Xids does not mean that a broken GPU may take more work.
         let is_instead = |rule: &FaultRule| !rule.codes.is_empty() || rule.action == Action::Report;
         if !found.iter().any(|(_, rule)| is_instead(rule)) {
             let first = self.own.len();
@@ -160,7 +159,8 @@ impl Book {
         (!was_said).then_some(Decision::TooOften(rule.action.name(), rule.per_hour))
     }
 
-    /// A user with jobs of ever new names makes room only among its own; without any job, what is oldest goes.
+    /// A user with ever new job names displaces only its own; without any job entry, the oldest
+    /// goes.
     fn forget_one(&mut self) {
         let mut by_age: Vec<(&Key, Option<&u64>)> = self
             .taken

@@ -1,24 +1,26 @@
-//! What each job may hold of the GPU's memory and what it does, process by process.
+//! Memory accounting: the quota and the holdings of each job, process by process.
 //!
-//! The sums are in shared pages ([`protocol::ledger`]), which the jobs' processes change by themselves; here is
-//! who has which slot of which page, what quota a job has, and when a dead process's holdings come back. No IO:
-//! what happens comes in through `handle_` functions, what NVML says as an argument.
+//! The sums are in shared pages ([`protocol::ledger`]), which the jobs' processes change by
+//! themselves. This file decides which process has which slot of which page, which quota a job has,
+//! and when a dead process's holdings are released. No IO: events arrive through `handle_`
+//! functions, NVML's answers as arguments.
 //!
-//! **The quota** of a job is what its first process asks for, else what the operator gives its class; but never more than
-//! the operator's rules allow the process's owner ([`crate::config::memory_rules`]). A job of which
-//! nothing is left asks anew when it comes again; of a job that runs, later processes get the quota that it has, and one
-//! whose owner is allowed less takes it down for all.
+//! **Quota.** A job gets what its first process asks for, else the operator's default for its
+//! class, but never more than the operator's rules allow the process's owner
+//! ([`crate::config::memory_rules`]). A job without processes asks anew when it returns. Later
+//! processes of a running job get its quota; one whose owner is allowed less lowers it for all.
 //!
-//! **A dead process's holdings** come back when its end is known *and* the device shows its memory
-//! freed: NVML lists it no more ([`Ledgers::poll_leaving`]). Before that another process could be granted what
-//! the device does not have yet. Where NVML does not answer, its end has to do.
+//! **A dead process's holdings** are released when its end is known *and* the device shows the
+//! memory as free, that is, NVML no longer lists the process ([`Ledgers::poll_leaving`]). Earlier,
+//! another process could be granted memory that the device does not have yet. Where NVML does not
+//! answer, the end of the process suffices.
 //!
-//! **A daemon's end** is not the end of what its clients hold: they bring their job's page along to the next one
-//! ([`Brought`]), which goes on with it, its quota among the rest. A job of which another process came first has another page by
-//! then: there each books what it holds.
+//! **Daemon restart.** Clients keep their holdings and bring their job's page to the next daemon
+//! ([`Brought`]), which continues with it, including its quota. If another process of the job came
+//! first, the job has a new page, and each client books its holdings there.
 //!
-//! A process that executes another program (execve(2)) keeps its number, and the device frees its memory before the
-//! other program begins: when that attaches, what the first one held is back ([`Image`]).
+//! **execve(2)** keeps the process id, and the device frees the memory before the new program
+//! starts. When that program attaches, the first one's holdings are released ([`Image`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -47,19 +49,20 @@ use crate::core::state::ENDED_MAX;
 use crate::core::unaccounted_memory::Process;
 use crate::core::unaccounted_memory::{Balance, Eviction, Excess, Excesses, Holding, Look};
 
-/// Processes of one user whose memory is counted: twice the clients that it may have, as who leaves is counted until the
-/// device shows its memory free, and who has left its connection until it ends.
+/// Counted processes of one user: twice the client limit, because one that leaves counts until the
+/// device shows its memory free, and one that loses its connection until it ends.
 pub(crate) const HOLDERS_PER_USER_MAX: usize = 2 * CLIENTS_MAX;
-/// Of all users; high-priority jobs are served beyond it. Each costs a descriptor, and one for its job.
+/// Counted processes of all users; high-priority jobs are served beyond it. Each costs a
+/// descriptor, and another for its job.
 pub(crate) const HOLDERS_MAX: usize = 4 * CLIENTS_MAX;
 
 mod brought;
 
-/// What all jobs of a GPU hold.
+/// Accounts of all jobs of a GPU.
 #[derive(Debug)]
 pub(crate) struct Ledgers {
     rules: MemoryRules,
-    /// What the GPU has, bytes; 0 if its driver does not say.
+    /// The GPU's memory, bytes; 0 if its driver does not report it.
     device_bytes: u64,
     jobs: Vec<JobLedger>,
     excesses: Excesses,
@@ -71,18 +74,18 @@ struct JobLedger {
     page: Mapping<LedgerPage>,
     fd: Arc<OwnedFd>,
     holders: Vec<Holder>,
-    /// The most that rules allow it.
+    /// Upper bound from the operator's rules.
     most_bytes: Option<u64>,
-    /// What root has said that it may hold, above a rule or not.
+    /// The quota set by root, above a rule or not.
     roots_bytes: Option<u64>,
 }
 
-/// What came of a comparison with NVML.
+/// Result of a comparison with NVML.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
-    /// Excess that is to be said.
+    /// Excess to report.
     pub(crate) news: Vec<(JobKey, Excess)>,
-    /// Processes that are to end.
+    /// Processes to end.
     pub(crate) evictions: Vec<(JobKey, Eviction)>,
 }
 
@@ -92,25 +95,25 @@ struct Holder {
     slot: usize,
     pid: u32,
     image: Image,
-    /// None where it cannot be seen from here, or was not asked for.
+    /// None if the process is invisible from here, or no descriptor was requested.
     process: Option<Arc<OwnedFd>>,
-    /// It is no client any more; when its memory is seen to be free, so is its slot.
+    /// No longer a client; its slot is freed when its memory is seen to be free.
     is_leaving: bool,
-    /// Its end was known before the question was asked whose answer comes next.
+    /// Its end was known before the NVML query whose answer comes next.
     is_over: bool,
 }
 
-/// What tells a process from a later one of that number, and from the program that it was before execve(2).
+/// Distinguishes a process from a later one with its id, and from the program before execve(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// When it started, in clock ticks since boot; 0 if it cannot be seen. The same after execve(2).
+    /// Start time in clock ticks since boot; 0 if invisible. Unchanged by execve(2).
     pub(crate) started_ticks: u64,
-    /// Where its stack begins: another place for each program, by chance. 0 if it cannot be seen; 1 where we may not.
+    /// Start of the stack, randomised for each program. 0 if invisible; 1 without permission.
     pub(crate) stack: u64,
 }
 
 impl Image {
-    /// Of a process that is played.
+    /// For simulated processes.
     #[cfg(test)]
     pub(crate) fn begun(started_ticks: u64) -> Self {
         Self {
@@ -119,14 +122,14 @@ impl Image {
         }
     }
 
-    /// Whether `next`, of the same number, has taken this one's place by execve(2). No if that cannot be told.
+    /// Whether `next`, of the same id, replaced this image by execve(2). False if unknown.
     fn is_replaced_by(self, next: Self) -> bool {
         let are_seen = self.started_ticks > 0 && self.stack > 1 && next.stack > 1;
         are_seen && self.started_ticks == next.started_ticks && self.stack != next.stack
     }
 }
 
-/// Slots of a page, and the numbers of the processes that have them.
+/// Slots of a page, and the process ids that own them.
 #[cfg(test)]
 pub(crate) type Slots = Vec<(usize, u32)>;
 
@@ -135,22 +138,22 @@ pub(crate) type Slots = Vec<(usize, u32)>;
 pub(crate) struct Comer<'a> {
     pub(crate) peer: Peer,
     pub(crate) image: Image,
-    /// A descriptor of it, where it can be seen from here.
+    /// Descriptor of the process, if visible from here.
     pub(crate) process: Option<OwnedFd>,
-    /// Whose it is.
+    /// Owner of the process.
     pub(crate) owner: &'a Owner,
-    /// The quota that it asks for, empty if none.
+    /// Requested quota; empty if none.
     pub(crate) asked: &'a str,
-    /// What it has from the daemon before.
+    /// Account kept from the daemon before.
     pub(crate) brought: Option<Brought>,
 }
 
-/// What is to be watched of those who have left.
+/// What to watch for processes that have left.
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    /// Somebody's end is known, and the memory is to come back.
+    /// Some process has ended, and its memory must be released.
     pub(crate) is_anybody_over: bool,
-    /// Those who live on without their connection: their end is to be noticed.
+    /// Processes that live on without a connection: their end must be noticed.
     pub(crate) living: Vec<Arc<OwnedFd>>,
 }
 
@@ -159,11 +162,11 @@ pub(crate) struct Leaving {
 pub(crate) struct Opened {
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) slot: u16,
-    /// It is the slot that it brought, with what it holds.
+    /// The process keeps the slot that it brought, with its holdings.
     pub(crate) is_kept: bool,
 }
 
-/// Why a process cannot have one. A quota that cannot be enforced is refused, not forgotten.
+/// Why a process gets no account. An unenforceable quota is refused, not dropped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerError {
     #[error("its quota of memory is {0:?}; needed is {expected}", expected = quota::EXPECTED)]
@@ -184,31 +187,31 @@ pub(crate) enum LedgerError {
     Page(#[from] io::Error),
 }
 
-/// What a job holds, for people and programs.
+/// Memory of a job, for people and programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryStatus {
-    /// What it may hold; none: anything.
+    /// Quota; none: unlimited.
     pub quota_bytes: Option<u64>,
-    /// What it holds, with what is reserved for calls that the driver has not answered.
+    /// Held, including reservations of calls that the driver has not answered.
     pub held_bytes: u64,
-    /// The most that it held.
+    /// Peak of the held bytes.
     pub peak_bytes: u64,
-    /// Requests that were refused because of the quota.
+    /// Requests refused by the quota.
     pub refused: u64,
-    /// What it holds, by what for.
+    /// Held bytes by purpose.
     pub by_kind: BTreeMap<&'static str, u64>,
     /// Processes whose memory is counted.
     pub processes: usize,
-    /// Of these, those that have ended and whose memory the device does not show freed yet.
+    /// Processes that have ended, and whose memory the device does not show as free yet.
     pub leaving: usize,
-    /// The most that a rule of the operator's allows it, whatever it asks for.
+    /// Upper bound from the operator's rules.
     pub most_bytes: Option<u64>,
-    /// What its processes have past their accounts, as NVML shows it.
+    /// Memory of its processes outside their accounts, as NVML reports it.
     pub excess: Vec<Excess>,
 }
 
 impl Ledgers {
-    /// Of a GPU with so much memory, nobody having any of it.
+    /// For a GPU with this much memory and no job.
     pub(crate) fn new(rules: MemoryRules, device_bytes: u64) -> Self {
         Self {
             rules,
@@ -222,7 +225,7 @@ impl Ledgers {
     ///
     /// # Errors
     ///
-    /// The quota makes no sense or cannot be kept, or there is no slot or memory for it.
+    /// The quota is invalid or unenforceable, or there is no slot or memory for it.
     pub(crate) fn handle_attach(
         &mut self,
         key: &JobKey,
@@ -273,7 +276,7 @@ impl Ledgers {
                 is_kept: true,
             });
         }
-        // Who keeps its slot has its place; a further one needs another.
+        // A process that keeps its slot has a place; another process needs a new one.
         room?;
         if !asked.is_empty() && job.page.quota().unwrap_or(UNLIMITED) != quota_bytes {
             let (id, pid) = (&key.id, peer.pid);
@@ -284,7 +287,7 @@ impl Ledgers {
         job.open_slot(peer, image, comer.process)
     }
 
-    /// For how many more processes of such a job there are places, one at least.
+    /// Free places for further processes of such a job, at least one.
     fn room(&self, key: &JobKey) -> Result<usize, LedgerError> {
         let of_user = self.jobs.iter().filter(|job| job.key.uid == key.uid);
         let of_user: usize = of_user.map(|job| job.holders.len()).sum();
@@ -298,7 +301,7 @@ impl Ledgers {
         }
     }
 
-    /// What a job of this class may hold that asks for this.
+    /// The quota of a job of this class that asks for `asked`.
     fn quota_bytes(&self, class: JobClass, asked: Option<Quota>) -> Result<u64, LedgerError> {
         let default = match class {
             JobClass::HighPriority => self.rules.high_priority,
@@ -306,7 +309,8 @@ impl Ledgers {
         };
         let quota = asked.unwrap_or(default);
         match quota {
-            // Only who asked is turned away: without a total there is no part of it to default to.
+            // Refuse only an explicit request: without a total there is no default percentage of
+            // it.
             Quota::Percent(_) if self.device_bytes == 0 && asked.is_some() => {
                 Err(LedgerError::NoTotal(quota))
             }
@@ -315,17 +319,17 @@ impl Ledgers {
         }
     }
 
-    /// The most that rules allow a job of this owner.
+    /// The upper bound that rules set for a job of this owner.
     fn most_bytes(&self, owner: &Owner) -> Option<u64> {
         memory_rules::most_bytes(&self.rules.rules, owner, self.device_bytes)
     }
 
-    /// Whether it matters whose a process is.
+    /// Whether the owner of a process matters.
     pub(crate) fn has_rules(&self) -> bool {
         !self.rules.rules.is_empty()
     }
 
-    /// What a process of that user is charged for its context.
+    /// The charge for the context of a process of this user.
     fn context_bytes(&self, uid: u32) -> u64 {
         match self.rules.context {
             Context::Bytes(bytes) => bytes,
@@ -336,7 +340,7 @@ impl Ledgers {
     fn add(&mut self, key: &JobKey) -> io::Result<&mut JobLedger> {
         let (fd, page) = Mapping::<LedgerPage>::create("pillion-ledger")?;
         page.magic.store(PAGE_MAGIC, Ordering::Release);
-        // Jobs of which nothing is left are remembered like ended jobs, for their peak.
+        // Keep jobs without processes as ended jobs, for their peak.
         let left = self.jobs.iter().enumerate();
         let left: Vec<usize> = left
             .filter(|(_, job)| job.holders.is_empty())
@@ -360,7 +364,7 @@ impl Ledgers {
         Ok(&mut self.jobs[last])
     }
 
-    /// The process with this slot is no client any more: it has ended, or lost its connection.
+    /// The process of this slot is no longer a client: it has ended, or lost its connection.
     pub(crate) fn handle_detach(&mut self, key: &JobKey, slot: u16) {
         let job = self.jobs.iter_mut().find(|job| job.key == *key);
         let holders = job.into_iter().flat_map(|job| &mut job.holders);
@@ -369,7 +373,7 @@ impl Ledgers {
         }
     }
 
-    /// The process with this slot was turned away after all: it never had the page, so it holds nothing.
+    /// The process of this slot was refused after all. It never had the page, so it holds nothing.
     pub(crate) fn handle_turned_away(&mut self, key: &JobKey, slot: u16) {
         self.handle_detach(key, slot);
         if let Some(job) = self.jobs.iter_mut().find(|job| job.key == *key) {
@@ -377,8 +381,8 @@ impl Ledgers {
         }
     }
 
-    /// Those who have left and whose memory is not seen freed yet. `has_ended` says it of a process. What NVML is asked after this
-    /// may tell that the memory of those is free whose end is known here.
+    /// Processes that have left and whose memory is not known to be free. `has_ended` reports the
+    /// end of a process. A later NVML query may show that the memory of ended ones is free.
     pub(crate) fn leaving(&mut self, has_ended: impl Fn(&OwnedFd) -> bool) -> Leaving {
         let holders = self.jobs.iter_mut().flat_map(|job| &mut job.holders);
         let mut leaving: Vec<&mut Holder> = holders.filter(|holder| holder.is_leaving).collect();
@@ -394,26 +398,28 @@ impl Ledgers {
         }
     }
 
-    /// Takes back what those held who had ended at the last [`Self::leaving`] and whom NVML, asked since, does not list: an older
-    /// list has nobody who has come since. Of how many it is back.
+    /// Releases the holdings of processes that had ended at the last [`Self::leaving`] and that
+    /// NVML, queried since, does not list. An older list lacks processes that have come since.
+    /// Returns their number.
     pub(crate) fn poll_leaving(&mut self, is_listed: impl Fn(u32) -> bool) -> usize {
         self.take_back(|holder| holder.is_over && !is_listed(holder.pid))
     }
 
-    /// The descriptor of a job's process, where it can be seen from here.
+    /// Descriptor of a job's process, if visible from here.
     pub(crate) fn process_of(&self, key: &JobKey, pid: u32) -> Option<Arc<OwnedFd>> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;
         let holder = job.seen().find(|holder| holder.pid == pid)?;
         holder.process.clone()
     }
 
-    /// Takes back what those held who have left and of whom `is_over` is true. How many they are.
+    /// Releases the holdings of processes that have left and for which `is_over` holds; their
+    /// number.
     fn take_back(&mut self, is_over: impl Fn(&Holder) -> bool) -> usize {
         let jobs = self.jobs.iter_mut();
         jobs.map(|job| job.take_back(&is_over)).sum()
     }
 
-    /// Another quota for the jobs of that id, and of that user unless `uid` is none. How many there are.
+    /// Sets the quota of the jobs of that id, of all users if `uid` is none. Returns their number.
     pub(crate) fn set_quota(
         &mut self,
         id: &str,
@@ -432,11 +438,11 @@ impl Ledgers {
         Ok(meant.len())
     }
 
-    /// The jobs whose quota [`Self::set_quota`] would change; nothing is changed yet.
+    /// The jobs whose quota [`Self::set_quota`] would change, without changing it.
     ///
     /// # Errors
     ///
-    /// It would be refused.
+    /// [`Self::set_quota`] would fail.
     pub(crate) fn quota_jobs(
         &self,
         id: &str,
@@ -448,7 +454,7 @@ impl Ledgers {
             |job: &&JobLedger| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
         let jobs = self.jobs.iter().filter(|job| job.is_there());
         let jobs: Vec<&JobLedger> = jobs.filter(is_meant).collect();
-        // Rules are the operator's, who is root.
+        // The operator, root, is not bound by the operator's rules.
         let most = jobs.iter().filter_map(|job| job.bound_bytes()).min();
         if let Some(most) = most.filter(|&most| uid.is_some() && quota_bytes > most) {
             return Err(LedgerError::Rule(most));
@@ -456,27 +462,27 @@ impl Ledgers {
         Ok(jobs.into_iter().map(|job| job.key.clone()).collect())
     }
 
-    /// The best-effort jobs that have a ledger, and whether anything is left of each.
+    /// Best-effort jobs with a ledger, and whether any process is left.
     pub(crate) fn best_effort_jobs(&self) -> Vec<(JobKey, bool)> {
         let jobs = self.jobs.iter();
         let jobs = jobs.filter(|job| job.key.class == JobClass::BestEffort);
         jobs.map(|job| (job.key.clone(), job.is_there())).collect()
     }
 
-    /// What requests of a job may take was changed: its processes bring that to the next daemon.
+    /// Stores a changed request target, which the job's processes bring to the next daemon.
     pub(crate) fn keep_slo(&self, key: &JobKey, change: SloChange) {
         if let Some(job) = self.jobs.iter().find(|job| job.key == *key) {
             job.page.slo.store(change.to_word(), Ordering::Relaxed);
         }
     }
 
-    /// That change, if there was one while a process of the job was there.
+    /// The stored change, if any was made while a process of the job existed.
     pub(crate) fn slo_of(&self, key: &JobKey) -> Option<SloChange> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;
         SloChange::from_word(job.page.slo.load(Ordering::Relaxed))
     }
 
-    /// As [`Self::keep_slo`], of what a job may use of the GPU's time.
+    /// As [`Self::keep_slo`], for the cap on GPU time.
     pub(crate) fn keep_cap(&self, key: &JobKey, change: CapChange) {
         if let Some(job) = self.jobs.iter().find(|job| job.key == *key) {
             job.page.compute.store(change.to_word(), Ordering::Relaxed);
@@ -489,7 +495,7 @@ impl Ledgers {
         CapChange::from_word(job.page.compute.load(Ordering::Relaxed))
     }
 
-    /// As [`Self::keep_slo`], of what a job is promised.
+    /// As [`Self::keep_slo`], for a promise.
     pub(crate) fn keep_promise(&self, key: &JobKey, promise: Promise) {
         if let Some(job) = self.jobs.iter().find(|job| job.key == *key) {
             let word = promise.to_word();
@@ -497,13 +503,13 @@ impl Ledgers {
         }
     }
 
-    /// As [`Self::slo_of`]; the job's processes may have written it.
+    /// As [`Self::slo_of`]; the job's processes may have forged it.
     pub(crate) fn promise_of(&self, key: &JobKey) -> Option<Promise> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;
         Promise::from_word(job.page.promise.load(Ordering::Relaxed))
     }
 
-    /// What every process that keeps an account has in it.
+    /// Account of each process.
     pub(crate) fn holdings(&self) -> Vec<Holding> {
         let jobs = self.jobs.iter();
         let holders = jobs.flat_map(|job| job.seen().map(move |holder| (job, holder)));
@@ -520,18 +526,17 @@ impl Ledgers {
             .collect()
     }
 
-    /// Whether any process keeps an account.
     pub(crate) fn has_holders(&self) -> bool {
         self.jobs.iter().any(JobLedger::is_there)
     }
 
-    /// What is done about memory that is in no account.
+    /// The action on memory outside accounts.
     pub(crate) fn on_excess(&self) -> OnExcess {
         self.rules.excess
     }
 
-    /// Compares the accounts with what NVML listed after `before` was seen; `strays` are processes without an account, and
-    /// whose they are.
+    /// Compares the accounts with NVML's list, queried after `before` was read. `strays` are
+    /// processes without an account, and their jobs.
     pub(crate) fn handle_listed(
         &mut self,
         before: &[Holding],
@@ -552,7 +557,7 @@ impl Ledgers {
         });
         let jobs = self.jobs.iter().filter(|job| job.is_there());
         let balances = jobs.map(|job| {
-            // For its processes to come.
+            // For processes that attach later.
             let context_bytes = self.context_bytes(job.key.uid);
             job.page
                 .context_bytes
@@ -573,12 +578,13 @@ impl Ledgers {
         }
     }
 
-    /// A process that was to end could not be signalled.
+    /// A process to end could not be signalled.
     pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
         self.excesses.handle_out_of_reach(pid);
     }
 
-    /// A process that was to be asked to end or killed is not yet, for want of room or descriptors. Whether that is new.
+    /// Asking or killing a process was postponed for lack of room or descriptors. Returns whether
+    /// that is new.
     pub(crate) fn handle_put_off(&mut self, pid: u32, is_kill: bool) -> bool {
         self.excesses.handle_put_off(pid, is_kill)
     }
@@ -588,11 +594,11 @@ impl Ledgers {
         self.excesses.handle_begun(pid);
     }
 
-    /// What a job may hold and holds; of one that is not known yet, what it would be given if it asked so.
+    /// Quota and holdings of a job; of an unknown one, the quota that it would get.
     ///
     /// # Errors
     ///
-    /// The quota that it asks for makes no sense, or cannot be kept.
+    /// The requested quota is invalid or unenforceable.
     pub(crate) fn memory_of(
         &self,
         key: &JobKey,
@@ -615,7 +621,7 @@ impl Ledgers {
         })
     }
 
-    /// A job's page, and slot and number of the processes in it, those too that have ended.
+    /// A job's page, with slots and ids of its processes, including ended ones.
     #[cfg(test)]
     pub(crate) fn page_of(&self, key: &JobKey) -> Option<(Arc<OwnedFd>, Slots)> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;
@@ -623,7 +629,7 @@ impl Ledgers {
         Some((Arc::clone(&job.fd), slots.collect()))
     }
 
-    /// What a job holds.
+    /// Memory of a job.
     pub(crate) fn status_of(&self, key: &JobKey) -> Option<MemoryStatus> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;
         let by_kind = Kind::ALL
@@ -644,18 +650,18 @@ impl Ledgers {
 }
 
 impl JobLedger {
-    /// Whether anything is left of the job; if not, it is remembered for its peak.
+    /// Whether any process of the job is left; an empty job is kept for its peak.
     fn is_there(&self) -> bool {
         !self.holders.is_empty()
     }
 
-    /// Its processes, but for those of whom only a number is known that may be another's by now.
+    /// Its processes, except those known only by an id that may have been reused.
     fn seen(&self) -> impl Iterator<Item = &Holder> {
         let is_seen = |holder: &&Holder| holder.process.is_some() || !holder.is_leaving;
         self.holders.iter().filter(is_seen)
     }
 
-    /// Its first process comes, for the first time or again: nothing of an earlier job of that id counts.
+    /// The first process comes, for the first time or again: nothing of an earlier job counts.
     fn begin(&mut self, quota_bytes: u64, context_bytes: u64) {
         (self.most_bytes, self.roots_bytes) = (None, None);
         let page = &self.page;
@@ -668,8 +674,8 @@ impl JobLedger {
         page.promise.store(0, Ordering::Relaxed);
     }
 
-    /// Goes on with the page that a process brings, unless the job has another, or there are fewer `places` than processes in it; the
-    /// slot of that process in the page, if it is the job's.
+    /// Continues with the page that a process brings, unless the job has another, or `places` are
+    /// fewer than its processes. Returns the slot of the process, if it belongs to the job.
     fn accept(&mut self, brought: Brought, places: usize) -> Option<usize> {
         if self.is_there() {
             return brought.is(&self.fd).then_some(brought.slot);
@@ -693,15 +699,15 @@ impl JobLedger {
         Some(brought.slot)
     }
 
-    /// The most that it may hold, whatever it asks for: by rules, or by root's word, which goes before them.
+    /// Upper bound, whatever the job asks for: by rules, or by root's quota, which overrides them.
     fn bound_bytes(&self) -> Option<u64> {
         let most_bytes = self.most_bytes?;
         let bound_bytes = most_bytes.max(self.roots_bytes.unwrap_or(0));
         Some(bound_bytes).filter(|&bytes| bytes != UNLIMITED)
     }
 
-    /// A process comes whose owner rules allow so much. Nobody gets by a rule by letting another begin; a quota that is lower now may be
-    /// raised later, up to the rule.
+    /// A process comes whose owner's rules allow this much. Starting through another user must not
+    /// evade a rule. A quota lowered now may be raised later, up to the rule.
     fn keep_rule(&mut self, most_bytes: Option<u64>) {
         self.most_bytes = self.most_bytes.into_iter().chain(most_bytes).min();
         let bound_bytes = self.bound_bytes().unwrap_or(UNLIMITED);
@@ -753,13 +759,13 @@ impl JobLedger {
 }
 
 impl Holder {
-    /// Without a descriptor the end of the connection is all that is known.
+    /// Without a descriptor only the end of the connection is known.
     fn has_ended(&self, has_ended: impl Fn(&OwnedFd) -> bool) -> bool {
         self.process.as_deref().is_none_or(has_ended)
     }
 }
 
-/// The quota that a process asks for, if it does.
+/// The requested quota, if any.
 fn read(asked: &str) -> Result<Option<Quota>, LedgerError> {
     if asked.is_empty() {
         return Ok(None);

@@ -1,40 +1,39 @@
-//! The servers of MPS, and what is wrong with them: by what is found of them every few seconds, and
-//! by what clients say. No IO, and time is an argument.
+//! Faults of MPS servers, from polls every few seconds and from clients' reports. No IO, and time
+//! is an argument.
 //!
-//! A server ends in the course of things once its last client has left, for the sake of another
-//! user's. Who was its client at the last look does not tell that from its death: a client that
-//! destroys its contexts leaves MPS and lives on, and one that has ended may have done so before.
-//! So **a server has ended under its clients when one of them says so**, by CUDA's 806, which a job
-//! under Pillion tells as its `sticky-error`. That word is a job's own, and a job may say anything.
-//! So it counts only of whom the control daemon called a client of a server that was well and has
-//! ended within [`LATELY_NS`] of it. Of clients without Pillion nothing is known, nor of one that
-//! came after the last look.
+//! A server ends normally once its last client has left, to make room for another user's server.
+//! The clients at the last poll do not distinguish that from its death: a client that destroys its
+//! contexts leaves MPS and lives on, and one that has ended may have left before. So **a server has
+//! died under its clients when one of them reports** CUDA's 806, which a job under Pillion reports
+//! as its `sticky-error`. Such a report may be false. It counts only from a process that the
+//! control daemon listed as a client of a healthy server that ended within [`LATELY_NS`] of the
+//! report. Nothing is known of clients without Pillion, nor of one that came after the last poll.
 //!
-//! With a control daemon go its servers: those of the next one are others.
+//! Servers end with their control daemon: those of the next one are new.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// A client says that it has lost its server at its next call, and servers are looked at every few
-/// seconds: what is further apart than this has nothing to do with each other.
+/// A client reports the loss at its next call, and polls are a few seconds apart. Events further
+/// apart than this are unrelated.
 const LATELY_NS: u64 = 60_000_000_000;
-/// Servers that have ended lately: MPS has one at a time for each user that waits.
+/// Recently ended servers: MPS has one at a time for each waiting user.
 const GONE_MAX: usize = 8;
-/// Clients that have lost theirs lately: more than a server may have (60 by NVIDIA's guide).
+/// Recent reporters of 806: more than a server's clients (60 by NVIDIA's guide).
 pub(crate) const ORPHANS_MAX: usize = 64;
 
-/// A server, as the control daemon tells of it.
+/// A server, as reported by the control daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) pid: u32,
-    /// Its status is `FAULT`: it takes no new clients until those that it has are gone. None where
-    /// that was not told.
+    /// Its status is `FAULT`: it accepts no clients until its present ones are gone. None if not
+    /// reported.
     pub(crate) is_broken: Option<bool>,
-    /// Process ids of its clients; none where that was not told.
+    /// Process ids of its clients; none if not reported.
     pub(crate) clients: Option<Vec<u32>>,
 }
 
 impl Server {
-    /// One of which nothing is known but that it is there.
+    /// A server known only to exist.
     pub(crate) fn unknown(pid: u32) -> Self {
         Self {
             pid,
@@ -42,7 +41,7 @@ impl Server {
         }
     }
 
-    /// What is not told of it now is as it was before.
+    /// Keeps the previous values of what is not reported.
     fn or_as_before(&mut self, before: &[Self]) {
         let before = before.iter().find(|known| known.pid == self.pid);
         self.is_broken = self.is_broken.or(before.and_then(|known| known.is_broken));
@@ -52,7 +51,7 @@ impl Server {
         self.is_broken == Some(true)
     }
 
-    /// Whether it may have a client of whom this holds.
+    /// Whether it may have a client for which this holds.
     fn may_have(&self, is_it: impl Fn(u32) -> bool) -> bool {
         let clients = self.clients.as_ref();
         clients.is_none_or(|clients| clients.iter().any(|&pid| is_it(pid)))
@@ -65,52 +64,52 @@ impl Server {
     }
 }
 
-/// What a look found.
+/// Result of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// No control daemon.
     Nothing,
-    /// One that does not answer in time.
+    /// A control daemon that does not answer in time.
     Silent { pid: u32, has_servers: bool },
-    /// One of which nothing is known but that it is there.
+    /// A control daemon known only to exist.
     Unknown { pid: u32 },
-    /// One that answers, with its servers as far as it tells of them.
+    /// A control daemon that answers, with the servers that it reports.
     Answers { pid: u32, servers: Vec<Server> },
 }
 
-/// What of MPS is broken.
+/// What is broken in MPS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) text: String,
-    /// Somebody may still compute there.
+    /// A process may still compute there.
     pub(crate) is_used: bool,
 }
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
-    /// Whose they are; 0: one in another PID namespace.
+    /// The servers' control daemon; 0: in another PID namespace.
     control_daemon: Option<u32>,
-    /// As of the last look that told of them.
+    /// From the last poll that reported servers.
     now: Vec<Server>,
-    /// Those that have ended without a fault that was seen, and when that was seen.
+    /// Servers that ended without an observed fault, and when.
     gone: VecDeque<(u64, Server)>,
-    /// Clients that say that theirs cannot be reached, and since when that is known.
+    /// Clients that reported 806, and when.
     orphans: VecDeque<(u64, u32)>,
 }
 
 impl Servers {
-    /// As of the last look that told of them.
+    /// Servers of the last poll that reported any.
     pub(crate) fn now(&self) -> &[Server] {
         &self.now
     }
 
-    /// This client's calls end with CUDA's 806.
+    /// This client's calls fail with CUDA's 806.
     pub(crate) fn handle_orphan(&mut self, now_ns: u64, pid: u32) {
         push(&mut self.orphans, ORPHANS_MAX, (now_ns, pid));
     }
 
-    /// What is wrong, if anything is. `lost`: clients whose contexts are lost by their own word.
+    /// What is wrong, if anything. `lost`: clients that reported their contexts as lost.
     pub(crate) fn handle_look(
         &mut self,
         now_ns: u64,
@@ -122,7 +121,6 @@ impl Servers {
                 *self = Self::default();
                 return None;
             }
-            // Nothing is known of them.
             Found::Silent { .. } | Found::Unknown { .. } => return None,
             Found::Answers { pid, servers } => (*pid, servers.clone()),
         };
@@ -135,7 +133,7 @@ impl Servers {
         }
         for before in std::mem::replace(&mut self.now, servers) {
             let is_there = self.now.iter().any(|server| server.pid == before.pid);
-            // That it had failed was told.
+            // Its fault was reported already.
             if !is_there && !before.is_broken() {
                 push(&mut self.gone, GONE_MAX, (now_ns, before));
             }
@@ -159,8 +157,8 @@ impl Servers {
         Some(Trouble { text, is_used })
     }
 
-    /// One that has ended under its clients, told once. A client has one server at a time, the last
-    /// one that is known to have had it.
+    /// A server that died under its clients, returned once. A client has one server at a time: the
+    /// last one known to have had it.
     fn take_dead(&mut self) -> Option<Trouble> {
         let Self {
             now, gone, orphans, ..
@@ -179,7 +177,7 @@ impl Servers {
     }
 }
 
-/// The oldest makes room.
+/// Drops the oldest item when full.
 fn push<T>(queue: &mut VecDeque<T>, most: usize, item: T) {
     if queue.len() >= most {
         queue.pop_front();
@@ -200,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Servers and their time, of the control daemon 7 if no other is named.
+    /// Servers and a clock; the control daemon is 7 by default.
     #[derive(Default)]
     struct Seen {
         servers: Servers,
@@ -231,9 +229,9 @@ mod tests {
     fn a_server_that_ends_when_its_clients_have_left_has_not_died_whether_they_live_or_not() {
         let mut seen = Seen::default();
         assert_eq!(seen.look(&[server(9, false, &[1, 2])]), None);
-        // Both have left since, and another user's is there.
+        // Both clients have left, and another user's server runs.
         assert_eq!(seen.look(&[server(10, false, &[3])]), None);
-        // Nor does it say anything of that one that one has lost a context, or another server.
+        // A lost context, or another server's client, proves nothing about this server.
         seen.lost.insert(1);
         seen.say(4);
         assert_eq!(seen.look(&[server(10, false, &[3])]), None);
@@ -289,7 +287,7 @@ mod tests {
         let mut seen = Seen::default();
         seen.look(&[server(9, false, &[1])]);
         seen.say(1);
-        // Restarted between two looks: who did that knows.
+        // A restart between two polls is known to its author.
         assert_eq!(seen.look_at(8, &[]), None);
         let mut seen = Seen::default();
         seen.look(&[server(9, false, &[1])]);

@@ -1,24 +1,25 @@
-//! What a daemon that manages MPS (`[mps] manage`) does about it, by what it finds every few
-//! seconds. No IO, and time is an argument; the thread around it is in `daemon::mps_watch`.
+//! State machine of a daemon that manages MPS (`[mps] manage`), polled every few seconds. No IO,
+//! and time is an argument; its thread is `daemon::mps_watch`.
 //!
 //! | state | meaning | what follows |
 //! |---|---|---|
-//! | `absent` | there is no control daemon | started at once, by the daemon that supervises |
-//! | `starting` | the command that starts it has run | [`START_NS`], then that was a failure |
+//! | `absent` | no control daemon | the supervising daemon starts one at once |
+//! | `starting` | the start command has run | failure after [`START_NS`] |
 //! | `running` | it answers, and no server is broken | nothing |
-//! | `fault` | it does not answer, or a server is broken | best-effort jobs wait for a broken server; lost clients are terminated; restarted where nobody uses it |
-//! | `restarting` | it has ended | started anew after 1, 2, 4, … s |
-//! | `given-up` | it was restarted as often as is allowed in an hour | nothing, until it is there and well, or an operator says `pillion resume` |
+//! | `fault` | it does not answer, or a server is broken | see below |
+//! | `restarting` | it has ended | start after 1, 2, 4, … s |
+//! | `given-up` | hourly limit of restarts reached | nothing, until well or `pillion resume` |
 //!
-//! **Only what nobody uses any more is restarted**: a control daemon that is gone; one that does
-//! not answer and has no server; one whose broken server has no client but those that have told
-//! this daemon that their contexts are lost. Where somebody may still compute, a person decides, or
-//! a rule of `[faults]` that a person has written (`mps-fault`, `restart-mps`): a fault is reported
-//! like any other. Work that is in flight on a server does not need the control daemon.
+//! In `fault`, best-effort jobs wait for a broken server, lost clients are terminated, and **only
+//! unused parts are restarted**: a control daemon that does not answer and has no server, or one
+//! whose broken server has only clients that reported their contexts as lost. Where a process may
+//! still compute, a person decides, or a rule of `[faults]` that a person wrote (`mps-fault`,
+//! `restart-mps`): the fault is reported like any other. Work in flight on a server does not need
+//! the control daemon.
 //!
-//! One daemon of a machine supervises; the others look, hold their own best-effort jobs and
-//! terminate their own lost clients, and start nothing. One that takes over goes on with what the
-//! one before has left ([`Past`]).
+//! One daemon of a machine supervises. The others poll, hold their own best-effort jobs and
+//! terminate their own lost clients, but start nothing. A daemon that takes over continues from
+//! what its predecessor left ([`Past`]).
 
 use std::collections::VecDeque;
 
@@ -27,22 +28,22 @@ use crate::core::mps_servers::{Found, ORPHANS_MAX, Server, Trouble};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = 3_600 * SECOND_NS;
-/// Between two looks while all is well.
+/// Poll interval while all is well.
 pub(crate) const LOOK_NS: u64 = 5 * SECOND_NS;
-/// Between two looks while something is being waited for.
+/// Poll interval while waiting for a change.
 pub(crate) const SOON_NS: u64 = SECOND_NS;
-/// After so many looks in a row without an answer it hangs: one may meet a busy machine.
+/// Consecutive polls without an answer before it counts as hung: one may hit a busy machine.
 pub(crate) const SILENT_LOOKS: u32 = 3;
-/// So long a broken server has to mend itself: it waits for its clients to end, and then serves
-/// again (NVIDIA's guide on errors of clients).
+/// Time for a broken server to recover: it waits for its clients to end, then serves again
+/// (NVIDIA's guide on errors of clients).
 pub(crate) const MEND_NS: u64 = 30 * SECOND_NS;
-/// So long a control daemon has to be there after its command came back, which it does once that
+/// Time for the control daemon to appear after its command returned, which it does once the daemon
 /// listens (its manual page).
 pub(crate) const START_NS: u64 = 5 * SECOND_NS;
-/// Longest wait before it is started anew is 2 to this power, s.
+/// The longest delay before a restart is 2 to this power, s.
 const POWER_MAX: usize = 6;
 
-/// See the module's text.
+/// State; see the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Absent,
@@ -54,7 +55,7 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// The word in JSON.
+    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Absent => "absent",
@@ -67,37 +68,37 @@ impl Phase {
     }
 }
 
-/// What is to be run.
+/// A command to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The control daemon is to be started; there is none.
+    /// Start a control daemon; there is none.
     Start,
-    /// It is to be ended, and started.
+    /// End the control daemon and start another.
     Restart,
 }
 
-/// What follows from a look.
+/// Outcome of a poll.
 #[derive(Debug, Default)]
 pub(crate) struct Decision {
     pub(crate) order: Option<Order>,
     /// Why best-effort jobs are held from now on; none: they are not.
     pub(crate) held: Option<String>,
-    /// What is told.
+    /// Events to report.
     pub(crate) news: Vec<Draft>,
-    /// What is a fault, for the rules.
+    /// A fault, for the rules.
     pub(crate) fault: Option<String>,
-    /// Until the next look, ns.
+    /// Time to the next poll, ns.
     pub(crate) wait_ns: u64,
 }
 
-/// What the daemon that supervises next has to know.
+/// State for the next supervising daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Past {
-    /// When MPS was restarted, on the daemon's clock, the oldest first.
+    /// Restarts on the daemon's clock, oldest first.
     pub(crate) restarts_ns: Vec<u64>,
-    /// When it was started for the first time.
+    /// The first start.
     pub(crate) started_ns: Option<u64>,
-    /// Why it is not started anew until somebody says so.
+    /// Why restarts have stopped until an operator resumes them.
     pub(crate) given_up: Option<String>,
 }
 
@@ -106,27 +107,27 @@ pub(crate) struct Past {
 pub(crate) struct Supervisor {
     per_hour: usize,
     phase: Phase,
-    /// When that phase began.
+    /// Begin of the phase.
     since_ns: u64,
-    /// The control daemon, as of the last look; 0: in another PID namespace.
+    /// The control daemon at the last poll; 0: in another PID namespace.
     pid: Option<u32>,
-    /// When it was restarted, in the last hour.
+    /// Restarts of the last hour.
     restarts: VecDeque<u64>,
-    /// It was there once, or was started: whatever follows is a restart.
+    /// It existed once, or was started: any further start is a restart.
     was_there: bool,
-    /// When it was started for the first time, by this daemon or in the hour before it.
+    /// The first start, by this daemon or in the hour before it.
     started_ns: Option<u64>,
-    /// It is started from here and has not been seen since.
+    /// This daemon started it, and it has not appeared since.
     is_expected: bool,
-    /// When it is to be started.
+    /// When to start it.
     due_ns: u64,
-    /// Looks in a row without an answer.
+    /// Consecutive polls without an answer.
     silent: u32,
-    /// Since when there is trouble, and which.
+    /// The trouble, and since when.
     trouble: Option<(u64, Trouble)>,
-    /// Why it is not as it should be, for people.
+    /// What is wrong, for people.
     why: Option<String>,
-    /// A rule wants it restarted, used or not.
+    /// A rule orders a restart, used or not.
     is_ordered: bool,
 }
 
@@ -149,7 +150,7 @@ impl Supervisor {
         }
     }
 
-    /// What people and programs are told of it.
+    /// The view for people and programs.
     pub(crate) fn seen(&self, now_ns: u64, is_ours: bool, servers: &[Server]) -> Seen {
         let is_recent = |at_ns: &&u64| now_ns.saturating_sub(**at_ns) < HOUR_NS;
         Seen {
@@ -163,7 +164,6 @@ impl Supervisor {
         }
     }
 
-    /// What the daemon that supervises next is to know.
     pub(crate) fn past(&self) -> Past {
         let is_given_up = self.phase == Phase::GivenUp;
         Past {
@@ -173,12 +173,12 @@ impl Supervisor {
         }
     }
 
-    /// This daemon supervises from now on, and another one has before. What is to be told.
+    /// This daemon takes over supervision. Returns the event to report.
     pub(crate) fn take_over(&mut self, now_ns: u64, past: Past) -> Option<Draft> {
         let is_recent = |at_ns: &u64| now_ns.saturating_sub(*at_ns) < HOUR_NS;
         let restarts = past.restarts_ns.into_iter();
         self.restarts = restarts.filter(is_recent).collect();
-        // It was there if it was started or restarted: another start is a restart.
+        // A start or restart means that it existed: another start is a restart.
         self.started_ns = past.started_ns.filter(is_recent);
         self.was_there |= !self.restarts.is_empty() || self.started_ns.is_some();
         let why = past.given_up?;
@@ -190,7 +190,7 @@ impl Supervisor {
         Some(Draft::new(Kind::MpsGivenUp, text))
     }
 
-    /// An operator wants another try (`pillion resume`): what was done so far counts no more.
+    /// An operator requests another try (`pillion resume`): the count of restarts begins anew.
     pub(crate) fn resume(&mut self, now_ns: u64) {
         if self.phase == Phase::GivenUp {
             self.restarts.clear();
@@ -201,21 +201,21 @@ impl Supervisor {
         }
     }
 
-    /// A rule wants it restarted, whoever uses it.
+    /// A rule orders a restart, used or not.
     pub(crate) fn order_restart(&mut self) {
         self.is_ordered = true;
     }
 
-    /// The command that was to start it has failed. At the next look it may be there all the same,
-    /// because somebody else has started it.
+    /// The start command failed. The next poll may find it running all the same, started by
+    /// another.
     pub(crate) fn handle_failure(&mut self, now_ns: u64, why: String) {
         self.why = Some(why);
-        // Nothing is waited for, and whatever comes is none of ours.
+        // Stop waiting, and treat whatever appears as started by another.
         self.is_expected = false;
         self.since_ns = now_ns.saturating_sub(START_NS);
     }
 
-    /// What follows from a look. `is_ours`: this daemon supervises.
+    /// Handles a poll. `is_ours`: this daemon supervises.
     pub(crate) fn handle_look(
         &mut self,
         now_ns: u64,
@@ -239,7 +239,7 @@ impl Supervisor {
                 self.note_pid(*pid, is_ours, &mut decision);
                 self.handle_silence(now_ns, !has_servers && is_ours, &mut decision);
             }
-            // Nothing follows from that.
+            // Known only to exist: no consequence.
             Found::Unknown { pid } => self.note_pid(*pid, is_ours, &mut decision),
             Found::Answers { pid, .. } => {
                 self.note_pid(*pid, is_ours, &mut decision);
@@ -253,7 +253,7 @@ impl Supervisor {
         }
         let is_waiting = match self.phase {
             Phase::Starting | Phase::Restarting => true,
-            // What does not mend itself may last.
+            // What does not recover may last.
             Phase::Fault => now_ns.saturating_sub(self.since_ns) <= MEND_NS,
             Phase::Absent | Phase::Running | Phase::GivenUp => self.silent > 0,
         };
@@ -269,7 +269,7 @@ impl Supervisor {
         }
     }
 
-    /// A control daemon is there.
+    /// A control daemon exists.
     fn note_pid(&mut self, pid: u32, is_ours: bool, decision: &mut Decision) {
         let was = self.pid.replace(pid);
         let is_expected = std::mem::take(&mut self.is_expected);
@@ -309,7 +309,7 @@ impl Supervisor {
 
     fn handle_nothing(&mut self, now_ns: u64, is_ours: bool, decision: &mut Decision) {
         (self.pid, self.silent) = (None, 0);
-        // With it goes what was wrong with it.
+        // Its trouble ends with it.
         self.let_go(decision);
         match self.phase {
             Phase::GivenUp => {}
@@ -337,11 +337,11 @@ impl Supervisor {
     fn start(&mut self, now_ns: u64, order: Order, decision: &mut Decision) {
         decision.order = Some(order);
         (self.is_expected, self.why) = (true, None);
-        // Anew, also where it was starting before.
+        // Restart the phase, also from `starting`.
         (self.phase, self.since_ns) = (Phase::Starting, now_ns);
     }
 
-    /// It is to be started anew after a while, or never.
+    /// Plans a restart after a delay, or gives up.
     fn plan(&mut self, now_ns: u64, decision: &mut Decision) {
         let why = self.why.take().unwrap_or_else(|| "it has ended".to_owned());
         self.is_expected = false;
@@ -356,7 +356,7 @@ impl Supervisor {
         self.why = Some(why);
     }
 
-    /// One that is there and broken is to be restarted at once, or never.
+    /// Restarts a broken control daemon at once, or gives up.
     fn restart(&mut self, now_ns: u64, decision: &mut Decision) {
         if self.restarts.len() >= self.per_hour {
             let why = self
@@ -367,16 +367,16 @@ impl Supervisor {
         }
         self.restarts.push_back(now_ns);
         self.silent = 0;
-        // One without a number looks the same afterwards.
+        // One without a known id looks the same afterwards.
         self.pid = self.pid.filter(|&pid| pid != 0);
         if let Some((began_ns, _)) = &mut self.trouble {
-            // What is there then has its own time to mend.
+            // A new one has its own time to recover.
             *began_ns = now_ns;
         }
         self.start(now_ns, Order::Restart, decision);
     }
 
-    /// A rule wants it restarted. That it is not is told.
+    /// Executes a rule's restart, or reports why not.
     fn obey(&mut self, now_ns: u64, is_ours: bool, decision: &mut Decision) {
         let why = match (is_ours, self.pid) {
             (false, _) => "another daemon supervises it",
@@ -406,7 +406,7 @@ impl Supervisor {
         decision.news.push(Draft::new(Kind::MpsGivenUp, text));
     }
 
-    /// `may_restart`: it has no server, so nobody uses it, and this daemon supervises.
+    /// `may_restart`: it has no server, so it is unused, and this daemon supervises.
     fn handle_silence(&mut self, now_ns: u64, may_restart: bool, decision: &mut Decision) {
         self.silent = self.silent.saturating_add(1);
         if self.silent < SILENT_LOOKS {
@@ -443,7 +443,7 @@ impl Supervisor {
             return self.enter(now_ns, Phase::Running);
         };
         let (began_ns, is_used) = match &self.trouble {
-            // From when nobody uses it any more it has its time to mend.
+            // The time to recover begins when the last user is gone.
             Some((_, before)) if before.is_used && !trouble.is_used => (now_ns, false),
             Some((began_ns, _)) => (*began_ns, trouble.is_used),
             None => {
@@ -463,19 +463,19 @@ impl Supervisor {
         }
     }
 
-    /// Whether anything was held.
+    /// Ends the hold. Returns whether anything was held.
     fn let_go(&mut self, decision: &mut Decision) -> bool {
         decision.held = None;
         self.trouble.take().is_some()
     }
 }
 
-/// MPS as a daemon that manages it sees it.
+/// MPS as the managing daemon sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// [`Phase::name`].
     pub(crate) state: &'static str,
-    /// Since when, on the daemon's clock.
+    /// On the daemon's clock.
     pub(crate) since_ns: u64,
     pub(crate) pid: Option<u32>,
     pub(crate) servers: Vec<u32>,
@@ -483,33 +483,33 @@ pub(crate) struct Seen {
     pub(crate) restarts: usize,
     /// This daemon supervises it.
     pub(crate) is_ours: bool,
-    /// Why it is not as it should be.
+    /// What is wrong.
     pub(crate) why: Option<String>,
 }
 
-/// What the thread that watches MPS and the others leave for each other.
+/// Exchange between the thread that watches MPS and the others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Desk {
-    /// None where MPS is not managed.
+    /// None if MPS is not managed.
     pub(crate) seen: Option<Seen>,
-    /// An operator says that everything may go on.
+    /// An operator resumed.
     pub(crate) is_resumed: bool,
-    /// A rule wants it restarted.
+    /// A rule orders a restart.
     pub(crate) is_ordered: bool,
-    /// Clients that have said that their server cannot be reached.
+    /// Clients that reported their server as unreachable.
     pub(crate) orphans: Vec<u32>,
 }
 
 impl Desk {
-    /// An operator says so; true if it was given up.
+    /// An operator resumes; true if the supervisor had given up.
     pub(crate) fn resume(&mut self) -> bool {
         let given_up = |seen: &Seen| seen.state == Phase::GivenUp.name();
         self.is_resumed = self.seen.as_ref().is_some_and(given_up);
         self.is_resumed
     }
 
-    /// A rule wants MPS restarted: done by the thread that watches it. None where that is nobody's
-    /// here, so that the rule's own commands do.
+    /// A rule orders a restart of MPS, executed by the watching thread. None if this daemon does
+    /// not manage MPS, so that the rule's own commands do it.
     pub(crate) fn order_restart(&mut self) -> Option<Result<(), String>> {
         let seen = self.seen.as_ref()?;
         if !seen.is_ours {
@@ -520,8 +520,7 @@ impl Desk {
         Some(Ok(()))
     }
 
-    /// These clients say that their server cannot be reached. Whether that is anybody's here to
-    /// know.
+    /// These clients reported their server as unreachable. Returns whether this daemon manages MPS.
     pub(crate) fn note_orphans(&mut self, pids: impl Iterator<Item = u32>) -> bool {
         if self.seen.is_none() {
             return false;

@@ -1,4 +1,4 @@
-//! The shared pages of a GPU, as the daemon's core uses them. `host::pages` makes them.
+//! The shared pages of a GPU, as the daemon's core uses them; `host::pages` creates them.
 
 use policy::Policy;
 use protocol::pages::{BellPage, DaemonPage, HpPage, ON_LOSS_HOLD, ON_LOSS_RUN};
@@ -7,26 +7,26 @@ use protocol::sync::Ordering;
 
 use crate::config::{Config, OnDaemonLoss};
 
-/// The pages that all clients of the GPU share, mapped.
+/// Pages shared by all clients of the GPU, mapped.
 #[derive(Debug)]
 pub struct GpuPages {
-    /// What the daemon tells all.
+    /// From the daemon to all clients.
     pub daemon: Mapping<DaemonPage>,
-    /// What high-priority clients tell best-effort ones.
+    /// From high-priority to best-effort clients.
     pub hp: Mapping<HpPage>,
-    /// What wakes the daemon.
+    /// The daemon's bell.
     pub bell: Mapping<BellPage>,
 }
 
 impl GpuPages {
-    /// Tells clients what another configuration says of them.
+    /// Publishes what a new configuration means for clients.
     pub fn configure(&self, config: &Config) {
         configure(&self.daemon, config);
     }
 }
 
-/// Tells clients what the configuration says of them. Each reads each word by itself, whenever it
-/// needs it, so that the words may change while clients run.
+/// Publishes the configuration to clients. Clients read each word separately when they need it, so
+/// words may change at any time.
 pub(crate) fn configure(daemon: &DaemonPage, config: &Config) {
     let on_loss = match config.on_daemon_loss {
         OnDaemonLoss::Run => ON_LOSS_RUN,

@@ -1,4 +1,4 @@
-//! The probe of the daemon's GPU ([`policy::probe`]): what it says, and what follows for others.
+//! The probe of the daemon's GPU ([`policy::probe`]): its readings and their consequences.
 
 use policy::probe::PERIOD_NS;
 use policy::{
@@ -7,37 +7,37 @@ use policy::{
 
 use crate::core::event::{Draft, Kind, Severity};
 
-/// Two readings that are nearly a period apart are.
+/// Readings that are nearly a period apart count as a period apart.
 const NEARLY_NS: u64 = PERIOD_NS / 10 * 9;
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeWatch {
-    /// None: nothing is looked at.
+    /// None: the probe is off.
     probe: Option<Probe>,
     read_ns: Option<u64>,
-    /// What the next daemon is to know could not be written.
+    /// The state for the next daemon could not be written.
     is_unsaved: bool,
 }
 
-/// What others are to do.
+/// Consequences for others.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeNews {
-    /// What happened.
+    /// Event to report.
     pub(crate) draft: Option<Draft>,
-    /// Why best-effort jobs that come wait; none: they do not.
+    /// Why arriving best-effort jobs wait; none: they do not.
     pub(crate) holds: Option<String>,
-    /// So do those that ran under an earlier daemon.
+    /// The hold includes jobs that ran under an earlier daemon.
     pub(crate) is_for_returned: bool,
-    /// Why best-effort jobs that are there are to be ended, if they are.
+    /// Why present best-effort jobs are to be ended; none: they are not.
     pub(crate) evicts: Option<String>,
-    /// What the next daemon is to know (of nothing there is no file), if that has changed.
+    /// A change of the state for the next daemon; the inner none removes the file.
     pub(crate) keep: Option<Option<KeptProbe>>,
 }
 
 impl ProbeWatch {
-    /// Looks at nothing, or goes by these bounds, from now on. `kept` is what the daemon before
-    /// knew, if this one has just begun.
+    /// Turns the probe off, or sets its bounds. `kept` is the state from the daemon before, if this
+    /// one has just started.
     pub(crate) fn configure(
         &mut self,
         now_ns: u64,
@@ -63,12 +63,11 @@ impl ProbeWatch {
         }
     }
 
-    /// Whether anything is looked at.
     pub(crate) fn is_on(&self) -> bool {
         self.probe.is_some()
     }
 
-    /// The device was read, or did not answer. Nothing follows where it was read just before.
+    /// The device was read, or did not answer. Ignored if read just before.
     pub(crate) fn handle_reading(
         &mut self,
         now_ns: u64,
@@ -103,26 +102,25 @@ impl ProbeWatch {
         state == Some(ProbeState::Overlimit)
     }
 
-    /// What the next daemon is to know was written, or could not be. Whether that it could not is
-    /// new.
+    /// The state for the next daemon was written, or not. Returns whether the failure is new.
     pub(crate) fn note_saved(&mut self, is_saved: bool) -> bool {
         let was_unsaved = std::mem::replace(&mut self.is_unsaved, !is_saved);
         !is_saved && !was_unsaved
     }
 
-    /// How it stands; none where nothing is looked at.
+    /// Its state; none while off.
     pub(crate) fn view(&self, now_ns: u64) -> Option<ProbeView> {
         self.probe.as_ref().map(|probe| probe.view(now_ns))
     }
 
-    /// Why best-effort jobs that come wait.
+    /// Why arriving best-effort jobs wait.
     fn why(&self, now_ns: u64) -> Option<String> {
         let view = self.view(now_ns).filter(|view| view.state.holds_comers())?;
         Some(format!("the GPU is {}", in_words(&view)))
     }
 }
 
-/// The state, and the metric behind it with its value and bound.
+/// The state, and the metric behind it with value and bound.
 fn in_words(view: &ProbeView) -> String {
     let state = match view.state {
         ProbeState::Overlimit => "over its limits",
@@ -161,7 +159,7 @@ fn metric_in_words(of: &MetricView, state: ProbeState) -> Option<String> {
     ))
 }
 
-/// What is told of a change; nothing of the first look at a device that is well.
+/// The event for a change; none for the first reading of a healthy device.
 fn draft(before: ProbeState, view: &ProbeView, now_ns: u64) -> Option<Draft> {
     let words = in_words(view);
     let least_s = view
@@ -248,11 +246,11 @@ mod tests {
         assert_eq!(news.evicts.as_deref(), Some(why));
         let kept = news.keep.unwrap().unwrap();
         assert_eq!(kept.state, ProbeState::Overlimit);
-        // Nothing new: what holds is said all the same, for whoever has let go.
+        // Nothing new, but the hold is repeated, in case it was released.
         let news = say(&mut watch, 0.98);
         assert!(news.draft.is_none() && news.evicts.is_none() && news.keep.is_none());
         assert!(news.is_for_returned);
-        // What could not be written is to be written again.
+        // A failed write is retried.
         assert!(watch.note_saved(false) && !watch.note_saved(false));
         assert!(say(&mut watch, 0.98).keep.is_some());
         assert!(!watch.note_saved(true));
@@ -263,14 +261,14 @@ mod tests {
         let mut next = ProbeWatch::default();
         let news = next.configure(0, params, Some(kept));
         assert_eq!(news.holds.as_deref(), Some("the GPU is over its limits"));
-        // Read five times a second it is looked at once.
+        // Five readings per second count once.
         assert!(next.handle_reading(0, with_memory(0.5), None).is_some());
         let soon_ns = SECOND_NS / 5;
         assert!(
             next.handle_reading(soon_ns, with_memory(0.5), None)
                 .is_none()
         );
-        // Nobody wants to know any more.
+        // Turned off.
         let news = next.configure(0, None, None);
         assert!(news.holds.is_none() && news.keep == Some(None) && !next.is_on());
     }

@@ -1,5 +1,5 @@
-//! How jobs share the GPU: by MPS or in time slices. Who says so, whose word counts, and what
-//! follows.
+//! How jobs share the GPU, by MPS or in time slices: the sources, their precedence, and the
+//! consequences.
 //!
 //! | known by | when |
 //! |---|---|
@@ -8,52 +8,53 @@
 //! | `control-daemon` | none has, `[gpu] sharing` is `auto`, and MPS's control daemon answers |
 //! | `assumption` | none has, `auto`, and it does not: time slices |
 //!
-//! **A client's word counts more than the configuration**: the driver has done what it says. A
-//! configured way that is not the true one is reported, and not acted on.
+//! **A client's report overrides the configuration**: the driver knows. A configuration that
+//! differs from it is reported, and not followed.
 //!
-//! **What is assumed is time slices.** They are right or cautious in either case: best-effort work
-//! then goes only while high-priority jobs are idle. Under MPS that costs best-effort jobs what
-//! they would get beside busy ones. MPS assumed where time slices are true would let kernels go
-//! beside high-priority ones by resource and SMs, which mean nothing there: each takes the whole
-//! GPU from the high-priority job for a slice.
+//! **The default is time slices**, which is right or cautious in either case: best-effort work then
+//! runs only while high-priority jobs are idle. Under MPS that costs best-effort jobs what they
+//! would get beside busy ones. The opposite error, MPS assumed under time slices, would admit
+//! kernels beside high-priority ones by resource and SMs, which mean nothing there: each takes the
+//! whole GPU from the high-priority job for a slice.
 //!
-//! **Where clients differ** (one does not see MPS's pipes, `CUDA_MPS_PIPE_DIRECTORY`) kernels of
-//! some pairs never overlap, so leases are made as in time slices until they are alike. Whether MPS
-//! is asked before a process is killed goes by that process's own word. A client that lies costs
+//! **If clients differ** (one does not see MPS's pipes, `CUDA_MPS_PIPE_DIRECTORY`), kernels of some
+//! pairs never overlap, so leases are made as in time slices until clients agree. Whether MPS is
+//! asked before a process is killed depends on that process's own report. A lying client costs
 //! best-effort jobs what time slices cost them.
 //!
-//! What clients said last is kept when none is left: it is what the next ones are most likely to
-//! say.
+//! The last reports are kept when no client is left: the next clients will most likely report the
+//! same.
 
 use policy::Sharing;
 
 use crate::config::sharing_name;
 use crate::core::event::{Draft, Kind};
 
-/// What is known of it.
+/// Knowledge of how jobs share the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     /// None: `auto`.
     configured: Option<Sharing>,
-    /// MPS's control daemon answered when it was asked last.
+    /// Whether MPS's control daemon answered the last query.
     has_control_daemon: bool,
     heard: Option<Heard>,
-    /// It is to be asked: since the beginning, or since a client came that does not know.
+    /// The control daemon must be queried: since the start, or since a client came whose driver
+    /// does not report.
     pub(crate) is_control_daemon_wanted: bool,
-    /// What nobody has been told yet.
+    /// An event that is not reported yet.
     pub(crate) news: Option<Draft>,
 }
 
-/// What those clients say whose drivers know.
+/// Reports of the clients whose drivers know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
-    /// The same.
+    /// All report this.
     Alike(Sharing),
-    /// One this, another that.
+    /// Reports differ.
     Differing,
 }
 
-/// Who says how the GPU is shared.
+/// The source of the knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownBy {
     Clients,
@@ -63,7 +64,7 @@ pub(crate) enum KnownBy {
 }
 
 impl KnownBy {
-    /// The word in JSON.
+    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Clients => "clients",
@@ -75,7 +76,6 @@ impl KnownBy {
 }
 
 impl Ways {
-    /// Nobody has said anything yet.
     pub(crate) fn new(configured: Option<Sharing>) -> Self {
         Self {
             configured,
@@ -86,12 +86,12 @@ impl Ways {
         }
     }
 
-    /// What `[gpu] sharing` says; none: `auto`.
+    /// `[gpu] sharing`; none: `auto`.
     pub(crate) fn configured(&self) -> Option<Sharing> {
         self.configured
     }
 
-    /// What leases are made by.
+    /// The way by which leases are made.
     pub(crate) fn in_force(&self) -> Sharing {
         match self.heard {
             Some(Heard::Alike(sharing)) => sharing,
@@ -104,7 +104,7 @@ impl Ways {
         }
     }
 
-    /// Who says so.
+    /// The source of [`Self::in_force`].
     pub(crate) fn known_by(&self) -> KnownBy {
         match (self.heard, self.configured, self.has_control_daemon) {
             (Some(_), _, _) => KnownBy::Clients,
@@ -114,17 +114,17 @@ impl Ways {
         }
     }
 
-    /// Whether MPS shares the GPU among some clients at least.
+    /// Whether MPS shares the GPU among at least some clients.
     pub(crate) fn has_mps(&self) -> bool {
         self.in_force() == Sharing::Mps || self.is_differing()
     }
 
-    /// Whether clients say different things.
+    /// Whether clients' reports differ.
     pub(crate) fn is_differing(&self) -> bool {
         self.heard == Some(Heard::Differing)
     }
 
-    /// Whether `[gpu] sharing` names another way than the true one.
+    /// Whether `[gpu] sharing` differs from the clients' reports.
     pub(crate) fn is_wrong(&self) -> bool {
         let Some(Heard::Alike(heard)) = self.heard else {
             return false;
@@ -143,8 +143,8 @@ impl Ways {
         self.has_control_daemon = is_there;
     }
 
-    /// What all clients that are there say, after one has come or gone; whether that is news:
-    /// something else than before, or than the configuration says.
+    /// All present clients' reports, after one has come or gone. Returns whether they changed, or
+    /// differ from the configuration.
     pub(crate) fn handle_words(&mut self, words: impl IntoIterator<Item = Sharing>) -> bool {
         let mut words = words.into_iter();
         let Some(first) = words.next() else {
@@ -159,7 +159,7 @@ impl Ways {
         before != Some(heard) && !is_expected
     }
 
-    /// What is to be told of what clients say, if anything is.
+    /// The event for the clients' reports, if any.
     pub(crate) fn to_tell(&self) -> Option<Draft> {
         let in_force = in_words(self.in_force());
         Some(match (self.heard?, self.configured) {
@@ -183,7 +183,7 @@ impl Ways {
     }
 }
 
-/// The way of a client of MPS, and of another.
+/// The way of a client with or without MPS.
 pub(crate) fn sharing_by(is_on_mps: bool) -> Sharing {
     match is_on_mps {
         true => Sharing::Mps,
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(said(&mut ways, &[TimeSlice]), Some(Kind::SharingWrong));
         assert!(ways.is_wrong() && !ways.has_mps());
         assert_eq!(said(&mut ways, &[TimeSlice, TimeSlice]), None);
-        // Nobody is left, and another comes.
+        // All have left, and another comes.
         assert_eq!(said(&mut ways, &[]), None);
         assert_eq!(said(&mut ways, &[TimeSlice]), None);
         assert!(ways.is_wrong());

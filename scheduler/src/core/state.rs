@@ -1,33 +1,34 @@
 //! Everything the daemon knows of its GPU's clients, and what follows from it.
 //!
-//! No IO and no clock: what happens comes in through `handle_` functions, [`State::poll`] decides,
-//! and time is an argument. The only way out is shared memory (atomics in pages) and a list of
-//! bells that the caller rings ([`State::ring_bells`]).
+//! No IO and no clock: events arrive through `handle_` functions, [`State::poll`] decides, and time
+//! is an argument. The only outputs are shared memory (atomics in pages) and a list of bells that
+//! the caller rings ([`State::ring_bells`]).
 //!
 //! ## One poll
 //!
-//! 1. Note the epoch, then drain the rings of all high-priority clients. In that order: work that is
-//!    announced after the note has an epoch of its own and voids what is decided here.
+//! 1. Read the epoch, then drain the rings of all high-priority clients. In that order: work
+//!    announced after the read has a new epoch and voids this decision.
 //! 2. Read the best-effort jobs' sums, ask the policy ([`policy::Gate`]).
-//! 3. Publish what is true whatever high-priority clients do meanwhile: closed leases, and ungated
+//! 3. Publish what is valid whatever high-priority clients do meanwhile: closed leases, and ungated
 //!    ones where nobody is protected.
-//! 4. Name the epoch live (`protocol::lease::announce_live`), drain again. Nothing arrived: publish
-//!    the open leases. Else raise the epoch and decide again, at most [`ROUNDS_MAX`] times; a
-//!    high-priority client that keeps launching in that time keeps the old leases stale, which is
-//!    what it should do.
+//! 4. Make the epoch live (`protocol::lease::announce_live`), drain again. If nothing arrived,
+//!    publish the open leases. Else raise the epoch and decide again, at most [`ROUNDS_MAX`] times;
+//!    a high-priority client that keeps launching meanwhile keeps the old leases stale, as
+//!    intended.
 //!
-//! An open lease that is closed stays named live until high-priority work raises the epoch. So a
-//! best-effort thread that was between check and driver call when its lease was closed still counts
-//! its slip, at the price of one compare-and-swap for the next high-priority launch.
+//! A lease that is closed stays live until high-priority work raises the epoch. A best-effort
+//! thread between check and driver call at that moment therefore still counts its slip, at the cost
+//! of one compare-and-swap for the next high-priority launch.
 //!
-//! A hold because of a fault is published when it is told, between polls: no high-priority launch can make it wrong.
+//! A hold for a fault is published at once, between polls: no high-priority launch can invalidate
+//! it.
 //!
-//! ## How often
+//! ## Poll interval
 //!
-//! With nobody to protect once a second, for what people are told, and when a job that has used its
-//! share may go on; not at all without clients ([`Look`]). Beside a high-priority client every millisecond, so that its rings do not fill;
-//! while best-effort work waits or runs, when the decision may change by itself
-//! ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
+//! With nobody to protect once a second, for status, and when a job that has used its share may go
+//! on; without clients never ([`Look`]). Beside a high-priority client every millisecond, so that
+//! its rings do not fill; while best-effort work waits or runs, when the decision may change by
+//! itself ([`Gate::next_look_ns`]), but at least `poll_us` apart.
 
 mod be_job;
 mod bells;
@@ -114,25 +115,24 @@ pub(crate) use tuning::TunerView;
 use tuning::Tuning;
 use users::Users;
 
-/// Jobs that have ended and are still listed, the youngest; of each user as many as of any other.
+/// Ended jobs that are still listed: the most recent, divided fairly among users.
 pub const ENDED_MAX: usize = 256;
 
-/// Pages whose clients are gone and whose totals are kept for the case that they come again.
+/// Pages of departed clients whose totals are kept in case they return.
 const LEFT_MAX: usize = 256;
 
-/// Decisions per poll. One is the rule; each further one means that high-priority work arrived
-/// within the microsecond between two drains.
+/// Decisions per poll. Usually one; each further one means that high-priority work arrived within
+/// the microsecond between two drains.
 pub const ROUNDS_MAX: usize = 4;
 
-/// Between two looks with nobody to protect, ns. Clients take a silence of five of them for the
-/// daemon's end.
+/// Poll interval with nobody to protect, ns. Clients take five missed ones for the daemon's end.
 const ALONE_POLL_NS: u64 = 1_000_000_000;
 
-/// Between two looks while no best-effort work waits or runs (design §1). Its ring of 1024 records
-/// then still holds a launch every microsecond.
+/// Poll interval while no best-effort work waits or runs (design §1). A ring of 1024 records then
+/// holds a launch every microsecond.
 const IDLE_POLL_NS: u64 = 1_000_000;
 
-/// So long clients of the daemon before are waited for: they ask for a new one every half second at most
+/// Wait for clients of the previous daemon: they retry every half second at most
 /// (`client/src/reconnect.rs`).
 pub const RETURN_NS: u64 = 1_000_000_000;
 
@@ -141,29 +141,29 @@ pub const RETURN_NS: u64 = 1_000_000_000;
 pub enum Look {
     /// At this time, or earlier if the bell rings.
     At(u64),
-    /// When the bell rings: there is no client.
+    /// When the bell rings: no clients.
     WhenRung,
 }
 
-/// The pages of a client that attaches.
+/// The pages of an attaching client.
 #[derive(Debug)]
 pub struct NewPages {
-    /// Its own, which it has brought.
+    /// The client's own page, which it brought.
     pub client: Mapping<ClientPage>,
-    /// Which file that is ([`protocol::segment::identity`]).
+    /// Identity of that file ([`protocol::segment::identity`]).
     pub file: (u64, u64),
-    /// Its job's, used if it is the first client of a best-effort job.
+    /// The job's lease page, used if this is the first client of a best-effort job.
     pub lease: (OwnedFd, Mapping<LeasePage>),
 }
 
-/// What an attached client is told.
+/// The answer to an attached client.
 #[derive(Debug)]
 pub struct Attached {
     /// Its number.
     pub client: u64,
-    /// Its job's lease page, if it is best-effort.
+    /// The job's lease page, if best-effort.
     pub lease: Option<Arc<OwnedFd>>,
-    /// Why the GPU is drained, if it is and this is a new high-priority job.
+    /// Why the GPU is drained, for a new high-priority job.
     pub draining: Option<String>,
 }
 
@@ -171,18 +171,18 @@ pub struct Attached {
 pub(crate) struct Job {
     pub(crate) key: JobKey,
     pub(crate) clients: Vec<Client>,
-    /// Of clients that have gone.
+    /// Totals of departed clients.
     pub(crate) past: Totals,
-    /// Iff best-effort.
+    /// Set iff best-effort.
     pub(crate) be_job: Option<BeJob>,
-    /// What its requests may take, if not what the configuration says.
+    /// The job's own request target, if it overrides the configuration.
     pub(crate) goal: JobGoal,
-    /// How long its requests took; nothing of a best-effort job.
+    /// Request durations; empty for a best-effort job.
     pub(crate) requests: Requests,
     pub(crate) slo_watch: SloWatch,
-    /// What it may use at most, if not what the configuration says.
+    /// The job's own cap, if it overrides the configuration.
     cap: JobCap,
-    /// That it launches collectives was told.
+    /// Its use of collectives was reported.
     is_collective_told: bool,
 }
 
@@ -194,48 +194,48 @@ pub(crate) struct Client {
     pub(crate) profile: String,
     pub(crate) profile_fit: String,
     pub(crate) attached_ns: u64,
-    /// Until when the daemon itself ends its process, ns of real time; 0: it does not.
+    /// Until when the daemon itself ends the process, ns of real time; 0: it does not.
     ended_from_here_until_ns: Cell<u64>,
-    /// The kernel sends it a signal when what started it ends.
+    /// The kernel signals the process when its parent ends.
     pub(crate) falls_with_parent: bool,
-    /// How it shares the GPU, as its driver says.
+    /// How it shares the GPU, as its driver reports.
     pub(crate) sharing: Option<Sharing>,
-    /// The class that it asked for and may not have.
+    /// The class that it asked for without permission.
     pub(crate) denied: Option<JobClass>,
     pub(crate) page: Mapping<ClientPage>,
     file: (u64, u64),
-    /// What of its page's totals is in its job's `past`.
+    /// The part of its page's totals that is in the job's `past`.
     counted: Totals,
-    /// The most that its page has said to be charged, expected ns ([`Client::page_totals`]).
+    /// Peak of the charge in its page, expected ns ([`Client::page_totals`]).
     charged_ns_most: Cell<u64>,
-    /// Its sticky error, if it told one, has been looked at.
+    /// Its sticky error, if reported, was handled.
     is_sticky_taken: bool,
-    /// Iff high-priority.
+    /// Set iff high-priority.
     pub(crate) hp_client: Option<Box<HpClient>>,
-    /// What the policy was told that its requests may take; nothing: as the policy's numbers say.
+    /// The goal last passed to the policy; none: the policy's default.
     goal_told: Option<Goal>,
     end: End,
 }
 
 impl Client {
-    /// What the daemon before, or this one in another connection, has left in its page is over.
+    /// Clears what the previous daemon, or this one in another connection, left in the page.
     fn begin_serving(&self) {
         let page = &self.page;
         page.detached.store(0, Ordering::Relaxed);
         page.probe.store(0, Ordering::Relaxed);
         page.told.batches.want_nothing();
         page.seen_to_until_s.store(0, Ordering::Relaxed);
-        // A client that has seen that it is to end does not attach any more.
+        // A client that has seen the request to end no longer attaches.
         page.stop.store(0, Ordering::Relaxed);
     }
 
-    /// What it adds to its job's totals.
+    /// Its contribution to the job's totals.
     pub(crate) fn totals(&self) -> Totals {
         self.page_totals().since(&self.counted)
     }
 
-    /// What its page says, of the whole life of its process. What was charged never becomes less
-    /// here: a page that lies lowers it, and so does a charge that is taken back.
+    /// The page's totals since the process started. The charge never decreases here: a lying page
+    /// lowers it, and so does a refund.
     pub(crate) fn page_totals(&self) -> Totals {
         let charged_ns = self.page.charged_ns.load(Ordering::Relaxed);
         let charged_ns = charged_ns.max(self.charged_ns_most.get());
@@ -260,19 +260,19 @@ impl Client {
     }
 }
 
-/// See the module's text.
+/// State of the daemon; see the module's text.
 #[derive(Debug)]
 pub struct State {
     pub(crate) pages: Arc<GpuPages>,
     pub(crate) ways: Ways,
-    /// Whether priorities between blocks are counted on.
+    /// Whether the policy relies on priorities between blocks.
     pub(crate) block_priority: Counting,
     pub(crate) sms: u32,
     poll_ns: u64,
     unknown_ns: u64,
-    /// What is done about best-effort jobs that launch collectives.
+    /// The action on best-effort jobs that launch collectives.
     on_collectives: OnCollectives,
-    /// What best-effort jobs were promised.
+    /// Promises to best-effort jobs.
     rules: Vec<JobRule>,
     share: BeShare,
     /// Who may be high-priority; `None`: everybody.
@@ -281,50 +281,50 @@ pub struct State {
     pub(crate) gate: Gate,
     pub(crate) jobs: Vec<Job>,
     pub(crate) ended: VecDeque<EndedJob>,
-    /// Of all jobs ever.
+    /// GPU time of all jobs ever.
     users: Users,
-    /// As of the last poll.
+    /// From the last poll.
     pub(crate) hp: HpView,
-    /// When to look again while best-effort work waits or runs, as of the last decision.
+    /// Next poll while best-effort work waits or runs, from the last decision.
     next_look_ns: u64,
     /// Buffer of a poll.
     views: Vec<JobView>,
     /// A high-priority client, or another policy, has come since the last poll.
     is_gating: bool,
-    /// Found out by the last poll, or by who closed the state.
+    /// Bells to ring after the last poll, or after closing.
     wakes: Vec<Wake>,
-    /// If somebody wants to know.
+    /// Set while recording.
     record: Option<Record>,
-    /// While one is taken, and until it is handed over.
+    /// Set while a trace is taken, and until it is collected.
     trace: Option<Box<Tracing>>,
-    /// Helper threads have not heard of it.
+    /// Helper threads do not know of the trace yet.
     is_trace_new: bool,
     clients_ever: u64,
     jobs_ever: u64,
-    /// Until then clients of the daemon before may be on their way.
+    /// Until then clients of the previous daemon may return.
     returning_until_ns: u64,
     is_closed: bool,
-    /// Of clients that are gone, until somebody asks.
+    /// Sticky errors of departed clients, until collected.
     stickies: Vec<Sticky>,
-    /// Totals of pages whose clients are gone, the youngest: the process may come again.
+    /// Totals of departed clients' pages, most recent last: the process may return.
     left: VecDeque<((u64, u64), Totals)>,
-    /// The same of processes that ended with work in flight.
+    /// Processes that died with work in flight, until collected.
     deaths: Vec<Death>,
     pub(crate) holds: Holds,
     pub(crate) rejected: Rejected,
     stopping: Stopping,
-    /// Of clients that mark no requests any more, until somebody asks.
+    /// Clients that stopped marking requests, until collected.
     marks_news: Vec<Draft>,
-    /// Of targets that were missed, or are met again, until somebody asks.
+    /// Targets missed or met again, until collected.
     slo_news: Vec<Draft>,
     tuning: Tuning,
     expected: Expected,
-    /// Why the last reading of the configuration changed nothing.
+    /// Why the re-read configuration was rejected.
     pub(crate) config_error: Option<String>,
 }
 
 impl State {
-    /// A GPU with `sms` SMs and no client.
+    /// For a GPU with `sms` SMs and no client.
     #[must_use]
     pub fn new(config: &Config, sms: u32, pages: Arc<GpuPages>) -> Self {
         let mut state = Self {
@@ -371,13 +371,13 @@ impl State {
         state
     }
 
-    /// There was a daemon here before: its clients come back one by one ([`RETURN_NS`]), and best-effort ones that come first must not
-    /// run as if there were no high-priority one.
+    /// A previous daemon existed: its clients return one by one ([`RETURN_NS`]). Best-effort
+    /// clients that come first must not run as if there were no high-priority one.
     pub fn expect_returning(&mut self, now_ns: u64) {
         self.returning_until_ns = now_ns.saturating_add(RETURN_NS);
     }
 
-    /// The high-priority side as the policy is to see it.
+    /// The high-priority side as passed to the policy.
     fn hp_for_policy(&self, now_ns: u64) -> HpView {
         match self.is_expecting(now_ns) {
             true => HpView::IDLE,
@@ -385,15 +385,15 @@ impl State {
         }
     }
 
-    /// Whether no high-priority client is there, and one of the daemon before may be on its way.
+    /// Whether no high-priority client is attached, but one of the previous daemon may return.
     pub(crate) fn is_expecting(&self, now_ns: u64) -> bool {
         !self.hp.present && now_ns < self.returning_until_ns
     }
 
-    /// Another configuration is in force from the next poll on. Where the policy or a number of it is
-    /// another one, what was learnt of high-priority requests is learnt anew.
+    /// Applies another configuration from the next poll on. If the policy or one of its numbers
+    /// changes, learning about high-priority requests restarts.
     pub fn reconfigure(&mut self, config: &Config) {
-        // What a job was promised and is promised no more must not stay.
+        // A withdrawn promise must not stay in the old gate.
         if *self.gate.policy() != config.policy || promises::differ(&self.rules, &config.jobs) {
             self.gate = self.gate.replaced(config.policy);
             let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
@@ -417,13 +417,13 @@ impl State {
         self.config_error = None;
     }
 
-    /// The configuration was read again and could not be used: all stays as it is, and status says why.
+    /// The re-read configuration is invalid: the state stays unchanged, and status reports why.
     pub fn handle_config_error(&mut self, why: String) {
         self.config_error = Some(why);
     }
 
-    /// A process attaches at `now_ns`. The caller rings the daemon's bell before it tells the client,
-    /// so that a high-priority client is known, and leases are gated, before it launches.
+    /// A process attaches at `now_ns`. The caller rings the daemon's bell before it answers the
+    /// client, so that a high-priority client is known, and leases are gated, before it launches.
     ///
     /// # Errors
     ///
@@ -438,17 +438,18 @@ impl State {
         let key = job_key(&attach.job, attach.class, peer);
         let (job, mut counted) = self.take_comer(now_ns, &key, pages.file)?;
         if key.class == JobClass::HighPriority {
-            // Its records are summed up anew.
+            // Its records are summed anew.
             counted.set(Counter::RequestsMarked, 0);
             counted.set(Counter::RequestsInferred, 0);
         }
         let has_past = job.is_some() || self.ended.iter().any(|ended| ended.key == key);
         if key.class == JobClass::HighPriority || !has_past {
-            // A best-effort client counts what it learns as known from the first launch on. So a difference of two of its
-            // sums says nothing where the job does not have the earlier one.
+            // A best-effort client counts what it has learnt as known from the first launch on. If
+            // the job lacks an earlier reading, the difference of two of the client's sums means
+            // nothing.
             GpuTime::default().count(&mut counted);
         }
-        // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.
+        // Accept it all the same, as best-effort jobs are: refused, it would run unmanaged.
         let is_new_hp = key.class == JobClass::HighPriority && job.is_none();
         let draining = self.holds.draining().filter(|_| is_new_hp);
         let draining = draining.map(str::to_owned);
@@ -479,7 +480,7 @@ impl State {
             trace.handle_attach(&key, &mut client);
         }
         if key.class == JobClass::HighPriority {
-            // Before its hello is answered: what was free for all is now gated.
+            // Before the hello is answered: ungated leases must be gated now.
             let be_jobs = self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut());
             be_jobs.for_each(BeJob::close_if_ungated);
             self.is_gating = true;
@@ -487,7 +488,7 @@ impl State {
         let job = match job {
             Some(index) => &mut self.jobs[index],
             None => {
-                // Who has launched before was here under an earlier daemon.
+                // Earlier launches were made under a previous daemon.
                 let has_run = client.page.counted(Counter::Launches) > 0;
                 let is_new = !has_run || self.holds.is_for_returned;
                 self.add_job(key, pages.lease, is_new)
@@ -510,7 +511,7 @@ impl State {
         Ok(attached)
     }
 
-    /// A client asked for a class that it may not have, and has another.
+    /// A client asked for a class without permission, and has the other.
     pub fn handle_denied(&mut self, client: u64, asked: JobClass) {
         let mut clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
         if let Some(client) = clients.find(|known| known.id == client) {
@@ -518,7 +519,7 @@ impl State {
         }
     }
 
-    /// Looks, decides and publishes at `now_ns`; says when to look again.
+    /// Reads, decides and publishes at `now_ns`; returns when to poll next.
     pub fn poll(&mut self, now_ns: u64) -> Look {
         self.wakes.clear();
         if self.is_closed {
@@ -526,7 +527,8 @@ impl State {
         }
         let daemon = &self.pages.daemon;
         daemon.heartbeat_ns.store(now_ns, Ordering::Relaxed);
-        // Release: who sees the daemon awake sees the heartbeat above, not one from before its sleep.
+        // Release: a client that sees the daemon awake sees the heartbeat above, not one from
+        // before its sleep.
         daemon.asleep.store(0, Ordering::Release);
         if std::mem::take(&mut self.is_gating) {
             self.wake_best_effort();
@@ -539,7 +541,8 @@ impl State {
         let gated = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
         if !gated.into_iter().any(BeJob::is_gated) {
             let live_epoch = &self.pages.daemon.live_epoch;
-            // A store takes the line from every high-priority launch that follows.
+            // Load first: a store would take the cache line from every following high-priority
+            // launch.
             if live_epoch.load(Ordering::Relaxed) != 0 {
                 live_epoch.store(0, Ordering::Relaxed);
             }
@@ -550,7 +553,7 @@ impl State {
         self.look(now_ns)
     }
 
-    /// With nobody to protect helpers do not look at what is in flight, so its sums are too high
+    /// With nobody to protect helpers do not poll completions, so the sums in flight are too high
     /// until they do.
     fn wake_best_effort(&mut self) {
         for (job, known) in self.jobs.iter().enumerate() {
@@ -562,23 +565,23 @@ impl State {
         }
     }
 
-    /// One decision. False: high-priority work arrived before the leases were out.
+    /// One decision. False: high-priority work arrived before the leases were published.
     fn poll_round(&mut self, now_ns: u64) -> bool {
-        // Acquire pairs with the Release of the bump in `protocol::lease::announce`: whose bump is
-        // seen, whose push is drained.
+        // Acquire pairs with the Release of the bump in `protocol::lease::announce`: once the bump
+        // is visible, the push is drained.
         let epoch = self.pages.hp.epoch.load(Ordering::Acquire);
         self.drain(now_ns);
         self.decide(now_ns, epoch);
         if !self.publish_at_once(now_ns) {
             return true;
         }
-        // 0 is never live: only a high-priority client that scribbles makes it the epoch.
+        // 0 is never live: only a corrupt page has it as the epoch.
         let is_overtaken = epoch == 0 || {
             announce_live(&self.pages.daemon, epoch);
             self.drain(now_ns)
         };
         if is_overtaken {
-            // Losing the race to a bump by a client is as good.
+            // Losing the race to a client's bump is equally good.
             let _ = self.pages.hp.epoch.compare_exchange(
                 epoch,
                 epoch.wrapping_add(1).max(1),
@@ -591,7 +594,7 @@ impl State {
         true
     }
 
-    /// Reads the rings of all high-priority clients; whether work arrived.
+    /// Drains the rings of all high-priority clients; returns whether work arrived.
     fn drain(&mut self, now_ns: u64) -> bool {
         let unknown_ns = self.unknown_ns;
         let mut is_busier = false;
@@ -633,7 +636,7 @@ impl State {
                 be_job.forgive();
             }
             be_job.set_refusing(refuses);
-            // Charges that are taken back are none of a share.
+            // Refunded charges do not count in a share.
             let begins_anew = is_drained || (!hp.present && self.gate.cap(be_job.id()) >= 1.0);
             self.views.extend(be_job.poll_view(begins_anew));
         }
@@ -641,7 +644,7 @@ impl State {
         self.hand_over_share(now_ns);
         self.tune(now_ns);
         self.hand_over_terms();
-        // What requests met must be known before they are judged.
+        // The policy must know the requests before it judges the jobs.
         self.gate.handle_jobs(now_ns, &self.views);
         if self.be_jobs().any(BeJob::is_excluded_at_work) {
             self.gate.handle_excluded(now_ns);
@@ -659,13 +662,13 @@ impl State {
         self.gate.handle_snapshot(&snapshot);
         let plain_priority = &self.pages.daemon.plain_priority;
         let is_plain = u32::from(self.gate.gives_priority());
-        // A store takes the line from every high-priority launch that follows.
+        // Load first: a store would take the cache line from every following high-priority launch.
         if plain_priority.load(Ordering::Relaxed) != is_plain {
             plain_priority.store(is_plain, Ordering::Relaxed);
         }
         self.next_look_ns = match hp.present {
             true => self.gate.next_look_ns(&snapshot, &outlook, self.poll_ns),
-            // What cannot be read is closed, and nobody rings for that.
+            // A job whose sums are unreadable is closed, and no bell rings for it.
             false if self.be_jobs().any(BeJob::is_unsettled) => now_ns,
             false => self.gate.opens_ns(&snapshot).unwrap_or(u64::MAX),
         };
@@ -676,7 +679,7 @@ impl State {
         }
     }
 
-    /// Publishes what no high-priority launch can make wrong; whether open leases are left to do.
+    /// Publishes what no high-priority launch can invalidate; returns whether open leases remain.
     fn publish_at_once(&mut self, now_ns: u64) -> bool {
         let mut is_open_left = false;
         for (index, job) in self.jobs.iter_mut().enumerate() {
@@ -712,7 +715,7 @@ impl State {
         }
     }
 
-    /// Asks high-priority clients that are quiet what has completed.
+    /// Asks quiet high-priority clients what has completed.
     fn poll_questions(&mut self, now_ns: u64) {
         let someone_waits = self.be_jobs().any(BeJob::is_waiting_for_policy);
         for (job, clients) in self.jobs.iter_mut().map(|job| &mut job.clients).enumerate() {
@@ -739,7 +742,7 @@ impl State {
 
     fn look_for_work(&self, now_ns: u64) -> Look {
         if self.jobs.is_empty() {
-            // Release: who sees the daemon asleep may let its heartbeat age.
+            // Release: a client that sees the daemon asleep may see its heartbeat age.
             self.pages.daemon.asleep.store(1, Ordering::Release);
             return Look::WhenRung;
         }
@@ -753,8 +756,8 @@ impl State {
         Look::At(self.next_look_ns.min(now_ns + IDLE_POLL_NS))
     }
 
-    /// The daemon ends: clients see at once that it is gone. Whoever waits is to be rung
-    /// ([`State::ring_bells`]) and then does as `on_daemon_loss` says.
+    /// The daemon ends: clients see at once that it is gone. The caller rings the waiters' bells
+    /// ([`State::ring_bells`]); they then follow `on_daemon_loss`.
     pub fn close(&mut self) {
         self.is_closed = true;
         let daemon = &self.pages.daemon;

@@ -1,20 +1,23 @@
-//! Memory that a job's processes have of the GPU past their accounts.
+//! Memory that a job's processes hold outside their accounts.
 //!
-//! An account is kept by the process itself, so what it does not know of is in none: memory that is taken where the library is
-//! not (switched off, a static program, a library that passes by), and what the driver takes besides. Once a second the
-//! ledgers are compared with what NVML says of each process. No IO: what NVML says is an argument.
+//! Each process keeps its own account, which lacks memory allocated without the library (switched
+//! off, a static program, a bypassing library) and the driver's own allocations. Once a second the
+//! ledgers are compared with NVML's numbers for each process. No IO: NVML's answers are arguments.
 //!
-//! **A context** takes memory by itself, of which NVML is the only witness. The least that any process of a user was seen to have
-//! past its account, in two of its first looks alike, is taken for that ([`Excesses::context_bytes`]). Each user's are measured on
-//! its own processes: the account is in their hands, and what one writes into it changes nothing for another's.
+//! **A context** takes memory that only NVML reports. Its size is taken to be the least that any
+//! process of a user held outside its account, equal in two of its first polls
+//! ([`Excesses::context_bytes`]). It is measured for each user separately: users control their
+//! accounts, and what one writes there must change nothing for another.
 //!
-//! **Excess** is what is beyond account, context and the operator's slack in two looks in a row: between NVML's answer and
-//! ours a process may have freed something. All that a process has that is no client, but of the job, is excess.
+//! **Excess** is what exceeds account, context and the operator's slack in two consecutive polls:
+//! between NVML's answer and the account's a process may have freed memory. All memory of a process
+//! of the job that is no client is excess.
 //!
-//! **Eviction**, where the rule is so: of a job that has, with it, more than its quota, the process with the most is asked to
-//! end (SIGTERM) once it was over for [`PATIENCE_LOOKS`], and made to if it is still there after as many more: drained if it is a
-//! client, and killed, under MPS after that was asked to end its work ([`crate::faults::ending`]). Where it cannot be signalled it is
-//! the turn of the next one; where there is no room to have it ended, that is tried at the next look.
+//! **Eviction**, if so configured: in a job whose memory including excess is over its quota, the
+//! process with most excess is asked to end (SIGTERM) after [`PATIENCE_LOOKS`], and ended after as
+//! many more: a client is drained, then killed, under MPS after MPS was asked to end its work
+//! ([`crate::faults::ending`]). If it cannot be signalled, the next process follows; without room
+//! to end it, the next poll retries.
 
 use std::collections::BTreeMap;
 
@@ -22,78 +25,77 @@ use serde::Serialize;
 
 use crate::core::job_key::JobKey;
 
-/// A process that has memory of a device.
+/// A process with memory on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Process id, as this process sees it.
+    /// Process id in this process's namespace.
     pub pid: u32,
-    /// What it has of the device, bytes; none where NVML does not say (under some drivers, and on
-    /// WSL).
+    /// Memory on the device, bytes; none where NVML does not report it (some drivers, and WSL).
     pub used_bytes: Option<u64>,
 }
 
-/// What one process has in its account.
+/// Account of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
     pub(crate) job: JobKey,
     pub(crate) pid: u32,
-    /// All of it.
+    /// All of it, context included.
     pub(crate) held_bytes: u64,
-    /// What of that is for its context.
+    /// The part for its context.
     pub(crate) context_bytes: u64,
 }
 
-/// Memory that a process has past its account.
+/// Memory of a process outside its account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Excess {
     /// Process id.
     pub pid: u32,
-    /// So much, bytes; without slack and context.
+    /// Bytes, without slack and context.
     pub bytes: u64,
-    /// Whether it is a client. Of one that is not, all that it has is excess.
+    /// Whether the process is a client. All memory of others is excess.
     pub is_client: bool,
 }
 
 /// One comparison.
 pub(crate) struct Look<'a> {
-    /// Before and after NVML was asked.
+    /// Accounts before and after NVML was queried.
     pub(crate) before: &'a [Holding],
     pub(crate) after: &'a [Holding],
     /// NVML's answer.
     pub(crate) listed: &'a [Process],
-    /// Of those that have no account, whose they are.
+    /// Processes without an account, and their jobs.
     pub(crate) strays: &'a [(u32, JobKey)],
     pub(crate) slack_bytes: u64,
-    /// What a context takes, if the operator has said so.
+    /// Size of a context, if configured.
     pub(crate) context_bytes: Option<u64>,
 }
 
-/// What a job may hold and holds by its ledger.
+/// Quota of a job, and its ledger's holdings.
 pub(crate) struct Balance {
     pub(crate) job: JobKey,
     pub(crate) quota_bytes: Option<u64>,
     pub(crate) held_bytes: u64,
 }
 
-/// A process that is to end.
+/// A process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Eviction {
     pub(crate) pid: u32,
-    /// It was asked and did not.
+    /// It was asked and did not end.
     pub(crate) is_kill: bool,
 }
 
-/// All that is known of it.
 #[derive(Debug, Default)]
 pub(crate) struct Excesses {
     over: BTreeMap<u32, Over>,
-    /// Processes that were looked at, and how often; after [`CONTEXT_LOOKS`] they say nothing of contexts any more.
+    /// Processes polled for their context, and how often; after [`CONTEXT_LOOKS`] they no longer
+    /// count.
     seen: Vec<Seen>,
-    /// By user, the latest last.
+    /// By user, the most recent last.
     contexts: Vec<Contexts>,
 }
 
-/// What contexts of a user's processes were seen to take.
+/// Measured contexts of a user's processes.
 #[derive(Clone, Copy, Debug)]
 struct Contexts {
     uid: u32,
@@ -104,38 +106,38 @@ struct Contexts {
 struct Over {
     job: JobKey,
     excess: Excess,
-    /// In a row.
+    /// Consecutive.
     looks: u32,
     is_told: bool,
-    /// Looks since it was asked to end.
+    /// Polls since it was asked to end.
     looks_asked: Option<u32>,
-    /// It is not to be signalled.
+    /// It cannot be signalled.
     is_out_of_reach: bool,
-    /// There was no room, or no descriptor, to have it ended, and that was said.
+    /// Ending it was postponed for lack of room or descriptors, and that was reported.
     is_put_off: bool,
 }
 
-/// Looks in a row that show an excess.
+/// Consecutive polls that establish an excess.
 const SHOWN_LOOKS: u32 = 2;
-/// Looks, a second each, for which an excess is borne where the rule is to evict.
+/// Polls, one per second, for which an excess is tolerated before eviction.
 pub(crate) const PATIENCE_LOOKS: u32 = 5;
-/// No context takes less: what is smaller is something else. An H100's takes some hundred MiB.
+/// Smaller amounts are no context. An H100's takes some hundred MiB.
 const CONTEXT_BYTES_MIN: u64 = 16 << 20;
-/// Looks at a process in which its context may show: its account may be ahead of the device at first, by managed memory
-/// that was not touched or an allocation that the driver is at.
+/// Polls of a process for its context. Its account may be ahead of the device at first: untouched
+/// managed memory, or an allocation in progress in the driver.
 const CONTEXT_LOOKS: u32 = 5;
-/// None takes more.
+/// Larger amounts are no context.
 const CONTEXT_BYTES_MAX: u64 = 2 << 30;
-/// Users whose contexts are remembered; for another one is forgotten who has no account, if there is one, and of whom nothing was
-/// measured for longest.
+/// Users whose contexts are remembered. When full, the least recently measured is forgotten, users
+/// without an account first.
 const USERS_MAX: usize = 256;
 
-/// A process whose context may show.
+/// A process whose context may be measured.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     pid: u32,
     looks: u32,
-    /// What it had past its account at the last look.
+    /// Bytes outside its account at the last poll.
     bytes: Option<u64>,
 }
 
@@ -150,7 +152,7 @@ impl Seen {
 }
 
 impl Excesses {
-    /// What a context of that user's takes by itself, as far as was seen; 0 before.
+    /// Measured size of a context of this user; 0 before.
     pub(crate) fn context_bytes(&self, uid: u32) -> u64 {
         let known = self.contexts.iter().find(|contexts| contexts.uid == uid);
         known.map_or(0, |contexts| contexts.bytes)
@@ -168,7 +170,7 @@ impl Excesses {
         self.contexts.push(Contexts { uid, bytes });
     }
 
-    /// Compares.
+    /// Handles one comparison.
     pub(crate) fn handle_look(&mut self, look: &Look<'_>) {
         self.learn_context(look);
         let found: Vec<(JobKey, Excess)> = look
@@ -202,7 +204,7 @@ impl Excesses {
             let (Some(used), Some(account)) = (process.used_bytes, after) else {
                 continue;
             };
-            // What changed meanwhile says nothing; the next look does.
+            // An account that changed meanwhile tells nothing; the next poll will.
             let place = self.seen.iter().position(|seen| seen.pid == process.pid);
             let seen = place.map_or(Seen::new(process.pid), |place| self.seen[place]);
             if seen.looks >= CONTEXT_LOOKS || before != after {
@@ -211,13 +213,13 @@ impl Excesses {
             let own_bytes = account.held_bytes - account.context_bytes;
             let bytes = used.saturating_sub(own_bytes);
             let is_one = (CONTEXT_BYTES_MIN..=CONTEXT_BYTES_MAX).contains(&bytes);
-            // A context stays as it is; what a free or an allocation has shown for a moment does not.
+            // A context's size is constant; that of a transient free or allocation is not.
             let is_steady = seen.bytes == Some(bytes);
             if is_one && is_steady {
                 self.note_context(account.uid, bytes, look.after);
             }
-            // Ahead of the device it may be caught up with, and a context may not be there yet; else what is past it later is not for the
-            // context.
+            // An account ahead of the device may be caught up with, and the context may not exist
+            // yet. Otherwise later excess is not the context.
             let is_ahead = used < own_bytes || used < CONTEXT_BYTES_MIN;
             let again = is_ahead || (is_one && !is_steady);
             let looks = if again { seen.looks + 1 } else { CONTEXT_LOOKS };
@@ -241,14 +243,15 @@ impl Excesses {
         let is_its = |holding: &&Holding| holding.pid == pid;
         if let Some(holding) = look.after.iter().find(is_its) {
             let account = held(look.after, pid)?;
-            // Memory that was freed between the two looks was there when NVML was asked.
+            // Memory freed between the two reads existed when NVML was queried.
             let most = held(look.before, pid).map_or(0, |before| before.held_bytes);
             let measured = || self.context_bytes(account.uid);
             let context = look.context_bytes.unwrap_or_else(measured);
             let context = context.saturating_sub(account.context_bytes);
             let known = account.held_bytes.max(most).saturating_add(context);
             let bytes = used.saturating_sub(known);
-            // A driver makes a context in steps. Until the first one of a user is measured, what may be one is no excess.
+            // A driver creates a context in steps. Until a user's first one is measured, what may
+            // be a context is no excess.
             let is_measured = look.context_bytes.is_some() || measured() != 0;
             if !is_measured && bytes <= CONTEXT_BYTES_MAX && self.is_measuring(pid) {
                 return None;
@@ -270,13 +273,13 @@ impl Excesses {
         (used > 0).then(|| (job.clone(), excess))
     }
 
-    /// Whether the context of a process may still show.
+    /// Whether the context of a process may still be measured.
     fn is_measuring(&self, pid: u32) -> bool {
         let mut seen = self.seen.iter().filter(|seen| seen.pid == pid);
         seen.any(|seen| seen.looks < CONTEXT_LOOKS)
     }
 
-    /// What of a job is shown.
+    /// Established excess of a job.
     pub(crate) fn of_job(&self, job: &JobKey) -> Vec<Excess> {
         let its = self.over.values().filter(|over| over.job == *job);
         its.filter(|over| over.is_shown())
@@ -284,7 +287,7 @@ impl Excesses {
             .collect()
     }
 
-    /// What is shown and was not said yet.
+    /// Established excess that is not reported yet.
     pub(crate) fn poll_news(&mut self) -> Vec<(JobKey, Excess)> {
         let news = self.over.values_mut();
         news.filter(|over| over.is_shown() && !over.is_told)
@@ -295,15 +298,15 @@ impl Excesses {
             .collect()
     }
 
-    /// A process could not be signalled: another of its job is to end.
+    /// A process could not be signalled: another one of its job must end.
     pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
         if let Some(over) = self.over.get_mut(&pid) {
             over.is_out_of_reach = true;
         }
     }
 
-    /// A process could not be asked to end, or killed, for want of room or descriptors: it is its turn again at the next look.
-    /// Whether that is new.
+    /// Asking or killing a process was postponed for lack of room or descriptors: the next poll
+    /// retries. Returns whether that is new.
     pub(crate) fn handle_put_off(&mut self, pid: u32, is_kill: bool) -> bool {
         let Some(over) = self.over.get_mut(&pid) else {
             return false;
@@ -312,14 +315,14 @@ impl Excesses {
         !std::mem::replace(&mut over.is_put_off, true)
     }
 
-    /// A process was asked to end, or is being ended: what puts it off from now on is another matter.
+    /// A process was asked to end, or is being ended: a later postponement is news.
     pub(crate) fn handle_begun(&mut self, pid: u32) {
         if let Some(over) = self.over.get_mut(&pid) {
             over.is_put_off = false;
         }
     }
 
-    /// Who is to end now: of each job that is past its quota, one.
+    /// Processes to end now: one of each job over its quota.
     pub(crate) fn poll_evictions(&mut self, balances: &[Balance]) -> Vec<(JobKey, Eviction)> {
         let mut evictions = Vec::new();
         for balance in balances {
@@ -335,7 +338,7 @@ impl Excesses {
         let sum = |sum: u64, over: &&mut Over| sum.saturating_add(over.excess.bytes);
         let has_bytes = its.iter().fold(balance.held_bytes, sum);
         if has_bytes <= balance.quota_bytes? {
-            // None of them is to end any more.
+            // None of them must end any more.
             its.iter_mut().for_each(|over| over.is_put_off = false);
             return None;
         }
@@ -370,7 +373,7 @@ impl Over {
     }
 }
 
-/// A process's account; it may have several slots, all of one user's.
+/// A process's account; it may have several slots, all of one user.
 fn held(holdings: &[Holding], pid: u32) -> Option<Account> {
     let its = holdings.iter().filter(|holding| holding.pid == pid);
     its.map(|holding| Account {
@@ -466,7 +469,7 @@ mod tests {
         assert_eq!(excesses.of_job(&job("b")), []);
         look(&mut excesses, &held, &[process(7, 900)], &[]);
         assert_eq!(excesses.poll_news(), []);
-        // It is forgotten once it is gone, and said again if it comes again.
+        // Excess is forgotten once gone, and reported again if it returns.
         look(&mut excesses, &held, &[process(7, 300)], &[]);
         assert_eq!(excesses.of_job(&job("a")), []);
     }
@@ -520,7 +523,7 @@ mod tests {
             look(&mut excesses, &first, &[process(7, 550)], &[]);
         }
         assert_eq!(excesses.context_bytes(UID), 450 * MIB);
-        // What it takes later is not for its context.
+        // Later memory is not the context.
         look(
             &mut excesses,
             &[holding(7, 100, 0)],
@@ -534,7 +537,7 @@ mod tests {
             look(&mut excesses, &held, &listed, &[]);
         }
         assert_eq!(excesses.context_bytes(UID), 420 * MIB);
-        // An account that is ahead of the device says nothing of contexts.
+        // An account ahead of the device tells nothing about contexts.
         look(&mut excesses, &[holding(9, 100, 0)], &[process(9, 11)], &[]);
         assert_eq!(excesses.context_bytes(UID), 420 * MIB);
     }
@@ -548,7 +551,7 @@ mod tests {
             assert_eq!(excesses.poll_news(), [], "{used}");
         }
         assert_eq!(excesses.context_bytes(UID), 519 * MIB);
-        // One that never stays as it is is no context.
+        // An amount that never stays the same is no context.
         let mut excesses = Excesses::default();
         for used in [400, 401, 402, 403, 404, 405] {
             look(&mut excesses, &held, &[process(7, used)], &[]);
@@ -590,7 +593,7 @@ mod tests {
             job: JobKey { uid, ..job("a") },
             ..holding(pid, held, 0)
         };
-        // The second has a context like the first, and claims to hold nearly all of it.
+        // The second has a context like the first, but claims nearly all of it in its account.
         let held = [of(UID, 7, 100), of(UID + 1, 8, 530)];
         for _ in 0..2 {
             let listed = [process(7, 550), process(8, 550)];
@@ -598,21 +601,21 @@ mod tests {
         }
         assert_eq!(excesses.context_bytes(UID), 450 * MIB);
         assert_eq!(excesses.context_bytes(UID + 1), 20 * MIB);
-        // One who comes to its quota is not past it.
+        // A job at its quota is not over it.
         let mut held = held.to_vec();
         held.push(of(UID, 9, 1000));
         for _ in 0..3 {
             look(&mut excesses, &held, &[process(9, 1450)], &[]);
         }
         assert_eq!(excesses.of_job(&job("a")), []);
-        // Users without end are not remembered.
+        // The number of remembered users is bounded.
         for uid in 2..2 * USERS_MAX as u32 {
             excesses.note_context(UID + uid, 450 * MIB, &held);
         }
         assert_eq!(excesses.contexts.len(), USERS_MAX);
-        // Those are who have an account.
+        // Users with an account are kept.
         assert_eq!(excesses.context_bytes(UID), 450 * MIB);
-        // What the operator says goes before what was measured.
+        // The configured size overrides the measured one.
         for _ in 0..3 {
             excesses.handle_look(&Look {
                 before: &held,
@@ -672,9 +675,9 @@ mod tests {
         let asked = [4, 5, 6].map(|at| (at, false));
         let killed = [11, 12, 13].map(|at| (at, true));
         assert_eq!(acts, [asked, killed].concat());
-        // Once until it has come to it, each time.
+        // Once until it is done, each time.
         assert_eq!(news, [true, false, true, false]);
-        // Within its quota for a while it is nobody who is to end.
+        // After a while within its quota no process must end.
         assert!(excesses.handle_put_off(8, true));
         assert_eq!(excesses.poll_evictions(&balance(300, Some(2000))), []);
         assert!(excesses.handle_put_off(8, true));

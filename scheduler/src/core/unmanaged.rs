@@ -1,161 +1,160 @@
-//! Processes that use the GPU past Pillion: which are named, when, and which are ended.
+//! Processes that use the GPU outside Pillion: which are named, when, and which are ended.
 //!
-//! NVML lists the processes of the GPU about once a second. A *stranger* is a listed process that
-//! is no client. A stranger is *named* (status, event, log, doctor) once two looks in a row, at
-//! least [`APART_NS`] apart, have found the same process (by number and start), so that what comes
-//! and goes between two looks is never named, and:
+//! NVML lists the GPU's processes about once a second. A *stranger* is a listed process that is no
+//! client. A stranger is *named* (status, event, log, doctor) once two polls at least [`APART_NS`]
+//! apart have found the same process (by id and start), so that short-lived processes are never
+//! named, and:
 //!
-//! - at once, if the process cannot attach: the library is not mapped in it, or is switched off;
-//! - after [`GRACE_NS`] since it was first seen, if the process may still attach: the library is
-//!   mapped, and a context exists before its process is a client. A client that has detached and is
-//!   ending has that grace, too;
-//! - of a process that cannot be looked into (another user's, where this daemon has no
-//!   CAP_SYS_PTRACE), at once if NVML has seen it compute, and after that grace otherwise: a
-//!   process computes only after the library has attached. That it computes says nothing of a
-//!   client of lately, nor of a client of the daemon before, which may come in the first
-//!   [`GRACE_NS`] of this one.
+//! - at once, if the process cannot attach: it has not mapped the library, or the library is
+//!   switched off;
+//! - after [`GRACE_NS`] since it was first seen, if the process may still attach: it has mapped the
+//!   library, and a context exists before its process is a client. A client that has detached and
+//!   is ending has the same grace period;
+//! - if the process cannot be inspected (another user's, and this daemon lacks CAP_SYS_PTRACE): at
+//!   once if NVML has seen it compute, because a process computes only after the library has
+//!   attached; after the grace period otherwise. Computing proves nothing for a recent client, nor
+//!   for a client of the previous daemon, which may attach in the first [`GRACE_NS`] of this one.
 //!
-//! Never named: the processes of MPS, graphics, Pillion's own, and those that are ending
-//! ([`Sight::Exempt`]; [`crate::host::unmanaged`] tells which these are). A process leaves the list
-//! at the first look that does not find it, or finds it a client.
+//! Never named: MPS, graphics, Pillion itself, and ending processes ([`Sight::Exempt`];
+//! [`crate::host::unmanaged`] recognises them). A process leaves the list at the first poll that
+//! does not find it, or finds it a client.
 //!
-//! **Numbers.** NVML may count processes as the host does while this daemon is in a container. Its
-//! numbers are taken for ours where this is the machine's first PID namespace, or once NVML has
-//! listed a client of ours under its number. Until then no process is looked up by its number: it
-//! is counted, and its name is not told. While there are clients and none of them is listed, nobody
-//! can tell clients from strangers, and nothing is said at all.
+//! **Process ids.** NVML may report ids of the host while this daemon is in a container. Its ids
+//! are trusted in the machine's first PID namespace, or once NVML has listed one of our clients
+//! under its id. Until then no process is looked up by id: it is counted, and not named. While
+//! there are clients and NVML lists none of them, clients and strangers are indistinguishable, and
+//! nothing is reported.
 //!
-//! **Eviction**, where the rule is so: a process that is *surely named* ([`Known::is_sure`]) is
-//! asked to end (SIGTERM) after the rule's grace since it was first seen, and made to [`KILL_NS`]
-//! later. Processes of root only where the rule says so.
+//! **Eviction**, if so configured: a process that is *surely named* ([`Known::is_sure`]) is asked
+//! to end (SIGTERM) after the rule's grace since it was first seen, and killed [`KILL_NS`] later.
+//! Processes of root only if the rule says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::unmanaged_rules::{OnUnmanaged, UnmanagedRules};
 use crate::core::unaccounted_memory::Process;
 
-/// Least time between the two looks that name a process, ns. Half of the usual time between looks.
+/// Least time between the two polls that name a process, ns. Half of the usual poll interval.
 const APART_NS: u64 = 500_000_000;
 
-/// How long a process that may attach is given to do so after it was first seen, ns. One that waits
-/// for a daemon asks every few seconds.
+/// Time to attach for a process that may, since it was first seen, ns. One that waits for a daemon
+/// retries every few seconds.
 pub(crate) const GRACE_NS: u64 = 15_000_000_000;
 
-/// Looks that such a process is given at least: where this daemon was stopped, time alone gives
-/// none.
+/// Polls that such a process is given at least: if this daemon was stopped, elapsed time alone
+/// gives it no chance.
 const GRACE_LOOKS: u32 = 10;
 
-/// Processes that have been asked to end, and are neither gone nor made to end, at once. A rule
-/// that is wrong does no more harm than that before somebody sees it.
+/// Processes asked to end, and neither gone nor killed, at once. Limits the harm of a wrong rule
+/// before somebody sees it.
 const ASKED_MAX: usize = 8;
 
-/// So long after its connection has ended a process counts as a client of lately, ns.
+/// A process counts as a recent client for this long after its connection ended, ns.
 const FORMER_NS: u64 = 60_000_000_000;
 
-/// From the time that a process is asked to end until it is made to, ns: as `restart-job` gives.
+/// Time from the request to end until the kill, ns: as for `restart-job`.
 pub(crate) const KILL_NS: u64 = 10_000_000_000;
 
-/// What is seen of a stranger.
+/// What is visible of a stranger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// It is never named, for as long as it is listed.
+    /// Never named while listed.
     Exempt,
-    /// It may attach still.
+    /// May still attach.
     MayAttach(Known),
-    /// It cannot be looked into.
+    /// Cannot be inspected.
     Unclear(Known),
-    /// It cannot attach.
+    /// Cannot attach.
     Past(Known),
 }
 
-/// What is known of a process that uses the GPU past Pillion.
+/// Knowledge of a process that uses the GPU outside Pillion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// None where it cannot be seen.
+    /// None if invisible.
     pub(crate) uid: Option<u32>,
-    /// Program; empty where it cannot be seen.
+    /// Program; empty if invisible.
     pub(crate) name: String,
-    /// Job that its environment names; empty where there is none.
+    /// Job named by its environment; empty if none.
     pub(crate) job: String,
-    /// Why it is no client, as far as that can be seen.
+    /// Why it is no client, as far as visible.
     pub(crate) reason: String,
-    /// The process of this number is the one that NVML means, and it may be ended by rule.
+    /// The id surely refers to the process that NVML lists, which may therefore be ended by rule.
     pub(crate) is_sure: bool,
 }
 
-/// A process that is named.
+/// A named process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// As NVML says.
+    /// As NVML reports it.
     pub(crate) pid: u32,
-    /// When it started, in clock ticks since boot; 0 if that cannot be seen.
+    /// Start in clock ticks since boot; 0 if invisible.
     pub(crate) started_ticks: u64,
     /// First seen, on the daemon's clock.
     pub(crate) since_ns: u64,
-    /// What it has of the device, bytes; none where NVML does not say.
+    /// Memory on the device, bytes; none if NVML does not report it.
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) known: Known,
 }
 
-/// What the daemon's threads share of it: the rule in force, and what was found last.
+/// Shared between the daemon's threads: the rule in force, and the last result.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     pub(crate) rules: UnmanagedRules,
-    /// None where NVML cannot tell: it is missing, silent or closed, or time is virtual.
+    /// None if NVML cannot list processes: it is missing, silent or closed, or time is virtual.
     pub(crate) named: Option<Vec<Named>>,
 }
 
-/// A process that is to end by rule.
+/// A process to end by rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Eviction {
     pub(crate) process: Named,
-    /// Its user.
     pub(crate) uid: u32,
-    /// It was asked and did not.
+    /// It was asked and did not end.
     pub(crate) is_kill: bool,
 }
 
-/// What a look has changed.
+/// Changes of a poll.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Named from now on.
+    /// Newly named.
     pub(crate) named: Vec<Named>,
     /// Were named, and are gone or clients.
     pub(crate) gone: Vec<Named>,
 }
 
-/// The strangers of a GPU. See the module's text.
+/// The strangers of a GPU; see the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
     by_pid: BTreeMap<u32, Stranger>,
-    /// NVML's numbers are those of this daemon's PID namespace.
+    /// NVML's ids are those of this daemon's PID namespace.
     are_numbers_ours: bool,
-    /// The daemon is in the first PID namespace, so that NVML's numbers are its own for sure.
+    /// The daemon is in the first PID namespace, so NVML's ids are certainly its own.
     is_first_namespace: bool,
-    /// The clients of lately, and when each was last one.
+    /// Recent clients, and when each was last one.
     clients: BTreeMap<u32, u64>,
-    /// When NVML listed processes for the first time.
+    /// When NVML first listed processes.
     began_ns: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Stranger {
     named: Named,
-    /// In a row.
+    /// Consecutive.
     looks: u32,
     stage: Stage,
 }
 
-/// How far it has come.
+/// Stage of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Not named yet.
     Seen,
     Exempt,
     Named,
-    /// It was asked to end, at that time.
+    /// Asked to end at this time.
     Asked(u64),
-    /// It is made to end, or cannot be.
+    /// Being killed, or unreachable.
     Settled,
 }
 
@@ -165,21 +164,20 @@ impl Stage {
     }
 }
 
-/// The view of a stranger's process that decisions are made from.
+/// Access to strangers' processes, for decisions.
 pub(crate) trait Eyes {
-    /// When the process of this number started, in clock ticks since boot; 0 if that cannot be
-    /// seen.
+    /// Start of this process in clock ticks since boot; 0 if invisible.
     fn started_ticks(&self, pid: u32) -> u64;
 
-    /// What is seen of the process of this number.
+    /// Inspects this process.
     fn look_into(&self, pid: u32) -> Sight;
 
-    /// Whether NVML has seen the process of this number compute since the look before.
+    /// Whether NVML has seen this process compute since the previous poll.
     fn has_computed(&self, pid: u32) -> bool;
 }
 
 impl Strangers {
-    /// None yet. Whether this daemon is in the machine's first PID namespace.
+    /// No strangers yet.
     pub(crate) fn new(is_first_namespace: bool) -> Self {
         Self {
             is_first_namespace,
@@ -188,14 +186,14 @@ impl Strangers {
         }
     }
 
-    /// Whether a stranger may be named at the next look: NVML is then asked which processes draw,
+    /// Whether the next poll may name a stranger: NVML is then asked which processes do graphics,
     /// and which compute.
     pub(crate) fn has_unnamed(&self) -> bool {
         let mut strangers = self.by_pid.values();
         strangers.any(|stranger| stranger.stage == Stage::Seen)
     }
 
-    /// NVML lists these processes now. None if it cannot be told which of them are strangers.
+    /// NVML's current list. None if strangers cannot be distinguished.
     pub(crate) fn handle_listed(
         &mut self,
         now_ns: u64,
@@ -255,17 +253,16 @@ impl Strangers {
         self.clients.extend(now);
     }
 
-    /// Those that are named, by number.
+    /// The named processes, by id.
     pub(crate) fn named(&self) -> impl Iterator<Item = &Named> {
         let named = self.by_pid.values();
         let named = named.filter(|stranger| stranger.stage.is_named());
         named.map(|stranger| &stranger.named)
     }
 
-    /// The processes that are to end now by this rule.
+    /// The processes that this rule ends now.
     pub(crate) fn poll_evictions(&mut self, now_ns: u64, rules: &UnmanagedRules) -> Vec<Eviction> {
-        // A client that NVML lists under its number may be a coincidence: enough to name, not to
-        // end.
+        // A client listed under its id may be a coincidence: enough to name, not to end.
         if rules.action != OnUnmanaged::Evict || !self.is_first_namespace {
             return Vec::new();
         }
@@ -282,13 +279,13 @@ impl Strangers {
         evictions
     }
 
-    /// NVML was silent, or is closed: what was seen once is as if never seen.
+    /// NVML was silent, or is closed: a single sighting is void.
     pub(crate) fn handle_silence(&mut self) {
         self.by_pid.retain(|_, it| it.stage != Stage::Seen);
     }
 
-    /// A process could not be asked to end, or made to, for want of room or descriptors: it is its
-    /// turn again at the next look.
+    /// Asking or killing a process was postponed for lack of room or descriptors: the next poll
+    /// retries.
     pub(crate) fn handle_put_off(&mut self, eviction: &Eviction, now_ns: u64) {
         if let Some(stranger) = self.by_pid.get_mut(&eviction.process.pid) {
             stranger.stage = match eviction.is_kill {
@@ -298,7 +295,7 @@ impl Strangers {
         }
     }
 
-    /// A process may not be signalled by this daemon.
+    /// This daemon may not signal the process.
     pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
         if let Some(stranger) = self.by_pid.get_mut(&pid) {
             stranger.stage = Stage::Settled;
@@ -331,7 +328,7 @@ impl Stranger {
         self.stage.is_named().then_some(self.named)
     }
 
-    /// It is seen again. Whether it is named from now on.
+    /// The process is seen again. Returns whether it is named from now on.
     fn poll_named(
         &mut self,
         now_ns: u64,
@@ -354,14 +351,14 @@ impl Stranger {
             Sight::Unclear(_) if !has_had_its_grace && !has_computed() => return false,
             Sight::MayAttach(known) | Sight::Unclear(known) | Sight::Past(known) => known,
         };
-        // A number that is looked up has a start: the process has not gone meanwhile.
+        // A known start shows that the process did not go meanwhile.
         let is_sure = known.is_sure && self.named.started_ticks != 0;
         self.named.known = Known { is_sure, ..known };
         self.stage = Stage::Named;
         true
     }
 
-    /// Whether it is to end now; `may_ask`: there is room to ask one more process.
+    /// Whether to end it now; `may_ask`: there is room to ask one more process.
     fn poll_eviction(
         &mut self,
         now_ns: u64,
@@ -390,7 +387,7 @@ impl Stranger {
     }
 }
 
-/// What is known of a process whose number is not looked up.
+/// A process whose id is not looked up.
 fn unseen() -> Known {
     let reason = "it uses the GPU; NVML may count processes as the host does, and this daemon is in a container, so the process is not \
                   looked up by its number (run the daemon in the host's PID namespace)";

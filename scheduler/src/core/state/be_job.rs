@@ -1,30 +1,31 @@
-//! One best-effort job as the daemon sees it: what it has charged, and the lease it has.
+//! One best-effort job as the daemon sees it: its charges and its lease.
 //!
-//! **Sums.** All launches of the job are in one sum, `charges.total_ns` of its lease page (*T*), and
-//! again in `charged_ns` of the client that made them (*H*, one per client); completions are in the
-//! client's `completed_ns` (*C*). A launch adds to H first and to T second, a refund takes from T
-//! first. They are read in the order T, then per client C, then H, so that
+//! **Sums.** All launches of the job are in one sum, `charges.total_ns` of its lease page (*T*),
+//! and again in `charged_ns` of the client that made them (*H*, one per client); completions are in
+//! the client's `completed_ns` (*C*). A launch adds to H first and to T second, a refund takes from
+//! T first. The daemon reads T, then for each client C, then H. Therefore
 //!
-//! - in flight, the sum of H − C, is never too low for what T says: it errs towards granting less,
-//!   for one poll;
-//! - a client with C ≥ H had nothing in flight when C was read, and T holds nothing of it that has
-//!   not completed;
-//! - what is charged after T was read counts against the lease, because its limit is T + budget;
-//! - nothing is in T that was taken back before H was read (`LeasePage::read_settled`): the limit would be too high by
-//!   a launch that was refused. A job for which that cannot be shown is granted nothing until the next look.
+//! - the work in flight, the sum of H − C, is never too low for T: an error grants less, for one
+//!   poll;
+//! - a client with C ≥ H had nothing in flight when C was read, and none of its charges in T is
+//!   incomplete;
+//! - charges after the read of T count against the lease, because its limit is T + budget;
+//! - T contains nothing that was refunded before H was read (`LeasePage::read_settled`): otherwise
+//!   the limit would be too high by a refused launch. A job for which that cannot be shown is
+//!   granted nothing until the next poll.
 //!
-//! What a dead client had in flight vanishes with it: it is in no H any more. H and C are of all
-//! the client's daemons. What a client has in flight when it attaches was charged to a lease of an
-//! earlier daemon; the client charges it to this lease before its threads see the lease
-//! (`LeasePage::bring`). Until then T lacks it: the daemon never takes T for less than what is in
+//! A dead client's work in flight vanishes with it: it is in no H any more. H and C span all
+//! daemons of a client. A client's work in flight when it attaches was charged to a lease of the
+//! previous daemon; the client charges it to this lease before its threads see the lease
+//! (`LeasePage::bring`). Until then T lacks it: the daemon never takes T as less than what is in
 //! flight.
 //!
-//! **Belief.** These words are the job's to write. C above H is no completion of anything: nothing
-//! is in flight then, and never less than nothing. T may go down by a refund, but by no more than
-//! what the policy's throttle has added of this job since it last began anew, and up by no more than
-//! an hour at a time ([`BelievedSum`]); otherwise a job that adds and takes back could erase what
-//! *others* charged to the throttle. A job that does not drain for [`DRAIN_NS_MAX`] while nothing is
-//! granted to it is left out of the decision until it does ([`BeJob::is_stalled`]).
+//! **Trust.** The job writes these words itself. C above H is no completion: then nothing is in
+//! flight, never less. T may drop by a refund, but by no more than the policy's throttle has added
+//! for this job since it last restarted, and rise by no more than an hour at a time
+//! ([`BelievedSum`]). Otherwise a job that charges and refunds could erase what *others* charged to
+//! the throttle. A job that does not drain for [`DRAIN_NS_MAX`] while it is granted nothing is left
+//! out of the decision until it does ([`BeJob::is_stalled`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -41,12 +42,12 @@ use protocol::sync::Ordering;
 
 use super::used::Used;
 
-/// A job that was granted nothing for so long and still is not drained is believed to lie, or to
-/// hang: other jobs are decided about as if it had nothing in flight. Twenty times the longest
-/// `max_hold` that is shipped; kernels of seconds exist, but not many.
+/// A job that was granted nothing for this long and has not drained is lying or hung: decisions
+/// about other jobs treat it as having nothing in flight. Twenty times the longest shipped
+/// `max_hold`; kernels of seconds exist, but are rare.
 pub const DRAIN_NS_MAX: u64 = 2_000_000_000;
 
-/// The terms that admit nothing, whatever is charged or taken back.
+/// Terms that admit nothing, whatever is charged or refunded.
 const CLOSED: Terms = Terms {
     epoch: 0,
     expiry_ns: 0,
@@ -55,29 +56,28 @@ const CLOSED: Terms = Terms {
     terms: 0,
 };
 
-/// The same, and nothing goes by `max_hold` either.
+/// As [`CLOSED`], and `max_hold` admits nothing either.
 const HELD: Terms = Terms {
     terms: LEASE_HELD,
     ..CLOSED
 };
-/// Those where a law of the policy lets nothing go.
+/// Terms while a law of the policy lets nothing go.
 const PAUSED: Terms = Terms {
     terms: LEASE_HELD | LEASE_PAUSED,
     ..HELD
 };
 
-/// Those of a job that has used its share.
+/// Terms of a job that has used its share.
 const RATED: Terms = Terms {
     terms: PAUSED.terms | LEASE_RATED,
     ..HELD
 };
 
-/// Whether nothing goes under these terms, `max_hold` or not.
+/// Whether these terms admit nothing, not even after `max_hold`.
 fn is_for_good(terms: &Terms) -> bool {
     terms.terms & LEASE_HELD != 0
 }
 
-/// A best-effort job's account and lease.
 #[derive(Debug)]
 pub(crate) struct BeJob {
     id: JobId,
@@ -86,40 +86,41 @@ pub(crate) struct BeJob {
     /// As last written to the page, which is never read back.
     published: Terms,
     charged: BelievedSum,
-    /// T as last read.
+    /// T at the last read.
     total_ns: u64,
     view: JobView,
-    /// What the policy grants as of the last decision.
+    /// The policy's last decision.
     lease: Lease,
-    /// The rule behind it.
+    /// The rule behind the lease.
     limit: Limit,
     used: Used,
     progress: Progress,
-    /// Since when nothing has been granted though work is in flight.
+    /// Since when nothing has been granted while work is in flight.
     closed_since_ns: Option<u64>,
     is_stalled: bool,
-    /// Because of a fault, until an operator says otherwise.
+    /// Held for a fault, until an operator releases it.
     is_held: bool,
-    /// A client of it has launched kernels of collective communication.
+    /// A client has launched kernels of collective communication.
     has_collectives: bool,
-    /// Because of these, while a high-priority client is attached.
+    /// Refused for collectives, while a high-priority client is attached.
     is_refused: bool,
-    /// It was part of the last decision.
+    /// Part of the last decision.
     is_counted: bool,
-    /// Its sums were read without a refund in between.
+    /// Its sums were read without a concurrent refund.
     is_settled: bool,
-    /// Work of it was in flight at the last reading, or completed since the one before.
+    /// Work was in flight at the last read, or completed since the one before.
     has_worked: bool,
 }
 
-/// What must be published for a job.
+/// What to publish for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// What is published is right.
+    /// The published terms are right.
     Nothing,
-    /// Terms that no high-priority launch can make wrong: nothing is granted, or nothing is held.
+    /// Terms that no high-priority launch can invalidate: nothing is granted, or nothing is held
+    /// back.
     AtOnce(Terms),
-    /// Terms that hold only while no high-priority work arrives.
+    /// Terms valid only while no high-priority work arrives.
     Open(Terms),
 }
 
@@ -174,28 +175,28 @@ impl BeJob {
         &self.published
     }
 
-    /// Whether what is published admits nothing.
+    /// Whether the published terms admit nothing.
     #[cfg(test)]
     pub(crate) fn is_closed(&self) -> bool {
         self.published == CLOSED || is_for_good(&self.published)
     }
 
-    /// The rule behind the lease of the last decision.
+    /// The rule behind the last lease.
     pub(crate) fn limit(&self) -> Limit {
         self.limit
     }
 
-    /// What it gets of what it wants.
+    /// How much of the wanted work is granted.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// How much of the GPU's time it has used lately.
+    /// Its recent share of the GPU's time.
     pub(crate) fn used(&self) -> Used {
         self.used
     }
 
-    /// Whether charges were taken back whenever its sums were read, so that it is granted nothing.
+    /// Whether each read of its sums met a refund, so that it is granted nothing.
     pub(crate) fn is_unsettled(&self) -> bool {
         !self.is_settled
     }
@@ -205,57 +206,56 @@ impl BeJob {
         self.is_stalled
     }
 
-    /// Holds the job because of a fault, from now on; or not any more, from the next time that something is published for it.
+    /// Holds the job for a fault at once; a release takes effect at the next publication.
     pub(crate) fn set_held(&mut self, is_held: bool) {
         self.is_held = is_held;
-        // Whoever is told of it is to find it so. It is what no high-priority launch can make wrong.
+        // The hold must be in effect when it is reported. No high-priority launch can invalidate
+        // it.
         if is_held && self.published != HELD {
             self.page.publish(&HELD);
             self.published = HELD;
         }
     }
 
-    /// Whether a client of the job has launched kernels of collective communication.
     pub(crate) fn has_collectives(&self) -> bool {
         self.has_collectives
     }
 
-    /// Whether the job is granted nothing because of these.
+    /// Whether the job is granted nothing because of collectives.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused
     }
 
     /// Whether an operator, a rule or its collectives hold it, so that it does nothing beside
-    /// high-priority work whatever the policy says.
+    /// high-priority work whatever the policy decides.
     pub(crate) fn is_out(&self) -> bool {
         self.is_held || self.is_refused
     }
 
-    /// From the next decision on, the job is granted nothing if it has launched kernels of
-    /// collective communication; or it is granted what the policy says. A job that is refused is
-    /// left out of the decision: what it has in flight may wait for other GPUs and never
-    /// completes in time for anybody else.
+    /// From the next decision on, refuses the job if it has launched collectives, or follows the
+    /// policy. A refused job is left out of the decision: its work in flight may wait for other
+    /// GPUs and never complete in time.
     pub(crate) fn set_refusing(&mut self, refuses: bool) {
         self.is_refused = refuses && self.has_collectives;
     }
 
-    /// Whether a thread of the job waits for what the policy will say, and not for an operator or
-    /// the end of the last high-priority client.
+    /// Whether a thread of the job waits for the policy, rather than for an operator or the end of
+    /// the last high-priority client.
     pub(crate) fn is_waiting_for_policy(&self) -> bool {
         self.view.waiting && !self.is_held && !self.is_refused
     }
 
-    /// Whether work of a job that is left out of the decision was in flight since the last one.
+    /// Whether a job left out of the decision had work in flight since the last one.
     pub(crate) fn is_excluded_at_work(&self) -> bool {
         !self.is_counted && self.has_worked
     }
 
-    /// Whether the job needs the daemon's attention often.
+    /// Whether the job needs frequent polls.
     pub(crate) fn is_active(&self) -> bool {
         self.is_waiting_for_policy() || !self.view.drained
     }
 
-    /// The job as the policy is to see it: one that is held wants nothing of it, no turn and nothing that it was promised.
+    /// The job as passed to the policy: a held job wants no work, no turn and no promise.
     fn view_for_policy(&self) -> JobView {
         JobView {
             waiting: self.is_waiting_for_policy(),
@@ -263,15 +263,15 @@ impl BeJob {
         }
     }
 
-    /// Whether a lease is out that a high-priority launch must be able to revoke.
+    /// Whether a published lease must be revocable by a high-priority launch.
     pub(crate) fn is_gated(&self) -> bool {
         !self.published.is_for_nobody()
     }
 
-    /// Reads the job's words. The order of the loads is argued in the module's text.
+    /// Reads the job's words. The module's text explains the order of the loads.
     pub(crate) fn read<'p>(&mut self, clients: impl Iterator<Item = &'p ClientPage> + Clone) {
-        // The sum is read with Acquire, which pairs with the AcqRel add in `LeasePage::charge`: the clients' sums read
-        // after it hold at least what it does.
+        // The sum is read with Acquire, which pairs with the AcqRel add in `LeasePage::charge`: the
+        // clients' sums, read later, hold at least what it does.
         let mut last = None;
         if !self.has_collectives {
             let mut counts = clients
@@ -300,9 +300,9 @@ impl BeJob {
         };
     }
 
-    /// What the policy is told of the job; `None` if it is left out. `begins_anew`: the throttle may
-    /// forget what it has added, because nothing is in flight or nobody is to be protected. So it
-    /// does for a job that it has not seen in the decision before.
+    /// The view for the policy; `None` if the job is left out. `begins_anew`: the throttle may
+    /// forget what it has added, because nothing is in flight or nobody is protected. The same
+    /// holds for a job that was not in the previous decision.
     pub(crate) fn poll_view(&mut self, begins_anew: bool) -> Option<JobView> {
         if begins_anew || !self.is_counted {
             self.charged.settle();
@@ -311,13 +311,12 @@ impl BeJob {
         self.is_counted.then(|| self.view_for_policy())
     }
 
-    /// The policy knows nothing of what was charged before: none of it can be taken back from what it will add.
+    /// The policy knows no earlier charges: a refund must not reduce what it will add.
     pub(crate) fn handle_new_gate(&mut self) {
         self.is_counted = false;
     }
 
-    /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled or
-    /// is refused.
+    /// The policy's decision at `now_ns`; `None`: the job has stalled or is refused.
     pub(crate) fn handle_lease(
         &mut self,
         lease: Option<(Lease, Limit)>,
@@ -342,7 +341,7 @@ impl BeJob {
             self.is_stalled = false;
             return;
         }
-        // A share that is used up, by others it may be, says nothing of its work in flight.
+        // A used-up share, perhaps by others, tells nothing about work in flight.
         if self.limit == Limit::Rate {
             return;
         }
@@ -350,7 +349,7 @@ impl BeJob {
         self.is_stalled |= now_ns.saturating_sub(since_ns) >= DRAIN_NS_MAX;
     }
 
-    /// Nobody is to be protected any more, so nobody can be harmed by this job.
+    /// Nobody is protected any more, so this job can harm nobody.
     pub(crate) fn forgive(&mut self) {
         self.is_stalled = false;
     }
@@ -376,7 +375,7 @@ impl BeJob {
         }
     }
 
-    /// Publishes terms, at `now_ns`. Returns whether somebody who waits may go now, or must look.
+    /// Publishes terms at `now_ns`. Returns whether a waiter may go now, or must check.
     pub(crate) fn publish(&mut self, terms: &Terms, now_ns: u64) -> bool {
         self.page.publish(terms);
         let before = std::mem::replace(&mut self.published, *terms);
@@ -385,13 +384,13 @@ impl BeJob {
             ..*terms
         } == before
             && now_ns < before.expiry_ns;
-        // Who was held for a fault sleeps long, and may have waited for its time already.
+        // A job held for a fault polls rarely, and may have waited its time already.
         let is_let_go = is_for_good(&before) && !is_for_good(terms);
         is_let_go || *terms != CLOSED && !is_for_good(terms) && !is_renewal
     }
 
-    /// Closes a lease that was for nobody's protection, so that the gated one that follows is the first to be
-    /// obeyed: such terms stay in force whatever the epoch.
+    /// Closes an ungated lease, so that the gated one that follows is obeyed: ungated terms ignore
+    /// the epoch.
     pub(crate) fn close_if_ungated(&mut self) {
         if self.published.is_for_nobody() {
             self.page.publish(&CLOSED);
@@ -399,11 +398,11 @@ impl BeJob {
         }
     }
 
-    /// The lease as the page has it.
+    /// The lease in the page's format.
     fn terms(&self) -> Terms {
         let lease = &self.lease;
         let standing = if lease.standing { LEASE_STANDING } else { 0 };
-        // What pauses it is stronger than `max_hold`.
+        // A pause overrides `max_hold`.
         match (self.is_held, self.limit) {
             (true, _) => return HELD,
             (false, Limit::Paused) => return PAUSED,
@@ -439,7 +438,7 @@ impl BeJob {
     }
 }
 
-/// What the clients of a job have in flight, by their own sums.
+/// Work in flight of a job's clients, by their own sums.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     /// 0 only if each of them has drained.
@@ -454,7 +453,7 @@ impl InFlight {
             waiting: false,
         };
         for page in clients {
-            // Acquire keeps the load of what is charged behind the load of what is complete.
+            // Acquire keeps the load of the charges after the load of the completions.
             let completed_ns = page.completed_ns.load(Ordering::Acquire);
             let charged_ns = page.charged_ns.load(Ordering::Acquire);
             let client_ns = charged_ns.saturating_sub(completed_ns);
@@ -469,7 +468,7 @@ fn admits_nothing(lease: &Lease) -> bool {
     !lease.ungated && (lease.budget_ns == 0 || lease.classes.is_empty())
 }
 
-/// A sum that its owner may raise, and lower by what it has raised since it was last settled.
+/// A sum that its owner may raise, and lower by at most what it raised since it last settled.
 #[derive(Clone, Copy, Debug, Default)]
 struct BelievedSum {
     /// As last read.
@@ -480,7 +479,7 @@ struct BelievedSum {
 }
 
 impl BelievedSum {
-    /// Of a sum that begins there.
+    /// For a sum that starts at this value.
     fn new(first_ns: u64) -> Self {
         Self {
             read_ns: first_ns,
@@ -488,7 +487,7 @@ impl BelievedSum {
         }
     }
 
-    /// The sum was read as `read_ns`; returns what is believed of it.
+    /// Handles a read of the sum; returns the believed value.
     fn handle_reading(&mut self, read_ns: u64) -> u64 {
         let raised_ns = read_ns.saturating_sub(self.read_ns).min(EXPECTED_NS_MAX);
         let lowered_ns = self.read_ns.saturating_sub(read_ns);

@@ -1,11 +1,11 @@
-//! The bells that follow from what a poll found.
+//! Bells to ring after a poll.
 
 use protocol::clock::Clock;
 use protocol::pages::Bell;
 
 use super::State;
 
-/// A bell to ring: of a job's lease, or of a client's helper thread.
+/// A bell: of a job's lease, or of a client's helper thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wake {
     Lease { job: usize },
@@ -13,7 +13,7 @@ pub(super) enum Wake {
 }
 
 impl State {
-    /// Rings what the last poll found must be rung.
+    /// Rings the bells that the last poll requires.
     pub fn ring_bells(&self, clock: &Clock) {
         for wake in &self.wakes {
             if let Some(bell) = self.bell(*wake) {

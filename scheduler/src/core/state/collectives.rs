@@ -1,18 +1,18 @@
 //! Best-effort jobs that launch kernels of collective communication (NCCL, NVSHMEM).
 //!
-//! Such a kernel occupies its GPU until the kernels of its peers on other GPUs have begun, so a
-//! rank that is held on this GPU makes its peers spin on theirs, beside the high-priority jobs
-//! there. Daemons of different GPUs do not know of each other, so ranks are not held together.
+//! Such a kernel occupies its GPU until its peers on other GPUs have begun. A rank held on this GPU
+//! therefore makes its peers spin on theirs, beside the high-priority jobs there. Daemons of
+//! different GPUs do not know of each other, so ranks are not held together.
 //!
-//! `[policy] collectives = "refuse"`: a job that was seen launching collectives is granted nothing
-//! while a high-priority client is attached. Its collective kernels go without a lease, because
-//! their peers may have begun; each other launch of it waits for `max_hold`.
+//! `[policy] collectives = "refuse"`: a job that launches collectives is granted nothing while a
+//! high-priority client is attached. Its collective kernels go without a lease, because their peers
+//! may have begun; each other launch waits for `max_hold`.
 //!
 //! `"gate"`: the job is granted what the policy grants any job, and its collective kernels go
 //! without a lease where there is none.
 //!
-//! A job is seen launching when a client of it has counted such a launch
-//! ([`Counter::Collectives`](protocol::pages::Counter::Collectives)), at the poll after it.
+//! The poll after a client's first such launch detects it, by
+//! [`Counter::Collectives`](protocol::pages::Counter::Collectives).
 
 use policy::Policy;
 
@@ -21,13 +21,13 @@ use crate::config::OnCollectives;
 use crate::core::event::{Draft, Kind};
 
 impl State {
-    /// Whether jobs that launch collectives are granted nothing beside high-priority clients.
+    /// Whether jobs that launch collectives are refused beside high-priority clients.
     pub(super) fn refuses_collectives(&self) -> bool {
         let is_gating = *self.gate.policy() != Policy::None;
         is_gating && self.on_collectives == OnCollectives::Refuse
     }
 
-    /// The jobs that launch collectives, will be refused for it, and were not reported yet.
+    /// Jobs that launch collectives, will be refused for it, and are not reported yet.
     pub(crate) fn take_collectives(&mut self) -> Vec<Draft> {
         if !self.refuses_collectives() {
             return Vec::new();

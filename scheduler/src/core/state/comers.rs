@@ -1,4 +1,4 @@
-//! Jobs that come, and that best-effort ones wait while the GPU is in trouble ([`policy::probe`]).
+//! Arriving jobs, and the hold of best-effort ones while the GPU is in trouble ([`policy::probe`]).
 
 use std::os::fd::OwnedFd;
 
@@ -14,7 +14,7 @@ use super::{BeJob, Job, State};
 use crate::core::job_key::JobKey;
 
 impl State {
-    /// A job has come. `is_new`: it has launched nothing under an earlier daemon.
+    /// A job arrives. `is_new`: it has launched nothing under a previous daemon.
     pub(super) fn add_job(
         &mut self,
         key: JobKey,
@@ -56,9 +56,9 @@ impl State {
         self.jobs.last_mut().expect("it was just added")
     }
 
-    /// Best-effort jobs that come from now on wait, for that reason, and `is_for_returned` also
-    /// those that ran under an earlier daemon; or none, and those that waited go on. The caller
-    /// rings the bell if that is so.
+    /// With a reason, best-effort jobs that arrive from now on wait, with `is_for_returned`
+    /// including those that ran under a previous daemon. Without one, waiting jobs go on; the
+    /// caller rings the bell on true.
     pub(crate) fn hold_comers(&mut self, why: Option<String>, is_for_returned: bool) -> bool {
         let goes_on = why.is_none() && !self.holds.waiting.is_empty();
         self.holds.is_for_returned = is_for_returned;
@@ -70,11 +70,11 @@ impl State {
         goes_on
     }
 
-    /// A best-effort job waits as one that has just come, if such jobs do.
+    /// A best-effort job waits as a newly arrived one, if such jobs wait.
     pub(crate) fn hold_as_comer(&mut self, key: &JobKey) {
         let jobs = &self.jobs;
         let holds = &mut self.holds;
-        // Of those that ended nothing is left.
+        // Forget ended jobs.
         (holds.waiting).retain(|waiting| jobs.iter().any(|job| job.key == *waiting));
         if holds.probe.is_some() && !holds.waiting.contains(key) {
             holds.waiting.push(key.clone());

@@ -1,4 +1,5 @@
-//! Processes that ended with work in flight, as far as they had told what is complete: a client that drains says so before it ends.
+//! Processes that died with work in flight, as far as they had reported completions: a client that
+//! drains reports before it ends.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -11,56 +12,59 @@ use protocol::record::EXPECTED_NS_MAX;
 use super::{Client, Job, State};
 use crate::core::job_key::JobKey;
 
-/// Deaths that nobody has asked for yet: more than clients there can be.
+/// Uncollected deaths: more than there can be clients.
 const DEATHS_MAX: usize = super::CLIENTS_MAX;
 
-/// What the daemon itself knows of a client's end.
+/// The daemon's knowledge of a client's end.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// Somebody sees to it until then, ns of real time.
+    /// Until when its end is supervised, ns of real time.
     pub(super) seen_to_until_ns: Cell<u64>,
-    /// MPS, which this daemon has asked, has ended what it had in flight.
+    /// MPS has ended its work in flight on this daemon's request.
     is_spared: bool,
 }
 
-/// A process that ended with work in flight.
+/// A process that died with work in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Death {
     pub(crate) key: JobKey,
     pub(crate) pid: u32,
     /// Expected, ns.
     pub(crate) in_flight_ns: u64,
-    /// How many launches that is; best-effort clients do not say.
+    /// Number of launches; best-effort clients do not report it.
     pub(crate) launches: Option<u64>,
     pub(crate) how: How,
     /// It was a client of MPS.
     pub(crate) is_on_mps: bool,
-    /// Somebody was ending it, by the daemon's knowledge or the process's word: no rule is for that.
+    /// Its end was supervised, by the daemon's knowledge or the process's report: no rule applies.
     pub(crate) is_seen_to: bool,
 }
 
-/// What was known of the end before it came: but for [`How::Spared`] the process's word, which is believed for the text of an event.
+/// What preceded the end. Except for [`How::Spared`] the process's own report, which is trusted
+/// only for the text of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// MPS has ended its work, asked by this daemon.
+    /// MPS ended its work on this daemon's request.
     Spared,
-    /// It waited for as long as it does.
+    /// Its drain timed out.
     GaveUp,
-    /// Somebody saw to its end. Whether MPS was asked before is not known.
+    /// Its end was supervised. Whether MPS was asked is unknown.
     SeenTo,
     /// Nothing.
     Unasked,
 }
 
 impl Client {
-    /// What it has in flight, ns, and of a high-priority one how many launches, as far as it has told by `now_ns`.
+    /// Work in flight, ns, and for a high-priority client the launches, as far as reported by
+    /// `now_ns`.
     fn in_flight(&mut self, now_ns: u64, unknown_ns: u64) -> (u64, Option<u64>) {
         if let Some(hp_client) = &mut self.hp_client {
             hp_client.drain(&self.page, now_ns, unknown_ns);
             let (launches, ns) = hp_client.timeline().in_flight();
             return (ns, Some(launches));
         }
-        // Acquire keeps the load of what is charged behind the load of what is complete: never less than nothing is in flight.
+        // Acquire keeps the load of the charges after the load of the completions: in flight is
+        // never negative.
         let completed_ns = self.page.completed_ns.load(Ordering::Acquire);
         let charged_ns = self.page.charged_ns.load(Ordering::Acquire);
         let ns = charged_ns.saturating_sub(completed_ns);
@@ -82,8 +86,8 @@ impl Client {
 }
 
 impl State {
-    /// The process of a client has ended by `now_ns`, real time being `real_ns`, and tells what of its work is complete before it ends.
-    /// Call it before [`State::handle_detach`].
+    /// The process of a client has ended by `now_ns` (`real_ns` in real time), after reporting its
+    /// completions. Call before [`State::handle_detach`].
     pub(crate) fn handle_death(&mut self, now_ns: u64, real_ns: u64, client: u64) {
         let has_mps = self.ways.has_mps();
         let (unknown_ns, has_room) = (self.unknown_ns, self.deaths.len() < DEATHS_MAX);
@@ -95,7 +99,7 @@ impl State {
         let Some((key, client)) = clients.find(|(_, known)| known.id == client) else {
             return;
         };
-        // The GPU works at nothing of a context that is lost.
+        // The GPU executes nothing of a lost context.
         let sticky = client.page.sticky.load(Ordering::Relaxed);
         if CUresult(sticky).is_sticky() || !has_room {
             return;
@@ -120,7 +124,7 @@ impl State {
         self.deaths.push(death);
     }
 
-    /// MPS has ended what this process had in flight: it was asked by this daemon.
+    /// MPS ended the work in flight of this process on this daemon's request.
     pub(crate) fn note_spared(&mut self, pid: u32) {
         let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
         for client in clients.filter(|client| client.peer.pid == pid) {
@@ -128,7 +132,7 @@ impl State {
         }
     }
 
-    /// Processes that ended with work in flight since this was last asked.
+    /// Deaths with work in flight since the last call.
     pub(crate) fn take_deaths(&mut self) -> Vec<Death> {
         std::mem::take(&mut self.deaths)
     }

@@ -1,4 +1,4 @@
-//! Clients that said that the GPU serves them no more, what moves, and what is held for a fault.
+//! Clients that reported a lost context, progress of work, and holds for faults.
 
 use core::sync::atomic::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -9,7 +9,7 @@ use protocol::pages::Counter;
 use super::{BeJob, Client, Job, State};
 use crate::core::job_key::JobKey;
 
-/// Sticky errors of clients that are gone and that nobody has asked for yet: more than clients there can be.
+/// Uncollected sticky errors of departed clients: more than there can be clients.
 const GONE_MAX: usize = super::CLIENTS_MAX;
 
 /// A client whose context is lost.
@@ -17,64 +17,64 @@ const GONE_MAX: usize = super::CLIENTS_MAX;
 pub(crate) struct Sticky {
     pub(crate) key: JobKey,
     pub(crate) pid: u32,
-    /// A CUDA result that is sticky.
+    /// A sticky CUDA result.
     pub(crate) code: u32,
 }
 
-/// What is held back because of a fault, until somebody says that it may go on. Each hold with its reason.
+/// Holds for faults, each with its reason, until released.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holds {
-    /// Every best-effort job is.
+    /// Every best-effort job is held.
     all: Option<String>,
-    /// All best-effort jobs of these users are. At most [`HELD_USERS_MAX`].
+    /// All best-effort jobs of these users are held. At most [`HELD_USERS_MAX`].
     users: Vec<(u32, String)>,
-    /// These are. At most [`HELD_JOBS_PER_USER`] of a user.
+    /// These jobs are held. At most [`HELD_JOBS_PER_USER`] of a user.
     jobs: Vec<(JobKey, String)>,
-    /// Users who should be, and of whom that there is no room was said; at most [`HELD_USERS_MAX`], the oldest first.
+    /// Users whose jobs should be held, reported as exceeding [`HELD_USERS_MAX`]; at most as many,
+    /// oldest first.
     pub(super) refused: VecDeque<u32>,
-    /// New high-priority jobs are not meant to come.
+    /// New high-priority jobs should not come.
     draining: Option<String>,
-    /// Best-effort jobs that come wait while this is so.
+    /// Arriving best-effort jobs wait while set.
     pub(super) probe: Option<String>,
-    /// So do those that ran under an earlier daemon.
+    /// So do jobs that ran under a previous daemon.
     pub(super) is_for_returned: bool,
-    /// Those that came, of the jobs that there are.
+    /// Present jobs that wait for it.
     pub(super) waiting: Vec<JobKey>,
-    /// Every best-effort job is until MPS serves again, which ends by itself.
+    /// Every best-effort job is held until MPS serves again, which ends the hold.
     for_mps: Option<String>,
 }
 
-/// Jobs of one user that are held by name. A user who has more of them, which may be one who calls each job otherwise, has all
-/// its jobs held.
+/// Jobs of one user held by name. A user with more, perhaps by renaming each job, has all its jobs
+/// held.
 pub(crate) const HELD_JOBS_PER_USER: usize = 16;
-/// Users of whom all jobs are held; of further ones no more are held than by name.
+/// Users with all jobs held; further users' jobs are held by name only.
 pub(crate) const HELD_USERS_MAX: usize = 64;
 
-/// Whose best-effort jobs a hold is for.
+/// The best-effort jobs that a hold affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose<'a> {
-    /// This one.
     Job(&'a JobKey),
-    /// All of that user.
+    /// All of this user.
     User(u32),
     /// All.
     Everybody,
 }
 
-/// Who is held now and was not before, or should be.
+/// The effect of a new hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewlyHeld {
-    /// The one job that was meant.
+    /// The one job.
     Job,
-    /// All best-effort jobs of that user.
+    /// All best-effort jobs of this user.
     User(u32),
     /// All best-effort jobs.
     All,
-    /// That user's jobs should be, but so are those of [`HELD_USERS_MAX`] others: nobody is held. Once, until there is room.
+    /// Nobody: this user's jobs should be held, but [`HELD_USERS_MAX`] others are. Returned once,
+    /// until there is room.
     Nobody(u32),
 }
 
-/// What was let go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Released {
     /// Jobs that were held by name.
@@ -90,18 +90,17 @@ impl Released {
 }
 
 impl Holds {
-    /// Why the GPU is drained, if it is.
     pub(crate) fn draining(&self) -> Option<&str> {
         self.draining.as_deref()
     }
 
-    /// Why this job, which came while the GPU was in trouble, waits until it is healthy.
+    /// Why this job, which arrived while the GPU was in trouble, waits.
     pub(crate) fn why_waiting(&self, key: &JobKey) -> Option<&str> {
         let waits = self.waiting.contains(key);
         self.probe.as_deref().filter(|_| waits)
     }
 
-    /// Jobs that wait for a GPU that is in trouble.
+    /// Jobs that wait for a healthy GPU.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -116,7 +115,7 @@ impl Holds {
         all.chain(users).chain(jobs)
     }
 
-    /// Why this job is held, if it is: for its own fault first.
+    /// Why this job is held, if it is; its own fault first.
     pub(crate) fn why(&self, key: &JobKey) -> Option<&str> {
         let job = self.jobs.iter().find(|(held, _)| held == key);
         let user = || self.users.iter().find(|(uid, _)| *uid == key.uid);
@@ -157,14 +156,14 @@ impl Holds {
             return None;
         }
         if self.users.len() >= HELD_USERS_MAX {
-            // Whoever has many user ids holds itself at most.
+            // A user with many user ids holds only its own jobs.
             return self.note_refused(uid).then_some(NewlyHeld::Nobody(uid));
         }
         self.users.push((uid, why.to_owned()));
         Some(NewlyHeld::User(uid))
     }
 
-    /// Whether that is new.
+    /// Returns whether that is new.
     fn note_refused(&mut self, uid: u32) -> bool {
         if self.refused.contains(&uid) {
             return false;
@@ -177,10 +176,11 @@ impl Holds {
     }
 }
 
-/// What of the clients moves if the GPU does. Two that are equal and [`Progress::is_waiting`]: nothing has completed in between.
+/// Progress of all clients. Two equal values with [`Progress::is_waiting`]: nothing has completed
+/// in between.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// By client: what was launched, charged and completed, and when an HP client was last heard of.
+    /// By client: launched, charged and completed, and when an HP client was last heard.
     clients: Vec<(u64, [u64; 5])>,
     /// Some client has work in flight.
     pub(crate) is_waiting: bool,
@@ -188,7 +188,7 @@ pub(crate) struct Progress {
 
 #[cfg(test)]
 impl Progress {
-    /// Of one client.
+    /// For one client.
     pub(crate) fn for_test(completed_ns: u64, is_waiting: bool) -> Self {
         Self {
             clients: vec![(1, [0, 0, completed_ns, completed_ns, 0])],
@@ -197,7 +197,8 @@ impl Progress {
     }
 }
 
-/// What of a best-effort job moves. Two that are equal and [`JobProgress::is_waiting`]: nothing of it has completed in between.
+/// Progress of a best-effort job. Two equal values with [`JobProgress::is_waiting`]: nothing of it
+/// has completed in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobProgress {
     pub(crate) key: JobKey,
@@ -208,10 +209,10 @@ pub(crate) struct JobProgress {
 }
 
 impl Client {
-    /// The sticky error that this client says it had, if it has not been taken.
+    /// The client's reported sticky error, once.
     pub(super) fn take_sticky(&mut self, key: &JobKey) -> Option<Sticky> {
         let code = self.page.sticky.load(Ordering::Relaxed);
-        // Whoever scribbles there has no error, and is not asked again.
+        // An invalid value is no error, and is not checked again.
         if code == 0 || std::mem::replace(&mut self.is_sticky_taken, true) {
             return None;
         }
@@ -241,7 +242,7 @@ impl Client {
 }
 
 impl State {
-    /// Sticky errors that clients have told of since this was last asked, those of clients that are gone among them.
+    /// Sticky errors reported since the last call, including those of departed clients.
     pub(crate) fn take_stickies(&mut self) -> Vec<Sticky> {
         let mut found = std::mem::take(&mut self.stickies);
         for Job { key, clients, .. } in &mut self.jobs {
@@ -254,14 +255,13 @@ impl State {
         found
     }
 
-    /// What a client said that is gone now.
+    /// Keeps the report of a departed client.
     pub(super) fn keep_sticky(&mut self, sticky: Option<Sticky>) {
         if self.stickies.len() < GONE_MAX {
             self.stickies.extend(sticky);
         }
     }
 
-    /// What moves, as of now.
     pub(crate) fn progress(&self) -> Progress {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
         let is_undrained = |be_job: &BeJob| !be_job.view().drained;
@@ -271,7 +271,8 @@ impl State {
         }
     }
 
-    /// What moves of each best-effort job, as of now. High-priority ones are left out: what one never waits for counts as in flight.
+    /// Progress of each best-effort job. High-priority ones are left out: work that they never wait
+    /// for counts as in flight.
     pub(crate) fn job_progress(&self) -> Vec<JobProgress> {
         let jobs = self.jobs.iter();
         let jobs = jobs.filter_map(|job| Some((job, job.be_job.as_ref()?)));
@@ -283,8 +284,8 @@ impl State {
         progress.collect()
     }
 
-    /// Holds best-effort jobs until [`State::release`]. None if that was so already, or cannot be and was said. The caller rings the
-    /// bell.
+    /// Holds best-effort jobs until [`State::release`]. None if they are held already, or cannot be
+    /// and that was reported. The caller rings the bell.
     pub(crate) fn hold(&mut self, whose: Whose<'_>, why: &str) -> Option<NewlyHeld> {
         let newly = match whose {
             Whose::Job(key) => self.holds.hold_job(key, why),
@@ -295,21 +296,20 @@ impl State {
         newly
     }
 
-    /// Holds every best-effort job for this reason until MPS serves again, which `None` says.
-    /// Whether that
-    /// is new; the caller rings the bell.
+    /// Holds every best-effort job for this reason until MPS serves again (`None`). Returns whether
+    /// that is new; the caller rings the bell.
     pub(crate) fn hold_for_mps(&mut self, why: Option<&str>) -> bool {
         let before = std::mem::replace(&mut self.holds.for_mps, why.map(str::to_owned));
         self.apply_holds();
         before.is_some() != why.is_some()
     }
 
-    /// Clients by process id that have told that their contexts are lost, and live.
+    /// Process ids of living clients that reported a lost context.
     pub(crate) fn lost_clients(&self) -> BTreeSet<u32> {
         self.lost().map(|(pid, _)| pid).collect()
     }
 
-    /// Whose the client of this process id is whose context is lost, if there is one.
+    /// The user of the client of this process id, if its context is lost.
     pub(crate) fn lost_client(&self, pid: u32) -> Option<u32> {
         self.lost()
             .find(|(lost, _)| *lost == pid)
@@ -326,15 +326,16 @@ impl State {
         lost.map(|(uid, client)| (client.peer.pid, uid))
     }
 
-    /// Says so to every high-priority job that comes, and holds every best-effort one, until [`State::release`]. False if that was
-    /// so already.
+    /// Warns every high-priority job that comes, and holds every best-effort one, until
+    /// [`State::release`]. False if already so.
     pub(crate) fn drain_gpu(&mut self, why: &str) -> bool {
         let was_draining = self.holds.draining.replace(why.to_owned()).is_some();
         self.hold(Whose::Everybody, why);
         !was_draining
     }
 
-    /// Lets go what was held for a fault: jobs of one id, or (`None`) everything. A job that is held with others stays so.
+    /// Releases holds for faults: of jobs of one id, or (`None`) all. A job that is held with
+    /// others stays held.
     pub(crate) fn release(&mut self, job: Option<&str>) -> Released {
         let goes = |key: &JobKey| job.is_none_or(|id| key.id == id);
         let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.holds.jobs)
@@ -353,7 +354,7 @@ impl State {
         );
         let mut released = Released { jobs, others: 0 };
         if job.is_none() {
-            // Who comes next waits again.
+            // Later arrivals wait again.
             let kept = Holds {
                 probe: self.holds.probe.take(),
                 is_for_returned: self.holds.is_for_returned,
@@ -373,14 +374,12 @@ impl State {
         released
     }
 
-    /// All best-effort jobs that there are.
     pub(crate) fn best_effort_jobs(&self) -> Vec<JobKey> {
         let jobs = self.jobs.iter().filter(|job| job.be_job.is_some());
         jobs.map(|job| job.key.clone()).collect()
     }
 
-    /// Tells every best-effort job: one that is held is so from now on, one that is not any more
-    /// goes on at the next poll.
+    /// Publishes the holds to every best-effort job: a hold at once, a release at the next poll.
     pub(super) fn apply_holds(&mut self) {
         for Job { key, be_job, .. } in &mut self.jobs {
             if let Some(be_job) = be_job {
@@ -389,13 +388,13 @@ impl State {
         }
     }
 
-    /// All clients by process id, those that can be seen.
+    /// All clients' visible process ids.
     pub(crate) fn pids(&self) -> BTreeSet<u32> {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
         clients.map(|client| client.peer.pid).collect()
     }
 
-    /// The clients of a job by process id, those that can be seen.
+    /// A job's clients' visible process ids.
     pub(crate) fn pids_of(&self, key: &JobKey) -> Vec<u32> {
         let jobs = self.jobs.iter().filter(|job| job.key == *key);
         let pids = jobs.flat_map(|job| job.clients.iter().map(|client| client.peer.pid));

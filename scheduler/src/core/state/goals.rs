@@ -1,8 +1,9 @@
-//! What requests of single high-priority jobs may take, where that is not what the configuration says of the GPU.
+//! Request targets of single high-priority jobs that override the configuration.
 //!
-//! A job may ask for it when it starts (`pillion run --slo`): the first of its processes that asks speaks for all, as with its
-//! quota of memory. `pillion set --slo` changes it. Both hold while a process of the job is there, and the change outlives this
-//! daemon in the job's ledger ([`protocol::ledger::Ledger::slo`]).
+//! A job may ask for one at its start (`pillion run --slo`): the first of its processes that asks
+//! decides for all, as for its memory quota. `pillion set --slo` changes it. Both hold while a
+//! process of the job exists, and the change survives a restart of the daemon in the job's ledger
+//! ([`protocol::ledger::Ledger::slo`]).
 
 use policy::{Goal, PillionParams, Policy, Slo, SloEnd, SloView};
 use protocol::hello::JobClass;
@@ -13,33 +14,34 @@ use super::{Job, State};
 use crate::core::event::{Draft, Kind};
 use crate::core::job_key::JobKey;
 
-/// Requests after which a program that marks none has a target in ms in vain. One that marks some has done so by then.
+/// After this many unmarked requests a target in ms is reported as having no effect. A program that
+/// marks has done so by then.
 const UNMARKED: u64 = 64;
 
-/// What a job says of its requests.
+/// A job's own target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct JobGoal {
     asked: Option<SloAsked>,
     set: Option<SloChange>,
-    /// That its target says nothing of inferred requests was told.
+    /// That its target has no effect on inferred requests was reported.
     is_unmarked_told: bool,
 }
 
-/// Where the goal comes from that is in force.
+/// The source of the goal in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The daemon's configuration.
     Configuration,
-    /// The job asked for it.
+    /// The job's request at its start.
     Run,
-    /// It was changed.
+    /// A later change.
     Set,
-    /// Its program says so of the kind that most of its requests are of.
+    /// The program's own mark for the kind of most of its requests.
     Marks,
 }
 
 impl Origin {
-    /// The word in JSON.
+    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -50,7 +52,7 @@ impl Origin {
     }
 }
 
-/// Why what a job's requests may take is not changed. For who asks.
+/// Why a target is not changed, for the requester.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SetRefused {
     #[error("no job {0:?} is a client of this GPU's daemon")]
@@ -66,7 +68,7 @@ pub(crate) enum SetRefused {
 }
 
 impl JobGoal {
-    /// What is in the place of the configured, and why.
+    /// The target that overrides the configuration, and its source.
     fn own(&self) -> (Option<Slo>, Origin) {
         match (self.set, self.asked) {
             (Some(SloChange::To(asked)), _) => (Some(slo_of(asked)), Origin::Set),
@@ -75,10 +77,11 @@ impl JobGoal {
         }
     }
 
-    /// What the policy is to be told: nothing where the configured holds.
+    /// The goal for the policy; none where the configuration holds.
     fn for_policy(&self, params: Option<&PillionParams>) -> Option<Goal> {
         let (slo, params) = (self.own().0?, params?);
-        // What is asked for is a number; what it is of, a mean or a quantile, is configured.
+        // The request is a number; the configuration decides whether it bounds a mean or a
+        // quantile.
         let is_mean = matches!(params.slo, Some(Slo::MeanSlowdown(_) | Slo::MeanNs(_)));
         Some(Goal {
             slo: if is_mean { slo.of_mean() } else { slo },
@@ -86,7 +89,7 @@ impl JobGoal {
         })
     }
 
-    /// What is in force where requests are marked, or where they are inferred, and why.
+    /// The goal in force for marked or inferred requests, and its source.
     pub(crate) fn in_force(&self, params: &PillionParams, is_marked: bool) -> (Goal, Origin) {
         let goal = self.for_policy(Some(params));
         let goal = goal.unwrap_or_else(|| params.goal(is_marked));
@@ -121,7 +124,7 @@ fn slo_of(asked: SloAsked) -> Slo {
 }
 
 impl State {
-    /// The numbers of `pillion`, the one policy that looks at what requests may take.
+    /// Parameters of `pillion`, the only policy with request targets.
     pub(crate) fn pillion(&self) -> Option<&PillionParams> {
         match self.gate.policy() {
             Policy::Pillion(params) => Some(params),
@@ -129,9 +132,9 @@ impl State {
         }
     }
 
-    /// How what requests of a job may take is held: of the client with the least level, which binds, with what was counted of
-    /// all its clients. A client of which nothing is judged yet has no say beside others. None while no client has marked
-    /// any, or the policy has not heard of the last change.
+    /// How a job keeps its target: the view of the client with the least level, which binds, with
+    /// the counts of all its clients. Clients without judged requests count only if all are. None
+    /// while no client has marked requests, or the policy does not know the last change.
     pub(crate) fn slo_view(&self, job: &Job) -> Option<SloView> {
         let goal = job.goal.for_policy(self.pillion());
         let told = job.clients.iter().filter(|client| client.goal_told == goal);
@@ -153,11 +156,12 @@ impl State {
         })
     }
 
-    /// The high-priority jobs of that id, and of that user unless `uid` is none, whose goal may be changed ([`Self::handle_slo`]).
+    /// The high-priority jobs of that id, of all users if `uid` is none, whose goal may change
+    /// ([`Self::handle_slo`]).
     ///
     /// # Errors
     ///
-    /// There is none, or nobody would look at it.
+    /// There is none, or the policy ignores targets.
     pub(crate) fn slo_jobs(&self, id: &str, uid: Option<u32>) -> Result<Vec<JobKey>, SetRefused> {
         let is_meant = |job: &&Job| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
         let meant = || self.jobs.iter().filter(is_meant).map(|job| &job.key);
@@ -168,13 +172,13 @@ impl State {
             (false, ..) if self.pillion().is_some() => Ok(high),
             (false, ..) => Err(SetRefused::Policy(self.gate.policy().name())),
             (true, Some(_), _) => Err(SetRefused::BestEffort(id)),
-            // What another user's jobs are called is not told, not even by the reason.
+            // Another user's job names must not leak, not even through the reason.
             (true, None, Some(_)) => Err(SetRefused::NoJobOfUser(id)),
             (true, None, None) => Err(SetRefused::NoJob(id)),
         }
     }
 
-    /// What requests of a job may take is changed, here or, as its ledger says, under the daemon before.
+    /// A job's target changes, here or, by its ledger, under the previous daemon.
     pub(crate) fn handle_slo(&mut self, key: &JobKey, change: SloChange) {
         let mut jobs = self.jobs.iter_mut();
         let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::HighPriority;
@@ -186,7 +190,7 @@ impl State {
         }
     }
 
-    /// Tells the policy what requests of each client may take, where it has not heard of it. Before it hears of requests.
+    /// Passes changed goals of clients to the policy. Before the policy gets requests.
     pub(super) fn hand_over_goals(&mut self) {
         let params = match self.gate.policy() {
             Policy::Pillion(params) => Some(*params),
@@ -203,8 +207,8 @@ impl State {
         }
     }
 
-    /// What is to be told of jobs whose target is a time and that mark no requests, each once: inferred requests do not say
-    /// when they arrive, so that time is not held.
+    /// Reports, once each, the jobs with a time target that mark no requests: inferred requests
+    /// have no arrival time, so such a target is not kept.
     pub(crate) fn take_unmarked(&mut self) -> Vec<Draft> {
         let Some(params) = self.pillion().copied() else {
             return Vec::new();

@@ -1,12 +1,11 @@
-//! How well a job's kernels are known: the shares of its GPU time of which the duration, and the
-//! resource class, is known.
+//! How well a job's kernels are known: the shares of its GPU time with known duration and known
+//! resource class.
 //!
-//! GPU time is the sum of what launches were expected to take, since the job came: what a profile
-//! tells, what was learnt, or what is assumed of a kernel that nobody knows. Of a high-priority
-//! client it is summed up here from its records. A best-effort client pushes none and sums up by
-//! itself (`interpose::progress::learner`), over a sample; one that is older than protocol 3.2 does
-//! not, nor does one that learns no durations. What a job has used in all says
-//! [`Totals::gpu_time_ns`].
+//! GPU time is the sum of the launches' expected durations since the job came: from a profile,
+//! learnt, or assumed for unknown kernels. For a high-priority client it is summed here from its
+//! records. A best-effort client pushes none and sums a sample itself
+//! (`interpose::progress::learner`), unless it is older than protocol 3.2 or learns no durations.
+//! [`Totals::gpu_time_ns`] gives a job's whole use.
 
 use protocol::pages::Counter;
 
@@ -16,14 +15,15 @@ use super::Totals;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GpuTime {
     pub(crate) all_ns: u64,
-    /// Of kernels whose duration is known.
+    /// Of kernels with known duration.
     pub(crate) known_ns: u64,
-    /// Of kernels that have a resource class.
+    /// Of kernels with a resource class.
     pub(crate) classed_ns: u64,
 }
 
 impl GpuTime {
-    /// A launch counts as so long; whether a profile tells that, and whether its kernel has a class.
+    /// Adds a launch of this duration; whether a profile gives it, and whether its kernel has a
+    /// class.
     pub(crate) fn handle_launch(&mut self, expected_ns: u64, is_known: bool, is_classed: bool) {
         let add = |sum: &mut u64, is_of: bool| {
             if is_of {
@@ -35,7 +35,6 @@ impl GpuTime {
         add(&mut self.classed_ns, is_classed);
     }
 
-    /// As counted.
     pub(crate) fn of(totals: &Totals) -> Self {
         Self {
             all_ns: totals.of(Counter::GpuTime),
@@ -44,24 +43,24 @@ impl GpuTime {
         }
     }
 
-    /// Counts it in place of what the client's page says.
+    /// Replaces the counts of the client's page.
     pub(crate) fn count(self, totals: &mut Totals) {
         totals.set(Counter::GpuTime, self.all_ns);
         totals.set(Counter::GpuTimeKnown, self.known_ns);
         totals.set(Counter::GpuTimeClassed, self.classed_ns);
     }
 
-    /// How much of it is known, per cent; `None` before there is any.
+    /// Known part, per cent; `None` while the sum is zero.
     pub(crate) fn known_pct(self) -> Option<f64> {
         self.pct(self.known_ns)
     }
 
-    /// How much of it has a class, per cent; `None` before there is any.
+    /// Part with a class, per cent; `None` while the sum is zero.
     pub(crate) fn classed_pct(self) -> Option<f64> {
         self.pct(self.classed_ns)
     }
 
-    /// The sums may be a lying client's: 100 at most.
+    /// The sums may come from a lying client: 100 at most.
     fn pct(self, part_ns: u64) -> Option<f64> {
         let share = || part_ns.min(self.all_ns) as f64 / self.all_ns as f64;
         (self.all_ns > 0).then(|| share() * 100.0)

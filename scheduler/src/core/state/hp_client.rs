@@ -1,8 +1,8 @@
-//! What one high-priority client tells: its rings, read into its timeline.
+//! The records of one high-priority client: its rings, read into its timeline.
 //!
-//! A record that does not decode is counted and dropped. Where a ring is given up
-//! ([`super::rings`]) the client counts as busy until its next completion, which is all that a
-//! lying client gains (best-effort launches then wait for at most `max_hold` each).
+//! A record that does not decode is counted and dropped. After giving up a ring ([`super::rings`])
+//! the client counts as busy until its next completion. A lying client gains no more than that:
+//! best-effort launches then wait for at most `max_hold` each.
 
 use policy::{Class, HpTimeline, Kernel, Launch};
 use protocol::pages::{ClientPage, Counter, RING_RECORDS, RINGS};
@@ -13,55 +13,52 @@ use super::GpuTime;
 use super::marks::{Marks, Read};
 use super::rings::Rings;
 
-/// A busy client that has told nothing for so long is asked (design §1: 100 us).
+/// A busy client that has been quiet for this long is asked (design §1: 100 us).
 pub(crate) const QUIET_NS: u64 = 100_000;
 
-/// A client that is asked is rung again after so long: its helper asks every 500 us by itself, but
-/// a ring may have been in vain. A question stands for as long after the last moment at which
-/// somebody wanted its answer.
+/// An asked client is rung again after this long: its helper polls every 500 us by itself, but a
+/// ring may have been lost. A question stays open for as long after its answer was last wanted.
 pub(crate) const AGAIN_NS: u64 = 5_000_000;
 
-/// Records that are kept for a trace between two polls: more than all rings of a client hold.
+/// Records kept for a trace between two polls: more than all rings of a client hold.
 const TRACED_MAX: usize = (RINGS + 1) * RING_RECORDS;
 
-/// What was wrong with a client's memory.
+/// Defects found in a client's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Faults {
     /// Records that did not decode.
     pub bad_records: u64,
-    /// Rings given up because their index could not be right.
+    /// Rings given up because of an impossible index.
     pub bad_rings: u64,
 }
 
-/// The reading side of one high-priority client.
 #[derive(Debug)]
 pub(crate) struct HpClient {
     rings: Rings,
     timeline: HpTimeline,
-    /// The client's own count of dropped records, as last read.
+    /// The client's count of dropped records, as last read.
     dropped_seen: u64,
     /// When the last record was read.
     heard_ns: u64,
-    /// When records were last looked for.
+    /// When the rings were last polled.
     looked_ns: u64,
-    /// When the client was last rung to be asked what has completed; `None` while it need not look.
+    /// When the client was last asked what has completed; `None` while it need not poll.
     asked_ns: Option<u64>,
-    /// When somebody last wanted to know.
+    /// When the answer was last wanted.
     wanted_ns: u64,
     faults: Faults,
     gpu_time: GpuTime,
-    /// SMs of the device.
     sms: u32,
-    /// What was launched since somebody took it, ns of all SMs.
+    /// Launched since the last [`Self::take_sm_ns`], ns of all SMs.
     sm_ns: f64,
     marks: Marks,
-    /// While a trace is taken: the records that were read, until the trace takes them.
+    /// While a trace is taken: records read, until the trace takes them.
     pub(super) traced: Option<Vec<[u64; RECORD_WORDS]>>,
 }
 
 impl HpClient {
-    /// Of a client that attaches at `now_ns`. What it has pushed for nobody, or for the daemon
-    /// before, is skipped: it announces again what is in flight.
+    /// For a client that attaches at `now_ns`. Records that it pushed earlier, without a daemon or
+    /// for another, are skipped: it announces its work in flight again.
     pub(crate) fn new(now_ns: u64, page: &ClientPage, sms: u32) -> Self {
         Self {
             rings: Rings::new(page),
@@ -84,7 +81,7 @@ impl HpClient {
         &mut self.timeline
     }
 
-    /// When the client was last heard of, on the daemon's clock: a launch, or a completion.
+    /// Time of the last launch or completion, on the daemon's clock.
     pub(crate) fn heard_ns(&self) -> u64 {
         self.heard_ns
     }
@@ -93,30 +90,29 @@ impl HpClient {
         self.faults
     }
 
-    /// What its launches were expected to take.
+    /// Expected durations of its launches.
     pub(crate) fn gpu_time(&self) -> GpuTime {
         self.gpu_time
     }
 
-    /// What it has launched since the last call, by what that takes alone: ns of all SMs of the
-    /// device ([`policy::share`]). A kernel whose need is not known
-    /// counts as one that needs all SMs.
+    /// Launches since the last call, by their duration alone: ns of all SMs of the device
+    /// ([`policy::share`]). A kernel of unknown need counts as needing all SMs.
     pub(crate) fn take_sm_ns(&mut self) -> f64 {
         core::mem::take(&mut self.sm_ns)
     }
 
-    /// What it says of its requests.
+    /// Its requests.
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    /// The same, to be told of others or handed over.
+    /// Its requests, to be passed on or handed over.
     pub(super) fn marks_mut(&mut self) -> &mut Marks {
         &mut self.marks
     }
 
-    /// Reads everything that has arrived, at `now_ns`. Returns whether any of it is work, or may
-    /// be: whoever decided without it must decide again.
+    /// Reads everything that has arrived, at `now_ns`. Returns whether any of it is, or may be,
+    /// work: a decision made without it is void.
     pub(crate) fn drain(&mut self, page: &ClientPage, now_ns: u64, unknown_ns: u64) -> bool {
         let mut is_busier = false;
         let mut round = self.rings.begin(page);
@@ -125,7 +121,7 @@ impl HpClient {
         }
         self.faults.bad_rings += round.bad_rings;
         let mut is_lost = round.bad_rings > 0;
-        // Read after the rings: what was dropped is younger than what they held.
+        // Read after the rings: dropped records are younger than those in them.
         let dropped = page.counted(Counter::Dropped);
         is_lost |= dropped != self.dropped_seen;
         self.dropped_seen = dropped;
@@ -137,7 +133,7 @@ impl HpClient {
         is_busier || is_lost
     }
 
-    /// Keeps a record for a trace, if one is taken: marks go into the requests' own.
+    /// Keeps a record for a trace, if one is taken; marks are kept as requests.
     fn trace(&mut self, words: &[u64; RECORD_WORDS], record: Option<Record>) {
         if let Some(traced) = &mut self.traced
             && traced.len() < TRACED_MAX
@@ -147,15 +143,15 @@ impl HpClient {
         }
     }
 
-    /// Whether the record, from the ring of that index, is about new work; the shared ring comes
-    /// after the others.
+    /// Whether the record, from the ring of that index, announces new work; the shared ring is the
+    /// last.
     fn handle(&mut self, ring: usize, words: &[u64; 8], now_ns: u64, unknown_ns: u64) -> bool {
         let record = Record::decode(words);
         self.trace(words, record.ok());
         if let Ok(mark) = record
             && mark.is_mark()
         {
-            // Says nothing of what has completed.
+            // Tells nothing about completion.
             let read = Read {
                 ring,
                 looked_ns: self.looked_ns,
@@ -169,7 +165,7 @@ impl HpClient {
             return false;
         }
         self.heard_ns = now_ns;
-        // What a client says of a time is believed as far as it can be true.
+        // A client's time is trusted only within what is possible.
         let believed = |at_ns: u64| at_ns.clamp(self.looked_ns.min(now_ns), now_ns);
         match record {
             Ok(Record::Launch(launch)) => {
@@ -224,8 +220,8 @@ impl HpClient {
         }
     }
 
-    /// Whether to ask the client's helper thread now what has completed: best-effort work waits, and
-    /// the client is busy and has been quiet. A training job seldom synchronises by itself.
+    /// Whether to ask the client's helper thread now what has completed: best-effort work waits,
+    /// and the client is busy and quiet. A training job seldom synchronises by itself.
     pub(crate) fn poll_question(
         &mut self,
         page: &ClientPage,
@@ -248,7 +244,7 @@ impl HpClient {
             return false;
         }
         self.asked_ns = Some(now_ns);
-        // The ring of the helper's bell that follows publishes this.
+        // The following ring of the helper's bell publishes this store.
         page.probe.store(1, Ordering::Relaxed);
         true
     }

@@ -1,18 +1,18 @@
-//! What was learnt of the requests that high-priority clients mark, from one daemon to the next.
+//! Knowledge about marked requests of high-priority clients, kept across daemons.
 //!
-//! A client that comes back is known by the file of its page ([`protocol::segment::identity`]), which no
-//! other process has as long as it lives. So what was learnt is a process's, and not its job's: another
-//! process of the job may serve other requests.
+//! A returning client is recognised by the file of its page ([`protocol::segment::identity`]),
+//! which no other process has while it lives. The knowledge thus belongs to a process, not to its
+//! job: another process of the job may serve other requests.
 
 use policy::Kept;
 
 use super::{RETURN_NS, State};
 
-/// So long a client of the daemon before finds what was learnt of it, ns: one that was stopped comes
-/// later than the others.
+/// Time for a client of the previous daemon to fetch its knowledge, ns: one that was stopped
+/// returns later than the others.
 const EXPECTED_NS: u64 = 60 * RETURN_NS;
 
-/// What was learnt of one client's requests.
+/// Knowledge about one client's requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeptRequests {
     /// Device and inode of its page.
@@ -21,7 +21,7 @@ pub struct KeptRequests {
     pub learnt: Kept,
 }
 
-/// Of clients that have not come back yet.
+/// Knowledge about clients that have not returned yet.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     all: Vec<KeptRequests>,
@@ -29,7 +29,7 @@ pub(super) struct Expected {
 }
 
 impl State {
-    /// What the daemon before has learnt, which its clients find when they come back.
+    /// Offers the previous daemon's knowledge to its returning clients.
     pub fn expect_requests(&mut self, now_ns: u64, all: Vec<KeptRequests>) {
         self.expected = Expected {
             all,
@@ -37,7 +37,7 @@ impl State {
         };
     }
 
-    /// What is not taken yet of what the daemon before has learnt, and still may be.
+    /// The unclaimed, unexpired part of the previous daemon's knowledge.
     #[must_use]
     pub fn expected_requests(&self, now_ns: u64) -> Vec<KeptRequests> {
         match now_ns < self.expected.until_ns {
@@ -46,8 +46,8 @@ impl State {
         }
     }
 
-    /// The high-priority client after the one of this number (0: the first one), and what is learnt of
-    /// its requests by now, if anything.
+    /// The high-priority client after the one of this number (0: the first one), and the knowledge
+    /// about its requests, if any.
     #[must_use]
     pub fn learnt_after(&self, client: u64) -> Option<(u64, Option<KeptRequests>)> {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
@@ -58,8 +58,8 @@ impl State {
         Some((next.id, learnt.map(|learnt| KeptRequests { file, learnt })))
     }
 
-    /// Gives clients that have come back what was learnt of them. After the policy has heard of their
-    /// goals, and before it hears of their requests.
+    /// Hands returned clients' knowledge to the policy. After it knows their goals, and before it
+    /// gets their requests.
     pub(super) fn hand_over_learnt(&mut self, now_ns: u64) {
         let expected = &mut self.expected;
         if expected.all.is_empty() {

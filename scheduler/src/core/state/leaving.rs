@@ -1,4 +1,4 @@
-//! Clients that go, and pages that come again.
+//! Departing clients, and returning pages.
 
 use protocol::pages::ClientPage;
 use protocol::segment::Mapping;
@@ -10,7 +10,7 @@ use super::{ENDED_MAX, LEFT_MAX, Refused, Requests, State, Totals};
 use crate::core::fairness::place_to_give_up;
 use crate::core::job_key::JobKey;
 
-/// A client that has been detached.
+/// A detached client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
     pub(crate) key: JobKey,
@@ -24,23 +24,23 @@ pub(crate) struct EndedJob {
     pub(crate) totals: Totals,
     pub(crate) ended_ns: u64,
     pub(crate) requests: Requests,
-    /// What is known of it when it comes again.
+    /// Kept for its return.
     pub(super) cap: JobCap,
 }
 
 impl State {
-    /// A client's process has ended, or its connection. What it had in flight is nobody's any more;
-    /// its totals stay with its job. The caller rings the daemon's bell. Returns who it was.
+    /// A client's process has ended, or its connection. Its work in flight no longer counts; its
+    /// totals stay with its job. The caller rings the daemon's bell. Returns the client.
     pub(crate) fn handle_detach(&mut self, now_ns: u64, client: u64) -> Option<Gone> {
         let (gone, page) = self.remove(now_ns, client)?;
-        // It may only have lost its connection: then it must learn that nobody serves it. Release
-        // pairs with the Acquire at its gate, whose waits look at this every few milliseconds (what
-        // is held for a fault every 100 ms).
+        // The process may live on without its connection: it must learn that no daemon serves it.
+        // Release pairs with the Acquire at its gate, whose waits check this every few milliseconds
+        // (every 100 ms in a hold for a fault).
         page.detached.store(1, Ordering::Release);
         Some(gone)
     }
 
-    /// Removes a client, and its job with its last one. Who it was, and its page.
+    /// Removes a client, and its job with its last one. Returns it with its page.
     fn remove(&mut self, now_ns: u64, client: u64) -> Option<(Gone, Mapping<ClientPage>)> {
         self.wakes.clear(); // They name jobs and clients by place.
         for index in 0..self.jobs.len() {
@@ -50,7 +50,7 @@ impl State {
             };
             let mut client = job.clients.remove(place);
             if let Some(hp_client) = &mut client.hp_client {
-                // What it has launched since the last poll is counted, too.
+                // Count its launches since the last poll, too.
                 hp_client.drain(&client.page, now_ns, self.unknown_ns);
             }
             count_rest(&mut job.requests, &self.gate, &mut client, now_ns);
@@ -98,14 +98,14 @@ impl State {
         None
     }
 
-    /// A process of job `key` wants to be a client, with the page of that file: the job's place if
-    /// it is there, and what of the page's totals is counted already. The page may come again, of a
-    /// process whose connection was lost or which gave up an attempt: the client of before ends,
-    /// and the page goes on.
+    /// A process of job `key` wants to attach with the page of that file. Returns the job's place
+    /// if present, and the already counted part of the page's totals. The page may return, from a
+    /// process that lost its connection or gave up an attempt: the earlier client ends, and the
+    /// page continues.
     ///
     /// # Errors
     ///
-    /// There is no room for it. What is counted of its page stays known for when it asks again.
+    /// There is no room. The counted part of its page is kept for another attempt.
     pub(super) fn take_comer(
         &mut self,
         now_ns: u64,

@@ -1,14 +1,13 @@
-//! What a high-priority client says of its requests, until the policy hears of it.
+//! A high-priority client's requests, until the policy gets them.
 //!
-//! **Marked or inferred.** Requests are inferred from launches until [`SURE`] that the program has
-//! marked have ended: one that marks a single thing does not lose the others. From then on what it
-//! marks counts, and inferred requests no more. A client that goes on without marks for
-//! [`SILENT_NS`], and makes [`SILENT_REQUESTS`] requests as they are inferred, is back to these.
-//! What was learnt of the other kind of requests is forgotten at both changes.
+//! **Marked or inferred.** Requests are inferred from launches until [`SURE`] marked ones have
+//! ended: marking a single thing must not lose the others. From then on only marked requests count.
+//! A client without marks for [`SILENT_NS`] that makes [`SILENT_REQUESTS`] inferred requests
+//! meanwhile returns to inferred ones. Both changes discard what was learnt of the other kind.
 //!
-//! **Order.** Threads have rings of their own, which are read one after the other: the end of a
-//! request may be read before its beginning, if two threads say them. So marks wait here until all
-//! that was pushed before them has been read, and are handed over in the order of their times.
+//! **Order.** Threads have their own rings, which are read one after the other: the end of a
+//! request may be read before its begin, if different threads report them. So marks wait here until
+//! all records pushed before them have been read, and are handed over in order of time.
 
 use policy::{Gate, HpTimeline, Mark, Request};
 use protocol::record::{Begin, End, Record, has_arrived};
@@ -17,41 +16,40 @@ use super::range_ends::{Ended, RangeEnds};
 use super::{Client, Requests, State};
 use crate::core::event::{Draft, Kind};
 
-/// Marked requests that end before inferred ones count no more.
+/// Marked requests that must end before inferred ones stop counting.
 const SURE: u64 = 16;
 
-/// So long a client that makes requests may mark none, ns.
+/// A client that makes requests without marks for this long is silent, ns.
 const SILENT_NS: u64 = 10_000_000_000;
 
-/// So many it makes meanwhile. One that rests for an hour is not silent, and what it launches
-/// outside its requests is little.
+/// Inferred requests that it must make meanwhile. An idle hour is no silence, and launches outside
+/// requests are few.
 const SILENT_REQUESTS: u64 = 8;
 
-/// What is said to happen later than this after rings were read, happens then, ns: reading them
-/// takes less.
+/// A time further ahead of the read of the rings is clamped, ns: the read takes less.
 const AHEAD_NS: u64 = 1_000_000;
 
-/// So many of the last marks are looked through for the beginning of a request that ends in the
-/// same ns. A program in real time has none.
+/// Recent marks searched for the begin of a request that ends in the same ns. A program in real
+/// time has none.
 const LOOKED_BACK: usize = 16;
 
-/// Kinds of requests with a target of their own; those of further ones do not count.
+/// Kinds of requests with their own target; further ones are ignored.
 const TARGETS_MAX: usize = 8;
 
-/// Where the requests of a client are known from.
+/// How a client's requests are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// What it launches, and when that completes.
+    /// From launches and completions.
     #[default]
     Inferred,
-    /// Its program says so by our interface.
+    /// From the program's calls of our interface.
     Marks,
-    /// Ranges of NVTX say so.
+    /// From ranges of NVTX.
     Nvtx,
 }
 
 impl Source {
-    /// The word in JSON.
+    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Inferred => "inferred",
@@ -61,27 +59,26 @@ impl Source {
     }
 }
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// Whether they count, and not what is inferred.
+    /// Marked requests count, not inferred ones.
     are_used: bool,
-    /// Whether ranges of NVTX made the last one.
+    /// A range of NVTX made the last mark.
     is_nvtx: bool,
-    /// Read, and not handed over; with the batch of a beginning.
+    /// Read and not handed over; with the batch of a begin.
     waiting: Vec<(Mark, u32)>,
     /// Marked requests that have ended.
     ended: u64,
-    /// Of them so many since inferred ones count.
+    /// Of those, since inferred ones count.
     ended_unused: u64,
     /// When the last mark was read.
     marked_ns: u64,
     /// Requests inferred since then.
     inferred: u64,
-    /// Requests inferred.
+    /// Requests inferred in total.
     all_inferred: u64,
     ranges: RangeEnds,
-    /// What the program asks for its kinds of requests, and whether the policy has heard of it.
+    /// The program's targets for its kinds of requests, and whether the policy knows them.
     targets: Vec<Mark>,
     are_targets_told: bool,
 }
@@ -89,27 +86,27 @@ pub(crate) struct Marks {
 /// Where and when a mark was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
-    /// In which of the client's rings; the shared one comes after the others.
+    /// The client's ring; the shared one is the last.
     pub(crate) ring: usize,
-    /// When the rings were read before.
+    /// The previous read of the rings.
     pub(crate) looked_ns: u64,
-    /// They are read now, or soon after.
+    /// The present read, or just before it.
     pub(crate) now_ns: u64,
 }
 
-/// Other requests count from now on.
+/// A change of the requests that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Those that are marked.
+    /// To marked ones.
     Marked,
-    /// Those that are inferred, as no more are marked.
+    /// To inferred ones, as marks have stopped.
     Silent,
 }
 
 impl Marks {
-    /// Takes in a mark; whether it can be true.
+    /// Takes in a mark; returns whether it is possible.
     pub(crate) fn handle(&mut self, record: &Record, read: &Read, timeline: &HpTimeline) -> bool {
-        // What a client says of a time is believed as far as it can be true.
+        // A client's time is trusted only within what is possible.
         let latest_ns = read.now_ns.saturating_add(AHEAD_NS);
         let earliest_ns = read.looked_ns.min(read.now_ns);
         let believed = |at_ns: u64| at_ns.clamp(earliest_ns, latest_ns);
@@ -173,7 +170,7 @@ impl Marks {
         true
     }
 
-    /// A request begins of which the end, in the same ns, was read from another ring before.
+    /// A request begins whose end, in the same ns, was read earlier from another ring.
     fn end_after_begin(&mut self, of_id: u64, begun_ns: u64) {
         for (mark, _) in self.waiting.iter_mut().rev().take(LOOKED_BACK) {
             match mark {
@@ -183,14 +180,14 @@ impl Marks {
         }
     }
 
-    /// When a request ends that is said to end at `at_ns`: a ns later where it has just begun then.
+    /// The end of a request reported for `at_ns`: a ns later if it begins at that time.
     fn after_begin(&self, of_id: u64, end_ns: u64) -> u64 {
         let begins = |(mark, _): &(Mark, u32)| matches!(*mark, Mark::Begin { id, at_ns, .. } if id == of_id && at_ns == end_ns);
         let mut last = self.waiting.iter().rev().take(LOOKED_BACK);
         end_ns + u64::from(last.any(begins))
     }
 
-    /// Requests of a kind have another target from now on.
+    /// Sets the target of a kind of requests.
     fn handle_target(&mut self, kind: u32, ns: u64, per_mille: u32) {
         let is_of = |target: &Mark| matches!(*target, Mark::Target { kind: of, .. } if of == kind);
         self.targets.retain(|target| !is_of(target));
@@ -204,7 +201,7 @@ impl Marks {
         self.are_targets_told = false;
     }
 
-    /// What its program asks of requests of a kind, ns.
+    /// The program's target for this kind, ns.
     pub(super) fn target_ns(&self, of_kind: u32) -> Option<u64> {
         let mut targets = self.targets.iter();
         targets.find_map(|target| match *target {
@@ -213,41 +210,39 @@ impl Marks {
         })
     }
 
-    /// The client marked its requests under the daemon before, so those count from the first on.
+    /// The client marked requests under the previous daemon, so marked ones count from the start.
     pub(super) fn begin_used(&mut self, now_ns: u64) {
         self.are_used = true;
         self.marked_ns = now_ns;
     }
 
-    /// The policy has forgotten everything.
+    /// The policy has lost all its state.
     pub(super) fn handle_new_gate(&mut self) {
         self.are_targets_told = false;
     }
 
-    /// A launch was read from that ring.
     pub(crate) fn handle_launch(&mut self, ring: usize, stream: u32, seq: u64) {
         self.ranges.handle_launch(ring, stream, seq);
     }
 
-    /// All on that stream up to that number is complete, as is known since `at_ns`.
+    /// All work on that stream up to that number is complete, known since `at_ns`.
     pub(crate) fn handle_complete(&mut self, stream: u32, seq: u64, at_ns: u64) {
         let waiting = &mut self.waiting;
         self.ranges
             .handle_complete(stream, seq, at_ns, |ended| waiting.push(end(ended)));
     }
 
-    /// Whether the program marks requests, so that inferred ones are the same or none.
+    /// Whether the program marks requests, so that inferred ones are duplicates or spurious.
     fn are_marked(&self, now_ns: u64) -> bool {
         self.marked_ns > 0 && now_ns.saturating_sub(self.marked_ns) < SILENT_NS
     }
 
-    /// A request was inferred.
     fn handle_inferred(&mut self) {
         self.inferred += 1;
         self.all_inferred += 1;
     }
 
-    /// Where its requests are known from.
+    /// How its requests are known.
     pub(crate) fn source(&self) -> Source {
         match (self.are_used, self.is_nvtx) {
             (false, _) => Source::Inferred,
@@ -256,17 +251,16 @@ impl Marks {
         }
     }
 
-    /// Marked requests that have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// Requests that were inferred, whether or not these count.
+    /// Inferred requests, whether or not they count.
     pub(crate) fn all_inferred(&self) -> u64 {
         self.all_inferred
     }
 
-    /// Whether other requests count from now on.
+    /// Whether the requests that count change now.
     fn poll_turn(&mut self, now_ns: u64) -> Option<Turn> {
         let is_quiet = now_ns.saturating_sub(self.marked_ns) >= SILENT_NS;
         let turn = match self.are_used {
@@ -280,15 +274,14 @@ impl Marks {
         Some(turn)
     }
 
-    /// What has happened until `now_ns`, in that order; all that was pushed until then has been
-    /// read.
+    /// Hands over marks until `now_ns`, in order of time; all records until then have been read.
     /// The third argument of `hand` says whether the policy receives the mark.
     fn take(&mut self, now_ns: u64, mut hand: impl FnMut(&Mark, u32, bool)) {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
             self.targets.iter().for_each(|target| hand(target, 0, true));
         }
-        // A client that works on one request after the other may end one in the ns in which the
-        // next begins, and has never two open.
+        // A sequential client may end a request in the ns in which the next begins, and never has
+        // two open.
         self.waiting
             .sort_by_key(|(mark, _)| (at_ns(mark), matches!(mark, Mark::Begin { .. })));
         let ripe = self
@@ -309,7 +302,7 @@ fn end(ended: Ended) -> (Mark, u32) {
     (end, 0)
 }
 
-/// Counts what a client that goes has said, and what it has launched, since the last poll.
+/// Counts the marks and launches of a departing client since the last poll.
 pub(super) fn count_rest(requests: &mut Requests, gate: &Gate, client: &mut Client, now_ns: u64) {
     let Some(hp_client) = &mut client.hp_client else {
         return;
@@ -323,15 +316,15 @@ pub(super) fn count_rest(requests: &mut Requests, gate: &Gate, client: &mut Clie
     });
 }
 
-/// Counts a request that was inferred from launches.
+/// Counts an inferred request.
 fn count_inferred(requests: &mut Requests, marks: &Marks, request: &Request, now_ns: u64) {
-    // A piece of a job that is never idle is none.
+    // A slice of a job that is never idle is no request.
     if request.work_ns == 0 && !marks.are_marked(now_ns) {
         requests.handle_inferred(request.ended_ns, request.took_ns());
     }
 }
 
-/// Counts a request that a client's program marks.
+/// Counts a marked request.
 fn count(requests: &mut Requests, gate: &Gate, client: u64, mark: &Mark) {
     match *mark {
         Mark::Begin {
@@ -353,17 +346,16 @@ fn count(requests: &mut Requests, gate: &Gate, client: u64, mark: &Mark) {
     }
 }
 
-/// When it happened.
 fn at_ns(mark: &Mark) -> u64 {
     match *mark {
         Mark::Begin { at_ns, .. } | Mark::End { at_ns, .. } => at_ns,
-        // Does not wait here.
+        // Never waits here.
         Mark::Target { .. } => 0,
     }
 }
 
 impl State {
-    /// Tells the policy of the requests that rings have told until `now_ns`, marked or inferred.
+    /// Hands requests of the rings until `now_ns` to the policy, marked or inferred.
     pub(super) fn hand_over_requests(&mut self, now_ns: u64) {
         self.hand_over_goals();
         self.hand_over_learnt(now_ns);
@@ -389,7 +381,7 @@ impl State {
                 let turn = marks.poll_turn(now_ns);
                 if turn.is_some() {
                     gate.handle_detach(*id);
-                    // Forgotten with the rest.
+                    // The detach discarded the goal.
                     gate.handle_goal(*id, *goal_told);
                 }
                 if turn == Some(Turn::Silent) {
@@ -402,7 +394,7 @@ impl State {
                         .push(news.of_job(&job.key).pid(client.peer.pid));
                 }
                 marks.take(now_ns, |mark, batch, is_used| {
-                    // Before the policy hears of it, as the target may be another then.
+                    // Before the policy gets it, because that may change the target.
                     count(requests, gate, *id, mark);
                     if is_used {
                         gate.handle_mark(*id, mark);
@@ -413,7 +405,7 @@ impl State {
         }
     }
 
-    /// What is to be told of clients that mark no requests any more, since this was last asked.
+    /// Reports on clients that stopped marking requests since the last call.
     pub(crate) fn take_marks_news(&mut self) -> Vec<Draft> {
         std::mem::take(&mut self.marks_news)
     }

@@ -1,14 +1,14 @@
-//! What single best-effort jobs may use of the GPU's time: the most ([`policy::usage`]), and what
-//! they were promised ([`policy::terms`]).
+//! GPU time of single best-effort jobs: their caps ([`policy::usage`]) and promises
+//! ([`policy::terms`]).
 //!
-//! A job may ask for a cap when it starts (`pillion run --compute`): the first of its processes
-//! that asks speaks for all, as with its quota of memory. `pillion set --compute` changes it. Both
-//! hold while a process of the job is there, and the change outlives this daemon in the job's
-//! ledger ([`protocol::ledger::Ledger::compute`]). What the operator's rule says (`[jobs.NAME]
-//! max_share`) is the most that either may come to.
+//! A job may ask for a cap at its start (`pillion run --compute`): the first of its processes that
+//! asks decides for all, as for its memory quota. `pillion set --compute` changes it. Both hold
+//! while a process of the job exists, and the change survives a restart of the daemon in the job's
+//! ledger ([`protocol::ledger::Ledger::compute`]). The operator's rule (`[jobs.NAME] max_share`)
+//! bounds both.
 //!
-//! What a job is promised is the operator's to say, in a rule or by `pillion set --weight` and
-//! `--min-progress`, which goes before the rule, as long, and outlives this daemon
+//! Only the operator promises, in a rule or by `pillion set --weight` and `--min-progress`. The
+//! latter overrides the rule, holds as long, and survives a restart of the daemon
 //! ([`protocol::ledger::Ledger::promise`], [`crate::host::granted`]).
 
 use policy::usage::Debt;
@@ -23,36 +23,36 @@ use crate::core::job_key::JobKey;
 
 const _: () = assert!(policy::terms::WEIGHT_MAX == promise::WEIGHT_MAX as u32);
 
-/// What a job says of the most that it may use.
+/// A job's own cap, and its changed promise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct JobCap {
     asked: Option<Cap>,
     set: Option<CapChange>,
-    /// What was changed of its promises.
+    /// Changed promises.
     promise: Promise,
-    /// What the job owes since it was here before.
+    /// Debt from an earlier presence.
     debt: Option<Debt>,
-    /// The sum of its clients' numbers when what they use was measured last.
+    /// Sum of its clients' numbers at the last measurement of use.
     measured: u64,
-    /// What the rules say of the job; nothing: that is to be looked for.
+    /// Rules for the job; none: not looked up yet.
     ruled: Option<Ruled>,
-    /// The share of the SMs that it was started with, per cent, if it may be started anew.
+    /// Share of the SMs at its start, per cent, if it may be restarted.
     pub(super) started_with: Option<u32>,
-    /// It is being ended for another one.
+    /// Being ended for another share.
     pub(super) is_stale: bool,
-    /// It was ended for another share while it had this one, per cent, and has begun again.
+    /// Was ended for another share while it had this one, per cent, and has started again.
     pub(super) ended_with: Option<u32>,
 }
 
-/// What the operator's rules say of a job.
+/// The operator's rules for a job.
 #[derive(Clone, Copy, Debug)]
 struct Ruled {
     most: Cap,
-    /// Place of the rule that promises it something.
+    /// Place of the rule with a promise.
     promise: Option<usize>,
 }
 
-/// What a best-effort job is promised, and who says so.
+/// Promises to a best-effort job, with their sources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Promised {
     /// Quanta in its turns.
@@ -61,19 +61,19 @@ pub(crate) struct Promised {
     pub(crate) least: (f64, CapOrigin),
 }
 
-/// Where the cap comes from that is in force, or a promise.
+/// The source of a cap or promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CapOrigin {
-    /// The daemon's configuration; it may be that it says nothing.
+    /// The daemon's configuration, even if it is silent.
     Configuration,
-    /// The job asked for it.
+    /// The job's request at its start.
     Run,
-    /// It was changed.
+    /// A later change.
     Set,
 }
 
 impl CapOrigin {
-    /// The word in JSON.
+    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -83,7 +83,7 @@ impl CapOrigin {
     }
 }
 
-/// Why a job's cap is not changed. For who asks.
+/// Why a cap is not changed, for the requester.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CapRefused {
     #[error("no job {0:?} is a client of this GPU's daemon")]
@@ -96,7 +96,7 @@ pub(crate) enum CapRefused {
     HighPriority(String),
 }
 
-/// Why what a job is promised is not changed. For who asks, who is the operator.
+/// Why a promise is not changed, for the operator who asks.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PromiseRefused {
     #[error("no job {0:?} is a client of this GPU's daemon")]
@@ -113,13 +113,12 @@ pub(crate) enum PromiseRefused {
     Cap { id: String, least: Least, cap: Cap },
 }
 
-/// Whether a rule says more than a cap.
+/// Whether a rule contains more than a cap.
 fn promises(rule: &JobRule) -> bool {
     rule.weight != 1 || rule.min_progress > 0.0
 }
 
-/// Whether jobs are promised other things by one than by the other; caps aside, which the policy is
-/// told at each poll.
+/// Whether two sets of rules differ in promises; the policy gets caps at each poll.
 pub(super) fn differ(some: &[JobRule], others: &[JobRule]) -> bool {
     fn promised(rules: &[JobRule]) -> impl Iterator<Item = (&str, u32, f64)> {
         let promised = rules.iter().filter(|rule| promises(rule));
@@ -129,7 +128,7 @@ pub(super) fn differ(some: &[JobRule], others: &[JobRule]) -> bool {
 }
 
 impl JobCap {
-    /// What is kept of it when the job has ended.
+    /// The part to keep of an ended job.
     pub(super) fn of_ended(self, debt: Option<Debt>) -> Self {
         Self {
             debt,
@@ -138,7 +137,7 @@ impl JobCap {
         }
     }
 
-    /// `most` is what the operator allows.
+    /// `most` is the operator's bound.
     fn in_force(&self, most: Cap) -> (Cap, CapOrigin) {
         let (own, origin) = match (self.set, self.asked) {
             (Some(CapChange::To(cap)), _) => (cap, CapOrigin::Set),
@@ -151,7 +150,7 @@ impl JobCap {
         }
     }
 
-    /// What holds where that rule says something of it.
+    /// The promise in force, given the rule for it.
     fn promised(&self, rule: Option<&JobRule>) -> Promised {
         Promised {
             weight: match self.promise.weight {
@@ -171,19 +170,19 @@ impl JobCap {
         }
     }
 
-    /// Its processes are others, or the rules are.
+    /// Its processes or the rules have changed.
     pub(super) fn forget_rules(&mut self) {
         self.ruled = None;
     }
 
-    /// A process of the job asks for that cap; empty: for none. `restartable` is what it says of its
+    /// A process of the job asks for that cap; empty: for none. `restartable` is its report of its
     /// start ([`protocol::hello::Attach::restartable`]).
     pub(super) fn handle_asked(&mut self, key: &JobKey, asked: &str, restartable: &str) {
         if key.class != JobClass::BestEffort {
             return;
         }
         self.ruled = None;
-        // Of several processes the last: who was started anew has the share of now.
+        // The last of several processes counts: a restarted one has the current share.
         self.is_stale = false;
         self.started_with = restartable.parse().ok();
         if asked.is_empty() {
@@ -205,7 +204,7 @@ impl JobCap {
 }
 
 impl Job {
-    /// The operator's rules for it, by its id or the name of a program of it.
+    /// The operator's rules for it, by its id or the name of one of its programs.
     fn rules<'r>(&self, rules: &'r [JobRule]) -> impl Iterator<Item = &'r JobRule> {
         rules.iter().filter(|rule| {
             let mut programs = self.clients.iter().map(|client| &client.name);
@@ -213,19 +212,18 @@ impl Job {
         })
     }
 
-    /// The most that the rules allow it. Of several the least holds: which name a job has is its
-    /// user's to say.
+    /// The rules' bound; the least of several, because the user chooses the job's name.
     fn most(&self, rules: &[JobRule]) -> Cap {
         let most = self.rules(rules).filter_map(|rule| rule.max_share).min();
         most.unwrap_or(Cap::NONE)
     }
 
-    /// The most that it may use, and who says so.
+    /// The cap in force, and its source.
     fn cap_by(&self, rules: &[JobRule]) -> (Cap, CapOrigin) {
         self.cap.in_force(self.most(rules))
     }
 
-    /// The most that it may use once that is changed of it; none: nothing.
+    /// The cap after a change; none: no change.
     fn cap_with(&self, change: Option<CapChange>, rules: &[JobRule]) -> Cap {
         let cap = JobCap {
             set: change.or(self.cap.set),
@@ -234,7 +232,7 @@ impl Job {
         cap.in_force(self.most(rules)).0
     }
 
-    /// What the rules say of it, found by its names once.
+    /// The rules for it, looked up once.
     fn ruled(&mut self, rules: &[JobRule]) -> Ruled {
         if let Some(ruled) = self.cap.ruled {
             return ruled;
@@ -248,8 +246,8 @@ impl Job {
         })
     }
 
-    /// What it was promised, and whether it gets it; `None` for a high-priority job, and one that
-    /// nobody has promised anything.
+    /// Its promises, and whether they are kept; `None` for a high-priority job, and without
+    /// promises.
     fn terms(&mut self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
         let ruled = self.ruled(rules);
         let rule = ruled.promise.and_then(|place| rules.get(place));
@@ -262,7 +260,7 @@ impl Job {
         let share = be_job.progress().share().map_or(1.0, |share| share.value());
         let terms = JobTerms {
             weight: promised.weight.0,
-            // Nobody can give it more than it may have.
+            // A promise cannot exceed the cap.
             is_behind: share < promised.least.0.min(cap.share()),
         };
         Some((be_job.id(), terms))
@@ -270,12 +268,12 @@ impl Job {
 }
 
 impl State {
-    /// The most that a best-effort job may use, and who says so.
+    /// A best-effort job's cap, and its source.
     pub(crate) fn cap(&self, job: &Job) -> (Cap, CapOrigin) {
         job.cap_by(&self.rules)
     }
 
-    /// What a best-effort job is promised; none where the policy does not look at that.
+    /// A best-effort job's promises; none where the policy ignores them.
     pub(crate) fn promised(&self, job: &Job) -> Option<Promised> {
         (job.be_job.is_some() && self.pillion().is_some()).then(|| {
             let rule = job.rules(&self.rules).find(|rule| promises(rule));
@@ -283,7 +281,7 @@ impl State {
         })
     }
 
-    /// Tells the policy what jobs may use. Before it hears of what they have used.
+    /// Hands caps to the policy, before it gets the use.
     pub(super) fn hand_over_caps(&mut self, now_ns: u64) {
         for job in &mut self.jobs {
             let most = job.ruled(&self.rules).most;
@@ -297,8 +295,8 @@ impl State {
         }
     }
 
-    /// Whether a law goes by what the device is read to do: a job has a cap, or a high-priority one is
-    /// there and best-effort work is throttled.
+    /// Whether a law needs readings of the device: a job has a cap, or best-effort work is
+    /// throttled beside a high-priority job.
     pub(crate) fn wants_telemetry(&self) -> bool {
         self.has_caps() || self.is_throttled()
     }
@@ -309,20 +307,19 @@ impl State {
         jobs.any(|job| self.cap(job).0 < Cap::NONE)
     }
 
-    /// Whether a high-priority job is there, and a throttle.
+    /// Whether a high-priority job is attached, and a throttle set.
     pub(crate) fn is_throttled(&self) -> bool {
         let is_set = self.gate.throttle_view(0).is_some();
         is_set && self.jobs.iter().any(|job| job.be_job.is_none())
     }
 
-    /// The device was read.
     pub(crate) fn handle_reading(&mut self, now_ns: u64, reading: DeviceReading) {
         self.gate.handle_reading(now_ns, reading);
     }
 
-    /// Processes were measured to compute in so much of the time lately, 0 to 1; others did not, or
-    /// are not seen. Of a job of which a process cannot be seen nothing follows, and where one came
-    /// or left it begins anew: what it had charged is in the job's sum.
+    /// Handles measured compute times of processes, as shares from 0 to 1; others did not compute,
+    /// or are invisible. A job with an invisible process is not measured. If a process came or
+    /// left, the job's measurement restarts: its charges are in the job's sum.
     pub(crate) fn handle_uses(
         &mut self,
         now_ns: u64,
@@ -348,7 +345,7 @@ impl State {
         }
     }
 
-    /// Tells the policy what jobs were promised.
+    /// Hands promises to the policy.
     pub(super) fn hand_over_terms(&mut self) {
         for job in &mut self.jobs {
             if let Some((id, terms)) = job.terms(&self.rules) {
@@ -357,8 +354,8 @@ impl State {
         }
     }
 
-    /// The best-effort jobs of that id, and of that user unless `uid` is none, whose cap may be
-    /// changed ([`Self::handle_cap`]).
+    /// The best-effort jobs of that id, of all users if `uid` is none, whose cap may change
+    /// ([`Self::handle_cap`]).
     ///
     /// # Errors
     ///
@@ -371,13 +368,13 @@ impl State {
         match (best_effort.is_empty(), meant().next(), uid) {
             (false, ..) => Ok(best_effort),
             (true, Some(_), _) => Err(CapRefused::HighPriority(id.to_owned())),
-            // What another user's jobs are called is not told, not even by the reason.
+            // Another user's job names must not leak, not even through the reason.
             (true, None, Some(_)) => Err(CapRefused::NoJobOfUser(id.to_owned())),
             (true, None, None) => Err(CapRefused::NoJob(id.to_owned())),
         }
     }
 
-    /// A job's cap is changed, here or, as its ledger says, under the daemon before.
+    /// A job's cap changes, here or, by its ledger, under the previous daemon.
     pub(crate) fn handle_cap(&mut self, key: &JobKey, change: CapChange) {
         let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::BestEffort;
         if let Some(job) = self.jobs.iter_mut().find(is_it) {
@@ -385,13 +382,13 @@ impl State {
         }
     }
 
-    /// The best-effort jobs of that id, whose promises may be changed ([`Self::handle_promise`]),
-    /// and what of each is changed then, with what was before. `cap` is changed with it.
+    /// The best-effort jobs of that id, whose promises may change ([`Self::handle_promise`]), each
+    /// with its promise after the change. `cap`: a change of caps in the same request.
     ///
     /// # Errors
     ///
-    /// There is none, or nobody would look at it; but it may always be taken back. Or a job could
-    /// not have as much as its least share.
+    /// There is none, or the policy ignores promises, though they may always be withdrawn; or a
+    /// job's cap is below its least share.
     pub(crate) fn promise_jobs(
         &self,
         id: &str,
@@ -420,7 +417,7 @@ impl State {
         promised.collect()
     }
 
-    /// What a job is promised is changed, here or under the daemon before.
+    /// A job's promise changes, here or under the previous daemon.
     pub(crate) fn handle_promise(&mut self, key: &JobKey, change: Promise) {
         let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::BestEffort;
         if let Some(job) = self.jobs.iter_mut().find(is_it) {

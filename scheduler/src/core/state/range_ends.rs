@@ -1,27 +1,27 @@
-//! Ends of requests that are told before their work is complete.
+//! Ends of requests that are reported before their work is complete.
 //!
-//! A range of NVTX ends when the program has launched the work, which is often before the GPU has
-//! done it. Its request ends when all is complete that the thread which ends it has launched since
-//! the last range began there. A thread has a ring of its own, so that is what was read from this
-//! ring; threads beyond the rings share one, and wait for each other's work too.
+//! A range of NVTX ends when the program has launched the work, often before the GPU has done it.
+//! Its request ends when all launches of the ending thread since the last range began there are
+//! complete. A thread has its own ring, so these are the launches read from this ring; threads
+//! beyond the number of rings share one, and wait for each other's work too.
 
 use policy::HpTimeline;
 use protocol::pages::RINGS;
 
-/// Streams of one thread that are waited for; of more the one that it used first is not.
+/// Tracked streams of one thread; with more, the one it used first is dropped.
 const STREAMS: usize = 16;
 
-/// Ends that wait at once, as many as requests that the policy remembers; beyond it the oldest
-/// waits no longer.
+/// Ends waiting at once, as many as requests that the policy remembers; beyond it the oldest stops
+/// waiting.
 const WAITING: usize = 256;
 
-/// Rings of a client; the last is the shared one.
+/// Rings of a client; the shared one is the last.
 const SOURCES: usize = RINGS + 1;
 
-/// A position in a stream: its index, and the number of a launch there.
+/// A position in a stream: its index, and a launch number there.
 type Position = (u32, u64);
 
-/// A request that has ended, or does when that is complete.
+/// A request that has ended, or ends with its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) id: u64,
@@ -29,18 +29,17 @@ pub(crate) struct Ended {
     pub(crate) is_cancelled: bool,
 }
 
-/// An end that waits for what is left of its launches.
+/// An end that waits for remaining launches.
 #[derive(Debug)]
 struct Waiting {
     ended: Ended,
     left: Vec<Position>,
 }
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct RangeEnds {
-    /// By ring the last launch on each stream since a range began there; rings in which none ever
-    /// did are not kept account of.
+    /// By ring the last launch on each stream since a range began there; rings without any range
+    /// are not tracked.
     launched: Vec<Option<Vec<Position>>>,
     waiting: Vec<Waiting>,
 }
@@ -56,7 +55,6 @@ impl RangeEnds {
         }
     }
 
-    /// A launch was read from that ring.
     pub(crate) fn handle_launch(&mut self, ring: usize, stream: u32, seq: u64) {
         let Some(Some(launched)) = self.launched.get_mut(ring) else {
             return;
@@ -71,8 +69,8 @@ impl RangeEnds {
         launched.push((stream, seq));
     }
 
-    /// A range ended, by a mark in that ring. What ends by that: the request, or none, or the oldest
-    /// where too many wait.
+    /// A range ended, by a mark in that ring. Returns the request that ends thereby: this one,
+    /// none, or the oldest if too many wait.
     pub(crate) fn handle_end(
         &mut self,
         ring: usize,
@@ -92,8 +90,8 @@ impl RangeEnds {
         oldest
     }
 
-    /// All on `stream` up to `seq` is complete, as is known since `at_ns`; `end` is told what ends
-    /// by that.
+    /// All work on `stream` up to `seq` is complete, known since `at_ns`; calls `end` for the
+    /// requests that end thereby.
     pub(crate) fn handle_complete(
         &mut self,
         stream: u32,

@@ -1,9 +1,8 @@
-//! What was granted to best-effort jobs, what they waited for, and which rule was behind it.
+//! Record of grants to best-effort jobs, their waits, and the rules behind them.
 //!
-//! Off unless asked for ([`State::start_record`]); then every poll that changes something adds an
-//! [`Entry`] per job, which whoever polls takes out and writes ([`State::take_record`]). A hold is
-//! seen at the daemon's polls: one that begins and ends between two is not in the record, only in
-//! the counters.
+//! Off by default ([`State::start_record`]); then every poll that changes something adds an
+//! [`Entry`] per job, which the poller collects and writes ([`State::take_record`]). The record
+//! samples at the daemon's polls: a hold that begins and ends between two is only in the counters.
 
 use std::fmt;
 
@@ -20,30 +19,30 @@ pub struct Entry {
     pub at_ns: u64,
     /// The job's id.
     pub job: String,
-    /// What it has been granted.
+    /// The grant.
     pub grant: Grant,
-    /// Whether a thread of it waits at the gate.
+    /// Whether a thread waits at the gate.
     pub waiting: bool,
     /// The rule behind the lease, and so behind the wait.
     pub limit: Limit,
 }
 
-/// A lease's terms as a record has them.
+/// Terms of a lease, for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// Nothing.
     Closed,
     /// Everything.
     Ungated,
-    /// What the terms say.
+    /// The terms' content.
     Open {
-        /// Made while HP work executed.
+        /// Granted while HP work executed.
         beside_hp: bool,
         /// Resource classes.
         classes: ClassSet,
-        /// SMs that a kernel may need; `u32::MAX` if any number.
+        /// Most SMs of a kernel; `u32::MAX`: unlimited.
         sms_max: u32,
-        /// Expected ns that could still be charged.
+        /// Expected ns that may still be charged.
         budget_ns: u64,
     },
 }
@@ -75,24 +74,24 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What is not yet taken out, and what is known of each job.
+/// Uncollected entries, and the last state of each job.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     entries: Vec<Entry>,
     leases: Leases,
 }
 
-/// What is known of each job's lease, so that a change is seen.
+/// The last state of each job's lease, to detect changes.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     last: Vec<(JobId, Known)>,
 }
 
-/// What of a job decides whether it has changed.
+/// The state whose change makes an entry.
 type Known = (Terms, bool, Limit);
 
 impl Leases {
-    /// What the job has been granted, if that, its waiting or its limit is another than before.
+    /// The grant, if it, the waiting or the limit has changed.
     pub(super) fn changed(&mut self, be_job: &BeJob) -> Option<Grant> {
         // A renewal moves the expiry only.
         let terms = Terms {
@@ -109,7 +108,7 @@ impl Leases {
         Some(grant(&terms, view.charged_total_ns))
     }
 
-    /// Forgets the jobs that are not there any more.
+    /// Forgets departed jobs.
     pub(super) fn retain<'j>(&mut self, be_jobs: impl Iterator<Item = &'j BeJob> + Clone) {
         self.last
             .retain(|(id, _)| be_jobs.clone().any(|be_job| be_job.id() == *id));
@@ -133,18 +132,18 @@ fn grant(terms: &Terms, charged_total_ns: u64) -> Grant {
 }
 
 impl State {
-    /// From the next poll on, notes what [`State::take_record`] gives.
+    /// Records from the next poll on, for [`State::take_record`].
     pub fn start_record(&mut self) {
         self.record = Some(Record::default());
     }
 
-    /// What has changed since it was last asked, in order.
+    /// Entries since the last call, in order.
     pub fn take_record(&mut self) -> Vec<Entry> {
         let record = self.record.as_mut();
         record.map_or_else(Vec::new, |record| std::mem::take(&mut record.entries))
     }
 
-    /// Notes what the poll at `now_ns` changed.
+    /// Records the changes of the poll at `now_ns`.
     pub(super) fn note(&mut self, now_ns: u64) {
         let Some(record) = &mut self.record else {
             return;

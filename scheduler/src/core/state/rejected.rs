@@ -1,9 +1,9 @@
-//! Processes that wanted to be clients and are none.
+//! Processes that were refused as clients.
 //!
-//! One that is refused asks again, for as long as it lives (`client/src/reconnect.rs`). So
-//! a process is one entry here however often it asks, and an event is told of it once; the rest is
-//! counted. The status lists the youngest few, of each user as many as of any other; of
-//! [`KNOWN_MAX`] is known that they were told, the youngest again.
+//! A refused process retries for as long as it lives (`client/src/reconnect.rs`). So a process is
+//! one entry here however often it retries, and reported by one event; the rest is counted. The
+//! status lists the most recent few, divided fairly among users; [`KNOWN_MAX`] of the most recent
+//! are remembered as reported.
 
 use core::hash::{Hash, Hasher};
 use std::collections::VecDeque;
@@ -14,46 +14,46 @@ use serde::Serialize;
 use super::State;
 use crate::core::fairness::place_to_give_up;
 
-/// Processes turned away that the status lists.
+/// Refused processes that the status lists.
 pub(super) const LISTED_MAX: usize = 32;
 
-/// Processes of which is known that they were turned away before, 32 bytes each. Where more than that ask in turns, each time
-/// is the first.
+/// Processes remembered as refused, 32 bytes each. If more than that retry in turns, each retry is
+/// news.
 const KNOWN_MAX: usize = 4096;
 
-/// A process that wanted to be a client and is none: it runs unmanaged.
+/// A process that was refused as a client: it runs unmanaged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TurnedAway {
-    /// Process id; 0 if it cannot be seen from the daemon's PID namespace.
+    /// Process id; 0 if invisible from the daemon's PID namespace.
     pub pid: u32,
-    /// When the process started, in clock ticks since boot; 0 if that cannot be seen.
+    /// Start of the process in clock ticks since boot; 0 if invisible.
     #[serde(skip)]
     pub started_ticks: u64,
     /// User id.
     pub uid: u32,
-    /// Program; empty if it did not come to say.
+    /// Program; empty if not reported.
     pub name: String,
-    /// Id of its job; empty if it did not come to say.
+    /// Id of its job; empty if not reported.
     pub job: String,
     /// Always false, as opposed to clients.
     pub attached: bool,
-    /// Why not, as it was told the last time.
+    /// The last reason.
     pub reason: String,
-    /// When it was told so, on the daemon's clock.
+    /// Time of the last refusal, on the daemon's clock.
     pub at_ns: u64,
 }
 
-/// One that was turned away, once or more often.
+/// A process refused once or more often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listed {
-    /// The last time.
+    /// The last refusal.
     #[serde(flatten)]
     pub process: TurnedAway,
-    /// How often so far.
+    /// Refusals so far.
     pub times: u64,
 }
 
-/// Who was turned away, the oldest first.
+/// Refused processes, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Rejected {
     listed: VecDeque<Listed>,
@@ -66,12 +66,12 @@ struct Known {
     times: u64,
 }
 
-/// What tells a process from others.
+/// Identity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// Its number, and when it started.
+    /// Its id and start.
     Seen(u32, u64),
-    /// In a PID namespace that we do not see into: its user, and a hash of what it says of itself.
+    /// In an invisible PID namespace: its user, and a hash of its own report.
     Unseen(u32, u64),
 }
 
@@ -87,12 +87,12 @@ impl Who {
 }
 
 impl Rejected {
-    /// The youngest, the oldest of these first.
+    /// The most recent refusals, oldest first.
     pub(crate) fn listed(&self) -> impl Iterator<Item = &Listed> {
         self.listed.iter()
     }
 
-    /// How often that was, with this time.
+    /// Number of refusals, with this one.
     fn count(&mut self, who: Who) -> u64 {
         if let Some(known) = self.known.iter_mut().find(|known| known.who == who) {
             known.times = known.times.saturating_add(1);
@@ -120,8 +120,8 @@ impl Rejected {
 }
 
 impl State {
-    /// Why the process of that number, which started then, was turned away; none if it was not, or
-    /// is not listed any more.
+    /// Why the process of that id and start was refused; none if it was not, or is not listed any
+    /// more.
     pub(crate) fn refusal_of(&self, pid: u32, started_ticks: u64) -> Option<&str> {
         let who = Who::Seen(pid, started_ticks);
         let mut listed = self.rejected.listed();
@@ -129,7 +129,7 @@ impl State {
         Some(&listed.process.reason)
     }
 
-    /// A process that wanted to be a client is none. Returns whether that is news: it has not been told of this process.
+    /// Handles a refusal. Returns whether it is the first of this process.
     pub fn handle_turned_away(&mut self, process: TurnedAway) -> bool {
         let times = self.rejected.count(Who::of(&process));
         self.rejected.list(process, times);

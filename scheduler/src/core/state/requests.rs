@@ -1,26 +1,26 @@
-//! How long the requests of a high-priority job took: a histogram of each kind, and how many kept
-//! their target.
+//! Durations of a high-priority job's requests: a histogram of each kind, and the number within
+//! target.
 //!
 //! A marked request counts from its arrival to its end, an inferred one
 //! ([`policy::HpTimeline::take_request`]) from its first launch to its last completion. Whether the
-//! policy goes by marks does not matter here: the first marked request counts. Inferred requests
-//! count while the program has marked nothing for ten seconds: a request counts twice only if it is
-//! marked, is open for longer than that, and looks like a request by its launches, too.
+//! policy uses marks does not matter here: the first marked request counts. Inferred requests count
+//! while the program has marked nothing for ten seconds: a request counts twice only if it is
+//! marked, is open for longer than that, and its launches look like a request, too.
 //!
-//! A request that its program cancels is not answered: the histogram leaves it out. Where its
-//! target had passed it is over the target, as the policy judges it.
+//! The histogram leaves out a request that its program cancels. If its target had passed, it counts
+//! as over target, as the policy judges it.
 //!
-//! Sums, counts and buckets are of the whole life of the job under this daemon. Quantiles are of
-//! the last minute: they come from slices of five seconds, each an HDR histogram of microseconds
-//! with two significant digits, so that a quantile is off by one per cent at most.
+//! Sums, counts and buckets span the whole life of the job under this daemon. Quantiles span the
+//! last minute: they come from slices of five seconds, each an HDR histogram of microseconds with
+//! two significant digits, so that a quantile is off by one per cent at most.
 
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 use policy::RequestTarget;
 
-/// Upper ends of the buckets of a histogram, ns. They are the same everywhere, so that
-/// histograms of several jobs and machines can be added.
+/// Upper bounds of a histogram's buckets, ns. Equal everywhere, so that histograms of several jobs
+/// and machines can be added.
 pub(crate) const BUCKETS_NS: [u64; 12] = [
     1_000_000,
     2_000_000,
@@ -36,20 +36,19 @@ pub(crate) const BUCKETS_NS: [u64; 12] = [
     5_000_000_000,
 ];
 
-/// Kinds with a record of their own, the first that are seen; all others share one.
+/// Kinds with their own record, the first ones seen; all others share one.
 const KINDS_MAX: usize = 4;
 
-/// Marked requests that have begun and not ended; for one more the oldest is forgotten.
+/// Open marked requests; beyond it the oldest is forgotten.
 const OPEN_MAX: usize = 1024;
 
-/// How long a slice is, ns, and how many of them are kept: a minute, and the slice that fills.
+/// Length of a slice, ns, and slices kept: a minute, and the one being filled.
 const SLICE_NS: u64 = 5_000_000_000;
 const SLICES: usize = 13;
 
 /// Significant digits of a quantile.
 const DIGITS: u8 = 2;
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     all: Record,
@@ -57,14 +56,14 @@ pub(crate) struct Requests {
     kinds: Vec<(u32, Record)>,
     other: Option<Record>,
     open: VecDeque<Open>,
-    /// While a trace is taken: requests that have ended, until the trace takes them.
+    /// While a trace is taken: ended requests, until the trace takes them.
     pub(super) traced: Option<Vec<Traced>>,
 }
 
-/// A request that has ended, for a trace.
+/// An ended request, for a trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traced {
-    /// None if it was inferred.
+    /// None if inferred.
     pub(super) kind: Option<u32>,
     pub(super) arrived_ns: u64,
     pub(super) ended_ns: u64,
@@ -81,7 +80,6 @@ struct Open {
     arrived_ns: u64,
 }
 
-/// A request that has ended.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
     at_ns: u64,
@@ -94,17 +92,17 @@ struct Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) count: u64,
-    /// Of what they took.
+    /// Sum of durations.
     pub(crate) sum_ns: u64,
-    /// Of each bucket, without those below it.
+    /// By bucket, not cumulative.
     buckets: [u64; BUCKETS_NS.len()],
-    /// What the last one might take.
+    /// Target of the last one.
     pub(crate) target_ns: Option<u64>,
-    /// Requests that had a target, and those of them that took longer.
+    /// Requests with a target, and those over it.
     pub(crate) judged: u64,
     pub(crate) over_target: u64,
     slices: VecDeque<Slice>,
-    /// Of a job that has ended.
+    /// Of an ended job.
     last: Option<Recent>,
 }
 
@@ -112,7 +110,7 @@ pub(crate) struct Record {
 #[derive(Debug)]
 struct Slice {
     began_ns: u64,
-    /// Of microseconds.
+    /// In microseconds.
     took_us: Histogram<u32>,
     judged: u64,
     over_target: u64,
@@ -121,17 +119,17 @@ struct Slice {
 /// Requests of the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Recent {
-    /// So long ago the first of them may have ended, ns.
+    /// Age of the window's begin, ns.
     pub(crate) over_ns: u64,
     pub(crate) count: u64,
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
-    /// Of those that were judged, the share within the target.
+    /// Share of the judged ones within target.
     pub(crate) within_target: Option<f64>,
 }
 
 impl Requests {
-    /// Whether none has ended.
+    /// Whether no request has ended.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.count == 0 && self.all.judged == 0
     }
@@ -141,14 +139,14 @@ impl Requests {
         &self.all
     }
 
-    /// The marked ones by kind; none is the kind of all further kinds.
+    /// Marked requests by kind; none stands for all further kinds.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (Option<u32>, &Record)> {
         let kinds = self.kinds.iter();
         let kinds = kinds.map(|(kind, record)| (Some(*kind), record));
         kinds.chain(self.other.iter().map(|record| (None, record)))
     }
 
-    /// A client's program says that a request begins.
+    /// The program marks the begin of a request.
     pub(super) fn handle_begin(&mut self, client: u64, id: u64, kind: u32, arrived_ns: u64) {
         self.open
             .retain(|open| (open.client, open.id) != (client, id));
@@ -163,14 +161,14 @@ impl Requests {
         });
     }
 
-    /// The kind of a request that is open.
+    /// The kind of an open request.
     pub(super) fn kind_of(&self, client: u64, id: u64) -> Option<u32> {
         let mut open = self.open.iter();
         let found = open.find(|open| (open.client, open.id) == (client, id));
         found.map(|open| open.kind)
     }
 
-    /// A request has ended that may take as long as `target` says.
+    /// A request with this target has ended.
     pub(super) fn handle_end(
         &mut self,
         client: u64,
@@ -195,7 +193,6 @@ impl Requests {
         self.trace(Some(open.kind), &ended);
     }
 
-    /// A request was inferred from launches.
     pub(super) fn handle_inferred(&mut self, at_ns: u64, took_ns: u64) {
         let ended = Ended {
             at_ns,
@@ -223,8 +220,7 @@ impl Requests {
         }
     }
 
-    /// The job has ended: quantiles are those of its last minute from now on, and what they were
-    /// computed from is given back.
+    /// The job has ended: freezes the quantiles of its last minute, and frees their histograms.
     pub(super) fn settle(&mut self, now_ns: u64) {
         let kinds = self.kinds.iter_mut().map(|(_, record)| record);
         for record in kinds.chain(&mut self.other).chain([&mut self.all]) {
@@ -235,7 +231,7 @@ impl Requests {
         self.traced = None;
     }
 
-    /// A client has gone: its open requests do not end.
+    /// A client has left: its open requests do not end.
     pub(super) fn handle_detach(&mut self, client: u64) {
         self.open.retain(|open| open.client != client);
     }
@@ -255,7 +251,7 @@ impl Requests {
 }
 
 impl Record {
-    /// Requests that took so long at most, ns; one for each bucket.
+    /// Cumulative counts by upper bound, ns, one for each bucket.
     pub(crate) fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut sum = 0;
         BUCKETS_NS
@@ -298,7 +294,7 @@ impl Record {
     }
 
     fn handle_ended(&mut self, ended: &Ended) {
-        // The job has come again.
+        // The job has returned.
         self.last = None;
         let single = ended.target.filter(|target| !target.is_mean);
         let is_over = single.is_some_and(|target| ended.took_ns > target.ns);
@@ -332,7 +328,7 @@ impl Slice {
     }
 }
 
-/// The slice of that time; the oldest is used anew for it where there are as many as are kept.
+/// The slice of that time; reuses the oldest if all are taken.
 fn slice_at(slices: &mut VecDeque<Slice>, at_ns: u64) -> &mut Slice {
     let is_within = |slice: &Slice| at_ns < slice.began_ns.saturating_add(SLICE_NS);
     if !slices.back().is_some_and(is_within) {
@@ -355,8 +351,8 @@ fn slice_at(slices: &mut VecDeque<Slice>, at_ns: u64) -> &mut Slice {
     &mut slices[last]
 }
 
-/// A request that took longer counts as so long in the quantiles: a client says itself when its
-/// requests arrived, and a histogram of an hour has 13 KiB.
+/// Cap of a duration in the quantiles: clients report arrivals themselves, and a histogram of an
+/// hour takes 13 KiB.
 const TOOK_NS_MAX: u64 = 3_600_000_000_000;
 
 fn took_us(took_ns: u64) -> u64 {

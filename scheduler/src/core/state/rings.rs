@@ -1,38 +1,38 @@
 //! Reading the rings of one client.
 //!
-//! Each ring is read up to its capacity per round, so that a client that pushes without end cannot
-//! keep the daemon. A ring whose index cannot be right is given up for good: what it held is lost.
+//! Each round reads a ring up to its capacity, so that a client that pushes without end cannot
+//! occupy the daemon. A ring with an impossible index is given up for good; its content is lost.
 
 use protocol::pages::{ClientPage, RING_RECORDS, RINGS};
 use protocol::record::RECORD_WORDS;
 use protocol::ring::Cursor;
 
-/// How far the rings of a client are read.
+/// Read positions in the rings of a client.
 #[derive(Debug)]
 pub(super) struct Rings {
     cursors: [Cursor; RINGS],
-    /// Rings that threads have claimed, from the first on; the others are not looked at.
+    /// Rings claimed by threads, from the first on; the others are not read.
     claimed: usize,
     shared_cursor: Cursor,
-    /// Bit per ring that is not read any more.
+    /// Bit per ring that is no longer read.
     given_up: u64,
 }
 
 const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
 
-/// One look at all rings of a client.
+/// One poll of all rings of a client.
 #[derive(Debug)]
 pub(super) struct Round {
     ring: usize,
     left: usize,
-    /// Rings that were given up in it.
+    /// Rings given up in it.
     pub(super) bad_rings: u64,
 }
 
 impl Rings {
-    /// What was pushed until now is skipped.
+    /// Skips everything pushed until now.
     pub(super) fn new(page: &ClientPage) -> Self {
-        // What nobody has claimed is empty, and stays without memory.
+        // An unclaimed ring is empty; do not touch it, so that it stays without memory.
         let claimed = page.rings_claimed(0);
         let skip = |index: usize| match index < claimed {
             true => page.rings[index].skip(),
@@ -46,7 +46,6 @@ impl Rings {
         }
     }
 
-    /// Begins a round.
     pub(super) fn begin(&mut self, page: &ClientPage) -> Round {
         self.claimed = page.rings_claimed(self.claimed);
         Round {
@@ -56,7 +55,7 @@ impl Rings {
         }
     }
 
-    /// The next record of a round, and from which ring; the shared ring is the last, [`RINGS`].
+    /// The next record of a round, and its ring; the shared ring is the last, [`RINGS`].
     #[inline]
     pub(super) fn next(
         &mut self,

@@ -1,4 +1,4 @@
-//! Whether there is room for one more client: at all, and for one of that user.
+//! Room for one more client: in total, and of its user.
 
 use policy::JOBS_MAX;
 use protocol::hello::JobClass;
@@ -16,29 +16,30 @@ pub enum Refused {
     /// Too many best-effort jobs.
     #[error("{JOBS_MAX} best-effort jobs are attached, no more are served")]
     Jobs,
-    /// The places that are left are for high-priority jobs.
+    /// The remaining places are for high-priority jobs.
     #[error("the last {HP_ROOM} places for clients are for high-priority jobs")]
     HpRoom,
-    /// The user has all clients that one may have.
+    /// The user has reached its number of clients.
     #[error("{0} clients of your user are attached, as many as [limits] clients_per_user allows")]
     UserClients(usize),
-    /// The places that are left to the user are for high-priority jobs.
+    /// The user's remaining places are for high-priority jobs.
     #[error(
         "{0} best-effort clients of your user are attached; what [limits] clients_per_user leaves is for its high-priority jobs"
     )]
     UserHpRoom(usize),
-    /// The user has all best-effort jobs that one may have.
+    /// The user has reached its number of best-effort jobs.
     #[error(
         "{0} best-effort jobs of your user are attached, as many as [limits] jobs_per_user allows"
     )]
     UserJobs(usize),
-    /// The daemon is going.
+    /// The daemon is ending.
     #[error("the daemon is shutting down")]
     Closing,
 }
 
 impl State {
-    /// Whether a process of that job may be a client, for who wants to know before its pages are made; the job's place if it is there.
+    /// Whether a process of that job may attach, before its pages are made; the job's place if
+    /// present.
     pub(crate) fn check_comer(&self, key: &JobKey) -> Result<Option<usize>, Refused> {
         let job = self.jobs.iter().position(|job| job.key == *key);
         self.check_room(key, job)?;
@@ -46,7 +47,7 @@ impl State {
         Ok(job)
     }
 
-    /// Whether there is room for one more; `job` is its place if there is that job already.
+    /// Whether there is room for one more; `job` is its place if present.
     fn check_room(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
         if self.is_closed {
             return Err(Refused::Closing);

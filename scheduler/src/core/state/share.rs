@@ -1,5 +1,5 @@
-//! The laws that hold all best-effort jobs together: the throttle ([`policy::throttle`]), and their
-//! share of the GPU ([`policy::share`]).
+//! The laws for all best-effort jobs together: the throttle ([`policy::throttle`]), and their share
+//! of the GPU ([`policy::share`]).
 
 use policy::share::outer::Held;
 use policy::{ShareView, Sharing, SloEnd};
@@ -9,20 +9,20 @@ use super::be_job::BeJob;
 use crate::config::Config;
 use crate::core::job_key::JobKey;
 
-/// What is used is known where that much of the GPU time is of known kernels, per cent.
+/// Use counts as known if this much of the GPU time is of known kernels, per cent.
 const KNOWN_PCT: u64 = 90;
 
-/// What best-effort jobs may use together of the GPU's time.
+/// The best-effort jobs' joint bound of the GPU's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Together {
     /// 0.02 to 1.
     pub(crate) share: f64,
-    /// Which law says so, for people.
+    /// The law behind it, for people.
     pub(crate) by: &'static str,
 }
 
 impl State {
-    /// What the configuration says of them.
+    /// Applies the configuration.
     pub(super) fn configure_laws(&mut self, config: &Config) {
         self.gate.handle_throttle(config.throttle);
         self.share.set(config.share);
@@ -30,8 +30,8 @@ impl State {
         self.jobs.iter_mut().for_each(|job| job.cap.forget_rules());
     }
 
-    /// What high-priority clients have launched becomes the share of the others, and in time slices
-    /// a bound of their time. Before the policy hears of what they have used.
+    /// Turns high-priority launches into the others' share, and in time slices into a bound of
+    /// their time. Before the policy gets the use.
     pub(super) fn hand_over_share(&mut self, now_ns: u64) {
         if self.share.is_dynamic() {
             let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
@@ -42,7 +42,7 @@ impl State {
                 let time = client.gpu_time();
                 (all, known) = (all + time.all_ns / 100, known + time.known_ns / 100);
             }
-            // Of kernels that nobody knows nothing follows.
+            // Unknown kernels tell nothing.
             match self.hp.present && known >= all / 100 * KNOWN_PCT {
                 true => self.share.handle_used(now_ns, used_ns),
                 false => self.share.pause(),
@@ -55,8 +55,8 @@ impl State {
         self.gate.handle_share(self.share_of_time().unwrap_or(1.0));
     }
 
-    /// Whether best-effort jobs have the share: in time slices at once, and under MPS once each
-    /// that follows it was started with it, and there is one.
+    /// Whether best-effort jobs have the share: always in time slices; under MPS if restartable
+    /// jobs are present, and all were started with it.
     fn is_share_in_force(&self) -> bool {
         if self.ways.in_force() != Sharing::Mps {
             return true;
@@ -67,8 +67,8 @@ impl State {
         first.is_some() && first == percent && with.all(|with| Some(with) == percent)
     }
 
-    /// How the target is held of the high-priority job with the least level; `None` where nothing
-    /// is judged, or best-effort jobs have nothing to do.
+    /// How the high-priority job with the least level keeps its target; `None` where nothing is
+    /// judged, or best-effort jobs are idle.
     fn held(&self) -> Option<Held> {
         let be_jobs = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
         if !self.hp.present || !be_jobs.into_iter().any(BeJob::is_active) {
@@ -88,12 +88,12 @@ impl State {
         known.min_by(|a, b| a.level.total_cmp(&b.level))
     }
 
-    /// The share as it stands; `None` where none is to hold.
+    /// The share; `None` if off.
     pub(crate) fn share_view(&self) -> Option<ShareView> {
         self.share.view()
     }
 
-    /// What it lets best-effort jobs have of the time; `None` where it is one of the SMs, or not known.
+    /// The bound of best-effort time; `None` if the share is one of SMs, or unknown.
     pub(crate) fn share_of_time(&self) -> Option<f64> {
         if self.ways.in_force() == Sharing::Mps {
             return None;
@@ -101,10 +101,10 @@ impl State {
         Some(f64::from(self.share.percent()?) / 100.0)
     }
 
-    /// A job that is to be ended, as who supervises it starts it with another share of the SMs then,
-    /// and the two shares, per cent. Each time that it runs it is told once, and not if it came with
-    /// the share that it was ended for: then starting anew is of no use. None for more of what nobody
-    /// needs: a high-priority job must be there.
+    /// A job to end, because its supervisor then restarts it with another share of the SMs, and the
+    /// two shares, per cent. Once for each of its runs, and not if it came with the share that it
+    /// was ended for: another restart is useless. None for more of what nobody needs: a
+    /// high-priority job must be attached.
     pub(crate) fn take_stale(&mut self, now_ns: u64) -> Option<(JobKey, [u32; 2])> {
         let percent = self.share.percent()?;
         if self.ways.in_force() != Sharing::Mps || !self.hp.present {
@@ -127,7 +127,7 @@ impl State {
         jobs.for_each(|job| job.cap.is_stale = false);
     }
 
-    /// What they may use together now, by the law that holds them most; `None` where none does.
+    /// The tightest joint bound; `None` if no law has one.
     pub(crate) fn together(&self, now_ns: u64) -> Option<Together> {
         let throttle = self.gate.throttle_view(now_ns);
         let throttle = throttle.filter(|_| self.is_throttled());

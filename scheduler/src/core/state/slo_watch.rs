@@ -1,30 +1,30 @@
-//! Whether high-priority jobs keep their targets, as events: `slo-missed`, and later `slo-met`.
+//! Events about high-priority jobs' targets: `slo-missed`, and later `slo-met`.
 //!
-//! The law of a target moves with every request, and lets bursts of misses pass ([`policy::slo`]).
-//! An event says that it does not succeed. Four times a second the counts of each job are noted,
-//! and two windows are compared with the share α of requests that may be late:
+//! The law of a target acts on every request, and tolerates bursts of misses ([`policy::slo`]). An
+//! event reports that it fails. Four times a second the counts of each job are sampled, and two
+//! windows are compared with the share α of requests that may be late:
 //!
 //! | window | the target is missed where |
 //! |---|---|
 //! | two seconds, or the time of 20 requests, at most a minute | more than half were late |
 //! | the last minute | more than five times α were late |
 //!
-//! In both cases more requests than chance explains: α of the window's requests, six standard
-//! deviations of a Poisson count, and two more.
+//! In both cases more requests must be late than chance explains: α of the window's requests, six
+//! standard deviations of a Poisson count, and two more.
 //!
-//! Misses of a queue come in bursts. A service that is busy for six tenths of the time, with 60
-//! requests per second and a target of 1.2 times its p99 alone, was simulated for an hour: up to 21
-//! of 142 requests in two seconds were late, and more than nine sixteen times. So neither window is
-//! narrower.
+//! Misses of a queue come in bursts. In an hour's simulation of a service that was busy for six
+//! tenths of the time, with 60 requests per second and a target of 1.2 times its p99 alone, up to
+//! 21 of 142 requests in two seconds were late, and more than nine sixteen times. So neither window
+//! is narrower.
 //!
 //! A mean is missed where the last 64 requests took 1.25 times the target, or 1.02 times while
-//! best-effort work is paused, at each look for two seconds.
+//! best-effort work is paused, at each sample for two seconds.
 //!
-//! The target is met again after ten seconds in which no window said otherwise, 20 requests were
+//! The target is met again after ten seconds in which no window reported a miss, 20 requests were
 //! judged, and no more than α and two standard deviations of them were late. A job without requests
 //! meets nothing.
 //!
-//! Jobs whose requests are not marked have no target for a single request, and no events.
+//! Jobs with unmarked requests have no target for a single request, and no events.
 
 use std::collections::VecDeque;
 
@@ -33,36 +33,36 @@ use policy::{Goal, SloEnd, SloView};
 use super::State;
 use crate::core::event::{Draft, Kind};
 
-/// Between two looks, ns.
+/// Sampling interval, ns.
 const LOOK_NS: u64 = 250_000_000;
 
-/// The short window, ns, and the requests that it has at least.
+/// The short window, ns, and its least number of requests.
 const SHORT_NS: u64 = 2_000_000_000;
 const SHORT_REQUESTS: u64 = 20;
 
 /// The long window, ns.
 const LONG_NS: u64 = 60_000_000_000;
 
-/// A target that was missed is kept for so long, ns, and by so many requests, before it is met.
+/// A missed target must be kept for this long, ns, and by this many requests, to be met again.
 const MET_NS: u64 = 10_000_000_000;
 const MET_REQUESTS: u64 = 20;
 
-/// A mean counts as missed from so many times its target on: at any time, and while best-effort
-/// work is paused.
+/// Ratio of a mean to its target from which it counts as missed: always, and while best-effort work
+/// is paused.
 const MEAN_FAR: f64 = 1.25;
 const MEAN_NEAR: f64 = 1.02;
 
-/// What a job's target has come to.
+/// State of a job's target.
 #[derive(Debug, Default)]
 pub(crate) struct SloWatch {
     looked_ns: u64,
-    /// The samples are of this goal.
+    /// The goal of the samples.
     goal: Option<Goal>,
     samples: VecDeque<Sample>,
     is_missed: bool,
-    /// No window has said since then that it is missed, and the requests judged by then.
+    /// Since when no window reports a miss, and the requests judged by then.
     calm_since: Option<Sample>,
-    /// The mean was over its target at each look since then.
+    /// Since when the mean was over its target at each sample.
     mean_over_since_ns: Option<u64>,
 }
 
@@ -75,7 +75,6 @@ struct Sample {
     misses_at_floor: u64,
 }
 
-/// What changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Turn {
     Missed {
@@ -97,7 +96,7 @@ impl SloWatch {
         self.is_missed
     }
 
-    /// How the target is kept now; none: there is no target any more.
+    /// Samples the target; none: no target any more.
     fn look(&mut self, now_ns: u64, view: Option<&SloView>) -> Option<Turn> {
         if now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
             return None;
@@ -116,8 +115,8 @@ impl SloWatch {
             misses: view.misses,
             misses_at_floor: view.misses_at_floor,
         };
-        // Counts become less where a process of the job has gone, or learns anew. What was late
-        // under another target says nothing of this one.
+        // Counts drop when a process of the job leaves, or learning restarts. Misses under another
+        // target tell nothing about this one.
         let is_other = self.goal.replace(view.goal) != Some(view.goal);
         if is_other || self.samples.back().is_some_and(|last| !now.is_after(last)) {
             self.samples.clear();
@@ -154,7 +153,7 @@ impl SloWatch {
             false => calm.misses as f64 <= usual(&calm, view.goal.miss, 2.0, 0.0),
         };
         if !is_met {
-            // Neither missed nor met: ten other seconds may say.
+            // Neither missed nor met: wait for another ten seconds.
             self.calm_since = None;
             return None;
         }
@@ -214,7 +213,7 @@ impl Sample {
             && self.misses_at_floor >= before.misses_at_floor
     }
 
-    /// What came since `before`; `at_ns` is how long that was.
+    /// Counts since `before`; `at_ns` is the elapsed time.
     fn since(&self, before: &Self) -> Self {
         Self {
             at_ns: self.at_ns.saturating_sub(before.at_ns),
@@ -225,15 +224,15 @@ impl Sample {
     }
 }
 
-/// The most misses that are usual where a share `miss` may be late: so many standard deviations
-/// above the mean, and some more.
+/// The most misses that chance explains where a share `miss` may be late: the mean, this many
+/// standard deviations, and some more.
 fn usual(window: &Sample, miss: f64, deviations: f64, more: f64) -> f64 {
     let mean = window.requests as f64 * miss;
     mean + deviations * mean.sqrt() + more
 }
 
 impl State {
-    /// Looks whether jobs keep their targets.
+    /// Samples all jobs' targets.
     pub(super) fn watch_targets(&mut self, now_ns: u64) {
         for place in 0..self.jobs.len() {
             let job = &self.jobs[place];

@@ -1,4 +1,4 @@
-//! A job that is asked to end, and who sees to that.
+//! Requests to end a job, and their supervision.
 
 use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
@@ -11,35 +11,36 @@ use super::stopping::{Moment, Notice};
 use super::{Client, Job, State};
 use crate::core::job_key::{JobKey, Peer};
 
-/// A job that is to end, as who asks names it.
+/// A job to end, as named by the requester.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopped<'a> {
     /// Its id.
     pub job: &'a str,
-    /// Whose it is; has to be said where several users have one.
+    /// Its user; required where several users have a job of this id.
     pub user: Option<u32>,
 }
 
 impl Client {
-    /// Asks it to launch nothing more and to end.
+    /// Asks the client to stop launching and to end.
     fn ask_to_end(&self, clock: &Clock) {
         self.page.stop.store(STOP_ASKED, Ordering::SeqCst);
         self.page.helper_bell.ring_surely(clock);
     }
 
-    /// Whether a signal has asked its process to end, and what is in flight was not complete when its time to drain was over. It waits for
-    /// who sees to its end.
+    /// Whether a signal asked its process to end, and its drain timed out. It waits for its
+    /// supervisor.
     pub(crate) fn is_overdue(&self) -> bool {
         self.page.stop.load(Ordering::SeqCst) == STOP_OVERDUE
     }
 }
 
 impl State {
-    /// Asks the clients of a job to end, if `uid` may: it is its, or root's; and who comes to it while somebody ends it. How many were
-    /// asked. `now_ns` is real time.
+    /// Asks the clients of a job, and later ones while it is being ended, to end, if `uid` owns it
+    /// or is root. Returns how many were asked. `now_ns` is real time.
     ///
     /// # Errors
-    /// No client has such a job, or it is another user's, which is not told, or several users have one; in words for who asked.
+    /// No client has such a job; it is another user's, which is not disclosed; or several users
+    /// have one. The text is for the requester.
     pub fn stop(
         &mut self,
         stopped: &Stopped<'_>,
@@ -56,8 +57,9 @@ impl State {
         told(stopped.job, uid, count)
     }
 
-    /// Tells the clients of a job, if `by` may, and who comes to it, that `by` ends them from `at` on and needs so long; 0: it
-    /// does no more, because nobody is left if it `is_over`. `gone` are clients whose processes have ended. How many were told.
+    /// Tells the clients of a job, and later ones, that `by` (if permitted) supervises their end
+    /// from `at` on for so long. 0: no longer, because nobody is left if `is_over`. `gone` are
+    /// clients whose processes have ended. Returns how many were told.
     ///
     /// # Errors
     /// As [`State::stop`].
@@ -91,12 +93,12 @@ impl State {
         told(job, by.uid, count)
     }
 
-    /// Whether process `pid` sees to the end of any job. `now_ns` is real time.
+    /// Whether process `pid` supervises the end of any job. `now_ns` is real time.
     pub(crate) fn is_asker(&self, pid: u32, now_ns: u64) -> bool {
         self.stopping.is_asker(pid, now_ns)
     }
 
-    /// Process `pid`, which may have ended jobs, has died: its word is taken back, as if it had given them up.
+    /// Process `pid`, perhaps a supervisor of jobs' ends, has died: as if it had given them up.
     pub(crate) fn handle_asker_death(&mut self, pid: u32, at: Moment) {
         for (id, uid, until_ns) in self.stopping.forget_asker(pid, at) {
             let is_it = |job: &&Job| job.key.id == id && job.key.uid == uid;
@@ -105,8 +107,9 @@ impl State {
         }
     }
 
-    /// A client that has just attached, whose process started at `started_ticks`, is told what those of its job were that are being ended,
-    /// if they are; whether it is to launch nothing more and to end. `now_ns` is real time.
+    /// Passes the state of its job's end to a client that has just attached, whose process started
+    /// at `started_ticks`. Returns whether the client must stop launching and end. `now_ns` is real
+    /// time.
     pub fn tell_comer(
         &mut self,
         client: u64,
@@ -136,7 +139,7 @@ impl State {
         }
     }
 
-    /// The same for these processes of a job.
+    /// This daemon supervises the end of these processes of a job.
     pub(crate) fn see_to_processes(&self, key: &JobKey, pids: &[u32], now_ns: u64, within_ns: u64) {
         let until_ns = now_ns.saturating_add(within_ns);
         for client in self.clients_among(key, pids) {
@@ -146,7 +149,8 @@ impl State {
         }
     }
 
-    /// Somebody else does until then, ns. Only where MPS shares the GPU is there anything to be done before a kill, and told.
+    /// Publishes until when somebody supervises the client's end, ns. Only under MPS is there
+    /// anything to do before a kill, so only there the client is told.
     fn tell_seen_to(&self, client: &Client, now_ns: u64, until_ns: u64) {
         let until_ns = until_ns.max(client.ended_from_here_until_ns.get());
         client.end.seen_to_until_ns.set(until_ns);
@@ -159,7 +163,7 @@ impl State {
         }
     }
 
-    /// Whose job is meant, if that is known, and its clients.
+    /// The owner of the meant job, if known, and its clients.
     fn meant(
         &self,
         stopped: &Stopped<'_>,
@@ -178,14 +182,14 @@ impl State {
                 users.join(", ")
             ));
         }
-        // Of a job that has no client here yet it is whose it was said to be, or who asks's.
+        // A job without clients here belongs to the named user, else to the requester.
         let said = user.or(Some(uid).filter(|uid| *uid != 0));
         let owner = users.first().copied().or(said);
         let owner = owner.filter(|owner| uid == 0 || *owner == uid);
         Ok((owner, jobs.flat_map(|known| &known.clients).collect()))
     }
 
-    /// Asks these processes of a job to launch nothing more and to end.
+    /// Asks these processes of a job to stop launching and to end.
     pub(crate) fn stop_processes(&self, key: &JobKey, pids: &[u32], clock: &Clock) {
         for client in self.clients_among(key, pids) {
             client.ask_to_end(clock);
@@ -198,8 +202,7 @@ impl State {
         clients.filter(move |client| pids.contains(&client.peer.pid))
     }
 
-    /// The processes that are overdue, of whichever job. What is no client of MPS is none, whatever
-    /// its page says.
+    /// All overdue processes. Only clients of MPS can be, whatever their pages say.
     pub(crate) fn overdue(&self) -> Vec<u32> {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
         let overdue = clients.filter(|client| client.is_overdue() && self.is_on_mps(client));
@@ -207,10 +210,10 @@ impl State {
     }
 }
 
-/// How many clients of a job were told, for who asked.
+/// How many clients of a job were told, for the requester.
 fn told(job: &str, uid: u32, count: usize) -> Result<usize, String> {
     match count {
-        // What another user's jobs are called is not told, not even by the reason.
+        // Another user's job names must not leak, not even through the reason.
         0 if uid != 0 => Err(format!("no job {job:?} of your user uses this GPU")),
         0 => Err(format!("no job {job:?} uses this GPU")),
         _ => Ok(count),

@@ -1,45 +1,50 @@
-//! Jobs that are being stopped, for who attaches meanwhile.
+//! Jobs that are being ended, for clients that attach meanwhile.
 //!
-//! What ends a job (`pillion stop`) asks those whom it sees. Whoever attaches between two of its looks, or after the last one, is told by
-//! the daemon, before its hello is answered: that somebody sees to its end, and once the job's processes are asked to launch nothing more,
-//! the same. A job is an id and a user.
+//! A stopper (`pillion stop`) asks the processes that it sees. A client that attaches between two
+//! of its polls, or after the last one, is told by the daemon before its hello is answered: that
+//! its end is supervised, and, once the job's processes were asked to stop launching, that too. A
+//! job is an id and a user.
 //!
-//! Several may end it at once; it is being ended until the last of them has done so. When that one says that nobody of the job is left, it
-//! is *over*. A process that was started while it was being ended (a supervisor has started anew what ended) and attaches only then is
-//! asked to end, too, for [`LATE_NS`]. One that was started before or after is not, also if it is ended once more within that
-//! time: `pillion stop job; PILLION_JOB=job exec program` starts a new one. A job that was given up goes on, with all that it starts,
-//! and so does one whose last asker has died.
+//! Several stoppers may end a job at once; it is being ended until the last of them is done. When
+//! that one reports that no process of the job is left, the job is *over*. A process that was
+//! started while the job was being ended (by a supervisor that restarts it) and attaches only then
+//! is asked to end, too, for [`LATE_NS`]. One that was started before or after is not, even if the
+//! job is ended once more within that time: `pillion stop job; PILLION_JOB=job exec program` starts
+//! a new one. A job that was given up goes on, with all that it starts, and so does one whose last
+//! stopper has died.
 //!
-//! The rule `restart-job` has no entry here: what attaches after it began is the job that has come back.
+//! The rule `restart-job` has no entry here: whatever attaches after it began is the restarted job.
 
 use std::collections::VecDeque;
 
 use crate::core::fairness::place_to_give_up;
 
-/// Jobs of which that is known at once. A user who has most of them loses the oldest of them first.
+/// Known jobs being ended. The user with most of them loses the oldest first.
 pub(super) const STOPPING_MAX: usize = 64;
 
-/// How long a process that was started while its job was being ended may take to attach, ns: it loads libraries and weights before.
+/// Time for a process that was started while its job was being ended to attach, ns: it first loads
+/// libraries and weights.
 const LATE_NS: u64 = 60_000_000_000;
 
-/// Who may end a job at once, and how many times of which it is known that it was being ended; more are not told from the oldest.
+/// Stoppers of a job at once, and remembered intervals in which it was being ended; the oldest is
+/// dropped.
 const ASKERS_MAX: usize = 8;
 
-/// When something is asked.
+/// Time of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// `CLOCK_MONOTONIC`, ns.
     pub now_ns: u64,
-    /// `CLOCK_BOOTTIME` in the clock ticks in which `proc_pid_stat(5)` says when a process started.
+    /// `CLOCK_BOOTTIME` in clock ticks, the unit of a process's start in `proc_pid_stat(5)`.
     pub boot_ticks: u64,
 }
 
-/// What a process that attaches is told.
+/// Message to an attaching process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// Somebody sees to its end, until then, ns.
+    /// Its end is supervised until this time, ns.
     SeenTo(u64),
-    /// To launch nothing more and to end.
+    /// Stop launching and end.
     Stop,
 }
 
@@ -47,19 +52,19 @@ pub(super) enum Notice {
 struct Entry {
     id: String,
     uid: u32,
-    /// From when to when it was ended, of the times that are over: what was started then was started anew.
+    /// Intervals in which it was being ended, now over: processes started in one were restarted.
     over: VecDeque<(u64, u64)>,
-    /// When it began that it is being ended.
+    /// Begin of the present interval.
     begun_ticks: u64,
-    /// Who ends it, and for how long at most; nobody: it is over.
+    /// Stoppers, and until when each ends it at most; empty: over.
     askers: Vec<(u32, u64)>,
-    /// Then it is forgotten.
+    /// Forgotten then.
     until_ns: u64,
-    /// Its processes are asked to launch nothing more.
+    /// Its processes were asked to stop launching.
     is_frozen: bool,
 }
 
-/// The jobs that are being stopped, the oldest first.
+/// Jobs being ended, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Stopping {
     entries: VecDeque<Entry>,
@@ -72,7 +77,7 @@ impl Stopping {
         entries.find(|entry| entry.uid == uid && entry.id == id)
     }
 
-    /// `asker` ends it from `at` on, for so long. Until when somebody does, ns.
+    /// `asker` ends the job from `at` on, for so long. Returns until when anybody does, ns.
     pub(super) fn begin(
         &mut self,
         id: &str,
@@ -85,7 +90,7 @@ impl Stopping {
         if let Some(entry) = self.find(id, uid, at.now_ns) {
             if entry.askers.is_empty() {
                 entry.begun_ticks = at.boot_ticks;
-                // Nobody is left of those whom that was for.
+                // Its earlier processes are gone.
                 entry.is_frozen = false;
             }
             entry.askers.retain(|(known, _)| *known != asker);
@@ -113,14 +118,15 @@ impl Stopping {
         until_ns
     }
 
-    /// Its processes are asked to launch nothing more, if it is known.
+    /// Its processes are asked to stop launching, if it is known.
     pub(super) fn freeze(&mut self, id: &str, uid: u32, now_ns: u64) {
         if let Some(entry) = self.find(id, uid, now_ns) {
             entry.is_frozen |= !entry.askers.is_empty();
         }
     }
 
-    /// `asker` ends it no more, if it is known; `is_over`: because nobody is there. Until when another does, ns; 0: nobody does.
+    /// `asker` is done, if known; `is_over`: no process is left. Returns until when another ends
+    /// the job, ns; 0: nobody.
     pub(super) fn end(&mut self, id: &str, uid: u32, asker: u32, at: Moment, is_over: bool) -> u64 {
         let Some(entry) = self.find(id, uid, at.now_ns) else {
             return 0;
@@ -153,7 +159,8 @@ impl Stopping {
         until.any(|(_, until_ns)| now_ns < *until_ns)
     }
 
-    /// `asker` has died: it gives up what it ended. Each job with its user, and until when another ends it, ns; 0: nobody does.
+    /// `asker` has died: it gives up its jobs. Returns each with its user, and until when another
+    /// ends it, ns; 0: nobody.
     pub(super) fn forget_asker(&mut self, asker: u32, at: Moment) -> Vec<(String, u32, u64)> {
         self.entries.retain(|entry| at.now_ns < entry.until_ns);
         let is_its = |entry: &&Entry| entry.askers.iter().any(|(known, _)| *known == asker);
@@ -167,7 +174,7 @@ impl Stopping {
             .collect()
     }
 
-    /// What a process of a job that attaches is told; `started_ticks` is 0 if it cannot be seen when it started.
+    /// The message to an attaching process of a job; `started_ticks` is 0 if invisible.
     pub(super) fn word(
         &mut self,
         id: &str,
@@ -201,7 +208,7 @@ mod tests {
         }
     }
 
-    /// What who attaches at that second is told, having started in that one.
+    /// The message to a process that attaches and was started at these seconds.
     fn word(stopping: &mut Stopping, uid: u32, now_s: u64, started_s: u64) -> Option<Notice> {
         stopping.word("job", uid, now_s * S, started_s * 100)
     }
@@ -216,13 +223,13 @@ mod tests {
         let seen_to = Some(Notice::SeenTo(40 * S));
         assert_eq!(word(&mut stopping, 1, 20, 5), seen_to);
         assert_eq!(word(&mut stopping, 1, 20, 0), seen_to);
-        // Another's of that name, and another of the user's.
+        // Another user's job of that name, and another job of the user.
         assert_eq!(word(&mut stopping, 2, 20, 5), None);
         assert_eq!(stopping.word("other", 1, 20 * S, 500), None);
         stopping.begin("job", 1, 7, at(20), 30 * S);
         stopping.freeze("job", 1, 21 * S);
         assert_eq!(word(&mut stopping, 1, 22, 5), Some(Notice::Stop));
-        // Whoever ended it has itself ended.
+        // The stopper has ended.
         assert_eq!(word(&mut stopping, 1, 50, 5), None);
         assert!(stopping.entries.is_empty());
     }
@@ -244,12 +251,12 @@ mod tests {
         }
         assert_eq!(word(&mut stopping, 1, 79, 19), Some(Notice::Stop));
         assert_eq!(word(&mut stopping, 1, 80, 19), None);
-        // One that was given up goes on, with all that it starts.
+        // A job that was given up goes on, with all that it starts.
         stopping.begin("job", 1, 7, at(90), 30 * S);
         stopping.freeze("job", 1, 91 * S);
         stopping.end("job", 1, 7, at(95), false);
         assert_eq!(word(&mut stopping, 1, 96, 92), None);
-        // One that is ended again is ended as the first time.
+        // A second end is like the first.
         stopping.begin("job", 1, 7, at(100), 30 * S);
         stopping.freeze("job", 1, 101 * S);
         stopping.end("job", 1, 7, at(102), true);
@@ -257,7 +264,7 @@ mod tests {
         let seen_to = Some(Notice::SeenTo(140 * S));
         assert_eq!(word(&mut stopping, 1, 111, 105), seen_to);
         stopping.end("job", 1, 7, at(120), true);
-        // What was started in between is a new job.
+        // A process started in between is a new job.
         for (started_s, told) in [
             (101, Some(Notice::Stop)),
             (105, None),
@@ -266,7 +273,7 @@ mod tests {
         ] {
             assert_eq!(word(&mut stopping, 1, 122, started_s), told, "{started_s}");
         }
-        // Said once more it is what it was.
+        // A repetition changes nothing.
         stopping.end("job", 1, 7, at(122), false);
         assert_eq!(word(&mut stopping, 1, 123, 115), Some(Notice::Stop));
     }
@@ -304,7 +311,7 @@ mod tests {
         for job in ["shared", "other"] {
             assert_eq!(stopping.word(job, 1, 13 * S, 1_100), seen_to, "{job}");
         }
-        // Nothing of it is left.
+        // No entry is left.
         assert_eq!(stopping.forget_asker(7, at(14)), []);
     }
 

@@ -1,11 +1,12 @@
-//! What clients count, added up for their job.
+//! Clients' counters, added up for their job.
 
 use protocol::hello::JobClass;
 use protocol::pages::Counter;
 
 use super::Faults;
 
-/// Running totals of a client or a job, and what a counter says that is none ([`Counter::is_total`]).
+/// Running totals of a client or a job, and current values of counters that are no totals
+/// ([`Counter::is_total`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) counters: [u64; Counter::ALL.len()],
@@ -34,7 +35,7 @@ impl Totals {
         self.faults.bad_rings += other.faults.bad_rings;
     }
 
-    /// What came to them since they were `before`, which a page that lies may have lowered.
+    /// The increase since `before`, which a lying page may have lowered.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         for (now, before) in self.counters.iter_mut().zip(before.counters) {
             *now = now.saturating_sub(before);
@@ -43,8 +44,8 @@ impl Totals {
         self
     }
 
-    /// GPU time ([`super::users`]) of a client or job of that class, ns. Of a best-effort one
-    /// [`Counter::GpuTime`] is a sample.
+    /// GPU time ([`super::users`]) of a client or job of that class, ns. For a best-effort one
+    /// [`Counter::GpuTime`] is only a sample.
     pub(crate) fn gpu_time_ns(&self, class: JobClass) -> u64 {
         match class {
             JobClass::HighPriority => self.of(Counter::GpuTime),
@@ -52,7 +53,6 @@ impl Totals {
         }
     }
 
-    /// What a counter counts.
     pub(crate) fn of(&self, counter: Counter) -> u64 {
         let counts = Counter::ALL.iter().zip(self.counters);
         let mut its = counts.filter(|(known, _)| **known == counter);
@@ -67,7 +67,7 @@ impl Totals {
         }
     }
 
-    /// What is left of them once the client has ended.
+    /// The part that remains once the client has ended.
     pub(crate) fn of_ended(mut self) -> Self {
         for (counter, count) in Counter::ALL.iter().zip(&mut self.counters) {
             if !counter.is_total() {

@@ -1,13 +1,13 @@
-//! A trace: what all jobs do for some seconds, as `pillion trace` asks for it.
+//! A trace: what all jobs do for some seconds, for `pillion trace`.
 //!
-//! While one is taken the daemon's page says so ([`protocol::pages::DaemonPage::trace`]), clients
-//! tell more than else, and each poll reads that and notes it as [`protocol::trace`] has it. Polls
-//! come every millisecond then, so that the rings do not fill. Else nothing is told and nothing is
-//! noted.
+//! While a trace is taken, the daemon's page says so ([`protocol::pages::DaemonPage::trace`]),
+//! clients report more, and each poll notes their reports in the format of [`protocol::trace`].
+//! Polls then come every millisecond, so that the rings do not fill. Otherwise nothing is reported
+//! or noted.
 //!
-//! What is launched while a trace begins or ends is in it if it was launched between the two
-//! moments. Names of kernels are told later than their launches, so they are read for
-//! [`NAMES_NS`] after the end.
+//! A launch around the begin or end of a trace is included if it was made between the two moments.
+//! Kernels' names are reported later than their launches, so names are read for [`NAMES_NS`] after
+//! the end.
 
 use std::collections::HashMap;
 
@@ -23,17 +23,17 @@ use super::rings::Rings;
 use super::{BeJob, Client, IDLE_POLL_NS, Job, State, Wake};
 use crate::core::job_key::JobKey;
 
-/// So long names are read after the end. The helper of a client tells those that are new every 20
-/// ms (`interpose/src/progress/traced.rs`).
+/// Names are read for this long after the end. A client's helper reports new ones every 20 ms
+/// (`interpose/src/progress/traced.rs`).
 const NAMES_NS: u64 = 150_000_000;
 
-/// Most kernels of which names are kept; each may take 384 bytes.
+/// Kernels whose names are kept; each may take 384 bytes.
 const KERNELS_MAX: usize = 16_384;
 
 /// Entries of one allocation: a poll that finds one full does not copy it.
 const CHUNK: usize = 4096;
 
-/// Most clients that are listed; what further ones tell is not noted.
+/// Listed clients; reports of further ones are dropped.
 const CLIENTS_MAX: usize = 4096;
 
 /// Another trace is being taken.
@@ -46,7 +46,7 @@ pub(crate) struct Busy;
 pub(crate) struct Traced {
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: u64,
-    /// It ended because there was no more room.
+    /// It ended for lack of room.
     pub(crate) is_full: bool,
     /// Records that found no room in their rings.
     pub(crate) dropped: u64,
@@ -58,7 +58,6 @@ pub(crate) struct Traced {
     pub(crate) entries: Vec<Vec<[u64; RECORD_WORDS]>>,
 }
 
-/// A client of a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct TracedClient {
     pub(crate) id: u64,
@@ -68,40 +67,40 @@ pub(crate) struct TracedClient {
     pub(crate) name: String,
 }
 
-/// A trace that is taken.
+/// A trace being taken.
 #[derive(Debug)]
 pub(crate) struct Tracing {
-    /// As clients are told.
+    /// The number published to clients.
     number: u32,
-    /// Of the jobs of that user; none: of all.
+    /// Of this user's jobs; none: of all.
     uid: Option<u32>,
-    /// When nothing more is noted but names.
+    /// From then on only names are noted.
     until_ns: u64,
     traced: Traced,
-    /// It has ended, and what clients were told is taken back.
+    /// It has ended, and clients are back to normal.
     is_over: bool,
     entries: usize,
     readers: Vec<Reader>,
     leases: Leases,
-    /// The last of each job that was noted.
+    /// The last noted lease of each job.
     told: Vec<Lease>,
     names: HashMap<(u64, u64), Name>,
 }
 
-/// What is read of a client.
+/// Read state of a client.
 #[derive(Debug)]
 struct Reader {
     client: u64,
-    /// Whether it is of the trace. What others tell is read all the same, so that it does not count
+    /// Part of the trace. Other clients' reports are read all the same, so that they do not count
     /// as lost.
     is_seen: bool,
-    /// Of a best-effort client. Those of a high-priority one are read all the time.
+    /// Of a best-effort client. A high-priority client's are read all the time.
     rings: Option<Rings>,
-    /// What it had counted as dropped.
+    /// Its count of dropped records, as last read.
     dropped: u64,
 }
 
-/// A name, as far as it was told.
+/// A name, as far as reported.
 #[derive(Debug, Default)]
 struct Name {
     bytes: Vec<u8>,
@@ -109,7 +108,7 @@ struct Name {
 }
 
 impl Name {
-    /// A part that is not the next one was lost, or is a liar's: the name ends before it.
+    /// A part out of order was lost, or is a liar's: the name ends before it.
     fn handle_part(&mut self, part: &NamePart) {
         if part.part == self.parts {
             self.parts += 1;
@@ -151,7 +150,7 @@ impl Tracing {
         }
     }
 
-    /// When the daemon must look next.
+    /// When the daemon must poll next.
     pub(super) fn next_ns(&self, now_ns: u64) -> Option<u64> {
         (!self.is_over).then_some(now_ns + IDLE_POLL_NS)
     }
@@ -169,7 +168,7 @@ impl Tracing {
         }) as u32
     }
 
-    /// A client is there, or comes, of that job.
+    /// A client of that job is present, or attaches.
     pub(super) fn handle_attach(&mut self, key: &JobKey, client: &mut Client) {
         if self.is_over {
             return;
@@ -200,7 +199,7 @@ impl Tracing {
         });
     }
 
-    /// A client goes, whose rings have been read if it is high-priority.
+    /// A client leaves; a high-priority one's rings have been read.
     pub(super) fn handle_detach(&mut self, job: &mut Job, client: &mut Client, now_ns: u64) {
         self.read(client, now_ns);
         self.count_dropped(client.id, &client.page);
@@ -213,7 +212,7 @@ impl Tracing {
             && job.be_job.is_some()
             && let Some(job) = self.traced.jobs.iter().position(|key| *key == job.key)
         {
-            // If it comes again, its lease is told again.
+            // If it returns, its lease is noted again.
             self.told.retain(|told| told.job != job as u32);
             self.push(&Entry::Lease(Lease {
                 job: job as u32,
@@ -237,7 +236,7 @@ impl Tracing {
         }
     }
 
-    /// Notes what a client has told since the last time.
+    /// Notes a client's new reports.
     fn read(&mut self, client: &mut Client, now_ns: u64) {
         if let Some(hp_client) = &mut client.hp_client {
             let Some(traced) = &mut hp_client.traced else {
@@ -268,7 +267,7 @@ impl Tracing {
         }
     }
 
-    /// A record of a client, which is noted if it can be true.
+    /// Notes a client's record, if possible.
     fn handle(&mut self, client: u64, words: &[u64; RECORD_WORDS], now_ns: u64) {
         let Ok(record) = Record::decode(words) else {
             return;
@@ -278,7 +277,7 @@ impl Tracing {
             Record::Launch(launch) => launch.at_ns,
             Record::Memcpy(copy) => copy.at_ns,
             Record::Complete { at_ns, .. } => *at_ns,
-            // What follows from them is noted when a request has ended.
+            // Requests are noted when they end.
             Record::Begin(_) | Record::End(_) | Record::Target { .. } => return,
         };
         let at_ns = if at_ns == 0 { now_ns } else { at_ns };
@@ -361,7 +360,7 @@ impl Tracing {
             sms_max,
             budget_ns,
         };
-        // A budget that alone is another is told with the next change: there are thousands a
+        // A change of the budget alone is noted with the next other change: there are thousands a
         // second.
         let is_news = |before: &Lease| {
             let (at_ns, budget_ns) = (before.at_ns, before.budget_ns);
@@ -398,13 +397,13 @@ impl Tracing {
         self.entries += 1;
     }
 
-    /// It ends at `at_ns`, unless it has ended before.
+    /// Ends the trace at `at_ns`, unless it has ended before.
     fn end(&mut self, at_ns: u64) {
         self.until_ns = self.until_ns.min(at_ns);
         self.traced.ended_ns = self.until_ns;
     }
 
-    /// What was noted.
+    /// The notes.
     pub(crate) fn into_traced(self) -> Traced {
         let names = self.names.into_iter();
         let mut kernels: Vec<_> = names.map(|(key, name)| (key, name.text())).collect();
@@ -417,13 +416,13 @@ impl Tracing {
 }
 
 impl State {
-    /// Begins a trace at `now_ns`, of the jobs of user `uid` or of all; its number. The caller
-    /// rings the daemon's bell.
+    /// Begins a trace at `now_ns`, of the jobs of user `uid` or of all; returns its number. The
+    /// caller rings the daemon's bell.
     ///
     /// # Errors
     ///
-    /// Another one is being taken, or has not been handed over. One of all jobs takes the place of
-    /// one of a user's.
+    /// Another one is being taken, or is not collected. A trace of all jobs replaces one of a
+    /// user's.
     pub(crate) fn begin_trace(
         &mut self,
         now_ns: u64,
@@ -438,7 +437,7 @@ impl State {
             Some(_) => return Err(Busy),
             None => {}
         }
-        // What was launched before is none of it.
+        // Earlier launches are no part of it.
         self.drain(now_ns);
         let mut trace = Box::new(Tracing::new(now_ns, length_ns, uid));
         for job in &mut self.jobs {
@@ -451,13 +450,13 @@ impl State {
         }
         let number = trace.number;
         self.trace = Some(trace);
-        // Clients read the clock after they have read this: nothing is told of a time before.
+        // Clients read the clock after this word, so no report is older than the trace.
         self.pages.daemon.trace.store(number, Ordering::Release);
         self.is_trace_new = true;
         Ok(number)
     }
 
-    /// The trace of that number is to end now.
+    /// Ends the trace of that number now.
     pub(crate) fn end_trace(&mut self, number: u32, now_ns: u64) {
         let trace = self.trace.as_mut();
         if let Some(trace) = trace.filter(|trace| trace.number == number) {
@@ -465,19 +464,19 @@ impl State {
         }
     }
 
-    /// The trace of that number, once it has ended; then another one may begin.
+    /// Returns the trace of that number once it has ended; then another may begin.
     pub(crate) fn take_trace(&mut self, number: u32) -> Option<Box<Tracing>> {
         let is_it = |trace: &mut Box<Tracing>| trace.is_over && trace.number == number;
         self.trace.take_if(is_it)
     }
 
-    /// Whether the trace of that number is being taken, or waits to be.
+    /// Whether the trace of that number is being taken, or waits for collection.
     pub(crate) fn has_trace(&self, number: u32) -> bool {
         let trace = self.trace.as_ref();
         trace.is_some_and(|trace| trace.number == number)
     }
 
-    /// Nobody wants the trace of that number any more, if it was not taken.
+    /// Drops the trace of that number, if it was not collected.
     pub(crate) fn drop_trace(&mut self, number: u32) {
         if self.has_trace(number) {
             self.close_trace();
@@ -522,7 +521,7 @@ impl State {
         }
     }
 
-    /// Clients tell as little as before; what was noted waits to be taken.
+    /// Clients return to normal reports; the notes wait for collection.
     fn close_trace(&mut self) {
         self.pages.daemon.trace.store(0, Ordering::Relaxed);
         let Some(trace) = &mut self.trace else { return };

@@ -1,15 +1,15 @@
-//! The batches that high-priority clients are to take, as searches find them
+//! Batches that high-priority clients should take, as found by searches
 //! ([`crate::core::batch_search`]).
 //!
-//! A client says in its page which batches it can take for which kinds of requests
-//! ([`protocol::batches`]); what is wanted is written there. So a range outlives the daemon, and a
-//! search does not: the next daemon wants nothing at first and begins anew. One search is under way
-//! at a time, as each changes what the others measure.
+//! A client publishes in its page which batches it can take for which kinds of requests
+//! ([`protocol::batches`]); the daemon writes the wanted batch there. So a range outlives the
+//! daemon, and a search does not: the next daemon wants nothing at first and begins anew. One
+//! search runs at a time, as each changes what the others measure.
 //!
-//! What a request may take is the least time of these: the job's target ([`super::goals`]), and
-//! what its program asks for the kind. Where the policy holds the job to times alone, or to a share
-//! of its rate, nothing is searched: requests take longer in a larger batch, which that law would
-//! take for best-effort work's doing.
+//! A request's target is the lesser of the job's ([`super::goals`]) and the program's own for the
+//! kind. Where the policy holds the job to a multiple of solo times, or to a share of its rate,
+//! nothing is searched: a larger batch makes requests slower, which that law would blame on
+//! best-effort work.
 //!
 //! While a search finds no safe batch, best-effort jobs are paused
 //! ([`policy::Gate::handle_pause`]).
@@ -22,51 +22,50 @@ use crate::config::TunerRules;
 use crate::core::batch_search::{Around, BatchSearch, News, Stand, Work};
 use crate::core::event::{Draft, Kind};
 
-/// So often it is looked whether a batch has been measured, ns.
+/// Poll interval of the searches, ns.
 const LOOK_NS: u64 = 50_000_000;
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Tuning {
-    /// None: nothing is searched.
+    /// None: searches are off.
     rules: Option<TunerRules>,
     looked_ns: u64,
     tuned: Vec<Tuned>,
-    /// Batches were searched at the last look, so that something may be wanted or paused.
+    /// Searches ran at the last poll, so a batch may be wanted, or jobs paused.
     was_on: bool,
-    /// Until somebody asks.
+    /// Until collected.
     news: Vec<Draft>,
 }
 
-/// A kind of requests of a client that has a range.
+/// A client's kind of requests with a range.
 #[derive(Debug)]
 struct Tuned {
     client: u64,
-    /// Where the range stands in its page.
+    /// Place of the range in its page.
     place: usize,
     search: BatchSearch,
 }
 
-/// How the search for a kind's batch stands, for people.
+/// State of the search for a kind's batch, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TunerView {
     pub(crate) pid: u32,
     pub(crate) kind: u32,
     pub(crate) stand: Stand,
-    /// What the program is to take; none: as it likes.
+    /// The wanted batch; none: the program's choice.
     pub(crate) batch: Option<u32>,
-    /// Batches that were measured in this search.
+    /// Batches measured in this search.
     pub(crate) evaluations: usize,
-    /// W; none while it is not known.
+    /// W; none while unknown.
     pub(crate) rate_per_s: Option<f64>,
-    /// Of the batch that was measured last, from begin to end.
+    /// Of the last measured batch, from begin to end.
     pub(crate) p99_ns: Option<u64>,
-    /// Within this a request is to be answered; none: there is no such time.
+    /// Target of a request; none: no target.
     pub(crate) target_ns: Option<u64>,
 }
 
 impl Tuning {
-    /// Searches by these rules from now on, or not at all. By other rules every search begins anew.
+    /// Sets the rules, or turns searches off. Changed rules restart every search.
     pub(super) fn configure(&mut self, rules: Option<TunerRules>) {
         if self.rules != rules {
             self.rules = rules;
@@ -75,7 +74,7 @@ impl Tuning {
         }
     }
 
-    /// A client says that a request begins, of that batch, or ends.
+    /// A client marks the begin of a request of that batch, or an end.
     pub(super) fn handle_mark(&mut self, client: u64, mark: &Mark, batch: u32) {
         for tuned in self.tuned.iter_mut().filter(|of| of.client == client) {
             let search = &mut tuned.search;
@@ -93,7 +92,7 @@ impl Tuning {
         }
     }
 
-    /// Has a search for each range that a client has, and none for others.
+    /// Makes a search for each range that a client has, and drops the others.
     fn reconcile(&mut self, jobs: &[Job]) {
         let clients = || jobs.iter().flat_map(|job| &job.clients);
         let clients = || clients().filter(|client| client.hp_client.is_some());
@@ -122,7 +121,7 @@ impl Tuning {
 
     fn is_free_for(&self, index: usize) -> bool {
         let mut others = self.tuned.iter().enumerate();
-        // Beside jobs that another search has paused nothing is measured.
+        // No measurement beside jobs that another search has paused.
         let is_in_the_way = |search: &BatchSearch| {
             search.is_under_way() || matches!(search.stand(), Stand::Infeasible(_))
         };
@@ -136,7 +135,7 @@ impl Tuning {
 }
 
 impl State {
-    /// Looks how searches stand, and says what is wanted.
+    /// Polls the searches, and publishes wanted batches.
     pub(super) fn tune(&mut self, now_ns: u64) {
         let is_due = now_ns.saturating_sub(self.tuning.looked_ns) >= LOOK_NS;
         if !is_due || (self.tuning.rules.is_none() && !self.tuning.was_on) {
@@ -170,8 +169,7 @@ impl State {
         self.tuning = tuning;
     }
 
-    /// Writes into the clients' pages which batches are wanted, and wakes helpers where one is
-    /// another.
+    /// Writes wanted batches into the clients' pages, and wakes helpers of changed ones.
     fn want(&mut self, tuning: &Tuning) {
         for (job, known) in self.jobs.iter().enumerate() {
             for (client, known) in known.clients.iter().enumerate() {
@@ -193,7 +191,7 @@ impl State {
         }
     }
 
-    /// What best-effort jobs have done that are there and may do something.
+    /// Work of the present best-effort jobs that may run.
     fn work_of_best_effort(&self) -> Vec<Work> {
         let jobs = self.jobs.iter().filter(|job| !job.clients.is_empty());
         let jobs = jobs.filter_map(|job| Some((job, job.be_job.as_ref()?)));
@@ -217,7 +215,7 @@ impl State {
         work.collect()
     }
 
-    /// Within what time a request of the kind is to be answered, ns, if anybody says.
+    /// Target of a request of the kind, ns, if any.
     fn target_ns_of(&self, tuned: &Tuned) -> Option<u64> {
         let (job, client) = self.client_of(tuned)?;
         let goal = self.pillion().map(|params| job.goal.in_force(params, true));
@@ -239,7 +237,7 @@ impl State {
         })
     }
 
-    /// What people are told of it.
+    /// The event for people.
     fn told_of(&self, tuned: &Tuned, news: News, slo_ns: Option<u64>) -> Option<Draft> {
         let (job, client) = self.client_of(tuned)?;
         let kind = tuned.search.range().kind();
@@ -276,12 +274,12 @@ impl State {
         )
     }
 
-    /// What is to be told of searches since this was last asked.
+    /// Reports on searches since the last call.
     pub(crate) fn take_tuner_news(&mut self) -> Vec<Draft> {
         std::mem::take(&mut self.tuning.news)
     }
 
-    /// How the searches for a job's batches stand.
+    /// States of the searches for a job's batches.
     pub(crate) fn tuner_views(&self, now_ns: u64, job: &Job) -> Vec<TunerView> {
         let tuned = self.tuning.tuned.iter();
         let its = tuned.filter_map(|tuned| {

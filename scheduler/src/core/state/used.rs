@@ -1,10 +1,8 @@
-//! How much of the GPU's time a best-effort job has used lately, by what it has charged. For
-//! people.
+//! Recent share of the GPU's time of a best-effort job, by its charges. For people.
 
-/// The share of each is told when it is over, ns.
+/// Length of a window, ns; its share is reported when it is over.
 const WINDOW_NS: u64 = 1_000_000_000;
 
-/// See the module's text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Used {
     began: Option<(u64, u64)>,
@@ -12,7 +10,7 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// By `now_ns` the job has charged so much, ever.
+    /// At `now_ns` the job has charged this much in total.
     pub(super) fn handle_charges(&mut self, now_ns: u64, charged_ns: u64) {
         let Some((began_ns, before_ns)) = self.began else {
             self.began = Some((now_ns, charged_ns));
@@ -26,8 +24,8 @@ impl Used {
         }
     }
 
-    /// The share of the last window that is over, of one GPU's time; none before there is one. More
-    /// than 1 is charged where kernels of several streams run at once, and ahead of what runs.
+    /// Share of the last complete window, of one GPU's time; none before the first. Above 1 if
+    /// kernels of several streams run at once, and because charges precede execution.
     pub(crate) fn share(&self) -> Option<f64> {
         self.last
     }

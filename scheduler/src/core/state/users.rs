@@ -1,47 +1,46 @@
 //! GPU time of each user: of all its jobs that the daemon has ever seen.
 //!
-//! *GPU time* of a job is the sum of what its launches take alone, as it was expected when each was
-//! made, in ns: what a profile tells, what was learnt, or what is assumed of a kernel that nobody
-//! knows. Of a best-effort job that is what was charged, so large copies, which are charged, count,
-//! too. Of a high-priority job its records tell it ([`super::Totals::gpu_time_ns`]).
+//! *GPU time* of a job is the sum of its launches' expected durations alone, at the time of each
+//! launch, in ns: from a profile, learnt, or assumed for unknown kernels. For a best-effort job
+//! that is its charges, including large copies. For a high-priority job it comes from its records
+//! ([`super::Totals::gpu_time_ns`]).
 //!
-//! It is that of all the job's clients, also of those that have gone, and never becomes less. What
-//! a client adds to its job's sum when it goes, it adds to its user's sum at the same moment; until
-//! then it is read where it is. So the sum over users is the sum over all jobs, also over those
-//! that are no longer listed, and a job that comes again counts once.
+//! It includes departed clients, and never decreases. A departing client's time moves from its
+//! job's sum to its user's sum at the same moment; until then it is read in place. So the sum over
+//! users equals the sum over all jobs, including unlisted ones, and a returning job counts once.
 
 use std::collections::BTreeMap;
 
 use super::State;
 
-/// Users that are told apart, the first ones; all further ones are one entry.
+/// Users told apart, the first ones; all further ones share an entry.
 pub(crate) const USERS_MAX: usize = 1024;
 
-/// What a user's jobs have used.
+/// Use of a user's jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UserTime {
     /// See the module's text.
     pub(crate) gpu_time_ns: u64,
-    /// How many there were. One that comes again when it is no longer listed is another one.
+    /// Number of jobs. A job that returns when no longer listed counts again.
     pub(crate) jobs: u64,
 }
 
-/// What is counted for good: jobs, and GPU time of clients that have gone.
+/// Final counts: jobs, and GPU time of departed clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Users {
     known: BTreeMap<u32, UserTime>,
-    /// Of all users beyond [`USERS_MAX`].
+    /// All users beyond [`USERS_MAX`].
     others: UserTime,
 }
 
 impl Users {
-    /// A job of that user has come that is not listed.
+    /// An unlisted job of that user has come.
     pub(super) fn handle_new_job(&mut self, uid: u32) {
         let time = self.entry(uid);
         time.jobs = time.jobs.saturating_add(1);
     }
 
-    /// A client of that user has gone, and has used so much for its job.
+    /// A client of that user has left, after using so much for its job.
     pub(super) fn handle_gone(&mut self, uid: u32, gpu_time_ns: u64) {
         let time = self.entry(uid);
         time.gpu_time_ns = time.gpu_time_ns.saturating_add(gpu_time_ns);
@@ -56,8 +55,8 @@ impl Users {
 }
 
 impl State {
-    /// What each user's jobs have used until now, by user id; at the end, of no id, what users
-    /// beyond [`USERS_MAX`] have used together, if there are such.
+    /// Use of each user's jobs until now, by user id; last, without id, the joint use of users
+    /// beyond [`USERS_MAX`], if any.
     pub(crate) fn user_times(&self) -> impl Iterator<Item = (Option<u32>, UserTime)> + use<> {
         let mut users = self.users.clone();
         for job in &self.jobs {

@@ -1,4 +1,4 @@
-//! What clients say of how they share the GPU, and what is to be told of it.
+//! Clients' reports of how they share the GPU, and events about them.
 
 use policy::Sharing;
 
@@ -6,7 +6,7 @@ use super::{Client, Gone, State};
 use crate::core::event::{Draft, Kind};
 
 impl State {
-    /// A client has come or gone: what is known of how the GPU is shared may have changed.
+    /// A client has come or gone: the knowledge of how the GPU is shared may change.
     pub(super) fn note_words(&mut self, by: &Gone) {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
         let words: Vec<Sharing> = clients
@@ -21,13 +21,13 @@ impl State {
         self.ways.is_control_daemon_wanted |= is_silent;
     }
 
-    /// What is to be told of how the GPU is shared since this was last asked, if anything is.
+    /// The event about sharing since the last call, if any.
     pub(crate) fn take_sharing_news(&mut self) -> Option<Draft> {
         self.ways.news.take()
     }
 
-    /// Whether MPS's control daemon is to be asked now: nobody who knows has said how the GPU is
-    /// shared, and nobody has been asked since somebody came who does not know.
+    /// Whether to query MPS's control daemon now: no client's driver has reported how the GPU is
+    /// shared, and none was queried since a client came whose driver does not.
     pub(crate) fn take_control_daemon_wanted(&mut self) -> bool {
         std::mem::take(&mut self.ways.is_control_daemon_wanted) && self.ways.wants_control_daemon()
     }
@@ -49,7 +49,7 @@ impl State {
         }
     }
 
-    /// Whether this client is one of MPS: by its own word, else as the others are.
+    /// Whether this client uses MPS: by its own report, else as the others.
     pub(crate) fn is_on_mps(&self, client: &Client) -> bool {
         match client.sharing {
             Some(sharing) => sharing == Sharing::Mps,
