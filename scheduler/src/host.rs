@@ -1,6 +1,6 @@
 //! The machine around the daemon: the driver and NVML, processes, sockets, descriptors, files.
 //!
-//! Every module wraps one thing of the operating system or the driver. None decides anything about
+//! Each module wraps one feature of the operating system or the driver. None makes decisions about
 //! jobs.
 
 pub mod device;

@@ -1,15 +1,16 @@
-//! Asks the driver which GPUs there are.
+//! Asks the driver for the machine's GPUs.
 //!
 //! A process that initialises CUDA is a client of MPS for life, and while it lives clients of other
-//! users wait (Multi-Process Service, "MPS Client" and "Architecture"). So a child asks, from which
-//! MPS is hidden, and ends ([`gpus`]); the daemon never initialises CUDA and does not open its library.
+//! users wait (Multi-Process Service, "MPS Client" and "Architecture"). So a child process asks,
+//! with MPS hidden from it, and ends ([`gpus`]); the daemon itself never initialises CUDA nor opens
+//! its library.
 //!
-//! Unsafe: the fork, and in the child ten calls of `libcuda.so.1`, opened at run time so that
-//! the daemon starts, and says what is missing, where there is no driver. No context is created:
-//! it would take several hundred MB of the GPU that others are to use. The library stays open,
-//! because the driver's own threads may still run in it.
+//! Unsafe: the fork, and in the child ten calls of `libcuda.so.1`, opened at run time so that the
+//! daemon starts, and reports what is missing, without a driver. No context is created: it would
+//! take several hundred MB of the GPU. The library stays open, because the driver's own threads may
+//! still run in it.
 //!
-//! The signatures are those of the CUDA driver API (cuda.h), the same in every version since 4.0;
+//! The signatures are those of the CUDA driver API (cuda.h), unchanged since 4.0;
 //! `cuDeviceGetUuid_v2`, which knows MIG instances, since 11.4.
 
 #![expect(
@@ -41,65 +42,64 @@ use crate::config::gpu::{Gpu, PciAddress};
 use crate::host::mps::PIPES_ENV;
 use crate::host::nvml;
 
-/// What is opened.
 const LIBRARY: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` (cuda.h).
 const ATTRIBUTE_SMS: c_int = 16;
-/// What only a software GPU's driver has (`softgpu/driver`): whether priorities between blocks of
-/// different processes work.
+/// Exported only by the software GPU's driver (`softgpu/driver`): whether priorities between blocks
+/// of different processes work.
 const BLOCK_PRIORITY: &str = "softgpu_block_priority";
-/// Longest text that is asked for: a device name (NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96).
+/// Length of the text buffer; NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96.
 const TEXT_BYTES: usize = 256;
-/// Most devices that are looked at; CUDA's own limit is far below.
+/// Devices queried at most; CUDA's own limit is far below.
 const DEVICES_MAX: c_int = 256;
-/// Longest wait for the child, ns. A driver that has to load its module or wake a GPU takes seconds.
+/// Longest wait for the child, ns. A driver that loads its module or wakes a GPU takes seconds.
 const ANSWER_WITHIN_NS: u64 = 60_000_000_000;
-/// How often, and how long each time, it is waited for a child that was killed.
+/// Number and interval of polls for a killed child.
 const BURIAL_LOOKS: u32 = 100;
 const BURIAL_LOOK_NS: u64 = 10_000_000;
-/// Where the child looks for MPS: nothing can be below a device.
+/// MPS's folder for the child: nothing can exist below a device.
 const NO_MPS: &str = "/dev/null/mps";
 
-/// Why the driver does not say which GPUs there are.
+/// Why the driver does not list the GPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The library is not there, or not one.
+    /// The library is missing or unusable.
     #[error("{LIBRARY}, the NVIDIA driver's library, cannot be opened: {}", loaders_words(.0))]
     NoLibrary(libloading::Error),
     /// It lacks an entry point.
     #[error("{LIBRARY} has no {symbol}: not a CUDA driver, or one before 4.0")]
     NoSymbol {
-        /// Its name.
+        /// The entry point.
         symbol: &'static str,
     },
     /// A call failed.
     #[error("{call} failed: {}{}", named(*result), hint(*result))]
     Failed {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// What it returned, as in cuda.h.
+        /// Its result, as in cuda.h.
         result: c_uint,
     },
-    /// What the child said of one of these.
+    /// The child reported one of these.
     #[error("{0}")]
     Said(String),
-    /// There was no answer.
+    /// No answer from the child.
     #[error("no answer of the driver ({doing}): {error}")]
     NoAnswer {
-        /// At what.
+        /// The failed step.
         doing: &'static str,
         /// Why.
         error: io::Error,
     },
 }
 
-/// A result as cuda.h names it, and its number.
+/// A result's name in cuda.h, and its number.
 fn named(result: c_uint) -> String {
     let name = CUresult(result).name().and_then(|name| name.to_str().ok());
     format!("{} ({result})", name.unwrap_or("CUresult"))
 }
 
-/// What an operator can do about a result.
+/// Advice to the operator.
 const fn hint(result: c_uint) -> &'static str {
     match CUresult(result) {
         CUresult::NO_DEVICE => ", no GPU is visible to this process",
@@ -122,8 +122,8 @@ type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_uint;
 type GetBytes = unsafe extern "C" fn(*mut usize, c_int) -> c_uint;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_uint;
 
-/// The file of the driver's library, by the path under which the loader finds it in this process,
-/// whose links stay links; `None` if it says none.
+/// The driver library's file, by the path under which this process's loader finds it, without
+/// resolving links; `None` if the loader reports none.
 ///
 /// # Errors
 ///
@@ -133,8 +133,8 @@ pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
     let driver = Driver::open()?;
     let function: Count = driver.symbol(CALL)?;
     let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: an address, and room for what is told of it. It is told with the loader's own text of
-    // a file that stays open.
+    // SAFETY: an address, and room for the answer. Its strings belong to the loader, for a file
+    // that stays open.
     let path = unsafe {
         let found = libc::dladdr(function as *const c_void, told.as_mut_ptr());
         let name = told.assume_init().dli_fname;
@@ -143,7 +143,7 @@ pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
     Ok(path.map(|path| OsStr::from_bytes(path.to_bytes()).into()))
 }
 
-/// The newest CUDA version that the driver supports, as `cuDriverGetVersion` says it: 1000 times the
+/// The newest CUDA version that the driver supports, from `cuDriverGetVersion`: 1000 times the
 /// major number plus 10 times the minor.
 ///
 /// # Errors
@@ -153,29 +153,30 @@ pub fn driver_version() -> Result<u32, DeviceError> {
     Driver::open()?.version()
 }
 
-/// The GPUs of this machine that the driver shows to a process with this one's environment. To be called
-/// before there are other threads.
+/// The machine's GPUs that the driver shows to a process with this environment. Call before
+/// starting other threads.
 ///
 /// # Errors
 ///
-/// See [`DeviceError`]. No GPU is an error of `cuInit` (100), not an empty list; it tells what NVML
-/// says of that.
+/// See [`DeviceError`]. Without a GPU `cuInit` fails (100), rather than an empty list; the error
+/// includes NVML's reason.
 pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
     let failed = |doing| move |error| DeviceError::NoAnswer { doing, error };
     let pipe = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
     let (reader, writer) = pipe.map_err(failed("pipe"))?;
-    // SAFETY: where there are no other threads the child may do what any process may.
+    // SAFETY: without other threads the child may do what any process may.
     match unsafe { fork() }.map_err(io::Error::from) {
         Ok(ForkResult::Child) => {
             drop(reader);
             tell(writer);
-            // SAFETY: ends the child without handlers that are the parent's.
+            // SAFETY: ends the child without running the parent's exit handlers.
             unsafe { libc::_exit(0) }
         }
         Ok(ForkResult::Parent { child }) => {
             drop(writer);
             let said = hear(reader).inspect_err(|_| {
-                // It may hang in the kernel, so nobody waits for it long; who becomes a job should have no child.
+                // The child may hang in the kernel, so wait briefly; a process that becomes a job
+                // should have no child.
                 let _ = kill(child, Signal::SIGKILL);
                 let clock = Clock::monotonic();
                 for _ in 0..BURIAL_LOOKS {
@@ -197,12 +198,12 @@ pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
     }
 }
 
-/// The child: asks, and writes the answer.
+/// In the child: asks, and writes the answer.
 fn tell(writer: OwnedFd) {
     // SAFETY: the only thread of its process.
     unsafe { std::env::set_var(PIPES_ENV, NO_MPS) };
     let answer = gpus_here().map_err(|error| match &error {
-        // The driver's word says that nothing is there and not why; NVML's does.
+        // The driver reports only that there is no GPU; NVML knows why.
         DeviceError::Failed {
             call: "cuInit",
             result,
@@ -212,15 +213,15 @@ fn tell(writer: OwnedFd) {
         }
         _ => error.to_string(),
     });
-    // Who gets no answer says so.
+    // Without this answer the parent reports the failure.
     if let Ok(answer) = serde_json::to_vec(&answer) {
         let _ = File::from(writer).write_all(&answer);
     }
 }
 
-/// All that comes in time.
+/// Everything that arrives in time.
 fn hear(reader: OwnedFd) -> io::Result<Vec<u8>> {
-    // Real time, as it passes in the driver.
+    // Real time, as the driver takes it.
     let clock = Clock::monotonic();
     let end_ns = clock.now_ns() + ANSWER_WITHIN_NS;
     let mut reader = File::from(reader);
@@ -243,7 +244,7 @@ fn hear(reader: OwnedFd) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Waits until the child has ended, which it is about to.
+/// Reaps the child, which is about to end.
 fn bury(child: Pid) {
     while waitpid(child, None) == Err(nix::errno::Errno::EINTR) {}
 }
@@ -276,10 +277,10 @@ impl Driver {
         })
     }
 
-    /// The entry point of that name; `F` is one of the signatures above.
+    /// Looks up an entry point; `F` is one of the signatures above.
     fn symbol<F: Copy>(&self, symbol: &'static str) -> Result<F, DeviceError> {
-        // SAFETY: each caller in this file asks for the signature that cuda.h gives the name, and
-        // the library is never closed, so the pointer stays valid.
+        // SAFETY: each caller in this file uses cuda.h's signature for the name, and the library is
+        // never closed, so the pointer stays valid.
         let found = unsafe { self.library.get::<F>(symbol) };
         found
             .map(|function| *function)
@@ -300,7 +301,7 @@ impl Driver {
         Ok(Gpu {
             uuid: self.uuid(device)?,
             name: self.text("cuDeviceGetName", device)?,
-            // The software GPU may leave it empty; only a selection by bus id needs it.
+            // The software GPU may leave it empty; only selection by bus id needs it.
             pci: pci.parse().unwrap_or(PciAddress::default()),
             sms: u32::try_from(sms).unwrap_or(0),
             memory_bytes: self.memory_bytes(device).unwrap_or_else(|error| {
@@ -312,7 +313,7 @@ impl Driver {
         })
     }
 
-    /// As `cuDriverGetVersion` says it.
+    /// From `cuDriverGetVersion`.
     fn version(&self) -> Result<u32, DeviceError> {
         const CALL: &str = "cuDriverGetVersion";
         let get: Count = self.symbol(CALL)?;
@@ -323,11 +324,11 @@ impl Driver {
         Ok(u32::try_from(version).unwrap_or(0))
     }
 
-    /// `None` of a driver that has no word for it.
+    /// `None` if the driver does not export it.
     fn block_priority(&self, device: c_int) -> Option<bool> {
         let get: Get = self.symbol(BLOCK_PRIORITY).ok()?;
         let mut value = 0;
-        // SAFETY: the software GPU's driver, which alone has this name, writes one int to the
+        // SAFETY: the software GPU's driver, the only one with this name, writes one int to the
         // pointer.
         let result = unsafe { get(&raw mut value, device) };
         check(BLOCK_PRIORITY, result).ok()?;
@@ -357,8 +358,8 @@ impl Driver {
     fn text(&self, call: &'static str, device: c_int) -> Result<String, DeviceError> {
         let get: GetText = self.symbol(call)?;
         let mut bytes = [0_u8; TEXT_BYTES];
-        // SAFETY: writes at most as many bytes as it is told, the buffer's length less one, so
-        // that the last byte stays zero.
+        // SAFETY: writes at most the given number of bytes, the buffer's length less one, so the
+        // last byte stays zero.
         let result = unsafe { get(bytes.as_mut_ptr().cast(), TEXT_BYTES as c_int - 1, device) };
         check(call, result)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(0);
@@ -373,14 +374,13 @@ fn check(call: &'static str, result: c_uint) -> Result<(), DeviceError> {
     }
 }
 
-/// What the dynamic loader said of a library that it did not open.
+/// The dynamic loader's message about a library that it did not open.
 pub(crate) fn loaders_words(error: &libloading::Error) -> String {
-    // Its own words are in the source; the error itself says only that `dlopen` failed.
+    // Its message is in the source; the error itself says only that `dlopen` failed.
     let words = error
         .source()
         .map_or_else(|| error.to_string(), ToString::to_string);
-    // Whoever quotes them has named the library, and says that it cannot be opened (dlerror(3) of
-    // glibc).
+    // Callers name the library and say that it cannot be opened (dlerror(3) of glibc).
     match words.split_once(": cannot open shared object file: ") {
         Some((_, why)) => why.to_owned(),
         None => words,

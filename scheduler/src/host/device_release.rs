@@ -1,10 +1,10 @@
-//! What the daemon itself holds open of its device: NVML. A GPU cannot be reset while any process
-//! has it open, so `pillion drain --release` closes NVML until `pillion resume`.
+//! The daemon's own use of its device: NVML. A GPU cannot be reset while any process has it open,
+//! so `pillion drain --release` closes NVML until `pillion resume`.
 //!
-//! A thread that opens NVML holds a [`User`] while it is open, and [`DeviceRelease::user`] gives
-//! none while the device is released. A release does not wait: each thread polls [`User::is_over`]
-//! and closes what it opened. A thread whose call into NVML does not return closes nothing;
-//! [`DeviceRelease::released`] counts the users that are left.
+//! A thread with NVML open holds a [`User`], and [`DeviceRelease::user`] grants none while the
+//! device is released. A release does not wait: each thread polls [`User::is_over`] and closes what
+//! it opened. A thread whose NVML call does not return closes nothing; [`DeviceRelease::released`]
+//! counts the remaining users.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 
 use crate::host::nvml::{NvmlError, Processes};
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceRelease {
     held: Mutex<Held>,
@@ -22,15 +21,15 @@ pub(crate) struct DeviceRelease {
 struct Held {
     /// Since when the device is released, ns on the daemon's clock.
     released_ns: Option<u64>,
-    /// How often it was released: who has begun before is over.
+    /// Number of releases: users from before the last one are over.
     releases: u64,
-    /// Who has something of the device open.
+    /// Users with the device open.
     users: usize,
-    /// Somebody is opening it.
+    /// An attempt to reopen is under way.
     is_reopening: bool,
 }
 
-/// Somebody who has something of the device open.
+/// A user that has the device open.
 #[derive(Debug)]
 pub(crate) struct User {
     device_release: Arc<DeviceRelease>,
@@ -38,7 +37,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whether the device has been released since: what is open is to be closed.
+    /// Whether the device has been released since: the user must close it.
     pub(crate) fn is_over(&self) -> bool {
         self.device_release.held.lock().releases != self.releases
     }
@@ -50,16 +49,15 @@ impl Drop for User {
     }
 }
 
-/// That the device is released.
+/// State of a released device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     pub(crate) since_ns: u64,
-    /// Parts of the daemon that have it open still.
+    /// Users that still have it open.
     pub(crate) open: usize,
 }
 
-/// An attempt to open it again, of which there is one at a time. Ends when it is dropped, by
-/// whoever has it then.
+/// An attempt to reopen, one at a time. Ends when dropped, by any owner.
 #[derive(Debug)]
 pub(crate) struct Reopening {
     user: User,
@@ -76,7 +74,7 @@ impl Drop for Reopening {
 pub(crate) struct Reopened(Reopening);
 
 impl DeviceRelease {
-    /// Leave to open the device; none while it is released.
+    /// A user of the device; none while it is released.
     pub(crate) fn user(self: &Arc<Self>) -> Option<User> {
         let mut held = self.held.lock();
         held.released_ns
@@ -96,13 +94,13 @@ impl DeviceRelease {
         self.held.lock().released_ns.is_some()
     }
 
-    /// Which time it is that the device is open; none while it is released.
+    /// Count of releases while open; none while released.
     pub(crate) fn opened(&self) -> Option<u64> {
         let held = self.held.lock();
         held.released_ns.is_none().then_some(held.releases)
     }
 
-    /// Since when the device is released, if it is, and what is open of it all the same.
+    /// Since when the device is released, and its remaining users; none if it is not.
     pub(crate) fn released(&self) -> Option<Released> {
         let held = self.held.lock();
         held.released_ns.map(|since_ns| Released {
@@ -111,7 +109,7 @@ impl DeviceRelease {
         })
     }
 
-    /// Gives the device up. False if that was so already. The caller wakes those who have it open.
+    /// Releases the device. False if already released. The caller wakes the users.
     pub(crate) fn release(&self, now_ns: u64) -> bool {
         let mut held = self.held.lock();
         held.releases += 1;
@@ -120,11 +118,11 @@ impl DeviceRelease {
         is_news
     }
 
-    /// Begins to open the device again.
+    /// Begins to reopen the device.
     ///
     /// # Errors
     ///
-    /// Somebody is at it.
+    /// Another attempt is under way.
     pub(crate) fn reopen(self: &Arc<Self>) -> Result<Reopening, String> {
         let mut held = self.held.lock();
         if std::mem::replace(&mut held.is_reopening, true) {
@@ -135,18 +133,18 @@ impl DeviceRelease {
         })
     }
 
-    /// The device is there again.
+    /// The device is back.
     ///
     /// # Errors
     ///
-    /// It was released once more meanwhile.
+    /// It was released again meanwhile.
     pub(crate) fn hold(&self, Reopened(reopening): Reopened) -> Result<(), String> {
         let mut held = self.held.lock();
         let is_current = held.releases == reopening.user.releases;
         if is_current {
             held.released_ns = None;
         }
-        // Before the attempt, whose end takes this lock.
+        // Unlock before the attempt is dropped, whose drop takes this lock.
         drop(held);
         match is_current {
             true => Ok(()),
@@ -156,7 +154,7 @@ impl DeviceRelease {
 }
 
 impl Reopening {
-    /// Asks NVML for the device with this UUID. Takes as long as the driver likes.
+    /// Asks NVML for the device with this UUID. The driver decides how long that takes.
     ///
     /// # Errors
     ///
@@ -164,7 +162,7 @@ impl Reopening {
     pub(crate) fn open(self, uuid: &str) -> Result<Reopened, String> {
         match Processes::open(uuid).and_then(|processes| processes.list()) {
             Ok(_) => {}
-            // It was not there before either.
+            // NVML was missing before, too.
             Err(error @ (NvmlError::NoLibrary(_) | NvmlError::NoSymbol(_))) => {
                 tracing::warn!("{error}; the device is taken on without NVML");
             }

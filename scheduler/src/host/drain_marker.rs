@@ -1,14 +1,15 @@
-//! That a GPU is drained, for the daemon that comes next.
+//! Persists that a GPU is drained, for the next daemon.
 //!
-//! A daemon is restarted by itself and for an upgrade, and a broken GPU is not mended by that. So why it is drained is kept in a file
-//! beside the socket (`<gpu uuid>.drained`), which the next daemon reads and `pillion resume`
-//! removes. A second line says that its device is released (`pillion drain --release`): the next
-//! daemon leaves it closed. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are
-//! emptied at boot, and the file goes with them.
+//! A restart or upgrade of the daemon does not repair a broken GPU. So the reason of a drain is
+//! kept in a file beside the socket (`<gpu uuid>.drained`), which the next daemon reads and
+//! `pillion resume` removes. A second line records a released device (`pillion drain --release`):
+//! the next daemon leaves it closed. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`)
+//! are emptied at boot, including the file.
 //!
-//! Only the daemon's user and root can write it (and the folder). What somebody else has put there is left aside and told: it would let
-//! any user drain the GPU. What is the daemon's own and cannot be read, or is no text, says that the GPU is drained, and not why: a
-//! person can end that with one command, and of a broken GPU taken for a good one nobody learns.
+//! Only the daemon's user and root can write the file (and the folder). Another user's file is
+//! ignored and reported: it would let any user drain the GPU. If the daemon's own file is
+//! unreadable or not text, the GPU counts as drained for an unknown reason: an operator ends that
+//! with one command, whereas nobody would notice a broken GPU taken for a good one.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -17,11 +18,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Nobody but the daemon's user needs it: everybody is told by `pillion status`.
+/// Only the daemon's user needs it: `pillion status` reports it to all.
 const MODE: u32 = 0o600;
-/// The second line where the device is released.
+/// The second line for a released device.
 const RELEASED: &str = "released";
-/// Of a reason; ours are shorter.
+/// Limit of the reason; ours are shorter.
 const WHY_BYTES_MAX: u64 = 1_024;
 
 /// The file of one GPU.
@@ -30,21 +31,21 @@ pub(crate) struct DrainMarker {
     path: PathBuf,
 }
 
-/// What a daemon that starts finds there.
+/// What a starting daemon finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Nothing: the GPU is not drained.
+    /// No file: the GPU is not drained.
     Nothing,
-    /// Why the GPU is drained, and whether its device is released.
+    /// The reason, and whether the device is released.
     Why(String, bool),
-    /// The file of another user, of this id.
+    /// A file of this user.
     Foreign(u32),
 }
 
 impl DrainMarker {
-    /// The one of GPU `uuid`, whose daemon listens at `socket`.
+    /// For GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
-        // Parts of a GPU were once called with slashes (MIG).
+        // Names of MIG instances once contained slashes.
         let name = format!("{}.drained", uuid.replace('/', "_"));
         Self {
             path: socket.with_file_name(name),
@@ -55,7 +56,6 @@ impl DrainMarker {
         &self.path
     }
 
-    /// What is there.
     pub(crate) fn read(&self) -> Found {
         let owner = match fs::symlink_metadata(&self.path) {
             Ok(found) => found.uid(),
@@ -91,7 +91,7 @@ impl DrainMarker {
     }
 
     fn text(&self) -> io::Result<String> {
-        // Neither a link nor a FIFO in its place is followed or waited for.
+        // Do not follow a link, nor wait for a FIFO, in its place.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
         let file = OpenOptions::new()
             .read(true)
@@ -102,14 +102,14 @@ impl DrainMarker {
         Ok(text)
     }
 
-    /// The GPU is drained, for that reason, and its device released or not.
+    /// Writes that the GPU is drained, for this reason, and whether its device is released.
     ///
     /// # Errors
     ///
-    /// It cannot be written: the next daemon will not know.
+    /// The file cannot be written: the next daemon will not know.
     pub(crate) fn keep(&self, why: &str, is_released: bool) -> io::Result<()> {
         self.remove()?;
-        // One that is interrupted here leaves an empty file: drained all the same.
+        // An interruption here leaves an empty file: drained all the same.
         let mut file = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -121,11 +121,11 @@ impl DrainMarker {
         }
     }
 
-    /// It is drained no more.
+    /// Removes the file.
     ///
     /// # Errors
     ///
-    /// The file is there and stays: the next daemon will drain the GPU again.
+    /// The file remains: the next daemon will drain the GPU again.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

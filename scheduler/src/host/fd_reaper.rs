@@ -1,23 +1,22 @@
-//! Descriptors that strangers send, and how to be rid of them.
+//! Safe disposal of descriptors that untrusted peers send.
 //!
-//! Whoever connects may pass any descriptor (unix(7), `SCM_RIGHTS`), and closing the last one of a
-//! file may take as long as its sender likes: a file system of its own is asked, a TCP connection
-//! may linger (socket(7), `SO_LINGER`). That holds for what arrives in our table, for what the
-//! kernel throws away for us, and for what is left unread in a connection that we close. So the
-//! thread that serves clients closes none but memory files that cannot grow and are no larger than
-//! a client's page (4.3 MB), whose end takes nobody's consent and little time: all others go to a
-//! thread that does nothing else, and a connection is read to its end before it is closed
-//! ([`UntrustedSocket`]).
+//! A peer may pass any descriptor (unix(7), `SCM_RIGHTS`), and closing the last one of a file may
+//! take as long as its sender likes: a user-space file system is asked, a TCP connection may linger
+//! (socket(7), `SO_LINGER`). That holds for descriptors in our table, for those that the kernel
+//! discards for us, and for those left unread in a connection that we close. So the thread that
+//! serves clients closes only memory files that cannot grow and are no larger than a client's page
+//! (4.3 MB), which takes nobody's consent and little time. All others go to a dedicated thread, and
+//! a connection is read to its end before it is closed ([`UntrustedSocket`]).
 //!
-//! If that thread does not get on, everybody's descriptors wait behind the one that it closes, and
-//! are counted by user. Who has [`OF_USER_USUAL_MAX`] there may pass no more (Linux 6.16); only on
-//! a connection that is not accepted yet he may, as nobody can see there whose it is. From
-//! [`OF_USER_MAX`] on none of his are taken, on any kernel: his packets are read and left where
-//! they are, with what came with them, and his connections are closed by that thread, too. Pages of
-//! others come through as ever.
+//! If that thread blocks, all users' descriptors queue behind the one being closed, and are counted
+//! by user. A user with [`OF_USER_USUAL_MAX`] queued may pass no more (Linux 6.16), except on a
+//! connection that is not accepted yet, whose user is unknown. From [`OF_USER_MAX`] on none are
+//! taken, on any kernel: the user's packets are peeked at and left in the socket with their
+//! descriptors, and that thread closes the user's connections, too. Other users' pages still
+//! arrive.
 //!
-//! What is kept open is bounded: [`OF_USER_KEPT_MAX`] for a user, [`KEPT_MAX`] for all. What comes
-//! then is closed by the thread that serves, which may be kept by it: nobody can be made to take a
+//! The number of kept descriptors is bounded: [`OF_USER_KEPT_MAX`] for a user, [`KEPT_MAX`] for
+//! all. Beyond it the serving thread closes them and may block: no peer can be made to take a
 //! descriptor back.
 
 use std::collections::HashMap;
@@ -36,30 +35,29 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-/// Descriptors of one user that wait to be closed; with so many there is an attack, and no more are
-/// let in.
+/// Queued descriptors of one user that indicate an attack: no more are let in.
 const OF_USER_USUAL_MAX: usize = 64;
-/// Of those that are on their way already so many are taken, and what comes with the last packet.
+/// Limit of the descriptors already on their way, plus those with the last packet.
 const OF_USER_MAX: usize = 512;
-/// Descriptors of one user that are kept open, with connections that hold what was not taken.
+/// Kept descriptors of one user, including connections with untaken descriptors.
 const OF_USER_KEPT_MAX: usize = KEPT_MAX / 4 * 3;
 /// Of all users.
 const KEPT_MAX: usize = 2_048;
 
-/// What clients have to bring: their page, and the ledger of their job.
+/// Size of what clients legitimately bring: their page, and the job's ledger.
 const MEMORY_BYTES_MAX: i64 = size_of::<ClientPage>() as i64;
 const _: () = assert!(size_of::<LedgerPage>() <= size_of::<ClientPage>());
 
-/// Pages of such a file, bytes: four huge ones, where the system makes memory files of these
+/// Memory of such a file, bytes: four huge pages, where the system makes memory files of these
 /// (tmpfs(5), `shmem_enabled`).
 const PAGES_BYTES_MAX: i64 = 8 << 20;
-/// What `st_blocks` is counted in, bytes (stat(3type)).
+/// Unit of `st_blocks`, bytes (stat(3type)).
 const BLOCK_BYTES: i64 = 512;
 
 /// Packets that a connection can hold unread: some hundred of the smallest fill its buffer.
 const UNREAD_MAX: usize = 4_096;
 
-/// What waits to be closed, of each user who has anything there.
+/// Queued descriptors of each user that has any.
 #[derive(Debug, Default)]
 struct Waiting(HashMap<u32, usize>);
 
@@ -85,17 +83,17 @@ impl Waiting {
     }
 }
 
-/// The thread that closes what others send.
+/// The thread that closes peers' descriptors.
 #[derive(Debug)]
 pub(crate) struct FdReaper {
     /// Each with its user.
     queue: Sender<(u32, OwnedFd)>,
-    /// What it has not closed yet. Nothing is closed under this lock.
+    /// Not closed yet. Never close anything under this lock.
     waiting: Arc<Mutex<Waiting>>,
 }
 
 impl FdReaper {
-    /// Starts the thread. It ends some time after this is dropped, and holds nobody up.
+    /// Starts the thread. It ends some time after this is dropped, without delaying the drop.
     ///
     /// # Errors
     ///
@@ -115,29 +113,30 @@ impl FdReaper {
         Ok(Self { queue, waiting })
     }
 
-    /// Whether so much of this user waits to be closed that no more should be let in.
+    /// Whether this user has so many queued that no more should be let in.
     pub(crate) fn is_shut_out(&self, uid: u32) -> bool {
         self.waiting.lock().of(uid) >= OF_USER_USUAL_MAX
     }
 
-    /// Whether none of his are taken.
+    /// Whether none of this user's descriptors are taken.
     fn is_full(&self, uid: u32) -> bool {
         self.waiting.lock().of(uid) >= OF_USER_MAX
     }
 
-    /// Has it closed by the thread. It is closed here if there is no room.
+    /// Queues a descriptor for the thread, or closes it here if there is no room.
     fn dispose(&self, uid: u32, fd: OwnedFd) {
         let has_room = self.waiting.lock().add(uid);
         if has_room {
-            // The thread ends after us.
+            // The thread outlives this handle.
             let _ = self.queue.send((uid, fd));
         }
     }
 }
 
-/// Whether it may be what clients have to bring. What is larger takes its time to be closed: all its pages are given back. Only memory
-/// files can have seals at all, and one with this seal gets no more pages than it has within its size (fcntl(2), `F_SEAL_GROW`); that it
-/// is there is looked at first. Pages may be behind the end (fallocate(2)), so they are counted, too.
+/// Whether it may be what clients legitimately bring. Larger files take long to close, as all their
+/// pages are freed. Only memory files can have seals, and this seal prevents more pages within the
+/// size (fcntl(2), `F_SEAL_GROW`); it must be checked first. Pages may exist beyond the end
+/// (fallocate(2)), so they are counted, too.
 fn is_page_like(fd: &OwnedFd) -> bool {
     let is_sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::GROW));
     is_sealed
@@ -147,17 +146,17 @@ fn is_page_like(fd: &OwnedFd) -> bool {
         })
 }
 
-/// A connection with somebody who is not believed. Dropping it closes it, and what was not read of it elsewhere.
+/// A connection with an untrusted peer. Dropping it closes it, and disposes of unread descriptors.
 #[derive(Debug)]
 pub(crate) struct UntrustedSocket {
     socket: OwnedFd,
-    /// The user at the other end.
+    /// The peer's user.
     uid: u32,
     fd_reaper: Arc<FdReaper>,
 }
 
 impl UntrustedSocket {
-    /// One that was accepted, with a process of that user.
+    /// For an accepted connection with a process of that user.
     pub(crate) fn new(socket: OwnedFd, uid: u32, fd_reaper: &Arc<FdReaper>) -> Self {
         let fd_reaper = Arc::clone(fd_reaper);
         Self {
@@ -167,13 +166,13 @@ impl UntrustedSocket {
         }
     }
 
-    /// Receives one packet, and the memory files that came with it. Whether they are of any use is
-    /// not looked at. For a user of whom [`OF_USER_MAX`] wait to be closed it is the same packet
-    /// each time, and what came with it stays in the connection.
+    /// Receives one packet, and its memory files, whose content is not checked. For a user with
+    /// [`OF_USER_MAX`] queued it returns the same packet each time, and leaves its descriptors in
+    /// the connection.
     ///
     /// # Errors
     ///
-    /// What the system says; that there is nothing to read, too.
+    /// The system's error, including an empty socket.
     pub(crate) fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         if self.fd_reaper.is_full(self.uid) {
             return Ok((self.peek()?, Vec::new()));
@@ -187,8 +186,8 @@ impl UntrustedSocket {
         Ok((packet, memory))
     }
 
-    /// The next packet, which stays in the connection: if it was received without what came with
-    /// it, the kernel would close that here.
+    /// The next packet, which stays in the connection: receiving it without its descriptors would
+    /// make the kernel close them here.
     fn peek(&self) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; PACKET_BYTES_MAX];
         let received = rustix::io::retry_on_intr(|| {
@@ -208,12 +207,13 @@ impl Deref for UntrustedSocket {
 
 impl Drop for UntrustedSocket {
     fn drop(&mut self) {
-        // After this nothing more arrives. What we have sent can still be read.
+        // Nothing arrives after this, and data that we sent can still be read.
         let _ = shutdown(&self.socket, Shutdown::Both);
         let _ = ioctl_fionbio(&self.socket, true);
         for _ in 0..UNREAD_MAX {
             if self.fd_reaper.is_full(self.uid) {
-                // The thread's is the last descriptor of it, and what it holds is closed there.
+                // The thread gets the last descriptor of the connection, and closes its content
+                // there.
                 if let Ok(socket) = self.socket.try_clone() {
                     self.fd_reaper.dispose(self.uid, socket);
                 }
@@ -245,7 +245,7 @@ mod tests {
     const ANNE: u32 = 61_001;
     const BOB: u32 = 61_002;
 
-    /// Where somebody listens who believes nobody.
+    /// A listener that trusts nobody.
     struct Listening {
         listener: OwnedFd,
         path: PathBuf,
@@ -265,7 +265,7 @@ mod tests {
             }
         }
 
-        /// Somebody who sends, and the connection with it.
+        /// A sender, and the connection with it.
         fn connected(&self, uid: u32) -> (OwnedFd, UntrustedSocket) {
             let client = connect_to(&self.path).unwrap();
             let accepted = rustix::net::accept(&self.listener).unwrap();
@@ -276,7 +276,7 @@ mod tests {
             self.fd_reaper.waiting.lock().of(uid)
         }
 
-        /// How many memory files come through of that user who sends a page.
+        /// Memory files that arrive from that user, who sends a page.
         fn pages_of(&self, uid: u32) -> usize {
             let (client, line) = self.connected(uid);
             let page = create_sealed("page", size_of::<ClientPage>() as u64).unwrap();
@@ -291,7 +291,7 @@ mod tests {
         Listening::new().connected(ANNE)
     }
 
-    /// A TCP connection whose end waits a day for data that nobody reads.
+    /// A TCP connection whose close waits a day for unread data.
     fn endless_to_close() -> (OwnedFd, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -308,7 +308,7 @@ mod tests {
         let (client, line) = listening.connected(ANNE);
         let (endless, _tcp) = endless_to_close();
         send(&client, b"x", &[endless.as_fd()]).unwrap();
-        // Not the last: the packet holds it.
+        // Not the last descriptor: the packet holds another.
         drop(endless);
         line.receive().unwrap();
         let (pipe, _writer) = rustix::pipe::pipe().unwrap();
@@ -320,12 +320,12 @@ mod tests {
         assert!(listening.fd_reaper.is_shut_out(ANNE));
         assert!(!listening.fd_reaper.is_shut_out(BOB));
         assert_eq!(listening.pages_of(BOB), 1);
-        // His wait behind hers, and shut nobody out but him.
+        // His wait behind hers, and block only him.
         let (bobs, bobs_line) = listening.connected(BOB);
         send(&bobs, b"x", &[pipe.as_fd()]).unwrap();
         bobs_line.receive().unwrap();
         assert_eq!(listening.waiting(BOB), 1);
-        // What she had sent before is taken up to a bound, and behind it left where it is.
+        // Her earlier descriptors are taken up to a bound, the rest left in place.
         while listening.waiting(ANNE) < OF_USER_MAX {
             send(&client, b"x", &[pipe.as_fd(); FDS_MAX]).unwrap();
             line.receive().unwrap();
@@ -339,7 +339,7 @@ mod tests {
             assert_eq!((packet.as_slice(), memory.len()), (&b"y"[..], 0));
         }
         assert_eq!(listening.pages_of(ANNE), 0);
-        // Her connections are closed where that keeps nobody: this one, and the one with her page.
+        // Her connections are closed by the thread: this one, and the one with her page.
         drop(line);
         assert_eq!(listening.waiting(ANNE), kept + 2);
         assert_eq!(listening.pages_of(BOB), 1);
@@ -379,7 +379,7 @@ mod tests {
         fallocate(&deep, FallocateFlags::KEEP_SIZE, 0, behind).unwrap();
         fcntl_add_seals(&deep, SealFlags::GROW).unwrap();
         assert_eq!(fstat(&deep).unwrap().st_size, 0);
-        // Nor is there more once it is sealed.
+        // Nor can it grow once it is sealed.
         assert!(fallocate(&deep, FallocateFlags::KEEP_SIZE, behind, 1).is_err());
         send(&client, b"x", &[growing.as_fd(), deep.as_fd()]).unwrap();
         let (_, kept) = line.receive().unwrap();

@@ -1,16 +1,16 @@
 //! One daemon per GPU, wherever it listens.
 //!
 //! The lock beside a socket ([`crate::host::socket`]) keeps two daemons from one *socket*; with
-//! another `[socket] path` a second one could still schedule the same GPU, and neither would know
-//! of half the jobs. So a daemon also binds an abstract Unix name made of the GPU's UUID (unix(7)):
-//! the kernel gives it to one process of a network namespace, says which, and takes it back however
-//! that process ends. No file, so no folder that every user must be able to write. Daemons in
+//! another `[socket] path` a second one could still schedule the same GPU, and each would know half
+//! of the jobs. So a daemon also binds an abstract Unix name made of the GPU's UUID (unix(7)). The
+//! kernel gives the name to one process of a network namespace, reports which, and reclaims it
+//! however that process ends. It needs no file, so no folder writable by every user. Daemons in
 //! different network namespaces do not see each other's name (docs/limits.md).
 //!
-//! Any user may take any abstract name, so having it makes nobody a daemon. Who has it is one if it
-//! is root's or our own user's, or another user's and a `pilliond` as far as the system shows
-//! (`/proc/PID/comm`, or nothing at all of that process): two daemons on one GPU would be worse
-//! than one that an operator has to end. Anybody else is passed over, and named in the log.
+//! Any user may bind any abstract name, so holding it does not prove a daemon. The holder counts as
+//! one if it is root's or our own user's, or another user's and a `pilliond` as far as the system
+//! shows (`/proc/PID/comm`, or an entirely invisible process): two daemons on one GPU would be
+//! worse than one that an operator has to end. Any other holder is ignored, and named in the log.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -31,18 +31,19 @@ use rustix::process::{Pid, test_kill_process};
 
 use crate::host::socket::SocketError;
 
-/// The right to schedule a GPU; given up when dropped.
+/// The right to schedule a GPU; released when dropped.
 #[derive(Debug)]
 pub struct GpuLock {
     socket: Arc<OwnedFd>,
-    /// Lets everybody through, who learns from the kernel who listens: were they left to wait, there would soon be no room for
-    /// more, and who cannot ask takes us for no daemon. None where the name is another's.
+    /// Accepts every connection, so that the peer learns from the kernel who listens. Left waiting,
+    /// peers would soon exhaust the backlog, and a peer that cannot connect takes us for no daemon.
+    /// None where another process has the name.
     porter: Option<JoinHandle<()>>,
 }
 
 impl Drop for GpuLock {
     fn drop(&mut self) {
-        // Ends the porter's wait; the name is free when both have let go of the socket.
+        // Ends the porter's wait; the name is free once both have dropped the socket.
         let _ = shutdown(&*self.socket, Shutdown::Both);
         if let Some(porter) = self.porter.take() {
             let _ = porter.join();
@@ -77,8 +78,8 @@ impl GpuLock {
                 Err(error) => return Err(claim(error)),
             }
             let stranger = match holder_of(&name, uuid) {
-                // It does not listen, as daemons do, or lets nobody through, and is not shown to us: a daemon of ours would be. Or it has
-                // just ended, and the name is free.
+                // The holder does not listen, as daemons do, or accepts nobody, and is invisible: a
+                // daemon of ours would be visible. Or it has just ended, and the name is free.
                 None => continue,
                 Some(holder) if holder.is_daemon() => {
                     let (uuid, holder) = (uuid.to_owned(), holder.words());
@@ -91,7 +92,7 @@ impl GpuLock {
         Ok(Self::beside(socket, uuid, "a process that cannot be seen"))
     }
 
-    /// The name is somebody's who is no daemon.
+    /// Another process, which is no daemon, has the name.
     fn beside(socket: Arc<OwnedFd>, uuid: &str, stranger: &str) -> Self {
         tracing::warn!(
             uuid,
@@ -104,25 +105,25 @@ impl GpuLock {
     }
 }
 
-/// So often the name is asked for before a holder that cannot be found is taken to be there.
+/// Attempts before an unfindable holder counts as present.
 const TRIES: usize = 10;
 
-/// Connections that wait to be let through.
+/// Connections that wait for the porter.
 const BACKLOG: i32 = 64;
 /// The porter's stack, bytes: it makes two system calls.
 const STACK_BYTES: usize = 64 << 10;
 
-/// For so long the porter lets nobody through when the system has no descriptor or memory left.
+/// Pause of the porter when the system has no descriptor or memory left.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// Without one the first [`BACKLOG`] who ask are answered all the same.
+/// Without a porter the first [`BACKLOG`] peers are still answered.
 fn start_porter(socket: &Arc<OwnedFd>) -> Option<JoinHandle<()>> {
     let socket = Arc::clone(socket);
     let let_through = move || {
-        // To wait is all it does.
+        // The porter only waits, so its socket may block.
         if ioctl_fionbio(&*socket, false).is_ok() {
             let_through(&socket, || accept_with(&*socket, SocketFlags::CLOEXEC));
         }
@@ -135,13 +136,14 @@ fn start_porter(socket: &Arc<OwnedFd>) -> Option<JoinHandle<()>> {
     thread.ok()
 }
 
-/// Until the socket is shut down.
+/// Runs until the socket is shut down.
 fn let_through(socket: &OwnedFd, mut accept: impl FnMut() -> rustix::io::Result<OwnedFd>) {
     loop {
         match accept() {
             Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
-            // Asking again at once would make that worse. Meanwhile there is room for some who ask. That the socket is shut down
-            // is always told (poll(2), POLLHUP), and only here: accept looks for a descriptor first.
+            // An immediate retry would worsen the shortage; meanwhile the backlog takes some peers.
+            // A shutdown is always reported (poll(2), POLLHUP), and only here: accept needs a
+            // descriptor first.
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                 let mut fds = [PollFd::new(socket, PollFlags::empty())];
                 let _ = poll(&mut fds, Some(&PAUSE));
@@ -159,29 +161,29 @@ fn new_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// A process that has the name, as far as it can be seen.
+/// A process that has the name, as far as visible.
 #[derive(Debug)]
 pub struct Holder {
-    /// None where it cannot be seen from here.
+    /// None if invisible from here.
     pub pid: Option<u32>,
     /// None likewise.
     pub uid: Option<u32>,
 }
 
-/// The daemon that has the GPU of this UUID, if one has.
+/// The daemon that has the GPU of this UUID, if any.
 #[must_use]
 pub fn holder(uuid: &str) -> Option<Holder> {
     let name = SocketAddrUnix::new_abstract_name(format!("pillion/{uuid}").as_bytes()).ok()?;
     holder_of(&name, uuid).filter(Holder::is_daemon)
 }
 
-/// Whoever has the name.
+/// The holder of the name.
 fn holder_of(name: &SocketAddrUnix, uuid: &str) -> Option<Holder> {
     listener_of(name).or_else(|| owner_of(uuid))
 }
 
 impl Holder {
-    /// Whether it is this process's user's.
+    /// Whether it belongs to this process's user.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.uid == Some(rustix::process::getuid().as_raw())
@@ -193,7 +195,7 @@ impl Holder {
         is_ours || self.pid.is_none_or(is_called_pilliond)
     }
 
-    /// Process id, command line, and user if it is another than ours.
+    /// Process id, command line, and the user if not ours.
     fn words(&self) -> String {
         let own = rustix::process::getuid().as_raw();
         let of = match self.uid {
@@ -216,8 +218,8 @@ impl Holder {
     }
 }
 
-/// Whether a process runs a program of our name, or is there and does not show what it runs (`hidepid` of proc(5)). One
-/// that has ended meanwhile does not.
+/// Whether a process runs a program of our name, or exists and hides what it runs (`hidepid` of
+/// proc(5)). False for one that has ended meanwhile.
 fn is_called_pilliond(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(name) => name.starts_with("pilliond"),
@@ -228,7 +230,8 @@ fn is_called_pilliond(pid: u32) -> bool {
     }
 }
 
-/// Who listens under the name, as the kernel says; a process in a PID namespace that we do not see into has no number.
+/// The listener under the name, as the kernel reports; a process in an invisible PID namespace has
+/// no id.
 fn listener_of(name: &SocketAddrUnix) -> Option<Holder> {
     let socket = new_socket().ok()?;
     connect(&socket, name).ok()?;
@@ -241,13 +244,13 @@ fn listener_of(name: &SocketAddrUnix) -> Option<Holder> {
     })
 }
 
-/// The process that has the name's socket among those whose descriptors are shown to us: our own user's, and all to who may
-/// trace them (proc_pid_net(5), proc_pid_fd(5)).
+/// The process with the name's socket, among those whose descriptors are visible: our own user's,
+/// and with the right to trace, all (proc_pid_net(5), proc_pid_fd(5)).
 fn owner_of(uuid: &str) -> Option<Holder> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let name = format!("@pillion/{uuid}");
     let sockets = sockets.lines().map(str::split_ascii_whitespace);
-    // A connection that waits to be accepted has the name too, and no inode: 0.
+    // A connection that waits for accept has the name too, with inode 0.
     let inodes = sockets.filter_map(|mut fields| {
         let inode = fields.nth(6)?;
         (fields.next()? == name && inode != "0").then_some(inode)
@@ -259,7 +262,7 @@ fn owner_of(uuid: &str) -> Option<Holder> {
         return None;
     }
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    // Not those that are named otherwise, such as `self`.
+    // Skip other entries, such as `self`.
     let mut processes = processes
         .filter_map(|process| Some((process.file_name().to_str()?.parse().ok()?, process)));
     let (pid, process) = processes.find(|(_, process)| {
@@ -284,13 +287,13 @@ mod tests {
 
     #[test]
     fn a_gpu_is_claimed_once_and_again_when_it_was_given_up() {
-        // Of this process alone, so that a second run of the tests is not in the way.
+        // A name of this process, so that concurrent test runs do not collide.
         let uuid = format!("GPU-claim-{}", std::process::id());
         let claim = GpuLock::take(&uuid).unwrap();
         let error = GpuLock::take(&uuid).unwrap_err().to_string();
         let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
         assert!(error.starts_with(&expected), "{error}");
-        // A service manager tries again and again: each attempt is answered.
+        // A service manager retries: each attempt is answered.
         for _ in 0..4 * BACKLOG {
             let error = GpuLock::take(&uuid).unwrap_err().to_string();
             assert!(error.starts_with(&expected), "{error}");
@@ -300,7 +303,7 @@ mod tests {
         GpuLock::take(&uuid).unwrap();
     }
 
-    /// A porter at a name of this process's own to whom `accept` says what the system says.
+    /// A porter at a name of this process, with `accept` in place of the system's.
     fn porter(
         which: &str,
         accept: impl Fn(&OwnedFd) -> rustix::io::Result<OwnedFd> + Send + 'static,
@@ -326,7 +329,7 @@ mod tests {
                 None => accept_with(listener, SocketFlags::CLOEXEC),
             }
         });
-        // More than wait at once. Each asks again while there is no room, for a minute at most.
+        // More than the backlog. Each retries while there is no room, for a minute at most.
         let look = Timespec {
             tv_sec: 0,
             tv_nsec: 10_000_000,
@@ -350,8 +353,8 @@ mod tests {
         porter.join().unwrap();
     }
 
-    /// A process of another user, which only root may start, that has the name of a GPU's daemon and calls itself `called`;
-    /// `listens`: and lets nobody through. It ends when its input does.
+    /// A process of another user (only root may start one) that has the name of a GPU's daemon and
+    /// calls itself `called`; with `listens` it listens and accepts nobody. It ends with its input.
     fn stranger(uuid: &str, listens: bool, called: &str) -> Child {
         let program = r#"use Socket; $| = 1; $0 = $ARGV[2]; $name = pack_sockaddr_un("\0pillion/$ARGV[0]");
             sub new { socket(my $s, PF_UNIX, SOCK_SEQPACKET, 0) or die; $s } $s = new(); bind($s, $name) or die "$!";

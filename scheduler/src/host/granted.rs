@@ -1,21 +1,21 @@
-//! What the operator has promised single jobs, on disk, for the daemon that comes next.
+//! The operator's promises to single jobs, on disk, for the next daemon.
 //!
 //! A job's ledger keeps the promise as well, and ends with the job
-//! ([`protocol::ledger::Ledger::promise`]). But processes of the job can write there, and other
-//! users' jobs pay for a promise. So a daemon believes what a ledger says of it only where the same
-//! is written here, which only the daemon and root can do.
+//! ([`protocol::ledger::Ledger::promise`]). But the job's processes can write there, and other
+//! users' jobs pay for a promise. So a daemon believes a ledger's promise only if the same is
+//! written here, which only the daemon and root can do.
 //!
-//! One file beside the socket, `<gpu uuid>.promises` ([`super::private_file`]), a line for each
-//! job: its user, its id in quotes, and the promise as a word
+//! One file beside the socket, `<gpu uuid>.promises` ([`super::private_file`]), with a line for
+//! each job: its user, its id in quotes, and the promise as a word
 //! ([`protocol::promise::Promise::to_word`]):
 //!
 //! ```text
 //! 1000 "4711-1c0ffee" 196611
 //! ```
 //!
-//! A line goes when the file is written next after its job has ended under this daemon, or when the
-//! operator takes all back. Until then a later job of that user and id could have that promise by
-//! writing it into its ledger, and no other.
+//! A line is removed at the next write after its job has ended under this daemon, or when the
+//! operator withdraws the promise. Until then a later job of that user and id could have that
+//! promise, and no other, by writing it into its ledger.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use crate::core::job_key::JobKey;
 use crate::host::private_file;
 
-/// Lines that are kept.
+/// Lines kept.
 const LINES_MAX: usize = 256;
-/// Of a file that is read: a character of an id has ten bytes in quotes at most.
+/// Limit of a file that is read: a quoted character of an id takes ten bytes at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The file of one GPU.
@@ -35,7 +35,7 @@ pub(crate) struct GrantedFile {
 }
 
 impl GrantedFile {
-    /// The one of GPU `uuid`, whose daemon listens at `socket`.
+    /// For GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
         Self {
             path: private_file::beside(socket, uuid, "promises"),
@@ -46,18 +46,18 @@ impl GrantedFile {
         &self.path
     }
 
-    /// Whether a job was promised that.
+    /// Whether this was promised to a job.
     ///
     /// # Errors
     ///
-    /// The file is somebody else's, or cannot be read.
+    /// The file belongs to another user, or is unreadable.
     pub(crate) fn is_granted(&self, uid: u32, job: &str, word: u64) -> io::Result<bool> {
         let line = format!("{}{word}", begin(uid, job));
         let text = private_file::read(&self.path, FILE_BYTES_MAX)?;
         Ok(text.is_some_and(|text| text.lines().any(|known| known == line)))
     }
 
-    /// Users of whose job of that id this is written.
+    /// Users with a line for a job of that id.
     ///
     /// # Errors
     ///
@@ -71,14 +71,14 @@ impl GrantedFile {
         Ok(users.collect())
     }
 
-    /// These jobs are promised that from now on; none: nothing. `known` are the jobs that this
-    /// daemon knows, and whether anything is left of them: lines of those that have ended go. One
-    /// that it does not know may be one that has not come to this daemon yet: its line goes only
-    /// where there is no room, and before others.
+    /// Writes these jobs' promises; none: no promise. `known` are the jobs that this daemon knows,
+    /// and whether any process is left: lines of ended ones are removed. An unknown job may not
+    /// have attached to this daemon yet: its line is removed only for lack of room, and before
+    /// others.
     ///
     /// # Errors
     ///
-    /// What is there cannot be read, or written. It still is there.
+    /// The file cannot be read or written. The old one remains.
     pub(crate) fn keep(
         &self,
         promised: &[(JobKey, Option<u64>)],
@@ -114,7 +114,7 @@ impl GrantedFile {
     }
 }
 
-/// What a job's line begins with, and no other's: quotes in an id are escaped.
+/// The unique beginning of a job's line: quotes in an id are escaped.
 fn begin(uid: u32, job: &str) -> String {
     format!("{uid} {job:?} ")
 }

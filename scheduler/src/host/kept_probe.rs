@@ -1,4 +1,4 @@
-//! The probe's state and back-off, on disk, for the daemon that comes next.
+//! The probe's state and back-off, on disk, for the next daemon.
 //!
 //! One file beside the socket, `<gpu uuid>.probe` ([`super::private_file`]), as JSON:
 //!
@@ -7,7 +7,7 @@
 //!   "clock_mhz":1380}
 //! ```
 //!
-//! Times are of the day, as the daemon's clock begins anew with each boot.
+//! Times are wall-clock times, as the daemon's clock restarts with each boot.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::host::private_file;
 
-/// The version of the file.
 const SCHEMA_VERSION: u64 = 1;
-/// Of a file that is read: ours have a tenth of it.
+/// Limit of a file that is read: ours take a tenth of it.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 const MS_NS: u64 = 1_000_000;
@@ -40,7 +39,7 @@ struct Document {
 }
 
 impl ProbeFile {
-    /// The one of GPU `uuid`, whose daemon listens at `socket`.
+    /// For GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
         Self {
             path: private_file::beside(socket, uuid, "probe"),
@@ -51,11 +50,11 @@ impl ProbeFile {
         &self.path
     }
 
-    /// What is there, as of `unix_ms`; none where there is no file.
+    /// The content, as of `unix_ms`; none without a file.
     ///
     /// # Errors
     ///
-    /// It is somebody else's, or cannot be read, or is not what was written.
+    /// It belongs to another user, is unreadable, or invalid.
     pub(crate) fn read(&self, unix_ms: u64) -> io::Result<Option<KeptProbe>> {
         let Some(text) = private_file::read(&self.path, FILE_BYTES_MAX)? else {
             return Ok(None);
@@ -77,7 +76,7 @@ impl ProbeFile {
                 Some(known.ok_or_else(|| wrong(format!("metric {name:?} is none")))?)
             }
         };
-        // What the clock says was not yet was just now.
+        // A time in the future counts as now.
         let ages = document.entered_unix_ms.into_iter();
         let ages = ages.map(|at_ms| unix_ms.saturating_sub(at_ms).saturating_mul(MS_NS));
         Ok(Some(KeptProbe {
@@ -88,11 +87,11 @@ impl ProbeFile {
         }))
     }
 
-    /// Writes that in place of what is there, at `unix_ms`; of nothing there is no file.
+    /// Replaces the file at `unix_ms`, or removes it for none.
     ///
     /// # Errors
     ///
-    /// The file cannot be written. What was there still is.
+    /// The file cannot be written. The old one remains.
     pub(crate) fn write(&self, kept: Option<&KeptProbe>, unix_ms: u64) -> io::Result<()> {
         let Some(kept) = kept else {
             return private_file::remove(&self.path);
@@ -139,7 +138,7 @@ mod tests {
             ..kept.clone()
         };
         assert_eq!(file.read(NOW_MS + 10_000).unwrap(), Some(older));
-        // A clock that was set back makes nothing younger than now.
+        // A clock that was set back makes ages zero, not negative.
         let now = file.read(NOW_MS - 90_000).unwrap().unwrap();
         assert_eq!(now.entered_ns, [0, 0]);
         file.write(None, NOW_MS).unwrap();

@@ -1,4 +1,4 @@
-//! What was learnt of marked requests, on disk, for the daemon that comes next.
+//! Knowledge about marked requests, on disk, for the next daemon.
 //!
 //! One file beside the socket, `<gpu uuid>.learnt`, as JSON:
 //!
@@ -7,10 +7,9 @@
 //!   "has_missed":true,"kinds":[{"number":0,"services_ns":[…],"latencies_ns":[…]}]}]}
 //! ```
 //!
-//! How such a file is written and read [`super::private_file`] says; after [`VALID_MS`] it counts
-//! no
-//! more. What cannot be used is told, and then all is learnt anew. What stands in it is bounded by
-//! who restores it ([`policy::Gate::restore`]).
+//! [`super::private_file`] describes reading and writing; the content expires after [`VALID_MS`].
+//! Unusable content is reported, and learning restarts. [`policy::Gate::restore`] bounds the
+//! values.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,11 +20,11 @@ use serde::{Deserialize, Serialize};
 use crate::core::state::KeptRequests;
 use crate::host::private_file;
 
-/// The version of the file.
 const SCHEMA_VERSION: u64 = 1;
-/// So long what was learnt counts: an hour.
+/// Validity of the knowledge: an hour.
 const VALID_MS: u64 = 3_600_000;
-/// Of a file that is read: of as many clients and kinds as the policy knows ours have a tenth of it.
+/// Limit of a file that is read: ours, with all clients and kinds that the policy knows, take a
+/// tenth of it.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// The file of one GPU.
@@ -59,7 +58,7 @@ struct Kind {
 }
 
 impl RequestsFile {
-    /// The one of GPU `uuid`, whose daemon listens at `socket`.
+    /// For GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
         Self {
             path: private_file::beside(socket, uuid, "learnt"),
@@ -70,11 +69,11 @@ impl RequestsFile {
         &self.path
     }
 
-    /// What is there and still counts at `unix_ms`.
+    /// The content, if still valid at `unix_ms`.
     ///
     /// # Errors
     ///
-    /// It is somebody else's, or cannot be read, or is not what was written.
+    /// It belongs to another user, is unreadable, or invalid.
     pub(crate) fn read(&self, unix_ms: u64) -> io::Result<Vec<KeptRequests>> {
         let Some(text) = private_file::read(&self.path, FILE_BYTES_MAX)? else {
             return Ok(Vec::new());
@@ -87,7 +86,7 @@ impl RequestsFile {
             );
             return Err(io::Error::other(why));
         }
-        // What the clock says was not written yet is as old as anything.
+        // A time in the future counts as expired.
         let age_ms = unix_ms.checked_sub(document.unix_ms);
         match age_ms.is_some_and(|age_ms| age_ms <= VALID_MS) {
             true => Ok(document.clients.into_iter().map(Into::into).collect()),
@@ -95,11 +94,11 @@ impl RequestsFile {
         }
     }
 
-    /// Writes that in place of what is there, at `unix_ms`; of nothing there is no file.
+    /// Replaces the file at `unix_ms`, or removes it for none.
     ///
     /// # Errors
     ///
-    /// The file cannot be written. What was there still is.
+    /// The file cannot be written. The old one remains.
     pub(crate) fn write(&self, all: Vec<KeptRequests>, unix_ms: u64) -> io::Result<()> {
         if all.is_empty() {
             return private_file::remove(&self.path);

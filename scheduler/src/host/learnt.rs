@@ -1,4 +1,4 @@
-//! What runs have taught of programs' kernels, on disk.
+//! Knowledge about programs' kernels from their runs, on disk.
 //!
 //! One Pillion profile for each user, program and model of GPU, whose `sources` names the program:
 //!
@@ -7,28 +7,28 @@
 //!                         model and SMs     user  the program's name as a number
 //! ```
 //!
-//! Its first line is a comment: a sum of all that follows ([`sum_of`]), what the list says of the
-//! file, and how long the rest is ([`Heading`]), so that a list reads no profile. The daemons of a machine's GPUs share the
-//! folder, so that a program that ran on one GPU is known on its neighbour.
+//! Its first line is a comment: a checksum of the rest ([`sum_of`]), the file's entry in a list,
+//! and the length of the rest ([`Heading`]), so that listing reads no profile. The daemons of a
+//! machine's GPUs share the folder, so that a program that ran on one GPU is known on its
+//! neighbour.
 //!
 //! **Atomic.** A file is written beside the folders and renamed, so a daemon that is killed at any
-//! instant leaves the old one or the new one, and what it leaves half-written is written over by
-//! the next. All that changes anything goes on under one lock for each model of GPU: so of two
-//! daemons that write at once the later one reads what the earlier one wrote. Without the lock
-//! nothing is written ([`LOCK_TRIES`]). What is written was read again before.
+//! instant leaves the old one or the new one, and the next daemon overwrites a half-written file.
+//! All changes happen under one lock for each model of GPU: of two daemons that write at once the
+//! later one reads what the earlier one wrote. Without the lock nothing is written
+//! ([`LOCK_TRIES`]). A text is parsed again before it is written.
 //!
 //! **Bounds.** [`PROGRAMS_MAX`] programs and [`BYTES_MAX`] bytes of one user, and four times as
-//! much of all: then the file goes that was not used for the longest, of the user who has most. A
+//! much of all users. Beyond it the least recently used file of the user with most is removed. A
 //! file has at most [`FILE_BYTES_MAX`] bytes.
 //!
-//! **Trust.** What a process notes is parsed, bounded and written anew: nothing of its text reaches
-//! the disk as it came. It can spoil what is kept of its own user's programs, and nobody else's.
-//! All folders from the configured one on must belong to the daemon's user, and nobody else may
-//! write to them; those that are made here nobody else can read.
+//! **Trust.** A process's notes are parsed, bounded and rewritten: none of its text reaches the
+//! disk unchanged. It can spoil the knowledge about its own user's programs, and nobody else's. All
+//! folders from the configured one on must belong to the daemon's user, and be writable by nobody
+//! else; those made here are readable by nobody else.
 //!
-//! **Damage.** A file that is not what was written is none, and the next run replaces it. That it
-//! cannot be read just now (a disk that fails, no memory) says nothing of what is in it: then it
-//! stays, and nothing is kept.
+//! **Damage.** An invalid file counts as missing, and the next run replaces it. A file that cannot
+//! be read at present (disk failure, no memory) may be valid: it stays, and nothing is saved.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -54,19 +54,19 @@ use crate::host::measured;
 pub const PROGRAMS_MAX: usize = 1_024;
 /// Bytes of one user.
 pub const BYTES_MAX: u64 = 64 << 20;
-/// Of all users, as many times what one may have.
+/// Multiple of one user's bounds for all users.
 const USERS_SHARE: u64 = 4;
-/// Bytes of one file, and so of one program on one model of GPU: as many as a note has.
+/// Bytes of one file, and so of one program on one model of GPU: the size of a note.
 pub const FILE_BYTES_MAX: usize = notebook::TEXT_BYTES_MAX;
-/// Of which the first line has less: a name of 256 bytes, each escaped, and numbers.
+/// Bound of the first line: a name of 256 bytes, each escaped, and numbers.
 const HEADING_BYTES_MAX: usize = 1_024;
 const HEADING_START: &str = "# learnt ";
 
-/// How often the lock is tried that another daemon has, and how long between.
+/// Attempts to get a lock that another daemon has, and the pause between.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE_NS: u64 = 20_000_000;
 
-/// In place of a time that is to stay as it is, and of the present one (utimensat(2)).
+/// Stand for an unchanged time and the present one (utimensat(2)).
 const OMITTED: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: UTIME_OMIT,
@@ -77,13 +77,12 @@ const NOW: Timespec = Timespec {
 };
 
 const SUFFIX: &str = "toml";
-/// The file that is being written; left by a daemon that was killed, and written over.
+/// The file being written; a remnant of a killed daemon is overwritten.
 const NEW: &str = ".new";
 const LOCK: &str = ".lock";
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// See the module's text.
 #[derive(Debug)]
 pub(crate) struct LearntStore {
     /// The configured folder.
@@ -94,44 +93,43 @@ pub(crate) struct LearntStore {
     limits: Limits,
 }
 
-/// The bounds of one user.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     programs: usize,
     bytes: u64,
 }
 
-/// What is kept of one program.
+/// Knowledge about one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     /// Path of script or executable.
     pub program: String,
-    /// Whose runs.
+    /// User of the runs.
     pub user: u32,
     /// Kernels and shapes.
     pub kernels: usize,
-    /// Launches that it rests on.
+    /// Launches behind it.
     pub launches: u64,
-    /// What they took together, ms.
+    /// Sum of their durations, ms.
     pub time_ms: u64,
     /// Size of the file.
     pub bytes: u64,
-    /// When a run began with it or added to it last, in unix time, ms.
+    /// When a run last began with it or added to it, unix time, ms.
     pub used_unix_ms: u64,
 }
 
-/// What came of keeping something.
+/// Result of saving.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// It is kept.
+    /// Saved.
     Well,
-    /// It is kept, in place of a file that could not be read, for this reason.
+    /// Saved, in place of an unreadable file, for this reason.
     OverDamage(String),
-    /// It is not kept, because of what was noted and for this reason. It says nothing of the disk.
+    /// Rejected because of the notes, for this reason. No sign of disk trouble.
     Refused(String),
 }
 
-/// The first line of a file, behind [`HEADING_START`] and the sum, as JSON.
+/// The first line of a file, after [`HEADING_START`] and the sum, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Heading {
     program: String,
@@ -142,11 +140,11 @@ struct Heading {
     bytes: u64,
 }
 
-/// What there was of a program.
+/// The previous knowledge about a program.
 enum Before {
     Nothing,
     Profile(Profile),
-    /// A file that is not what was written.
+    /// An invalid file.
     Damage(String),
 }
 
@@ -158,8 +156,8 @@ struct Entry {
     used: SystemTime,
 }
 
-/// Where things are kept that outlive the daemon: where `rules` say, or beside what was measured
-/// ([`measured::folder`]). `None` where there is no such place (a user without a home).
+/// The folder for persistent state: as configured in `rules`, or beside the measurements
+/// ([`measured::folder`]). `None` if there is no such folder (a user without a home).
 #[must_use]
 pub fn state_folder(rules: &LearntRules) -> Option<PathBuf> {
     let folder = rules.folder.clone().unwrap_or_else(measured::folder);
@@ -167,7 +165,7 @@ pub fn state_folder(rules: &LearntRules) -> Option<PathBuf> {
 }
 
 impl LearntStore {
-    /// The one in `root`, for a daemon of that GPU. Nothing is read or made yet.
+    /// The store in `root`, for a daemon of that GPU. Nothing is read or created yet.
     pub(crate) fn new(root: PathBuf, gpu: &Gpu) -> Self {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let model: String = gpu
@@ -187,16 +185,14 @@ impl LearntStore {
         }
     }
 
-    /// Where it is, for people.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What is kept of a program, as a profile's text, for a run that begins with it: it counts as
-    /// used.
+    /// A program's knowledge, as a profile's text, for a run that begins with it: marks it as used.
     pub(crate) fn find_to_begin(&self, uid: u32, program: &str) -> Option<String> {
         let text = self.find(uid, program)?;
-        // A folder on a medium that takes no more writing still serves what is in it.
+        // A read-only medium still serves its content.
         let now = Timestamps {
             last_access: OMITTED,
             last_modification: NOW,
@@ -205,7 +201,7 @@ impl LearntStore {
         Some(text)
     }
 
-    /// The same for who only looks at it.
+    /// As above, for readers that do not use it.
     pub(crate) fn find(&self, uid: u32, program: &str) -> Option<String> {
         let file = open(&self.path(uid, program)).ok()?;
         let text = text_of(file).ok()?;
@@ -213,14 +209,12 @@ impl LearntStore {
         (heading.program == program).then_some(text)
     }
 
-    /// Joins what a run noted with what is kept of its program, which stays if what was noted is
-    /// refused.
+    /// Merges a run's notes into its program's knowledge, which stays if the notes are rejected.
     ///
     /// # Errors
     ///
-    /// The disk is full, a folder is not the daemon's alone, or what else the system says; of kind
-    /// [`io::ErrorKind::WouldBlock`] that another daemon writes just now. What was kept before is
-    /// still kept.
+    /// The disk is full, a folder is not the daemon's alone, or another system error; kind
+    /// [`io::ErrorKind::WouldBlock`] if another daemon is writing. The old knowledge remains.
     pub(crate) fn keep(&self, uid: u32, program: &str, now: Profile) -> io::Result<Kept> {
         self.make_folders(&self.folder)?;
         let _lock = lock(&self.folder)?;
@@ -240,11 +234,11 @@ impl LearntStore {
         Ok(kept)
     }
 
-    /// The file's text, which can be read again; else why there is none.
+    /// The file's text, which parses again; else why there is none.
     fn text(&self, program: &str, mut profile: Profile) -> Result<String, String> {
         profile.sources = vec![program.to_owned()];
         profile.gpu.clone_from(&self.gpu);
-        // What else a note says, nobody has use for.
+        // Drop unused parts of a note.
         profile.notices.clear();
         profile.requests = None;
         learnt::bound(&mut profile, FILE_BYTES_MAX - HEADING_BYTES_MAX);
@@ -273,8 +267,8 @@ impl LearntStore {
         }
     }
 
-    /// What is kept of a user's programs, or of all (`None`), the last used first. A file that
-    /// cannot be read is not listed.
+    /// Knowledge about a user's programs, or all (`None`), most recently used first. Unreadable
+    /// files are not listed.
     pub(crate) fn list(&self, uid: Option<u32>) -> Vec<Listed> {
         let mut entries = match uid {
             Some(uid) => self.of_user(uid),
@@ -307,16 +301,16 @@ impl LearntStore {
     }
 
     fn path(&self, uid: u32, program: &str) -> PathBuf {
-        // That the file is of this program it says itself.
+        // The number may collide: the file names its program.
         let number = sum_of(program);
         let name = format!("{number:016x}.{SUFFIX}");
         self.user_folder(uid).join(name)
     }
 
-    /// The folders down to a user's, each the daemon's alone.
+    /// Creates the folders down to a user's, each the daemon's alone.
     fn make_folders(&self, of_user: &Path) -> io::Result<()> {
         if let Some(parent) = self.root.parent() {
-            // Of these nothing is asked: /var/lib, or somebody's home.
+            // Not checked: /var/lib, or a home.
             DirBuilder::new().recursive(true).create(parent)?;
         }
         let below: Vec<&Path> = of_user
@@ -332,14 +326,14 @@ impl LearntStore {
         Ok(())
     }
 
-    /// Removes what one user has too much of, and what all have; never the file at `new`.
+    /// Removes what exceeds one user's bounds, and all users'; never the file at `new`.
     fn bound(&self, uid: u32, new: &Path) -> io::Result<()> {
         let mut entries = self.all();
         let of_user = self.bound_user(uid, new, &mut entries);
         of_user.and(self.bound_all(new, &mut entries))
     }
 
-    /// Of one user: what was not used for the longest.
+    /// For one user: the least recently used files.
     fn bound_user(&self, uid: u32, new: &Path, entries: &mut Vec<Entry>) -> io::Result<()> {
         loop {
             let own = || entries.iter().filter(|entry| entry.uid == uid);
@@ -356,7 +350,7 @@ impl LearntStore {
         }
     }
 
-    /// Of all users together: of the one with most the file that was not used for the longest.
+    /// For all users: the least recently used file of the user with most.
     fn bound_all(&self, new: &Path, entries: &mut Vec<Entry>) -> io::Result<()> {
         let programs = self.limits.programs as u64 * USERS_SHARE;
         let bytes = self.limits.bytes * USERS_SHARE;
@@ -388,7 +382,7 @@ impl LearntStore {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // It stays if there is anything in it.
+        // Fails if the folder is not empty.
         let _ = fs::remove_dir(self.user_folder(entry.uid));
         Ok(())
     }
@@ -418,7 +412,7 @@ impl LearntStore {
     }
 }
 
-/// That a folder is one, and nobody's but the daemon's.
+/// Checks that a folder is one, and the daemon's alone.
 fn check_folder(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     let own = rustix::process::geteuid().as_raw();
@@ -434,7 +428,7 @@ fn check_folder(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// A file for reading; neither a link nor a FIFO in its place is followed or waited for.
+/// Opens a file for reading, without following a link or waiting for a FIFO in its place.
 fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
     OpenOptions::new()
@@ -453,11 +447,11 @@ fn text_of(file: File) -> io::Result<String> {
     Ok(text)
 }
 
-/// What there is at `path` of `program`.
+/// The file of `program` at `path`.
 ///
 /// # Errors
 ///
-/// It cannot be read just now.
+/// It cannot be read at present.
 fn before(path: &Path, program: &str) -> io::Result<Before> {
     let text = match open(path).and_then(text_of) {
         Ok(text) => text,
@@ -479,8 +473,8 @@ fn before(path: &Path, program: &str) -> io::Result<Before> {
     })
 }
 
-/// Whether an error of reading a file says what is in it, or that it is no file of ours: no text,
-/// too long, or a link. All others may pass.
+/// Whether a read error shows that the content is not ours: no text, too long, or a link. All
+/// others may be temporary.
 fn is_damage(error: &io::Error) -> bool {
     let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     let kinds = [io::ErrorKind::InvalidData, io::ErrorKind::FileTooLarge];
@@ -493,14 +487,14 @@ fn sum_of(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The heading of a file with that text, if it is what was written.
+/// The heading of a file with that text, if valid.
 fn heading_of_whole(text: &str) -> Option<Heading> {
     let (sum, summed) = text.strip_prefix(HEADING_START)?.split_once(' ')?;
     let is_same = u64::from_str_radix(sum, 16) == Ok(sum_of(summed));
     heading_of(text, text.len() as u64).filter(|_| is_same)
 }
 
-/// The heading of a file of so many bytes that begins with `text`, if all of the file is there.
+/// The heading of a file of so many bytes that begins with `text`, if the file is complete.
 fn heading_of(text: &str, bytes: u64) -> Option<Heading> {
     let (line, _) = text.split_once('\n')?;
     let (_, heading) = line.strip_prefix(HEADING_START)?.split_once(' ')?;
@@ -513,7 +507,7 @@ fn heading_of(text: &str, bytes: u64) -> Option<Heading> {
 ///
 /// # Errors
 ///
-/// Of kind [`io::ErrorKind::WouldBlock`]: another daemon keeps it.
+/// Kind [`io::ErrorKind::WouldBlock`] if another daemon holds it.
 fn lock(folder: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
@@ -537,7 +531,7 @@ fn lock(folder: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::WouldBlock, text))
 }
 
-/// Puts `text` at `path` in one step; it is written at `new`.
+/// Atomically puts `text` at `path`, by way of `new`.
 fn write(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     let written = OpenOptions::new()
         .write(true)
@@ -548,7 +542,7 @@ fn write(new: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
         .open(new)
         .and_then(|mut file| {
             file.write_all(text)?;
-            // A rename that outlives the machine's power must not lead to an empty file.
+            // Sync first: after a power failure the rename must not yield an empty file.
             file.sync_all()
         })
         .and_then(|()| fs::rename(new, path));

@@ -1,5 +1,5 @@
-//! What was measured on this GPU and cannot be asked of its driver: whether priorities between
-//! blocks of different processes work.
+//! Measurements of this GPU that its driver cannot report: whether priorities between blocks of
+//! different processes work.
 //!
 //! `benches/gpu` measures it and writes `<gpu uuid>.measured`, which the daemon reads at its start
 //! and on SIGHUP:
@@ -11,9 +11,9 @@
 //! block_priority = true
 //! ```
 //!
-//! What else may stand there ([`TOLD_KEYS`]) is for people. The file lies in [`folder`], and counts
-//! only if it is root's or the daemon's own user's: what is in it lets best-effort work go beside
-//! high-priority kernels. What cannot be used is told, and counts as not measured.
+//! Further keys ([`TOLD_KEYS`]) are for people. The file lies in [`folder`], and counts only if it
+//! belongs to root or the daemon's own user: it lets best-effort work go beside high-priority
+//! kernels. An unusable file is reported, and counts as not measured.
 //!
 //! A software GPU is asked instead ([`crate::config::gpu::Gpu::block_priority`]).
 
@@ -33,17 +33,17 @@ use crate::core::block_priority::BlockPriority;
 pub const SCHEMA_VERSION: u64 = 1;
 /// Keys that are for people.
 pub const TOLD_KEYS: [&str; 6] = ["driver", "gpu", "date", "alone_ms", "without_ms", "with_ms"];
-/// Of a file; ours are a tenth of it.
+/// Limit of a file; ours take a tenth of it.
 const FILE_BYTES_MAX: u64 = 4_096;
 
 impl BlockPriority {
-    /// Of `gpu`, whose file would be in `folder`.
+    /// For `gpu`, with a file in `folder`.
     #[must_use]
     pub fn find(gpu: &Gpu, folder: &Path) -> Self {
         if let Some(works) = gpu.block_priority {
             return Self::Told(works);
         }
-        // Parts of a GPU were once called with slashes (MIG).
+        // Names of MIG instances once contained slashes.
         let path = folder.join(format!("{}.measured", gpu.uuid.replace('/', "_")));
         let text = match text_of(&path) {
             Ok(Some(text)) => text,
@@ -57,13 +57,12 @@ impl BlockPriority {
     }
 }
 
-/// Where what was measured is kept: the service manager's `STATE_DIRECTORY`, else
-/// `/var/lib/pillion` for root, and
-/// `$XDG_STATE_HOME/pillion` (`~/.local/state/pillion`) for others.
+/// The folder of measurements: the service manager's `STATE_DIRECTORY`, else `/var/lib/pillion` for
+/// root, and `$XDG_STATE_HOME/pillion` (`~/.local/state/pillion`) for others.
 #[must_use]
 pub fn folder() -> PathBuf {
     let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    // A service may have several, of which the first is meant.
+    // A service may have several; use the first.
     let given = of("STATE_DIRECTORY").and_then(|given| std::env::split_paths(&given).next());
     if let Some(given) = given {
         return given;
@@ -76,9 +75,9 @@ pub fn folder() -> PathBuf {
     state.unwrap_or_default().join("pillion")
 }
 
-/// What the file says; none: there is none.
+/// The file's text; none without a file.
 fn text_of(path: &Path) -> io::Result<Option<String>> {
-    // Neither a link nor a FIFO in its place is followed or waited for.
+    // Do not follow a link, nor wait for a FIFO, in its place.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
     let mut options = OpenOptions::new();
     let file = match options
@@ -106,14 +105,13 @@ fn text_of(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// What the file says.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(rename = "schema_version")]
     _version: Whole<SCHEMA_VERSION, SCHEMA_VERSION>,
     uuid: String,
-    /// Versions of CUDA that drivers may say.
+    /// Versions of CUDA that drivers may report.
     cuda_driver: Whole<1_000, 1_000_000>,
     block_priority: bool,
 }
@@ -170,7 +168,7 @@ mod tests {
         }
     }
 
-    /// What is found where the file has this text.
+    /// The result for a file with this text.
     fn found(text: &str) -> BlockPriority {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("GPU-aa11.measured"), text).unwrap();

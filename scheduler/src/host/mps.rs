@@ -1,8 +1,9 @@
-//! What NVIDIA's MPS is asked for before one of its clients is killed: to end what that has in flight (`terminate_client`). One
-//! way for all who kill: `pillion stop`, the rule `restart-job` and `[memory] excess = "evict"`.
+//! Requests to NVIDIA's MPS, above all to end a client's work in flight before a kill
+//! (`terminate_client`). Shared by `pillion stop`, the rule `restart-job` and `[memory] excess =
+//! "evict"`.
 //!
-//! MPS is asked by its own program: a command on its standard input, the answer on its standard output, trouble on its standard
-//! error. That may take its time; nobody who serves clients does it.
+//! MPS is asked through its own program: a command on standard input, the answer on standard
+//! output, errors on standard error. That may take long; no thread that serves clients does it.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -22,23 +23,22 @@ use crate::host::peer::has_ended;
 use crate::host::program::{self, Output, Started};
 use crate::host::unattached::real_uid;
 
-/// Names the folder of the pipes (NVIDIA's MPS guide).
+/// Environment variable for the folder of the pipes (NVIDIA's MPS guide).
 pub const PIPES_ENV: &str = "CUDA_MPS_PIPE_DIRECTORY";
-/// The program that speaks with the control daemon, as NVIDIA calls it.
+/// NVIDIA's program that talks to the control daemon.
 pub const CONTROL: &str = "nvidia-cuda-mps-control";
-/// More of an answer is not read, bytes. A pipe holds as much.
+/// Limit of an answer, bytes: the size of a pipe.
 const ANSWER_BYTES_MAX: u64 = 1 << 16;
-/// How long a program that was killed is waited for, ns. One that hangs in the kernel ends when it does not any more.
+/// Wait for a killed program, ns. One that hangs in the kernel ends later.
 const KILLED_NS: u64 = 1_000_000_000;
-/// Of an answer that is no success, what is told, characters.
+/// Reported part of a failing answer, characters.
 const TOLD_CHARS_MAX: usize = 200;
 
-/// Longest time that the control daemon has to say that it is there, ns.
+/// Time for the control daemon to answer that it exists, ns.
 const THERE_NS: u64 = 5_000_000_000;
 
 /// Whether MPS's control daemon answers this command, so that programs that look for MPS where this
-/// process does become its clients. Nothing is started by the question. Not, once `stop` can be
-/// read.
+/// process does become its clients. The query starts nothing. False once `stop` is readable.
 #[must_use]
 pub fn is_there(command: &[String], stop: BorrowedFd<'_>) -> bool {
     let Ok(stop) = stop.try_clone_to_owned() else {
@@ -47,43 +47,43 @@ pub fn is_there(command: &[String], stop: BorrowedFd<'_>) -> bool {
     let clock = Clock::monotonic();
     let end_ns = clock.now_ns().saturating_add(THERE_NS);
     let answer = Control::until(stop).ask(command, "get_server_list", &[], &clock, end_ns);
-    // Its program says "Cannot find MPS control daemon process", with what status nobody documents.
+    // The program prints "Cannot find MPS control daemon process"; its exit status is undocumented.
     answer.is_ok_and(|answer| !answer.words().contains("Cannot find"))
 }
 
-/// A process that is to be killed.
+/// A process to be killed.
 #[derive(Debug)]
 pub struct Doomed {
-    /// Its number, where MPS knows it by that.
+    /// Its id, as MPS knows it.
     pub pid: u32,
-    /// Stands for it and no other that may get its number.
+    /// Refers to this process, even if its id is reused.
     pub process: Arc<OwnedFd>,
-    /// Whose job it is of, as the kernel told when it attached.
+    /// User of its job, as reported by the kernel at its attach.
     pub uid: u32,
 }
 
-/// Speaks with the control daemon, one question after the other.
+/// Talks to the control daemon, one question at a time.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// A program that was killed and has not ended. Before it has, nothing more is asked.
+    /// A killed program that has not ended. Until it has, nothing more is asked.
     left: Option<Started>,
-    /// Once it can be read nothing is asked any more.
+    /// Once readable, nothing more is asked.
     stop: Option<OwnedFd>,
 }
 
-/// How waiting for a program ended.
+/// Result of waiting for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
     /// It has ended.
     Ended,
-    /// It has not in its time.
+    /// It timed out.
     Late,
-    /// Nothing is waited for any more.
+    /// Waiting was stopped.
     Stopped,
 }
 
 impl Control {
-    /// Asks until `stop` can be read. A program that runs then is ended, and what was asked comes to nothing.
+    /// Asks until `stop` is readable. A program running then is ended, and its question fails.
     #[must_use]
     pub fn until(stop: OwnedFd) -> Self {
         Self {
@@ -92,18 +92,20 @@ impl Control {
         }
     }
 
-    /// Has MPS end what a client of it has in flight and take it out of the server (`terminate_client`; NVIDIA's MPS guide), so that
-    /// killing it afterwards takes no other client along. The process lives on. At `end_ns` on `clock` nothing is waited for any more.
+    /// Makes MPS end a client's work in flight and remove the client from its server
+    /// (`terminate_client`; NVIDIA's MPS guide), so that killing it afterwards affects no other
+    /// client. The process lives on. Waits until `end_ns` on `clock` at most.
     ///
-    /// `command` is the program with its arguments, by its path or as it is called on the search path. Asked are the servers of the
-    /// control daemon that our own environment names, else of the process's own where that is as much our user's as we are
-    /// ([`pipes_of`]), else of NVIDIA's usual one. A control daemon in another PID namespace knows the process by another number: it does
-    /// not find it, or finds another's.
+    /// `command` is the program, by path or name on the search path, with its arguments. It asks
+    /// the servers of the control daemon that our own environment names; else of the process's, if
+    /// that is our user's as much as we are ([`pipes_of`]); else of NVIDIA's default. A control
+    /// daemon in another PID namespace knows the process by another id: it does not find the
+    /// process, or finds another.
     ///
     /// # Errors
     ///
-    /// Why not, in words: no such program, no server has this client, it refuses or says what we do not know, it takes too long, or
-    /// nothing is to be asked any more.
+    /// The reason, as text: no such program, no server with this client, a refusal or an unknown
+    /// answer, a timeout, or a stop.
     pub fn terminate(
         &mut self,
         command: &[String],
@@ -139,11 +141,11 @@ impl Control {
         })
     }
 
-    /// What the control daemon answers to one command, by `end_ns`.
+    /// The control daemon's answer to one command, by `end_ns`.
     ///
     /// # Errors
     ///
-    /// Why it does not, in words.
+    /// The reason, as text.
     pub(crate) fn ask(
         &mut self,
         command: &[String],
@@ -177,12 +179,11 @@ impl Control {
         }
     }
 
-    /// Runs a program that reads `input` and is waited for until `end_ns`. What it says is in our
-    /// own log.
+    /// Runs a program that reads `input`, until `end_ns` at most. Its output goes to our log.
     ///
     /// # Errors
     ///
-    /// Why it has not ended well, in words.
+    /// Why it did not end well, as text.
     pub(crate) fn run(
         &mut self,
         command: &[String],
@@ -200,23 +201,23 @@ impl Control {
         }
     }
 
-    /// A program that was killed has not ended: it hangs in what it asks.
+    /// A killed program has not ended: it hangs in its question.
     pub(crate) fn is_stuck(&self) -> bool {
         self.left.is_some()
     }
 
-    /// Waits until `end_ns` for a process that is no child of ours to end.
+    /// Waits until `end_ns` for a process that is no child of ours.
     pub(crate) fn wait_until(&self, process: &OwnedFd, clock: &Clock, end_ns: u64) -> Waited {
         wait_until_ended(clock, process, end_ns, self.stop.as_ref())
     }
 
-    /// Waits for a process that is no child of ours to end, after it was killed.
+    /// Waits for a killed process that is no child of ours.
     pub(crate) fn wait_for(&self, process: &OwnedFd, clock: &Clock) {
         let end_ns = clock.now_ns().saturating_add(KILLED_NS);
         wait_until_ended(clock, process, end_ns, self.stop.as_ref());
     }
 
-    /// Starts a program, unless the one before is still there.
+    /// Starts a program, unless the previous one still runs.
     fn spawn(
         &mut self,
         command: &[String],
@@ -236,7 +237,7 @@ impl Control {
         program::spawn(command, input, output, environment)
     }
 
-    /// Waits for a program, which is killed at `end_ns`; `late` is what it does not do then.
+    /// Waits for a program, and kills it at `end_ns`; `late` describes its failure then.
     fn wait(
         &mut self,
         command: &[String],
@@ -278,7 +279,7 @@ fn numbers_of(answer: &str) -> impl Iterator<Item = u32> + '_ {
     firsts.filter_map(|word| word.parse().ok())
 }
 
-/// What the control daemon's program said, and that it has ended well.
+/// Output of the control daemon's program, after a successful end.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     output: String,
@@ -286,8 +287,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// NVIDIA's guide has no text for success; what is known of is nothing, 0, and the result's name. Whatever else is said, and
-    /// anything on standard error, may be a refusal.
+    /// NVIDIA's guide documents no text for success; known ones are empty, 0, and the result's
+    /// name. Any other text, and anything on standard error, may be a refusal.
     fn is_success(&self) -> bool {
         let is_known = matches!(self.output.trim(), "" | "0" | "CUDA_SUCCESS");
         is_known && self.errors.trim().is_empty()
@@ -298,13 +299,13 @@ impl Answer {
         numbers_of(&self.output)
     }
 
-    /// Whether this is one of its words, in capitals or not.
+    /// Whether it contains this word, in any case.
     pub(crate) fn has_word(&self, word: &str) -> bool {
         let mut words = self.output.split(|c: char| !c.is_ascii_alphanumeric());
         words.any(|said| said.eq_ignore_ascii_case(word))
     }
 
-    /// All of it in one line, cut.
+    /// All of it in one line, truncated.
     pub(crate) fn words(&self) -> String {
         let words = self.output.split_whitespace();
         let words: Vec<&str> = words.chain(self.errors.split_whitespace()).collect();
@@ -312,10 +313,10 @@ impl Answer {
     }
 }
 
-/// Where the pipes are if the environment does not say.
+/// Folder of the pipes without the environment variable.
 const PIPES: &str = "/tmp/nvidia-mps";
 
-/// The folder of the pipes where this process's environment says, or NVIDIA's usual one.
+/// The folder of the pipes, from this process's environment or NVIDIA's default.
 #[must_use]
 pub fn pipes() -> PathBuf {
     std::env::var_os(PIPES_ENV)
@@ -323,15 +324,17 @@ pub fn pipes() -> PathBuf {
         .map_or_else(|| PathBuf::from(PIPES), PathBuf::from)
 }
 
-/// That folder if it is not there for this process, which may be in a world of its own (`PrivateTmp`, a container).
+/// That folder if it is missing for this process, which may run in a private file system
+/// (`PrivateTmp`, a container).
 #[must_use]
 pub fn unseen_pipes() -> Option<PathBuf> {
     Some(pipes()).filter(|folder| !folder.is_dir())
 }
 
-/// The folder of the pipes that a process was started with, where our own environment names none. Of our own user's alone: another
-/// user could name a folder where writing does harm. That is its job's user; and who started it by the kernel's word, not with
-/// whose rights it runs, because a process that executes a setuid program has root's and keeps the environment of its user.
+/// The folder of the pipes in a process's environment, if our own names none. Only for our own
+/// user's processes: another user could name a folder where writing does harm. The user is that of
+/// its job, and its real user by the kernel's report, not its effective one: a process that
+/// executes a setuid program has root's rights and keeps its user's environment.
 fn pipes_of(doomed: &Doomed) -> Option<OsString> {
     let own = geteuid().as_raw();
     let is_named = std::env::var_os(PIPES_ENV).is_some_and(|value| !value.is_empty());
@@ -339,7 +342,7 @@ fn pipes_of(doomed: &Doomed) -> Option<OsString> {
         return None;
     }
     let environment = fs::read(format!("/proc/{}/environ", doomed.pid)).ok()?;
-    // What was read was this process's, if it is still there.
+    // The environment read is this process's, if it still exists.
     if has_ended(&doomed.process) {
         return None;
     }
@@ -349,7 +352,8 @@ fn pipes_of(doomed: &Doomed) -> Option<OsString> {
     Some(OsString::from_vec(value.to_vec())).filter(|value| !value.as_bytes().is_empty())
 }
 
-/// What is in the pipe. What the program has left to a process of its own is not waited for: a pipe holds all that lists are long.
+/// Content of the pipe. Does not wait for the program's own children: a pipe holds the longest
+/// lists.
 fn text_in(pipe: OwnedFd) -> String {
     let mut bytes = Vec::new();
     let _ = rustix::io::ioctl_fionbio(&pipe, true);
@@ -358,7 +362,7 @@ fn text_in(pipe: OwnedFd) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for a program's end until `end_ns`, or until `stop` can be read.
+/// Waits for a program's end until `end_ns`, or until `stop` is readable.
 fn wait_until_ended(
     clock: &Clock,
     process: &OwnedFd,
@@ -394,17 +398,17 @@ mod tests {
 
     use super::*;
 
-    /// A process that lives until it is killed, with a folder of pipes in its environment.
+    /// A process that lives until killed, with a folder of pipes in its environment.
     struct Sleeper(std::process::Child);
 
     impl Sleeper {
         fn start() -> Self {
-            // No shell: one gives up rights that it was not started with.
+            // No shell: some drop rights that they were not started with.
             let mut command = Command::new("/bin/cat");
             command.env(PIPES_ENV, "/its/own");
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut child = command.spawn().unwrap();
-            // Before it answers its environment may not be there yet.
+            // Until it answers, its environment may not be set up.
             let heard = child.stdin.as_mut().unwrap();
             heard.write_all(b"!").unwrap();
             let said = child.stdout.as_mut().unwrap();
@@ -442,7 +446,7 @@ mod tests {
         if !geteuid().is_root() {
             testing::ignore("only root can be somebody else");
         }
-        // As a process of a user's is after it has executed a program that is setuid root.
+        // As a user's process after it has executed a program that is setuid root.
         let start = || {
             let (nobody, root) = (
                 rustix::process::Uid::from_raw(65_534),
@@ -459,7 +463,7 @@ mod tests {
         }
     }
 
-    /// Asks a control daemon's program that is this script, about a process of ours.
+    /// Asks this script, in place of the control daemon's program, about a process of ours.
     fn ask(script: &str, limit_ns: u64) -> Result<(), String> {
         let control = ["/bin/sh", "-c", script].map(str::to_owned);
         let sleeper = Sleeper::start();
@@ -480,7 +484,7 @@ mod tests {
         let hold = format!("exec 9>{}; sleep 1000 & wait", pipe.display());
         let why = ask(&hold, 1_500_000_000).unwrap_err();
         assert_eq!(why, "/bin/sh does not answer \"get_server_list\" in time");
-        // Read to its end when nobody has the other one any more.
+        // Returns 0 when nobody has the other end any more.
         while rustix::io::read(&held, &mut [0; 1]) != Ok(0) {
             let minute = Timespec {
                 tv_sec: 60,
@@ -499,7 +503,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         let (stop, to_stop) = rustix::pipe::pipe().unwrap();
         let script = format!("exec 9>{}; echo >&9; sleep 1000 & wait", pipe.display());
-        // Stops it once the program is there.
+        // Stops the question once the program runs.
         let stopping = std::thread::spawn(move || {
             let mut held = fs::File::open(pipe).unwrap();
             held.read_exact(&mut [0; 1]).unwrap();
@@ -513,7 +517,7 @@ mod tests {
         let clock = Clock::monotonic();
         let why = control.terminate(&command, &doomed, &clock, u64::MAX);
         assert_eq!(why.unwrap_err(), "/bin/sh: nothing is asked any more");
-        // Read to its end when nobody has the other one any more.
+        // Returns 0 when nobody has the other end any more.
         assert_eq!(stopping.join().unwrap().read(&mut [0; 1]).unwrap(), 0);
     }
 

@@ -1,10 +1,9 @@
-//! MPS's control daemon on this machine: which process it is, which servers it has, and how it is
-//! started and ended.
+//! MPS's control daemon on this machine: its process, its servers, its start and end.
 //!
-//! It holds a lock on a file in the folder of its pipes as long as it lives (seen of R535 and
-//! R550), so that it is found without being asked, also where it hangs. What it is asked goes
-//! through its own program ([`crate::host::mps`]). A second one of the same folder ends at once
-//! (seen of R550), so that starting one beside another harms nobody.
+//! It holds a lock on a file in the folder of its pipes as long as it lives (observed with R535 and
+//! R550), so it can be found without being asked, even when hung. Questions go through its own
+//! program ([`crate::host::mps`]). A second one of the same folder ends at once (observed with
+//! R550), so starting one beside another is harmless.
 
 use std::ffi::CString;
 use std::fs;
@@ -23,28 +22,28 @@ use crate::host::mps::{Answer, Control, Waited, pipes};
 use crate::host::program;
 use crate::host::unattached::real_uid;
 
-/// The file that the control daemon holds a lock on as long as it lives (seen of R535 and R550).
+/// File that the control daemon keeps locked while it lives (observed with R535 and R550).
 pub const LOCK_FILE: &str = "control_lock";
-/// The file in which the control daemon writes its process id, some releases' (R550's does, R535's
-/// does not).
+/// File with the control daemon's process id, in some releases (R550's writes it, R535's does not).
 const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
-/// What ends MPS, and its servers with it after so many seconds (its manual page).
+/// Ends MPS, with its servers after so many seconds (its manual page).
 pub(crate) const QUIT: &str = "quit -t 10\n";
-/// After so long a program that ends or starts MPS is killed, ns.
+/// A program that ends or starts MPS is killed after this time, ns.
 pub(crate) const PROGRAM_NS: u64 = 30_000_000_000;
-/// So long it has to end before it is killed, ns: half as long again as [`QUIT`] takes at most.
+/// Time for the control daemon to end before it is killed, ns: half as long again as [`QUIT`]'s
+/// limit.
 const QUIT_NS: u64 = 15_000_000_000;
-/// What the kernel calls the control daemon and its servers: 15 bytes of their names.
+/// The kernel's name of the control daemon and its servers: the first 15 bytes.
 const COMM: &str = "nvidia-cuda-mps";
-/// For one look, ns.
+/// For one poll, ns.
 const LOOK_NS_MAX: u64 = 4_000_000_000;
-/// Servers that are asked about in one look: there is one for each user that waits.
+/// Servers queried in one poll: there is one for each waiting user.
 const SERVERS_MAX: usize = 8;
-/// The word for a server that takes no new clients until those that it has are gone.
+/// Status of a server that accepts no clients until its present ones are gone.
 const BROKEN: &str = "FAULT";
 
-/// The control daemon's process id, if it lives: of the one with its pipes in this folder. 0 if it
-/// is in another PID namespace.
+/// Process id of the living control daemon with its pipes in this folder. 0 if it is in another PID
+/// namespace.
 #[must_use]
 pub fn control_daemon(folder: &Path) -> Option<u32> {
     holder_of_lock(&folder.join(LOCK_FILE)).or_else(|| {
@@ -55,16 +54,15 @@ pub fn control_daemon(folder: &Path) -> Option<u32> {
     })
 }
 
-/// The same for who may end it: the process that holds the lock and no other. A file with a number
-/// stays when its process is killed, and the number may be another's then.
+/// As above, for a caller that may end it: only the holder of the lock. A file with an id outlives
+/// a killed process, and the id may be reused.
 fn locked_by() -> Option<u32> {
     holder_of_lock(&pipes().join(LOCK_FILE))
 }
 
-/// Who holds a lock on the file, as fcntl(2) tells (`F_GETLK`). Nothing is locked.
+/// The holder of a lock on the file, by fcntl(2) (`F_GETLK`). Locks nothing.
 fn holder_of_lock(path: &Path) -> Option<u32> {
-    // The folder may be anybody's: neither a link nor a FIFO in its place is followed or waited
-    // for.
+    // The folder may be anybody's: do not follow a link, nor wait for a FIFO, in its place.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
     let mut options = fs::OpenOptions::new();
     let options = options.read(true).custom_flags(flags.cast_signed());
@@ -77,14 +75,14 @@ fn holder_of_lock(path: &Path) -> Option<u32> {
         l_pid: 0,
     };
     fcntl(&file, FcntlArg::F_GETLK(&mut lock)).ok()?;
-    // 0: of a process that cannot be seen from here; -1: of a descriptor and no process.
-    // Who can read the file can lock it for reading.
+    // 0: an invisible process; -1: a descriptor without process. Whoever can read the file can take
+    // a read lock.
     let is_held = lock.l_type == libc::F_WRLCK as i16;
     is_held.then(|| u32::try_from(lock.l_pid).unwrap_or(0))
 }
 
-/// Looks at the control daemon whose pipes are where this process's environment says, in
-/// [`LOOK_NS_MAX`] at most. `command` is the program that speaks with it.
+/// Polls the control daemon of this process's environment, in at most [`LOOK_NS_MAX`]. `command` is
+/// the program that talks to it.
 pub(crate) fn look(control: &mut Control, command: &[String], clock: &Clock) -> Found {
     let pid = locked_by();
     let end_ns = clock.now_ns().saturating_add(LOOK_NS_MAX);
@@ -99,7 +97,7 @@ pub(crate) fn look(control: &mut Control, command: &[String], clock: &Clock) -> 
                 false => Server::unknown(server),
             });
             Found::Answers {
-                // One that holds no lock is there if it answers.
+                // Without a lock it exists if it answers.
                 pid: pid.unwrap_or(0),
                 servers: servers.collect(),
             }
@@ -109,7 +107,7 @@ pub(crate) fn look(control: &mut Control, command: &[String], clock: &Clock) -> 
             pid,
             has_servers: has_servers(pid),
         },
-        // It is there, and its program cannot be run or was turned away: nothing is known of it.
+        // It exists, but its program cannot be run or was refused: nothing more is known.
         (Err(why), Some(pid)) => {
             tracing::debug!("MPS's control daemon (pid {pid}) cannot be asked: {why}");
             Found::Unknown { pid }
@@ -117,14 +115,14 @@ pub(crate) fn look(control: &mut Control, command: &[String], clock: &Clock) -> 
     }
 }
 
-/// What is known of a server. Of what the control daemon does not say nothing follows.
+/// Knowledge about a server; unreported parts stay unknown.
 fn server_of(pid: u32, ask: &mut impl FnMut(&str) -> Result<Answer, String>) -> Server {
     let status = ask(&format!("get_server_status {pid}"));
     let is_broken = status.map(|status| status.has_word(BROKEN)).ok();
     let clients = ask(&format!("get_client_list {pid}"));
     let clients = clients.ok().and_then(|clients| {
         let pids: Vec<u32> = clients.numbers().collect();
-        // Words in place of numbers are no list.
+        // Text in place of ids is no list.
         (!pids.is_empty() || clients.words().is_empty()).then_some(pids)
     });
     Server {
@@ -138,14 +136,14 @@ fn environment() -> Vec<CString> {
     program::environment(|_| false, [])
 }
 
-/// Whether the control daemon has servers, which it starts as its own children: of one that does
-/// not answer. True where that cannot be seen.
+/// Whether the control daemon has servers, which are its children, even if it does not answer. True
+/// if invisible.
 fn has_servers(control_daemon: u32) -> bool {
     children(control_daemon).is_none_or(|children| !children.is_empty())
 }
 
 /// A process's children, as the kernel lists them for each of its threads (proc_tid_children(5));
-/// `None` where it does not.
+/// `None` if it does not.
 fn children(parent: u32) -> Option<Vec<u32>> {
     if parent == 0 {
         return None;
@@ -163,19 +161,19 @@ fn children(parent: u32) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// The control daemon as a process, whose descriptor is readable once it has ended.
+/// Descriptor of the control daemon's process, readable once it has ended.
 pub(crate) fn process_of(control_daemon: u32) -> Option<OwnedFd> {
     let id = i32::try_from(control_daemon).ok().and_then(Pid::from_raw)?;
     let process = pidfd_open(id, PidfdFlags::empty()).ok()?;
-    // The number is still the same one's.
+    // The id still refers to the same process.
     (locked_by() == Some(control_daemon)).then_some(process)
 }
 
-/// Starts MPS by this command, which is waited for.
+/// Starts MPS by this command, and waits for the command.
 ///
 /// # Errors
 ///
-/// In words: it cannot be run, fails, or does not come back.
+/// As text: it cannot be run, fails, or does not return.
 pub(crate) fn start(
     control: &mut Control,
     command: &[String],
@@ -185,9 +183,9 @@ pub(crate) fn start(
     control.run(command, "", &environment(), clock, end_ns)
 }
 
-/// Ends the control daemon by this command, which gets `quit`; one that is there all the same after
-/// [`QUIT_NS`] is killed, with its servers, so that another one can be started. False where nothing
-/// is waited for any more, or it may not be killed.
+/// Ends the control daemon by this command, which gets `quit`. If it still runs after [`QUIT_NS`],
+/// kills it with its servers, so that another one can start. False if stopped, or without
+/// permission to kill it.
 pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> bool {
     let found = locked_by().filter(|&pid| pid != 0);
     let process = found.and_then(process_of);
@@ -203,7 +201,7 @@ pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> b
         .iter()
         .filter_map(|pid| Some((*pid, open(pid)?)))
         .collect();
-    // Seen again: a number that was free in between would be another process's.
+    // Checked again: an id may have been reused in between.
     let still = found.and_then(children).unwrap_or_default();
     servers.retain(|(pid, _)| still.contains(pid));
     let end_ns = clock.now_ns().saturating_add(QUIT_NS);
@@ -213,7 +211,7 @@ pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> b
     let (Some(process), Some(pid)) = (process, found) else {
         return locked_by().is_none();
     };
-    // `quit` comes back before the daemon has gone (seen of R535 to R555).
+    // `quit` returns before the daemon has gone (observed with R535 to R555).
     match control.wait_until(&process, clock, end_ns) {
         Waited::Ended => return true,
         Waited::Stopped => return false,
@@ -234,20 +232,21 @@ pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> b
     true
 }
 
-/// Whether it is a control daemon that this user, and nobody else, has started: the kernel says
-/// whose it is and what it runs.
+/// Whether it is a control daemon that this very user has started: the kernel reports its user and
+/// program.
 fn is_control_daemon(pid: u32) -> bool {
     let is_ours = real_uid(pid) == Some(geteuid().as_raw());
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     is_ours && name.trim_end() == COMM
 }
 
-/// Where the pipes are, in words of a file's name.
+/// The location of the pipes, as part of a file name.
 pub(crate) fn name_of_pipes() -> String {
     let folder = pipes();
     let shown = folder.to_string_lossy();
     let name = shown.trim_matches('/').chars();
-    // No part of a path has a slash, and none of ours this. A file's name has 255 bytes at most.
+    // No part of a path contains a slash, and none of ours this character. A file name has 255
+    // bytes at most.
     let name = name.map(|c| if c == '/' { '!' } else { c });
     name.take(60).collect()
 }
@@ -264,8 +263,8 @@ mod tests {
         assert_eq!(control_daemon(folder.path()), None, "no file");
         fs::write(folder.path().join(LOCK_FILE), "").unwrap();
         assert_eq!(control_daemon(folder.path()), None, "nobody holds it");
-        // A lock of fcntl(2) is another process's, or it is not seen.
-        // struct flock, on machines of 64 bits.
+        // A lock of fcntl(2) must belong to another process to be visible. struct flock, on 64-bit
+        // machines.
         let program = r#"use Fcntl qw(:DEFAULT :seek); $| = 1; open(my $f, ">", $ARGV[0]) or die;
             my $lock = pack("s s x4 q q l", F_WRLCK, SEEK_SET, 0, 0, 0); fcntl($f, F_SETLK, $lock) or die; print "held\n"; <STDIN>;"#;
         let mut holder = Command::new("/usr/bin/perl")

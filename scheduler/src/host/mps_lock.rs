@@ -1,17 +1,17 @@
-//! Which daemon supervises MPS: one of a machine, while there is a daemon for each GPU; and what
-//! the next one has to know of what it did.
+//! Elects the daemon that supervises MPS, one of a machine with a daemon for each GPU, and keeps
+//! its state for the next one.
 //!
-//! A lock on a file in the folder of the sockets, one for each folder of MPS's pipes. It is the
-//! kernel's (flock(2)) and ends with the process, however that ends; then another daemon finds it
-//! free at its next look. The file stays. Daemons whose sockets are in different folders do not see
-//! each other's lock; then two of them supervise, and of two control daemons that they start the
-//! second one ends at once.
+//! The lock is on a file in the folder of the sockets, one for each folder of MPS's pipes. The
+//! kernel's lock (flock(2)) ends with the process, however that ends; another daemon then gets it
+//! at its next poll. The file stays. Daemons with sockets in different folders do not see each
+//! other's lock; then two of them supervise, and of two control daemons that they start the second
+//! one ends at once.
 //!
-//! **In the file** is a line of JSON ([`Kept`]): when MPS was restarted in the last hour, and
-//! whether it was given up, so that a limit for an hour is the machine's, whatever daemons come and
-//! go. A file that is renamed over this one would take the lock with it, so it is written where it
-//! is, in one write(2) of less than a page, and cut behind the line. Who is killed in between
-//! leaves a whole line with some of a longer one behind it, which nobody reads.
+//! **The file** contains a line of JSON ([`Kept`]): the restarts of MPS in the last hour, and
+//! whether they were given up, so that the hourly limit holds for the machine, across daemons.
+//! Renaming a new file over this one would lose the lock, so it is written in place, in one
+//! write(2) of less than a page, and truncated after the line. A daemon killed in between leaves a
+//! whole line followed by the rest of a longer one, which nobody reads.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,21 +24,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::mps_supervisor::Past;
 
-/// Of the line: times of as many restarts as may be configured, and why it was given up.
+/// Limit of the line: times of as many restarts as may be configured, and the reason for giving up.
 const LINE_BYTES_MAX: usize = 4_096;
-/// Of why it was given up; one of them may take six bytes of JSON.
+/// Limit of that reason; a character takes six bytes of JSON at most.
 const WHY_CHARS_MAX: usize = 500;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What the file says, in time that outlives a boot.
+/// The file's content, in time that survives a boot.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
-    /// When MPS was restarted, in seconds since 1970.
+    /// Restarts of MPS, in seconds since 1970.
     restarts_s: Vec<u64>,
-    /// When it was started for the first time, the same.
+    /// The first start, likewise.
     started_s: Option<u64>,
-    /// Why it is not started anew until a person says so.
+    /// Why restarts have stopped until a person resumes them.
     given_up: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Kept {
         }
     }
 
-    /// A restart in the future, where somebody has set the time back, is one of now.
+    /// A restart in the future, after the clock was set back, counts as now.
     fn past(self, now: (u64, u64)) -> Past {
         let (now_ns, now_s) = now;
         let at_ns = |at_s: &u64| {
@@ -76,17 +76,17 @@ impl Kept {
     }
 }
 
-/// The right to start and restart MPS, as long as it is held.
+/// The right to start and restart MPS, while held.
 #[derive(Debug)]
 pub(crate) struct MpsLock {
     path: PathBuf,
     held: Option<File>,
-    /// That it cannot be had was told.
+    /// The failure to lock was reported.
     is_told: bool,
 }
 
 impl MpsLock {
-    /// In this folder, for MPS's pipes of this name. Nothing is locked yet.
+    /// For MPS's pipes of this name, in this folder. Nothing is locked yet.
     pub(crate) fn new(folder: &Path, pipes: &str) -> Self {
         Self {
             path: folder.join(format!("mps-{pipes}.lock")),
@@ -99,12 +99,11 @@ impl MpsLock {
         &self.path
     }
 
-    /// Whether it is ours.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Whether it is ours, or is now.
+    /// Tries to get the lock; whether this daemon has it.
     pub(crate) fn try_hold(&mut self) -> bool {
         if self.held.is_some() {
             return true;
@@ -122,7 +121,7 @@ impl MpsLock {
 
     fn take(&self) -> io::Result<Option<File>> {
         let mut options = OpenOptions::new();
-        // Who may open it may lock it.
+        // Whoever may open the file may lock it.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let options = options.custom_flags(flags).read(true).write(true);
         let file = options.create(true).truncate(false).mode(0o600);
@@ -134,12 +133,12 @@ impl MpsLock {
         }
     }
 
-    /// What the daemon before has left, for who holds the lock: nothing in a new file. `now` is on
+    /// The previous daemon's state, for the holder of the lock; empty for a new file. `now` is on
     /// the daemon's clock, ns, and in seconds since 1970.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is not what [`MpsLock::keep`] writes.
+    /// It is unreadable, or not written by [`MpsLock::keep`].
     pub(crate) fn past(&self, now: (u64, u64)) -> io::Result<Past> {
         let Some(file) = &self.held else {
             return Ok(Past::default());
@@ -159,7 +158,7 @@ impl MpsLock {
         Ok(kept.past(now))
     }
 
-    /// Leaves this for the next daemon.
+    /// Saves the state for the next daemon.
     ///
     /// # Errors
     ///
@@ -218,7 +217,7 @@ mod tests {
         let first = held(folder.path());
         let now = (9_000 * SECOND_NS, 1_700_000_000);
         assert_eq!(first.past(now).unwrap(), Past::default(), "a new file");
-        // What is written last is shorter than what was there.
+        // The last text is shorter than the previous one.
         let why = Some("it \"ended\"\n\u{1} ä");
         for kept in [past(&[8_000, 8_500], why), past(&[8_990], None)] {
             first.keep(&kept, now).unwrap();

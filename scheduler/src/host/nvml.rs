@@ -1,8 +1,8 @@
-//! Asks NVML, the driver's management library, whether it works and which driver it belongs to.
+//! Access to NVML, the driver's management library: whether it works, its driver version, and the
+//! device's processes.
 //!
-//! Opened at run time, as the driver itself ([`crate::host::device`]): where it is missing, that is
-//! said. Signatures are those of nvml.h, the same since the first version with the suffix `_v2` of
-//! `nvmlInit`.
+//! Opened at run time, as the driver itself ([`crate::host::device`]); a missing library is
+//! reported. Signatures are those of nvml.h, unchanged since the first version with `nvmlInit_v2`.
 
 #![expect(unsafe_code, reason = "calls NVML's functions by their addresses")]
 
@@ -23,7 +23,6 @@ pub(crate) mod uses;
 pub(crate) use bounded_call::{Asked, PATIENCE, PATIENCE_S, Silence};
 pub(crate) use reports::{Ecc, Gauges, Report, Reports};
 
-/// What is opened.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE (nvml.h).
 const VERSION_BYTES: usize = 80;
@@ -35,7 +34,7 @@ const DRIVER_NOT_LOADED: c_uint = 9;
 /// Why NVML does not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NvmlError {
-    /// The library is not there, or not one.
+    /// The library is missing or unusable.
     #[error("{LIBRARY}, the NVIDIA management library, cannot be opened: {}", loaders_words(.0))]
     NoLibrary(libloading::Error),
     /// It lacks an entry point.
@@ -44,17 +43,17 @@ pub enum NvmlError {
     /// A call failed.
     #[error("{call} failed: {}{}", named(*result), hint(*result))]
     Failed {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// What it returned, as in nvml.h.
+        /// Its result, as in nvml.h.
         result: c_uint,
     },
-    /// A call has not returned for long.
+    /// A call has not returned in time.
     #[error("NVML has not answered for {PATIENCE_S} s")]
     Silent,
 }
 
-/// A result as nvml.h names it, and its number.
+/// A result's name in nvml.h, and its number.
 fn named(result: c_uint) -> String {
     let name = match result {
         1 => "NVML_ERROR_UNINITIALIZED",
@@ -78,7 +77,7 @@ fn named(result: c_uint) -> String {
     format!("{name} ({result})")
 }
 
-/// What an operator can do about a result.
+/// Advice to the operator.
 const fn hint(result: c_uint) -> &'static str {
     match result {
         4 => ", this user may not open the device's files (/dev/nvidia*)",
@@ -95,7 +94,7 @@ const fn hint(result: c_uint) -> &'static str {
 /// NVML as this process finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nvml {
-    /// The library's file, if the kernel says which it is.
+    /// The library's file, if the kernel reports it.
     pub library: Option<PathBuf>,
     /// Version of the driver, such as `550.54.15`.
     pub driver_version: String,
@@ -104,7 +103,7 @@ pub struct Nvml {
 type Call = unsafe extern "C" fn() -> c_uint;
 type GetText = unsafe extern "C" fn(*mut c_char, c_uint) -> c_uint;
 
-/// Opens NVML, asks it once, and shuts it down.
+/// Opens NVML, queries it once, and shuts it down.
 ///
 /// # Errors
 ///
@@ -112,7 +111,7 @@ type GetText = unsafe extern "C" fn(*mut c_char, c_uint) -> c_uint;
 pub fn ask() -> Result<Nvml, NvmlError> {
     // SAFETY: runs the initialisers of the system's own management library.
     let library = unsafe { Library::new(LIBRARY) }.map_err(NvmlError::NoLibrary)?;
-    // The software GPU's is a file that cargo names.
+    // The software GPU's library is a file named by cargo.
     let path = mapped("libnvidia-ml.so").or_else(|| mapped("libnvidia_ml.so"));
     let call = |symbol: &'static str| {
         // SAFETY: nvml.h declares both calls without parameters and with nvmlReturn_t, an enum.
@@ -123,7 +122,7 @@ pub fn ask() -> Result<Nvml, NvmlError> {
     };
     call("nvmlInit_v2")?;
     let version = driver_version(&library);
-    // It was asked; what it says to this changes nothing.
+    // The query is over; a failure here changes nothing.
     let _ = call("nvmlShutdown");
     Ok(Nvml {
         library: path,
@@ -131,8 +130,8 @@ pub fn ask() -> Result<Nvml, NvmlError> {
     })
 }
 
-/// Why CUDA may not work, as far as NVML can tell: no kernel module, no GPU in the machine, or,
-/// where CUDA says that it sees none, GPUs that are hidden from this process. Asks NVML.
+/// Why CUDA may not work, as far as NVML can tell: no kernel module, no GPU, or, where CUDA sees
+/// none, GPUs hidden from this process. Calls NVML.
 pub(crate) fn why_no_gpu(is_none_visible: bool) -> String {
     match count() {
         Err(error) => format!("NVML does not work either: {error}"),
@@ -163,7 +162,7 @@ fn hidden_by() -> String {
     }
 }
 
-/// How many GPUs NVML sees. It is left initialised: for a process that ends.
+/// Number of GPUs that NVML sees. Leaves NVML initialised: for a process that ends.
 fn count() -> Result<c_uint, NvmlError> {
     const CALLS: [&str; 2] = ["nvmlInit_v2", "nvmlDeviceGetCount_v2"];
     // SAFETY: runs the initialisers of the system's own management library.
@@ -182,22 +181,21 @@ fn count() -> Result<c_uint, NvmlError> {
     Ok(count)
 }
 
-/// A device's processes, as NVML lists them. Open as long as this lives.
+/// A device's processes, as NVML lists them. Keeps NVML open.
 pub struct Processes {
     library: Open,
     device: Device,
 }
 
-/// NVML, initialised until this is dropped: as long as anybody has it so it keeps the device's node
-/// open.
+/// NVML, initialised until this is dropped; while initialised it keeps the device's node open.
 pub(crate) struct Open(Library);
 
 impl Drop for Open {
     fn drop(&mut self) {
         // SAFETY: nvml.h declares it without parameters and with nvmlReturn_t, an enum. NVML counts
-        // who has initialised it.
+        // its initialisations.
         if let Ok(shut_down) = unsafe { self.0.get::<Call>("nvmlShutdown") } {
-            // SAFETY: as above; the library is open, and was initialised by whoever made this.
+            // SAFETY: as above; the library is open, and initialised by this value's creator.
             let _ = unsafe { shut_down() };
         }
     }
@@ -211,7 +209,7 @@ impl core::ops::Deref for Open {
     }
 }
 
-/// NVML, initialised, and the device with this UUID.
+/// Initialises NVML, and finds the device with this UUID.
 pub(crate) fn open_device(uuid: &str) -> Result<(Open, Device), NvmlError> {
     const CALL: &str = "nvmlDeviceGetHandleByUUID";
     // SAFETY: runs the initialisers of the system's own management library.
@@ -232,11 +230,12 @@ pub(crate) fn open_device(uuid: &str) -> Result<(Open, Device), NvmlError> {
     Ok((library, Device(device)))
 }
 
-/// `nvmlDevice_t`. NVML's handles are good in every thread as long as the library is initialised.
+/// `nvmlDevice_t`. NVML's handles are valid in every thread while the library is initialised.
 #[derive(Clone, Copy)]
 pub(crate) struct Device(pub(crate) *mut c_void);
 
-// SAFETY: NVML is thread-safe (its reference says so of all functions), and the handle is only handed back to it.
+// SAFETY: NVML is thread-safe (its reference says so for all functions), and the handle is only
+// passed back to it.
 unsafe impl Send for Device {}
 
 /// `nvmlProcessInfo_t` as of the second version.
@@ -252,7 +251,7 @@ struct ProcessInfo {
 type GetDevice = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_uint;
 type GetProcesses = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut ProcessInfo) -> c_uint;
 
-/// Lists that NVML has: those of processes by themselves, and those of MPS clients. A process may be in both.
+/// NVML's lists: of processes by themselves, and of MPS clients. A process may be in both.
 const LISTS: [[&str; 2]; 2] = [
     [
         "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -263,20 +262,20 @@ const LISTS: [[&str; 2]; 2] = [
         "nvmlDeviceGetMPSComputeRunningProcesses_v2",
     ],
 ];
-/// The list of processes that draw. One that does both is in it, too.
+/// The list of graphics processes, including those that also compute.
 const GRAPHICS: [&str; 2] = [
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v2",
 ];
-/// Processes of a device that are heard of.
+/// Processes of a device at most.
 const PROCESSES_MAX: usize = 4096;
 /// NVML_ERROR_NOT_SUPPORTED.
 const NOT_SUPPORTED: c_uint = 3;
-/// NVML_ERROR_INSUFFICIENT_SIZE: more came between the two calls of a list.
+/// NVML_ERROR_INSUFFICIENT_SIZE: the list has grown between two calls.
 const INSUFFICIENT_SIZE: c_uint = 7;
 
 impl Processes {
-    /// Of the device with this UUID.
+    /// For the device with this UUID.
     ///
     /// # Errors
     ///
@@ -286,7 +285,7 @@ impl Processes {
         Ok(Self { library, device })
     }
 
-    /// Those that have memory of the device now, each once.
+    /// Processes with memory of the device, each once.
     ///
     /// # Errors
     ///
@@ -299,7 +298,7 @@ impl Processes {
         Ok(all)
     }
 
-    /// Those that draw.
+    /// Graphics processes.
     ///
     /// # Errors
     ///
@@ -309,7 +308,7 @@ impl Processes {
         Ok(drawing.iter().map(|process| process.pid).collect())
     }
 
-    /// By the newest of these functions that NVML has; no process where NVML has none of them.
+    /// Lists by the newest of these functions that NVML has; empty without any.
     fn list_by(&self, names: [&'static str; 2]) -> Result<Vec<Process>, NvmlError> {
         let found = names.into_iter().find_map(|name| {
             // SAFETY: the signature that nvml.h gives all names of the lists.
@@ -351,7 +350,7 @@ impl Processes {
     }
 }
 
-/// A process that is in two lists has its memory once: each list says all of it.
+/// A process in two lists has its memory once: each list reports all of it.
 fn add_each_once(all: &mut Vec<Process>, more: Vec<Process>) {
     for process in more {
         match all.iter_mut().find(|known| known.pid == process.pid) {
@@ -390,8 +389,8 @@ pub(crate) fn check(call: &'static str, result: c_uint) -> Result<(), NvmlError>
     }
 }
 
-/// The file of a library that is mapped into this process, by the beginning of its name, as the
-/// kernel tells it: with links resolved.
+/// File of a library mapped into this process, by its name's prefix, as the kernel reports it: with
+/// links resolved.
 pub(crate) fn mapped(prefix: &str) -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines()

@@ -1,7 +1,7 @@
-//! Shared pages, made and filled in.
+//! Creation of shared pages.
 //!
-//! Which page is for what, and who may write it, is in `protocol::pages`. A client's own page
-//! outlives each daemon; the client brings it along. The daemon makes the others.
+//! `protocol::pages` describes each page's purpose and writers. A client's own page outlives each
+//! daemon; the client brings it. The daemon creates the others.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,22 +19,22 @@ use crate::core::pages::{GpuPages, configure};
 /// Descriptors of [`GpuPages`], to be sent to clients.
 #[derive(Debug)]
 pub struct GpuFds {
-    /// Daemon page, for reading only.
+    /// Daemon page, read-only.
     pub daemon_read: OwnedFd,
     /// High-priority page, for high-priority clients.
     pub hp: OwnedFd,
-    /// The same for reading only, for best-effort clients: they must not revoke or forge epochs.
+    /// The same read-only, for best-effort clients: they must not revoke or forge epochs.
     pub hp_read: OwnedFd,
     /// Bell page.
     pub bell: OwnedFd,
 }
 
 impl GpuPages {
-    /// Makes the pages of a GPU. The first epoch is 1: 0 never is one.
+    /// Creates the pages of a GPU. The first epoch is 1: 0 is never an epoch.
     ///
     /// # Errors
     ///
-    /// The system gives no memory file.
+    /// The system has no memory file.
     pub fn create(config: &Config, clock: &Clock) -> io::Result<(Arc<Self>, GpuFds)> {
         let (daemon_fd, daemon) = Mapping::<DaemonPage>::create("pillion-daemon")?;
         let (hp_fd, hp) = Mapping::<HpPage>::create("pillion-hp")?;
@@ -43,7 +43,7 @@ impl GpuPages {
         hp.epoch.store(1, Ordering::Relaxed);
         configure(&daemon, config);
         daemon.heartbeat_ns.store(clock.now_ns(), Ordering::Relaxed);
-        // Release: a client that sees the magic sees what was filled in before it. (It also got the
+        // Release: a client that sees the magic sees the content before it. (It also received the
         // descriptor later, which orders as well.)
         daemon.magic.store(PAGE_MAGIC, Ordering::Release);
         let fds = GpuFds {
@@ -56,11 +56,11 @@ impl GpuPages {
     }
 }
 
-/// The page that a client brings.
+/// Maps the page that a client brings.
 ///
 /// # Errors
 ///
-/// It is no page of a client, or could be shortened under the mapping.
+/// It is no client page, or could be shortened under the mapping.
 pub fn client_page_of_peer(fd: &OwnedFd) -> io::Result<Mapping<ClientPage>> {
     let page = Mapping::<ClientPage>::open_from_peer(fd)?;
     if page.magic.load(Ordering::Acquire) != PAGE_MAGIC {
@@ -73,7 +73,7 @@ pub fn client_page_of_peer(fd: &OwnedFd) -> io::Result<Mapping<ClientPage>> {
 ///
 /// # Errors
 ///
-/// The system gives no memory file.
+/// The system has no memory file.
 pub fn lease_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<LeasePage>)> {
     let (fd, page) = Mapping::<LeasePage>::create("pillion-lease")?;
     page.bell.key.store(clock.bell_key(), Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Who is at the other end of a connection, as the kernel vouches for it (unix(7), socket(7)).
+//! The process at the other end of a connection, as reported by the kernel (unix(7), socket(7)).
 //!
-//! Users and groups are those that the process had when it connected, whatever it has become or executed since. Its process
-//! is known by a descriptor that the kernel keeps with the connection (Linux 6.5), so that no later process of that number is
-//! taken for it; where the kernel is older, by its number.
+//! Users and groups are those of the process when it connected, whatever it has become or executed
+//! since. The process is known by a descriptor that the kernel keeps with the connection (Linux
+//! 6.5), so that no later process of the same id is mistaken for it; on older kernels, by its id.
 
 #![expect(unsafe_code, reason = "system calls without a safe form")]
 
@@ -18,13 +18,14 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::config::memory_rules::{Owner, cgroups};
 use crate::core::job_key::Peer;
 
-/// `SO_PASSRIGHTS` of Linux 6.16 (include/uapi/asm-generic/socket.h): whether senders may pass descriptors.
+/// `SO_PASSRIGHTS` of Linux 6.16 (include/uapi/asm-generic/socket.h): whether senders may pass
+/// descriptors.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Groups that are asked for at first; the kernel says if there are more.
+/// Room for groups at first; the kernel reports if there are more.
 const GROUPS_USUAL: usize = 64;
 
-/// The user at the other end.
+/// The peer's user.
 ///
 /// # Errors
 ///
@@ -33,8 +34,8 @@ pub(crate) fn uid_of(socket: &OwnedFd) -> io::Result<u32> {
     Ok(getsockopt(socket, PeerCredentials)?.uid())
 }
 
-/// The number of the process at the other end in this process's PID namespace, at a listening socket's that of who listens; `None` if it has
-/// none there, or cannot be asked for.
+/// The peer's process id in this PID namespace, or, for a listening socket, the listener's; `None`
+/// if it has none here, or cannot be queried.
 #[must_use]
 pub fn number_of(socket: &OwnedFd) -> Option<u32> {
     let credentials = getsockopt(socket, PeerCredentials).ok()?;
@@ -43,14 +44,14 @@ pub fn number_of(socket: &OwnedFd) -> Option<u32> {
         .filter(|&pid| pid != 0)
 }
 
-/// The process at the other end, and a descriptor of it.
+/// The peer process, with a descriptor.
 ///
 /// # Errors
 ///
 /// It has ended, or the system has no descriptor left.
 pub(crate) fn of(socket: &OwnedFd) -> io::Result<(Peer, Option<OwnedFd>)> {
     let credentials = getsockopt(socket, PeerCredentials)?;
-    // A process in another PID namespace that we cannot see into is 0 here.
+    // A process in an invisible PID namespace is 0 here.
     let pid = Pid::from_raw(credentials.pid());
     let process = match pid.map(|pid| process_of(socket, pid)) {
         Some(Ok(process)) => Some(process),
@@ -72,14 +73,14 @@ fn process_of(socket: &OwnedFd, pid: Pid) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Whose the process at the other end is. What cannot be seen is left empty: groups where the kernel is older than 4.13,
-/// cgroups of a process in a PID namespace that we do not see into.
+/// The owner of the peer process. Invisible parts are empty: groups on kernels older than 4.13,
+/// cgroups in an invisible PID namespace.
 pub(crate) fn owner(socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> Owner {
     let own_group = getsockopt(socket, PeerCredentials).map(|credentials| credentials.gid());
     let mut gids = groups(socket);
     gids.extend(own_group);
     let cgroups = cgroups_of(peer.pid);
-    // Read by number: it was that process's if that is alive still.
+    // Read by id: valid if that process is still alive.
     let is_alive = process.is_some_and(|process| !may_have_ended(process));
     Owner {
         uid: peer.uid,
@@ -88,9 +89,8 @@ pub(crate) fn owner(socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> 
     }
 }
 
-/// The cgroups of a process that is there now; none if they cannot be seen from here (`hidepid`,
-/// another namespace of processes), which every rule that names one is for: rules are kept or
-/// nothing is granted.
+/// The cgroups of a running process; none if invisible from here (`hidepid`, another PID
+/// namespace). Every rule that names a cgroup then applies: rules are kept or nothing is granted.
 fn cgroups_of(pid: u32) -> Vec<String> {
     cgroups(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default())
 }
@@ -100,7 +100,7 @@ pub(crate) fn has_ended(process: &OwnedFd) -> bool {
     matches!(poll_now(process), Ok(1..))
 }
 
-/// Whether a process may have ended: it has, or the kernel does not say.
+/// Whether a process may have ended: it has, or the kernel does not tell.
 fn may_have_ended(process: &OwnedFd) -> bool {
     !matches!(poll_now(process), Ok(0))
 }
@@ -113,11 +113,11 @@ fn poll_now(process: &OwnedFd) -> rustix::io::Result<usize> {
 /// Supplementary groups (`SO_PEERGROUPS`).
 fn groups(socket: &OwnedFd) -> Vec<libc::gid_t> {
     let mut groups: Vec<libc::gid_t> = vec![0; GROUPS_USUAL];
-    // A second time if there are more than usual.
+    // Twice if there are more than usual.
     for _ in 0..2 {
         let mut size_bytes = size_of_val(groups.as_slice()) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `size_bytes` to `groups`, which has as many, and the size it would need to
-        // `size_bytes`; both outlive the call.
+        // SAFETY: the kernel writes at most `size_bytes` to `groups`, which has that size, and the
+        // needed size to `size_bytes`; both outlive the call.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -140,7 +140,7 @@ fn groups(socket: &OwnedFd) -> Vec<libc::gid_t> {
     Vec::new()
 }
 
-/// Whether the other end may pass descriptors, where the kernel lets us say so.
+/// Whether the peer may pass descriptors, if the kernel supports that.
 pub(crate) fn let_descriptors(socket: &OwnedFd, may: bool) {
     let may = libc::c_int::from(may);
     // SAFETY: the option's value is an int, read from `may` during the call.
@@ -184,7 +184,7 @@ mod tests {
         expected.push(getgid().as_raw());
         assert_eq!(owner.gids, expected);
         assert!(!owner.cgroups.is_empty());
-        // Nothing is believed of a number alone.
+        // An id alone is not trusted.
         let nobody = super::owner(&server, peer, None);
         assert!(nobody.cgroups.is_empty(), "{nobody:?}");
     }

@@ -1,9 +1,9 @@
-//! Files beside the socket, by which one daemon tells the next what it knew.
+//! Files beside the socket that pass a daemon's state to the next.
 //!
-//! Such a file is written beside its place and renamed, so a daemon that is killed leaves the old
-//! one or the new one. It is read only if it is root's or the daemon's own user's and nobody else
-//! may write to it. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at
-//! boot, and the files go with them.
+//! Such a file is written beside its place and renamed, so a killed daemon leaves the old one or
+//! the new one. It is read only if it belongs to root or the daemon's own user and nobody else may
+//! write to it. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at boot,
+//! including the files.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -16,16 +16,16 @@ const MODE: u32 = 0o600;
 
 /// The file of GPU `uuid` with this ending, whose daemon listens at `socket`.
 pub(crate) fn beside(socket: &Path, uuid: &str, ending: &str) -> PathBuf {
-    // Parts of a GPU were once called with slashes (MIG).
+    // Names of MIG instances once contained slashes.
     let name = format!("{}.{ending}", uuid.replace('/', "_"));
     socket.with_file_name(name)
 }
 
-/// At most so many bytes of what is there; none where there is no file.
+/// The file's text, of at most so many bytes; none without a file.
 ///
 /// # Errors
 ///
-/// It is somebody else's, or cannot be read, or is no text.
+/// It belongs to another user, is unreadable, or not text.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
     let mut options = OpenOptions::new();
@@ -46,16 +46,15 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// Writes that in place of what is there.
+/// Replaces the file.
 ///
 /// # Errors
 ///
-/// The file cannot be written. What was there still is.
+/// The file cannot be written. The old one remains.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.to_owned().into_os_string();
     new.push(".new");
-    // Left by a daemon that was killed, or somebody else's where the folder is not the daemon's
-    // alone.
+    // Left by a killed daemon, or by another user if the folder is not the daemon's alone.
     let _ = fs::remove_file(&new);
     let written = OpenOptions::new()
         .write(true)
@@ -70,11 +69,11 @@ pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// There is no file from now on.
+/// Removes the file.
 ///
 /// # Errors
 ///
-/// The file is there and stays.
+/// The file remains.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

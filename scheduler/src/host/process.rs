@@ -1,4 +1,4 @@
-//! What the kernel says of a process: what it runs, and whether it is still there.
+//! What the kernel reports of a process: its image, and whether it still exists.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::host::peer::has_ended;
 use crate::host::unattached::real_uid;
 
 impl Image {
-    /// Of a process that is there now (proc_pid_stat(5), fields 22 and 28).
+    /// Of a running process (proc_pid_stat(5), fields 22 and 28).
     pub(crate) fn of(pid: u32) -> Self {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         // The name, in parentheses, may contain anything; the fields after it are numbers and a
@@ -26,9 +26,8 @@ impl Image {
         }
     }
 
-    /// Whether that process is on its way out, or gone (proc_pid_stat(5), field 9, of which the bit
-    /// is `PF_EXITING` of `include/linux/sched.h`): it closes its descriptors before it can be
-    /// waited for.
+    /// Whether that process is exiting, or gone (proc_pid_stat(5), field 9, bit `PF_EXITING` of
+    /// `include/linux/sched.h`): it closes its descriptors before it can be waited for.
     pub(crate) fn is_ending(pid: u32) -> bool {
         const PF_EXITING: u64 = 4;
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
@@ -42,7 +41,7 @@ impl Image {
 }
 
 impl Found {
-    /// Of the process of that number which began then.
+    /// Looks up the process of that id and start.
     pub(crate) fn of(number: u32, started_ticks: u64) -> io::Result<Self> {
         let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
         let Some(pid) = pid else {
@@ -53,8 +52,8 @@ impl Found {
             Err(Errno::SRCH) => return Ok(Self::Ended),
             Err(error) => return Err(error.into()),
         };
-        // Looked at after it is held: a later process of that number is told by its beginning. One
-        // whose beginning cannot be seen may be the one.
+        // Checked after opening its descriptor: a later process of that id has another start. One
+        // with an invisible start may be the one.
         let (image, owner) = (Image::of(number), real_uid(number));
         let is_other = image.started_ticks != 0 && image.started_ticks != started_ticks;
         Ok(match () {

@@ -1,4 +1,5 @@
-//! Starting another program: without a shell, in a process group of its own, with signals as a program expects them.
+//! Starting another program: without a shell, in its own process group, with default signal
+//! handling.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -13,17 +14,17 @@ use nix::unistd::Pid as NixPid;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
-/// A program that runs.
+/// A running program.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// Its number, and that of its group. Who started it waits for it (waitpid(2)).
+    /// Its id, and that of its group. The starter waits for it (waitpid(2)).
     pub(crate) child: NixPid,
     /// Readable when it has ended.
     pub(crate) process: OwnedFd,
 }
 
 impl Started {
-    /// Kills it, and whatever it has started that is still of its group.
+    /// Kills it, and its children that are still in its group.
     pub(crate) fn kill(&self) {
         kill_group(self.child);
         // It may have left the group.
@@ -31,21 +32,21 @@ impl Started {
     }
 }
 
-/// Where a program writes.
+/// Destination of a program's output.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// Where our own standard error goes: a daemon's log.
+    /// Our own standard error: a daemon's log.
     Log,
-    /// Standard output and standard error to these.
+    /// These, for standard output and standard error.
     To([OwnedFd; 2]),
 }
 
-/// Starts a program: `command` is its name and its arguments, a name without a slash is looked for on the search path. It reads
-/// `input`.
+/// Starts a program that reads `input`: `command` is its name and its arguments; a name without a
+/// slash is searched on the search path.
 ///
 /// # Errors
 ///
-/// In words: there is none of that name, or the system has no process or descriptor for it.
+/// As text: no such program, or the system has no process or descriptor.
 pub(crate) fn spawn(
     command: &[String],
     input: &str,
@@ -83,7 +84,7 @@ fn prepared(input: RawFd, output: &Output) -> nix::Result<(PosixSpawnFileActions
         }
     }
     let mut how = PosixSpawnAttr::init()?;
-    // The daemon's threads have signals blocked that would end it.
+    // The daemon's threads block the signals that would end it.
     how.set_sigmask(&SigSet::empty())?;
     how.set_sigdefault(&SigSet::all())?;
     how.set_pgroup(NixPid::from_raw(0))?;
@@ -95,7 +96,8 @@ fn prepared(input: RawFd, output: &Output) -> nix::Result<(PosixSpawnFileActions
     Ok((files, how))
 }
 
-/// Our own environment but for what is the service manager's word to us and what `is_left_out`; then `more`.
+/// Our own environment without the service manager's variables and those that `is_left_out`
+/// selects; then `more`.
 pub(crate) fn environment(
     is_left_out: impl Fn(&OsStr) -> bool,
     more: impl IntoIterator<Item = (OsString, OsString)>,
@@ -107,7 +109,7 @@ pub(crate) fn environment(
         .collect()
 }
 
-/// A C string; what could not be in one is left out.
+/// A C string; invalid text is dropped.
 fn text_of(text: impl AsRef<OsStr>) -> CString {
     let bytes = text.as_ref().as_bytes().iter().copied();
     let bytes: Vec<u8> = bytes.filter(|&byte| byte != 0).collect();

@@ -1,17 +1,19 @@
-//! The poll thread's real-time priority, and what takes it away again.
+//! The poll thread's real-time priority, and its revocation.
 //!
 //! The poll thread sleeps for as little as 50 us. On a host with more runnable threads than
 //! processors one sleep in a hundred ends milliseconds late (benches/results, `daemon-lateness`).
 //! Under `SCHED_RR` it runs when it wakes, before every thread without real-time priority. Its
 //! priority is the lowest of them, 1.
 //!
-//! **The bound.** A loop of ours must not take a processor from its host. The kernel counts how long a real-time thread runs without
-//! sleeping; past the soft limit `RLIMIT_RTTIME` it sends SIGXCPU. The handler gives the priority up, for good: the thread goes on as
-//! `SCHED_OTHER`. A poll takes microseconds, so only a fault of ours, or a client that rings without pause, gets there.
+//! **The bound.** A runaway loop of ours must not take a processor from its host. The kernel counts
+//! how long a real-time thread runs without sleeping; past the soft limit `RLIMIT_RTTIME` it sends
+//! SIGXCPU. The handler drops the priority for good: the thread continues as `SCHED_OTHER`. A poll
+//! takes microseconds, so only a bug of ours, or a client that rings without pause, gets there.
 //!
 //! `SCHED_RESET_ON_FORK` keeps the priority from threads and programs that the poll thread starts.
 //!
-//! Unsafe: `sched_getscheduler`, `sched_setscheduler` and `sigaction`, for which no crate of ours has a safe form.
+//! Unsafe: `sched_getscheduler`, `sched_setscheduler` and `sigaction`, for which no crate of ours
+//! has a safe form.
 
 #![expect(unsafe_code, reason = "system calls without a safe form")]
 
@@ -24,40 +26,41 @@ use std::io;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::gettid;
 
-/// `SCHED_RESET_ON_FORK` (include/uapi/linux/sched.h). Whoever has no privilege cannot clear it again.
+/// `SCHED_RESET_ON_FORK` (include/uapi/linux/sched.h). Clearing it again needs privilege.
 const RESET_ON_FORK: c_int = 0x4000_0000;
 /// The lowest real-time priority.
 const PRIORITY: c_int = 1;
-/// How long the thread may run without sleeping, us. The kernel counts ticks, of 1 to 10 ms.
+/// How long the thread may run without sleeping, us. The kernel counts in ticks of 1 to 10 ms.
 const RUN_US_MAX: u64 = 50_000;
 
-/// The thread that has real-time priority by [`begin`]; 0: none has.
+/// The thread with real-time priority by [`begin`]; 0: none.
 static THREAD: AtomicI32 = AtomicI32::new(0);
-/// The handler has taken the priority away, and nobody was told so far.
+/// The handler has dropped the priority, which is not reported yet.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// What became of the wish for real-time priority.
+/// Outcome of asking for real-time priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
     /// The calling thread has it.
     RealTime,
-    /// The thread keeps the policy that somebody chose for it, whose number this is (sched(7)).
+    /// The thread keeps a policy chosen by others, with this number (sched(7)).
     AsChosen(c_int),
 }
 
-/// Gives the calling thread real-time priority until it runs for 50 ms without sleeping. One thread of a process has it at most.
+/// Gives the calling thread real-time priority until it runs for 50 ms without sleeping. At most
+/// one thread of a process has it.
 ///
 /// # Errors
 ///
-/// The kernel refuses: no `CAP_SYS_NICE` and no `RLIMIT_RTPRIO`, or a control group without real-time budget. Nothing has changed then but the
-/// limit, which concerns real-time threads alone.
+/// The kernel refuses: no `CAP_SYS_NICE` and no `RLIMIT_RTPRIO`, or a control group without
+/// real-time budget. Then only the limit has changed, which affects only real-time threads.
 pub fn begin() -> io::Result<Begun> {
     // SAFETY: 0 is the calling thread; nothing is written.
     let policy = unsafe { libc::sched_getscheduler(0) };
     if policy != libc::SCHED_OTHER {
         return Ok(Begun::AsChosen(policy & !RESET_ON_FORK));
     }
-    // The bound and its handler first: there is no moment without them.
+    // The bound and its handler come first, so the thread is never without them.
     let limit = getrlimit(Resource::Rttime);
     let bounded = Rlimit {
         current: Some(limit.current.map_or(RUN_US_MAX, |us| us.min(RUN_US_MAX))),
@@ -77,25 +80,27 @@ pub fn is_held() -> bool {
     THREAD.load(Ordering::Relaxed) != 0
 }
 
-/// Whether the priority was taken away since this was last asked.
+/// Whether the priority was dropped since the last call.
 pub(crate) fn take_loss() -> bool {
-    // A load first: this is asked at every poll, and a swap takes the line.
+    // Load first: this runs at every poll, and a swap takes the cache line.
     IS_LOST.load(Ordering::Relaxed) && IS_LOST.swap(false, Ordering::Relaxed)
 }
 
 fn handle_signal() -> io::Result<()> {
-    // SAFETY: all zeroes is a value of this C structure: no flags, an empty mask.
+    // SAFETY: all zeroes is a valid value of this C structure: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = give_up as extern "C" fn(c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the handler does only what signal-safety(7) allows, and the structure lives during the call.
+    // SAFETY: the handler does only what signal-safety(7) allows, and the structure outlives the
+    // call.
     match unsafe { libc::sigaction(libc::SIGXCPU, &raw const action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// SIGXCPU: the thread has run for too long. The signal is the process's, so any thread may be the one that handles it.
+/// SIGXCPU: the thread has run too long. The signal is directed at the process, so any thread may
+/// handle it.
 extern "C" fn give_up(_signal: c_int) {
     let thread = THREAD.swap(0, Ordering::Relaxed);
     if thread == 0 {
@@ -103,9 +108,9 @@ extern "C" fn give_up(_signal: c_int) {
     }
     // SAFETY: the call has no arguments and returns the address of this thread's own errno.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: see above; the thread runs this handler, and so the address is valid.
+    // SAFETY: as above; this thread runs the handler, so the address is valid.
     let before = unsafe { *errno };
-    // A thread may always have less than it has. Were it refused, nothing could be done here.
+    // A thread may always lower its priority. A refusal could not be handled here.
     let _ = set_policy(thread, libc::SCHED_OTHER, 0);
     // SAFETY: as above.
     unsafe { *errno = before };
@@ -141,7 +146,7 @@ mod tests {
     fn a_thread_that_runs_for_too_long_loses_its_real_time_priority_and_goes_on() {
         let begun = begin();
         if let Err(error) = &begun {
-            // As where the tests have no CAP_SYS_NICE: the thread is as it was.
+            // As without CAP_SYS_NICE: the thread is unchanged.
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
             assert_eq!((policy(), is_held()), (libc::SCHED_OTHER, false));
             testing::ignore("no real-time priority here");
@@ -149,16 +154,16 @@ mod tests {
         assert_eq!(begun.unwrap(), Begun::RealTime);
         assert_eq!(policy(), libc::SCHED_RR | RESET_ON_FORK);
         assert!(is_held() && !take_loss());
-        // What it starts has none.
+        // Its children have none.
         assert_eq!(thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
-        // Who has it already, keeps it.
+        // A thread that has it already keeps it.
         assert_eq!(begin().unwrap(), Begun::AsChosen(libc::SCHED_RR));
         while is_held() {
             core::hint::spin_loop();
         }
         assert_eq!(policy(), libc::SCHED_OTHER | RESET_ON_FORK);
         assert!(take_loss() && !take_loss());
-        // A signal of somebody else's ends nothing.
+        // A signal from elsewhere ends nothing.
         // SAFETY: the signal has a handler.
         assert_eq!(unsafe { libc::raise(libc::SIGXCPU) }, 0);
     }

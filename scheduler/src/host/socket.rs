@@ -1,9 +1,9 @@
-//! Where clients find the daemon, and who may be it.
+//! The daemon's socket, and the right to serve it.
 //!
-//! A daemon holds an exclusive lock on a file beside its socket (`<socket>.lock`, its process id in
-//! it) for as long as it lives. The lock is the kernel's, so it ends with the process however that
-//! ends: a socket found under a free lock is a dead daemon's and is replaced. The lock file itself
-//! stays; removing it would let two daemons each lock a file of that name.
+//! A daemon holds an exclusive lock on a file beside its socket (`<socket>.lock`, with its process
+//! id) for as long as it lives. The kernel's lock ends with the process however that ends: a socket
+//! with a free lock belongs to a dead daemon and is replaced. The lock file itself stays; removing
+//! it would let two daemons each lock a file of that name.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 use protocol::hello::{is_own, is_private, listen_whole, own_socket_folder, temporary_folder};
 use rustix::fs::{FlockOperation, flock};
 
-/// Names a socket for everybody: daemon, library, command line.
+/// Environment variable for the socket: of daemon, library, command line.
 pub const SOCKET_ENV: &str = "PILLION_SOCKET";
 
-/// Folder of sockets: everybody may look.
+/// Folder of sockets, readable by everybody.
 const FOLDER_MODE: u32 = 0o755;
-/// Root's daemon serves every user; what a client may do follows from its credentials.
+/// Root's daemon serves every user; a client's rights follow from its credentials.
 const ROOT_SOCKET_MODE: u32 = 0o666;
 /// A user's own daemon serves that user.
 const USER_SOCKET_MODE: u32 = 0o600;
-/// Who may open a file may lock it (flock(2)), and so keep a daemon from its seat.
+/// Whoever may open the file may lock it (flock(2)), and so keep a daemon from its seat.
 const LOCK_MODE: u32 = 0o600;
 
 /// Why a daemon cannot have its socket.
@@ -34,7 +34,7 @@ pub enum SocketError {
     Held {
         /// The GPU.
         uuid: String,
-        /// The other daemon; "unknown" in the moment in which it starts.
+        /// The other daemon; "unknown" while it starts.
         pid: String,
         /// Its socket.
         socket: PathBuf,
@@ -52,36 +52,35 @@ pub enum SocketError {
     Claim {
         /// The GPU.
         uuid: String,
-        /// What the operating system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is nowhere to put it.
+    /// No folder for it.
     #[error(
         "{}: is there, and is not a folder of this user's alone (mode 0700), as it must be where \
          XDG_RUNTIME_DIR is not set; remove it or have it removed, or set XDG_RUNTIME_DIR, \
          [socket] path, or {SOCKET_ENV}", .0.display()
     )]
     NoFolder(PathBuf),
-    /// Somebody else could write where this user's daemons listen.
+    /// Another user could write where this user's daemons listen.
     #[error("{}: is not a folder that this user alone may change; have it removed", .0.display())]
     NotOwn(PathBuf),
-    /// Something that is no socket is in the way.
+    /// A file that is no socket is in the way.
     #[error("{}: exists and is not a socket; remove it, or set another [socket] path", .0.display())]
     InTheWay(PathBuf),
-    /// The operating system refuses.
+    /// The system refuses.
     #[error("{}: {doing}: {source}", path.display())]
     Io {
-        /// What was done.
+        /// The failed step.
         doing: &'static str,
-        /// To what.
+        /// Its path.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// The socket of the daemon of a GPU: what the environment says, else the configuration, else the
-/// usual place.
+/// The socket of a GPU's daemon: from the environment, else the configuration, else the default.
 ///
 /// # Errors
 ///
@@ -101,7 +100,7 @@ pub fn path_of(uuid: &str, configured: Option<&Path>) -> Result<PathBuf, SocketE
     Ok(folder.join(format!("{uuid}.sock")))
 }
 
-/// Makes the folder in which this user's daemons put their sockets, unless it is there.
+/// Creates the folder for this user's sockets, unless it exists.
 ///
 /// # Errors
 ///
@@ -121,7 +120,7 @@ pub fn make_own_folder() -> Result<PathBuf, SocketError> {
         }
     };
     match fs::create_dir(&folder) {
-        // Everybody's, whatever the umask of who happens to make it.
+        // Readable by everybody, whatever the creator's umask.
         Ok(()) => fs::set_permissions(&folder, Permissions::from_mode(FOLDER_MODE))
             .map_err(io("making it readable"))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -133,12 +132,12 @@ pub fn make_own_folder() -> Result<PathBuf, SocketError> {
     }
 }
 
-/// Makes a folder in which nobody else can look or write, unless it is there. In `/tmp` anybody may
-/// have made one of its name, or a link.
+/// Creates a folder in which nobody else can read or write, unless it exists. In `/tmp` anybody may
+/// have created one of its name, or a link.
 ///
 /// # Errors
 ///
-/// [`SocketError::NoFolder`] if it is there and is not such a folder, [`SocketError::Io`] if it
+/// [`SocketError::NoFolder`] if it exists and is not such a folder, [`SocketError::Io`] if it
 /// cannot be made.
 fn private_folder(folder: &Path) -> Result<(), SocketError> {
     let io = |doing| {
@@ -160,13 +159,13 @@ fn private_folder(folder: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// A socket that listens, and the right to. Dropping it removes the socket and gives up the right.
+/// A listening socket, and the right to it. Dropping it removes the socket and releases the right.
 #[derive(Debug)]
 pub struct Seat {
     path: PathBuf,
     listener: OwnedFd,
     has_predecessor: bool,
-    /// Nothing of it stays when it is given up, as if no daemon had been there.
+    /// Leave nothing behind when dropped, as if no daemon had existed.
     is_for_a_while: bool,
     /// Locked until dropped, which is after the socket was removed.
     _lock: File,
@@ -182,8 +181,8 @@ impl Seat {
         Self::take_as(uuid, path, false)
     }
 
-    /// The same, for a daemon that ends when nobody uses it: who finds its lock file knows that no
-    /// administrator has started it ([`is_installed`]).
+    /// As above, for a daemon that ends when unused: its lock file shows that no administrator has
+    /// started it ([`is_installed`]).
     ///
     /// # Errors
     ///
@@ -229,19 +228,20 @@ impl Seat {
         })
     }
 
-    /// Where it listens.
+    /// The socket's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether a daemon had it before, since the machine or its container started: `/run` is emptied then.
+    /// Whether a daemon had the seat before, since the machine or its container started: `/run` is
+    /// emptied then.
     #[must_use]
     pub fn has_predecessor(&self) -> bool {
         self.has_predecessor
     }
 
-    /// What to accept from.
+    /// The listening socket.
     #[must_use]
     pub fn listener(&self) -> &OwnedFd {
         &self.listener
@@ -250,22 +250,22 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // If somebody has removed it before us: as good.
+        // It may be removed already, which is fine.
         let _ = fs::remove_file(&self.path);
         if self.is_for_a_while {
-            // Whoever waits for it holds a file that nobody finds any more; of two who both have a
-            // lock then, one gets the GPU (`crate::host::gpu_lock`).
+            // A daemon that waits for the lock then holds an unlinked file. Two daemons may each
+            // have a lock; only one of them gets the GPU (`crate::host::gpu_lock`).
             let _ = fs::remove_file(beside(&self.path, ".lock"));
         }
     }
 }
 
-/// The lock file of a daemon that ends when nobody uses it: as that of another, which everybody can
-/// see.
+/// Mode of the lock file of a daemon that ends when unused: visible to everybody, unlike
+/// [`LOCK_MODE`].
 const LOCK_MODE_FOR_A_WHILE: u32 = 0o700;
 
-/// Whether the daemon that listens at `socket`, or has since the machine or container started, is
-/// one that stays: a service that may just be starting anew.
+/// Whether the daemon that listens at `socket`, or did since the machine or container started, is
+/// permanent: a service that may just be restarting.
 #[must_use]
 pub fn is_installed(socket: &Path) -> bool {
     let mode = fs::metadata(beside(socket, ".lock")).map(|lock| lock.permissions().mode() & 0o777);
@@ -314,7 +314,7 @@ fn lock(uuid: &str, socket: &Path, is_for_a_while: bool) -> Result<File, SocketE
         Err(error) => return Err(io("locking")(error.into())),
     }
     let write = |file: &mut File| -> io::Result<()> {
-        // An older daemon made it for everybody to read.
+        // An older daemon made it readable for everybody.
         let mode = match is_for_a_while {
             true => LOCK_MODE_FOR_A_WHILE,
             false => LOCK_MODE,

@@ -1,24 +1,24 @@
-//! Processes of a job that are no clients: whose they are, as far as the kernel tells.
+//! The jobs of processes that are no clients, as far as the kernel reports.
 //!
-//! A process that was started with the library switched off, is linked statically or was started without its environment has
-//! memory that no account has. It is the job's of its user that its environment names (`PILLION_JOB`), or that it descends from
-//! a client of.
+//! A process that was started with the library switched off, without its environment, or is linked
+//! statically, has memory outside all accounts. It belongs to the job of its user that its
+//! environment names (`PILLION_JOB`), or to that of a client among its ancestors.
 
 use std::fs;
 
 use crate::core::job_key::JobKey;
 use crate::core::unaccounted_memory::Holding;
 
-/// Most generations that are looked back.
+/// Generations of ancestors examined.
 pub const GENERATIONS_MAX: usize = 64;
 const VARIABLE: &[u8] = b"PILLION_JOB=";
 
-/// The job of a process that has memory and no account, if it is one of those that have clients.
+/// The job of a process with memory and no account, if it is one with clients.
 pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
-    // Whoever owns its files in /proc: those of one that may not be looked into are root's.
+    // The owner of its files in /proc: for a process that may not be inspected, root.
     let uid = real_uid(pid)?;
     let environment = fs::read(format!("/proc/{pid}/environ")).ok();
-    // One that names a job is of that job or of none.
+    // A process that names a job belongs to that job or to none.
     if let Some(id) = environment.as_deref().and_then(job_id) {
         let mut holdings = holdings.iter();
         let found = holdings.find(|holding| holding.job.id == id && holding.job.uid == uid);
@@ -30,8 +30,8 @@ pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
     found.map(|found| found.job.clone())
 }
 
-/// Those from whom a process of a job descends and that are of the job themselves, by their environment and their user: what has started
-/// it, and may start it anew. The nearest first.
+/// Ancestors of a job's process that belong to the job themselves, by environment and user: they
+/// have started it, and may restart it. Nearest first.
 #[must_use]
 pub fn supervisors(pid: u32, job: &str, uid: u32) -> Vec<u32> {
     let is_its = |pid: &u32| {
@@ -42,20 +42,21 @@ pub fn supervisors(pid: u32, job: &str, uid: u32) -> Vec<u32> {
     ancestors(pid).filter(is_its).collect()
 }
 
-/// The parent of a process, its parent, and so on, without the first process; at most [`GENERATIONS_MAX`].
+/// The parent of a process, its parent, and so on, without the first process; at most
+/// [`GENERATIONS_MAX`].
 pub fn ancestors(pid: u32) -> impl Iterator<Item = u32> {
     let parent_of = |pid: &u32| parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
     std::iter::successors(parent_of(&pid), parent_of).take(GENERATIONS_MAX)
 }
 
-/// Who started a process (proc_pid_status(5)).
+/// Real user of a process (proc_pid_status(5)).
 pub(crate) fn real_uid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What an environment (proc_pid_environ(5)) calls the job.
+/// The job named by an environment (proc_pid_environ(5)).
 pub(crate) fn job_id(environment: &[u8]) -> Option<String> {
     let mut variables = environment.split(|byte| *byte == 0);
     let id = variables.find_map(|variable| variable.strip_prefix(VARIABLE))?;

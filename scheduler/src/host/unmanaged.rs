@@ -1,19 +1,18 @@
-//! What the kernel shows of a process that NVML lists and that is no client: whether it can attach
-//! still, and why it has not ([`crate::core::unmanaged`] has the rule that is made of it).
+//! The kernel's view of a process that NVML lists and that is no client: whether it can still
+//! attach, and why it has not ([`crate::core::unmanaged`] has the rules).
 //!
-//! **Can attach**: the library is mapped in it (preloaded, or as the shim), and its environment
-//! does not switch the library off. The library attaches at the creation of the first context,
-//! after which NVML lists the process, or at the first launch. A process without the library never
-//! attaches: nothing loads the library into a process that runs.
+//! **Can attach**: it has mapped the library (preloaded, or as the shim), and its environment does
+//! not switch the library off. The library attaches at the creation of the first context, after
+//! which NVML lists the process, or at the first launch. A process without the library never
+//! attaches: nothing loads the library into a running process.
 //!
 //! **Never named**: this daemon; `pillion` and `pilliond` of the folder of this daemon's program;
-//! MPS's server and control daemon, by their program's name; what NVML lists as graphics; and a
-//! process that is ending, whose mappings are gone.
+//! MPS's server and control daemon, by program name; graphics processes, by NVML's list; and an
+//! ending process, whose mappings are gone.
 //!
-//! A program of the GPU's is known by the driver among its mappings. Mappings, environment and the
-//! program's file are shown to a daemon of the same user, or with CAP_SYS_PTRACE. Of other
-//! processes the name and the user are told where the kernel shows these, and no more is made of
-//! them.
+//! A process that uses the GPU is recognised by the driver among its mappings. Mappings,
+//! environment and program file are visible to a daemon of the same user, or with CAP_SYS_PTRACE.
+//! Of other processes only the name and the user are reported, where visible.
 
 use std::fs;
 use std::io::Read as _;
@@ -27,34 +26,33 @@ use crate::core::unmanaged::{Eyes, Known, Sight};
 use crate::host::peer::has_ended;
 use crate::host::unattached;
 
-/// How the programs of MPS are called; servers work for others.
+/// Program name of MPS, whose servers work for others.
 const MPS: &str = "nvidia-cuda-mps";
 
-/// The programs of Pillion that use a GPU for no job.
+/// Programs of Pillion that use a GPU for no job.
 const OWN: [&str; 2] = ["pillion", "pilliond"];
 
-/// What of the driver is mapped in a process that computes: its libraries for CUDA and OpenCL, and
-/// its device nodes.
+/// Mappings of the driver in a computing process: its libraries for CUDA and OpenCL, and its device
+/// nodes.
 const DRIVER: [&[u8]; 3] = [b"/libcuda.so", b"/libnvidia-opencl.so", b"/dev/nvidia"];
 
-/// Most that is read of one file of /proc, bytes. 65530 mappings, the kernel's usual most, are
-/// less.
+/// Limit of a file of /proc, bytes. 65530 mappings, the kernel's default maximum, take less.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// The machine's first PID namespace (`PROC_PID_INIT_INO` of the kernel's `linux/proc_ns.h`).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Whether this process is in the machine's first PID namespace, whose numbers NVML knows.
+/// Whether this process is in the machine's first PID namespace, whose ids NVML uses.
 pub(crate) fn is_first_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_PID_NAMESPACE))
 }
 
-/// Looks at processes by /proc.
+/// Inspects processes by /proc.
 #[derive(Debug)]
 pub(crate) struct Proc<'a> {
-    /// Those that NVML lists as graphics; none where that is not known.
+    /// Graphics processes by NVML; none if unknown.
     pub(crate) graphics: Option<&'a [u32]>,
-    /// Those that NVML has seen compute lately.
+    /// Processes that NVML has recently seen compute.
     pub(crate) computed: &'a [u32],
 }
 
@@ -85,8 +83,8 @@ impl Eyes for Proc<'_> {
     }
 }
 
-/// Whether a process has ended or is about to. One that /proc hides from this user (`hidepid`) has
-/// not.
+/// Whether a process has ended or is ending. False for one that /proc hides from this user
+/// (`hidepid`).
 fn is_ending(number: u32) -> bool {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     let Some(pid) = pid else {
@@ -99,7 +97,7 @@ fn is_ending(number: u32) -> bool {
     }
 }
 
-/// What the kernel shows of a process (proc(5)); none of what it does not.
+/// The kernel's view of a process (proc(5)); invisible parts are none.
 #[derive(Debug, Default)]
 struct Facts {
     name: Option<String>,
@@ -126,27 +124,25 @@ impl Facts {
         }
     }
 
-    /// The file name of its program; that of a file which was replaced ends in a word of the
-    /// kernel's.
+    /// File name of its program; for a replaced file it ends in the kernel's suffix.
     fn program_name(&self) -> Option<&str> {
         let name = self.program.as_deref()?.file_name()?.to_str()?;
         Some(name.trim_end_matches(" (deleted)"))
     }
 
-    /// Whether it is a process of MPS. Its own word for itself counts only where its program is not
-    /// shown.
+    /// Whether it belongs to MPS. Its own name counts only if its program is invisible.
     fn is_of_mps(&self) -> bool {
         let name = self.program_name().or(self.name.as_deref());
         name.is_some_and(|name| name.starts_with(MPS))
     }
 
-    /// Whether it is a program of Pillion's in this folder.
+    /// Whether it is a program of Pillion in this folder.
     fn is_pillions(&self, folder: &Path) -> bool {
         let parent = self.program.as_deref().and_then(Path::parent);
         parent == Some(folder) && self.program_name().is_some_and(|name| OWN.contains(&name))
     }
 
-    /// What is made of it; `may_end`: it is none that must not be ended whatever it does.
+    /// Judges it; `may_end`: it is not one of the processes that must never be ended.
     fn judge(self, may_end: bool) -> Sight {
         let known = |job: Option<String>, reason: &str, is_sure| Known {
             uid: self.uid,
@@ -193,22 +189,21 @@ fn why(maps: &[u8], environment: &[u8]) -> &'static str {
     }
 }
 
-/// The preload library, or the shim.
 fn has_library(maps: &[u8]) -> bool {
     has(maps, b"/libpillion")
 }
 
-/// As the library reads it: anything but nothing and `0`.
+/// As the library reads it: anything but empty and `0`.
 fn is_switched_off(environment: &[u8]) -> bool {
     let mut variables = environment.split(|byte| *byte == 0);
     let value = variables.find_map(|variable| variable.strip_prefix(b"PILLION_DISABLE="));
     value.is_some_and(|value| !matches!(value, b"" | b"0"))
 }
 
-/// Characters that are kept of a name: an id that a process chose itself may be of any length.
+/// Characters kept of a name: a process may choose an id of any length.
 const NAME_MAX: usize = 128;
 
-/// A name as it can be shown: a program gives itself any bytes.
+/// A printable name: a program may choose any bytes.
 fn printable(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let shown = name.trim_end_matches('\n').chars().take(NAME_MAX);
@@ -294,7 +289,7 @@ mod tests {
         let seen = (&*known.name, known.uid, &*known.job, known.is_sure);
         assert_eq!(seen, ("python", Some(1000), "", false));
         assert!(known.reason.contains("may not look into it"));
-        // Another process of that number, say.
+        // Another process of that id, say.
         let other = facts("/usr/lib/libc.so.6", "").judge(true);
         assert!(matches!(other, Sight::Unclear(known) if !known.is_sure));
     }
@@ -319,7 +314,7 @@ mod tests {
             ),
             (None, "nvidia-cuda-mps", true),
             (None, "python", false),
-            // A program calls itself what it likes.
+            // A program chooses its own name.
             (Some("/usr/bin/python3"), "nvidia-cuda-mps", false),
         ] {
             assert_eq!(of(program, name).is_of_mps(), is_of_mps, "{program:?}");
@@ -346,7 +341,7 @@ mod tests {
         assert_eq!(eyes.look_into(7), Sight::Exempt);
         assert_ne!(eyes.started_ticks(own), 0);
         assert_eq!([7, 8].map(|pid| eyes.has_computed(pid)), [false, true]);
-        // Nobody has that number: it has ended.
+        // No process has that id: it has ended.
         assert_eq!(eyes.look_into(u32::MAX), Sight::Exempt);
         let parent = unattached::ancestors(own).next();
         if let Some(parent) = parent {

@@ -1,4 +1,4 @@
-//! A search against a service and a best-effort job that are played here, in virtual time.
+//! A search against a simulated service and best-effort job, in virtual time.
 
 use super::*;
 
@@ -6,8 +6,8 @@ const MS: u64 = 1_000_000;
 const SETTLE: usize = 30;
 const LOOK_NS: u64 = 50 * MS;
 
-/// A service whose batches take `fixed_ns` and `each_ns` more for each request, beside a training
-/// whose iterations take longer the more of the time these take.
+/// A service whose batches take `fixed_ns`, and `each_ns` for each request, beside a training whose
+/// iterations slow down with the service's share of the time.
 struct World {
     search: BatchSearch,
     now_ns: u64,
@@ -18,11 +18,11 @@ struct World {
     rate_per_s: f64,
     fixed_ns: f64,
     each_ns: f64,
-    /// What it takes where nothing is wanted.
+    /// The service's own batch.
     batch: u32,
     obeys: bool,
     slo_ns: Option<u64>,
-    /// None: there is no training.
+    /// None: no training.
     training: Option<u64>,
     has_iterations: bool,
     /// Iterations so far.
@@ -65,7 +65,7 @@ impl World {
         self.fixed_ns + self.each_ns * f64::from(batch)
     }
 
-    /// The share of the time that batches of that size take.
+    /// Share of the time with batches of that size.
     fn busy(&self, batch: u32) -> f64 {
         (self.takes_ns(batch) / SECOND_NS * self.rate_per_s / f64::from(batch)).min(1.0)
     }
@@ -85,7 +85,7 @@ impl World {
             self.id += 1;
             self.batches.push(batch);
             self.search.handle_begin(self.id, batch, self.now_ns);
-            // A few per cent of noise that is always the same.
+            // A few per cent of reproducible noise.
             let noise = 1.0 + (self.id % 7) as f64 / 200.0;
             let took_ns = self.takes_ns(batch) * noise;
             self.search
@@ -113,14 +113,14 @@ impl World {
         self.news.extend(self.search.look(now_ns, &around));
     }
 
-    /// Whether requests in that batch truly keep the target.
+    /// Whether requests in that batch really keep the target.
     fn keeps(&self, batch: u32) -> bool {
         let wait_ns = f64::from(batch - 1) / self.rate_per_s * SECOND_NS;
         let takes_ns = self.takes_ns(batch) * 1.03;
         wait_ns + takes_ns <= self.slo_ns.unwrap() as f64 && self.busy(batch) < 0.95
     }
 
-    /// Of those that do the one with which the training is fastest.
+    /// The batch among those with the fastest training.
     fn best(&self) -> u32 {
         let kept = (1..=64).filter(|batch| self.keeps(*batch));
         kept.min_by(|one, other| self.busy(*one).total_cmp(&self.busy(*other)))
@@ -153,10 +153,10 @@ fn a_service_is_led_to_a_batch_that_keeps_its_target_and_costs_the_training_litt
         .iter()
         .filter(|news| matches!(news, News::Kept(_)));
     assert_eq!(left.count(), 1, "{:?}", world.news);
-    // No batch that was tried broke it.
+    // No tried batch broke the target.
     let most = world.batches.iter().max();
     assert!(most <= Some(&best), "{most:?}, {best}");
-    // And there it stays.
+    // The result stays.
     let count = world.news.len();
     world.run(300);
     assert_eq!((world.news.len(), kept(&world)), (count, found));
@@ -183,7 +183,7 @@ fn a_service_that_ignores_what_is_wanted_is_left_in_peace() {
     assert_eq!(world.news.iter().filter(wanted).count(), 1);
     world.run(600);
     assert_eq!(world.news.len(), 2, "{:?}", world.news);
-    // Another best-effort job is a reason to ask once more.
+    // Another best-effort job restarts the search.
     world.training = Some(2);
     world.run(60);
     assert_eq!(world.news.len(), 4, "{:?}", world.news);
@@ -238,7 +238,7 @@ fn a_search_begins_anew_where_best_effort_jobs_come_and_ends_where_they_go() {
 #[test]
 fn where_no_batch_is_safe_best_effort_work_is_paused_until_one_is() {
     let mut world = World::new();
-    // A request takes 5 ms alone, in any batch: 198 of them a second are 99 % of the time.
+    // A request takes 5 ms alone, in any batch: 198 per second take 99 % of the time.
     (world.fixed_ns, world.each_ns, world.rate_per_s) = (0.0, 5e6, 198.0);
     world.run(60);
     assert!(
@@ -250,8 +250,7 @@ fn where_no_batch_is_safe_best_effort_work_is_paused_until_one_is() {
     world.run(30);
     assert!(matches!(world.search.stand(), Stand::Infeasible(_)));
     assert!(world.search.wanted().is_some_and(|batch| batch <= 4));
-    // Fewer requests, though not fewer by half: the same measurements say that some batch is safe
-    // now.
+    // The rate drops by less than half: the same measurements make some batch safe.
     world.rate_per_s = 120.0;
     world.run(30);
     assert!(
@@ -260,7 +259,7 @@ fn where_no_batch_is_safe_best_effort_work_is_paused_until_one_is() {
         world.news
     );
     world.run(300);
-    // The training is as fast with each that does.
+    // The training is equally fast with each safe batch.
     assert!(world.keeps(kept(&world)));
 }
 
@@ -270,7 +269,7 @@ fn a_pause_is_not_for_good() {
     (world.fixed_ns, world.each_ns, world.rate_per_s) = (0.0, 5e6, 198.0);
     world.run(60);
     assert!(matches!(world.search.stand(), Stand::Infeasible(_)));
-    // What made it slow is over, and nothing tells so.
+    // The cause of the slowness is gone, unannounced.
     world.each_ns = 1e6;
     world.run(RETRY_NS / 1_000 / MS + 200);
     assert!(world.keeps(kept(&world)));
@@ -289,18 +288,18 @@ fn a_program_that_falls_silent_is_in_the_way_of_nobody() {
         is_free: true,
     };
     let silent = |world: &mut World| {
-        // Requests that wait in a queue end later than now.
+        // Queued requests end later than now.
         let now_ns = world.now_ns + 3 * SILENT_NS;
         assert_eq!(world.search.look(now_ns, &around), None);
         (world.search.stand(), world.search.wanted())
     };
-    // One that has best-effort jobs paused.
+    // With best-effort jobs paused.
     let mut world = World::new();
     (world.fixed_ns, world.each_ns, world.rate_per_s) = (0.0, 5e6, 198.0);
     world.run(60);
     assert!(matches!(world.search.stand(), Stand::Infeasible(_)));
     assert_eq!(silent(&mut world), (Stand::Waiting, None));
-    // One that is being searched for, and one that has never made a request.
+    // During a search, and without any request.
     let mut world = World::new();
     world.run(2);
     assert!(world.search.is_under_way());
@@ -309,7 +308,7 @@ fn a_program_that_falls_silent_is_in_the_way_of_nobody() {
     assert_eq!(world.search.look(world.now_ns, &around), None);
     assert_eq!(world.search.stand(), Stand::Looking);
     assert_eq!(silent(&mut world), (Stand::Waiting, None));
-    // Others come, and it goes on.
+    // Requests return, and the search goes on.
     world.now_ns += 3 * SILENT_NS;
     world.run(60);
     assert!(world.keeps(kept(&world)));
@@ -356,7 +355,7 @@ fn the_rate_is_that_of_the_last_seconds_and_of_a_silent_service_there_is_none() 
     let close =
         |rate: &Rate, now_ns, to: f64| (rate.per_s(now_ns).unwrap() / to - 1.0).abs() < 0.01;
     assert!(close(&rate, now_ns, 400.0));
-    // In other batches the same rate.
+    // The same rate in other batches.
     now_ns = begin(&mut rate, now_ns, 300, 40 * MS, 16);
     assert!(close(&rate, now_ns, 400.0));
     now_ns = begin(&mut rate, now_ns, 600, 20 * MS, 16);

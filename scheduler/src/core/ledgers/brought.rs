@@ -1,14 +1,16 @@
 //! A job's page that outlived the daemon which made it.
 //!
-//! The page is in the hands of the job's processes, which go on with it while there is no daemon. The first of them that
-//! attaches to the next daemon brings it along, with its slot: then that daemon has what all of them hold, to the byte, and the
-//! quota holds without a gap. Those that have not come yet, or have ended meanwhile, are in their slots.
+//! The job's processes hold the page and continue with it while there is no daemon. The first of
+//! them that attaches to the next daemon brings it, with its slot. That daemon then knows all their
+//! holdings, to the byte, and the quota holds without a gap. Processes that have not come yet, or
+//! have ended meanwhile, are in their slots.
 //!
-//! **Trust.** Who brings a page is of the job's user, and could write into the page before. It must be a sealed memory file,
-//! so that nobody can shorten it under us, and who brings it must be the process of its slot. Everybody else who has a slot
-//! and lives must be of the job's user, as the kernel says, and all of them together need places as if they came one by one
-//! ([`super::HOLDERS_PER_USER_MAX`]): else the page is left aside, and who brought it has another, as without one. What the page
-//! says of the quota is cut to what rules allow, as ever.
+//! **Trust.** The process that brings a page belongs to the job's user, and may have forged it. The
+//! page must be a sealed memory file, so that nobody can shorten it under the daemon, and its
+//! bringer must be the process of its slot. Every other living process with a slot must belong to
+//! the job's user, as the kernel reports, and all of them together need places as if they came one
+//! by one ([`super::HOLDERS_PER_USER_MAX`]). Otherwise the page is ignored, and its bringer gets a
+//! new one. The page's quota is limited by the rules, as always.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,21 +23,20 @@ use protocol::sync::Ordering;
 
 use super::{Holder, Image};
 
-/// What a process brings from the daemon before.
+/// What a process brings from the previous daemon.
 #[derive(Debug)]
 pub(crate) struct Brought {
     pub(super) page: Mapping<LedgerPage>,
     pub(super) fd: OwnedFd,
-    /// The slot of who brings it.
+    /// The bringer's slot.
     pub(super) slot: usize,
-    /// What is asked of the processes in it.
+    /// Looks up a process.
     find: fn(u32, u64) -> io::Result<Found>,
 }
 
 impl Brought {
-    /// Looks at what process `pid` brings; `find` says what has become of a process by its number
-    /// and the moment of its beginning. `None` if that is no page of ours, or not one in which it
-    /// has that slot.
+    /// Opens what process `pid` brings; `find` looks up a process by its id and start. `None` if it
+    /// is not a page of ours, or the process does not own that slot in it.
     pub(crate) fn open(
         fd: OwnedFd,
         slot: u16,
@@ -64,12 +65,13 @@ impl Brought {
         own.is_some() && own == other
     }
 
-    /// Everybody who has a slot of it, as somebody who has left: who comes is a client again, of who has ended it comes back.
+    /// All owners of slots, as processes that have left: an attaching process becomes a client
+    /// again, an ended one's holdings are released.
     ///
     /// # Errors
     ///
-    /// The page is of no use: it says who, of whom nothing may be taken back, or that they are too many or of another user than
-    /// `uid`.
+    /// The page is unusable: the error names a process whose holdings could never be released, or
+    /// one of another user than `uid`; or the processes are too many.
     pub(super) fn holders(&self, uid: u32, places: usize) -> Result<Vec<Holder>, Unusable> {
         let mut holders = Vec::new();
         for (place, slot) in self.page.slots.iter().enumerate() {
@@ -85,7 +87,7 @@ impl Brought {
                 return Err(Unusable::Places(places));
             }
             let process = (self.find)(pid, started_ticks)?;
-            // Whose the process is that brings it is known by its connection.
+            // The bringer's user is known by its connection.
             let (pid, image, process) = match process {
                 Found::There { owner, .. } if place != self.slot && owner != Some(uid) => {
                     return Err(Unusable::Stranger(pid));
@@ -107,34 +109,33 @@ impl Brought {
     }
 }
 
-/// Why a job does not go on with a page.
+/// Why a job does not continue with a page.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
-    /// The daemon before could not see whose a slot is, or this one cannot look.
+    /// The previous daemon could not see a slot's owner, or this one cannot look it up.
     #[error("of a process in it, it cannot be told whether it has ended: {0}")]
     Unseen(#[from] io::Error),
-    /// It is alive, and not the job's user's.
+    /// A living process of another user.
     #[error("process {0}, which is in it, is not of the job's user")]
     Stranger(u32),
-    /// There are so many left.
+    /// Only so many places are left.
     #[error("more processes are in it than there are places left for: {0}")]
     Places(usize),
 }
 
-/// What has become of the process that had a slot.
+/// What became of a slot's owner.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// It is.
+    /// Alive.
     There {
-        /// What it runs.
+        /// Its image.
         image: Image,
-        /// Its real user, if that can be seen.
+        /// Its real user, if visible.
         owner: Option<u32>,
-        /// A descriptor of it.
         process: OwnedFd,
     },
     /// It has ended.
     Ended,
-    /// So long ago that its number is another's. What NVML says of that number is not about it.
+    /// Ended long ago: its id now belongs to another process, and NVML's list means that one.
     Replaced,
 }

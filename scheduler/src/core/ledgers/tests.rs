@@ -1,4 +1,4 @@
-//! What jobs may hold, and when it comes back, without a device.
+//! Quotas and the release of holdings, without a device.
 
 use std::io::{Read, Write};
 
@@ -19,7 +19,7 @@ fn reserve(opened: &Opened, bytes: u64) {
     account.try_reserve(Kind::Plain, bytes).unwrap();
 }
 
-/// What the watching thread does: sees who has ended, asks, and takes back.
+/// Does what the watching thread does: checks for ends, asks NVML, and releases.
 fn look(
     ledgers: &mut Ledgers,
     has_ended: impl Fn(&OwnedFd) -> bool,
@@ -73,7 +73,7 @@ fn attach(ledgers: &mut Ledgers, key: &JobKey, pid: u32, asked: &str) -> Opened 
         .unwrap()
 }
 
-/// A process that may bring an account along.
+/// A process that may bring an account.
 fn come(
     ledgers: &mut Ledgers,
     key: &JobKey,
@@ -89,7 +89,7 @@ fn come(
     ledgers.handle_attach(key, comer)
 }
 
-/// A rule by which a user has a fifth of the device.
+/// A rule that gives a user a fifth of the device.
 fn a_fifth_for_1000() -> MemoryRules {
     let rule = memory_rules::Rule {
         user: Some(1000),
@@ -103,7 +103,7 @@ fn a_fifth_for_1000() -> MemoryRules {
     }
 }
 
-/// A descriptor in the place of a process's.
+/// A stand-in for a process's descriptor.
 fn some_process() -> Option<OwnedFd> {
     Some(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()))
 }
@@ -184,7 +184,7 @@ fn no_job_has_more_than_a_rule_allows_its_owner_whatever_it_asks_for() {
         attach(&mut ledgers, &key, 7, asked);
         assert_eq!(quota(&ledgers, &key), Some(bytes), "{class:?} {asked}");
     }
-    // Its user may have less and not more; root may.
+    // The user may lower the quota and not raise it; root may.
     let small = key(JobClass::BestEffort, "1GiB");
     let three = Quota::Bytes(3 * GIB);
     let refused = ledgers.set_quota("1GiB", Some(1000), three).unwrap_err();
@@ -192,7 +192,8 @@ fn no_job_has_more_than_a_rule_allows_its_owner_whatever_it_asks_for() {
     assert_eq!(quota(&ledgers, &small), Some(GIB));
     ledgers.set_quota("1GiB", None, three).unwrap();
     assert_eq!(quota(&ledgers, &small), Some(3 * GIB));
-    // Root's word goes before the rule as long as the job lives, whoever comes and whatever its user does meanwhile.
+    // Root's quota overrides the rule while the job lives, whoever attaches and whatever the user
+    // sets meanwhile.
     attach(&mut ledgers, &small, 8, "1GiB");
     assert_eq!(quota(&ledgers, &small), Some(3 * GIB));
     let (one, four) = (Quota::Bytes(GIB), Quota::Bytes(4 * GIB));
@@ -206,7 +207,7 @@ fn no_job_has_more_than_a_rule_allows_its_owner_whatever_it_asks_for() {
     look(&mut ledgers, |_| true, |_| false);
     attach(&mut ledgers, &small, 9, "unlimited");
     assert_eq!(quota(&ledgers, &small), Some(2 * GIB), "a job of its own");
-    // Who joins a job that began under no rule brings his own along.
+    // A process that joins a job started under no rule brings its own rule.
     let free = key(JobClass::BestEffort, "free");
     let begin = |ledgers: &mut Ledgers, uid, asked| {
         let owner = owner(uid);
@@ -265,7 +266,7 @@ fn what_a_process_held_comes_back_when_the_device_shows_it_free() {
     ledgers.handle_detach(&key, first.slot);
     look(&mut ledgers, |_| true, |pid| pid == 7);
     assert!(held(&ledgers) == 2 * GIB && is_anybody_over(&mut ledgers));
-    // Meanwhile the slot is nobody else's.
+    // Meanwhile the slot stays taken.
     assert_ne!(attach(&mut ledgers, &key, 9, "").slot, first.slot);
     look(&mut ledgers, |_| true, |_| false);
     assert!(held(&ledgers) == GIB && !is_anybody_over(&mut ledgers));
@@ -281,7 +282,7 @@ fn a_list_that_is_older_than_an_end_frees_nothing() {
     let first = attach(&mut ledgers, &key, 7, "");
     ledgers.handle_detach(&key, first.slot);
     assert!(is_anybody_over(&mut ledgers));
-    // NVML is asked; who comes, allocates and ends meanwhile is not in its answer.
+    // A process that comes, allocates and ends after the NVML query is not in its answer.
     let second = attach(&mut ledgers, &key, 8, "");
     reserve(&second, GIB);
     ledgers.handle_detach(&key, second.slot);
@@ -303,7 +304,7 @@ fn a_process_that_lives_on_without_its_connection_keeps_what_it_holds() {
     let opened = ledgers.handle_attach(&key, comer).unwrap();
     ledgers.handle_detach(&key, opened.slot);
     look(&mut ledgers, |_| false, |_| false);
-    // NVML need not be asked as long as it lives: its end is waited for.
+    // While the process lives, waiting for its end suffices; no NVML query is needed.
     let leaving = ledgers.leaving(|_| false);
     assert_eq!((leaving.is_anybody_over, leaving.living.len()), (false, 1));
     look(&mut ledgers, |_| true, |_| false);
@@ -326,7 +327,7 @@ fn a_program_that_executes_another_leaves_it_the_whole_quota() {
     let first = attach(&mut ledgers, IMAGE);
     reserve(&first, 3 * GIB);
     ledgers.handle_detach(&key, first.slot);
-    // The program itself comes again, as after a lost connection: it has its memory still.
+    // The program itself returns, as after a lost connection, with its memory.
     let again = attach(&mut ledgers, IMAGE);
     assert_eq!(ledgers.status_of(&key).unwrap().held_bytes, 3 * GIB);
     ledgers.handle_detach(&key, again.slot);
@@ -396,13 +397,13 @@ fn brought(opened: &Opened, pid: u32, image: Image) -> Option<Brought> {
     )
 }
 
-/// This process, as others of a job too: it lives.
+/// This process, as a living member of a job.
 fn own() -> (u32, Image) {
     let pid = std::process::id();
     (pid, Image::of(pid))
 }
 
-/// One that has ended.
+/// An ended process.
 fn ended() -> u32 {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = child.id();
@@ -452,7 +453,7 @@ fn a_ledger_goes_on_under_the_next_daemon_with_those_who_came_those_who_have_not
     let status = next.status_of(&key).unwrap();
     assert_eq!((status.processes, status.leaving), (2, 0));
     assert_ne!(attach(&mut next, pid, None).slot, one.slot);
-    // Turned away after all, it is as before: it had the page already.
+    // A refusal changes nothing: it had the page already.
     next.handle_detach(&key, one.slot);
     assert_eq!(end(&mut next), 0);
     assert_eq!(next.status_of(&key).unwrap().held_bytes, 3 * GIB / 2);
@@ -479,7 +480,7 @@ fn a_change_of_what_requests_may_take_goes_along_to_the_next_daemon_and_ends_wit
     assert_eq!(next.promise_of(&key), None);
     next.keep_promise(&key, promise);
     assert_eq!(next.promise_of(&key), Some(promise));
-    // What its process writes there instead is none.
+    // A value forged by the process is none.
     let page = Mapping::<LedgerPage>::open(&*opened.fd, Access::ReadWrite).unwrap();
     page.slo.store(u64::MAX, Ordering::Relaxed);
     assert_eq!(next.slo_of(&key), None);
@@ -516,13 +517,13 @@ fn a_rule_holds_for_a_ledger_that_goes_on_and_a_job_that_has_another_keeps_that(
         (Some(2 * GIB), 3 * GIB)
     );
 
-    // Somebody has come first.
+    // Another process came first.
     let mut late = ledgers();
     let other = attach(&mut late, &key, None);
     let again = attach(&mut late, &key, brought(&opened, pid, image));
     assert!(!again.is_kept && again.slot != other.slot);
     assert_eq!(late.status_of(&key).unwrap().held_bytes, 0);
-    // One page is never that of two jobs.
+    // Two jobs never share a page.
     let another = JobKey {
         id: "b".to_owned(),
         ..key.clone()
@@ -548,7 +549,8 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
     assert!(brought(&slot(u16::MAX), pid, image).is_none());
     let file = std::fs::File::open("/dev/zero").unwrap();
     assert!(Brought::open(file.into(), 0, pid, image, Found::of).is_none());
-    // Of whom it cannot be told whether he has ended, nothing may be taken back: a daemon that does not see its clients.
+    // A daemon that does not see its clients cannot tell whether they have ended, and must not
+    // release their holdings.
     let unseen = come(&mut first, &key, (0, image), None).unwrap();
     reserve(&unseen, GIB);
     let mut next = ledgers();
@@ -562,7 +564,8 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
 struct Sleeper(std::process::Child);
 
 impl Sleeper {
-    /// Once it runs: who starts a program goes on while the kernel still makes its image.
+    /// Returns once the program runs: the parent may continue before the kernel has set up the new
+    /// image.
     fn start() -> Self {
         use std::process::Stdio;
         let mut command = std::process::Command::new("cat");
@@ -636,7 +639,7 @@ fn a_number_that_is_anothers_by_now_says_nothing_of_it_and_keeps_nothing_back() 
     assert!(next.holdings().iter().all(|holding| holding.pid == pid));
     let told = next.memory_of(&key, &owner(1000), "").unwrap();
     assert_eq!(told.pids, [pid]);
-    // The device lists that number for its later process.
+    // The device lists that id for a later process.
     let back = look(&mut next, |_| false, |listed| listed == own().0);
     assert_eq!(back, 1);
     assert_eq!(next.status_of(&key).unwrap().held_bytes, 0);
@@ -669,7 +672,7 @@ fn accounts_that_are_brought_take_their_places_like_processes_that_come() {
     }
     let refused = come(&mut next, &key("full"), who, None).unwrap_err();
     assert!(matches!(refused, LedgerError::UserSlots), "{refused}");
-    // Who has a slot has its place: it comes back although there is no other.
+    // A process with a slot has a place: it returns although no other is free.
     let page = next.jobs.iter().find(|job| job.key == key("a")).unwrap();
     let opened = Opened {
         fd: Arc::clone(&page.fd),
@@ -689,7 +692,7 @@ fn one_user_cannot_take_all_places_nor_all_users_those_of_high_priority_jobs() {
     let attach = |ledgers: &mut Ledgers, key: &JobKey, pid: u32| {
         let owner = owner(key.uid);
         let opened = ledgers.handle_attach(key, comer(pid, &owner, ""));
-        // It drops its connection, lives on, and comes as another job.
+        // The process drops its connection, lives on, and returns as another job.
         opened.map(|opened| ledgers.handle_detach(key, opened.slot))
     };
     let mut pid = 1;
@@ -708,7 +711,7 @@ fn one_user_cannot_take_all_places_nor_all_users_those_of_high_priority_jobs() {
     assert!(matches!(refused, LedgerError::AllSlots), "{refused}");
     key.class = JobClass::HighPriority;
     attach(&mut ledgers, &key, pid).unwrap();
-    // As long as they live; then their places are free again.
+    // Only while they live; then their places are free again.
     look(&mut ledgers, |_| true, |_| false);
     key.class = JobClass::BestEffort;
     attach(&mut ledgers, &key, pid).unwrap();

@@ -1,17 +1,17 @@
-//! What the supervisor does in time that the tests make.
+//! The supervisor in virtual time.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Of a supervisor and its time, what happened so far.
+/// A supervisor, its time, and its outputs so far.
 struct Watched {
     supervisor: Supervisor,
     now_ns: u64,
     is_ours: bool,
-    /// Orders, and when.
+    /// Orders and their times.
     orders: Vec<(u64, Order)>,
-    /// When one of them was counted as a restart.
+    /// Times of orders that counted as restarts.
     restarts: Vec<u64>,
     news: Vec<Kind>,
     faults: Vec<String>,
@@ -32,7 +32,7 @@ impl Watched {
         }
     }
 
-    /// A look, and the time until the next one; whether something was ordered.
+    /// Polls, and waits for the next poll; returns the order.
     fn look(&mut self, found: &Found, trouble: Option<Trouble>) -> Option<Order> {
         let is_ours = self.is_ours;
         let decision = (self.supervisor).handle_look(self.now_ns, found, trouble, is_ours);
@@ -48,7 +48,7 @@ impl Watched {
         order
     }
 
-    /// The daemon is killed and another one takes over, when it gets that far.
+    /// The daemon is killed and another one takes over, where the state allows it.
     fn replace(&mut self) {
         let past = self.supervisor.past();
         let per_hour = self.supervisor.per_hour;
@@ -62,7 +62,7 @@ impl Watched {
         assert_eq!(self.look(&Found::Answers { pid, servers }, None), None);
     }
 
-    /// Looks until something is ordered, or a state is reached.
+    /// Polls until an order, or a state.
     fn until(&mut self, found: &Found, state: &str) {
         for _ in 0..100 {
             if self.look(found, None).is_some() || self.state() == state {
@@ -159,7 +159,7 @@ fn one_that_ends_is_started_anew_after_1_2_and_4_s_and_then_given_up_until_resum
     let why = watched.seen().why;
     assert_eq!(why.as_deref(), Some("it has ended"));
     assert_eq!(watched.news.last(), Some(&Kind::MpsGivenUp));
-    // For ever, by itself.
+    // Forever, without intervention.
     for _ in 0..10_000 {
         assert_eq!(watched.look(&Found::Nothing, None), None);
     }
@@ -189,7 +189,7 @@ fn restarts_count_on_whatever_daemons_are_killed_in_between() {
     watched.until(&Found::Nothing, "given-up");
     watched.replace();
     assert_eq!(watched.state(), "given-up");
-    // They are old after an hour, for the next daemon, too.
+    // They expire after an hour, for the next daemon, too.
     watched.supervisor.resume(watched.now_ns);
     watched.now_ns = first_ns + HOUR_NS;
     let mut watched = Watched {
@@ -207,7 +207,7 @@ fn restarts_count_on_whatever_daemons_are_killed_in_between() {
     assert_eq!(watched.seen().restarts, 0, "a first start");
 }
 
-/// As where both die together, again and again.
+/// Both die together, repeatedly.
 #[test]
 fn a_first_start_after_that_of_another_daemon_is_a_restart() {
     let mut watched = Watched::new(3);
@@ -231,7 +231,7 @@ fn what_was_given_up_stays_so_for_the_next_daemon_until_it_is_well_or_somebody_s
         watched.well(7);
         watched.until(&Found::Nothing, "given-up");
         let why = watched.seen().why;
-        // However long ago that was.
+        // After any length of time.
         watched.now_ns += 24 * HOUR_NS;
         watched.news.clear();
         watched.replace();
@@ -313,7 +313,7 @@ fn one_that_hangs_is_reported_once_and_restarted_where_it_has_no_server() {
         watched.look(&silent, None);
         assert_eq!((watched.faults.len(), &watched.held), (1, &None));
         if has_servers {
-            // What runs goes on: a person decides.
+            // Running work continues: a person decides.
             for _ in 0..1_000 {
                 assert_eq!(watched.look(&silent, None), None);
             }
@@ -435,7 +435,7 @@ fn who_has_lost_a_server_is_known_where_mps_is_managed_and_of_so_many_at_once() 
     assert_eq!(desk.orphans.len(), ORPHANS_MAX);
 }
 
-/// What a look may find.
+/// Possible results of a poll.
 fn found() -> impl Strategy<Value = (Found, Option<Trouble>)> {
     let pid = 1..4_u32;
     let silent = (pid.clone(), any::<bool>());
@@ -449,9 +449,8 @@ fn found() -> impl Strategy<Value = (Found, Option<Trouble>)> {
 }
 
 proptest! {
-    /// Whatever is found for how long, by however many daemons: restarts are bounded in every hour,
-    /// nothing that may be used is restarted, what was given up stays so until it is well, and jobs
-    /// are held only for a server.
+    /// For any sequence of results and daemons: restarts are bounded in every hour, no used part is
+    /// restarted, `given-up` lasts until MPS is well, and jobs are held only for a server.
     #[test]
     fn whatever_happens_restarts_are_bounded_and_spare_what_is_used(
         per_hour in 0..4_u32,
@@ -495,7 +494,7 @@ proptest! {
             let within = at_ns[index..].iter().filter(|ns| **ns - first_ns < HOUR_NS);
             prop_assert!(within.count() <= per_hour as usize, "{at_ns:?}");
         }
-        // The first start that a daemon makes may be none.
+        // The first start of each daemon may not count as a restart.
         let starts = watched.orders.len() - at_ns.len();
         prop_assert!(starts <= daemons, "{starts} of {daemons}");
     }

@@ -1,5 +1,5 @@
-//! The state against clients that are played here: they map the same pages and do what the library
-//! does, or what it never would.
+//! The state against simulated clients: they map the same pages and do what the library does, or
+//! what it never would.
 
 mod caps;
 mod collectives;
@@ -52,15 +52,15 @@ pub(super) struct Rig {
     pub(super) state: State,
     pub(super) pages: Arc<GpuPages>,
     pub(super) now_ns: u64,
-    /// Whose the next client is.
+    /// User of the next client.
     pub(super) uid: u32,
-    /// Whether MPS shares the GPU, by the next client's word.
+    /// The next client's report of MPS.
     pub(super) is_on_mps: Option<bool>,
-    /// What who attaches asks for its requests.
+    /// Target that attaching jobs ask for.
     slo: String,
-    /// What jobs that attach ask to use at most.
+    /// Cap that attaching jobs ask for.
     compute: String,
-    /// The share of the SMs with which a best-effort job was started, if it may be started anew.
+    /// The share of the SMs that a best-effort job was started with, if restartable.
     restartable: String,
 }
 
@@ -81,7 +81,7 @@ impl Rig {
     }
 
     pub(super) fn sharing(sharing: &str, keys: &str) -> Self {
-        // Most of these facts are easiest to see where bounds are plain numbers: under `orion`.
+        // Most facts are easiest to see under `orion`, whose bounds are plain numbers.
         let name = match keys.contains("name = ") {
             true => "",
             false => "name = \"orion\"",
@@ -109,7 +109,7 @@ impl Rig {
         self.state.poll(self.now_ns)
     }
 
-    /// Lets time pass, then polls.
+    /// Advances time, then polls.
     pub(super) fn poll_after(&mut self, passed_ns: u64) -> Look {
         self.now_ns += passed_ns;
         self.poll()
@@ -120,7 +120,7 @@ impl Rig {
         self.try_attach_with(class, job, page_fd)
     }
 
-    /// The same with the page of a client of before.
+    /// As above, with the page of an earlier client.
     fn try_attach_with(
         &mut self,
         class: JobClass,
@@ -172,14 +172,14 @@ impl Rig {
         self.try_attach(JobClass::BestEffort, job).unwrap()
     }
 
-    /// With a best-effort job `train` and, after it, a high-priority job `serve`.
+    /// Adds a best-effort job `train` and, after it, a high-priority job `serve`.
     pub(super) fn with_two(mut self) -> (Self, Player, Player) {
         let be = self.be("train");
         let hp = self.hp("serve");
         (self, be, hp)
     }
 
-    /// A high-priority launch as the library does it.
+    /// A high-priority launch, as the library makes it.
     pub(super) fn launch(&self, hp: &mut Player, class: Class, expected_ns: u64) {
         hp.seq += 1;
         let launch = Record::Launch(Launch {
@@ -196,7 +196,7 @@ impl Rig {
         announce(&self.pages.daemon, &self.pages.hp);
     }
 
-    /// A best-effort launch as the library does it: charged, or refused.
+    /// A best-effort launch, as the library makes it: charged, or refused.
     pub(super) fn try_launch(&self, be: &Player, kernel: &Kernel) -> Result<Terms, Refusal> {
         let lease = be.lease.as_ref().unwrap();
         let hp = &self.pages.hp;
@@ -210,7 +210,7 @@ impl Rig {
         )
     }
 
-    /// What the job may launch now.
+    /// The job's current terms.
     pub(super) fn terms(&self, be: &Player) -> Terms {
         be.lease.as_ref().unwrap().terms().unwrap().1
     }
@@ -223,7 +223,7 @@ impl Rig {
         self.pages.daemon.live_epoch.load(Ordering::Relaxed)
     }
 
-    /// What `pillion status` would tell.
+    /// The output of `pillion status`.
     fn status(&self, viewer: Viewer) -> Value {
         let ledgers = Ledgers::new(MemoryRules::default(), 16 << 30);
         let identity = Identity {
@@ -247,7 +247,7 @@ impl Rig {
     }
 }
 
-/// A thread has claimed each of the first so many rings.
+/// Threads claim the first `count` rings.
 pub(super) fn claim_rings(page: &ClientPage, count: usize) {
     for owner in &page.ring_owner[..count] {
         owner.store(1, Ordering::Relaxed);
@@ -259,12 +259,12 @@ impl Player {
         self.page.rings[0].push(&record.encode()).unwrap();
     }
 
-    /// Everything launched until now is seen complete.
+    /// Everything launched until now is seen as complete.
     pub(super) fn complete(&self) {
         self.complete_at(0);
     }
 
-    /// The same, as its client knows since then.
+    /// As above, known to its client since then.
     pub(super) fn complete_at(&self, at_ns: u64) {
         self.push(&Record::Complete {
             stream: 0,
@@ -273,7 +273,7 @@ impl Player {
         });
     }
 
-    /// A best-effort launch of that cost is seen complete.
+    /// A best-effort launch of that cost is seen as complete.
     pub(super) fn completed(&self, cost_ns: u64) {
         self.page.completed_ns.fetch_add(cost_ns, Ordering::Relaxed);
     }
@@ -323,7 +323,7 @@ fn while_clients_of_the_daemon_before_may_come_back_best_effort_jobs_are_gated()
     rig.poll_after(1);
     assert!(rig.terms(&be).ungated());
     assert!(told(&rig).contains("no high-priority job is attached"));
-    // One that has come back is there, whenever it was.
+    // A returned client is present, whenever it came.
     let hp = rig.hp("serve");
     rig.poll();
     assert!(!rig.terms(&be).ungated());
@@ -437,13 +437,13 @@ fn under_launch_gate_one_launch_is_in_flight_whatever_it_costs() {
     for be in [&first, &second] {
         assert!(rig.try_launch(be, &COMPUTE).is_err(), "one is in flight");
     }
-    // It is complete: the other job's turn, and only one of it.
+    // It is complete: the other job's turn, for one launch.
     first.completed(900 * MS);
     rig.poll_after(50 * US);
     assert!(rig.try_launch(&first, &COMPUTE).is_err());
     assert!(rig.try_launch(&second, &COMPUTE).is_ok());
     assert!(rig.try_launch(&second, &COMPUTE).is_err());
-    // While HP is busy nothing goes, however little is in flight.
+    // While HP is busy nothing is admitted, however little is in flight.
     second.completed(60 * US);
     rig.launch(&mut hp, Class::Compute, 500 * US);
     rig.poll_after(50 * US);
@@ -556,7 +556,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
     rig.try_launch(&one, &COMPUTE).unwrap();
     rig.try_launch(&two, &COMPUTE).unwrap();
     assert!(rig.try_launch(&one, &COMPUTE).is_err());
-    // Half of what is in flight dies with its process; the other half counts on.
+    // Half of the work in flight dies with its process; the other half still counts.
     rig.state.handle_detach(rig.now_ns, two.client);
     rig.poll_after(50 * US);
     assert_eq!(
@@ -622,7 +622,7 @@ fn a_kernel_of_unknown_duration_lasts_as_long_as_configured() {
 #[test]
 fn full_tables_refuse_with_their_bound() {
     let mut rig = Rig::new("");
-    // Of many users, so that none has more than its share.
+    // Of many users, so that none exceeds its share.
     let user = |n: usize| 1000 + n as u32 / 16;
     for job in 0..JOBS_MAX {
         rig.uid = user(job);
@@ -688,7 +688,7 @@ fn leases_are_gated_before_a_high_priority_client_is_answered() {
     rig.poll();
     assert!(rig.try_launch(&be, &COMPUTE).is_ok(), "nobody to protect");
     let _hp = rig.hp("serve");
-    // The poll thread has not looked yet.
+    // The poll thread has not polled yet.
     assert!(rig.try_launch(&be, &COMPUTE).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Who is named and when, and who is ended, in virtual time.
+//! Naming and eviction, in virtual time.
 
 use std::cell::RefCell;
 
@@ -6,14 +6,14 @@ use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A machine on which it is said what is seen of each process.
+/// A machine with a given view of each process.
 #[derive(Default)]
 struct Machine {
-    /// When each process started, and what is seen of it.
+    /// Start and view of each process.
     processes: BTreeMap<u32, (u64, Sight)>,
-    /// Who was looked into.
+    /// Inspected processes.
     looked_into: RefCell<Vec<u32>>,
-    /// Who computes.
+    /// Computing processes.
     computing: BTreeSet<u32>,
 }
 
@@ -73,7 +73,7 @@ impl Rig {
             .handle_listed(at_ns, &listed, &self.clients, &self.machine)
     }
 
-    /// A look at that second: who is named from then on, who is gone, and who is named in all.
+    /// A poll at that second: the newly named, the gone, and all named processes.
     fn look(&mut self, at_s: u64, pids: &[u32]) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
         let change = self.try_look(at_s * SECOND_NS, pids).unwrap();
         let pids = |named: &[Named]| named.iter().map(|it| it.pid).collect();
@@ -104,7 +104,7 @@ fn a_process_without_the_library_is_named_at_the_second_look_and_gone_at_the_fir
 #[test]
 fn what_comes_and_goes_between_looks_is_never_named() {
     let mut rig = Rig::new(true);
-    // Each second another process, in the end of the same number.
+    // Another process each second, later under the same id.
     for at_s in 0..100 {
         let pid = if at_s < 50 { at_s as u32 + 2 } else { 2 };
         let process = (at_s + 1, Sight::Past(known(1000)));
@@ -112,7 +112,7 @@ fn what_comes_and_goes_between_looks_is_never_named() {
         assert_eq!(rig.look(at_s, &[pid]), (vec![], vec![], vec![]), "{at_s}");
     }
     assert!(rig.machine.looked_into.borrow().is_empty());
-    // Two looks at once are one.
+    // Two polls at once count as one.
     let at_ns = 200 * SECOND_NS;
     let mut rig = Rig::new(true).with(7, 1, Sight::Past(known(1000)));
     for at_ns in [at_ns, at_ns + APART_NS - 1] {
@@ -128,7 +128,7 @@ fn clients_are_never_named_and_who_attaches_is_none_any_more() {
     for at_s in 0..30 {
         assert_eq!(rig.look(at_s, &[7]), (vec![], vec![], vec![]));
     }
-    // Its connection is lost, and it is back before the second look.
+    // The connection is lost, and back before the second poll.
     rig.clients.clear();
     rig.look(31, &[7]);
     rig.clients.insert(7);
@@ -148,10 +148,10 @@ fn who_may_attach_still_has_a_grace_and_who_cannot_has_none() {
     for at_s in 0..15 {
         assert!(rig.look(at_s, &[7, 8]).2.is_empty(), "{at_s}");
     }
-    // One attaches in the last moment.
+    // One attaches at the last moment.
     rig.clients.insert(8);
     assert_eq!(rig.look(15, &[7, 8]), (vec![7], vec![], vec![7]));
-    // It is seen to be switched off.
+    // It turns out to be switched off.
     let mut rig = Rig::new(true).with(7, 1, Sight::MayAttach(known(1000)));
     rig.look(0, &[7]);
     rig.look(1, &[7]);
@@ -164,7 +164,7 @@ fn who_cannot_be_looked_into_is_named_once_it_computes_and_after_the_grace_other
     let rig = |computing: &[u32]| {
         let mut rig = Rig::new(true).with(7, 1, Sight::Unclear(known(1000)));
         rig.machine.computing = computing.iter().copied().collect();
-        // The daemon has been there for long.
+        // The daemon has run for long.
         rig.look(0, &[]);
         rig
     };
@@ -174,13 +174,13 @@ fn who_cannot_be_looked_into_is_named_once_it_computes_and_after_the_grace_other
     };
     assert_eq!(named_at(rig(&[7])), Some(101));
     assert_eq!(named_at(rig(&[8])), Some(115));
-    // It was a client a moment ago, and its driver takes its time to end.
+    // It was a client a moment ago, and its driver ends slowly.
     let mut former = rig(&[7]);
     former.clients.insert(7);
     former.look(99, &[7]);
     former.clients.clear();
     assert_eq!(named_at(former), Some(115));
-    // One that was there before the daemon: a client of the one before, maybe.
+    // It precedes the daemon: perhaps a client of the previous one.
     let mut young = Rig::new(true).with(7, 1, Sight::Unclear(known(1000)));
     young.machine.computing.insert(7);
     let mut looks = 0..60;
@@ -201,7 +201,7 @@ fn who_is_exempt_is_looked_into_once_and_never_named() {
     assert_eq!(*rig.machine.looked_into.borrow(), [7]);
 }
 
-/// The daemon was stopped meanwhile, or NVML did not answer: nobody could attach.
+/// The daemon was stopped, or NVML did not answer: nobody could attach.
 #[test]
 fn time_in_which_nobody_looked_is_no_grace() {
     let mut rig = Rig::new(true).with(7, 1, Sight::MayAttach(known(1000)));
@@ -215,7 +215,7 @@ fn time_in_which_nobody_looked_is_no_grace() {
     rig.strangers.handle_silence();
     assert!(rig.look(5, &[7]).0.is_empty());
     assert_eq!(rig.look(6, &[7]).0, [7]);
-    // What is named stays so.
+    // Named processes stay named.
     rig.strangers.handle_silence();
     assert_eq!(rig.look(20, &[7]), (vec![], vec![], vec![7]));
 }
@@ -241,12 +241,12 @@ fn numbers_that_may_be_the_hosts_are_counted_and_looked_up_by_nobody() {
     let named = rig.strangers.named().next().unwrap().clone();
     assert_eq!((&*named.known.name, named.known.uid), ("", None));
     assert!(named.known.reason.contains("container"), "{named:?}");
-    // A client that is listed under another number would be a stranger.
+    // A client listed under another id would be a stranger.
     rig.clients.insert(3);
     assert_eq!(rig.try_look(16 * SECOND_NS, &[7]), None);
     assert_eq!(rig.strangers.named().count(), 0);
     assert_eq!(rig.try_look(17 * SECOND_NS, &[]), Some(Change::default()));
-    // One that is listed under its own shows that they are ours.
+    // A client listed under its own id shows that the ids are ours.
     rig.look(18, &[3, 7]);
     assert_eq!(rig.look(19, &[7]).0, [7]);
     assert_eq!(*rig.machine.looked_into.borrow(), [7]);
@@ -258,7 +258,7 @@ const EVICT: UnmanagedRules = UnmanagedRules {
     root: false,
 };
 
-/// Who is ended, when, and whether that is a kill, in the first minute.
+/// Evictions of the first minute: time, process, and whether it is a kill.
 fn evictions(mut rig: Rig, pids: &[u32], rules: &UnmanagedRules) -> Vec<(u64, u32, bool)> {
     let mut acts = Vec::new();
     for at_s in 0..60 {
@@ -313,7 +313,7 @@ fn who_is_surely_named_is_asked_to_end_after_the_grace_and_killed_later_once() {
         (25, 8, true),
     ];
     assert_eq!(evictions(rig(), &pids, &with_root), expected);
-    // The numbers are not known to be ours.
+    // The ids are not known to be ours.
     let far = Rig::new(false).with(7, 1, Sight::Past(known(1000)));
     assert_eq!(evictions(far, &[7], &EVICT), []);
 }
@@ -326,7 +326,7 @@ fn no_more_than_a_few_are_asked_to_end_at_once() {
     });
     let acts = evictions(rig, &pids, &EVICT);
     let asked_at = |at_s| acts.iter().filter(|act| act.0 == at_s && !act.2).count();
-    // None of them ends by itself: each is killed before another one is asked.
+    // None ends by itself: each is killed before another one is asked.
     let asked = [30, 40, 41, 50, 51].map(asked_at);
     assert_eq!(asked, [8, 0, 8, 0, 0], "{acts:?}");
     assert!(acts.iter().filter(|act| act.2).count() >= 8);

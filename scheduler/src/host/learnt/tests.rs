@@ -1,4 +1,4 @@
-//! What is kept of programs, on a disk that fails, among users, and beyond its bounds.
+//! Knowledge about programs, on a failing disk, among users, and at its bounds.
 
 mod broken;
 
@@ -152,7 +152,7 @@ fn a_damaged_file_is_none_and_the_next_run_replaces_it() {
     ));
 }
 
-/// A profile of it would be a good one.
+/// As a profile it would be valid.
 #[test]
 fn a_file_with_one_other_digit_is_none() {
     let rig = rig();
@@ -168,7 +168,7 @@ fn a_file_with_one_other_digit_is_none() {
     assert_eq!(rig.kept(ANNE, PROGRAM), [("b".to_owned(), 20)]);
 }
 
-/// A daemon that was killed between any two steps leaves the file that was there, whole.
+/// A daemon killed between any two steps leaves the old file, whole.
 #[test]
 fn what_a_killed_daemon_left_half_written_is_written_over() {
     let rig = rig();
@@ -185,13 +185,13 @@ fn what_a_killed_daemon_left_half_written_is_written_over() {
 fn what_cannot_be_written_leaves_what_was_kept() {
     let rig = rig();
     rig.keep(ANNE, PROGRAM, &[("a", 10)]).unwrap();
-    // A folder where the new file would be: as good as a full disk, also for root.
+    // A folder in place of the new file: equivalent to a full disk, also for root.
     fs::create_dir(rig.store.folder.join(NEW)).unwrap();
     assert!(rig.keep(ANNE, PROGRAM, &[("b", 20)]).is_err());
     assert_eq!(rig.kept(ANNE, PROGRAM), [("a".to_owned(), 10)]);
 }
 
-/// An error of reading, which a folder in the file's place stands for: it may pass.
+/// A read error, simulated by a folder in the file's place: it may be temporary.
 #[test]
 fn what_cannot_be_read_just_now_stays_and_nothing_is_kept() {
     let rig = rig();
@@ -215,7 +215,7 @@ fn what_cannot_be_read_just_now_stays_and_nothing_is_kept() {
     }
 }
 
-/// Instances of one template: what people are shown of them is the same.
+/// Instances of one template: people see the same name.
 #[test]
 fn what_is_kept_can_be_read_again_or_is_not_kept() {
     let rig = rig();
@@ -227,7 +227,7 @@ fn what_is_kept_can_be_read_again_or_is_not_kept() {
     assert_eq!(rig.kept(ANNE, PROGRAM).len(), 2);
     let mut wrong = noted(&[("a", 10)]);
     wrong.kernels[0].name = "a\n".to_owned();
-    // That is no trouble of the disk.
+    // No sign of disk trouble.
     let refused = rig.store.keep(ANNE, PROGRAM, wrong);
     assert!(matches!(refused, Ok(Kept::Refused(_))), "{refused:?}");
     assert_eq!(rig.kept(ANNE, PROGRAM).len(), 2);
@@ -334,7 +334,7 @@ fn what_was_not_used_for_the_longest_goes_first_of_the_user_who_has_most() {
         rig.keep(ANNE, program, &[("k", 1)]).unwrap();
         set_age(&rig, ANNE, program, days);
     }
-    // Used now, by who only begins with it; who looks at it has no use for it.
+    // Only a run that begins with it counts as use; a listing does not.
     assert!(rig.store.find_to_begin(ANNE, "/b").is_some());
     assert!(rig.store.find(ANNE, "/a").is_some());
     rig.keep(ANNE, "/d", &[("k", 1)]).unwrap();
@@ -354,7 +354,7 @@ fn what_was_not_used_for_the_longest_goes_first_of_the_user_who_has_most() {
     assert!(rig.store.find(BOB, "/old").is_some());
 }
 
-/// So many programs of one user and some of another, each with kernels that fill `kernels` entries.
+/// Many programs of one user and some of another, each with kernels that fill `kernels` entries.
 fn many(programs: usize, kernels: usize) {
     let rig = rig();
     let names: Vec<String> = (0..kernels).map(|n| format!("kernel_{n}")).collect();
@@ -370,7 +370,7 @@ fn many(programs: usize, kernels: usize) {
         count <= PROGRAMS_MAX && bytes <= BYTES_MAX,
         "{count} {bytes}"
     );
-    // No less either than one file below the bounds.
+    // Nor less than one file below the bounds.
     let least = BYTES_MAX - FILE_BYTES_MAX as u64;
     assert!(
         count == PROGRAMS_MAX.min(programs) || bytes > least,
@@ -383,7 +383,7 @@ fn many(programs: usize, kernels: usize) {
     assert_eq!(files.count(), 3, "two users and the lock");
 }
 
-/// `PILLION_KEPT_PROGRAMS=10000` is tried by hand, with a network's kernels each (decision 049).
+/// `PILLION_KEPT_PROGRAMS=10000` is run by hand, with a network's kernels each (decision 049).
 #[test]
 fn ten_thousand_programs_take_the_room_of_a_thousand() {
     let programs = std::env::var("PILLION_KEPT_PROGRAMS").ok();

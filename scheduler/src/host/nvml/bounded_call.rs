@@ -1,8 +1,9 @@
-//! Asking somebody who may never answer.
+//! Calls that may never return.
 //!
-//! A call of NVML's goes to the kernel's driver, and where that is stuck the call does not return and cannot be interrupted. So
-//! none of the daemon's threads makes it: a thread of its own does, and who asks waits for [`PATIENCE`] and goes on without an
-//! answer. Until the call returns nothing more is asked, and what it answers then is too old to be believed.
+//! An NVML call enters the kernel's driver. If that hangs, the call does not return and cannot be
+//! interrupted. So a dedicated thread makes it, and the caller waits for [`PATIENCE`] and continues
+//! without an answer. Until the call returns nothing more is asked, and its late answer is too old
+//! to be used.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,10 +14,10 @@ use std::thread;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-/// How long an answer is waited for, s. NVML's usual ones take some ms, under load some hundred.
+/// Timeout of an answer, s. NVML usually takes some ms, under load some hundred.
 pub(crate) const PATIENCE_S: i64 = 5;
 
-/// As long as that.
+/// [`PATIENCE_S`] as a time.
 pub(crate) const PATIENCE: Timespec = Timespec {
     tv_sec: PATIENCE_S,
     tv_nsec: 0,
@@ -25,9 +26,9 @@ pub(crate) const PATIENCE: Timespec = Timespec {
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// It was waited for long enough, or is owed since an earlier question.
+    /// Timeout, or an earlier answer is still owed.
     Late,
-    /// Who asked is to stop.
+    /// The caller must stop.
     Stopping,
     /// The thread has panicked.
     Ended,
@@ -39,12 +40,12 @@ pub(crate) struct Asked<Q, A> {
     questions: Sender<Q>,
     answers: Receiver<A>,
     answered: Arc<OwnedFd>,
-    /// The answer to an earlier question is still to come.
+    /// The answer to an earlier question is still owed.
     is_owed: bool,
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
-    /// Starts it. It ends after this is dropped, once it has answered what it was asked; nobody waits for it.
+    /// Starts the thread. It ends after this is dropped, once it has answered; nobody waits for it.
     ///
     /// # Errors
     ///
@@ -59,7 +60,7 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
         let answered = Arc::new(answered);
         let bell = Bell(Arc::clone(&answered));
         let answer_all = move || {
-            // Dropped last, so that who waits is woken to see that nobody answers any more.
+            // Dropped last, so that a woken caller sees that the thread has ended.
             let bell = bell;
             let given = given;
             for question in asked {
@@ -80,11 +81,11 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
         })
     }
 
-    /// Asks, and waits for the answer as long as `patience` or until `stop` can be read.
+    /// Asks, and waits for the answer for `patience` or until `stop` is readable.
     ///
     /// # Errors
     ///
-    /// See [`Silence`]; at once if an answer is owed already.
+    /// See [`Silence`]; at once if an answer is still owed.
     pub(crate) fn ask(
         &mut self,
         question: Q,
@@ -105,7 +106,7 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
             let is_stopping = !fds[1].revents().is_empty();
             match self.try_answer() {
                 Err(Silence::Late) if is_stopping => return Err(Silence::Stopping),
-                // The bell may be that of an answer which came too late.
+                // The bell may be that of a late answer.
                 Err(Silence::Late) => {}
                 over => return over,
             }
@@ -114,12 +115,12 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
 }
 
 impl<Q, A> Asked<Q, A> {
-    /// Asks, and waits for nothing: [`Asked::try_answer`] has the answer when [`Asked::answered`] can be read. One that is owed
-    /// since an earlier question and has come meanwhile is dropped.
+    /// Asks without waiting: [`Asked::try_answer`] has the answer when [`Asked::answered`] is
+    /// readable. A late answer to an earlier question is dropped.
     ///
     /// # Errors
     ///
-    /// An answer is owed still, or the thread has ended.
+    /// An answer is still owed, or the thread has ended.
     pub(crate) fn try_ask(&mut self, question: Q) -> Result<(), Silence> {
         if self.is_owed {
             self.try_answer()?;
@@ -150,12 +151,12 @@ impl<Q, A> Asked<Q, A> {
     }
 }
 
-/// Wakes who waits for an answer, also when nobody answers any more.
+/// Wakes a waiting caller, also when the thread has ended.
 struct Bell(Arc<OwnedFd>);
 
 impl Bell {
     fn ring(&self) {
-        // A full one wakes too.
+        // A full counter wakes too.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -174,7 +175,7 @@ mod tests {
         eventfd(0, EventfdFlags::CLOEXEC).unwrap()
     }
 
-    /// Ends a wait as soon as it is looked at.
+    /// Expires immediately.
     const NONE: Timespec = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
@@ -201,7 +202,7 @@ mod tests {
             assert_eq!(asked.ask(2, stop.as_fd(), &LONG), Err(Silence::Late));
         }
         go_on.send(()).unwrap();
-        // What it says to the first question is not taken for an answer to a later one.
+        // A late answer to the first question is not taken for one to a later question.
         let late = || asked.ask(3, stop.as_fd(), &LONG).ok();
         assert_eq!(std::iter::repeat_with(late).flatten().next(), Some(30));
         assert_eq!(asked.ask(4, stop.as_fd(), &LONG), Ok(40));

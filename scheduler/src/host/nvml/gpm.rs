@@ -1,7 +1,7 @@
 //! How many of a device's SMs were busy, by GPM: counters that NVML reads of devices from Hopper
 //! on.
 //!
-//! A metric is of the time between two samples. nvml.h: `nvmlGpmMetric_t` has 40 bytes;
+//! A metric covers the time between two samples. nvml.h: `nvmlGpmMetric_t` has 40 bytes;
 //! `nvmlGpmMetricsGet_t` ends with an array of them, whose length grew with the releases (98, 210,
 //! 333, 477) while its version stayed 1.
 
@@ -14,8 +14,8 @@ use super::{Device, NOT_SUPPORTED, NvmlError, Open, SUCCESS, check, open_device}
 const VERSION: c_uint = 1;
 /// NVML_GPM_METRIC_SM_UTIL: "percentage of SMs that were busy", 0 to 100.
 const SM_UTIL: c_uint = 2;
-/// More metrics than any driver knows: it writes those that are asked for, and none may write past
-/// the end.
+/// More metrics than any driver knows: it writes the requested ones, and none may write past the
+/// end.
 const METRICS: usize = 512;
 
 /// `nvmlGpmSupport_t`.
@@ -62,16 +62,16 @@ pub(crate) struct Gpm {
     device: Device,
     /// The older, then the newer.
     samples: [Sample; 2],
-    /// The newer has been taken.
+    /// The newer is valid.
     is_taken: bool,
     take: Take,
     get: Get,
     asked: Box<MetricsGet>,
-    /// Open as long as these may be called. After the samples, which it frees.
+    /// Keeps NVML open for these calls. Declared after the samples, which it frees.
     _library: Open,
 }
 
-// SAFETY: NVML is thread-safe, as `Device` says; samples are only handed back to it, and nothing
+// SAFETY: NVML is thread-safe, as `Device` says; samples are only passed back to it, and nothing
 // reads the texts' addresses.
 unsafe impl Send for Gpm {}
 
@@ -83,14 +83,14 @@ struct Sample {
 
 impl Drop for Sample {
     fn drop(&mut self) {
-        // SAFETY: the sample is the library's, which is open as long as a `Gpm` has it, and is not
-        // used any more.
+        // SAFETY: the sample belongs to the library, which stays open while a `Gpm` has it, and is
+        // not used any more.
         let _ = unsafe { (self.free)(self.handle) };
     }
 }
 
 impl Gpm {
-    /// Of the device with this UUID; none where it has none, or the driver is older than that.
+    /// For the device with this UUID; none if it, or an older driver, does not support GPM.
     ///
     /// # Errors
     ///
@@ -131,8 +131,8 @@ impl Gpm {
         }))
     }
 
-    /// How many of the SMs were busy since this was asked last, 0 to 1, in the mean; `None` the
-    /// first time, and where the device does not say.
+    /// Mean share of busy SMs since the last call, 0 to 1; `None` the first time, and if the device
+    /// does not report it.
     pub(crate) fn sm_activity(&mut self) -> Option<f64> {
         self.samples.swap(0, 1);
         let had_one = std::mem::take(&mut self.is_taken);

@@ -1,7 +1,7 @@
-//! What NVML reports of a device by itself, and the gauges that tell of its health.
+//! NVML's events of a device, and the gauges of its health.
 //!
-//! Signatures, numbers and structures are those of nvml.h. A driver that lacks one of the gauges, or says that the device has
-//! none, leaves it unknown.
+//! Signatures, numbers and structures are those of nvml.h. A gauge that the driver or the device
+//! lacks stays unknown.
 
 use core::ffi::{c_uint, c_ulonglong, c_void};
 
@@ -71,40 +71,40 @@ const CLOCK_SM: c_uint = 1;
 /// NVML_TEMPERATURE_GPU.
 const TEMPERATURE_GPU: c_uint = 0;
 
-/// Something that NVML reports.
+/// An event of NVML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// An Xid, its number.
+    /// An Xid, with its number.
     Xid(u64),
-    /// The counters of errors in memory have news.
+    /// The counters of memory errors have changed.
     MemoryError,
 }
 
-/// What NVML reports of a device.
+/// NVML's events of a device.
 pub(crate) struct Reports {
     set: *mut c_void,
     wait: Wait,
-    /// Open as long as `wait` may be called.
+    /// Keeps NVML open for `wait`.
     library: Open,
 }
 
 impl Drop for Reports {
     fn drop(&mut self) {
         if let Ok(free) = symbol::<Free>(&self.library, "nvmlEventSetFree") {
-            // SAFETY: the set is this library's, and is not used any more.
+            // SAFETY: the set belongs to this library, and is not used any more.
             let _ = unsafe { free(self.set) };
         }
     }
 }
 
 impl Reports {
-    /// Of the device with this UUID, from now on.
+    /// Events of the device with this UUID, from now on.
     pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, Device(device)) = open_device(uuid)?;
         let create: CreateSet = symbol(&library, "nvmlEventSetCreate")?;
         let supported: GetTypes = symbol(&library, "nvmlDeviceGetSupportedEventTypes")?;
         let register: Register = symbol(&library, "nvmlDeviceRegisterEvents")?;
-        // The first version leaves the instances of MIG unwritten, which are not looked at.
+        // The first version leaves the MIG instances unwritten, which are not used.
         let wait: Wait = symbol(&library, "nvmlEventSetWait_v2")
             .or_else(|_| symbol(&library, "nvmlEventSetWait"))?;
         let mut types = 0;
@@ -123,7 +123,7 @@ impl Reports {
         Ok(reports)
     }
 
-    /// The next report, if one comes within so many ms.
+    /// The next event, if one comes within so many ms.
     pub(crate) fn wait(&self, timeout_ms: u32) -> Result<Option<Report>, NvmlError> {
         let mut data = EventData {
             device: core::ptr::null_mut(),
@@ -145,19 +145,18 @@ impl Reports {
     }
 }
 
-/// Errors in memory since the driver was loaded; what is unknown is none.
+/// Memory errors since the driver was loaded; none if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ecc {
     pub(crate) corrected: Option<u64>,
     pub(crate) uncorrected: Option<u64>,
-    /// Rows (from A100 on) or pages (before) wait for a reset to be replaced.
+    /// Rows (from A100 on) or pages (before) wait for a reset to be remapped.
     pub(crate) is_pending: Option<bool>,
 }
 
 /// The device does not answer any more.
 struct Lost;
 
-/// A device's counters.
 pub(crate) struct Gauges {
     device: Device,
     errors: Option<GetEcc>,
@@ -174,12 +173,12 @@ pub(crate) struct Gauges {
     /// By sensor.
     temperature: Option<GetClock>,
     reasons: Option<GetBits>,
-    /// Open as long as these may be called.
+    /// Keeps NVML open for these calls.
     _library: Open,
 }
 
 impl Gauges {
-    /// Of the device with this UUID.
+    /// For the device with this UUID.
     pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, device) = open_device(uuid)?;
         Ok(Self {
@@ -195,7 +194,7 @@ impl Gauges {
             memory: symbol(&library, "nvmlDeviceGetMemoryInfo").ok(),
             threshold: symbol(&library, "nvmlDeviceGetTemperatureThreshold").ok(),
             temperature: symbol(&library, "nvmlDeviceGetTemperature").ok(),
-            // Drivers before r535 have the old name alone.
+            // Drivers before r535 have only the old name.
             reasons: symbol(&library, "nvmlDeviceGetCurrentClocksEventReasons")
                 .or_else(|_| symbol(&library, "nvmlDeviceGetCurrentClocksThrottleReasons"))
                 .ok(),
@@ -239,7 +238,7 @@ impl Gauges {
         (result == 0).then_some(pending != 0)
     }
 
-    /// How much of the last sample period the device was busy, percent.
+    /// Utilisation of the last sample period, percent.
     pub(crate) fn busy_pct(&self) -> Option<u32> {
         let mut is = Utilization { gpu: 0, memory: 0 };
         // SAFETY: the device is this library's, and there is room for both numbers.
@@ -247,7 +246,7 @@ impl Gauges {
         (result == 0).then_some(is.gpu)
     }
 
-    /// A number of a kind, of a clock or a sensor.
+    /// A value by clock or sensor.
     fn of_kind(&self, get: Option<GetClock>, kind: c_uint) -> Option<c_uint> {
         let mut number = 0;
         // SAFETY: the device is this library's, and there is room for the number.
@@ -263,7 +262,7 @@ impl Gauges {
         (result == 0).then_some(f64::from(mw) / 1e3)
     }
 
-    /// How much of the memory is used, or that the device is lost.
+    /// Used share of the memory, or the device is lost.
     fn memory_used(&self) -> Result<Option<f64>, Lost> {
         let Some(get) = self.memory else {
             return Ok(None);
@@ -285,7 +284,7 @@ impl Gauges {
         (result == 0).then_some(bits)
     }
 
-    /// What laws go by, and people are told; but for the SMs' activity, which is GPM's.
+    /// The reading for laws and people, without the SMs' activity, which is GPM's.
     pub(crate) fn reading(&self) -> DeviceReading {
         let memory_used = self.memory_used();
         let mhz = |get| self.of_kind(get, CLOCK_SM).filter(|&mhz| mhz > 0);
@@ -310,10 +309,10 @@ impl Gauges {
     }
 }
 
-/// The entry point of that name; `F` is the signature that nvml.h gives it.
+/// Looks up an entry point; `F` is nvml.h's signature.
 pub(super) fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F, NvmlError> {
-    // SAFETY: each caller, in this folder, asks for the signature that nvml.h gives the name, and
-    // keeps the library open as long as it calls it.
+    // SAFETY: each caller, in this folder, uses nvml.h's signature for the name, and keeps the
+    // library open while it calls it.
     let found = unsafe { library.get::<F>(name) };
     found
         .map(|function| *function)

@@ -1,8 +1,7 @@
-//! How much of the time each process computed lately, as NVML samples it.
+//! Recent compute time of each process, as NVML samples it.
 //!
 //! nvml.h, `nvmlDeviceGetProcessUtilization`: a sample for each process that computed in the last
-//! sample period, which is of a sixth of a second to a second, in whole per cent. MIG instances
-//! have none.
+//! sample period, of a sixth of a second to a second, in whole per cent. MIG instances have none.
 
 use core::ffi::{c_uint, c_ulonglong, c_void};
 
@@ -26,12 +25,12 @@ struct UseSample {
 type GetUses =
     unsafe extern "C" fn(*mut c_void, *mut UseSample, *mut c_uint, c_ulonglong) -> c_uint;
 
-/// NVML_ERROR_NOT_FOUND: nobody computed, or nothing is newer.
+/// NVML_ERROR_NOT_FOUND: no process computed, or nothing is newer.
 const NOT_FOUND: c_uint = 6;
 
 const NAME: &str = "nvmlDeviceGetProcessUtilization";
 
-/// How much of the time a process computed.
+/// Compute time of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ProcessUse {
     pub(crate) pid: u32,
@@ -39,35 +38,34 @@ pub(crate) struct ProcessUse {
     pub(crate) share: f64,
 }
 
-/// What NVML answers.
+/// NVML's answer.
 enum Samples {
     Some(Vec<UseSample>),
-    /// Nobody computed, or nothing is newer.
+    /// No process computed, or nothing is newer.
     None,
     NotSupported,
 }
 
-/// A device's samples of processes.
+/// Samples of a device's processes.
 pub(crate) struct Uses {
     device: Device,
     get: GetUses,
-    /// The newest sample that was read.
+    /// Stamp of the newest sample read.
     last_us: c_ulonglong,
     gauges: Gauges,
-    /// Open as long as it may be called.
+    /// Keeps NVML open for the calls.
     _library: Open,
 }
 
 impl Uses {
-    /// Of the device with this UUID.
+    /// For the device with this UUID.
     ///
     /// # Errors
     ///
     /// See [`NvmlError`].
     pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, device) = open_device(uuid)?;
-        // SAFETY: the signature that nvml.h gives the name; the library stays open as long as it
-        // may be called.
+        // SAFETY: nvml.h's signature for the name; the library stays open while it may be called.
         let get = unsafe { library.get::<GetUses>(NAME) };
         let get = *get.map_err(|_| NvmlError::NoSymbol(NAME))?;
         Ok(Self {
@@ -79,9 +77,9 @@ impl Uses {
         })
     }
 
-    /// The processes that computed in the last sample period, each with its newest sample. `None`:
-    /// there is no news, or NVML does not know. It says the same where nobody computed, which its
-    /// word for the whole device tells apart.
+    /// Processes that computed in the last sample period, each with its newest sample. `None`:
+    /// nothing new, or NVML does not know. NVML answers the same if no process computed; the
+    /// device's total utilisation distinguishes that case.
     ///
     /// # Errors
     ///
@@ -97,8 +95,8 @@ impl Uses {
         }
     }
 
-    /// The processes of which a sample since that time, us since 1970, says that they computed;
-    /// none where NVML does not know.
+    /// Processes that computed, by a sample since that time, us since 1970; none if NVML does not
+    /// know.
     ///
     /// # Errors
     ///
@@ -114,7 +112,7 @@ impl Uses {
         Ok(computed.map(|sample| sample.pid).collect())
     }
 
-    /// What NVML has sampled since that time of its own.
+    /// NVML's samples since that time on its clock.
     fn samples(&self, last_us: c_ulonglong) -> Result<Samples, NvmlError> {
         let none = UseSample {
             pid: 0,
@@ -145,7 +143,7 @@ impl Uses {
     }
 }
 
-/// The newest sample of each process; `last_us` becomes the stamp of the newest of all.
+/// The newest sample of each process; sets `last_us` to the newest stamp of all.
 fn newest(samples: &[UseSample], last_us: &mut c_ulonglong) -> Vec<ProcessUse> {
     let mut newest: Vec<UseSample> = Vec::with_capacity(samples.len());
     for sample in samples.iter().filter(|sample| sample.sm_pct <= 100) {

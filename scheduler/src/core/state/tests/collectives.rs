@@ -4,14 +4,14 @@ use protocol::pages::Counter;
 
 use super::*;
 
-/// A client launches a collective kernel, which goes without a lease.
+/// A client launches a collective kernel, without a lease.
 fn launch_collective(be: &Player, cost_ns: u64) {
     let lease = be.lease.as_ref().unwrap();
     lease.charge(&be.page.charged_ns, cost_ns);
     be.page.count(Counter::Collectives, 1);
 }
 
-/// The kinds of what is to be reported of collectives.
+/// Kinds of the reports on collectives.
 fn told(rig: &mut Rig) -> Vec<&'static str> {
     let drafts = rig.state.take_collectives();
     drafts.iter().map(|draft| draft.kind().name()).collect()
@@ -38,7 +38,7 @@ fn a_job_that_launches_collectives_is_granted_nothing_while_a_high_priority_clie
         (told(&mut rig), told(&mut rig)),
         (vec!["collectives"], vec![])
     );
-    // Its work in flight, which may wait for other GPUs, keeps no other job from anything.
+    // Its work in flight, which may wait for other GPUs, delays no other job.
     for _ in 0..20 {
         rig.poll_after(200 * MS);
         assert!(rig.try_launch(&plain, &COMPUTE).is_ok());

@@ -1,4 +1,4 @@
-//! Best-effort jobs that come while the GPU is in trouble.
+//! Best-effort jobs that arrive while the GPU is in trouble.
 
 use super::*;
 use crate::core::state::Whose;
@@ -22,7 +22,7 @@ fn who_comes_while_the_gpu_is_in_trouble_waits_and_who_is_there_does_not() {
         assert!(!trouble(&mut rig));
         let (new, _hp) = (rig.be("new"), rig.hp("serve"));
         for _ in 0..3 {
-            // It is said each second, and longer than anybody is held at the gate.
+            // Repeated each second, and for longer than any wait at the gate.
             trouble(&mut rig);
             rig.poll_after(200 * MS);
             assert!(is_held(&new) && !is_held(&old));
@@ -33,7 +33,7 @@ fn who_comes_while_the_gpu_is_in_trouble_waits_and_who_is_there_does_not() {
         let expected = format!("waits until the GPU is healthy, or `pillion resume`: {WHY}");
         assert_eq!(status["jobs"][1]["enforcing"], expected);
         assert!(status["held"].as_array().unwrap().is_empty(), "{status}");
-        // Of a job that is there further processes do not wait.
+        // Further processes of a present job do not wait.
         let another = rig.be("old");
         assert!(!is_held(&another));
         assert!(rig.state.hold_comers(None, false), "somebody goes on");
@@ -55,9 +55,9 @@ fn who_waits_goes_on_where_an_operator_says_so() {
     assert_eq!(rig.state.release(None).jobs.len(), 2);
     rig.poll();
     assert!(!is_held(&two) && !is_held(&three));
-    // Who comes next waits again.
+    // Later arrivals wait again.
     assert!(is_held(&rig.be("four")));
-    // One that has a fault of its own is held for that when the GPU is well again.
+    // A job with a fault of its own stays held when the GPU is healthy again.
     let five = rig.be("five");
     let key = rig.state.best_effort_jobs().pop().unwrap();
     assert!(rig.state.hold(Whose::Job(&key), "Xid 13").is_some());
@@ -77,7 +77,7 @@ fn a_job_that_ran_under_the_daemon_before_is_not_new_and_one_that_comes_again_is
         .unwrap();
     assert!(!is_held(&ran));
     rig.state.handle_detach(rig.now_ns, ran.client);
-    // Over its limits the GPU takes those that ran as little as others.
+    // Over its limits the GPU takes returning jobs no more than new ones.
     rig.state.hold_comers(Some(WHY.to_owned()), true);
     let (page_fd, page) = client_page(&Clock::monotonic()).unwrap();
     page.count(Counter::Launches, 1);
@@ -88,7 +88,7 @@ fn a_job_that_ran_under_the_daemon_before_is_not_new_and_one_that_comes_again_is
     rig.state.handle_detach(rig.now_ns, ran.client);
     trouble(&mut rig);
     assert!(is_held(&rig.be("ran")));
-    // Jobs that have gone are not remembered.
+    // Departed jobs are forgotten.
     for job in 0..1_000 {
         let be = rig.be(&job.to_string());
         rig.state.handle_detach(rig.now_ns, be.client);

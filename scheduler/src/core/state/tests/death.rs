@@ -1,4 +1,4 @@
-//! Processes that end with work in flight, and such that do not.
+//! Processes that die with work in flight, or without.
 
 use protocol::pages::{STOP_ASKED, STOP_GAVE_UP, STOP_OVERDUE};
 
@@ -8,7 +8,7 @@ use crate::core::fault::Fault;
 use crate::core::ledgers::Image;
 use crate::core::state::{Death, How};
 
-/// The client's process ends; what is told of that.
+/// Ends the client's process; returns the reported deaths.
 fn end(rig: &mut Rig, player: &Player) -> Vec<Death> {
     rig.state
         .handle_death(rig.now_ns, rig.now_ns, player.client);
@@ -27,7 +27,7 @@ fn what_a_best_effort_process_charged_and_did_not_complete_was_in_flight() {
         rig.try_launch(be, &COMPUTE).unwrap();
         be.completed(COMPUTE.expected_ns);
     }
-    // The last word before the end counts, whether a poll came in between or not.
+    // The last report before the end counts, with or without a poll in between.
     drained.completed(COMPUTE.expected_ns);
     assert_eq!(end(&mut rig, &drained), []);
     let deaths = end(&mut rig, &dying);
@@ -55,7 +55,7 @@ fn what_a_high_priority_process_launched_last_is_counted_though_nobody_has_polle
     assert_eq!(end(&mut rig, &drained), []);
     let deaths = end(&mut rig, &dying);
     assert_eq!((deaths[0].in_flight_ns, deaths[0].launches), (300, Some(2)));
-    // Of records that were lost nothing is known.
+    // Lost records leave the work in flight unknown.
     let lost = rig.hp("lost");
     lost.page.count(Counter::Dropped, 1);
     rig.poll();
@@ -65,7 +65,7 @@ fn what_a_high_priority_process_launched_last_is_counted_though_nobody_has_polle
 #[test]
 fn a_process_whose_context_was_lost_left_nothing_in_flight() {
     let mut rig = Rig::new("");
-    // A number that is no such error is nobody's excuse.
+    // An invalid error number excuses nothing.
     for (sticky, told) in [(719, 0), (1, 1)] {
         let be = rig.be("broken");
         rig.poll();
@@ -82,7 +82,7 @@ fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_a
     for (stop, seen_to_until_s, is_spared, how, under_mps, part) in [
         (0, 0, no, How::Unasked, Error, "it was killed, crashed"),
         (STOP_GAVE_UP, 0, no, How::GaveUp, Error, "deadline: "),
-        // Its own words, in its own page.
+        // The process's own report, in its page.
         (STOP_ASKED, 0, no, How::SeenTo, Error, "`pillion stop`"),
         (STOP_OVERDUE, 0, no, How::SeenTo, Error, "`pillion stop`"),
         (0, u32::MAX, no, How::SeenTo, Error, "`pillion stop`"),
@@ -161,11 +161,11 @@ fn deaths_that_nobody_asks_for_fill_no_memory() {
 #[test]
 fn a_process_that_lives_is_not_ending_and_one_that_waits_to_be_reaped_or_is_gone_is() {
     assert!(!Image::is_ending(std::process::id()));
-    // Above every process id that Linux gives out (2^22).
+    // Above every process id of Linux (2^22).
     assert!(Image::is_ending(1 << 30));
     let mut child = std::process::Command::new("true").spawn().unwrap();
     let pid = child.id();
-    // Its end without reaping it: the pidfd of one that can be waited for is readable.
+    // Wait for its end without reaping it: the pidfd of a zombie is readable.
     let id = rustix::process::Pid::from_child(&child);
     let fd = rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).unwrap();
     let mut fds = [rustix::event::PollFd::new(

@@ -1,4 +1,4 @@
-//! What is held for a fault, and what clients say that they cannot go on.
+//! Holds for faults, and clients' reports of lost contexts.
 
 use super::*;
 use crate::core::job_key::JobKey;
@@ -25,7 +25,8 @@ fn what_is_held_for_a_fault_is_held_whatever_the_policy_until_it_is_released() {
             Some(NewlyHeld::Job)
         );
         assert_eq!(rig.state.hold(Whose::Job(&held), "again"), None);
-        // From now on, however long the next poll takes: who hears of it next finds nobody at work.
+        // At once, however long the next poll takes: whoever hears of the hold finds no work
+        // running.
         for polls in [0, 1] {
             for _ in 0..polls {
                 rig.poll();
@@ -45,10 +46,10 @@ fn what_is_held_for_a_fault_is_held_whatever_the_policy_until_it_is_released() {
             }
             assert!(is_held(&one) && is_held(&two) && is_held(&new));
         }
-        // Each is told why it is.
+        // Each hold reports its own reason.
         let why = |job| rig.state.holds.why(&key(job, JobClass::BestEffort));
         assert_eq!((why("one"), why("two")), (Some("Xid 13"), Some("Xid 79")));
-        // What is held with all others stays so.
+        // A job that is held with all others stays held.
         assert_eq!(rig.state.release(Some("one")).jobs, [held]);
         assert!(rig.state.release(Some("two")).is_nothing());
         rig.poll();
@@ -184,7 +185,7 @@ fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
                 .hold(Whose::Job(&JobKey { id, uid, class }), "why");
         }
     }
-    // That it is not is told, once.
+    // The failed hold is reported once.
     for user in [2_100, 2_101] {
         let mut hold = || rig.state.hold(Whose::User(user), "why");
         let told = [hold(), hold(), hold()];
@@ -197,7 +198,7 @@ fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
         (released.jobs.len(), released.others),
         (100 * HELD_JOBS_PER_USER, 64)
     );
-    // There is room now, and when there is none again it is told again.
+    // There is room now; when it is full again, that is reported again.
     for uid in 3_000..3_064 {
         let newly = rig.state.hold(Whose::User(uid), "why");
         assert_eq!(newly, Some(NewlyHeld::User(uid)));
@@ -209,7 +210,7 @@ fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
     assert_eq!(rig.state.holds.refused.len(), HELD_USERS_MAX);
 }
 
-/// A thread of a job that is held waits for an operator, and costs others nothing meanwhile.
+/// A thread of a held job waits for an operator, and costs others nothing meanwhile.
 #[test]
 fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
     let mut rig = Rig::new("name = \"temporal\"");
@@ -220,7 +221,7 @@ fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
     for be in [&held, &other] {
         be.waits(1);
     }
-    // Whenever it is looked, the turn is the other's.
+    // At each poll the turn is the other job's.
     for _ in 0..3_000 {
         rig.poll_after(MS);
         assert!(held.lease.as_ref().unwrap().is_held());
@@ -234,7 +235,7 @@ fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
         .unwrap();
     let share = job.be_job.as_ref().unwrap().progress().share();
     assert_eq!(share, None, "it wants nothing");
-    // And a high-priority job that is busy is not asked for its sake what has completed.
+    // A busy high-priority job is not asked about completions on its behalf.
     other.waits(0);
     rig.launch(&mut hp, Class::Compute, 60 * MS);
     rig.poll();
@@ -242,7 +243,7 @@ fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
     assert_eq!(hp.page.probe.load(Ordering::Relaxed), 0);
 }
 
-/// It sleeps for long meanwhile, and its time may be over.
+/// The thread sleeps for long meanwhile, and its time may be over.
 #[test]
 fn whoever_waits_is_woken_when_it_is_let_go_although_the_policy_holds_it_still() {
     let mut rig = Rig::new("");

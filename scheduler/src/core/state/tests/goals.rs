@@ -1,4 +1,4 @@
-//! What requests of single jobs may take: who says it, what is in force, and what the status tells of it.
+//! Request targets of single jobs: their sources, the one in force, and the status.
 
 use protocol::slo::SloChange;
 
@@ -14,7 +14,7 @@ fn asking(slo: &str) -> (Rig, Player, Player) {
     rig.with_two()
 }
 
-/// Goal and where it comes from, as the status tells them.
+/// Goal and source, as in the status.
 fn told(rig: &Rig) -> (String, String) {
     let slo = &job(rig)["control"]["slo"];
     let text = |name: &str| slo[name].as_str().unwrap_or("none").to_owned();
@@ -62,10 +62,10 @@ fn the_first_process_that_asks_speaks_for_the_job_while_there_is_one() {
     for player in [first, second, third] {
         rig.state.handle_detach(rig.now_ns, player.client);
     }
-    // It is started again, and asks anew.
+    // It restarts, and asks anew.
     let _again = rig.hp("serve");
     assert_eq!(told(&rig), pair("2x", "run"));
-    // What nobody can read is no goal, and turns nobody away.
+    // An unreadable target is ignored, and refuses nobody.
     rig.slo = "fast".to_owned();
     let (key, _other) = (rig.state.jobs[0].key.clone(), rig.hp("other"));
     assert_eq!(key.id, "serve");
@@ -77,7 +77,7 @@ fn the_first_process_that_asks_speaks_for_the_job_while_there_is_one() {
 fn the_policy_holds_a_jobs_goal_and_the_status_tells_how_after_each_change() {
     let (mut rig, _be, mut hp) = asking("1.1x");
     let slo = |rig: &Rig| job(rig)["control"]["slo"].clone();
-    // Inferred requests count yet: nothing is judged.
+    // Inferred requests still count: nothing is judged.
     assert_eq!(slo(&rig)["level"], Value::Null);
     let mut id = 0;
     let mut run = |rig: &mut Rig, hp: &mut Player, requests: u64| {
@@ -101,12 +101,12 @@ fn the_policy_holds_a_jobs_goal_and_the_status_tells_how_after_each_change() {
         (&first["miss"], &first["source"]),
         (&0.01.into(), &"run".into())
     );
-    // No learnt thing is lost by another goal.
+    // Another goal keeps what was learnt.
     set(&mut rig, "12.5ms");
     rig.poll_after(MS);
     assert_eq!(slo(&rig)["target_ns"], 12_500 * US);
     assert_eq!(told(&rig), pair("12.5ms", "set"));
-    // Another configuration: the share that may be late is its, the target the job's.
+    // Another configuration: it sets the share that may be late, the job its target.
     let other = config("name = \"pillion\"\nslo_p99 = \"2x\"\nslo_miss = 0.05");
     rig.state.reconfigure(&other);
     run(&mut rig, &mut hp, 400);
@@ -143,7 +143,7 @@ fn of_several_processes_the_goal_is_held_by_the_lowest_level_and_counts_are_sums
     assert!((slo["level"].as_f64().unwrap() - late.level).abs() < 1e-9);
     assert_eq!(slo["requests"], fair.requests + late.requests);
     assert_eq!(slo["misses"], fair.misses + late.misses);
-    // Nothing is judged by the level of what is still learnt.
+    // A client that still learns does not determine the level.
     assert!(learning.target_ns.is_none() && learning.level <= fair.level);
     rig.state.handle_detach(rig.now_ns, clients[2]);
     let slo = job(&rig)["control"]["slo"].clone();
@@ -231,12 +231,12 @@ fn a_time_as_target_of_a_program_that_marks_nothing_is_warned_of_once() {
     );
     request(&mut rig, &mut hp, 65, false);
     assert!(news(&mut rig).is_empty());
-    // Another target is another matter.
+    // Another target is reported separately.
     set(&mut rig, "1.2x");
     assert!(news(&mut rig).is_empty());
     set(&mut rig, "20ms");
     assert_eq!(news(&mut rig).len(), 1);
-    // Who marks them is held to it.
+    // A program with marks is held to the target.
     let (mut rig, _be, mut hp) = asking("15ms");
     for id in 1..=100 {
         request(&mut rig, &mut hp, id, true);
@@ -263,7 +263,7 @@ fn marks_of_a_job_that_is_held_to_its_rate_count_by_their_mean() {
         (&"rate".into(), &11_111_111.into())
     );
     assert_eq!(told(&rig), pair("0.9", "configuration"));
-    // It asks for a target of its requests, and they count.
+    // Its program sets a target for its requests, which then count.
     set(&mut rig, "1.2x");
     for id in 301..=400 {
         request(&mut rig, &mut hp, id, true);

@@ -1,14 +1,14 @@
-//! How well the kernels of a job are known, as the status tells it.
+//! How well a job's kernels are known, in the status.
 
 use super::*;
 
-/// Known and classed, per cent, of the only job.
+/// Known and classed shares, per cent, of the only job.
 fn shares(rig: &Rig) -> [Option<f64>; 2] {
     let job = &rig.status(Viewer::Operator)["jobs"][0];
     ["gpu_time_known_pct", "gpu_time_classed_pct"].map(|field| job[field].as_f64())
 }
 
-/// What a library of protocol 3.2 tells.
+/// The reports of a library of protocol 3.2.
 fn tell(be: &Player, all_ns: u64, known_ns: u64, classed_ns: u64) {
     be.page.tell(Counter::GpuTime, all_ns);
     be.page.tell(Counter::GpuTimeKnown, known_ns);
@@ -23,14 +23,14 @@ fn of_a_high_priority_job_records_tell_and_an_unknown_kernel_counts_as_what_is_a
     assert_eq!(shares(&rig), [None, None], "before there is any");
     rig.launch(&mut hp, Class::Compute, 200 * US);
     rig.launch(&mut hp, Class::Unknown, 100 * US);
-    // No profile tells its duration, its name tells its class.
+    // A name gives a class, but no duration.
     rig.launch(&mut hp, Class::Memory, 0);
     rig.poll();
     assert_eq!(shares(&rig), [Some(75.0), Some(75.0)]);
     rig.launch(&mut hp, Class::Unknown, 0);
     rig.poll();
     assert_eq!(shares(&rig), [Some(60.0), Some(60.0)]);
-    // A client that comes again is counted on, not anew and not twice.
+    // A returning client continues its counts.
     let again = hp.page_fd.try_clone().unwrap();
     let class = JobClass::HighPriority;
     let mut hp = rig.try_attach_with(class, "serve", again).unwrap();
@@ -46,7 +46,7 @@ fn of_a_high_priority_job_records_tell_and_an_unknown_kernel_counts_as_what_is_a
 fn of_a_best_effort_job_the_libraries_tell_and_older_ones_tell_nothing() {
     let mut rig = Rig::new("");
     let older = rig.be("train");
-    // It launches and counts, and has no such counters.
+    // It launches and counts, but lacks these counters.
     older.page.count(Counter::Launches, 5);
     older.page.charged_ns.fetch_add(500, Ordering::Relaxed);
     rig.poll();
@@ -56,13 +56,14 @@ fn of_a_best_effort_job_the_libraries_tell_and_older_ones_tell_nothing() {
     assert_eq!(shares(&rig), [Some(0.0), Some(0.0)]);
     tell(&be, 400, 300, 100);
     assert_eq!(shares(&rig), [Some(75.0), Some(25.0)]);
-    // Of several processes their time together.
+    // Several processes add up.
     let third = rig.be("train");
     tell(&third, 400, 0, 400);
     assert_eq!(shares(&rig), [Some(37.5), Some(62.5)]);
 }
 
-/// What it learns counts as known from its first launch on, so a difference of two sums is no share.
+/// A client counts what it learns as known from its first launch on, so a difference of two sums is
+/// no share.
 #[test]
 fn a_best_effort_client_that_comes_again_as_another_job_is_told_as_its_page_says() {
     let mut rig = Rig::new("");
@@ -75,12 +76,12 @@ fn a_best_effort_client_that_comes_again_as_another_job_is_told_as_its_page_says
     let be = rig
         .try_attach_with(JobClass::BestEffort, "tune", again)
         .unwrap();
-    // All that was launched before is learnt; what is launched since is not.
+    // Everything launched before is learnt; later launches are not.
     tell(&be, 2_000, 1_000, 500);
     assert_eq!(shares(&rig), [Some(50.0), Some(25.0)]);
 }
 
-/// One of several processes of a job: what it told before stays with the job.
+/// One of several processes of a job: its earlier counts stay with the job.
 #[test]
 fn a_best_effort_client_that_comes_again_to_its_job_is_not_counted_twice() {
     let mut rig = Rig::new("");

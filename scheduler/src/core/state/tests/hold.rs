@@ -1,10 +1,10 @@
-//! What the status says of a job that does not get on.
+//! The status of a job that makes no progress.
 
 use serde_json::Value;
 
 use super::*;
 
-/// A best-effort job launches and completes a kernel of half a ms in every ms, wherever it may.
+/// A best-effort job launches and completes a kernel of half a ms in every ms, if admitted.
 fn play(rig: &mut Rig, be: &Player, ms: u64) {
     let kernel = kernel(Class::Compute, 500 * US);
     for _ in 0..ms {
@@ -49,7 +49,7 @@ fn a_job_is_shown_with_its_share_of_its_rate_alone_and_what_held_it() {
     assert_eq!(document["jobs"][1]["progress"], Value::Null);
 }
 
-/// A high-priority client has requests of a ms, so many that it is known how long they take.
+/// A high-priority client makes requests of a ms, enough to learn their duration.
 fn serve(rig: &mut Rig, hp: &mut Player) {
     for _ in 0..60 {
         rig.launch(hp, Class::Compute, MS);

@@ -1,5 +1,5 @@
-//! Clients that write into their pages what no library would. The pages are written through their
-//! descriptors, so that any byte of them can be.
+//! Clients that write into their pages what no library would. The tests write through the pages'
+//! descriptors, so any byte may change.
 
 use std::mem::{offset_of, size_of};
 
@@ -16,7 +16,7 @@ fn write(fd: &OwnedFd, offset_bytes: usize, value: u64) {
     assert_eq!(written, bytes.len());
 }
 
-/// Where ring `index` keeps its producer's position: its first word.
+/// Position of ring `index`'s producer: its first word.
 fn ring_tail(index: usize) -> usize {
     offset_of!(ClientPage, rings) + index * (128 + 64 * RING_RECORDS)
 }
@@ -58,7 +58,7 @@ fn a_ring_with_an_impossible_index_is_given_up_and_its_client_busy_until_a_compl
 fn a_ring_is_read_once_it_is_claimed_and_for_good() {
     let (mut rig, be, hp) = Rig::new("").with_two();
     rig.poll();
-    // Its owner is written first, as by the library, and taken back, as by no library.
+    // Its owner is written first, as by the library, and removed, as by no library.
     claim_rings(&hp.page, 4);
     rig.poll_after(50 * US);
     hp.page
@@ -120,7 +120,8 @@ fn a_job_that_never_drains_is_left_out_until_it_does() {
     assert!(!rig.state.jobs[1].be_job.as_ref().unwrap().is_stalled());
 }
 
-/// The policy's new memory has counted none of what the liar charged before, so none of it may be taken from what it counts.
+/// The new policy has counted none of the liar's earlier charges, so a refund must not reduce its
+/// count.
 #[test]
 fn a_liar_takes_nothing_back_from_a_policy_that_has_just_begun() {
     let mut rig = Rig::new("residual_us = 100");
@@ -193,7 +194,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A best-effort client that lies beside an honest one.
+/// A lying best-effort client beside an honest one.
 struct Scene {
     rig: Rig,
     hp: Player,
@@ -255,8 +256,8 @@ impl Scene {
         self.rig.poll();
     }
 
-    /// The head of the client page with its counters, or the whole lease page. Half of the writes go
-    /// to the words that decisions are made of.
+    /// The head of the client page with its counters, or the whole lease page. Half of the writes
+    /// hit the words that decisions use.
     fn scribble(&self, page: usize, word: usize, value: u64) {
         let Some(liar) = &self.liar else { return };
         if page == 0 {
@@ -277,7 +278,7 @@ impl Scene {
         }
     }
 
-    /// What the law grants to the honest job as if it were alone; never more may be published.
+    /// What the law would grant the honest job alone; never more may be published.
     fn check(&self) -> Result<(), TestCaseError> {
         let terms = self.rig.terms(&self.honest);
         prop_assert!(!terms.ungated());
@@ -306,7 +307,8 @@ impl Scene {
     }
 }
 
-/// Whether the job's page lets `kernel` go after `spent_ns` more were charged: what the library asks, word for word.
+/// Whether the job's page admits `kernel` after `spent_ns` more were charged: the library's check,
+/// word for word.
 fn page_admits(rig: &Rig, be: &Player, spent_ns: u64, kernel: &Kernel) -> bool {
     let terms = rig.terms(be);
     let total_ns = be
@@ -323,12 +325,12 @@ fn page_admits(rig: &Rig, be: &Player, spent_ns: u64, kernel: &Kernel) -> bool {
     (terms.ungated() || is_in_force) && admits(&granted(&terms, left_ns), 0, kernel)
 }
 
-/// Whether the law of the policy in force lets it go, as of the last decision.
+/// Whether the law of the policy in force admits it, as of the last decision.
 fn law_admits(rig: &Rig, job: &str, spent_ns: u64, kernel: &Kernel) -> bool {
     let state = &rig.state;
     let job = state.jobs.iter().find(|known| known.key.id == job).unwrap();
     let be_job = job.be_job.as_ref().unwrap();
-    // One that does not drain is left out of the decision, and granted nothing.
+    // A job that does not drain is left out of the decision, and granted nothing.
     let mut views = state.views.iter();
     let Some(place) = views.position(|view| view.id == be_job.id()) else {
         return false;
@@ -359,7 +361,7 @@ proptest! {
         }
     }
 
-    /// Through the whole path: rings, sums, policy, lease, page, and back.
+    /// The whole path: rings, sums, policy, lease, page, and back.
     #[test]
     fn what_a_page_admits_the_law_grants_and_the_other_way_round(
         policy in prop::sample::select(vec![
@@ -371,7 +373,7 @@ proptest! {
         steps in prop::collection::vec((event(), 0..3_usize, 0..400_000_u64, 0..200_000_u64), 1..100),
     ) {
         let mut scene = Scene::new(if mps { "mps" } else { "timeslice" }, policy);
-        // Two that keep to the rules: a liar's page is its own.
+        // Two honest clients: a liar's page is its own affair.
         scene.handle(&Event::LiarGoes);
         for (event, class, expected_ns, spent_ns) in &steps {
             if matches!(event, Event::LiarComes) {

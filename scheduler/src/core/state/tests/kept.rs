@@ -1,13 +1,13 @@
-//! What a daemon has learnt of marked requests is found by the client that comes back to the next one.
+//! A returning client finds what the previous daemon learnt of its marked requests.
 
 use super::marks::{late_request, request};
 use super::*;
 
 const PILLION: &str = "name = \"pillion\"";
-/// More than teach what they take alone.
+/// Enough to learn their duration alone.
 const TAUGHT: u64 = 200;
 
-/// A client that has marked so many requests, and what was learnt of them.
+/// A client with that many marked requests, and what was learnt of them.
 fn taught() -> (Rig, Player, KeptRequests) {
     let (mut rig, _be, mut hp) = Rig::new(PILLION).with_two();
     assert_eq!(rig.state.learnt_after(0), Some((hp.client, None)));
@@ -55,7 +55,7 @@ fn the_process_that_comes_back_has_its_level_and_another_one_begins_anew() {
     // For the daemon after this one.
     let (_, again) = rig.state.learnt_after(other.client).unwrap();
     assert_eq!(again.unwrap(), learnt);
-    // More than are needed to believe that a client marks its requests.
+    // More than needed for marks to count.
     for id in 1..=20 {
         request(&mut rig, &mut hp, id, true);
     }

@@ -1,4 +1,4 @@
-//! Clients that go, and pages that come again.
+//! Departing clients, and returning pages.
 
 use super::*;
 
@@ -23,9 +23,9 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
     let ended = &rig.state.ended[0];
     assert_eq!(ended.totals.counters[Counter::Launches as usize], 1);
     assert_eq!(ended.totals.charged_ns, 200 * US);
-    // How many there are of something that it has no more.
+    // A count of something that it no longer has.
     assert_eq!(ended.totals.counters[Counter::KernelsLearnt as usize], 0);
-    // It comes back: the same job, its totals go on, with a lease of its own.
+    // It returns: the same job continues its totals, with a new lease.
     let again = rig.be("train");
     assert!(rig.state.ended.is_empty());
     assert_eq!(rig.state.jobs[2].past.charged_ns, 200 * US);
@@ -41,7 +41,7 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
     );
 }
 
-/// As after a lost connection, or an attempt that the process gave up and the daemon did not.
+/// As after a lost connection, or an attempt that only the process gave up.
 #[test]
 fn a_page_that_comes_again_is_one_client_whose_counts_are_its_jobs_once() {
     let mut rig = Rig::new("residual_us = 100");
@@ -59,7 +59,7 @@ fn a_page_that_comes_again_is_one_client_whose_counts_are_its_jobs_once() {
     assert_eq!(job["totals"]["launches"], 7);
     assert_eq!(job["charged_ns"], 50);
     assert_eq!(job["clients"][0]["counters"]["launches"], 7);
-    // The end of an earlier connection is not the end of what serves the page now.
+    // The end of an earlier connection is not the end of the page's present one.
     assert_eq!(rig.state.handle_detach(rig.now_ns, be.client), None);
     assert_eq!(be.page.detached.load(Ordering::Relaxed), 0);
 }

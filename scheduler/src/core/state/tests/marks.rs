@@ -5,7 +5,7 @@ use protocol::record::{ARRIVED_NS_MAX, Begin, End};
 use super::*;
 use crate::core::event::Kind;
 
-/// A record of the beginning of a request that has just arrived.
+/// Record of the begin of a request that has just arrived.
 pub(super) fn begin(id: u64, at_ns: u64) -> Record {
     Record::Begin(Begin {
         id,
@@ -32,7 +32,7 @@ pub(super) fn request(rig: &mut Rig, hp: &mut Player, id: u64, is_marked: bool) 
     run_request(rig, hp, id, begin);
 }
 
-/// The same, marked, that has waited for its turn.
+/// As above, marked, after a wait in a queue.
 pub(super) fn late_request(rig: &mut Rig, hp: &mut Player, id: u64, waited_ns: u64) {
     let mut begin = begin(id, rig.now_ns);
     if let Record::Begin(begin) = &mut begin {
@@ -63,7 +63,7 @@ pub(super) fn job(rig: &Rig) -> Value {
     serve.unwrap().clone()
 }
 
-/// Source and count, as the status tells them.
+/// Source and count, as in the status.
 fn told(rig: &Rig) -> (String, u64) {
     let job = job(rig);
     let source = job["requests_source"].as_str().unwrap_or("none");
@@ -84,12 +84,12 @@ fn marked_requests_count_once_sixteen_have_ended_and_each_is_counted() {
         request(&mut rig, &mut hp, id, true);
     }
     assert_eq!(told(&rig), ("marks".to_owned(), 100));
-    // Each is a busy period of its own, so inference counts as many.
+    // Each is a busy period of its own, so inference finds as many.
     assert_eq!(job(&rig)["totals"]["requests_inferred"], 100);
     let be = rig.status(Viewer::Operator)["jobs"][0].clone();
     assert_eq!(be["requests_source"], Value::Null);
     assert_eq!(job(&rig)["faults"]["bad_records"], 0);
-    // A client that comes again is counted on.
+    // A returning client continues its counts.
     let again = hp.page_fd.try_clone().unwrap();
     let class = JobClass::HighPriority;
     let mut hp = rig.try_attach_with(class, "serve", again).unwrap();
@@ -101,7 +101,7 @@ fn marked_requests_count_once_sixteen_have_ended_and_each_is_counted() {
 
 #[test]
 fn the_policy_learns_what_requests_take_from_marks_alone() {
-    // Of inferred requests it learns another thing: what is launched takes 10 ms of them.
+    // Inference learns something else: the launches of a request take 10 ms.
     let (mut rig, _be, mut hp) = Rig::new("name = \"pillion\"").with_two();
     for id in 1..=16 {
         request(&mut rig, &mut hp, id, true);
@@ -111,7 +111,7 @@ fn the_policy_learns_what_requests_take_from_marks_alone() {
         request(&mut rig, &mut hp, id, true);
     }
     let bounds = rig.state.gate.ceiling().unwrap();
-    // Narrow: 5 % of 10 ms, which only marked requests make of it.
+    // Narrow: 5 % of 10 ms, which only marked requests yield.
     assert_ne!(bounds, before);
     assert!(bounds.idle_ns >= 500 * US, "{bounds:?}");
 }
@@ -156,7 +156,7 @@ fn a_range_that_is_left_before_its_work_is_complete_ends_with_that() {
     };
     let (early, late) = (run(true), run(false));
     assert_eq!(early, late);
-    // As requests of 10 ms have it.
+    // As for requests of 10 ms.
     assert!(early.idle_ns >= 500 * US, "{early:?}");
 }
 
@@ -179,7 +179,7 @@ fn who_marks_no_more_is_inferred_again_after_ten_seconds_of_requests_and_not_of_
     let news = rig.state.take_marks_news();
     assert_eq!(news.len(), 1);
     assert_eq!(news[0].kind(), Kind::MarksSilent);
-    // And marked again, once it marks as many as at first.
+    // And marked again, after as many marks as at first.
     for id in 30..46 {
         assert_eq!(told(&rig).0, "inferred");
         request(&mut rig, &mut hp, id, true);
@@ -194,7 +194,7 @@ fn what_threads_say_is_handed_over_in_the_order_of_its_times() {
     for id in 1..=16 {
         request(&mut rig, &mut hp, id, true);
     }
-    // The thread whose ring is read first ends what the other began; it begins again at once.
+    // The thread whose ring is read first ends what the other began, which begins again at once.
     for id in 100..600 {
         let at_ns = rig.now_ns;
         hp.page.rings[1].push(&begin(id, at_ns).encode()).unwrap();
@@ -202,7 +202,7 @@ fn what_threads_say_is_handed_over_in_the_order_of_its_times() {
         rig.poll_after(10 * MS);
         rig.poll_after(30 * MS);
     }
-    // None is left open: with one that is late by minutes nothing would go.
+    // None stays open: one that is late by minutes would stop all best-effort work.
     assert!(rig.state.gate.ceiling().unwrap().idle_ns > 0);
     assert_eq!(told(&rig), ("marks".to_owned(), 516));
 }
@@ -226,7 +226,7 @@ fn marks_that_cannot_be_true_are_counted_as_faults_and_end_nothing() {
             is_nvtx: false,
         })
     };
-    // In the future by its own word and by the daemon's clock, and too long ago.
+    // In the future, by its own clock and by the daemon's, and too long ago.
     for lie in [
         arrived(now_ns + 1, now_ns),
         arrived(now_ns + 60_000 * MS, now_ns + 60_000 * MS),
@@ -243,7 +243,7 @@ fn marks_that_cannot_be_true_are_counted_as_faults_and_end_nothing() {
     }
     rig.poll_after(MS);
     assert_eq!(job(&rig)["faults"]["bad_records"], 6);
-    // Ends of what never began, and one that is said to be far ahead, hold up nobody.
+    // Ends without a begin, and one far in the future, hold up nobody.
     for id in 1_000..1_100 {
         hp.push(&end(id, u64::MAX));
     }
@@ -282,13 +282,13 @@ fn what_a_job_asks_for_its_requests_holds_once_marks_count_and_after_another_con
         let free = bounds_after(None, is_reconfigured);
         let asked = bounds_after(Some(12 * MS), is_reconfigured);
         assert!(asked.idle_ns < free.idle_ns, "{asked:?} {free:?}");
-        // What is less than it takes alone is no target.
+        // Less than its duration alone is no target.
         assert_eq!(bounds_after(Some(MS), is_reconfigured), free);
     }
 }
 
-/// Requests that come at once after one another leave best-effort work no time: where their target is far, their launches give up
-/// their priority, and have it back where the device is idle at times.
+/// Back-to-back requests leave best-effort work no time. If their target is loose, their launches
+/// give up their priority, and regain it once the device is idle at times.
 #[test]
 fn launches_have_no_priority_while_the_device_is_never_idle_and_requests_have_time_to_spare() {
     let is_plain = |pause_ns: u64| {

@@ -1,4 +1,4 @@
-//! When the daemon looks again, and who is woken when somebody is to be protected.
+//! Poll times, and wake-ups when protection begins.
 
 use super::*;
 use crate::core::state::hp_client::AGAIN_NS;
@@ -43,9 +43,9 @@ fn where_only_completions_help_it_sleeps_for_eight_pauses() {
     let mut rig = Rig::new("name = \"pillion\"");
     let be = rig.be("a");
     let _hp = rig.hp("hp");
-    // Nobody wants anything.
+    // Nothing is wanted.
     assert_eq!(rig.poll(), Look::At(rig.now_ns + MS));
-    // More than the bound is in flight, and somebody waits: only completions help, and they ring.
+    // More than the bound is in flight, with a waiter: only completions help, and they ring.
     be.page.waiting.store(1, Ordering::Relaxed);
     be.lease
         .as_ref()
@@ -73,7 +73,7 @@ fn a_request_begins_when_its_launch_says_it_did() {
     rig.poll_after(MS);
     assert!(rig.state.hp.busy);
     assert_eq!(rig.state.hp.since_ns, began_ns);
-    // A time that cannot be is taken for the nearest that can.
+    // An impossible time is clamped to the nearest possible one.
     let (seq, looked_ns) = (hp.seq, rig.now_ns);
     hp.push(&Record::Complete {
         stream: 0,
@@ -108,7 +108,7 @@ fn a_quiet_busy_client_is_asked_while_somebody_waits_and_not_otherwise() {
     assert_eq!(probe(&hp), 0, "it was heard of 99 us ago");
     rig.poll_after(US);
     assert_eq!((probe(&hp), rung(&rig)), (1, 1));
-    // Its helper goes on by itself; it is rung again where nothing was heard of it.
+    // Its helper polls by itself; it is rung again after silence.
     rig.poll_after(AGAIN_NS - 1);
     assert_eq!(rung(&rig), 0);
     rig.poll_after(1);

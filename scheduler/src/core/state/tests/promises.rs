@@ -1,4 +1,4 @@
-//! What best-effort jobs are promised: who says so, and what the policy makes of it.
+//! Promises to best-effort jobs: their sources, and their effect on the policy.
 
 use protocol::compute::CapChange;
 use protocol::promise::{LeastChange, Promise, WeightChange};
@@ -12,7 +12,7 @@ fn promise(weight: &str, least: &str) -> Promise {
     Promise { weight, least }
 }
 
-/// What was changed of the job until now.
+/// Changes a job's promise; returns the result.
 fn set(rig: &mut Rig, job: &str, change: Promise) -> Promise {
     let jobs = rig.state.promise_jobs(job, change, None).unwrap();
     assert_eq!(jobs.len(), 1);
@@ -21,7 +21,7 @@ fn set(rig: &mut Rig, job: &str, change: Promise) -> Promise {
     *promise
 }
 
-/// What the status says that a job is promised.
+/// A job's promise in the status.
 fn told(rig: &Rig, job: &str) -> Value {
     let status = rig.status(Viewer::Operator);
     let mut jobs = status["jobs"].as_array().unwrap().iter();
@@ -37,7 +37,7 @@ fn expect_told(rig: &Rig, weight: (u32, &str), least: (Option<f64>, &str)) {
     assert_eq!(told(rig, "train"), expected);
 }
 
-/// What the policy was told of the first best-effort job.
+/// The policy's terms of the first best-effort job.
 fn terms(rig: &mut Rig) -> policy::JobTerms {
     rig.poll_after(MS);
     let id = rig.state.be_jobs().next().unwrap().id();
@@ -55,7 +55,7 @@ fn what_is_set_goes_before_the_rule_and_default_gives_the_rule_back() {
     let both = set(&mut rig, "train", promise("", "0.5"));
     assert_eq!(both, promise("5", "50%"));
     expect_told(&rig, (5, "set"), (Some(0.5), "set"));
-    // Other rules change nothing of that.
+    // Other rules do not affect it.
     rig.state
         .reconfigure(&config("name = \"pillion\"\n[jobs.train]\nweight = 7"));
     expect_told(&rig, (5, "set"), (Some(0.5), "set"));
@@ -92,7 +92,7 @@ fn turns_last_as_long_as_the_weight_that_was_set_says() {
     set(&mut rig, "heavy", promise("3", ""));
     let mut launches = [0_u32; 2];
     jobs.iter().for_each(|job| job.waits(1));
-    // Short beside a turn: the last of each is over its end.
+    // Short compared with a turn: the last of each overruns it.
     let short = kernel(Class::Compute, 5 * US);
     for _ in 0..40_000 {
         rig.poll_after(5 * US);

@@ -1,4 +1,4 @@
-//! How long requests took, as the status tells it.
+//! Durations of requests, in the status.
 
 use proptest::prelude::*;
 use protocol::record::{Begin, End};
@@ -6,7 +6,7 @@ use protocol::record::{Begin, End};
 use super::marks::{begin, end, job, request};
 use super::*;
 
-/// What the status says of the requests of `serve`.
+/// The requests of `serve` in the status.
 fn told(rig: &Rig) -> Value {
     job(rig)["requests"].clone()
 }
@@ -16,7 +16,7 @@ fn with_hp(keys: &str) -> (Rig, Player) {
     (rig, hp)
 }
 
-/// A marked request of a kind, from its beginning to its end, alone on the GPU's clock.
+/// A marked request of a kind, from begin to end, alone on the GPU.
 fn run_kind(rig: &mut Rig, hp: &Player, id: u64, kind: u32, took_ns: u64, is_cancelled: bool) {
     let at_ns = rig.now_ns;
     hp.push(&Record::Begin(Begin {
@@ -126,7 +126,7 @@ fn a_cancelled_request_is_no_duration_and_one_that_was_late_by_then_is_over_its_
     assert_eq!(after["over_target"], 1);
     let judged = |told: &Value| told["judged"].as_u64().unwrap();
     assert_eq!(judged(&after), judged(&before) + 1);
-    // Requests that ended before it was known what they may take are not judged.
+    // Requests that ended before their target was known are not judged.
     assert!(judged(&before) > 400 && judged(&before) < 600, "{before}");
 }
 
@@ -139,7 +139,7 @@ fn quantiles_are_of_the_last_minute_and_sums_of_the_whole_life() {
     for id in 11..=1510 {
         run_kind(&mut rig, &hp, id, 0, 50 * MS, false);
     }
-    // 75 s later those of the beginning are older than a minute.
+    // 75 s later the first ones are older than a minute.
     let later = told(&rig);
     assert_eq!(later["count"], 1510);
     assert_eq!(later["sum_ns"], (10 * 100 + 1500 * 50) * MS);
@@ -218,9 +218,9 @@ fn a_request_that_begins_in_the_ns_in_which_one_ends_has_waited_for_it() {
         }
         rig.poll_after(20 * MS);
     }
-    // Alone every second one takes 20 ms, as here.
+    // Every second one takes 20 ms alone, as here.
     assert_eq!(told(&rig)["target_ns"], 30 * MS);
-    // One that begins and ends in the same ns does so in that order.
+    // Begin and end in the same ns keep their order.
     hp.push(&begin(1000, rig.now_ns));
     hp.push(&end(1000, rig.now_ns));
     rig.poll_after(MS);

@@ -1,4 +1,4 @@
-//! The share of best-effort jobs: what it follows, and what it holds.
+//! The best-effort share: its input, and its effect.
 
 use super::marks::{job, late_request};
 use super::*;
@@ -9,7 +9,7 @@ fn share(rig: &Rig) -> Value {
     rig.status(Viewer::Operator)["policy"]["share"].clone()
 }
 
-/// Three tenths of each of so many seconds, by kernels that need half of the SMs for twice as long.
+/// Busy for three tenths of each second, with kernels that need half of the SMs for twice as long.
 fn works(rig: &mut Rig, hp: &mut Player, seconds: u64) {
     for _ in 0..seconds * 10 {
         hp.seq += 1;
@@ -36,15 +36,15 @@ fn what_high_priority_work_was_to_use_is_taken_off_the_share() {
     works(&mut rig, &mut hp, 15);
     assert_eq!(share(&rig)["percent"], 70, "{}", share(&rig));
     assert_eq!(share(&rig)["of"], "sms");
-    // Under MPS nothing is held: it is for jobs that start.
+    // Under MPS nothing is held: the share is for jobs that start.
     assert!(rig.state.together(rig.now_ns).is_none());
-    // Of kernels that nobody knows nothing follows.
+    // Unknown kernels tell nothing.
     for _ in 0..20 {
         rig.launch(&mut hp, Class::Compute, 0);
     }
     hp.complete();
     assert_eq!(share(&rig)["percent"], 70);
-    // A client that goes takes nothing of what was seen, and hours without one neither.
+    // A departing client, or hours without one, change no measurement.
     rig.state.handle_detach(rig.now_ns, hp.client);
     rig.poll_after(10_000 * SECOND);
     assert_eq!(share(&rig)["percent"], 70);
@@ -64,7 +64,7 @@ fn in_time_slices_best_effort_jobs_share_the_time_while_a_high_priority_job_is_t
     let _hp = rig.hp("serve");
     rig.poll();
     assert!(!rig.terms(&be).ungated());
-    // 5 ms of it are there.
+    // 5 ms are left.
     assert!(rig.try_launch(&be, &kernel(Class::Compute, 8 * MS)).is_ok());
     be.waits(1);
     rig.poll_after(0);
@@ -72,7 +72,7 @@ fn in_time_slices_best_effort_jobs_share_the_time_while_a_high_priority_job_is_t
     let said = "held: best-effort jobs have used what their share beside high-priority work leaves them together of the GPU's time, 25 %";
     assert_eq!(status["jobs"][0]["enforcing"], said, "{status:#}");
     assert_eq!(share(&rig)["of"], "time");
-    // A debt of 3 ms, and 2.5 to go on.
+    // A debt of 3 ms, and 2.5 ms to go on.
     rig.poll_after(22 * MS + 1);
     assert!(rig.try_launch(&be, &kernel(Class::Compute, MS)).is_ok());
     rig.state.reconfigure(&config("name = \"none\""));
@@ -110,11 +110,11 @@ fn a_job_that_may_be_started_anew_is_ended_once_for_another_share() {
         rig.poll_after(60 * SECOND);
         stale(rig)
     };
-    // Starting anew gave it no other share, and would not a second time.
+    // The restart gave it no other share, and a second one would not.
     assert_eq!(come_again(&mut rig, "70"), None);
     let stale_again = Some(("train 70".to_owned(), [75, 60]));
     assert_eq!(come_again(&mut rig, "75"), stale_again);
-    // What could not be done is tried again; with nobody to leave something for nothing is done.
+    // A failed end is retried; without high-priority jobs nothing is done.
     let key = rig.state.jobs.iter().find(|job| job.key.id == "train 70");
     let key = key.unwrap().key.clone();
     rig.state.handle_not_ended(&key);
@@ -123,7 +123,7 @@ fn a_job_that_may_be_started_anew_is_ended_once_for_another_share() {
     rig.state.handle_detach(rig.now_ns, hp.client);
     rig.poll_after(SECOND);
     assert_eq!(stale(&mut rig), None);
-    // In time slices all have all SMs.
+    // In time slices every job has all SMs.
     let mut rig = Rig::sharing("timeslice", keys);
     rig.restartable = "70".to_owned();
     let _hp = rig.hp("serve");
@@ -147,7 +147,7 @@ fn a_share_by_the_target_falls_where_nothing_wide_goes_beside_requests_for_a_hun
         id += 1;
         late_request(rig, &mut hp, id, waited_ns);
     };
-    // What they take alone, 10 ms, is learnt; then they take twice their target.
+    // Their duration alone, 10 ms, is learnt; then they take twice their target.
     for _ in 0..200 {
         asks(&mut rig, 0);
     }
@@ -155,7 +155,7 @@ fn a_share_by_the_target_falls_where_nothing_wide_goes_beside_requests_for_a_hun
     while level(&rig) > -2.5 {
         asks(&mut rig, 20 * MS);
     }
-    // From now on they take what they may, and the level stays.
+    // From now on they meet their target, and the level stays.
     let begun_ns = rig.now_ns;
     while rig.now_ns < begun_ns + 60 * SECOND {
         asks(&mut rig, 5 * MS);
@@ -169,7 +169,7 @@ fn a_share_by_the_target_falls_where_nothing_wide_goes_beside_requests_for_a_hun
         (&share(&rig)["percent"], &share(&rig)["mode"]),
         (&90.into(), &"target".into())
     );
-    // The job that runs has 100 % still: of 90 nothing is known.
+    // The running job still has 100 %: 90 is untried.
     for _ in 0..6_000 {
         asks(&mut rig, 5 * MS);
     }

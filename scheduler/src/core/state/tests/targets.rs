@@ -1,5 +1,5 @@
-//! Whether targets are kept, as events tell it: a service of one server that answers requests in
-//! the order of their random arrivals, in virtual time.
+//! Events about targets: a service of one server answers randomly arriving requests in order, in
+//! virtual time.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -40,7 +40,7 @@ impl Service {
         }
     }
 
-    /// For so long requests are served in `service_ns` each, a tenth more or less.
+    /// Serves requests for that long in `service_ns` each, give or take a tenth.
     fn run(&mut self, seconds: u64, service_ns: u64) {
         let until_ns = self.rig.now_ns + seconds * SECOND;
         while self.rig.now_ns < until_ns {
@@ -99,7 +99,7 @@ fn an_overload_is_told_within_three_seconds_once_and_its_end_after_ten() {
         service.run(120, 10 * MS);
         assert_eq!(service.events, Vec::new(), "seed {seed}");
         let injected_ns = service.rig.now_ns;
-        // Of 60 requests in a second 33 are answered.
+        // 33 of 60 requests per second are answered.
         service.run(10, 30 * MS);
         let kinds: Vec<Kind> = service.events.iter().map(|event| event.1).collect();
         assert_eq!(
@@ -170,7 +170,7 @@ fn one_late_request_of_a_job_that_makes_few_is_no_event_and_five_are() {
             service.poll(now_ns + SECOND);
         }
     };
-    // The last minute has nothing of before.
+    // The last minute contains nothing older.
     service.poll(service.rig.now_ns + 70 * SECOND);
     service.poll(service.rig.now_ns + SECOND);
     late(&mut service, 2);

@@ -1,4 +1,4 @@
-//! What is noted while a trace is taken, and that nothing is without one.
+//! Notes of a trace, and none without one.
 
 use protocol::record::{Begin, Direction, End, Memcpy, NamePart};
 use protocol::trace::{ENTRIES_MAX, Entry, Grant};
@@ -7,7 +7,7 @@ use super::*;
 
 const LENGTH_NS: u64 = 10 * MS;
 
-/// The end of a trace, with the time in which names come.
+/// The end of a trace, with the time for names.
 const AFTER_NS: u64 = LENGTH_NS + 150 * MS;
 
 fn launch(kernel: u64, at_ns: u64) -> Record {
@@ -32,12 +32,11 @@ impl Rig {
         number
     }
 
-    /// Which trace clients are told of.
+    /// The trace number published to clients.
     fn told(&self) -> u32 {
         self.pages.daemon.trace.load(Ordering::Relaxed)
     }
 
-    /// Lets the trace end.
     fn end_trace(&mut self, number: u32) -> Traced {
         assert!(self.state.take_trace(number).is_none());
         self.poll_after(AFTER_NS);
@@ -77,7 +76,7 @@ fn launches_of_both_classes_are_noted_once_and_only_those_of_its_time() {
     rig.launch(&mut hp, Class::Compute, 50 * US);
     rig.poll_after(MS);
     hp.complete();
-    // One that comes in the middle, and goes again.
+    // One attaches in the middle, and leaves again.
     let late = rig.be("late");
     late.push(&launch(3, rig.now_ns));
     rig.state.handle_detach(rig.now_ns, late.client);
@@ -112,7 +111,7 @@ fn without_a_trace_nothing_is_noted_and_best_effort_rings_are_not_read() {
     rig.end_trace(number);
     rig.launch(&mut hp, Class::Compute, 50 * US);
     for kernel in 0..2_000 {
-        // It is full some time, and nobody makes room.
+        // Its ring is full for a while, as nobody drains it.
         let _ = be.page.rings[0].push(&launch(kernel, rig.now_ns).encode());
     }
     rig.poll_after(MS);
@@ -121,7 +120,7 @@ fn without_a_trace_nothing_is_noted_and_best_effort_rings_are_not_read() {
         let hp_client = client.hp_client.as_ref();
         assert!(hp_client.is_none_or(|hp_client| hp_client.traced.is_none()));
     }
-    // The next one begins with what is told from then on.
+    // The next trace begins with later reports.
     let number = rig.begin_trace(None);
     be.push(&launch(7, rig.now_ns));
     let traced = rig.end_trace(number);
@@ -197,7 +196,7 @@ fn a_user_sees_the_jobs_of_that_user_alone() {
     own.push(&launch(1, at_ns));
     rig.launch(&mut other, Class::Compute, US);
     let another = rig.be("another");
-    // More than its ring holds: nobody is told of it, and nothing of it counts as lost.
+    // More than its ring holds: it is not traced, and nothing of it counts as lost.
     for _ in 0..5 {
         for _ in 0..500 {
             another.push(&launch(2, at_ns));
@@ -210,7 +209,7 @@ fn a_user_sees_the_jobs_of_that_user_alone() {
     assert_eq!((traced.jobs.len(), traced.clients.len()), (1, 1));
 }
 
-/// A request of a millisecond that begins now and is marked.
+/// A marked request of a millisecond that begins now.
 fn request(rig: &mut Rig, hp: &Player, id: u64) {
     let at_ns = rig.now_ns;
     hp.push(&Record::Begin(Begin {
@@ -247,7 +246,7 @@ fn requests_of_a_job_that_comes_again_are_noted_in_a_trace_alone_and_for_who_may
     rig.state.handle_detach(rig.now_ns, hp.client);
     let traced = rig.end_trace(number);
     assert_eq!(requests_of(&traced), 1);
-    // It comes again with what it was known to have done.
+    // It returns with its earlier counts.
     let hp = rig.hp("serve");
     request(&mut rig, &hp, 1);
     let number = rig.begin_trace(Some(1000));
@@ -296,7 +295,7 @@ fn a_trace_of_all_jobs_takes_the_place_of_a_users() {
     rig.now_ns += MS;
     let number = rig.begin_trace(None);
     assert!(!rig.state.has_trace(users) && rig.state.take_trace(users).is_none());
-    // Who gives up late takes nothing from it.
+    // A late give-up does not affect it.
     rig.state.drop_trace(users);
     own.push(&launch(1, rig.now_ns));
     let traced = rig.end_trace(number);
@@ -318,7 +317,7 @@ fn one_trace_is_taken_at_a_time_and_one_that_nobody_wants_is_dropped() {
     rig.state.end_trace(number, rig.now_ns + MS);
     let traced = rig.end_trace(number);
     assert_eq!(traced.ended_ns - traced.began_ns, MS);
-    // Clients of a daemon that ends are told so, too.
+    // Clients of an ending daemon stop reporting, too.
     rig.now_ns += MS;
     rig.begin_trace(None);
     rig.state.close();

@@ -1,5 +1,4 @@
-//! The batches that clients are to take: from marks to the word in the page, and into status and
-//! events.
+//! Wanted batches: from marks to the word in the page, the status and events.
 
 use protocol::batches::Range;
 use protocol::hello::JobClass;
@@ -13,7 +12,7 @@ use crate::core::event::Kind;
 
 const KEYS: &str = "name = \"pillion\"\nslo_p99 = \"60ms\"\n[tuner]\nsettle = 20";
 
-/// 400 requests a second, a batch of b of which takes 2 + 0.4 b ms, beside a training whose
+/// 400 requests a second, with batches of b that take 2 + 0.4 b ms, beside a training whose
 /// iterations of 10 ms make way for them.
 struct Service {
     rig: Rig,
@@ -21,7 +20,7 @@ struct Service {
     hp: Player,
     id: u64,
     iterations: f64,
-    /// Where nothing is wanted.
+    /// While nothing is wanted.
     batch: u32,
 }
 
@@ -166,7 +165,7 @@ fn where_no_batch_keeps_the_target_best_effort_jobs_are_paused_until_it_is_anoth
     assert!(!service.is_paused(), "{:#}", service.tuner());
     service.run_until("kept");
 
-    // Who pauses and goes holds nobody.
+    // A paused search that ends holds nobody.
     service
         .rig
         .state
@@ -195,8 +194,7 @@ fn without_the_section_or_a_target_nothing_is_wanted() {
         assert_eq!(service.hp.page.told.batches.wanted(0), None);
         assert_eq!(service.tuner()[0]["state"], state);
     }
-    // What the program asks for the kind is one where no other law goes by what requests take
-    // alone.
+    // The program's own target for the kind counts if no law uses solo times.
     let target = Record::Target {
         kind: 0,
         ns: 60_000_000,

@@ -1,4 +1,4 @@
-//! GPU time of jobs and users: every launch counts once, whatever comes, goes and comes again.
+//! GPU time of jobs and users: every launch counts once, whatever comes, goes and returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use super::super::users::UserTime;
 use super::*;
 
-/// What the state says of each user.
 fn users(rig: &Rig) -> BTreeMap<Option<u32>, UserTime> {
     rig.state.user_times().collect()
 }
@@ -17,7 +16,7 @@ fn time_of(rig: &Rig, uid: u32) -> u64 {
     users(rig)[&Some(uid)].gpu_time_ns
 }
 
-/// What the status says of the jobs that are listed, added up for each user, ns.
+/// Listed jobs' time in the status, by user, ns.
 fn listed(rig: &Rig) -> BTreeMap<u64, u64> {
     let status = rig.status(Viewer::Operator);
     let mut sums = BTreeMap::new();
@@ -49,7 +48,7 @@ fn jobs_that_are_listed_no_more_are_in_their_users_time_and_come_again_as_others
     }
     assert_eq!(time_of(&rig, 1000), all_ns);
     assert_eq!(listed(&rig)[&1000], all_ns - 10 - 11 - 12, "three are not");
-    // One of these comes again, and one that is listed.
+    // One of these returns, and one that is listed.
     for (job, new_ns) in [("0", 5), ("200", 7)] {
         let be = rig.be(job);
         charge(&be, new_ns);
@@ -163,7 +162,7 @@ enum Step {
         is_hp: bool,
         job: u8,
     },
-    /// The page of that process, which may be there still.
+    /// The page of that process, which may still be attached.
     ComeAgain {
         process: usize,
         job: u8,
@@ -190,7 +189,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A process, and what is true of it.
+/// A process and its true counts.
 struct Process {
     player: Player,
     uid: u32,

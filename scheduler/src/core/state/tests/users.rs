@@ -1,4 +1,4 @@
-//! Several users of one GPU: what each may take, and what each is told.
+//! Several users of one GPU: their shares, and what each sees.
 
 use super::super::rejected::LISTED_MAX;
 use super::*;
@@ -55,7 +55,7 @@ fn the_best_effort_clients_of_a_user_leave_room_for_its_high_priority_ones() {
     rig.hp("serve");
     let refused = rig.try_attach(JobClass::HighPriority, "serve").err();
     assert_eq!(refused, Some(Refused::UserClients(12)));
-    // As shipped: what the page on security promises.
+    // The shipped values, which the page on security promises.
     assert_eq!(Limits::default().hp_room_of_user(), 32);
 }
 
@@ -128,7 +128,7 @@ fn a_user_is_told_of_its_own_jobs_only_and_of_others_how_many() {
         told["policy"]["config_error"].is_string(),
         "that one is there is told"
     );
-    // Its owner sees its own, and the operator everything.
+    // The owner sees its own jobs, the operator everything.
     let told = rig.status(Viewer::User(1001));
     assert_eq!(told["jobs"].as_array().unwrap().len(), 3);
     assert_eq!(told["turned_away"][0]["reason"], "secret-reason");

@@ -1,8 +1,8 @@
-//! What clients say of how they share the GPU.
+//! Clients' reports of how they share the GPU.
 
 use super::*;
 
-/// What is told, by its kind; nothing: there is no news.
+/// Kind of the event, if any.
 fn told(rig: &mut Rig) -> Option<&'static str> {
     let news = rig.state.take_sharing_news();
     news.map(|draft| draft.kind().name())
@@ -18,8 +18,8 @@ fn expect_sharing(rig: &Rig, sharing_is: &str, known_by: &str) {
     assert_eq!(sharing(rig), (sharing_is.into(), known_by.into()));
 }
 
-/// Whether a best-effort kernel goes beside a busy high-priority job, which that and Orion's law
-/// allow under MPS alone.
+/// Whether a best-effort kernel is admitted beside a busy high-priority job, which only MPS
+/// together with Orion's law allows.
 fn goes_beside(rig: &mut Rig, hp: &mut Player, be: &Player) -> bool {
     rig.launch(hp, Class::Compute, 10 * MS);
     rig.poll();
@@ -55,7 +55,7 @@ fn leases_are_made_by_what_clients_say_and_not_by_what_was_configured() {
             is_on_mps,
             "{configured}"
         );
-        // What was heard last stays.
+        // The last report stays.
         rig.state.handle_detach(rig.now_ns, be.client);
         rig.state.handle_detach(rig.now_ns, hp.client);
         expect_sharing(&rig, way, "clients");

@@ -1,5 +1,5 @@
-//! The worked policy of docs/add-a-policy.md in the daemon: from its name in a configuration to the
-//! leases that polls publish.
+//! The worked policy of docs/add-a-policy.md in the daemon: from its configured name to published
+//! leases.
 
 use super::*;
 
