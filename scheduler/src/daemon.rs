@@ -1,8 +1,8 @@
-//! The thread that decides, and the daemon as a whole.
+//! The poll thread, and the daemon as a whole.
 //!
-//! The poll thread's loop is short: read the bell, poll the state, ring who must be rung, wait for
-//! the bell until it is time to look again. The bell's word is read *before* the poll, so that
-//! whatever happens during it ends the wait at once.
+//! The poll thread's loop is short: read the bell, poll the state, ring the due bells, wait for the
+//! bell until the next poll. It reads the bell's word *before* the poll, so that any event during
+//! the poll ends the wait at once.
 
 pub(crate) mod control;
 mod fault_watch;
@@ -55,34 +55,34 @@ use crate::host::realtime;
 use crate::host::socket::{Seat, SocketError};
 use crate::report::status::Identity;
 
-/// The kernel may end a sleep later than asked by this much; the usual 50 us would double every
-/// poll's interval (prctl(2), PR_SET_TIMERSLACK).
+/// Extra latency that the kernel may add to a sleep; the default of 50 us would double every poll
+/// interval (prctl(2), PR_SET_TIMERSLACK).
 const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).expect("is not zero");
 
-/// How often, and how long each time, it is waited for a thread that keeps what was learnt.
+/// Number and length of waits for a thread that saves learnt data.
 const KEEPER_WAITS: u32 = 200;
 const KEEPER_WAIT_NS: u64 = 10_000_000;
 
 /// Why a daemon cannot start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// Its socket.
+    /// The socket is unavailable.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// Memory, descriptors or threads.
+    /// No memory, descriptors or threads.
     #[error("{doing}: {source}")]
     System {
-        /// What was done.
+        /// The failed step.
         doing: &'static str,
-        /// What the operating system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The thread that talks with clients, watches memory, or looks for faults panicked: a bug of ours.
+    /// The thread for clients, memory or faults panicked: a bug of ours.
     #[error("a thread of the daemon panicked")]
     Panicked,
 }
 
-/// A daemon that listens. [`Daemon::run`] makes it decide.
+/// A listening daemon. [`Daemon::run`] makes it decide.
 pub struct Daemon {
     shared: Arc<Shared>,
     gpu: Gpu,
@@ -95,7 +95,7 @@ pub struct Daemon {
     record: Option<BufWriter<File>>,
 }
 
-/// Where what runs teach is kept; `None` where it is not.
+/// Where learnt durations are saved; `None` if they are not.
 fn inlet(config: &Config, gpu: &Gpu, shared: &Shared) -> io::Result<Option<Arc<Inlet>>> {
     let rules = &config.learnt;
     let keeps = rules.keep.unwrap_or(!shared.clock.is_virtual());
@@ -109,7 +109,7 @@ fn start_keeper(shared: &Arc<Shared>, inlet: Arc<Inlet>) -> io::Result<JoinHandl
     shared.start_thread("pillion-keeper", move || keeper.run())
 }
 
-/// What requests take is kept beside the socket; on virtual time, which ends with the daemon, it is not.
+/// Saves request durations beside the socket; not on virtual time, which ends with the daemon.
 fn start_requests_keeper(
     shared: &Arc<Shared>,
     identity: &Identity,
@@ -124,7 +124,7 @@ fn start_requests_keeper(
     Ok(Some(thread))
 }
 
-/// Waits for a thread as long as a disk that works takes, or says why it is not waited for.
+/// Waits for a thread as long as a healthy disk takes, then logs why it gives up.
 fn wait_for(thread: &JoinHandle<()>, why: &str) {
     let clock = Clock::monotonic();
     for _ in 0..KEEPER_WAITS {
@@ -146,22 +146,23 @@ impl Stopper {
         self.0.stop();
     }
 
-    /// Says in log and events why the daemon is about to end.
+    /// Logs and reports why the daemon is about to end.
     pub fn tell_why(&self, why: &str) {
         self.0
             .tell(Draft::new(Kind::DaemonEnding, format!("ending: {why}")));
     }
 }
 
-/// Says whether a daemon decides, from another thread.
+/// Checks from another thread whether the daemon decides.
 pub struct Pulse {
     shared: Arc<Shared>,
     seen: Option<u64>,
 }
 
 impl Pulse {
-    /// Whether the poll thread has polled since this was last asked, when it was rung; true at first. An idle one polls when it is rung,
-    /// and one that hangs, or waits for a lock that nobody gives back, does not.
+    /// Whether the poll thread has polled since the last call, when it was rung; true at first. An
+    /// idle one polls when rung; one that hangs, or waits for a lock that is never released, does
+    /// not.
     pub fn is_beating(&mut self) -> bool {
         let polls = self.shared.polls.load(Ordering::Relaxed);
         let is_beating = self.seen.replace(polls) != Some(polls);
@@ -170,7 +171,7 @@ impl Pulse {
     }
 }
 
-/// Gives a running daemon its configuration anew, from another thread.
+/// Reloads a running daemon's configuration from another thread.
 pub struct Reloader {
     shared: Arc<Shared>,
     gpu: Gpu,
@@ -178,12 +179,12 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Reads the files anew and puts what they say in force, from the next poll on.
+    /// Re-reads the files and applies them from the next poll on.
     ///
     /// # Errors
     ///
-    /// A file cannot be used, or says what only a new daemon can take over. All stays as it was, and
-    /// the status says why.
+    /// A file is unusable, or changes what only a new daemon can apply. Nothing changes then, and
+    /// the status reports why.
     pub fn reload(&mut self, source: &Source) -> Result<(), ConfigError> {
         let path = source.path();
         let read =
@@ -237,7 +238,7 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// The seat is taken, or the system gives no memory, descriptors or threads.
+    /// The seat is taken, or the system has no memory, descriptors or threads.
     pub fn start(
         config: &Config,
         gpu: Gpu,
@@ -247,7 +248,7 @@ impl Daemon {
         Self::start_until_idle(config, gpu, socket, clock, None)
     }
 
-    /// The same, of one that ends when it has had no client for so long, and none is expected
+    /// As above, for a daemon that ends after being idle that long: no client, and none expected
     /// ([`protocol::hello::Request::Expect`]).
     ///
     /// # Errors
@@ -345,7 +346,7 @@ impl Daemon {
         );
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
         let keeper = inlet(config, &identity.gpu, &shared).map_err(system("making an eventfd"))?;
-        // Before clients are accepted, which find what was learnt of them.
+        // Before clients are accepted, which look for what was learnt about them.
         let requests = start_requests_keeper(&shared, &identity)
             .map_err(system("starting the thread that keeps what requests take"))?;
         let control = Control::new(Arc::clone(&shared), seat, fds, identity, keeper.clone())
@@ -380,7 +381,7 @@ impl Daemon {
         })
     }
 
-    /// Writes to `file` what is granted to best-effort jobs and why they wait: one
+    /// Writes grants to best-effort jobs and the reasons of their waits to `file`: one
     /// [`crate::core::state::Entry`] per line.
     #[must_use]
     pub fn record_to(mut self, file: File) -> Self {
@@ -389,7 +390,7 @@ impl Daemon {
         self
     }
 
-    /// What the daemon says its configuration is: see [`Shown`].
+    /// The configuration that the daemon reports: see [`Shown`].
     #[must_use]
     pub fn showing(self, shown: &Shown) -> Self {
         *self.shared.settings.lock() = shown.to_json();
@@ -402,14 +403,14 @@ impl Daemon {
         Stopper(Arc::clone(&self.shared))
     }
 
-    /// A handle that says whether this daemon decides.
+    /// A handle that checks whether this daemon decides.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         let shared = Arc::clone(&self.shared);
         Pulse { shared, seen: None }
     }
 
-    /// A handle that gives this daemon another configuration than `config`, which it has.
+    /// A handle that replaces this daemon's configuration, now `config`.
     #[must_use]
     pub fn reloader(&self, config: Config) -> Reloader {
         Reloader {
@@ -419,15 +420,15 @@ impl Daemon {
         }
     }
 
-    /// Decides, in this thread, until stopped. The socket is gone when this returns, and clients
-    /// have seen that the daemon is.
+    /// Decides, in this thread, until stopped. On return the socket is gone, and clients have seen
+    /// the daemon's end.
     ///
     /// # Errors
     ///
     /// [`DaemonError::Panicked`].
     pub fn run(mut self) -> Result<(), DaemonError> {
         let clock = self.shared.clock;
-        // Without it polls are late, not wrong.
+        // A failure makes polls late, not wrong.
         let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
         clock.enter();
         let telemetry = self.start_telemetry();
@@ -452,15 +453,15 @@ impl Daemon {
         if let Some(telemetry) = &telemetry {
             wait_for(telemetry, "NVML does not come back with what the GPU does");
         }
-        // Others are not waited for.
+        // Do not wait for the other threads.
         match self.shared.has_panicked.load(Ordering::Relaxed) {
             true => Err(DaemonError::Panicked),
             false => Ok(()),
         }
     }
 
-    /// From here on, as it is a participant of the virtual clock; a daemon that has no thread left for it goes by what launches are
-    /// expected to take.
+    /// Started here, as it is a participant of the virtual clock. Without a thread for it the
+    /// daemon uses expected durations alone.
     fn start_telemetry(&self) -> Option<JoinHandle<()>> {
         let telemetry = Telemetry::new(Arc::clone(&self.shared), &self.gpu.uuid);
         let started = (self.shared).start_participant("pillion-telemetry", move || telemetry.run());
@@ -490,7 +491,7 @@ impl Daemon {
                 false => Some(state.poll(now_ns)),
             };
             state.ring_bells(clock);
-            // Relaxed: who reads it only wants to see it grow.
+            // Relaxed: readers only check that it grows.
             shared.polls.fetch_add(1, Ordering::Relaxed);
             if realtime::take_loss() {
                 tracing::warn!(
@@ -511,7 +512,7 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// A record that cannot be written ends; the daemon does not.
+    /// A write error ends the record, not the daemon.
     fn write_record(&mut self, entries: &[Entry]) {
         let Some(record) = &mut self.record else {
             return;
@@ -524,8 +525,8 @@ impl Daemon {
     }
 }
 
-/// Ends the daemon when the control thread does, whatever the reason: a daemon that nobody can
-/// reach must not hold its GPU.
+/// Ends the daemon with the control thread, for any reason: an unreachable daemon must not hold its
+/// GPU.
 struct StopAtEnd(Arc<Shared>);
 
 impl Drop for StopAtEnd {
@@ -540,7 +541,7 @@ mod tests {
 
     use super::*;
 
-    /// One whose GPU is nobody's.
+    /// A GPU without users.
     fn gpu() -> Gpu {
         Gpu {
             uuid: "GPU-0000".to_owned(),
@@ -586,7 +587,7 @@ mod tests {
                 wait_for_a_beat();
             }
             let state = shared.state();
-            // What it counts it counts with the state in hand.
+            // Polls are counted under the state's lock.
             let polls = shared.polls.load(Ordering::Relaxed);
             for _ in 0..10 {
                 shared.ring();
@@ -609,7 +610,7 @@ mod tests {
             *daemon.shared.panics.lock() = Some(name);
             daemon.shared.alarm();
             daemon.shared.note_memory();
-            // The control thread looks when somebody connects.
+            // A connection wakes the control thread.
             let _connection = protocol::hello::connect_to(&socket);
             assert!(matches!(daemon.run(), Err(DaemonError::Panicked)), "{name}");
         }

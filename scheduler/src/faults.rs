@@ -1,21 +1,20 @@
-//! Faults: what breaks on a GPU, how it is recognised, and what is done about it.
+//! Faults of a GPU: their detection, and the reactions to them.
 //!
-//! | fault | how it is seen |
+//! | fault | detected by |
 //! |---|---|
-//! | `sticky-error` | a client's page has a CUDA result after which its context is lost |
-//! | `died-in-flight` | a client's process is gone, and its page has work that is not complete |
+//! | `sticky-error` | a CUDA result in a client's page after which its context is lost |
+//! | `died-in-flight` | a client's process is gone, with incomplete work in its page |
 //! | `xid` | NVML's events of the device |
-//! | `ecc`, `ecc-corrected` | NVML's counters, and rows or pages that wait to be replaced |
+//! | `ecc`, `ecc-corrected` | NVML's counters, and rows or pages that wait to be remapped |
 //! | `mps-fault` | lines in the logs of MPS ([`mps`]) |
-//! | `stuck` | the device is busy and nothing of any client moves ([`stuck`]) |
-//! | `job-stuck` | a best-effort job has work in flight and nothing of it moves, while others do ([`stuck`]) |
+//! | `stuck` | a busy device without progress of any client ([`stuck`]) |
+//! | `job-stuck` | a best-effort job's work without progress, while others progress ([`stuck`]) |
 //!
-//! Each is an event ([`crate::report::events`]); rules say what else is done (`core::fault_rules`).
-//! `daemon::fault_watch` is the thread that looks and does it; [`act`] what takes time: restarting
-//! MPS, and ending a job's processes ([`ending`]). No decision about launches waits for any of
-//! this.
+//! Each is an event ([`crate::report::events`]); rules add actions (`core::fault_rules`).
+//! `daemon::fault_watch` is the thread for both; [`act`] does what takes long: restarting MPS, and
+//! ending a job's processes ([`ending`]). No decision about launches waits for any of this.
 //!
-//! On the virtual clock only sticky errors are looked for: a second there is none of NVML's.
+//! On the virtual clock only sticky errors are detected, as its seconds are not NVML's.
 
 pub(crate) mod act;
 mod asking;

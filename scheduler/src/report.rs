@@ -1,4 +1,4 @@
-//! What people and programs are told: the status as JSON, events, and errors in one line.
+//! Output for people and programs: the status as JSON, events, and errors in one line.
 
 use core::error::Error;
 
@@ -6,8 +6,8 @@ pub mod events;
 pub mod status;
 pub(crate) mod trace;
 
-/// An error and its causes in one line, without those that the text before them already tells: a
-/// library's errors name their sources, and are sources of others.
+/// An error and its causes in one line, omitting causes that the text before contains: a library's
+/// errors name their sources, and are sources of others.
 #[must_use]
 pub fn told_once(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

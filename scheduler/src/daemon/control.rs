@@ -1,17 +1,18 @@
-//! The thread that talks with clients: accepts, answers, notices their end.
+//! The control thread: accepts, answers, and notices the end of clients.
 //!
-//! It runs in real time and never waits for the poll thread: on the virtual clock a client keeps the
-//! processor while it waits for our reply, so the poll thread cannot run meanwhile. The state is
-//! changed here, under its lock, and the poll thread's bell rung, *before* the reply leaves.
+//! It runs in real time and never waits for the poll thread: on the virtual clock a client keeps
+//! the processor while it waits for the reply, so the poll thread cannot run meanwhile. This thread
+//! changes the state, under its lock, and rings the poll thread's bell *before* it sends the reply.
 //!
-//! A client ends with its connection, or with its process (a pidfd): a child that was forked keeps
-//! the connection open, and a connection cannot outlive what it is for. Either is noticed at once. A
-//! client that must know that it has been forgotten (on the virtual clock, where the moment must not
-//! be left to chance) shuts its side down and reads until the end: ours is closed last.
+//! A client ends with its connection, or with its process (a pidfd), because a forked child may
+//! keep the connection open. Either is noticed at once. A client that must know that it was
+//! forgotten (on the virtual clock, where that moment must be deterministic) shuts down its side
+//! and reads until the end: ours is closed last.
 //!
-//! Nobody can stop this thread: sockets do not block, a connection that says nothing costs its user a place
-//! in a bounded queue, descriptors that come with a packet are closed elsewhere, who talks without end is hung up on, and a status
-//! goes out on a thread of its own, of which each user has few and for a bounded time.
+//! No client can block this thread: sockets do not block; a silent connection takes a place of its
+//! user in a bounded queue; descriptors of a packet are closed elsewhere; a connection with too
+//! many packets is closed; and a status is sent by a thread of its own, of which each user has few
+//! and for a bounded time.
 
 mod away;
 mod draining;
@@ -62,24 +63,24 @@ use away::refuse;
 use ending::Asker;
 use idle::Idle;
 
-/// Statuses and events being sent at once; the operator gets one beside them, whoever has these.
+/// Statuses and events being sent at once; the operator has one more.
 const READERS_MAX: usize = 8;
 /// Of these, one user's.
 const READERS_PER_USER: usize = 2;
 
-/// How long somebody who asked for a status or events may take to read all of it.
+/// Time for a reader of a status or events to read all of it.
 const READING_NS_MAX: u64 = 2_000_000_000;
 
-/// Packets that an attached client may send, which has nothing to say; then its connection is ended.
+/// Packets from an attached client, which has nothing to send; then its connection is closed.
 const TALK_MAX: u32 = 64;
 
-/// How long no connection is accepted after the system had no descriptor left for one.
+/// Pause of accept when the system has no descriptor.
 const ACCEPT_PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// The control thread's own.
+/// State of the control thread.
 pub(crate) struct Control {
     shared: Arc<Shared>,
     seat: Seat,
@@ -90,54 +91,54 @@ pub(crate) struct Control {
     /// The system had no descriptor left.
     is_accept_paused: bool,
     fd_reaper: Arc<FdReaper>,
-    /// Who is being sent a status or events.
+    /// Users being sent a status or events.
     readers: Arc<Mutex<Vec<u32>>>,
-    /// Who ends jobs.
+    /// Stoppers of jobs.
     askers: Vec<Asker>,
-    /// To the thread that keeps what runs have learnt; `None` where nothing is kept.
+    /// To the thread that saves learnt durations; `None` if they are not saved.
     keeper: Option<Arc<Inlet>>,
     idle: Idle,
 }
 
-/// A connection that has not said yet what it wants.
+/// A connection whose request has not arrived.
 struct Unheard {
     uid: u32,
     socket: UntrustedSocket,
 }
 
-/// An attached client's.
+/// Connection of an attached client.
 struct Connection {
     client: u64,
-    /// Its job and slot, if it keeps an account of its memory.
+    /// Its job and slot, if it has a memory account.
     account: Option<(JobKey, u16)>,
     socket: UntrustedSocket,
-    /// None where its process cannot be seen from here.
+    /// None if its process is invisible from here.
     process: Option<OwnedFd>,
-    /// Packets that it has sent since.
+    /// Packets received since.
     said: u32,
     pid: u32,
 }
 
-/// What of a client has ended.
+/// How a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Its process, or, where that cannot be seen from here, what may be that.
+    /// With its process, or, if that is invisible, perhaps so.
     Death,
-    /// Only its connection.
+    /// With its connection only.
     OfConnection,
 }
 
-/// What an attached client has.
+/// An attached client's descriptors and numbers.
 struct Welcomed {
     client: u64,
     class: JobClass,
     account: Option<(JobKey, u16)>,
 }
 
-/// Who wants to be a client.
+/// A process that asks to attach.
 struct Applicant {
     peer: Peer,
-    /// None where its process cannot be seen from here.
+    /// None if its process is invisible from here.
     process: Option<OwnedFd>,
     owner: Owner,
 }
@@ -162,7 +163,7 @@ impl Control {
         identity: Identity,
         keeper: Option<Arc<Inlet>>,
     ) -> io::Result<Self> {
-        // A connection that is gone again when we accept must not make us wait for the next.
+        // Do not block in accept if a connection is gone again.
         ioctl_fionbio(seat.listener(), true)?;
         Ok(Self {
             shared,
@@ -180,21 +181,21 @@ impl Control {
         })
     }
 
-    /// Serves until told to stop. The socket is gone when this returns.
+    /// Serves until stopped. The socket is gone on return.
     pub(crate) fn run(mut self) {
         loop {
             let ready = match self.wait() {
                 Ok(Some(ready)) => ready,
                 Ok(None) => return self.tell_idle(),
                 Err(error) => {
-                    // Only for want of memory; nobody could be served.
+                    // Only for lack of memory; no client could be served.
                     tracing::error!("waiting for clients: {error}");
                     return;
                 }
             };
             #[cfg(test)]
             self.shared.panic_if_asked();
-            // From the last to the first, so that removing one leaves the places of the rest.
+            // From the last to the first, so that a removal keeps the other places valid.
             for ready in ready.into_iter().rev() {
                 match ready {
                     Ready::Stop => return,
@@ -211,8 +212,8 @@ impl Control {
         }
     }
 
-    /// What is ready, each client once, clients in order, and those who end jobs last; none when
-    /// nobody has used the daemon for as long as it stays.
+    /// Ready sources, each client once, clients in order, stoppers last; none when the daemon's
+    /// idle time is over.
     fn wait(&mut self) -> io::Result<Option<Vec<Ready>>> {
         let idle_left = self.idle_left();
         let mut sources = vec![(Ready::Stop, self.shared.stop_fd())];
@@ -228,7 +229,8 @@ impl Control {
                 sources.push((Ready::ClientProcess(place), process.as_fd()));
             }
         }
-        // Last, and so dealt with before anybody is heard: who comes to what one ended who has died is told nothing of it.
+        // Last, and so handled before any request: a client of a job whose stopper has died must
+        // not be told of it.
         let askers = self.askers.iter();
         sources.extend(askers.map(|asker| (Ready::Asker, asker.process.as_fd())));
         let expected = self.idle.expected.iter();
@@ -246,7 +248,8 @@ impl Control {
         let ready = sources.iter().zip(&fds);
         let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
         let mut ready: Vec<Ready> = ready.map(|((source, _), _)| *source).collect();
-        // A client whose process has ended usually has both: the second would name another's place.
+        // A client whose process has ended usually has both events: the second would refer to
+        // another's place.
         ready.dedup_by(|next, first| match (*first, *next) {
             (Ready::ClientSocket(a), Ready::ClientProcess(b)) if a == b => {
                 *first = Ready::ClientProcess(a);
@@ -265,12 +268,13 @@ impl Control {
                 tracing::warn!("accepting a connection: {error}");
                 self.is_accept_paused = true;
             }
-            // Gone again, or interrupted: the next call of poll tells.
+            // Gone again, or interrupted: the next poll shows it.
             Err(_) => {}
         }
     }
 
-    /// A new connection waits to be heard, in the place of an older one of its user who has too many, or of who has most.
+    /// Queues a new connection, in place of an older one of its user if that has too many, or of
+    /// the user with most.
     fn queue(&mut self, socket: OwnedFd) {
         let found = peer::uid_of(&socket);
         let uid = *found.as_ref().unwrap_or(&u32::MAX);
@@ -302,7 +306,7 @@ impl Control {
         self.unheard.push_back(Unheard { uid, socket });
     }
 
-    /// A new connection says what it wants.
+    /// Handles a new connection's request.
     fn hear(&mut self, place: usize) {
         let Some(Unheard { socket, uid }) = self.unheard.remove(place) else {
             return;
@@ -336,7 +340,7 @@ impl Control {
         }
     }
 
-    /// A process wants to be a client; `brought` are the memory files that came with its packet.
+    /// A process asks to attach; `brought` are the memory files of its packet.
     fn attach(&mut self, socket: UntrustedSocket, attach: Attach, brought: Vec<OwnedFd>) {
         let (peer, process) = match peer::of(&socket) {
             Ok(found) => found,
@@ -363,7 +367,7 @@ impl Control {
                 let draft = Draft::new(Kind::Attached, text);
                 self.shared.tell(draft.of_job(&key).pid(peer.pid));
                 self.shared.tell_sharing();
-                // Whoever looks for faults looks more often from the first client on.
+                // With clients, the fault thread polls more often.
                 self.shared.alarm();
                 peer::let_descriptors(&socket, false);
                 self.clients.push(Connection {
@@ -381,8 +385,8 @@ impl Control {
         }
     }
 
-    /// The class that a process gets: best-effort where it asks for high-priority and may not have it. Turned away it would run
-    /// unmanaged, and harm whom the list protects.
+    /// The class of a process: best-effort if it asks for high priority without permission.
+    /// Refused, it would run unmanaged, and harm the jobs that the list protects.
     fn class_for(&self, applicant: &Applicant, attach: &Attach) -> JobClass {
         let asked = attach.class;
         if asked != JobClass::HighPriority || self.may_be_high_priority(&applicant.owner) {
@@ -403,8 +407,7 @@ impl Control {
         access.is_none_or(|access| access.allows(owner))
     }
 
-    /// Takes the client's page, adds it to the state, wakes the poll thread, and only then says
-    /// welcome.
+    /// Takes the client's page, adds it to the state, wakes the poll thread, and only then answers.
     fn try_attach(
         &self,
         socket: &OwnedFd,
@@ -432,7 +435,8 @@ impl Control {
         let (own, ledger) = sorted(brought, attach.slot.is_some());
         let (client, file, made) = own_page(own, clock)?;
         let lease = lease_page(clock).map_err(no_memory)?;
-        // Last of all that may fail before the state is asked: a slot is given back by hand.
+        // The last step that may fail before the state is asked: a slot must be released
+        // explicitly.
         let opened = self.open_account(applicant, &attach, ledger)?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
         let pages = NewPages {
@@ -494,7 +498,7 @@ impl Control {
         self.shared.tell(draft.of_job(key).pid(peer.pid));
     }
 
-    /// A slot in its job's ledger, for a process that keeps an account of its memory.
+    /// A slot in its job's ledger, for a process with a memory account.
     fn open_account(
         &self,
         applicant: &Applicant,
@@ -526,7 +530,7 @@ impl Control {
         Ok(Some((key, opened)))
     }
 
-    /// Whose a process is, if a rule asks for it.
+    /// The owner of a process, if a rule needs it.
     fn owner(&self, socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> Owner {
         let is_asked = self.shared.state().access.is_some() || self.shared.ledgers().has_rules();
         match is_asked {
@@ -535,7 +539,7 @@ impl Control {
         }
     }
 
-    /// What the process held comes back once the device shows it free.
+    /// The holdings are released once the device shows them free.
     fn close_account(&self, account: Option<&(JobKey, u16)>) {
         if let Some((key, slot)) = account {
             self.shared.ledgers().handle_detach(key, *slot);
@@ -543,7 +547,7 @@ impl Control {
         }
     }
 
-    /// The process was turned away, and never had its ledger unless it brought it.
+    /// The process was refused, and never had its ledger unless it brought it.
     fn cancel_account(&self, account: Option<&(JobKey, Opened)>) {
         let Some((key, opened)) = account else {
             return;
@@ -556,9 +560,9 @@ impl Control {
         }
     }
 
-    /// Turns away who uses another GPU: its work would hold jobs here that it does not disturb, and
-    /// be held for others. Who cannot say which it uses (its driver does not tell) is believed, as
-    /// somebody has named this daemon to it.
+    /// Refuses a process that uses another GPU: its work would hold jobs here that it does not
+    /// disturb, and be held for others. A process whose driver does not report its GPU is trusted,
+    /// as its configuration names this daemon.
     fn check_device(&self, asked: &str) -> Result<(), String> {
         let gpu = &self.identity.gpu;
         if gpu.is(asked) {
@@ -570,8 +574,7 @@ impl Control {
         ))
     }
 
-    /// An attached client has nothing to say on its connection but its end. A newer one may think it
-    /// has; it is not heard.
+    /// An attached client sends nothing but its end. Packets of a newer protocol are ignored.
     fn hear_client(&mut self, place: usize) {
         let connection = &mut self.clients[place];
         let is_end = match connection.socket.receive() {
@@ -580,7 +583,7 @@ impl Control {
         };
         connection.said += 1;
         if is_end {
-            // Of a process that ends the connection often does so first.
+            // A dying process often closes its connection first.
             let pid = connection.pid;
             let is_death = connection.process.is_none() || Image::is_ending(pid);
             let ending = if is_death {
@@ -617,11 +620,11 @@ impl Control {
             self.shared.tell(draft.of_job(&gone.key).pid(gone.pid));
         }
         self.shared.tell_sharing();
-        // What it may have told last is looked at now.
+        // Handle its last reports now.
         self.shared.alarm();
     }
 
-    /// Tells a process of a job what the job may hold and holds, whether it is a client or not.
+    /// Answers a process of a job with the job's quota and holdings, whether it is a client or not.
     fn tell_memory(&self, socket: &OwnedFd, of: &MemoryOf) {
         let told = peer::of(socket)
             .map_err(|error| format!("who you are cannot be seen: {error}"))
@@ -670,7 +673,7 @@ impl Control {
         send_document(socket, reading, move || status.to_json());
     }
 
-    /// The configuration, which names users and folders: for who may change it.
+    /// The configuration names users and folders: only for the operator.
     fn send_settings(&self, socket: UntrustedSocket, uid: u32) {
         let viewer = Viewer::of(uid);
         if viewer != Viewer::Operator {
@@ -684,7 +687,7 @@ impl Control {
         send_document(socket, reading, move || settings);
     }
 
-    /// What happened after number `since`, as far as who asks may see it.
+    /// Events after number `since` that the requester may see.
     fn send_events(&self, socket: UntrustedSocket, uid: u32, since: u64) {
         let viewer = Viewer::of(uid);
         let Some(reading) = self.begin_reading(uid, viewer) else {
@@ -705,7 +708,7 @@ impl Control {
         send_document(socket, reading, move || document.to_json());
     }
 
-    /// A place among those who are being sent a document, unless there is none for this user.
+    /// Reserves a place among the readers, if there is one for this user.
     fn begin_reading(&self, uid: u32, viewer: Viewer) -> Option<Reading> {
         let mut readers = self.readers.lock();
         let own = readers.iter().filter(|reader| **reader == uid).count();
@@ -722,7 +725,7 @@ impl Control {
     }
 }
 
-/// What a client brings: its page, unless it may not make one, and its job's ledger.
+/// Sorts a client's memory files: its page, unless it cannot create one, and its job's ledger.
 fn sorted(brought: Vec<OwnedFd>, has_ledger: bool) -> (Option<OwnedFd>, Option<OwnedFd>) {
     let has_own = brought.len() > usize::from(has_ledger);
     let mut brought = brought.into_iter();
@@ -730,7 +733,7 @@ fn sorted(brought: Vec<OwnedFd>, has_ledger: bool) -> (Option<OwnedFd>, Option<O
     (own, brought.next().filter(|_| has_ledger))
 }
 
-/// A client's page and which file that is: the page that it brings, or a new one with its
+/// A client's page and its file's identity: the page that it brings, or a new one with its
 /// descriptor.
 fn own_page(brought: Option<OwnedFd>, clock: &Clock) -> Result<OwnPage, String> {
     let page = match brought {
@@ -740,10 +743,10 @@ fn own_page(brought: Option<OwnedFd>, clock: &Clock) -> Result<OwnPage, String> 
     page.map_err(|error| format!("the client's page cannot be used: {error}"))
 }
 
-/// The page, its file, and its descriptor if it was made here.
+/// The page, its file, and its descriptor if created here.
 type OwnPage = (Mapping<ClientPage>, (u64, u64), Option<OwnedFd>);
 
-/// Somebody is being sent a document, until this is dropped.
+/// A reader's place, until dropped.
 struct Reading {
     readers: Arc<Mutex<Vec<u32>>>,
     uid: u32,
@@ -758,7 +761,7 @@ impl Drop for Reading {
     }
 }
 
-/// Sends what `to_json` makes, on a thread of its own: who asked may take its time to read.
+/// Sends the result of `to_json` on a thread of its own, because the peer may read slowly.
 fn send_document(
     socket: UntrustedSocket,
     reading: Reading,
@@ -776,7 +779,7 @@ fn send_document(
     }
 }
 
-/// Sends a document in packets that fit, to somebody who has so long to read all of them. Real time: the virtual clock stands
+/// Sends a document in packets that fit, within this time. Real time: the virtual clock stands
 /// still meanwhile.
 fn send_within(socket: &OwnedFd, document: &str, within_ns: u64) -> io::Result<()> {
     ioctl_fionbio(socket, false)?;
@@ -784,7 +787,7 @@ fn send_within(socket: &OwnedFd, document: &str, within_ns: u64) -> io::Result<(
     let end_ns = clock.now_ns() + within_ns;
     for packet in document.as_bytes().chunks(PACKET_BYTES_MAX) {
         let left_ns = end_ns.saturating_sub(clock.now_ns());
-        // The socket takes a timeout of nothing for none.
+        // A timeout of zero means none.
         if left_ns < 1_000 {
             return Err(io::ErrorKind::TimedOut.into());
         }

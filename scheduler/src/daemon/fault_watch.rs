@@ -1,9 +1,10 @@
-//! The threads that look for faults. One waits for what NVML reports of the device, because that call cannot be interrupted; it
-//! wakes the other, which looks at everything else, asks the rules and sees to what follows. A third reads the device's gauges
-//! for that one, which does not wait for it, because these calls may hang ([`Meter`]).
+//! The threads that look for faults. One waits for NVML's events, because that call cannot be
+//! interrupted; it wakes the other, which polls everything else, applies the rules and their
+//! actions. A third reads the device's gauges for the second, which does not wait for it, because
+//! these calls may hang ([`Meter`]).
 //!
-//! Both live in real time: what they ask is of it. NVML's is asked for [`REPORT_MS`] at most, so it ends soon after the daemon,
-//! which does not wait for it.
+//! All run in real time, as their sources do. Waiting for events is bounded by [`REPORT_MS`], so
+//! that thread ends soon after the daemon, which does not wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,20 +35,19 @@ use crate::host::mps;
 use crate::host::mps_daemon::{PROGRAM_NS, QUIT};
 use crate::host::nvml::{Ecc, NvmlError, Report, Reports};
 
-/// Between two looks while there are clients, or while something is being done.
+/// Poll interval with clients, or while an action is in progress.
 const LOOK_NS: u64 = 100_000_000;
-/// Between two looks at the device's use, and at the logs of MPS where there is no client.
+/// Poll interval of the device's utilisation, and of MPS's logs without clients.
 const SLOW_LOOK_NS: u64 = 1_000_000_000;
-/// Between two looks at the counters of errors in memory.
+/// Poll interval of the memory error counters.
 const ECC_NS: u64 = 10_000_000_000;
-/// A job that is ended for another share may take so long to save what it has, as by `pillion stop`.
+/// Time for a job that is ended for another share to save its state, as for `pillion stop`.
 const GRACE_NS: u64 = 10_000_000_000;
-/// Between the ends of two jobs for another share.
+/// Least time between ending two jobs for another share.
 const STALE_APART_NS: u64 = 60_000_000_000;
-/// Longest wait for a report of NVML, ms; and between two tries where it fails.
+/// Longest wait for an event of NVML, ms; also the retry interval when it fails.
 const REPORT_MS: u32 = 500;
 
-/// See the module's text.
 pub(crate) struct FaultWatch {
     shared: Arc<Shared>,
     uuid: String,
@@ -60,28 +60,28 @@ pub(crate) struct FaultWatch {
     doings: Doings,
     /// None on the virtual clock, and while the device is released.
     meter: Option<Meter>,
-    /// Which time it is that the device is open, as of the last look.
+    /// Number of the device's opening, at the last poll.
     opened: Option<u64>,
     ecc: Option<Ecc>,
-    /// How the clients stood, and when, before it was asked how busy the device is.
+    /// Clients' progress, and its time, before the query of the utilisation.
     progress: Option<(u64, Progress)>,
     /// Real time.
     clock: Clock,
     looked: Looked,
-    /// MPS shares the GPU, as was seen last.
+    /// MPS shared the GPU at the last poll.
     has_mps: bool,
-    /// MPS's control daemon is being asked. It orders nothing else.
+    /// A query of MPS's control daemon is under way. It orders no other access.
     is_asking: Arc<AtomicBool>,
 }
 
-/// When was looked last, ns.
+/// Times of the last polls, ns.
 #[derive(Debug, Default)]
 struct Looked {
     logs_ns: u64,
     use_ns: u64,
     ecc_ns: u64,
     control_daemon_ns: Option<u64>,
-    /// When a job was ended last for another share of the SMs.
+    /// When a job was last ended for another share of the SMs.
     stale_ns: Option<u64>,
 }
 
@@ -113,10 +113,10 @@ impl FaultWatch {
         watch
     }
 
-    /// Whether MPS shares the GPU, which clients say, and its control daemon where they do not.
+    /// Whether MPS shares the GPU, by clients' reports, else by its control daemon.
     fn look_at_sharing(&mut self) {
         let now_ns = self.clock.now_ns();
-        // Clients whose drivers do not know may come without end.
+        // Clients whose drivers do not report may come without end.
         let may_ask = self.is_real()
             && !self.is_asking.load(Ordering::Relaxed)
             && (self.looked.control_daemon_ns)
@@ -145,8 +145,8 @@ impl FaultWatch {
         }
     }
 
-    /// Its answer, or that there is none, comes by itself: the thread that asks ends then, or with
-    /// the daemon.
+    /// Its answer, or silence, arrives by itself: the querying thread ends then, or with the
+    /// daemon.
     fn ask_control_daemon(&self) {
         let (shared, command) = (Arc::clone(&self.shared), self.mps.terminate.clone());
         let is_asking = Arc::clone(&self.is_asking);
@@ -163,12 +163,12 @@ impl FaultWatch {
         }
     }
 
-    /// Whether the device is looked at: not on the virtual clock, a second of which is none of NVML's.
+    /// Whether to access the device: not on the virtual clock, whose seconds are not NVML's.
     fn is_real(&self) -> bool {
         !self.shared.clock().is_virtual()
     }
 
-    /// Looks until the daemon stops.
+    /// Polls until the daemon stops.
     pub(crate) fn run(mut self) {
         self.keep_to_grip();
         while self.wait() {
@@ -198,7 +198,7 @@ impl FaultWatch {
         }
     }
 
-    /// Looks at the device while it is open, and closes what is open of it when it was released.
+    /// Uses the device while it is open, and closes it when it is released.
     fn keep_to_grip(&mut self) {
         let opened = self.shared.device_release().opened();
         if !self.is_real() || opened == self.opened {
@@ -228,13 +228,13 @@ impl FaultWatch {
     fn follow_logs(&mut self) {
         for path in &self.mps.logs {
             let mut follower = Follower::new(path);
-            // What is in it now is old news; it is read again at the next look.
+            // Skip its present content, which is old; it is read from here at the next poll.
             let _ = follower.poll(&[]);
             self.followers.push(follower);
         }
     }
 
-    /// Until there may be something; false when the daemon stops.
+    /// Waits until there may be news; false when the daemon stops.
     fn wait(&self) -> bool {
         let has_clients = self.shared.state().has_clients();
         let look_ns = match () {
@@ -256,7 +256,7 @@ impl FaultWatch {
         let answered = self.meter.as_ref().and_then(Meter::answered);
         let others = self.doings.descriptors().chain(answered);
         fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // Interrupted or not, the next look is none too many.
+        // Interrupted or not, another poll does no harm.
         let _ = poll(&mut fds, look.as_ref());
         let is_stopped = !fds[0].revents().is_empty();
         let is_called = !fds[1].revents().is_empty();
@@ -287,7 +287,7 @@ impl FaultWatch {
             }
             is_due
         };
-        // Not quite the time between two looks: they come a little early or late.
+        // Slightly less than the interval: polls come a little early or late.
         if is_due(&mut self.looked.logs_ns, LOOK_NS / 2) {
             self.read_logs(now_ns, faults);
         }
@@ -302,10 +302,10 @@ impl FaultWatch {
         self.poll_meter(now_ns, faults);
     }
 
-    /// Ends a job whose supervisor then starts it with another share of the SMs; one in a while, so
-    /// that not all are away at once.
+    /// Ends a job that its supervisor then restarts with another share of the SMs; one at a time,
+    /// so that not all are away at once.
     fn look_at_share(&mut self, now_ns: u64) {
-        // A static partition is the operator's: a job has it from its start to its end.
+        // A static partition is the operator's: a job has it from start to end.
         if self.mps.static_partitioning {
             return;
         }
@@ -325,7 +325,7 @@ impl FaultWatch {
         }
     }
 
-    /// Ends all best-effort jobs. One that cannot be waits as those that come.
+    /// Ends all best-effort jobs. One that cannot be ended waits like newly arriving ones.
     fn end_best_effort(&mut self, why: &str) {
         let jobs = self.shared.state().best_effort_jobs();
         for key in jobs {
@@ -343,7 +343,7 @@ impl FaultWatch {
         }
     }
 
-    /// What the gauges say, as soon as they do.
+    /// Handles the gauges' answers as they arrive.
     fn poll_meter(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
         let Some(meter) = &mut self.meter else {
             return;
@@ -354,7 +354,8 @@ impl FaultWatch {
         }
         match reading {
             Some(Reading::Ecc(ecc)) => {
-                // Of counts before ours nothing is known; what waits for a reset is told also if it did so before this daemon came.
+                // Earlier counts are unknown; pages that wait for a reset are reported even if they
+                // did so before this daemon.
                 let before = self.ecc.replace(ecc).unwrap_or_default();
                 faults.extend(news_of_memory(&before, &ecc));
             }
@@ -422,7 +423,8 @@ impl FaultWatch {
         let is_asked = meter.asks(Gauge::Use);
         let progress = self.shared.state().progress();
         if !progress.is_waiting {
-            // NVML costs the driver time; where nobody waits it is not asked, nor believed if it was.
+            // NVML costs the driver time: without waiting work it is not asked, and an answer is
+            // dropped.
             self.progress = None;
             return self.handle_use(now_ns, 0, progress, faults);
         }
@@ -520,7 +522,7 @@ impl FaultWatch {
                 self.end_job(now_ns, key, action.name(), *grace_ns)
             }
             Action::RestartMps => {
-                // Where it is managed, one thread alone starts and ends it.
+                // If managed, one thread alone starts and ends MPS.
                 let ordered = self.shared.mps_desk().order_restart();
                 if let Some(result) = ordered {
                     result?;
@@ -576,11 +578,11 @@ impl FaultWatch {
             ),
         };
         let text = format!("{who} held until {what}: {why}");
-        // What holds everybody is everybody's to know.
+        // A hold of everybody is reported to everybody.
         self.tell_of(fault.job.as_ref(), Kind::Held, text);
     }
 
-    /// Begins to end a job; `name` says what for.
+    /// Begins to end a job; `name` is the reason.
     fn end_job(
         &mut self,
         now_ns: u64,
@@ -598,7 +600,7 @@ impl FaultWatch {
                 Err(error) => return Err(format!("process {pid} of job {:?}: {error}", key.id)),
             }
         }
-        // Seen again: a number that was free in between would be another process's.
+        // Checked again: an id may have been reused in between.
         let still = self.shared.state().pids_of(key);
         processes.retain(|(pid, _)| still.contains(pid));
         if processes.is_empty() {
@@ -606,7 +608,7 @@ impl FaultWatch {
             self.tell_of(Some(key), Kind::ActionDone, text);
             return Ok(());
         }
-        // Before any is sent a signal.
+        // Before the first signal.
         let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
         let within_ns = grace_ns.saturating_add(SEEN_TO_NS);
         self.see_to(key, &pids, within_ns);
@@ -627,7 +629,7 @@ impl FaultWatch {
         Ok(())
     }
 
-    /// Tells these processes that they are being ended from here, for so long.
+    /// Tells these processes that this daemon supervises their end for so long.
     fn see_to(&self, key: &JobKey, pids: &[u32], within_ns: u64) {
         let (state, now_ns) = (self.shared.state(), self.clock.now_ns());
         state.see_to_processes(key, pids, now_ns, within_ns);
@@ -671,7 +673,7 @@ impl FaultWatch {
         Ok(())
     }
 
-    /// What takes its time goes on.
+    /// Continues pending actions.
     fn go_on(&mut self) {
         let (now_ns, mut outcomes) = (self.clock.now_ns(), Vec::new());
         if !self.doings.is_idle() {
@@ -697,7 +699,7 @@ impl FaultWatch {
     }
 }
 
-/// What is new between two looks at the counters. One that went down was reset.
+/// News between two reads of the counters. A counter that decreased was reset.
 fn news_of_memory(before: &Ecc, now: &Ecc) -> Vec<Fault> {
     let more = |before: Option<u64>, now: Option<u64>| {
         let more = now?.saturating_sub(before?);
@@ -719,8 +721,8 @@ fn news_of_memory(before: &Ecc, now: &Ecc) -> Vec<Fault> {
     faults
 }
 
-/// Hands on what NVML reports, until the daemon stops or the device is released.
-/// `user` outlives the reports: NVML is closed before the status says so.
+/// Forwards NVML's events until the daemon stops or the device is released. `user` outlives the
+/// reports: NVML is closed before the status shows the release.
 fn wait_for_reports(shared: &Shared, uuid: &str, user: &User) {
     let reports = match Reports::open(uuid) {
         Ok(reports) => reports,
@@ -740,7 +742,7 @@ fn wait_for_reports(shared: &Shared, uuid: &str, user: &User) {
                 match report {
                     None => continue,
                     Some(Report::Xid(xid)) => shared.inbox().put_report(Fault::of_xid(xid)),
-                    // The counters say how many.
+                    // The counters have the numbers.
                     Some(Report::MemoryError) => shared.inbox().is_memory_news = true,
                 }
                 shared.alarm();

@@ -1,21 +1,21 @@
-//! The thread that keeps what runs teach of their kernels, and gives it to the next ones.
+//! The thread that saves learnt durations of kernels, and gives them to later runs.
 //!
-//! A process asks on a connection of its own ([`Request::Learnt`](protocol::hello::Request)), which
-//! the thread that talks with clients passes on to this one. The answer is a copy in memory of what
-//! is kept of the process's program ([`crate::host::learnt`]), so that who reads it waits for no
-//! disk. If the process brought a notebook, the connection stays open, and its end says that the
-//! process has ended. The notebook is read then, and every [`READ_EVERY_NS`] before, so that a run
-//! of weeks is kept although the machine loses its power.
+//! A process asks on a separate connection ([`Request::Learnt`](protocol::hello::Request)), which
+//! the control thread passes to this one. The answer is a copy in memory of what is known about the
+//! process's program ([`crate::host::learnt`]), so that no reader waits for a disk. If the process
+//! brought a notebook, the connection stays open, and its end signals the end of the process. The
+//! notebook is then read, and every [`READ_EVERY_NS`] before, so that a power failure does not lose
+//! a run of weeks.
 //!
 //! **In turns.** In each turn this thread answers one process of each user, and reads one notebook:
-//! that of the next user who has any to be read. So whatever one user does, another's request waits
-//! for one notebook of each user at most (some 0.3 s each at the longest). A process that begins
-//! what another has just ended is answered when the note of that one is kept.
+//! that of the next user with one due. So whatever one user does, another's request waits for one
+//! notebook of each user at most (some 0.3 s each at the longest). A process that runs a program
+//! which has just ended is answered once that run's note is saved.
 //!
-//! The disk may take its time, or be full: this thread alone waits for it. Who asks meanwhile goes
-//! on without an answer after a quarter of a second. What cannot be kept is an event, once until
-//! something was kept again; what was damaged is one at most every [`TELL_EVERY_NS`], and so is what
-//! was noted and is no profile when it is written. A panic over one notebook costs that one.
+//! The disk may be slow or full: only this thread waits for it. A requester goes on without an
+//! answer after a quarter of a second. A failure to save is an event, once until saving succeeds
+//! again; damage is at most one event every [`TELL_EVERY_NS`], and so is a note that is no valid
+//! profile. A panic over one notebook costs that one.
 //!
 //! Real time: on the virtual clock nothing waits for this thread.
 
@@ -43,31 +43,31 @@ use crate::daemon::shared::Shared;
 use crate::host::fd_reaper::UntrustedSocket;
 use crate::host::learnt::{Kept, LearntStore};
 
-/// Between two looks into the notebook of a process that lives, ns.
+/// Interval of reading a living process's notebook, ns.
 const READ_EVERY_NS: u64 = 60_000_000_000;
 
-/// Until the notebook of a process that has ended is tried again while another daemon writes, ns,
-/// and how often it is tried.
+/// Retry interval of an ended process's notebook while another daemon writes, ns, and the number of
+/// retries.
 const AGAIN_NS: u64 = 1_000_000_000;
 const TRIES_MAX: u32 = 30;
 
-/// For how long notebooks are read when the daemon ends, ns: what is not kept by then is said before
+/// Time to read notebooks when the daemon ends, ns: what is not saved by then is reported before
 /// the daemon's end, which waits for 2 s ([`crate::daemon`]).
 const AT_END_NS: u64 = 1_200_000_000;
-/// After a failure to wait, ns.
+/// Pause after a failed wait, ns.
 const PAUSE_NS: u64 = 500_000_000;
 
-/// Requests that wait for this thread, of all and of one user; who comes then is refused.
+/// Queued requests, of all and of one user; beyond it they are refused.
 const WAITING_MAX: usize = 256;
 const WAITING_OF_USER_MAX: usize = 64;
 
-/// Between two events of the same kind, ns.
+/// Least interval of events of the same kind, ns.
 const TELL_EVERY_NS: u64 = 60_000_000_000;
 
-/// Packets that a process may send on its connection, on which it has nothing to say.
+/// Packets from a process on its connection, on which it has nothing to send.
 const TALK_MAX: u32 = 64;
 
-/// Where requests wait, and where the thread is woken.
+/// Queue of requests, and the thread's bell.
 #[derive(Debug)]
 pub(crate) struct Inlet {
     waiting: Mutex<VecDeque<Asked>>,
@@ -75,23 +75,22 @@ pub(crate) struct Inlet {
     store: Arc<LearntStore>,
 }
 
-/// A process that wants to know what is kept of its program.
+/// A process that asks about its program.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) socket: UntrustedSocket,
     pub(crate) uid: u32,
     pub(crate) of: LearntOf,
-    /// Where it notes what it learns, if it does.
+    /// Its notebook, if it learns.
     pub(crate) notebook: Option<OwnedFd>,
 }
 
-/// See the module's text.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     inlet: Arc<Inlet>,
     sessions: Vec<Session>,
     copies: Copies,
-    /// Whose notebook was read last.
+    /// User of the notebook read last.
     last_uid: u32,
     failures: Teller,
     damages: Teller,
@@ -100,37 +99,37 @@ pub(crate) struct Keeper {
     clock: Clock,
 }
 
-/// What is said once in a while of one kind of trouble.
+/// Rate limit for reports of one kind of trouble.
 #[derive(Default)]
 struct Teller {
-    /// It was said, and nothing has gone well since.
+    /// Reported, and no success since.
     is_said: bool,
-    /// Not before then is it said again, ns.
+    /// Earliest next report, ns.
     next_ns: u64,
-    /// Times that it was not said.
+    /// Suppressed reports.
     unsaid: u32,
 }
 
-/// A process that notes what it learns.
+/// A process with a notebook.
 struct Session {
     socket: UntrustedSocket,
     notebook: OwnedFd,
     uid: u32,
     program: String,
-    /// The last note that was kept; 0: none.
+    /// The last saved note; 0: none.
     kept: u64,
-    /// When it is looked into again, ns.
+    /// Next read, ns.
     due_ns: u64,
-    /// Packets that it has sent.
+    /// Packets received.
     said: u32,
-    /// The process has ended: the notebook is read once more.
+    /// The process has ended: read the notebook once more.
     is_over: bool,
-    /// How often it was in vain since then, because another daemon wrote.
+    /// Failed attempts since then, because another daemon wrote.
     tries: u32,
 }
 
 impl Teller {
-    /// Whether to say it now, and how often it was not said before.
+    /// Whether to report now, with the number of suppressed reports.
     fn handle(&mut self, now_ns: u64) -> Option<u32> {
         if now_ns < self.next_ns {
             self.unsaid = self.unsaid.saturating_add(1);
@@ -140,7 +139,7 @@ impl Teller {
         Some(std::mem::take(&mut self.unsaid))
     }
 
-    /// The same, of what goes on until something has gone well.
+    /// As above, for trouble that lasts until a success.
     fn handle_lasting(&mut self, now_ns: u64) -> Option<u32> {
         let said = (!self.is_said).then(|| self.handle(now_ns)).flatten();
         self.is_said |= said.is_some();
@@ -157,7 +156,7 @@ impl Inlet {
         }))
     }
 
-    /// Passes a request on; gives it back if too many wait.
+    /// Queues a request; returns it if too many wait.
     pub(crate) fn put(&self, asked: Asked) -> Result<(), Asked> {
         let mut waiting = self.waiting.lock();
         let own = waiting.iter().filter(|other| other.uid == asked.uid);
@@ -174,7 +173,7 @@ impl Inlet {
         &self.store
     }
 
-    /// The first request of each user; the others stay.
+    /// Takes the first request of each user.
     fn take_turn(&self) -> Vec<Asked> {
         let _ = rustix::io::read(&self.alarm, &mut [0; 8]);
         let mut users = HashSet::new();
@@ -188,14 +187,14 @@ impl Inlet {
         turn
     }
 
-    /// For a later turn.
+    /// Returns a request for a later turn.
     fn put_back(&self, asked: Asked) {
         self.waiting.lock().push_front(asked);
         self.ring();
     }
 
     fn ring(&self) {
-        // It can fail only if it is readable 2^64 - 2 times over.
+        // Fails only if the counter is at 2^64 - 2.
         let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
     }
 }
@@ -215,13 +214,13 @@ impl Keeper {
         }
     }
 
-    /// Keeps until the daemon ends, and then once more.
+    /// Saves until the daemon ends, and then once more.
     pub(crate) fn run(mut self) {
         while !self.shared.is_stopping() {
-            // Before the ends are heard: who began after an end is answered after it.
+            // Before the ends are handled: a process that starts after an end is answered after it.
             let turn = self.inlet.take_turn();
             if let Err(error) = self.hear_all(!turn.is_empty()) {
-                // No memory, or no descriptor: that may pass.
+                // No memory, or no descriptor: perhaps temporary.
                 tracing::error!("waiting for what runs have learnt: {error}");
                 let again_ns = self.clock.now_ns() + PAUSE_NS;
                 self.clock.sleep_until(again_ns);
@@ -243,15 +242,15 @@ impl Keeper {
         self.tell_what_is_lost();
     }
 
-    /// From here on each notebook is read for the last time.
+    /// Each notebook will be read for the last time.
     fn begin_end(&mut self) {
         for session in &mut self.sessions {
             (session.is_over, session.due_ns) = (true, 0);
         }
     }
 
-    /// Reads one notebook, in turns as before; false if none is left. While another daemon writes,
-    /// which may be ending too, it is tried again.
+    /// Reads one notebook, in turns as before; false if none is left. Retries while another daemon
+    /// writes, which may be ending too.
     fn keep_at_end(&mut self) -> bool {
         let Some(place) = self.next() else {
             return false;
@@ -264,8 +263,7 @@ impl Keeper {
         true
     }
 
-    /// Says what there was no time for at the end. Nobody asks for events any more, but they are
-    /// logged.
+    /// Reports what was not saved in time. Nobody reads events any more, but they are logged.
     fn tell_what_is_lost(&self) {
         let Some(first) = self.sessions.first() else {
             return;
@@ -286,8 +284,8 @@ impl Keeper {
         self.shared.tell(Draft::new(Kind::LearntNotKept, text));
     }
 
-    /// Waits until somebody asks or ends, a look is due, or a copy is to be taken back, unless there
-    /// `is_work`, and hears who has something to say.
+    /// Waits for a request or an end, a due read, or a copy to take back, unless there `is_work`;
+    /// then handles the ready connections.
     fn hear_all(&mut self, is_work: bool) -> io::Result<()> {
         let due_ns = self.sessions.iter().map(|session| session.due_ns);
         let due_ns = due_ns.chain(self.copies.next_ns()).min();
@@ -325,7 +323,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether a process of the same program has ended whose note is not kept yet.
+    /// Whether an ended process of the same program has an unsaved note.
     fn is_before_a_note(&self, asked: &Asked) -> bool {
         let whose = asked.of.user.unwrap_or(asked.uid);
         self.sessions.iter().any(|session| {
@@ -334,7 +332,7 @@ impl Keeper {
         })
     }
 
-    /// Tells a process what is kept of its program, and listens for its end if it notes.
+    /// Answers a process about its program, and watches for its end if it has a notebook.
     fn answer(&mut self, asked: Asked) {
         let Asked {
             socket,
@@ -345,7 +343,7 @@ impl Keeper {
         let whose = of.user.unwrap_or(uid);
         let store = &self.inlet.store;
         let kept = match of.user {
-            // A process asks so for itself, and begins with it.
+            // A process asks this for itself, and begins with the answer.
             None => store.find_to_begin(whose, &of.program),
             Some(_) => store.find(whose, &of.program),
         };
@@ -354,7 +352,7 @@ impl Keeper {
         let is_known = copy.is_some();
         let copy: Vec<BorrowedFd<'_>> = copy.iter().map(AsFd::as_fd).collect();
         let reply = Reply::Learnt { is_known }.encode();
-        // Who does not hear it may note all the same; who has ended is heard to.
+        // A process that misses the answer may still take notes; one that has ended is noticed.
         let _ = send(&*socket, &reply, &copy);
         let may_note = whose == uid && learnt::is_name(&of.program) && self.has_room(uid);
         let Some(notebook) = notebook.filter(|_| may_note) else {
@@ -379,7 +377,7 @@ impl Keeper {
         self.sessions.len() < CLIENTS_MAX && own.count() < of_user
     }
 
-    /// A process has ended its connection, or says something.
+    /// A process has closed its connection, or sends something.
     fn hear(&mut self, place: usize) {
         let now_ns = self.clock.now_ns();
         let Some(session) = self.sessions.get_mut(place) else {
@@ -395,7 +393,7 @@ impl Keeper {
         }
     }
 
-    /// Which notebook is read next, if it is time for one.
+    /// The next notebook to read, if one is due.
     fn next(&self) -> Option<usize> {
         let due = self
             .sessions
@@ -404,8 +402,8 @@ impl Keeper {
         next_due(due, self.last_uid, self.clock.now_ns())
     }
 
-    /// Keeps what is new in a notebook, and forgets a process that has ended. Whether another
-    /// daemon writes just now, so that it is to be tried again.
+    /// Saves a notebook's news, and forgets an ended process. Returns whether another daemon is
+    /// writing, so that it must retry.
     fn keep(&mut self, place: usize) -> bool {
         let now_ns = self.clock.now_ns();
         let Some(session) = self.sessions.get_mut(place) else {
@@ -445,7 +443,7 @@ impl Keeper {
                 let text = format!("what was kept of {program:?} of user {uid} is replaced: {why}");
                 (text, self.damages.handle(now_ns))
             }
-            // Whatever was noted, it neither is nor hides a trouble of the disk.
+            // A bad note neither is nor hides disk trouble.
             Ok(Some(Kept::Refused(why))) => {
                 let text = format!(
                     "what a run of {program:?} of user {uid} noted of its kernels is not kept: {why}"
@@ -471,7 +469,7 @@ impl Keeper {
 }
 
 impl Session {
-    /// Keeps what is new; `None` if nothing is that is a profile.
+    /// Saves the news; `None` if there is none that is a profile.
     fn keep(&mut self, store: &LearntStore) -> io::Result<Option<Kept>> {
         let Note { number, text } = match notebook::read(&self.notebook) {
             Ok(Some(note)) if note.number != self.kept => note,
@@ -484,7 +482,7 @@ impl Session {
         let text = String::from_utf8_lossy(&text);
         let noted = match Profile::parse(&text, Path::new("notebook")) {
             Ok(noted) => noted,
-            // Its own user's loss.
+            // Only its own user loses by it.
             Err(error) => {
                 tracing::debug!("{}: {error}", self.program);
                 self.kept = number;
@@ -497,7 +495,7 @@ impl Session {
     }
 }
 
-/// The place of what is next of these users and times: of the user after the last one.
+/// The next due place, of the user after the last one.
 fn next_due(due: impl Iterator<Item = (u32, u64)>, last_uid: u32, now_ns: u64) -> Option<usize> {
     let after = last_uid.wrapping_add(1);
     let due = due.enumerate().filter(|(_, (_, due_ns))| *due_ns <= now_ns);

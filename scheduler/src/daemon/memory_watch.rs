@@ -1,19 +1,18 @@
-//! The thread that watches the GPU's memory: takes back what dead processes held, once the device
-//! shows it free, and compares every second what the living have with what they account for
+//! The thread that watches the GPU's memory: releases dead processes' holdings once the device
+//! shows them free, and every second compares processes' memory with their accounts
 //! ([`crate::core::unaccounted_memory`]).
 //!
-//! A thread of its own, because NVML may take its time, and in real time, because what it asks is:
-//! on the virtual clock nothing waits for it. NVML is opened when it is first needed, by the thread
-//! that asks it ([`crate::host::nvml::Asked`]); where there is none that is said once, and the end
-//! of a process has to do. One that fails to answer, or does not come back with one, is asked
-//! again, for a while. While the device is released ([`crate::host::device_release`]) there is
-//! none, either.
+//! It is a separate thread because NVML may be slow, and in real time, like NVML: on the virtual
+//! clock nothing waits for it. The querying thread ([`crate::host::nvml::Asked`]) opens NVML on
+//! first use; if it is missing, that is logged once, and the end of a process suffices. An NVML
+//! that fails or does not return is asked again, for a while. While the device is released
+//! ([`crate::host::device_release`]) there is no NVML.
 //!
-//! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once
-//! nothing has come back for a second. Once a second it is asked all the same, to compare, and for
-//! processes that use the GPU past Pillion ([`unmanaged`]): these are named at the second look that
-//! finds them and are gone from the list at the first that does not, so that both take three
-//! seconds at most. On the virtual clock nothing is compared: a second there is no second of ours.
+//! NVML costs the driver time. It is asked often about processes whose end is known, and less often
+//! once nothing was released for a second. Once a second it is asked anyway, to compare, and for
+//! processes that use the GPU outside Pillion ([`unmanaged`]): these are named at the second poll
+//! that finds them and leave the list at the first that does not, so both take three seconds at
+//! most. Nothing is compared on the virtual clock, whose seconds are not NVML's.
 
 mod unmanaged;
 
@@ -42,63 +41,63 @@ use crate::report::events;
 
 use unmanaged::UnmanagedWatch;
 
-/// Between two looks while memory of a dead process is not back. A fifth of the 100 ms within which it is to be.
+/// Poll interval while a dead process's memory is not released: a fifth of the 100 ms within which
+/// it must be.
 const LEAVING_LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
 
-/// Between two looks after [`QUICK_LOOKS`] of them in vain.
+/// Poll interval after [`QUICK_LOOKS`] polls in vain.
 const SLOW_LOOK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// Between two comparisons, ns.
+/// Interval of comparisons, ns.
 const COMPARE_NS: u64 = 1_000_000_000;
 
-/// No comparison is due sooner after another, ns: a poll may end early by a rounding.
+/// Least interval of comparisons, ns: a poll may end early by rounding.
 const COMPARE_NS_MIN: u64 = 900_000_000;
 
-/// A process that computed so long ago did so lately, us: NVML's longest sample period, and the
-/// time between two looks.
+/// A process that computed this recently counts as computing, us: NVML's longest sample period,
+/// plus a poll interval.
 const USED_US: u64 = 2_000_000;
 
-/// Looks in vain after which it is looked less often: a second of them.
+/// Polls in vain before polling slows down: a second of them.
 const QUICK_LOOKS: u32 = 50;
 
-/// How long a process may take to be evicted, ns: from the time that it is asked to end, which is
-/// [`crate::core::unaccounted_memory`]'s seconds before it is made to.
+/// Longest eviction, ns: from the request to end, which comes [`crate::core::unaccounted_memory`]'s
+/// patience before the kill.
 const SEEN_TO_NS_MAX: u64 = SEEN_TO_NS + 15_000_000_000;
 
-/// How long NVML may fail, ns, before the end of a process has to do.
+/// How long NVML may fail, ns, before the end of a process suffices.
 const FAILING_NS_MAX: u64 = 1_000_000_000;
 
-/// See the module's text.
 pub(crate) struct Watch {
     shared: Arc<Shared>,
     uuid: String,
     nvml: Nvml,
-    /// NVML did not come back with its last answer, which was said.
+    /// NVML did not return its last answer, which was reported.
     is_silent: bool,
     answers: Answers,
-    /// Looks since something came back or somebody left.
+    /// Polls since the last release or departure.
     looks_in_vain: u32,
-    /// Real time: NVML's answers are of it.
+    /// Real time, like NVML's answers.
     clock: Clock,
-    /// When the accounts were compared last.
+    /// The last comparison.
     compared_ns: Option<u64>,
     unmanaged: UnmanagedWatch,
-    /// Which time it is that the device is open, as of the last look.
+    /// Number of the device's opening, at the last poll.
     opened: Option<u64>,
 }
 
-/// What is made of NVML's answers.
+/// State about NVML's answers.
 #[derive(Debug, Default)]
 struct Answers {
-    /// Since when there were none but failing ones, ns.
+    /// Since when all answers failed, ns.
     failing_since_ns: Option<u64>,
-    /// That it fails still was said.
+    /// The lasting failure was reported.
     is_given_up: bool,
 }
 
@@ -108,23 +107,23 @@ enum Nvml {
     Missing,
 }
 
-/// What NVML is asked for besides who has memory of the device.
+/// What to ask NVML besides the memory of processes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Question {
     with_uses: bool,
 }
 
-/// The processes that use the device.
+/// Processes that use the device.
 #[derive(Debug, Default)]
 struct Listed {
     processes: Vec<Process>,
-    /// Those that draw; none if that was not asked, or NVML does not say.
+    /// Graphics processes; none if not asked, or unknown.
     graphics: Option<Vec<u32>>,
-    /// Those that computed lately, the same.
+    /// Recently computing processes, likewise.
     computed: Vec<u32>,
 }
 
-/// What the thread says that asks NVML.
+/// Answer of the querying thread.
 enum Answer {
     Missing(NvmlError),
     /// The device is released.
@@ -163,12 +162,12 @@ impl Watch {
         }
     }
 
-    /// Whether NVML is asked who uses the GPU: not where it says nothing.
+    /// Whether to ask NVML who uses the GPU: not if it is missing.
     fn is_watching(&self) -> bool {
         !self.shared.clock().is_virtual() && !matches!(self.nvml, Nvml::Missing)
     }
 
-    /// Until the next comparison; none where there is none.
+    /// Time to the next comparison; none if there is none.
     fn until_due(&self) -> Option<Timespec> {
         let since_ns = |last_ns| self.clock.now_ns().saturating_sub(last_ns);
         let left_ns = match self.compared_ns {
@@ -181,8 +180,7 @@ impl Watch {
         })
     }
 
-    /// While the device is released there is no NVML. The thread that asks it ends, and what that
-    /// has open is closed.
+    /// NVML is unavailable while the device is released: the querying thread ends, and closes it.
     fn keep_to_grip(&mut self) {
         let opened = self.shared.device_release().opened();
         if std::mem::replace(&mut self.opened, opened) != opened {
@@ -213,7 +211,7 @@ impl Watch {
         let before = self.shared.ledgers().holdings();
         let with_uses = self.unmanaged.wants_uses();
         let answer = self.listed(Question { with_uses });
-        // An error is said by those who wait for memory; the next comparison is in a second.
+        // Only waits for memory report an error; the next comparison is in a second.
         let (Some(Ok(listed)), true) = (answer, self.is_watching()) else {
             return self.unmanaged.handle_silence();
         };
@@ -252,14 +250,16 @@ impl Watch {
             Some(client) => Ok(client),
             None => open(pid).and_then(|process| match real_uid(pid) == Some(job.uid) {
                 true => Ok(Arc::new(process)),
-                // Which process is the job's is told by words that the job can write, and by descent; whose it is, by the
-                // kernel. Looked at after it is held: a later process of that number is not signalled.
+                // The job of the process follows from data that the job can write, and from
+                // descent; its user is known from the kernel. Checked after opening its descriptor:
+                // a later process of that id is never signalled.
                 false => Err(Errno::PERM),
             }),
         };
         let done = process.and_then(|process| match eviction.is_kill {
             false => {
-                // Before the signal: it may end of that, and not before MPS was asked to end its work.
+                // Before the signal, which may end it, and it must not end before MPS was asked to
+                // end its work.
                 let (state, now_ns) = (self.shared.state(), self.clock.now_ns());
                 state.see_to_processes(job, &[pid], now_ns, SEEN_TO_NS_MAX);
                 drop(state);
@@ -275,19 +275,19 @@ impl Watch {
                 };
                 let has_room = self.shared.inbox().put_evicted(evicted);
                 self.shared.alarm();
-                // It takes its time: the thread that ends jobs does it.
+                // The thread that ends jobs takes over, as that takes long.
                 has_room.then_some(()).ok_or(Errno::AGAIN)
             }
         });
         self.tell_of_eviction(job, eviction, done);
     }
 
-    /// A process was asked to end, or handed over to be ended, or not.
+    /// Reports whether a process was asked to end, or handed over to be ended.
     fn tell_of_eviction(&self, job: &JobKey, eviction: Eviction, done: Result<(), Errno>) {
         let Eviction { pid, is_kill } = eviction;
         let how = if is_kill { "killed" } else { "asked to end" };
         let text = match done {
-            // Whoever ends it says so.
+            // The thread that ends it reports it.
             Ok(()) if is_kill => return,
             Ok(()) => {
                 self.shared.ledgers().handle_begun(pid);
@@ -299,7 +299,7 @@ impl Watch {
                 self.shared.ledgers().handle_out_of_reach(pid);
                 format!("process {pid} is not to be {how}: {error}")
             }
-            // No descriptor, or no room with who ends it: that passes.
+            // No descriptor, or no room in the ending thread: temporary.
             Err(error) => {
                 let is_news = self.shared.ledgers().handle_put_off(pid, is_kill);
                 if !is_news {
@@ -312,7 +312,7 @@ impl Watch {
         self.shared.tell(draft.of_job(job).pid(pid));
     }
 
-    /// Until there is something to look at; false when the daemon stops.
+    /// Waits until there is something to poll; false when the daemon stops.
     fn wait(&mut self) -> bool {
         let watched = self.shared.ledgers().leaving(has_ended);
         let until_due = self.until_due();
@@ -327,7 +327,7 @@ impl Watch {
             0..QUICK_LOOKS => &LEAVING_LOOK,
             _ => &SLOW_LOOK,
         };
-        // Interrupted or not, the next look is none too many.
+        // Interrupted or not, another poll does no harm.
         let wait = watched.is_anybody_over.then_some(*look);
         let in_ns = |wait: &Timespec| (wait.tv_sec, wait.tv_nsec);
         let wait = wait.into_iter().chain(until_due).min_by_key(in_ns);
@@ -345,7 +345,7 @@ impl Watch {
     }
 
     fn look(&mut self) {
-        // Asked before the ledgers are locked: who attaches does not wait for NVML.
+        // Asked before locking the ledgers: attaching clients must not wait for NVML.
         let Some(answer) = self.listed(Question::default()) else {
             return;
         };
@@ -363,8 +363,8 @@ impl Watch {
         };
     }
 
-    /// The processes that have memory of the device; none if the daemon is to end, or the device
-    /// was released just now.
+    /// Processes with memory of the device; none if the daemon is ending, or the device was just
+    /// released.
     fn listed(&mut self, question: Question) -> Option<Result<Listed, NvmlError>> {
         if let Nvml::NotAsked = self.nvml {
             self.nvml = match start_asking(&self.uuid, self.shared.device_release()) {
@@ -376,7 +376,7 @@ impl Watch {
             return Some(Ok(Listed::default()));
         };
         match asked.ask(question, self.shared.stop_fd(), &PATIENCE) {
-            // Just now: the next look finds it so.
+            // Just released: the next poll handles it.
             Ok(Answer::Released) => None,
             Ok(Answer::Missing(error)) => {
                 self.nvml = no_nvml(&error.to_string());
@@ -404,13 +404,13 @@ impl Watch {
     }
 }
 
-/// A thread that asks NVML for who has memory of the device with this UUID.
+/// A thread that asks NVML for the processes with memory of this device.
 fn start_asking(
     uuid: &str,
     device_release: &Arc<DeviceRelease>,
 ) -> std::io::Result<Asked<Question, Answer>> {
     let (uuid, device_release) = (uuid.to_owned(), Arc::clone(device_release));
-    // NVML is closed before it is said to be.
+    // Close NVML before reporting it as closed.
     let mut processes: Option<(Processes, User)> = None;
     Asked::start("pillion-memory-ask", move |question: Question| {
         let open = match processes.take_if(|(_, user)| !user.is_over()) {
@@ -441,7 +441,7 @@ fn start_asking(
     })
 }
 
-/// The processes that computed lately. NVML is opened for this one question, which is seldom asked.
+/// Recently computing processes. NVML is opened for this rare query alone.
 fn computed(uuid: &str) -> Vec<u32> {
     let since_us = (events::unix_ms() * 1_000).saturating_sub(USED_US);
     let computed = Uses::open(uuid).and_then(|uses| uses.computed_since(since_us));
@@ -456,8 +456,8 @@ fn no_nvml(why: &str) -> Nvml {
 }
 
 impl Answers {
-    /// Who has memory of the device where NVML fails at this time: none if that is to be asked again; nobody once it has failed for
-    /// long.
+    /// The processes to assume while NVML fails: none to retry; an empty list once it has failed
+    /// for long.
     fn handle_failure(&mut self, error: &NvmlError, now_ns: u64) -> Option<Vec<u32>> {
         let Some(since_ns) = self.failing_since_ns else {
             self.failing_since_ns = Some(now_ns);
@@ -476,13 +476,13 @@ impl Answers {
     }
 }
 
-/// The process of that number now.
+/// The process that now has this id.
 fn open(pid: u32) -> Result<OwnedFd, Errno> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())
 }
 
-/// Of those that have memory and no account, the processes that are of a job.
+/// Processes with memory and without account that belong to a job.
 fn strays_of(listed: &[Process], holdings: &[Holding]) -> Vec<(u32, JobKey)> {
     let has_account = |pid| holdings.iter().any(|holding| holding.pid == pid);
     let others = listed.iter().filter(|process| !has_account(process.pid));

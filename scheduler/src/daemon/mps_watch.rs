@@ -1,10 +1,10 @@
-//! The thread that looks at MPS where this daemon manages it (`[mps] manage`): it asks the control
-//! daemon, and does what [`Supervisor`] says. In real time, and nobody waits for it: what it asks
-//! and starts may hang, and is killed when it is late.
+//! The thread that watches MPS if this daemon manages it (`[mps] manage`): it polls the control
+//! daemon, and executes [`Supervisor`]'s decisions. Real time, and nobody waits for it: its
+//! commands may hang, and are killed when late.
 //!
-//! The control daemon outlives this one: it puts itself into a session of its own, with `/dev/null`
-//! for its standard streams (seen of R550), and nothing here ends it when the daemon ends. The next
-//! daemon finds it by the lock that it holds.
+//! The control daemon outlives this one: it starts a session of its own, with `/dev/null` for its
+//! standard streams (observed with R550), and nothing here ends it with the daemon. The next daemon
+//! finds it by its lock.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,33 +28,32 @@ use crate::host::mps_daemon::{self, name_of_pipes};
 use crate::host::mps_lock::MpsLock;
 use crate::report::events::unix_ms;
 
-/// Lost clients that MPS is asked to terminate between two looks.
+/// Lost clients that MPS is asked to terminate per poll.
 const TERMINATED_MAX: usize = 8;
 
-/// See the module's text.
 pub(super) struct MpsWatch {
     shared: Arc<Shared>,
     rules: MpsRules,
     lock: MpsLock,
     control: Control,
     supervisor: Supervisor,
-    /// What the next daemon will find; none while this one does not supervise, or what it found
-    /// itself is to be replaced.
+    /// The saved state for the next daemon; none while this one does not supervise, or must replace
+    /// what it found.
     kept: Option<Past>,
-    /// That it cannot be kept was told.
+    /// The failure to save it was reported.
     is_told: bool,
     servers: Servers,
-    /// The control daemon, which is waited for, and its number.
+    /// The watched control daemon, and its process id.
     process: Option<(u32, OwnedFd)>,
     /// Clients that MPS was asked to terminate.
     terminated: BTreeSet<u32>,
-    /// Best-effort jobs are held for it.
+    /// Best-effort jobs are held for MPS.
     is_holding: bool,
     clock: Clock,
 }
 
 impl MpsWatch {
-    /// None where MPS is not this daemon's to manage: it says so, or time is virtual. `socket` is
+    /// None if this daemon does not manage MPS, by configuration or on virtual time. `socket` is
     /// the daemon's own.
     pub(super) fn new(shared: Arc<Shared>, rules: &MpsRules, socket: &Path) -> Option<Self> {
         if !rules.manage || shared.clock().is_virtual() {
@@ -85,12 +84,12 @@ impl MpsWatch {
             is_holding: false,
             clock,
         };
-        // From now on a rule's restart is this thread's.
+        // From now on this thread executes a rule's restart.
         watch.publish(false);
         Some(watch)
     }
 
-    /// Looks until the daemon stops.
+    /// Polls until the daemon stops.
     pub(super) fn run(mut self) {
         loop {
             #[cfg(test)]
@@ -102,7 +101,7 @@ impl MpsWatch {
         }
     }
 
-    /// Looks once, and says for how long not to look again, ns.
+    /// Polls once, and returns the time to the next poll, ns.
     fn look(&mut self) -> u64 {
         let was_ours = self.lock.is_held();
         let is_ours = self.lock.try_hold();
@@ -111,7 +110,7 @@ impl MpsWatch {
         }
         let found = mps_daemon::look(&mut self.control, &self.rules.terminate, &self.clock);
         if self.shared.is_stopping() {
-            // What was found is that nobody was waited for.
+            // The poll was cut short: its result is void.
             return 0;
         }
         let now_ns = self.clock.now_ns();
@@ -123,7 +122,7 @@ impl MpsWatch {
         self.handle_decision(decision, is_ours, &lost)
     }
 
-    /// This daemon supervises from now on.
+    /// This daemon starts to supervise.
     fn take_over(&mut self) {
         let now = self.now();
         let told = match self.lock.past(now) {
@@ -144,7 +143,7 @@ impl MpsWatch {
         }
     }
 
-    /// Leaves for the next daemon what it has to know, before anything of it is done.
+    /// Saves the state for the next daemon, before acting on it.
     fn keep(&mut self, is_ours: bool) {
         let past = self.supervisor.past();
         if !is_ours || self.kept.as_ref() == Some(&past) {
@@ -152,7 +151,7 @@ impl MpsWatch {
         }
         match self.lock.keep(&past, self.now()) {
             Ok(()) => self.kept = Some(past),
-            // Tried again at the next look.
+            // Retried at the next poll.
             Err(error) if !std::mem::replace(&mut self.is_told, true) => {
                 let path = self.lock.path().display();
                 tracing::warn!(
@@ -168,7 +167,7 @@ impl MpsWatch {
         (self.clock.now_ns(), unix_ms() / 1_000)
     }
 
-    /// What others have left for this thread.
+    /// Takes the requests of other threads.
     fn take_orders(&mut self, now_ns: u64) {
         let (is_resumed, is_ordered, orphans) = {
             let mut desk = self.shared.mps_desk();
@@ -189,7 +188,7 @@ impl MpsWatch {
         }
     }
 
-    /// Keeps which process is waited for.
+    /// Tracks the process to wait for.
     fn note(&mut self, found: &Found) {
         let pid = match found {
             Found::Nothing => None,
@@ -225,7 +224,7 @@ impl MpsWatch {
             Some(order) => {
                 self.carry_out(order);
                 self.publish(is_ours);
-                // What came of it is seen at once.
+                // Publish the result at once.
                 0
             }
         }
@@ -239,7 +238,7 @@ impl MpsWatch {
 
     fn hold(&mut self, why: Option<&str>) {
         let is_holding = why.is_some();
-        // An operator may have let them go, and is right.
+        // An operator may have released the hold, and is right.
         if std::mem::replace(&mut self.is_holding, is_holding) == is_holding {
             return;
         }
@@ -251,8 +250,8 @@ impl MpsWatch {
         }
     }
 
-    /// Has MPS end what clients of this daemon have there whose contexts are lost: their server
-    /// waits for them, and nothing of theirs can go on.
+    /// Makes MPS end the work of this daemon's clients with lost contexts: their server waits for
+    /// them, and none of their work can continue.
     fn terminate(&mut self, lost: &BTreeSet<u32>) {
         let broken = self
             .servers
@@ -290,11 +289,11 @@ impl MpsWatch {
         }
     }
 
-    /// The process of that number, while it is a client whose context is lost.
+    /// The process of that id, while it is a client with a lost context.
     fn doomed(&self, pid: u32) -> Option<Doomed> {
         let id = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
         let process = pidfd_open(id, PidfdFlags::empty()).ok()?;
-        // Asked again: the number was this client's when it was opened.
+        // Checked again: the id was this client's when its descriptor was opened.
         let uid = self.shared.state().lost_client(pid)?;
         Some(Doomed {
             pid,
@@ -312,7 +311,7 @@ impl MpsWatch {
             return;
         }
         if order == Order::Restart {
-            // That they end under their clients is no news.
+            // The loss of servers under their clients is expected.
             self.servers = Servers::default();
         }
         let command = self.rules.start_command();
@@ -327,8 +326,7 @@ impl MpsWatch {
         }
     }
 
-    /// For so long, or until the control daemon ends or somebody wants something; false when this
-    /// daemon stops.
+    /// Waits this long, or for the control daemon's end or a request; false when this daemon stops.
     fn wait(&mut self, wait_ns: u64) -> bool {
         let timeout = Timespec {
             tv_sec: (wait_ns / 1_000_000_000).cast_signed(),
@@ -341,7 +339,7 @@ impl MpsWatch {
         ];
         let process = self.process.as_ref().map(|(_, process)| process.as_fd());
         fds.extend(process.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // Interrupted or not, the next look is none too many.
+        // Interrupted or not, another poll does no harm.
         let _ = poll(&mut fds, Some(&timeout));
         let is_set = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
         let (is_stopped, is_rung, has_ended) = (is_set(0), is_set(1), is_set(2));

@@ -1,7 +1,8 @@
-//! The thread that keeps what is learnt of marked requests for the daemon that comes next.
+//! The thread that saves knowledge about marked requests for the next daemon.
 //!
-//! Every ten seconds while a high-priority client is there, and when the daemon ends ([`crate::host::kept_requests`]). The state is locked
-//! for one client at a time, and not while the file is written.
+//! It saves every ten seconds while a high-priority client is attached, and when the daemon ends
+//! ([`crate::host::kept_requests`]). It locks the state for one client at a time, and not while it
+//! writes the file.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,21 +13,20 @@ use crate::daemon::shared::Shared;
 use crate::host::kept_requests::RequestsFile;
 use crate::report::events::unix_ms;
 
-/// Between two times that it is written.
+/// Interval of saving.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// See the module's text.
 pub(super) struct RequestsKeeper {
     shared: Arc<Shared>,
     file: RequestsFile,
-    /// There is a file, which goes with the last client that marked requests.
+    /// A file exists; it is removed with the last client that marked requests.
     has_written: bool,
-    /// That it cannot be written was told.
+    /// The failure to write was reported.
     is_told: bool,
 }
 
 impl RequestsKeeper {
-    /// Tells the state what the daemon before has left.
+    /// Passes the previous daemon's knowledge to the state.
     pub(super) fn begin(shared: Arc<Shared>, file: RequestsFile) -> Self {
         match file.read(unix_ms()) {
             Ok(all) => shared.state().expect_requests(shared.clock.now_ns(), all),
@@ -45,7 +45,7 @@ impl RequestsKeeper {
         }
     }
 
-    /// Keeps until the daemon ends, and then once more.
+    /// Saves until the daemon ends, and then once more.
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
             self.wait();
@@ -53,7 +53,7 @@ impl RequestsKeeper {
         }
     }
 
-    /// For ten seconds, or until it is woken; where there is nothing to learn from, until then.
+    /// Waits for ten seconds, or until woken; without clients to learn from, only until woken.
     fn wait(&self) {
         let (clients, expected) = {
             let state = self.shared.state();
@@ -68,7 +68,7 @@ impl RequestsKeeper {
 
     fn keep(&mut self) {
         let all = self.all();
-        // The clients may have gone already because the daemon ends.
+        // The clients may be gone because the daemon ends.
         if all.is_empty() && self.shared.is_stopping() {
             return;
         }

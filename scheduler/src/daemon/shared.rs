@@ -1,4 +1,4 @@
-//! What the daemon's threads share, and the order in which its parts are locked.
+//! State shared by the daemon's threads, and its lock order.
 
 use std::collections::VecDeque;
 use std::io::{self};
@@ -34,21 +34,21 @@ use crate::core::fault::Fault;
 use crate::faults::act::ENDINGS_MAX;
 use crate::faults::ending::Evicted;
 
-/// Reports that nobody has looked at: the oldest is dropped for another, which takes a device that
-/// reports without end.
+/// Unhandled reports: beyond it the oldest is dropped. Only a device that reports without end
+/// reaches it.
 const REPORTS_MAX: usize = 256;
 
-/// What other threads leave for the one that looks.
+/// Messages of other threads to the fault thread.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pub(super) reports: VecDeque<Fault>,
-    /// NVML says that there is news of errors in memory.
+    /// NVML reports changed memory error counters.
     pub(super) is_memory_news: bool,
-    /// Rules that are to be in force from now on.
+    /// Rules to apply from now on.
     pub(super) rules: Option<FaultRules>,
-    /// Processes that are to be ended for their memory.
+    /// Processes to end for their memory.
     pub(super) evicted: Vec<Evicted>,
-    /// Why all best-effort jobs are to be ended, if they are.
+    /// Why all best-effort jobs must be ended, if they must.
     pub(super) trouble: Option<String>,
 }
 
@@ -57,12 +57,12 @@ impl Inbox {
         self.rules = Some(rules.clone());
     }
 
-    /// The GPU is over its limits, for that reason: best-effort jobs are to be ended.
+    /// The GPU is over its limits, for that reason: best-effort jobs must be ended.
     pub(super) fn put_trouble(&mut self, why: String) {
         self.trouble = Some(why);
     }
 
-    /// A process that was asked to end for its memory, and did not. Whether there was room.
+    /// A process that was asked to end for its memory, and did not. Returns whether there was room.
     pub(crate) fn put_evicted(&mut self, evicted: Evicted) -> bool {
         let has_room = self.evicted.len() < ENDINGS_MAX;
         if has_room {
@@ -79,96 +79,95 @@ impl Inbox {
     }
 }
 
-/// What both threads use.
+/// State used by several threads.
 pub(crate) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) ledgers: Mutex<Ledgers>,
     pub(super) events: Mutex<Events>,
     pub(super) inbox: Mutex<Inbox>,
-    /// That the GPU is drained, for the next daemon. Whoever needs the state too locks this first.
+    /// Persistent drain, for the next daemon. Lock it before the state.
     pub(super) word: Mutex<DrainMarker>,
     pub(super) device_release: Arc<DeviceRelease>,
-    /// Readable when whoever looks for faults is to look.
+    /// Readable to wake the fault thread.
     pub(super) alarm: OwnedFd,
     pub(super) pages: Arc<GpuPages>,
     pub(super) clock: Clock,
     pub(super) is_stopping: AtomicBool,
-    /// How often the poll thread has polled.
+    /// Polls of the poll thread.
     pub(super) polls: AtomicU64,
     /// A thread has panicked.
     pub(super) has_panicked: AtomicBool,
-    /// A test's: the thread of this name is to panic.
+    /// For tests: the thread of this name panics.
     #[cfg(test)]
     pub(super) panics: Mutex<Option<&'static str>>,
     /// Readable when stopping.
     pub(super) stop: OwnedFd,
-    /// The thread that keeps what requests take, if there is one.
+    /// The thread that saves request durations, if any.
     pub(super) requests: OnceLock<Thread>,
     /// Readable when a process with memory has left.
     pub(super) leaving: OwnedFd,
     /// Rung when there may be a job with a cap.
     pub(super) telemetry: Bell,
-    /// What the device said last. Nothing else is locked by who holds it.
+    /// Readings of the device. A leaf lock: lock nothing else under it.
     pub(super) device: Mutex<DeviceWatch>,
-    /// Whether that is trouble. Nothing else is locked by who holds it.
+    /// The probe. A leaf lock: lock nothing else under it.
     pub(super) probe: Mutex<ProbeWatch>,
-    /// Whoever changes that has it until what follows is done. Locked before all others.
+    /// Held by a change of the probe until its consequences are done. Lock it before all others.
     pub(super) probe_turn: Mutex<()>,
-    /// The same for the next daemon.
+    /// The probe's file for the next daemon.
     pub(super) probe_file: ProbeFile,
-    /// What is known of MPS where it is managed, and what is wanted of it.
+    /// State of a managed MPS, and requests for it.
     pub(super) mps: Mutex<Desk>,
-    /// Readable when the thread that watches MPS is to look.
+    /// Readable to wake the thread that watches MPS.
     pub(super) mps_bell: OwnedFd,
-    /// The processes that use the GPU past Pillion, and the rule for them. While this is locked
-    /// nothing else is locked by the same thread.
+    /// Processes that use the GPU outside Pillion, and the rule for them. A leaf lock: lock nothing
+    /// else under it.
     pub(super) unmanaged: Mutex<unmanaged::Desk>,
-    /// The configuration in force, for who asks; empty where none was shown.
+    /// The configuration in force, for readers; empty if none was given.
     pub(super) settings: Mutex<String>,
 }
 
 impl Shared {
-    /// The state, locked. Neither thread waits while it holds it.
+    /// Locks the state. Never wait under this lock.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// What jobs hold of the memory, locked. Whoever needs the state too locks that first.
+    /// Locks the memory accounts. Lock the state, if needed, first.
     pub(crate) fn ledgers(&self) -> MutexGuard<'_, Ledgers> {
         self.ledgers.lock()
     }
 
-    /// What happened so far, locked. Nothing else is locked by who holds it.
+    /// Locks the events. A leaf lock: lock nothing else under it.
     pub(crate) fn events(&self) -> MutexGuard<'_, Events> {
         self.events.lock()
     }
 
-    /// What other threads leave for the one that looks for faults, locked. Nothing else is locked
-    /// by who holds it.
+    /// Locks the messages for the fault thread. A leaf lock: lock nothing else under it.
     pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock()
     }
 
-    /// How the device stands; `None` while nobody reads it.
+    /// Status of the device; `None` while nobody reads it.
     pub(crate) fn device_status(&self, now_ns: u64) -> Option<DeviceStatus> {
         DeviceStatus::of(&self.device.lock(), now_ns)
     }
 
-    /// Whether the GPU is in trouble; `None` where nobody looks.
+    /// Status of the probe; `None` if off.
     pub(crate) fn probe_status(&self, now_ns: u64) -> Option<ProbeStatus> {
         let waiting = self.state().holds.waiting();
         ProbeStatus::of(&self.probe.lock(), now_ns, waiting)
     }
 
-    /// The processes that use the GPU past Pillion, as far as the viewer may see them; `None` where
-    /// NVML cannot tell.
+    /// Processes that use the GPU outside Pillion, as far as the viewer may see them; `None` if
+    /// NVML cannot list them.
     pub(crate) fn unmanaged_status(&self, viewer: Viewer) -> Option<UnmanagedStatus> {
         let desk = self.unmanaged.lock();
         Some(UnmanagedStatus::of(desk.named.as_ref()?, viewer))
     }
 
-    /// Looks by these bounds whether the GPU is in trouble, or not at all. `is_first`: this daemon
-    /// has just begun, and goes on where the one before ended.
+    /// Sets the probe's bounds, or turns it off. `is_first`: this daemon has just started, and
+    /// continues from the previous one.
     pub(super) fn configure_probe(&self, params: Option<ProbeParams>, is_first: bool) {
         let kept = match params.is_some() && is_first {
             true => self.probe_file.read(events::unix_ms()),
@@ -195,11 +194,11 @@ impl Shared {
         self.handle_probe(news);
     }
 
-    /// The device was read: whether that is trouble.
+    /// Passes a reading of the device to the probe.
     pub(super) fn handle_probe_reading(&self, now_ns: u64, reading: DeviceReading) {
         let throttle = self.state().gate.throttle_view(now_ns);
         let alone_mhz = throttle.and_then(|view| view.clock_mhz);
-        // What follows is done before anything else can.
+        // The consequences are complete before the next change.
         let _turn = self.probe_turn.lock();
         let mut probe = self.probe.lock();
         let news = probe.handle_reading(now_ns, reading, alone_mhz);
@@ -209,9 +208,9 @@ impl Shared {
         }
     }
 
-    /// What follows from the GPU's being in trouble, or not any more.
+    /// Applies the consequences of a change of the probe.
     fn handle_probe(&self, news: ProbeNews) {
-        // First of all: a daemon that dies here has said it.
+        // First of all, so that the next daemon knows if this one dies here.
         if let Some(kept) = news.keep {
             let written = self.probe_file.write(kept.as_ref(), events::unix_ms());
             let is_news = self.probe.lock().note_saved(written.is_ok());
@@ -236,7 +235,7 @@ impl Shared {
         }
     }
 
-    /// What is known of MPS and wanted of it, locked. Nothing else is locked by who holds it.
+    /// Locks MPS's state and requests. A leaf lock: lock nothing else under it.
     pub(crate) fn mps_desk(&self) -> MutexGuard<'_, Desk> {
         self.mps.lock()
     }
@@ -246,13 +245,13 @@ impl Shared {
         self.mps_bell.as_fd()
     }
 
-    /// Something is wanted of the thread that watches MPS.
+    /// Wakes the thread that watches MPS.
     pub(crate) fn wake_mps(&self) {
         let _ = rustix::io::write(&self.mps_bell, &1_u64.to_ne_bytes());
     }
 
-    /// Of clients whose contexts are lost, the thread that watches MPS is told whose server cannot
-    /// be reached.
+    /// Reports the clients with lost contexts whose server is unreachable to the thread that
+    /// watches MPS.
     pub(crate) fn note_orphans(&self, stickies: &[Sticky]) {
         let orphans = stickies
             .iter()
@@ -263,7 +262,7 @@ impl Shared {
         }
     }
 
-    /// What the daemon has of the device. Nothing else is locked by its methods.
+    /// The daemon's use of the device. Its methods lock nothing else.
     pub(crate) fn device_release(&self) -> &Arc<DeviceRelease> {
         &self.device_release
     }
@@ -273,7 +272,7 @@ impl Shared {
         self.alarm.as_fd()
     }
 
-    /// Whoever looks for faults is to look now.
+    /// Wakes the fault thread.
     pub(crate) fn alarm(&self) {
         let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
     }
@@ -284,7 +283,7 @@ impl Shared {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Something happened: it is kept, and logged. Returns its number.
+    /// Keeps and logs an event. Returns its number.
     pub(crate) fn tell(&self, draft: Draft) -> u64 {
         let event = self
             .events()
@@ -293,19 +292,19 @@ impl Shared {
         event.seq
     }
 
-    /// Drains the GPU until [`Shared::release`], also for the daemons that come after this one.
-    /// False if it was drained already.
+    /// Drains the GPU until [`Shared::release`], also for later daemons. False if it was drained
+    /// already.
     pub(crate) fn drain(&self, why: &str) -> bool {
         let word = self.word.lock();
-        // First of all: a daemon that dies here has said it.
+        // First of all, so that the next daemon knows if this one dies here.
         if self.state().holds.draining() != Some(why) {
             self.keep(&word, why, self.device_release.is_released());
         }
         self.state().drain_gpu(why)
     }
 
-    /// The same because somebody says so, for a reason that counts where there is none yet; and
-    /// releases the device, if that is asked. Whether each is news.
+    /// As above on request, for a reason that counts only if there is none yet; releases the
+    /// device, if requested. Returns whether each is news.
     pub(crate) fn drain_and_release(&self, why: &str, is_release: bool) -> (bool, bool) {
         let word = self.word.lock();
         let known = self.state().holds.draining().map(str::to_owned);
@@ -329,7 +328,7 @@ impl Shared {
         }
     }
 
-    /// The device was released, or is open again: whoever looks at it is to see to that.
+    /// The device was released, or is open again: wakes the threads that use it.
     pub(crate) fn note_grip(&self) {
         self.alarm();
         self.note_memory();
@@ -337,8 +336,7 @@ impl Shared {
         self.ring();
     }
 
-    /// Lets go what is held for a fault: of the jobs of one id, or (`None`) everything, for the
-    /// daemons that come after this one, too.
+    /// Releases holds for faults, of the jobs of one id or (`None`) all, also for later daemons.
     pub(crate) fn release(&self, job: Option<&str>) -> Option<Released> {
         let word = self.word.lock();
         if job.is_none() && self.device_release.is_released() {
@@ -372,7 +370,7 @@ impl Shared {
         ));
     }
 
-    /// What of a configuration that is in force will not work.
+    /// Reports parts of the configuration in force that will not work.
     pub(super) fn tell_doubts(&self, config: &Config) {
         for doubt in config.missing_programs() {
             self.tell(Draft::new(Kind::ConfigDoubtful, doubt));
@@ -384,7 +382,7 @@ impl Shared {
         }
     }
 
-    /// What is to be told of how the GPU is shared.
+    /// Reports how the GPU is shared, if that changed.
     pub(crate) fn tell_sharing(&self) {
         let news = self.state().take_sharing_news();
         if let Some(news) = news {
@@ -392,9 +390,9 @@ impl Shared {
         }
     }
 
-    /// Reports jobs that launch collective kernels and are refused for it, clients that mark no
-    /// requests any more, jobs whose target says nothing of requests that are not marked, what has
-    /// become of searches for batches, and targets that are missed or met again.
+    /// Reports jobs refused for collective kernels, clients that stopped marking requests, jobs
+    /// whose target has no effect on unmarked requests, results of searches for batches, and
+    /// targets missed or met again.
     pub(crate) fn tell_of_clients(&self) {
         let news = {
             let mut state = self.state();
@@ -411,7 +409,7 @@ impl Shared {
         }
     }
 
-    /// What the daemon before has left to say.
+    /// Applies the previous daemon's persistent state.
     pub(super) fn take_over(&self) {
         let word = self.word.lock();
         let (kind, text) = match word.read() {
@@ -441,12 +439,12 @@ impl Shared {
         self.tell(Draft::new(kind, text));
     }
 
-    /// Readable once there is somebody's memory to watch, or to watch closely.
+    /// Readable once there is memory to watch, or to watch closely.
     pub(crate) fn leaving_fd(&self) -> BorrowedFd<'_> {
         self.leaving.as_fd()
     }
 
-    /// A process that has memory has come or left: the thread that watches it is to look.
+    /// A process with memory has come or left: wakes the thread that watches it.
     pub(crate) fn note_memory(&self) {
         let _ = rustix::io::write(&self.leaving, &1_u64.to_ne_bytes());
     }
@@ -459,15 +457,15 @@ impl Shared {
         self.stop.as_fd()
     }
 
-    /// Makes the poll thread look now.
+    /// Wakes the poll thread.
     pub(crate) fn ring(&self) {
-        // Every client can write to this bell; a false count of sleepers must not make us deaf.
+        // Every client can write to this bell: a false count of sleepers must not suppress the
+        // wake-up.
         self.pages.bell.bell.ring_surely(&self.clock);
     }
 
     /// Runs `work` on a thread of that name. A panic there is a bug of ours, and a daemon without
-    /// one of its threads would go on for months blind: it ends, and whoever supervises it starts
-    /// another.
+    /// one of its threads could stay blind for months: it ends, and its supervisor starts another.
     pub(crate) fn start_thread(
         self: &Arc<Self>,
         name: &'static str,
@@ -481,7 +479,8 @@ impl Shared {
         })
     }
 
-    /// Runs `work` as [`Self::start_thread`] does, as a participant of the clock. The caller is one.
+    /// Runs `work` as [`Self::start_thread`] does, as a participant of the clock. The caller is
+    /// one.
     pub(super) fn start_participant(
         self: &Arc<Self>,
         name: &'static str,
@@ -495,7 +494,7 @@ impl Shared {
         })
     }
 
-    /// Panics if a test wants that of this thread.
+    /// Panics if a test asks it of this thread.
     #[cfg(test)]
     pub(crate) fn panic_if_asked(&self) {
         let asked = *self.panics.lock();
@@ -508,29 +507,30 @@ impl Shared {
     pub(super) fn stop(&self) {
         // Release pairs with the Acquire in `Daemon::run`; the ring that follows orders it as well.
         self.is_stopping.store(true, Ordering::Release);
-        // It can fail only if it is readable 2^64 - 2 times over.
+        // Fails only if the counter is at 2^64 - 2.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         self.wake_requests_keeper();
         self.wake_telemetry();
         self.ring();
     }
 
-    /// A law may want to know what the device does, or the daemon ends: the thread that reads it is to look.
+    /// Wakes the thread that reads the device: a law may need readings, or the daemon ends.
     pub(super) fn wake_telemetry(&self) {
         self.telemetry.ring_surely(&self.clock);
     }
 
-    /// A job has come, or a law has changed. Where none wants to know anything nobody is woken, not even on the virtual clock.
+    /// A job has come, or a law has changed. Wakes nobody if no reading is needed, not even on the
+    /// virtual clock.
     pub(crate) fn note_telemetry(&self) {
-        // One after the other.
+        // Never hold both locks.
         let is_wanted = self.state().wants_telemetry();
         if is_wanted || self.probe.lock().is_on() {
             self.wake_telemetry();
         }
     }
 
-    /// There may be requests to learn from, or the daemon ends: the thread that keeps what they take
-    /// is to look. Without a high-priority client it sleeps.
+    /// Wakes the thread that saves request durations: there may be requests, or the daemon ends.
+    /// Without a high-priority client it sleeps.
     pub(super) fn wake_requests_keeper(&self) {
         if let Some(thread) = self.requests.get() {
             thread.unpark();
@@ -546,8 +546,8 @@ impl Drop for StopAtPanic {
         if thread::panicking() {
             let name = thread::current().name().unwrap_or("").to_owned();
             tracing::error!("thread {name} panicked, a bug of ours: the daemon ends");
-            // Relaxed: read after this thread was joined, or too early by a thread that nobody
-            // waits for.
+            // Relaxed: read after this thread was joined, or too early by a thread that does not
+            // wait.
             self.0.has_panicked.store(true, Ordering::Relaxed);
             self.0.stop();
         }

@@ -1,12 +1,13 @@
-//! The thread that reads how much of the time the device is busy, its clock, power and heat, and
-//! how much of the time processes compute, for laws that go by it and for people.
+//! The telemetry thread: reads the device's utilisation, clock, power and temperature, and
+//! processes' compute times, for laws and for people.
 //!
-//! Five times a second while a job has a cap ([`crate::host::nvml::uses`]), or a high-priority job is
-//! there and best-effort work is throttled ([`policy::throttle`]); else once a second where there
-//! is a probe ([`policy::probe`]); else it sleeps, and has nothing of the device open. A thread of
-//! its own, which may call NVML and wait: nothing waits for it but the daemon's end, and that not long. Where it does not answer, or does
-//! not know, nothing is told, and laws go by what they knew ([`policy::usage`]). On the virtual
-//! clock it is a participant, so that what it reads is the same in each run.
+//! Five times a second while a job has a cap ([`crate::host::nvml::uses`]), or best-effort work is
+//! throttled beside a high-priority job ([`policy::throttle`]); else once a second with a probe
+//! ([`policy::probe`]); else it sleeps, and has nothing of the device open. It is a separate thread
+//! because NVML may be slow: only the daemon's end waits for it, and briefly. If NVML does not
+//! answer or does not know, nothing is passed on, and laws use their last knowledge
+//! ([`policy::usage`]). On the virtual clock it is a participant, so that its readings are
+//! reproducible.
 
 use std::sync::Arc;
 
@@ -18,20 +19,19 @@ use crate::host::nvml::Gauges;
 use crate::host::nvml::gpm::Gpm;
 use crate::host::nvml::uses::Uses;
 
-/// Between two readings, ns: NVML's samples are a sixth of a second apart at least.
+/// Interval of readings, ns: NVML's samples are at least a sixth of a second apart.
 const PERIOD_NS: u64 = 200_000_000;
 
-/// Until NVML is opened again that could not be, ns.
+/// Retry interval of opening NVML, ns.
 const AGAIN_NS: u64 = 30_000_000_000;
 
-/// See the module's text.
 pub(super) struct Telemetry {
     shared: Arc<Shared>,
     uuid: String,
     open: Option<Opened>,
-    /// When it failed last, and why was told.
+    /// The last failure, whose reason was reported.
     failed_ns: Option<u64>,
-    /// When it was read last: whoever rings does not change how often.
+    /// The last reading: extra rings do not shorten the interval.
     read_ns: Option<u64>,
 }
 
@@ -39,14 +39,14 @@ pub(super) struct Telemetry {
 struct Opened {
     uses: Option<Uses>,
     gauges: Option<Gauges>,
-    /// None, too, of a device that has none.
+    /// None if unsupported, too.
     gpm: Option<Gpm>,
-    /// As long as they are open.
+    /// Held while they are open.
     user: User,
 }
 
 impl Opened {
-    /// What the device says; nothing of what it does not.
+    /// The reading; unreported parts are none.
     fn reading(&mut self) -> DeviceReading {
         let gauges = self.gauges.as_ref();
         DeviceReading {
@@ -90,7 +90,7 @@ impl Telemetry {
         }
     }
 
-    /// Reads once, unless it was read within the period, and says when to read again.
+    /// Reads once, unless it did so within the period, and returns the time of the next reading.
     fn read(&mut self, period_ns: u64) -> u64 {
         let now_ns = self.shared.clock.now_ns();
         if self.open.as_ref().is_some_and(|open| open.user.is_over()) {
@@ -109,11 +109,11 @@ impl Telemetry {
             self.open = None;
             self.open(now_ns);
         }
-        // Caps go by nothing else, and what follows may take its time.
+        // First: caps depend on nothing else, and the rest may be slow.
         if self.shared.state().has_caps() {
             self.read_uses(now_ns);
         }
-        // Nothing, too, is told: it is what makes a law blind.
+        // An empty reading is passed on, too: it makes a law blind.
         let reading = self.open.as_mut().map(Opened::reading).unwrap_or_default();
         if self.shared.state().is_throttled() {
             self.shared.state().handle_reading(now_ns, reading);
@@ -132,7 +132,7 @@ impl Telemetry {
         match uses.read() {
             Ok(news) => {
                 if let Some(uses) = news {
-                    // What it took to ask is no part of what was measured.
+                    // The clock before the query: its duration is no part of the measurement.
                     let uses = uses.iter().map(|process| (process.pid, process.share));
                     self.shared.state().handle_uses(now_ns, uses);
                 }
@@ -150,14 +150,14 @@ impl Telemetry {
         let Some(user) = self.shared.device_release().user() else {
             return;
         };
-        // One may be there without the other.
+        // One may exist without the other.
         let (uses, gauges) = (Uses::open(&self.uuid), Gauges::open(&self.uuid));
         let error = uses.as_ref().err().or(gauges.as_ref().err());
         match error {
             Some(error) => self.fail(now_ns, error),
             None => self.failed_ns = None,
         }
-        // Where it fails the activity of the SMs is not known, and no law goes by it.
+        // On failure the SMs' activity is unknown, which no law needs.
         let gpm = Gpm::open(&self.uuid).unwrap_or_else(|error| {
             tracing::info!("GPM, by which NVML tells the activity of SMs, cannot be used: {error}");
             None

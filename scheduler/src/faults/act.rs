@@ -1,13 +1,12 @@
-//! What is done about a fault and takes its time: the processes of a job are ended, MPS is
-//! restarted. Nobody waits for any of it.
+//! Actions on faults that take long: ending a job's processes, restarting MPS. Nobody waits for
+//! them.
 //!
-//! **A job is ended** as [`super::ending`] says.
+//! **Ending a job**: see [`super::ending`].
 //!
-//! **MPS is restarted** by commands: programs and their arguments, without a shell, with the
-//! daemon's own rights, in a process group of their own and with their output in the daemon's log.
-//! What takes too long is killed with its group. At most [`COMMANDS_MAX`] run at once,
-//! [`COMMANDS_PER_USER`] of them for faults of one user's jobs, and [`COMMANDS_OF_GPU`] only for
-//! the GPU's own.
+//! **Restarting MPS** runs commands: programs with arguments, without a shell, with the daemon's
+//! own rights, in their own process group and with output to the daemon's log. A late command is
+//! killed with its group. At most [`COMMANDS_MAX`] run at once, [`COMMANDS_PER_USER`] of them for
+//! faults of one user's jobs, and [`COMMANDS_OF_GPU`] only for the GPU's own.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,11 +24,11 @@ use crate::host::program::{self, Output, Started};
 pub(crate) const COMMANDS_MAX: usize = 8;
 /// Of these for faults of one user's jobs.
 const COMMANDS_PER_USER: usize = 2;
-/// Places that faults of jobs, whosever they are, leave to those of the GPU.
+/// Places that all jobs' faults leave to the GPU's.
 const COMMANDS_OF_GPU: usize = 2;
-/// Processes that are ended at once. Each takes a descriptor.
+/// Processes being ended at once. Each takes a descriptor.
 pub(crate) const ENDINGS_MAX: usize = 4 * CLIENTS_MAX;
-/// Of these by rule, of one user's jobs: as many as can be clients.
+/// Of these by rule, for one user's jobs: as many as there can be clients.
 const RESTARTS_PER_USER: usize = CLIENTS_MAX;
 /// Places that rules leave to evictions.
 const ENDINGS_OF_EVICTION: usize = 64;
@@ -41,25 +40,25 @@ const EVICTIONS_PER_USER: usize = 16;
 pub(crate) struct Step {
     /// Program and arguments.
     pub(crate) command: Vec<String>,
-    /// What it reads.
+    /// Its standard input.
     pub(crate) input: &'static str,
-    /// It may fail, and the next is run all the same.
+    /// It may fail, and the next runs all the same.
     pub(crate) may_fail: bool,
     pub(crate) timeout_ns: u64,
 }
 
-/// What is being done.
+/// Actions in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Doings {
     commands: Vec<Running>,
     endings: Vec<Ending>,
     /// Asks MPS before a kill.
     asker: Asker,
-    /// Where that shares the GPU.
+    /// MPS shares the GPU.
     is_on_mps: bool,
 }
 
-/// A command that runs, and those that follow it.
+/// A running command, and those that follow it.
 #[derive(Debug)]
 struct Running {
     /// The action, for people.
@@ -74,7 +73,7 @@ struct Running {
 }
 
 impl Doings {
-    /// Nothing yet. Where MPS shares the GPU it is asked before a kill, by this command.
+    /// No action yet. Under MPS a kill first asks MPS, by this command.
     pub(crate) fn new(mps: &[String]) -> Self {
         Self {
             asker: Asker::new(mps),
@@ -82,12 +81,12 @@ impl Doings {
         }
     }
 
-    /// MPS shares the GPU from now on, or does not. What it is being asked meanwhile it still is.
+    /// MPS shares the GPU from now on, or does not. A pending question to MPS continues.
     pub(crate) fn set_on_mps(&mut self, is_on_mps: bool) {
         self.is_on_mps = is_on_mps;
     }
 
-    /// Descriptors that are readable when something goes on.
+    /// Descriptors that are readable when an action can continue.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let commands = self.commands.iter();
         let commands = commands.map(|running| running.started.process.as_fd());
@@ -96,12 +95,11 @@ impl Doings {
         commands.chain(endings).chain(answered)
     }
 
-    /// Whether anything is being done.
     pub(crate) fn is_idle(&self) -> bool {
         self.commands.is_empty() && self.endings.is_empty()
     }
 
-    /// Begins to end these processes of a job; of none if it is being ended already.
+    /// Begins to end these processes of a job; none if it is being ended already.
     pub(crate) fn end_job(
         &mut self,
         now_ns: u64,
@@ -121,8 +119,8 @@ impl Doings {
         Ok(begun)
     }
 
-    /// Begins to end a process that was asked to and did not. One that is being ended already with its job has no grace any more;
-    /// then it is false.
+    /// Begins to end a process that was asked to and did not. One that is already being ended with
+    /// its job loses its grace; then it returns false.
     pub(crate) fn evict(&mut self, now_ns: u64, evicted: Evicted) -> Result<bool, String> {
         let pid = evicted.pid;
         let mut endings = self.endings.iter_mut();
@@ -135,13 +133,13 @@ impl Doings {
         Ok(true)
     }
 
-    /// How many processes are being ended, of those endings.
+    /// Processes being ended, of those endings.
     fn count(&self, is_counted: impl Fn(&Ending) -> bool) -> usize {
         let counted = self.endings.iter().filter(|ending| is_counted(ending));
         counted.map(Ending::left).sum()
     }
 
-    /// Whether there is room for so many more processes of this user's that are ended by rule.
+    /// Whether there is room to end so many more processes of this user by rule.
     fn check_restarts(&self, uid: u32, more: usize) -> Result<(), String> {
         let of_user = self.count(|ending| !ending.is_eviction() && ending.uid() == uid);
         if of_user + more > RESTARTS_PER_USER {
@@ -157,7 +155,7 @@ impl Doings {
         }
     }
 
-    /// Whether there is a place for one more process of this user that is evicted.
+    /// Whether there is a place to evict one more process of this user.
     fn check_evictions(&self, uid: u32) -> Result<(), String> {
         let of_user = self.count(|ending| ending.is_eviction() && ending.uid() == uid);
         if of_user >= EVICTIONS_PER_USER {
@@ -224,15 +222,16 @@ impl Doings {
         Ok(())
     }
 
-    /// These processes wait for MPS to be asked: those among them that are being ended.
+    /// These processes wait for MPS to be asked; applies to those being ended.
     pub(crate) fn handle_overdue(&mut self, now_ns: u64, pids: &[u32]) {
         for ending in &mut self.endings {
             ending.handle_overdue(now_ns, pids);
         }
     }
 
-    /// Goes on with everything; what is done is in `outcomes`. `handle_spared` is called with a process whose work MPS has ended, before
-    /// that is killed. Returns whose processes are to be asked to drain.
+    /// Continues all actions, with results in `outcomes`. Calls `handle_spared` with a process
+    /// whose work MPS has ended, before the process is killed. Returns the processes to ask to
+    /// drain.
     pub(crate) fn poll(
         &mut self,
         now_ns: u64,
@@ -262,7 +261,7 @@ impl Step {
 }
 
 impl Running {
-    /// Itself, or what follows it, if it goes on.
+    /// Itself, or its successor, if it continues.
     fn poll(mut self, now_ns: u64, outcomes: &mut Vec<Outcome>) -> Option<Self> {
         let status = match waitpid(self.started.child, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) => {

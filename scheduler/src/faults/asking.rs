@@ -1,8 +1,7 @@
-//! Asks MPS to end the work of processes that are about to be killed ([`crate::host::mps`]): of one
-//! after the other, in one thread of its own, so that whoever has many of them neither fills the
-//! machine with programs that ask nor keeps the control daemon from others. Users take turns, and
-//! of one user what is being ended; who waits is with those that are being ended ([`Ending`]),
-//! whose number is bounded.
+//! Asks MPS to end the work of processes before they are killed ([`crate::host::mps`]): one after
+//! the other, in a dedicated thread, so that a user with many of them neither fills the machine
+//! with asking programs nor blocks the control daemon for others. Users take turns, and within a
+//! user its endings; waiting processes are kept in those ([`Ending`]), whose number is bounded.
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,27 +14,27 @@ use super::ending::Ending;
 use crate::host::mps::{Control, Doomed};
 use crate::host::nvml::{Asked, Silence};
 
-/// Longest time for one process, ns: half of what there is. Whoever comes meanwhile has the other.
+/// Longest question about one process, ns: half of the total time. A later one has the other half.
 const QUESTION_NS_MAX: u64 = TERMINATE_NS / 2;
-/// Where several wait they share the time, but it is no less than this for one, ns.
+/// Several processes share the time, but each has at least this, ns.
 const QUESTION_NS_MIN: u64 = 500_000_000;
 
-/// What came of asking: nothing, or why MPS did not do it.
+/// Result of a question: success, or why MPS did not do it.
 pub(super) type Answer = Result<(), String>;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Asker {
-    /// The program that is asked, with its arguments.
+    /// The program to ask, with its arguments.
     command: Vec<String>,
-    /// None before it is needed.
+    /// None before the first use.
     thread: Option<Asked<Question, Answer>>,
-    /// About which process is asked now.
+    /// The process being asked about.
     current: Option<u32>,
-    /// Users of whom something is being ended, and which question was the last one for each.
+    /// Users with endings, and the last question for each.
     turns: BTreeMap<u32, u64>,
     questions: u64,
-    /// So many times longer than it should a question may take: 1, and in tests, which share a machine, more.
+    /// Factor on a question's timeout: 1, and more in tests, which share a machine.
     pub(super) patience: u64,
 }
 
@@ -72,14 +71,14 @@ impl Asker {
         }
     }
 
-    /// Readable when there may be an answer. None while nothing is asked: it may be readable still from the last answer, which
-    /// was seen before it was rung for.
+    /// Readable when there may be an answer. None while nothing is asked: the descriptor may still
+    /// be readable from the last answer, which was seen before its bell.
     pub(super) fn answered(&self) -> Option<BorrowedFd<'_>> {
         let thread = self.thread.as_ref().filter(|_| self.current.is_some());
         thread.map(Asked::answered)
     }
 
-    /// Hands on an answer, if there is one. Returns the process if MPS has ended its work.
+    /// Passes on an answer, if there is one. Returns the process if MPS has ended its work.
     pub(super) fn poll_answer(&mut self, endings: &mut [Ending]) -> Option<u32> {
         let (Some(pid), Some(thread)) = (self.current, &mut self.thread) else {
             return None;
@@ -106,7 +105,7 @@ impl Asker {
             let next = endings
                 .iter_mut()
                 .filter(|ending| ending.unasked().is_some());
-            // Who was never asked for comes first, then who was not for longest.
+            // Never asked first, then longest ago.
             let turn = |ending: &&mut Ending| (self.turns.get(&ending.uid()).copied(), ending.turn);
             let Some(ending) = next.min_by_key(turn) else {
                 return;
@@ -152,7 +151,7 @@ impl Asker {
     }
 }
 
-/// One process may be in two of them.
+/// A process may be in two endings.
 fn handle_answer(endings: &mut [Ending], pid: u32, answer: &Answer) {
     for ending in endings {
         ending.handle_answer(pid, answer);

@@ -1,13 +1,13 @@
-//! A job, or one process of it, that is made to end, step by step; nobody waits for it.
+//! Ends a job, or one process of it, step by step; nobody waits for it.
 //!
-//! **A job is ended** as `pillion stop` does it: SIGTERM, on which it may save what it has; after
-//! the grace its processes are asked to launch nothing more and to die once nothing is in flight;
-//! then SIGKILL, where MPS shares the GPU not before that was asked to end what is in flight
-//! ([`super::asking`]). One whose own time to drain is over before ([`Overdue`]) is asked for at
-//! once, and killed alone; if MPS refuses, it has the grace that the others have, as its work may
-//! still end by itself. Only those that were clients when it began: its supervisor may start new
-//! ones meanwhile. A process that is evicted (for its memory, or because it is unmanaged), and did
-//! not end when it was asked, is ended in the same steps.
+//! **A job** is ended as by `pillion stop`: SIGTERM, on which it may save its state; after the
+//! grace its processes are asked to stop launching and to die once nothing is in flight; then
+//! SIGKILL, under MPS only after MPS was asked to end the work in flight ([`super::asking`]). For a
+//! process whose own drain times out earlier ([`Overdue`]) MPS is asked at once, and it is killed
+//! alone; if MPS refuses, it keeps the others' grace, as its work may still end by itself. Only
+//! clients at the begin are ended: the job's supervisor may start new ones meanwhile. An evicted
+//! process (for its memory, or as unmanaged) that did not end when asked is ended in the same
+//! steps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -20,51 +20,51 @@ use super::asking::Answer;
 use crate::core::job_key::JobKey;
 use crate::host::peer::has_ended;
 
-/// What came of something.
+/// Result of an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) is_success: bool,
     pub(crate) job: Option<JobKey>,
     pub(crate) text: String,
-    /// A process that was to be evicted, and this daemon may not kill.
+    /// A process to evict that this daemon may not kill.
     pub(crate) out_of_reach: Option<u32>,
 }
 
-/// Of processes that may not be sent signals.
+/// For processes that may not be signalled.
 const DENIED: &str = "this daemon is not of the user and has no CAP_KILL";
 
-/// A job whose processes are to end, or one process of it.
+/// A job to end, or one process of it.
 #[derive(Debug)]
 pub(super) struct Ending {
     job: JobKey,
-    /// The one process, if it is evicted.
+    /// The one process, if evicted.
     evicted: Option<u32>,
     processes: Vec<(u32, Arc<OwnedFd>)>,
     count: usize,
     stage: Stage,
-    /// When the next stage begins.
+    /// Begin of the next stage.
     next_ns: u64,
-    /// About which of them MPS has still to be asked, or to answer.
+    /// Those about which MPS must still be asked, or answer.
     unasked: Vec<u32>,
-    /// About which of these it was asked.
+    /// The one of these being asked about.
     pub(super) current: Option<u32>,
-    /// Which question was the last one about any of them; 0: none yet.
+    /// The last question about any of them; 0: none yet.
     pub(super) turn: u64,
-    /// Whose work MPS did not end, and why.
+    /// Processes whose work MPS did not end, and why.
     refusals: Vec<(u32, String)>,
-    /// How many may not be killed by this daemon.
+    /// Number that this daemon may not kill.
     denied: usize,
-    /// Those who need not wait for the others.
+    /// Processes that need not wait for the others.
     overdue: Vec<Overdue>,
 }
 
-/// A process that a signal has asked to end, and that has work in flight when its time to drain is over.
+/// A process that a signal asked to end, and that has work in flight after its drain timeout.
 #[derive(Debug)]
 struct Overdue {
     pid: u32,
-    /// MPS has to answer before.
+    /// Deadline of MPS's answer.
     end_ns: u64,
-    /// What it did, until that is looked at.
+    /// MPS's answer, until it is handled.
     answer: Option<Answer>,
     /// It was killed, or is left until the grace is over.
     is_settled: bool,
@@ -76,9 +76,9 @@ pub(crate) struct Evicted {
     pub(crate) job: JobKey,
     pub(crate) pid: u32,
     pub(crate) process: Arc<OwnedFd>,
-    /// Only of a client can its library be asked to drain.
+    /// Only a client's library can be asked to drain.
     pub(crate) is_client: bool,
-    /// For what it is ended, for people.
+    /// The reason, for people.
     pub(crate) why: &'static str,
 }
 
@@ -90,14 +90,14 @@ enum Stage {
     Killed,
 }
 
-/// Of how many processes the end has begun, and how many of them may not be sent signals by this daemon (no CAP_KILL).
+/// Number of processes being ended, and of those that this daemon may not signal (no CAP_KILL).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Begun {
     pub(crate) count: usize,
     pub(crate) denied: usize,
 }
 
-/// A job whose processes are to launch nothing more and to end.
+/// A job whose processes must stop launching and end.
 pub(crate) type ToStop = (JobKey, Vec<u32>);
 
 impl Ending {
@@ -115,7 +115,7 @@ impl Ending {
             denied: ending.signal(Signal::TERM),
         };
         if begun.denied == begun.count {
-            // Nobody was asked, so there is no grace: each process's own library is asked at once.
+            // None was asked, so there is no grace: ask each process's library at once.
             ending.next_ns = now_ns;
         }
         (ending, begun)
@@ -151,7 +151,7 @@ impl Ending {
         }
     }
 
-    /// Whether it is of this whole job.
+    /// Whether it is for this whole job.
     pub(super) fn is_of_job(&self, job: &JobKey) -> bool {
         self.job == *job && self.evicted.is_none()
     }
@@ -161,7 +161,7 @@ impl Ending {
         self.processes.iter().any(|(known, _)| *known == pid)
     }
 
-    /// How many processes it has still to end.
+    /// Number of processes left.
     pub(super) fn left(&self) -> usize {
         self.processes.len()
     }
@@ -170,19 +170,18 @@ impl Ending {
         self.evicted.is_some()
     }
 
-    /// Whose job it is of.
     pub(super) fn uid(&self) -> u32 {
         self.job.uid
     }
 
-    /// No process of it has any more time to end by itself.
+    /// Ends the processes' time to end by themselves.
     pub(super) fn cut_grace(&mut self, now_ns: u64) {
         if self.stage == Stage::Asked {
             self.next_ns = self.next_ns.min(now_ns);
         }
     }
 
-    /// How long MPS may take to answer, ns.
+    /// Time left for MPS's answer, ns.
     pub(super) fn left_ns(&self, now_ns: u64) -> u64 {
         let of_current = self.unasked.first();
         let is_its = |overdue: &&Overdue| of_current == Some(&overdue.pid);
@@ -191,7 +190,7 @@ impl Ending {
         end_ns.saturating_sub(now_ns)
     }
 
-    /// About how many processes MPS is to be asked, now or once they had time to drain.
+    /// Number of processes about which MPS must be asked, now or after their drain.
     pub(super) fn unasked_count(&self) -> usize {
         match self.stage {
             Stage::Draining => self.processes.len(),
@@ -199,7 +198,7 @@ impl Ending {
         }
     }
 
-    /// A process about which MPS is to be asked.
+    /// A process about which MPS must be asked.
     pub(super) fn unasked(&self) -> Option<(u32, Arc<OwnedFd>)> {
         let first = self.unasked.first()?;
         let mut processes = self.processes.iter();
@@ -207,7 +206,7 @@ impl Ending {
         Some((*pid, Arc::clone(process)))
     }
 
-    /// What MPS did about a process, if that is waited for.
+    /// Handles MPS's answer about a process, if expected.
     pub(super) fn handle_answer(&mut self, pid: u32, answer: &Answer) {
         let Some(place) = self.unasked.iter().position(|unasked| *unasked == pid) else {
             return;
@@ -226,14 +225,14 @@ impl Ending {
         self.processes.iter().map(|(_, process)| process.as_fd())
     }
 
-    /// Returns how many may not be sent it. One that has ended needs none.
+    /// Returns the number that may not be signalled. Ended ones need no signal.
     fn signal(&self, signal: Signal) -> usize {
         let is_denied = |process| pidfd_send_signal(process, signal) == Err(Errno::PERM);
         let processes = self.processes.iter();
         processes.filter(|(_, process)| is_denied(process)).count()
     }
 
-    /// These processes, of whichever job, are overdue.
+    /// These processes, of any job, are overdue.
     pub(super) fn handle_overdue(&mut self, now_ns: u64, pids: &[u32]) {
         let is_before_mps = matches!(self.stage, Stage::Asked | Stage::Draining);
         for pid in pids.iter().filter(|_| is_before_mps) {
@@ -250,7 +249,8 @@ impl Ending {
         }
     }
 
-    /// Those whose work MPS has ended are killed. Of whom it refused that, or did not answer in time, it is asked again after the grace.
+    /// Kills those whose work MPS has ended. After a refusal or a timeout MPS is asked again after
+    /// the grace.
     fn poll_overdue(&mut self, now_ns: u64) {
         for place in 0..self.overdue.len() {
             let overdue = &mut self.overdue[place];
@@ -281,7 +281,7 @@ impl Ending {
         }
     }
 
-    /// Whether it goes on.
+    /// Returns whether it continues.
     pub(super) fn poll(
         &mut self,
         now_ns: u64,
@@ -310,7 +310,7 @@ impl Ending {
         true
     }
 
-    /// What came of it, with so many processes left.
+    /// The result, with so many processes left.
     fn outcome(&self, left: usize) -> Outcome {
         let (id, count, denied) = (&self.job.id, self.count, self.denied);
         let text = match (self.evicted, left, denied) {
@@ -339,7 +339,7 @@ impl Ending {
         }
     }
 
-    /// Begins the next stage; how long it takes at most, ns.
+    /// Begins the next stage; returns its longest duration, ns.
     fn advance(
         &mut self,
         is_on_mps: bool,
@@ -355,7 +355,7 @@ impl Ending {
             }
             Stage::Draining if is_on_mps => {
                 self.stage = Stage::Terminating;
-                // From now on what is answered is about all.
+                // Later answers are about all processes.
                 self.overdue.clear();
                 self.unasked = self.processes.iter().map(|(pid, _)| *pid).collect();
                 TERMINATE_NS
@@ -380,12 +380,12 @@ impl Ending {
         self.denied = self.signal(Signal::KILL);
         match self.denied {
             0 => KILL_NS,
-            // Whoever may not be killed dies by itself, if its library works.
+            // A process that may not be killed dies by itself, if its library works.
             _ => FROZEN_NS,
         }
     }
 
-    /// What MPS did not do before the kill.
+    /// Reports what MPS did not do before the kill.
     fn refused(&self, count: usize, pid: u32, why: &str) -> Outcome {
         let id = &self.job.id;
         let text = format!(

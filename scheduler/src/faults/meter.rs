@@ -1,6 +1,5 @@
-//! The device's gauges, asked by a thread of its own ([`crate::host::nvml::Asked`]) and waited for
-//! by nobody: where NVML hangs the device is in trouble, and the thread that looks for faults has
-//! more to do than before.
+//! The device's gauges, read by a dedicated thread ([`crate::host::nvml::Asked`]) without waiting:
+//! if NVML hangs, the device is in trouble, and the fault thread has more to do than before.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -8,55 +7,53 @@ use std::sync::Arc;
 use crate::host::device_release::{DeviceRelease, User};
 use crate::host::nvml::{Asked, Ecc, Gauges, NvmlError, PATIENCE_S, Silence};
 
-/// What is asked.
+/// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gauge {
-    /// Errors in memory so far.
+    /// Memory errors so far.
     Ecc,
-    /// How much of the last sample period the device was busy.
+    /// Utilisation of the last sample period.
     Use,
 }
 
-/// What it said.
+/// An answer.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Reading {
-    /// There are no gauges.
+    /// No gauges.
     Missing(String),
     Ecc(Ecc),
-    /// Percent; none if it cannot be told.
+    /// Percent; none if unknown.
     Use(Option<u32>),
 }
 
-/// See the module's text.
 pub(crate) struct Meter {
     asked: Option<Asked<Gauge, Reading>>,
-    /// What is to be asked next, each once.
+    /// Next questions, each once.
     wanted: Vec<Gauge>,
     current: Option<Current>,
     is_silent: bool,
-    /// What is to be said of it.
+    /// A report on the gauges.
     news: Option<String>,
 }
 
-/// What is asked.
+/// The open question.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     gauge: Gauge,
-    /// From then on an answer is waited for no more.
+    /// Its deadline.
     late_ns: u64,
-    /// It was: what comes now is too old to be believed.
+    /// The deadline has passed: a late answer is too old to be used.
     is_late: bool,
 }
 
-/// How long an answer is waited for, ns.
+/// Timeout of an answer, ns.
 const PATIENCE_NS: u64 = PATIENCE_S.cast_unsigned() * 1_000_000_000;
 
 impl Meter {
-    /// Of the device with this UUID. Nothing is asked yet. What is open is closed when this is
-    /// dropped.
+    /// For the device with this UUID. Asks nothing yet. Dropping it closes the gauges.
     pub(crate) fn new(uuid: &str, device_release: &Arc<DeviceRelease>) -> Self {
         let (uuid, device_release) = (uuid.to_owned(), Arc::clone(device_release));
-        // NVML is closed before it is said to be.
+        // Close NVML before reporting it as closed.
         let mut open: Option<(Gauges, User)> = None;
         Self::of(move |gauge| {
             if open.is_none() {
@@ -89,36 +86,36 @@ impl Meter {
         }
     }
 
-    /// Whether there is something to ask.
+    /// Whether there are gauges.
     pub(crate) fn is_there(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// Readable when there may be an answer; none while nothing is asked.
+    /// Readable when there may be an answer; none without a question.
     pub(crate) fn answered(&self) -> Option<BorrowedFd<'_>> {
         let asked = self.asked.as_ref().filter(|_| self.current.is_some());
         asked.map(Asked::answered)
     }
 
-    /// Whether an answer is waited for.
+    /// Whether an answer is awaited.
     pub(crate) fn is_asking(&self) -> bool {
         self.current.is_some_and(|current| !current.is_late)
     }
 
-    /// Whether it is asked about this, and the answer waited for.
+    /// Whether an answer to this question is awaited.
     pub(crate) fn asks(&self, gauge: Gauge) -> bool {
         let is_asked = |current: Current| current.gauge == gauge && !current.is_late;
         self.current.is_some_and(is_asked)
     }
 
-    /// Asks, as soon as what was asked before is answered.
+    /// Asks, once earlier questions are answered.
     pub(crate) fn want(&mut self, gauge: Gauge) {
         if !self.wanted.contains(&gauge) {
             self.wanted.push(gauge);
         }
     }
 
-    /// What has been answered, if anything; then asks what is wanted next.
+    /// The answer, if any; then asks the next question.
     pub(crate) fn poll(&mut self, now_ns: u64) -> Option<Reading> {
         let reading = self.poll_answer(now_ns);
         if self.current.is_none() {
@@ -127,7 +124,7 @@ impl Meter {
         reading
     }
 
-    /// What is to be said, once.
+    /// The report, once.
     pub(crate) fn poll_news(&mut self) -> Option<String> {
         self.news.take()
     }
@@ -156,7 +153,7 @@ impl Meter {
 
     fn taken(&mut self, reading: Reading) -> Option<Reading> {
         if let Reading::Missing(error) = reading {
-            // The thread that waits for reports says it to everybody.
+            // The thread that waits for events reports it to everybody.
             tracing::debug!("{error}; there are no gauges");
             self.asked = None;
             return None;
@@ -200,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// The next answer, which is waited for here.
+    /// Waits for the next answer.
     fn answer(meter: &mut Meter, now_ns: u64) -> Option<Reading> {
         let minute = Timespec {
             tv_sec: 60,
@@ -229,7 +226,7 @@ mod tests {
         let news = meter.poll_news().expect("that it is silent");
         assert!(news.contains("has not answered for 5 s"), "{news}");
         assert!(!meter.is_asking() && !meter.asks(Gauge::Use));
-        // What is wanted meanwhile is asked when it has come back, once each.
+        // Questions queue up, each once, until it returns.
         for gauge in [Gauge::Use, Gauge::Ecc, Gauge::Use] {
             meter.want(gauge);
         }
@@ -241,7 +238,7 @@ mod tests {
         go_on.send(3).unwrap();
         let mut told = Vec::new();
         while told.len() < 2 {
-            // The bell may be that of the answer before.
+            // The bell may be that of the previous answer.
             told.extend(answer(&mut meter, 4 * PATIENCE_NS - 1));
         }
         assert_eq!(
@@ -253,7 +250,7 @@ mod tests {
             (meter.poll_news(), meter.answered().is_some()),
             (None, false)
         );
-        // And the next time that it hangs is said again.
+        // The next hang is reported again.
         meter.want(Gauge::Ecc);
         assert_eq!(meter.poll(0), None);
         assert_eq!(meter.poll(PATIENCE_NS), None);

@@ -1,7 +1,8 @@
-//! Lines that MPS's control daemon and server write when something is wrong.
+//! Error lines in the logs of MPS's control daemon and server.
 //!
-//! The files are followed as they grow, are truncated, or are moved away and begun anew. What was in them before the daemon
-//! started is old news. Much at once is read in pieces ([`READ_BYTES_MAX`] at a look), and a line is cut at [`LINE_BYTES_MAX`].
+//! The files are followed as they grow, are truncated, or are rotated. Content from before the
+//! daemon's start is skipped. Much new content is read in pieces ([`READ_BYTES_MAX`] per poll), and
+//! a line is truncated at [`LINE_BYTES_MAX`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -10,20 +11,21 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Read at one look.
+/// Bytes per poll.
 const READ_BYTES_MAX: u64 = 256 << 10;
-/// Of a line, what is looked at.
+/// Examined part of a line.
 const LINE_BYTES_MAX: usize = 1024;
-/// Faults that one look finds; what is in further lines is the same trouble.
+/// Faults per poll; further lines are the same trouble.
 const FOUND_MAX: usize = 16;
 
-/// So long may a log not be there before that is said, ns: MPS may be started after the daemon.
+/// A log that is missing for this long is reported, ns: MPS may start after the daemon.
 pub const ABSENT_NS: u64 = 60_000_000_000;
 
-/// Parts of lines that say that MPS failed, in lower case. The first two are what the control daemon writes when a server dies,
-/// and the fourth what either does that cannot start (NVIDIA's MPS documentation, "Server Log": "MPS server failed to start";
-/// logs in github.com/NVIDIA/k8s-device-plugin issues 685 and 762). The third is how a server is told to word a client's fatal
-/// fault; we have not seen it ourselves.
+/// Parts of lines that mean a failure of MPS, in lower case. The control daemon writes the first
+/// two when a server dies; either writes the fourth when it cannot start (NVIDIA's MPS
+/// documentation, "Server Log": "MPS server failed to start"; logs in
+/// github.com/NVIDIA/k8s-device-plugin issues 685 and 762). The third is reportedly a server's
+/// wording of a client's fatal fault; we have not seen it ourselves.
 const PATTERNS: [&str; 4] = [
     "fatal exception",
     "exited with status ",
@@ -31,28 +33,28 @@ const PATTERNS: [&str; 4] = [
     "failed to start",
 ];
 
-/// Whether a line says that MPS failed.
+/// Whether a line means a failure of MPS.
 pub(crate) fn is_fault(line: &str, more: &[String]) -> bool {
     let lower = line.to_ascii_lowercase();
     let is_told = PATTERNS.iter().any(|pattern| lower.contains(pattern));
-    // A server that ends in order has status 0.
+    // A server that ends normally has status 0.
     let is_in_order = lower.trim_end().ends_with("exited with status 0");
     (is_told && !is_in_order) || more.iter().any(|pattern| line.contains(pattern.as_str()))
 }
 
-/// A file that is followed.
+/// A followed file.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
     open: Option<Open>,
-    /// The file that is there at first is read from its end.
+    /// The file present at first is read from its end.
     has_looked: bool,
-    /// Why what is there cannot be read, if that was so at the last look.
+    /// Why the file was unreadable at the last poll, if it was.
     trouble: Option<ErrorKind>,
     is_trouble_new: bool,
-    /// There was none at the last look.
+    /// It was missing at the last poll.
     is_absent: bool,
-    /// Since when [`Follower::take_absence`] has found that.
+    /// Since when [`Follower::take_absence`] finds it missing.
     absent_since_ns: Option<u64>,
     is_absence_said: bool,
 }
@@ -62,12 +64,12 @@ struct Open {
     file: File,
     inode: (u64, u64),
     read_bytes: u64,
-    /// A line that has not ended.
+    /// An incomplete line.
     line: Vec<u8>,
 }
 
 impl Follower {
-    /// Follows the file of that name, which need not be there.
+    /// Follows the file of that name, which need not exist.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self {
@@ -82,7 +84,7 @@ impl Follower {
         }
     }
 
-    /// Whether there has been no file for [`ABSENT_NS`], once each time.
+    /// Whether it has been missing for [`ABSENT_NS`], once each time.
     pub fn take_absence(&mut self, now_ns: u64) -> bool {
         if !self.is_absent {
             self.absent_since_ns = None;
@@ -94,7 +96,7 @@ impl Follower {
         is_long && !std::mem::replace(&mut self.is_absence_said, true)
     }
 
-    /// Why the file cannot be read, once: that there is none is no trouble, it may come.
+    /// Why the file is unreadable, once. A missing file is no trouble, as it may come.
     pub fn take_trouble(&mut self) -> Option<ErrorKind> {
         let is_new = std::mem::take(&mut self.is_trouble_new);
         self.trouble.filter(|_| is_new)
@@ -113,7 +115,7 @@ impl Follower {
         &self.path
     }
 
-    /// The lines that say that something failed, written since the last look.
+    /// Lines that report a failure, written since the last poll.
     pub fn poll(&mut self, more: &[String]) -> Vec<String> {
         let mut found = Vec::new();
         let is_first = !std::mem::replace(&mut self.has_looked, true);
@@ -129,7 +131,7 @@ impl Follower {
         if inode.is_some() && self.open.as_ref().map(|open| open.inode) == inode {
             return found;
         }
-        // Moved away: what was written to the old one until now has been read.
+        // Rotated: everything written to the old file until now has been read.
         let opened =
             there.and_then(|_| Open::new(&self.path, is_first).map_err(|error| error.kind()));
         self.note_trouble(opened.as_ref().err().copied());
@@ -171,14 +173,14 @@ impl Open {
             .metadata()
             .is_ok_and(|file| file.len() < self.read_bytes)
         {
-            // Truncated: it begins anew.
+            // Truncated: start again.
             self.read_bytes = 0;
             self.line.clear();
             let _ = self.file.seek(SeekFrom::Start(0));
         }
         let mut bytes = Vec::new();
         let read = (&self.file).take(READ_BYTES_MAX).read_to_end(&mut bytes);
-        // What could be read counts, whatever came then.
+        // The part that was read counts, despite a later error.
         let _ = read;
         self.read_bytes += bytes.len() as u64;
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -335,7 +337,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         assert_eq!(look(), (0, Some(ErrorKind::InvalidInput)), "again");
-        // A link to itself leads nowhere: that is another trouble.
+        // A link to itself is unresolvable: another trouble.
         fs::remove_dir(&path).unwrap();
         std::os::unix::fs::symlink(&path, &path).unwrap();
         let (found, trouble) = look();

@@ -1,31 +1,31 @@
-//! A GPU that is busy and gets nothing done, and a job that gets nothing done while others do.
+//! A GPU that is busy without progress, and a job without progress while others progress.
 
 use crate::core::job_key::JobKey;
 use crate::core::state::{JobProgress, Progress};
 
-/// A device that is busy for that much of the time is busy, percent: samples are rounded.
+/// Utilisation from which a device counts as busy, percent: samples are rounded.
 const BUSY_PCT: u32 = 99;
 
-/// Looks for it, once for each look at the device.
+/// Detects a stuck GPU, once per poll of the device.
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
     last: Progress,
-    /// Since when nothing has moved although the device is busy and somebody waits for it.
+    /// Since when there is no progress although the device is busy and work waits.
     since_ns: Option<u64>,
     is_said: bool,
 }
 
-/// What a look has found.
+/// Result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Nothing has moved for so long, ns.
+    /// No progress for this long, ns.
     Stuck(u64),
-    /// It moves again.
+    /// Progress again.
     Moves,
 }
 
 impl Stuck {
-    /// At `now_ns` the device was busy so much of the time, percent, and the clients stood so.
+    /// Handles the utilisation, percent, and the clients' progress at `now_ns`.
     pub(crate) fn handle_look(
         &mut self,
         now_ns: u64,
@@ -47,23 +47,23 @@ impl Stuck {
         Some(News::Stuck(still_ns))
     }
 
-    /// Nobody is there to look at.
+    /// No clients to watch.
     pub(crate) fn forget(&mut self) {
         self.since_ns = None;
     }
 }
 
-/// Looks for jobs that are, once for each look.
+/// Detects stuck jobs, once per poll.
 #[derive(Debug, Default)]
 pub(crate) struct StuckJobs {
     jobs: Vec<StillJob>,
-    /// How everybody stood at the last look.
+    /// Everybody's progress at the last poll.
     last: Progress,
-    /// When something moved last, of whomever.
+    /// When any work last progressed.
     moved_ns: u64,
 }
 
-/// A best-effort job, and since when nothing of it has moved although it has work in flight.
+/// A best-effort job, and since when its work in flight makes no progress.
 #[derive(Debug)]
 struct StillJob {
     progress: JobProgress,
@@ -72,8 +72,9 @@ struct StillJob {
 }
 
 impl StuckJobs {
-    /// At `now_ns` everybody stood so, and the best-effort jobs so. One is stuck of which nothing has moved for `limit_ns` while something
-    /// of others has: where nothing of anybody does it is the GPU ([`Stuck`]).
+    /// Handles the progress of all clients and of the best-effort jobs at `now_ns`. A job is stuck
+    /// if it makes no progress for `limit_ns` while others do: if nobody does, the GPU is
+    /// ([`Stuck`]).
     pub(crate) fn handle_look(
         &mut self,
         now_ns: u64,
@@ -179,7 +180,7 @@ mod tests {
             let found = stuck.handle_look(second * SECOND_NS, 100, progress, 5 * SECOND_NS);
             news.extend(found.map(|found| (second, found)));
         }
-        // The first look only says where things stand.
+        // The first poll is only the baseline.
         assert_eq!(news, [(6, News::Stuck(5 * SECOND_NS)), (15, News::Moves)]);
     }
 

@@ -1,13 +1,14 @@
-//! What happened that an operator wants to know at three in the morning: each event goes to the log, and is kept for
-//! `pillion events`.
+//! Events: what an operator wants to know at three in the morning. Each goes to the log, and is
+//! kept for `pillion events`.
 //!
-//! **Bounds.** Events of jobs and events of the daemon and its GPU are kept apart, [`KEPT_MAX`] of each, so that jobs cannot
-//! push out what the GPU said. Where those of jobs are too many, the user who has most of them loses the oldest: nobody can
-//! push out another's. What fell out is counted. Texts are cut at [`TEXT_BYTES_MAX`].
+//! **Bounds.** Events of jobs and events of the daemon and its GPU are kept separately,
+//! [`KEPT_MAX`] of each, so that jobs cannot displace the GPU's. If there are too many of jobs, the
+//! user with most of them loses the oldest: no user can displace another's. Dropped events are
+//! counted. Texts are truncated at [`TEXT_BYTES_MAX`].
 //!
-//! **Times.** An event has the daemon's clock (`at_ns`, for differences) and the time of day (`at_unix_ms`, for people and other
-//! logs; nothing is measured with it). Numbers (`seq`) begin at 1 with each daemon and have no gaps but those of events that
-//! one may not see.
+//! **Times.** An event has the daemon's clock (`at_ns`, for differences) and the wall-clock time
+//! (`at_unix_ms`, for people and other logs, never for measurements). Numbers (`seq`) start at 1
+//! with each daemon; gaps are events that the viewer may not see.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,48 +18,48 @@ use serde::Serialize;
 use crate::core::event::{Draft, Kind, Severity};
 use crate::report::status::{CONFIG_ERROR_OF_OTHERS, Viewer};
 
-/// The version of the document: changes when a reader of the old one would be misled.
+/// Version of the document: changes when a reader of the old one would be misled.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Events of jobs that are kept, and of the daemon and its GPU as many: two MiB each at the very most.
+/// Events of jobs kept, and as many of the daemon and its GPU: two MiB each at most.
 pub const KEPT_MAX: usize = 2048;
 
-/// A text is cut here, bytes: a sentence, and a line of a log in it.
+/// Longest text, bytes: a sentence, and a quoted line of a log.
 pub const TEXT_BYTES_MAX: usize = 600;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// Its number: 1 is the daemon's first.
     pub seq: u64,
-    /// When, on the daemon's clock.
+    /// Time on the daemon's clock.
     pub at_ns: u64,
-    /// When, by the time of day: ms since 1970.
+    /// Wall-clock time: ms since 1970.
     pub at_unix_ms: u64,
     /// A name of [`Kind`].
     pub kind: &'static str,
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
-    /// Id of the job that it is about; none: it is about the daemon or the GPU.
+    /// Id of its job; none: the daemon or the GPU.
     pub job: Option<String>,
-    /// That job's user.
+    /// The job's user.
     pub uid: Option<u32>,
-    /// The process that it is about, if it is about one that can be seen from here.
+    /// Its process, if it is about one that is visible from here.
     pub pid: Option<u32>,
-    /// The number that belongs to the kind: a CUDA result, an Xid, a count.
+    /// Number according to the kind: a CUDA result, an Xid, a count.
     pub code: Option<u64>,
-    /// What happened, in a sentence.
+    /// Description, in a sentence.
     pub text: String,
 }
 
 /// The events of a daemon.
 #[derive(Debug)]
 pub struct Events {
-    /// Of the daemon and its GPU, the oldest first.
+    /// Of the daemon and its GPU, oldest first.
     own: VecDeque<Event>,
-    /// Of jobs, the oldest first.
+    /// Of jobs, oldest first.
     of_jobs: VecDeque<Event>,
-    /// How many of these are whose.
+    /// Their numbers by user.
     users: BTreeMap<u32, usize>,
     /// Of all so far.
     last_seq: u64,
@@ -67,18 +68,18 @@ pub struct Events {
     fell_out: u64,
 }
 
-/// How many events there were: for metrics.
+/// Numbers of events, for metrics.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventsStatus {
-    /// Number of the last; 0: there was none.
+    /// Number of the last; 0: none.
     pub last_seq: u64,
-    /// Events that are not kept any more.
+    /// Events no longer kept.
     pub fell_out: u64,
-    /// How many of each kind since the daemon started.
+    /// Number of each kind since the daemon started.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
-/// What `pillion events` asks for.
+/// The document of `pillion events`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
     /// [`SCHEMA_VERSION`].
@@ -87,14 +88,14 @@ pub struct Document {
     pub gpu: String,
     /// Process id of the daemon.
     pub daemon_pid: u32,
-    /// When it started, on its clock. With another one, or another process id, numbers have begun anew.
+    /// The daemon's start, on its clock. If it or the process id changes, numbers have restarted.
     pub daemon_started_ns: u64,
-    /// The daemon's clock, to compare `at_ns` with.
+    /// The daemon's clock, for comparison with `at_ns`.
     pub now_ns: u64,
-    /// How many there were.
+    /// Numbers of events.
     #[serde(flatten)]
     pub status: EventsStatus,
-    /// The oldest first.
+    /// Oldest first.
     pub events: Vec<Event>,
 }
 
@@ -117,7 +118,7 @@ impl Events {
         self.last_seq += 1;
         let count = &mut self.counts[draft.kind.index()];
         *count = count.saturating_add(1);
-        // Names in it are what users like, which may be something that begins another line or drives a terminal.
+        // Users choose names in it, which may contain line breaks or terminal control sequences.
         let one = |c: char| match c {
             '\n' => ' ',
             c if c.is_control() => '\u{fffd}',
@@ -173,7 +174,7 @@ impl Events {
         }
     }
 
-    /// How many there were.
+    /// Numbers of events.
     #[must_use]
     pub fn status(&self) -> EventsStatus {
         let kinds = Kind::ALL.iter();
@@ -186,8 +187,8 @@ impl Events {
         }
     }
 
-    /// Those after number `since` that `viewer` may see, the oldest first: all that are about no job, but not what is wrong with
-    /// the configuration, which is the operator's; and those of the jobs that it may see.
+    /// Events after number `since` that `viewer` may see, oldest first: all without a job, except
+    /// faults of the configuration, which are for the operator; and those of visible jobs.
     #[must_use]
     pub fn since(&self, since: u64, viewer: Viewer) -> Vec<Event> {
         let may_see =
@@ -223,7 +224,7 @@ pub(crate) fn log(event: &Event) {
     }
 }
 
-/// The time of day, ms since 1970. Nothing is measured with it.
+/// Wall-clock time, ms since 1970. Never for measurements.
 pub(crate) fn unix_ms() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     let ms = now.tv_sec.saturating_mul(1_000) + now.tv_nsec / 1_000_000;

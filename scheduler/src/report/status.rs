@@ -1,8 +1,8 @@
-//! What the daemon is doing, as one JSON document (`schema_version` 1) for `pillion status`.
+//! The daemon's status as one JSON document (`schema_version` 1) for `pillion status`.
 //!
-//! Field names carry their unit; times are on the daemon's clock, whose zero is arbitrary, so each
-//! is useful only next to `daemon.now_ns`. Counters are clients' own and not checked; a client that
-//! lies about them shows lies about itself.
+//! Field names carry their unit. Times are on the daemon's clock, whose zero is arbitrary, so they
+//! are useful only together with `daemon.now_ns`. Counters are clients' own and not checked; a
+//! client that lies about them misreports only itself.
 
 mod control;
 mod device;
@@ -46,7 +46,7 @@ pub use requests::{BucketStatus, KindStatus, RecentStatus, RequestsStatus};
 pub use unmanaged::{UnmanagedProcess, UnmanagedStatus};
 pub use users::UserStatus;
 
-/// The version of this document: changes when a reader of the old one would be misled.
+/// Version of this document: changes when a reader of the old one would be misled.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The whole document.
@@ -54,47 +54,48 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Status {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The process that answers.
+    /// The answering process.
     pub daemon: DaemonStatus,
-    /// What it schedules.
+    /// The GPU that it schedules.
     pub gpu: GpuStatus,
-    /// Why the GPU is drained, by a rule or an operator: no new high-priority job should be started
-    /// there. None: it does not.
+    /// Why the GPU is drained, by a rule or an operator: no new high-priority job should start
+    /// there. None: it is not.
     pub draining: Option<String>,
-    /// What is held, whether such jobs are there or not; what who asks may see.
+    /// Holds that the viewer may see, with or without such jobs present.
     pub held: Vec<HeldStatus>,
-    /// MPS; none where the daemon does not manage it.
+    /// MPS; none if the daemon does not manage it.
     pub mps: Option<MpsStatus>,
-    /// The rules, and what follows from them now.
+    /// The rules, and their present effect.
     pub policy: PolicyStatus,
     /// The high-priority side.
     pub hp: HpStatus,
-    /// Jobs with clients, then jobs that have ended, the oldest first; those that who asks may see ([`Viewer`]).
+    /// Jobs with clients, then ended jobs, oldest first; as far as the viewer may see them
+    /// ([`Viewer`]).
     pub jobs: Vec<JobStatus>,
-    /// What all jobs of each user have used, by user id; of those whose jobs who asks may see.
+    /// Use of all jobs of each user, by user id; of users with visible jobs.
     pub users: Vec<UserStatus>,
-    /// Jobs with clients that who asks may not see.
+    /// Jobs with clients that the viewer may not see.
     pub others: OthersStatus,
-    /// Processes that wanted to be clients and are not, the oldest first; the last 32.
+    /// Refused processes, oldest first; the last 32.
     pub turned_away: Vec<Listed>,
-    /// Processes that use the GPU past Pillion; none where NVML cannot tell.
+    /// Processes that use the GPU outside Pillion; none if NVML cannot list them.
     pub unmanaged: Option<UnmanagedStatus>,
-    /// How many events there were, by kind; `pillion events` shows them.
+    /// Numbers of events, by kind; `pillion events` shows them.
     pub events: EventsStatus,
 }
 
-/// Who asks. Nobody but the operator is told what other users' jobs are called, use and do: only how many there are, and what
-/// the policy makes of all of them together.
+/// The viewer of a status. Only the operator sees the names, use and state of other users' jobs;
+/// others see their number, and the policy's view of all of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewer {
-    /// Root, or the daemon's own user: is told everything.
+    /// Root, or the daemon's own user: sees everything.
     Operator,
-    /// Is told of the jobs of that user.
+    /// Sees this user's jobs.
     User(u32),
 }
 
 impl Viewer {
-    /// What a user is to this daemon.
+    /// The viewer that a user is.
     #[must_use]
     pub fn of(uid: u32) -> Self {
         let own = rustix::process::geteuid();
@@ -112,18 +113,18 @@ impl Viewer {
 /// A hold, which lasts until `pillion resume`, or until MPS serves again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldStatus {
-    /// The one job that is held, by its id; none: all best-effort jobs are, or all of a user.
+    /// Id of the held job; none: all best-effort jobs, or all of a user.
     pub job: Option<String>,
-    /// Whose jobs are held; none: everybody's.
+    /// User of the held jobs; none: all users.
     pub uid: Option<u32>,
-    /// What happened.
+    /// The reason.
     pub why: String,
-    /// It ends by itself, when MPS serves again.
+    /// It ends when MPS serves again.
     pub until_mps_serves: bool,
 }
 
 impl HeldStatus {
-    /// What is held until MPS serves again.
+    /// A hold until MPS serves again.
     fn for_mps(why: &str) -> Self {
         Self {
             job: None,
@@ -133,7 +134,7 @@ impl HeldStatus {
         }
     }
 
-    /// None if it is none of the viewer's business.
+    /// None if the viewer may not see it.
     fn of((whose, why): (Whose<'_>, &str), viewer: Viewer) -> Option<Self> {
         let (job, uid) = match whose {
             Whose::Job(key) => (Some(key.id.clone()), Some(key.uid)),
@@ -149,12 +150,12 @@ impl HeldStatus {
     }
 }
 
-/// That the device is released.
+/// A released device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ReleasedStatus {
     /// Since when, on the daemon's clock.
     pub since_ns: u64,
-    /// Parts of the daemon that have it open still, because the driver has not answered them; 0: it
+    /// Parts of the daemon that still have it open, because the driver has not answered them; 0: it
     /// is closed.
     pub open: usize,
 }
@@ -162,9 +163,9 @@ pub struct ReleasedStatus {
 /// Jobs of other users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OthersStatus {
-    /// High-priority ones.
+    /// High-priority jobs.
     pub high_priority: usize,
-    /// Best-effort ones.
+    /// Best-effort jobs.
     pub best_effort: usize,
 }
 
@@ -179,27 +180,27 @@ impl OthersStatus {
     }
 }
 
-/// In place of what is wrong with a configuration, which is the operator's: for anybody else.
+/// Replaces the fault of a configuration for viewers other than the operator.
 pub(crate) const CONFIG_ERROR_OF_OTHERS: &str = "the daemon's user and root are told why";
 
 /// The daemon itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct DaemonStatus {
-    /// Of the program.
+    /// Version of the program.
     pub version: &'static str,
-    /// Of the protocol that it speaks with clients.
+    /// Version of the protocol with clients.
     pub protocol: String,
     /// Process id.
     pub pid: u32,
-    /// Where clients find it.
+    /// Its socket.
     pub socket: String,
-    /// Now, on its clock.
+    /// The present time, on its clock.
     pub now_ns: u64,
     /// Since its start.
     pub uptime_ns: u64,
     /// Whether the poll thread has real-time priority ([`realtime`]).
     pub real_time: bool,
-    /// The daemon ends when it has had no client for so long, s; none: it stays.
+    /// Idle time until the daemon ends, s; none: it stays.
     pub ends_when_idle_s: Option<u64>,
 }
 
@@ -214,27 +215,27 @@ pub struct GpuStatus {
     pub pci: String,
     /// Streaming multiprocessors.
     pub sms: u32,
-    /// Memory, bytes; 0 if the driver does not say.
+    /// Memory, bytes; 0 if the driver does not report it.
     pub memory_bytes: u64,
-    /// What leases are made by: `mps` or `timeslice`.
+    /// The way by which leases are made: `mps` or `timeslice`.
     pub sharing: &'static str,
-    /// What `[gpu] sharing` says: one of these, or `auto`.
+    /// `[gpu] sharing`: one of these, or `auto`.
     pub sharing_configured: &'static str,
-    /// Who says how it is shared: `clients`, `configuration`, `control-daemon` (MPS's) or, where
-    /// nobody does, `assumption`.
+    /// The source of `sharing`: `clients`, `configuration`, `control-daemon` (MPS's), or
+    /// `assumption` if there is none.
     pub sharing_known_by: &'static str,
-    /// `[gpu] sharing` names another way than clients do.
+    /// `[gpu] sharing` differs from clients' reports.
     pub sharing_wrong: bool,
     /// Some clients share it by MPS, others in time slices.
     pub sharing_mixed: bool,
-    /// The folder in which the daemon looks for MPS's pipes and which is not there for it; none: it is, or MPS does not share the GPU.
-    /// Without it MPS cannot be asked to end a job's work.
+    /// The folder of MPS's pipes, if it is missing for the daemon; none: it exists, or MPS does not
+    /// share the GPU. Without it MPS cannot be asked to end a job's work.
     pub mps_unseen: Option<String>,
-    /// The daemon has closed NVML, until `pillion resume`; none: it has not.
+    /// NVML is closed until `pillion resume`; none: it is not.
     pub released: Option<ReleasedStatus>,
-    /// Its clock, power and heat; none while no law goes by them, and nobody reads them.
+    /// Clock, power and temperature; none while no law needs them, and nobody reads them.
     pub device: Option<DeviceStatus>,
-    /// Whether it is in trouble, and what that holds; none without `[probe]`.
+    /// State of the probe, and its holds; none without `[probe]`.
     pub probe: Option<ProbeStatus>,
 }
 
@@ -243,35 +244,35 @@ pub struct GpuStatus {
 pub struct PolicyStatus {
     /// As in the configuration.
     pub name: &'static str,
-    /// Its numbers, by name.
+    /// Its parameters, by name.
     pub params: BTreeMap<&'static str, f64>,
-    /// Expected best-effort work in flight that it allows at this moment; none if it never holds.
+    /// Bound on expected best-effort work in flight at this moment; none if it never holds.
     pub dur_threshold_ns: Option<u64>,
-    /// Length of a high-priority request undisturbed, once known.
+    /// Duration of a high-priority request alone, once known.
     pub hp_latency_ns: Option<u64>,
-    /// What a request can afford to wait for: under `pillion` how much longer than alone it may take, under `orion`
-    /// and `temporal` the same as `dur_threshold_ns`.
+    /// The delay that a request can afford: under `pillion` its slack over its duration alone,
+    /// under `orion` and `temporal` the same as `dur_threshold_ns`.
     pub affordable_ns: Option<u64>,
-    /// Whether priorities between blocks of different processes are counted on.
+    /// Whether the policy relies on priorities between blocks of different processes.
     pub block_priority: BlockPriorityStatus,
     /// The bounds of `pillion` at this moment; none under another policy.
     pub bounds: Option<BoundsStatus>,
-    /// How much the GPU is used, and what best-effort jobs may use of it therefore; none without `[throttle]`.
+    /// The throttle's state, and its bound on best-effort jobs; none without `[throttle]`.
     pub throttle: Option<ThrottleStatus>,
-    /// How much of the GPU best-effort jobs have beside high-priority ones; none without `[share]`.
+    /// The best-effort share beside high-priority jobs; none without `[share]`.
     pub share: Option<ShareStatus>,
-    /// Why the last reading of the configuration changed nothing; none if it did not fail.
+    /// Why the last reload was rejected; none if it was not.
     pub config_error: Option<String>,
 }
 
-/// Whether priorities between blocks are counted on, which only `pillion` does.
+/// Whether the policy relies on priorities between blocks, which only `pillion` does.
 #[derive(Clone, Debug, Serialize)]
 pub struct BlockPriorityStatus {
-    /// What `[policy] block_priority` says; none: `auto`.
+    /// `[policy] block_priority`; none: `auto`.
     pub configured: Option<bool>,
-    /// Whether they are.
+    /// Whether it does.
     pub on: bool,
-    /// Why, in words.
+    /// The reason, for people.
     pub why: String,
 }
 
@@ -282,13 +283,14 @@ pub struct BoundsStatus {
     pub idle_ns: u64,
     /// The same while they are busy.
     pub beside_ns: u64,
-    /// How many times what a request can afford the first is by what requests took; below 1 where they are being hurt.
+    /// Ratio of the first bound to what a request can afford, by measured requests; below 1 while
+    /// they are being hurt.
     pub gain: f64,
-    /// The first is not what follows from the gain but more: what Orion lets be in flight.
+    /// The first bound is raised above the gain's result, to Orion's bound.
     pub floor: bool,
-    /// While they are idle, too, a kernel must fit into what is left of the bound.
+    /// A kernel must fit into the rest of the bound while they are idle, too.
     pub whole: bool,
-    /// What goes beside them must use another resource and fewer SMs than there are.
+    /// Kernels beside them must use another resource and fewer SMs than the device has.
     pub pairs: bool,
 }
 
@@ -314,56 +316,56 @@ pub struct HpStatus {
 pub struct JobStatus {
     /// Its id.
     pub job: String,
-    /// Whose it is.
+    /// Its user.
     pub uid: u32,
     /// `high-priority` or `best-effort`.
     pub class: &'static str,
-    /// What Pillion does to it, in words.
+    /// What Pillion does to it, for people.
     pub enforcing: String,
-    /// When its last client ended; none while it has clients.
+    /// End of its last client; none while it has clients.
     pub ended_ns: Option<u64>,
     /// Its processes.
     pub clients: Vec<ClientStatus>,
-    /// Of all its clients, also those that have gone, by name of [`Counter`].
+    /// Of all its clients, including departed ones, by name of [`Counter`].
     pub totals: BTreeMap<&'static str, u64>,
-    /// Its GPU time: expected ns that its launches take alone, of all its clients, also those that
-    /// have gone. It never becomes less while the daemon lives. (In `totals`, that of a best-effort
-    /// job is a sample.)
+    /// GPU time: expected ns of its launches alone, of all its clients, including departed ones.
+    /// Never decreases while the daemon lives. (In `totals`, that of a best-effort job is a
+    /// sample.)
     pub gpu_time_ns: u64,
-    /// How much of its GPU time is of kernels whose duration is known (from a profile, from what was
-    /// kept, learnt), 0 to 100, since it came; none before there is any, and of libraries older than
-    /// protocol 3.2 (best-effort).
+    /// Part of its GPU time in kernels of known duration (from a profile, saved, or learnt), 0 to
+    /// 100, since it came; none at zero GPU time, and for best-effort libraries older than protocol
+    /// 3.2.
     pub gpu_time_known_pct: Option<f64>,
-    /// The same of kernels that have a resource class (compute or memory).
+    /// Part in kernels with a resource class (compute or memory).
     pub gpu_time_classed_pct: Option<f64>,
-    /// Where its requests are known from: `marks` (its program says when they begin and end), `nvtx`
-    /// (ranges of NVTX do) or `inferred` (from its launches); none for best-effort jobs and jobs
-    /// that have ended. Of several processes any one that is not inferred.
+    /// How its requests are known: `marks` (its program marks begin and end), `nvtx` (ranges of
+    /// NVTX) or `inferred` (from its launches); none for best-effort and ended jobs. Of several
+    /// processes any that is not `inferred`.
     pub requests_source: Option<&'static str>,
-    /// How long its requests took; none of best-effort jobs, and before one has ended.
+    /// Durations of its requests; none for best-effort jobs, and before one has ended.
     pub requests: Option<RequestsStatus>,
-    /// The laws at work for it; none of jobs that have ended, and of high-priority ones under a policy that does not look at what
-    /// requests may take.
+    /// The laws that control it; none for ended jobs, and for high-priority ones under a policy
+    /// without request targets.
     pub control: Option<ControlStatus>,
-    /// Expected ns of its launches that are not seen complete.
+    /// Expected ns of its launches in flight.
     pub in_flight_ns: u64,
-    /// Expected ns of all its launches, also of clients that have gone.
+    /// Expected ns of all its launches, including departed clients'.
     pub charged_ns: u64,
-    /// Threads of it wait at the gate.
+    /// Some of its threads wait at the gate.
     pub waiting: bool,
-    /// What they wait for, a word of the policy; none while nobody waits.
+    /// What they wait for, a word of the policy; none without waiters.
     pub held_by: Option<&'static str>,
-    /// What it gets of what it wants, and what kept it from more; none for high-priority jobs and jobs that have ended.
+    /// Granted part of its demand, and what limited it; none for high-priority and ended jobs.
     pub progress: Option<ProgressStatus>,
-    /// Those of its longest kernels that make a high-priority request late by themselves, the worst first.
+    /// Its kernels that by themselves make a high-priority request late, the worst first.
     pub too_long: Vec<TooLong>,
     /// It has not drained for too long and is left out of decisions.
     pub stalled: bool,
-    /// What it may launch now; none for high-priority jobs and jobs that have ended.
+    /// Its published lease; none for high-priority and ended jobs.
     pub lease: Option<LeaseStatus>,
-    /// What was wrong with its clients' memory.
+    /// Defects found in its clients' memory.
     pub faults: Faults,
-    /// What it holds of the GPU's memory; none if none of its clients keeps an account.
+    /// Its GPU memory; none if no client has an account.
     pub memory: Option<MemoryStatus>,
 }
 
@@ -372,70 +374,71 @@ pub struct JobStatus {
 pub struct ClientStatus {
     /// Number, unique while the daemon lives.
     pub client: u64,
-    /// Process id; 0 if it cannot be seen from the daemon's PID namespace.
+    /// Process id; 0 if invisible from the daemon's PID namespace.
     pub pid: u32,
     /// User id.
     pub uid: u32,
     /// Program.
     pub name: String,
-    /// Profile file; empty: none, all its kernels are unknown.
+    /// Profile file; empty: none, and all its kernels are unknown.
     pub profile: String,
-    /// Where that was measured and what was done about it; empty: on this model of GPU.
+    /// GPU on which the profile was measured and how it was adapted; empty: this model.
     pub profile_fit: String,
-    /// True: a client that is listed is attached. (Processes that were turned away are listed by themselves.)
+    /// True: listed clients are attached. (Refused processes are listed separately.)
     pub attached: bool,
-    /// How it shares the GPU, `mps` or `timeslice`: by its own word, else as it is taken to.
+    /// How it shares the GPU, `mps` or `timeslice`: by its own report, else as assumed.
     pub sharing: &'static str,
-    /// The class that it asked for and may not have; none if it has what it asked for.
+    /// The class that it asked for without permission; none if it has what it asked for.
     pub denied: Option<&'static str>,
-    /// When it attached.
+    /// Time of its attach.
     pub attached_ns: u64,
-    /// The kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), as far as its library knows.
+    /// The kernel signals it when its parent ends (`PR_SET_PDEATHSIG`), as far as its library
+    /// knows.
     pub falls_with_parent: bool,
-    /// A signal has asked its process to end, which under MPS waits for who sees to its end, as work is still in flight after the time
-    /// that it has for that (`PILLION_DRAIN_MS`).
+    /// A signal asked its process to end, and its drain timed out (`PILLION_DRAIN_MS`) with work in
+    /// flight: under MPS it waits for its supervisor.
     pub overdue: bool,
     /// By name of [`Counter`].
     pub counters: BTreeMap<&'static str, u64>,
-    /// What was wrong with its memory.
+    /// Defects found in its memory.
     pub faults: Faults,
 }
 
 /// A lease as published.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeaseStatus {
-    /// Nothing is held.
+    /// Nothing is held back.
     pub ungated: bool,
     /// Made while high-priority work was in flight.
     pub beside_hp: bool,
-    /// Epoch it was made under.
+    /// The epoch under which it was made.
     pub epoch: u64,
-    /// When it ends by itself.
+    /// Expiry time.
     pub expiry_ns: u64,
-    /// Resource classes that may be launched.
+    /// Admitted resource classes.
     pub classes: Vec<&'static str>,
-    /// Most SMs a kernel may need.
+    /// Most SMs of a kernel.
     pub sms_max: u32,
     /// Expected ns that may still be charged.
     pub budget_ns: u64,
 }
 
-/// What a status says that the state does not know.
+/// Parts of a status that the state does not know.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The GPU.
     pub gpu: Gpu,
-    /// Where clients find the daemon.
+    /// The daemon's socket.
     pub socket: String,
-    /// When the daemon started, on its clock.
+    /// The daemon's start, on its clock.
     pub started_ns: u64,
-    /// It ends when it has had no client for so long; none: it stays.
+    /// Idle time until it ends; none: it stays.
     pub ends_when_idle: Option<Duration>,
 }
 
 impl Status {
-    /// The status of `state` at `now_ns`, as far as it is the viewer's business. Takes no lock and does no IO: serialise
-    /// it after the state is released.
+    /// The status of `state` at `now_ns`, as far as the viewer may see it. Takes no lock and does
+    /// no IO: serialise it after releasing the state.
     #[must_use]
     pub(crate) fn of(
         state: &State,
@@ -504,20 +507,20 @@ impl Status {
         }
     }
 
-    /// The folder of MPS's pipes is not there for the daemon.
+    /// The folder of MPS's pipes is missing for the daemon.
     pub(crate) fn note_unseen(&mut self, pipes: Option<PathBuf>) {
         let is_on_mps = self.gpu.sharing == sharing_name(Sharing::Mps);
         let pipes = pipes.filter(|_| is_on_mps || self.gpu.sharing_mixed);
         self.gpu.mps_unseen = pipes.map(|folder| folder.display().to_string());
     }
 
-    /// NVML is closed.
+    /// Adds the released device.
     pub(crate) fn note_released(&mut self, released: Option<Released>) {
         self.gpu.released =
             released.map(|Released { since_ns, open }| ReleasedStatus { since_ns, open });
     }
 
-    /// The document.
+    /// The JSON document.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings, numbers and maps with string keys only")
@@ -651,13 +654,13 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
     }
 }
 
-/// Where a high-priority job's requests are known from.
+/// How a high-priority job's requests are known.
 fn requests_source(state: &State, job: &Job) -> Option<Source> {
     let hp_clients = job.clients.iter().filter_map(|c| c.hp_client.as_ref());
     let mut sources = hp_clients.map(|hp_client| hp_client.marks().source());
     let first = sources.next()?;
     match first {
-        // Marks say nothing to a policy that does not look at single requests.
+        // A policy without request targets ignores marks.
         _ if state.pillion().is_none() => Some(Source::Inferred),
         Source::Inferred => Some(sources.find(|source| *source != first).unwrap_or(first)),
         told => Some(told),

@@ -1,4 +1,4 @@
-//! A trace as it is handed over ([`protocol::trace`]): a line of JSON, then its entries.
+//! Output format of a trace ([`protocol::trace`]): a line of JSON, then its entries.
 
 use policy::Limit;
 use protocol::trace::{ENTRY_BYTES, HEADER_END, SCHEMA_VERSION};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::core::state::Traced;
 use crate::report::status::Identity;
 
-/// What a trace is of.
+/// Description of a trace.
 #[derive(Debug, Serialize)]
 struct Header {
     /// [`SCHEMA_VERSION`].
@@ -16,19 +16,19 @@ struct Header {
     gpu: String,
     model: String,
     sms: u32,
-    /// Of the daemon's package.
+    /// Version of the daemon's package.
     daemon_version: &'static str,
-    /// When it began and ended, ns of the shared clock.
+    /// Begin and end, ns of the shared clock.
     began_ns: u64,
     ended_ns: u64,
-    /// It ended because it had [`protocol::trace::ENTRIES_MAX`].
+    /// It ended at [`protocol::trace::ENTRIES_MAX`].
     is_full: bool,
-    /// Records that found the ring of their thread full, so that they are missing.
+    /// Records missing because their thread's ring was full.
     dropped: u64,
-    /// In the order of the numbers that entries have.
+    /// In the order of the entries' numbers.
     jobs: Vec<Job>,
     clients: Vec<Client>,
-    /// What rules are called that hold best-effort work, in the order of their numbers.
+    /// Names of the rules that hold best-effort work, in the order of their numbers.
     limits: Vec<&'static str>,
     kernels: Vec<Kernel>,
 }
@@ -45,7 +45,7 @@ struct Client {
     client: u64,
     /// Number of its job.
     job: u32,
-    /// 0: it cannot be seen from the daemon.
+    /// 0: invisible from the daemon.
     pid: u32,
     name: String,
 }
@@ -99,7 +99,7 @@ pub(crate) fn document(traced: Traced, identity: &Identity, sms: u32) -> Vec<u8>
             })
             .collect(),
     };
-    // Of text and numbers alone, so that it can always be written.
+    // Only text and numbers: serialising cannot fail.
     let mut bytes = serde_json::to_vec(&header).unwrap_or_default();
     bytes.push(HEADER_END);
     let entries = traced.entries.iter().map(Vec::len).sum::<usize>();

@@ -1,4 +1,4 @@
-//! Who is refused: is told why, listed in the status, and an event the first time.
+//! Refusals: the reply with the reason, the entry in the status, and an event the first time.
 
 use std::os::fd::OwnedFd;
 
@@ -12,7 +12,7 @@ use crate::core::state::TurnedAway;
 use crate::host::peer;
 
 impl Control {
-    /// Refuses a process that did not come to say who it is.
+    /// Refuses a process whose request was not read.
     pub(super) fn turn_away_unknown(&self, socket: &OwnedFd, reason: String) {
         match peer::of(socket) {
             Ok((peer, _)) => self.turn_away(socket, peer, Default::default(), reason),
@@ -20,7 +20,7 @@ impl Control {
         }
     }
 
-    /// Refuses a process, and remembers it for the status; an event is told of it once.
+    /// Refuses a process, and lists it in the status; one event for each process.
     pub(super) fn turn_away(
         &self,
         socket: &OwnedFd,
@@ -38,7 +38,7 @@ impl Control {
             reason: reason.clone(),
             at_ns: self.shared.clock().now_ns(),
         });
-        // It asks again and again.
+        // The process retries repeatedly.
         if is_news {
             let who = if name.is_empty() { "a process" } else { &name };
             let text = format!("turned away: {who}, job {job:?}: {reason}");
@@ -49,7 +49,7 @@ impl Control {
     }
 }
 
-/// Tells why not. Whether it is heard is the other side's affair.
+/// Sends the reason. Whether the peer reads it does not matter.
 pub(super) fn refuse(socket: &OwnedFd, reason: String) {
     let _ = send(socket, &Reply::Refused { reason }.encode(), &[]);
 }

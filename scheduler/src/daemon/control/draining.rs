@@ -1,4 +1,4 @@
-//! An operator drains the GPU, has its device released, or lets go what is held.
+//! The operator drains the GPU, releases its device, or ends holds.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::host::fd_reaper::UntrustedSocket;
 use crate::host::nvml::{Asked, Silence};
 use crate::report::status::Viewer;
 
-/// How long a device that was released may take to be opened again, s: a driver that has nobody
-/// left initialises the GPU anew, which takes seconds. Less than who asks waits (`pillion resume`).
+/// Time to reopen a released device, s: a driver without users initialises the GPU anew, which
+/// takes seconds. Less than the requester waits (`pillion resume`).
 const REOPEN_S: i64 = 20;
 
 const REOPEN: Timespec = Timespec {
@@ -25,8 +25,8 @@ const REOPEN: Timespec = Timespec {
 };
 
 impl Control {
-    /// Drains the GPU, and releases its device if that is asked. Nobody waits for that here: the
-    /// status says when it is done.
+    /// Drains the GPU, and releases its device if requested. Does not wait: the status shows when
+    /// it is done.
     pub(super) fn drain(&self, socket: &OwnedFd, uid: u32, is_release: bool) {
         if Viewer::of(uid) != Viewer::Operator {
             let why = "only root and the daemon's own user may drain its GPU";
@@ -51,8 +51,7 @@ impl Control {
         let _ = send(socket, &Reply::Done.encode(), &[]);
     }
 
-    /// Lets go what is held: of one job, or everything if none is named, for which the device is
-    /// opened before.
+    /// Releases holds of one job, or all if none is named, after reopening the device.
     pub(super) fn resume(&self, socket: UntrustedSocket, uid: u32, job: &str) {
         if Viewer::of(uid) != Viewer::Operator {
             let why = "only root and the daemon's own user may end what is held";
@@ -70,8 +69,7 @@ impl Control {
                 reopen(&shared, &gpu).map_err(|why| format!("GPU {gpu} stays released: {why}"));
             answer(&socket, result.and_then(|()| resume_all(&shared, uid)));
         };
-        // It waits for the driver, and who asked is told by it. Without a thread the connection
-        // ends.
+        // The thread waits for the driver, and replies. Without a thread the connection is closed.
         if let Err(error) = self.shared.start_thread("pillion-reopen", reopen) {
             tracing::warn!("no thread to open the device: {error}");
         }
@@ -87,12 +85,12 @@ fn answer(socket: &OwnedFd, result: Result<(), String>) {
     }
 }
 
-/// Opens the device again.
+/// Reopens the device.
 fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
     let device_release = shared.device_release();
     let mut reopening = Some(device_release.reopen()?);
     let uuid = gpu.to_owned();
-    // What comes too late is closed again.
+    // A late result is closed again.
     let open = move |()| reopening.take().map(|reopening| reopening.open(&uuid));
     let mut asked = Asked::start("pillion-reopen-ask", open).map_err(|error| error.to_string())?;
     let reopened = match asked.ask((), shared.stop_fd(), &REOPEN) {
@@ -136,7 +134,7 @@ fn resume_all(shared: &Shared, uid: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Each job's user is told of that, and of what was held for all everybody.
+/// Reports each job's release to its user, and releases of all to everybody.
 fn tell_of_jobs(shared: &Shared, uid: u32, released: &Released) {
     for key in &released.jobs {
         let text = format!("resumed by user {uid}: job {:?}, which was held", key.id);

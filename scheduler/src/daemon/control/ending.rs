@@ -1,4 +1,5 @@
-//! What an operator's tool asks who ends a job (`pillion stop`), and what a process is told that comes to the job meanwhile.
+//! Requests of a stopper (`pillion stop`), and messages to processes that attach to the job
+//! meanwhile.
 
 use std::os::fd::OwnedFd;
 
@@ -13,11 +14,11 @@ use crate::core::job_key::{Peer, job_key};
 use crate::core::ledgers::Image;
 use crate::core::state::{Attached, Moment, NewPages, Refused, Stopped};
 
-/// Those who end jobs and are watched, so that what they said does not outlive them; of one more the oldest of who has most of them is not any
-/// longer, and its word stays for as long as it said.
+/// Watched stoppers, whose requests end with them. Beyond it the user with most loses its oldest,
+/// whose requests then last their full time.
 const ASKERS_MAX: usize = 64;
 
-/// Who ends jobs.
+/// A stopper of jobs.
 pub(super) struct Asker {
     pid: u32,
     uid: u32,
@@ -25,7 +26,7 @@ pub(super) struct Asker {
 }
 
 impl Control {
-    /// Asks the clients of a job to end. Whether they do is for who asked to see.
+    /// Asks the clients of a job to end. The requester checks whether they do.
     pub(super) fn stop(&self, socket: &OwnedFd, uid: u32, stop: &Stop) {
         let clock = self.shared.clock();
         let meant = stopped(&stop.job, stop.user);
@@ -37,17 +38,17 @@ impl Control {
         });
     }
 
-    /// Somebody is about to end a job's processes, and sees to it that MPS is asked first.
+    /// A stopper is about to end a job's processes, and asks MPS first.
     pub(super) fn see_to(&mut self, socket: &OwnedFd, uid: u32, ending: &Ending) {
-        // Who ends jobs is told from others by its process, and does so no longer than that lives.
+        // A stopper is identified by its process, and its requests end with the process.
         let asker = peer::of(socket).ok();
         let has_ended = |process: &Option<OwnedFd>| process.as_ref().is_some_and(peer::has_ended);
         let Some((Peer { pid, .. }, process)) = asker.filter(|asker| !has_ended(&asker.1)) else {
             return refuse(socket, "who asks has ended".to_owned());
         };
-        // One of these may have had its number.
+        // One of them may have had the same process id.
         self.drop_dead_askers();
-        // Who asks may have seen them end before we have.
+        // The requester may have seen processes end before this daemon has.
         let clients = self.clients.iter();
         let gone: Vec<u64> = clients
             .filter(|known| known.process.as_ref().is_some_and(peer::has_ended))
@@ -73,7 +74,7 @@ impl Control {
         answer(socket, told, |_| {});
     }
 
-    /// Those who ended jobs and have died end them no more.
+    /// Ends the requests of dead stoppers.
     pub(super) fn drop_dead_askers(&mut self) {
         let askers = std::mem::take(&mut self.askers);
         let is_dead = |asker: &Asker| peer::has_ended(&asker.process);
@@ -85,8 +86,8 @@ impl Control {
         }
     }
 
-    /// A process becomes a client. If its job is being ended it is told before it launches anything; what was changed of its job
-    /// under the daemon before holds here.
+    /// A process becomes a client. It learns that its job is being ended before it launches
+    /// anything, and gets its job's changes from the previous daemon.
     pub(super) fn enter(
         &self,
         peer: Peer,
@@ -119,7 +120,7 @@ fn moment() -> Moment {
     }
 }
 
-/// What time it is where processes start (`proc_pid_stat(5)`, field 22).
+/// The current time in the unit of process starts (`proc_pid_stat(5)`, field 22).
 fn boot_ticks() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ticks_per_s = clock_ticks_per_second();

@@ -1,8 +1,8 @@
-//! A daemon that `pillion run` has started, which ends when no job uses it.
+//! A daemon started by `pillion run`, which ends when no job uses it.
 //!
-//! It stays while it has clients, and while a process lives that has said that it is to become one:
-//! a job may load data for an hour before it touches the GPU. Real time: nobody has such a daemon
-//! on the virtual clock.
+//! It stays while it has clients, and while a process lives that announced to become one: a job may
+//! load data for an hour before it touches the GPU. Real time: no such daemon runs on the virtual
+//! clock.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use super::away::refuse;
 use super::{Control, peer};
 use crate::core::event::{Draft, Kind};
 
-/// Most processes that are waited for.
+/// Announced processes at most.
 const EXPECTED_MAX: usize = 256;
 
-/// Who uses the daemon besides its clients, and since when nobody does.
+/// Users of the daemon besides its clients, and since when it is idle.
 pub(super) struct Idle {
-    /// None: the daemon stays whoever uses it.
+    /// None: the daemon never ends when idle.
     after: Option<Duration>,
     since_ns: Option<u64>,
-    /// Those that are to become clients, while they live.
+    /// Living processes that will become clients.
     pub(super) expected: Vec<Expected>,
 }
 
-/// A process that is to become a client.
+/// A process that will become a client.
 pub(super) struct Expected {
     pid: u32,
     pub(super) process: OwnedFd,
@@ -42,7 +42,7 @@ impl Idle {
         }
     }
 
-    /// How long the daemon still waits for a job that uses it; none: for ever.
+    /// Time left until the daemon ends; none: unlimited.
     fn left(&mut self, is_used: bool) -> Option<Duration> {
         let after = self.after?;
         if is_used {
@@ -56,23 +56,23 @@ impl Idle {
 }
 
 impl Control {
-    /// How long the daemon still waits; none: for ever. A new connection is heard first.
+    /// Time left until the daemon ends; none: unlimited. A new connection is handled first.
     pub(super) fn idle_left(&mut self) -> Option<Timespec> {
         let is_used = !self.clients.is_empty() || !self.idle.expected.is_empty();
         let left = self.idle.left(is_used)?;
-        // The time goes on meanwhile: a reader of the status uses nothing.
+        // The idle time continues meanwhile: reading the status is no use.
         let left = Some(left).filter(|_| self.unheard.is_empty());
         left.and_then(|left| Timespec::try_from(left).ok())
     }
 
-    /// Says that the daemon ends because no job uses it.
+    /// Reports that the daemon ends because no job uses it.
     pub(super) fn tell_idle(&self) {
         let idle_s = self.idle.after.unwrap_or_default().as_secs();
         let text = format!("ending: no job has used the GPU for {idle_s} s");
         self.shared.tell(Draft::new(Kind::DaemonEnding, text));
     }
 
-    /// The process that asks is to become a client.
+    /// The requester will become a client.
     pub(super) fn expect(&mut self, socket: &OwnedFd) {
         let process = match peer::of(socket) {
             Ok((peer, Some(process))) => Expected {
@@ -90,14 +90,14 @@ impl Control {
                 let reason = format!("{EXPECTED_MAX} processes are waited for already");
                 return refuse(socket, reason);
             }
-            // It may say so more than once.
+            // A process may announce itself repeatedly.
             self.idle.expected.retain(|known| known.pid != process.pid);
             self.idle.expected.push(process);
         }
         let _ = send(socket, &Reply::Done.encode(), &[]);
     }
 
-    /// Those that have ended become nothing any more.
+    /// Forgets ended processes.
     pub(super) fn drop_dead_expected(&mut self) {
         self.idle
             .expected

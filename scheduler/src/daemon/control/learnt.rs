@@ -1,4 +1,4 @@
-//! Who asks what is kept of programs' kernels.
+//! Requests for learnt durations of programs.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::host::fd_reaper::UntrustedSocket;
 use crate::host::learnt::Listed;
 use crate::report::status::Viewer;
 
-/// Version of the document; a greater one may lack keys.
+/// Version of the document; a later one may lack keys.
 const SCHEMA_VERSION: u32 = 1;
 
 const NOTHING_KEPT: &str = "nothing is kept of programs' kernels here ([learnt] keep = false, virtual time, or no folder for it)";
 
-/// What `pillion profile learnt` is sent.
+/// The document for `pillion profile learnt`.
 #[derive(Serialize)]
 struct Document {
     schema_version: u32,
@@ -29,7 +29,7 @@ struct Document {
 }
 
 impl Control {
-    /// A process asks what is kept of its program; who keeps it answers.
+    /// Passes a process's request for its program to the keeper, which replies.
     pub(super) fn pass_on(
         &self,
         socket: UntrustedSocket,
@@ -59,7 +59,7 @@ impl Control {
         }
     }
 
-    /// Lists what is kept of the programs that who asks may see.
+    /// Lists the programs that the requester may see.
     pub(super) fn send_learnt(&self, socket: UntrustedSocket, uid: u32) {
         let Some(keeper) = &self.keeper else {
             return refuse(&socket, NOTHING_KEPT.to_owned());

@@ -1,6 +1,5 @@
-//! Changes of a running job: what it may hold of the GPU's memory and use of its time, what its
-//! requests may take, and what it is promised, which the operator alone changes: other users' jobs
-//! pay for it.
+//! Changes of a running job: its memory quota, its cap on GPU time, its request target, and its
+//! promises, which only the operator changes: other users' jobs pay for them.
 
 use std::fmt::Display;
 use std::io;
@@ -30,8 +29,8 @@ impl Control {
         }
     }
 
-    /// All of it or nothing: what can be refused is asked before anything is changed, and the file
-    /// is written first, which may fail.
+    /// All or nothing: everything that can be refused is checked before any change, and the file is
+    /// written first, which may fail.
     fn try_set(&self, uid: u32, set: &Set) -> Result<(), String> {
         let whose = Some(uid).filter(|&uid| uid != 0);
         let slo = self.slo_change(whose, set)?;
@@ -46,7 +45,7 @@ impl Control {
             self.keep_granted(jobs)?;
         }
         if let Some((_, quota)) = &memory {
-            // It was asked above: nothing is refused any more.
+            // Checked above: cannot be refused any more.
             let mut ledgers = self.shared.ledgers();
             let set_jobs = ledgers.set_quota(&set.job, whose, *quota);
             set_jobs.map_err(|error| error.to_string())?;
@@ -76,7 +75,7 @@ impl Control {
         Ok(())
     }
 
-    /// Which jobs' requests may take what from now on.
+    /// The jobs and their new request target.
     fn slo_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<SloChange>, String> {
         if set.slo.is_empty() {
             return Ok(None);
@@ -89,7 +88,7 @@ impl Control {
         Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
     }
 
-    /// Which jobs may use what from now on.
+    /// The jobs and their new cap.
     fn cap_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<CapChange>, String> {
         if set.compute.is_empty() {
             return Ok(None);
@@ -102,9 +101,9 @@ impl Control {
         Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
     }
 
-    /// Which jobs are promised what from now on, `cap` being changed with it, and the change of
-    /// now alone. To take all back the job need not be there any more: another one of its id could
-    /// claim what is granted.
+    /// The jobs and their new promises, given the change of caps, and the change itself.
+    /// Withdrawing everything needs no present job: another one of its id could claim what is
+    /// granted.
     fn promise_change(
         &self,
         uid: u32,
@@ -137,7 +136,7 @@ impl Control {
         Ok(Some((jobs, change)))
     }
 
-    /// The jobs of that id that the next daemon would believe to be promised something.
+    /// Jobs of that id with a promise that the next daemon would believe.
     fn granted_jobs(&self, id: &str) -> Result<Vec<JobKey>, String> {
         let file = self.granted();
         let uids = file.users_of(id).map_err(|error| unkept(&file, &error))?;
@@ -149,7 +148,7 @@ impl Control {
         Ok(keys.collect())
     }
 
-    /// The next daemon will believe that of these jobs, and of those that have ended nothing.
+    /// Grants these jobs' promises for the next daemon, and drops those of ended jobs.
     fn keep_granted(&self, jobs: &[(JobKey, Promise)]) -> Result<(), String> {
         let known = self.shared.ledgers().best_effort_jobs();
         let words = jobs.iter().map(|(key, promise)| {
@@ -162,12 +161,12 @@ impl Control {
         kept.map_err(|error| unkept(&file, &error))
     }
 
-    /// What jobs are promised under the next daemon, too.
+    /// Promises that survive this daemon.
     fn granted(&self) -> GrantedFile {
         GrantedFile::beside(self.seat.path(), &self.identity.gpu.uuid)
     }
 
-    /// Which jobs may hold what from now on.
+    /// The jobs and their new quota.
     fn memory_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<Quota>, String> {
         let quota = Quota::parse(&set.memory)
             .filter(|quota| !quota.is_too_small())
@@ -175,7 +174,7 @@ impl Control {
         let jobs = self.shared.ledgers().quota_jobs(&set.job, whose, quota);
         let jobs = jobs.map_err(|error| error.to_string())?;
         match jobs.is_empty() {
-            // What another user's jobs are called is not told, not even by the reason.
+            // Another user's job names must not leak, not even through the reason.
             true if whose.is_some() => Err(format!(
                 "no job {:?} of your user holds memory of this GPU",
                 set.job
@@ -185,11 +184,11 @@ impl Control {
         }
     }
 
-    /// A process of a job has come: what was changed of the job under the daemon before is changed here.
+    /// A process of a job has come: applies the job's changes from the previous daemon.
     pub(super) fn keep_changes(&self, key: &JobKey) {
         let (slo, cap, promise) = {
             let ledgers = self.shared.ledgers();
-            // Nothing is promised to high-priority jobs, whatever one has written.
+            // High-priority jobs get no promises, whatever they have written.
             let is_best_effort = key.class == JobClass::BestEffort;
             let promise = ledgers.promise_of(key).filter(|_| is_best_effort);
             (ledgers.slo_of(key), ledgers.cap_of(key), promise)
@@ -205,7 +204,7 @@ impl Control {
         }
     }
 
-    /// Whether the operator has promised it: the job's processes can write into its ledger.
+    /// Whether the operator has granted it: the job's processes can forge their ledger.
     fn is_granted(&self, key: &JobKey, promise: Promise) -> bool {
         let file = self.granted();
         let found = file.is_granted(key.uid, &key.id, promise.to_word());
@@ -220,9 +219,9 @@ impl Control {
     }
 }
 
-/// A change, and of which jobs.
+/// A change, and its jobs.
 type Change<C> = Option<(Vec<JobKey>, C)>;
-/// What was changed of jobs until now, and what of it is now.
+/// Jobs with their promises until now, and the present change.
 type Promised = (Vec<(JobKey, Promise)>, Promise);
 
 fn keys_of<C: Copy>(change: Change<C>) -> impl Iterator<Item = (JobKey, C)> {
@@ -230,7 +229,7 @@ fn keys_of<C: Copy>(change: Change<C>) -> impl Iterator<Item = (JobKey, C)> {
     changes.flat_map(|(keys, change)| keys.into_iter().map(move |key| (key, change)))
 }
 
-/// What is to be changed of promises.
+/// The requested change of promises.
 fn promise_of(set: &Set) -> Result<Promise, String> {
     let wrong = |what: &str, to: &str, expected: &str| {
         let default = promise::DEFAULT;
@@ -250,7 +249,7 @@ fn promise_of(set: &Set) -> Result<Promise, String> {
     Ok(change)
 }
 
-/// Why a promise is neither given nor taken back.
+/// Why a promise is neither given nor withdrawn.
 fn unkept(file: &GrantedFile, error: &io::Error) -> String {
     let path = file.path().display();
     format!(
@@ -258,7 +257,7 @@ fn unkept(file: &GrantedFile, error: &io::Error) -> String {
     )
 }
 
-/// Says in the log what user `by` has changed of a job.
+/// Logs user `by`'s change of a job.
 fn note(by: u32, key: &JobKey, what: &str, to: impl Display) {
     let (class, id, uid) = (key.class.name(), &key.id, key.uid);
     tracing::info!("{class} job {id:?} of user {uid}: {what} {to}, as user {by} has set");

@@ -1,4 +1,4 @@
-//! Who takes a trace: asked for here, taken by the poll thread, sent by a thread of its own.
+//! Traces: requested here, taken by the poll thread, sent by a thread of their own.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::host::fd_reaper::UntrustedSocket;
 use crate::report::status::{Identity, Viewer};
 use crate::report::trace::document;
 
-/// How often the thread looks whether the trace has ended.
+/// Poll interval for the end of the trace.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
 
-/// The trace that a thread takes. It ends with the thread, so that another may be taken.
+/// A trace in progress. It ends with its thread, so that another may be taken.
 struct Taking {
     shared: Arc<Shared>,
     number: u32,
@@ -82,24 +82,24 @@ impl Control {
                 tracing::debug!("sending a trace: {error}");
             }
         };
-        // Without a thread the connection ends, and the trace with it.
+        // Without a thread the connection is closed, and the trace ends.
         if let Err(error) = self.shared.start_thread("pillion-trace", take) {
             tracing::warn!("no thread for a trace: {error}");
         }
     }
 }
 
-/// How the wait for a trace ended.
+/// Result of waiting for a trace.
 enum Waited {
     /// It has ended.
     Ended(Box<Tracing>),
-    /// One of all jobs has taken its place.
+    /// A trace of all jobs replaced it.
     Displaced,
     /// The client has gone, or the daemon ends.
     Unwanted,
 }
 
-/// Waits until the trace has ended, which it does as soon as the client shuts its side down.
+/// Waits until the trace has ended; the client ends it early by shutting down its side.
 fn wait(taking: &Taking, socket: &OwnedFd) -> Waited {
     let Taking { shared, number } = taking;
     let mut is_wanted = true;
@@ -115,7 +115,7 @@ fn wait(taking: &Taking, socket: &OwnedFd) -> Waited {
         if is_wanted {
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
-        // Interrupted is as good as late.
+        // An interruption counts as a timeout.
         let _ = poll(&mut fds, Some(&LOOK));
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let is_gone = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::HUP);

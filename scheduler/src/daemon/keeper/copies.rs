@@ -1,13 +1,12 @@
-//! Copies in memory of what is kept, which processes have been handed.
+//! In-memory copies of saved durations that processes have received.
 //!
-//! A memory file is charged to the daemon that made it for as long as anybody has a descriptor of
-//! it, and nobody can be made to give one back. So the daemon takes the text back: after
-//! [`HELD_NS`] the file is empty, whoever still has it. Who asked reads it at once, and has it by
-//! then.
+//! A memory file is charged to the daemon that created it for as long as anybody has a descriptor
+//! of it, and a descriptor cannot be revoked. So the daemon truncates the file after [`HELD_NS`].
+//! The requester reads it at once, and is done by then.
 //!
-//! What has not changed since another process of the same user was handed it is the same file. Of
-//! one user there are at most [`COPIES_OF_USER`] files with [`BYTES_OF_USER`] at once, of all
-//! [`COPIES_MAX`]; who asks for one more is told that nothing is known.
+//! An unchanged text for another process of the same user is the same file. One user has at most
+//! [`COPIES_OF_USER`] files with [`BYTES_OF_USER`] at once, all have [`COPIES_MAX`]; a further
+//! requester gets the answer that nothing is known.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -15,39 +14,38 @@ use std::os::unix::fs::FileExt as _;
 
 use protocol::segment::{read_only, sealed_text};
 
-/// How long who was handed a copy has to read it, ns.
+/// Time to read a copy, ns.
 pub(super) const HELD_NS: u64 = 10_000_000_000;
 
-/// Copies of one user that can be read at one time, bytes of them, and copies of all.
+/// Copies of one user at one time, their bytes, and copies of all.
 const COPIES_OF_USER: usize = 64;
 const BYTES_OF_USER: u64 = 32 << 20;
 const COPIES_MAX: usize = 256;
 
-/// See the module's text.
 #[derive(Default)]
 pub(super) struct Copies {
     all: Vec<Copy>,
 }
 
 struct Copy {
-    /// Who was handed it.
+    /// Its recipients' user.
     uid: u32,
     bytes: u64,
-    /// When it is taken back, ns.
+    /// When it is truncated, ns.
     until_ns: u64,
     file: File,
 }
 
 impl Copies {
-    /// A memory file with that text for a process of this user; `None` where the user has too many,
-    /// or the system gives none.
+    /// A memory file with that text for a process of this user; `None` if the user has too many, or
+    /// the system has none.
     pub(super) fn hand_out(&mut self, uid: u32, text: &str, now_ns: u64) -> Option<OwnedFd> {
         self.take_back(now_ns);
         let until_ns = now_ns + HELD_NS;
         let mut own = self.all.iter_mut().filter(|copy| copy.uid == uid);
         if let Some(same) = own.find(|copy| copy.is_of(text)) {
             same.until_ns = until_ns;
-            // One of its own: with a shared one, processes would share the place they read from.
+            // A separate descriptor: with a shared one, processes would share the read offset.
             return read_only(&same.file).ok();
         }
         let bytes = text.len() as u64;
@@ -70,14 +68,14 @@ impl Copies {
         Some(handed)
     }
 
-    /// Takes back what was to be read by now.
+    /// Truncates expired copies.
     pub(super) fn take_back(&mut self, now_ns: u64) {
-        // A memory file can always be made shorter that is not sealed against it.
+        // Truncating a memory file without a seal against it always works.
         let gone = self.all.extract_if(.., |copy| copy.until_ns <= now_ns);
         gone.for_each(|copy| _ = copy.file.set_len(0));
     }
 
-    /// When the next one is to be taken back, ns.
+    /// When the next one expires, ns.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.all.iter().map(|copy| copy.until_ns).min()
     }
@@ -131,7 +129,7 @@ mod tests {
         let mut copies = Copies::default();
         let held = copies.hand_out(ANNE, "text", 0).unwrap();
         assert_eq!(copies.next_ns(), Some(HELD_NS));
-        // Handed out again, it stays as long again.
+        // Handing it out again renews its time.
         copies.hand_out(ANNE, "text", 1).unwrap();
         copies.take_back(HELD_NS);
         let bytes = || {
@@ -157,7 +155,7 @@ mod tests {
             .filter_map(|number| copies.hand_out(ANNE, &long(number), number))
             .collect();
         assert_eq!(held.len(), 16);
-        // What it was handed before it can have again, and so can others.
+        // A user may receive its earlier text again, and other users theirs.
         assert!(copies.hand_out(ANNE, &long(3), 100).is_some());
         let small = |copies: &mut Copies, uid| {
             let texts = (0..100).map(|number| number.to_string());
@@ -166,7 +164,7 @@ mod tests {
                 .count()
         };
         assert_eq!([small(&mut copies, ANNE), small(&mut copies, BOB)], [0, 64]);
-        // As soon as they are taken back there is room.
+        // Truncation makes room.
         let file = copies.hand_out(ANNE, &long(200), 100 + HELD_NS);
         assert_eq!(read(file.unwrap()).len(), 2 << 20);
         let sum: u64 = held

@@ -1,4 +1,4 @@
-//! Who is served and read when, and what is said.
+//! Order of service, and reports.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -35,7 +35,7 @@ fn inlet() -> Arc<Inlet> {
     Inlet::new(LearntStore::new("/nowhere".into(), &gpu())).unwrap()
 }
 
-/// A keeper of a daemon that decides nothing, and what processes have noted.
+/// A keeper of a daemon that decides nothing, and processes' notes.
 struct Rig {
     keeper: Keeper,
     _daemon: Daemon,
@@ -62,7 +62,7 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    /// A process of that program that lives and has noted a kernel.
+    /// A living process of that program that has noted a kernel.
     fn note(&mut self, uid: u32, program: &str) {
         let kernel = KernelProfile {
             name: "k".to_owned(),
@@ -99,14 +99,14 @@ impl Rig {
     }
 }
 
-/// What was said of things that are not kept.
+/// Reports on things that were not saved.
 fn said(shared: &Shared) -> Vec<String> {
     let events = shared.events().since(0, Viewer::Operator).into_iter();
     let ours = events.filter(|event| event.kind == Kind::LearntNotKept.name());
     ours.map(|event| event.text).collect()
 }
 
-/// What is not used for the longest goes first: looking at it is no use of it.
+/// The least recently used goes first: looking at it does not count as use.
 #[test]
 fn what_is_exported_does_not_count_as_used_and_what_a_run_begins_with_does() {
     let mut rig = rig();
@@ -126,7 +126,7 @@ fn what_is_exported_does_not_count_as_used_and_what_a_run_begins_with_does() {
     assert!(used() > 7_000);
 }
 
-/// Else a user who notes nonsense first keeps everybody from hearing of a full disk.
+/// Otherwise a user with invalid notes could hide a full disk from everybody.
 #[test]
 fn a_note_that_is_refused_neither_looks_like_a_failure_of_the_disk_nor_hides_one() {
     let mut rig = rig();
@@ -165,14 +165,14 @@ fn what_another_daemon_keeps_from_being_kept_at_the_end_is_said() {
     for program in ["/1", "/2"] {
         rig.note(ANNE, program);
     }
-    // The other one, which has written before and writes now.
+    // The other daemon, which has written before and writes now.
     let store = Arc::clone(&rig.keeper.inlet.store);
     store.keep(BOB, "/bobs", Profile::default()).unwrap();
     let lock = File::open(store.folder().join(".lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     rig.keeper.shared.stop();
     let shared = Arc::clone(&rig.keeper.shared);
-    // Returns although the other one never ends.
+    // Returns although the other daemon never ends.
     rig.keeper.run();
     let said = said(&shared);
     assert_eq!(said.len(), 1, "{said:?}");
@@ -211,11 +211,11 @@ fn a_user_who_asks_all_the_time_takes_one_turn_like_everybody_and_not_all_the_ro
     let of = |uid, program: &str| (uid, program.to_owned());
     assert_eq!(turn(&inlet), [of(ANNE, "0"), of(BOB, "bobs")]);
     assert_eq!(turn(&inlet), [of(ANNE, "1")]);
-    // For a later turn, and before what came after it.
+    // For a later turn, and before later requests.
     let first = inlet.take_turn().pop().unwrap();
     inlet.put_back(first);
     assert_eq!(turn(&inlet), [of(ANNE, "2")]);
-    // What waits wakes the thread again.
+    // A waiting request wakes the thread again.
     assert!(rustix::io::read(&inlet.alarm, &mut [0; 8]).is_ok());
     while !inlet.take_turn().is_empty() {}
     assert!(rustix::io::read(&inlet.alarm, &mut [0; 8]).is_err());
@@ -240,7 +240,7 @@ fn what_happens_all_the_time_is_said_once_a_minute_with_how_often() {
         .filter_map(|second| teller.handle(second * 1_000_000_000))
         .collect();
     assert_eq!(said, [0, 59, 59]);
-    // What lasts is said once, also where another user's program is kept in between.
+    // Lasting trouble is reported once, even if another user's program is saved in between.
     let mut teller = Teller::default();
     assert_eq!(teller.handle_lasting(0), Some(0));
     assert_eq!(teller.handle_lasting(TELL_EVERY_NS * 9), None);

@@ -1,6 +1,6 @@
-//! The part of the memory thread about processes that use the GPU past Pillion: NVML's list goes to
-//! [`crate::core::unmanaged`], and what that finds goes to status, events and log. Where the rule
-//! is so, such a process is ended: asked to by SIGTERM, and killed by the thread that ends jobs.
+//! The memory thread's part for processes that use the GPU outside Pillion: passes NVML's list to
+//! [`crate::core::unmanaged`], and its results to status, events and log. If so configured, such a
+//! process is ended: asked by SIGTERM, then killed by the thread that ends jobs.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -22,14 +22,13 @@ use crate::host::peer::has_ended;
 use crate::host::unattached::real_uid;
 use crate::host::unmanaged::{Proc, is_first_namespace};
 
-/// For what a process is ended, for people.
+/// Reason of an eviction, for people.
 const WHY: &str = "it uses the GPU past Pillion ([unmanaged] action = \"evict\")";
 
-/// See the module's text.
 pub(super) struct UnmanagedWatch {
     shared: Arc<Shared>,
     strangers: Strangers,
-    /// That NVML's numbers are not ours was logged.
+    /// That NVML's process ids are not ours was logged.
     is_blind: bool,
 }
 
@@ -42,8 +41,8 @@ impl UnmanagedWatch {
         }
     }
 
-    /// Whether NVML is to be asked at the next look which processes draw and which compute: a
-    /// process may be named, or ended.
+    /// Whether the next poll must ask NVML which processes do graphics and which compute: a process
+    /// may be named, or ended.
     pub(super) fn wants_uses(&self) -> bool {
         let evicts = || self.shared.unmanaged.lock().rules.action == OnUnmanaged::Evict;
         self.strangers.has_unnamed() || (self.strangers.named().next().is_some() && evicts())
@@ -85,12 +84,12 @@ impl UnmanagedWatch {
 
     fn publish(&self) {
         let named = self.strangers.named().map(|named| self.with_refusal(named));
-        // The state is locked for a refusal, and never while the desk is.
+        // Looking up a refusal locks the state, which must not happen under the desk's lock.
         let named: Vec<Named> = named.collect();
         self.shared.unmanaged.lock().named = Some(named);
     }
 
-    /// What the daemon told a process that asked and was turned away, in place of what is seen.
+    /// Prefers the daemon's refusal of the process, if any, as the reason.
     fn with_refusal(&self, named: &Named) -> Named {
         let mut named = named.clone();
         let state = self.shared.state();
@@ -151,11 +150,11 @@ impl UnmanagedWatch {
             });
         let name = &known.name;
         let text = match done {
-            // Whoever ends it says so.
+            // The thread that ends it reports it.
             Ok(()) if eviction.is_kill => return,
             Ok(()) => format!("process {pid} ({name}) is asked to end; {WHY}"),
-            // It has ended, or is not seen now to be what it was named for: the next look decides.
-            // No process is killed that was not asked.
+            // It has ended, or no longer looks like the named process: the next poll decides. No
+            // process is killed that was not asked.
             Err(Errno::SRCH) => {
                 let now_ns = self.shared.clock().now_ns();
                 return self.strangers.handle_put_off(eviction, now_ns);
@@ -175,8 +174,8 @@ impl UnmanagedWatch {
         self.shared.tell(draft.of_job(&key).pid(pid));
     }
 
-    /// The process, held, if it is still what was named. Looked at after it is held: a later
-    /// process of that number is never signalled.
+    /// Opens the process, if it is still the named one. Checked after opening: a later process of
+    /// that id is never signalled.
     fn hold(&self, eviction: &Eviction, eyes: &Proc<'_>) -> Result<OwnedFd, Errno> {
         let Named {
             pid, started_ticks, ..
@@ -197,8 +196,7 @@ impl UnmanagedWatch {
     }
 }
 
-/// The job that the process says it is of, by its user: for whom events are, and whose evictions
-/// are counted.
+/// The job that the process names, and its user: they see the events, and evictions count for them.
 fn key_of(eviction: &Eviction) -> JobKey {
     JobKey {
         id: eviction.process.known.job.clone(),

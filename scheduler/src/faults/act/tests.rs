@@ -1,4 +1,4 @@
-//! Commands, and jobs that are ended, on real processes; time is an argument.
+//! Commands, and ending jobs, with real processes; time is an argument.
 
 use std::fs::File;
 
@@ -23,7 +23,7 @@ fn run(doings: &mut Doings, steps: Vec<Step>) -> Result<(), String> {
     doings.run(0, "run", steps, Some(&job_of(1000, "job")))
 }
 
-/// Goes on until everything is done; time stands at `now_ns`.
+/// Continues until everything is done; time stands at `now_ns`.
 fn outcomes(doings: &mut Doings, now_ns: u64) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     loop {
@@ -76,7 +76,7 @@ fn one_that_takes_too_long_is_killed_with_all_that_it_started() {
     let pipe = folder.path().join("pipe");
     let mode = rustix::fs::Mode::RWXU;
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    // It ignores what the daemon would be ended by, and its child holds on.
+    // It ignores the signals that would end it, and its child keeps the pipe.
     let script = format!(
         "exec 9>{}; trap '' TERM INT HUP; sleep 1000 & wait",
         pipe.display()
@@ -87,7 +87,7 @@ fn one_that_takes_too_long_is_killed_with_all_that_it_started() {
         panic!("one")
     };
     assert_eq!(told.text, "run: /bin/sh took too long and was killed");
-    // Ends when nobody has the other end any more.
+    // Returns 0 when nobody has the other end any more.
     assert_eq!(std::io::Read::read(&mut pipe, &mut [0]).unwrap(), 0);
 }
 
@@ -122,7 +122,7 @@ fn there_are_never_too_many_and_what_is_not_there_is_said() {
     assert_eq!(outcomes(&mut doings, 0).len(), COMMANDS_PER_USER);
 }
 
-/// A process that does not end when it is asked to.
+/// A process that does not end when asked.
 struct Deaf(std::process::Child);
 
 impl Deaf {
@@ -143,7 +143,7 @@ impl Deaf {
         (self.0.id(), Arc::new(process))
     }
 
-    /// To be evicted, as of this user's, under this number.
+    /// For eviction, as this user's process, under this id.
     fn evicted(&self, uid: u32, pid: u32) -> Evicted {
         Evicted {
             job: job_of(uid, "evicted"),
@@ -187,7 +187,7 @@ fn processes_that_may_not_be_sent_signals_are_asked_by_their_library_and_not_cal
         let mut told = Vec::new();
         assert_eq!(doings.poll(5, &mut told, |_| {}), [(job, vec![pid])]);
         assert_eq!(doings.poll(5 + DRAIN_NS, &mut told, |_| {}), []);
-        // Its library may end it still.
+        // Its library may still end it.
         assert_eq!(doings.poll(5 + DRAIN_NS + KILL_NS, &mut told, |_| {}), []);
         assert_eq!(told, []);
         assert_eq!(doings.poll(5 + DRAIN_NS + FROZEN_NS, &mut told, |_| {}), []);
@@ -249,7 +249,7 @@ fn one_users_jobs_leave_places_for_others_and_all_of_them_for_evictions() {
     let deaf = Deaf::start();
     let (_, process) = deaf.open();
     let mut doings = Doings::default();
-    // Under numbers that no process has.
+    // Under unused process ids.
     let mut numbers = 1 << 30..;
     let mut restarts = |uid: u32| {
         let mut end = |place: &usize| {
@@ -286,7 +286,7 @@ fn one_users_jobs_leave_places_for_others_and_all_of_them_for_evictions() {
     assert!(more.is_err());
 }
 
-/// Goes on, time at `now_ns`, until as many outcomes were told.
+/// Continues at time `now_ns` until there are that many outcomes.
 fn wait_for_told(doings: &mut Doings, now_ns: u64, told: &mut Vec<Outcome>, count: usize) {
     loop {
         assert_eq!(doings.poll(now_ns, told, |_| {}), []);
@@ -330,7 +330,7 @@ fn mps_is_asked_before_a_kill_and_what_it_does_not_do_is_told() {
     );
 }
 
-/// Whom a slow machine does not keep from asking.
+/// With more patience, for slow machines.
 fn patient(command: &[String]) -> Doings {
     let mut doings = Doings::new(command);
     doings.set_on_mps(true);
@@ -338,7 +338,8 @@ fn patient(command: &[String]) -> Doings {
     doings
 }
 
-/// A control daemon's program that knows every process, and writes down which it is to end the work of.
+/// A stand-in for the control daemon's program that knows every process, and records whose work it
+/// must end.
 fn control(asked: &std::path::Path, pids: &[u32]) -> [String; 3] {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let script = format!(
@@ -356,13 +357,13 @@ fn whose_work_mps_ends_within_the_grace_is_killed_alone_and_whose_it_does_not_ha
     let asked = folder.path().join("asked");
     let [mut ended, mut refused, mut saving] = [Deaf::start(), Deaf::start(), Deaf::start()];
     let pids = [&ended, &refused, &saving].map(|deaf| deaf.0.id());
-    // One of them is none that MPS knows.
+    // MPS does not know one of them.
     let mut doings = patient(&control(&asked, &[pids[0], pids[2]]));
     let opened = [&ended, &refused, &saving].map(Deaf::open);
     let job = job_of(7, "job");
     doings.end_job(0, &job, opened.into(), PATIENCE_NS).unwrap();
     let mut told = Vec::new();
-    // It says so until it has ended.
+    // It reports that until it has ended.
     doings.handle_overdue(5, &[pids[0], pids[1], 1 << 30]);
     doings.handle_overdue(6, &[pids[0], pids[1]]);
     while doings.endings[0].unasked().is_some() || ended.0.try_wait().unwrap().is_none() {
@@ -420,7 +421,7 @@ fn who_is_not_asked_for_in_time_is_killed_all_the_same() {
     let pipe = folder.path().join("pipe");
     let mode = rustix::fs::Mode::RWXU;
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    // While this is open it does not answer.
+    // It does not answer while this is open.
     let silence = File::options().read(true).write(true).open(&pipe).unwrap();
     let script = format!("read word <{}", pipe.display());
     let control = ["/bin/sh".to_owned(), "-c".to_owned(), script];

@@ -1,48 +1,47 @@
-//! What a status says of the laws that steer a job: how what a high-priority job's requests may take is held, and what a best-effort
-//! job may use of the GPU's time.
+//! Status of the laws that control a job: a high-priority job's request target, and a best-effort
+//! job's GPU time.
 
 use policy::{Goal, ShareMode, Sharing, Slo, SloEnd, SloView};
 use serde::Serialize;
 
 use crate::core::state::{Job, Origin, State, TunerView};
 
-/// The laws at work for a job.
+/// The laws that control a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ControlStatus {
-    /// What its requests may take, and take; none of a best-effort job, and where the policy does not look at that.
+    /// Its request target, and how it is kept; none for a best-effort job, and under a policy
+    /// without targets.
     pub slo: Option<SloStatus>,
-    /// What it may use of the GPU's time, and uses; none of a high-priority job.
+    /// Its cap and use of the GPU's time; none for a high-priority job.
     pub usage: Option<UsageStatus>,
-    /// What it is promised; none of a high-priority job, and where the policy does not look at
-    /// that.
+    /// Its promises; none for a high-priority job, and under a policy without promises.
     pub promise: Option<PromiseStatus>,
-    /// The batches that it is to take, by kind of requests; of those for which its program says
-    /// which it can take, with `[tuner]`.
+    /// The wanted batches, by kind of requests with a range published by the program, with
+    /// `[tuner]`.
     pub tuner: Vec<TunerStatus>,
 }
 
-/// How the batch of a kind of requests is searched.
+/// State of the search for a kind's batch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TunerStatus {
-    /// The process.
+    /// Its process id.
     pub pid: u32,
-    /// Which kind, as its program counts kinds.
+    /// The kind, by the program's numbering.
     pub kind: u32,
-    /// `no-target` (in ms), `alone` (no best-effort job is there), `waiting` (for another search),
-    /// `looking` (the batch that the program takes by itself is measured), `trying` (another is),
-    /// `kept`, `infeasible` (no batch is known to keep the target, and best-effort jobs are paused)
-    /// or `ignored` (the program takes others than are wanted).
+    /// `no-target` (in ms), `alone` (without best-effort jobs), `waiting` (for another search),
+    /// `looking` (measuring the program's own batch), `trying` (measuring another), `kept`,
+    /// `infeasible` (no batch is known to keep the target, and best-effort jobs are paused) or
+    /// `ignored` (the program does not take the wanted one).
     pub state: &'static str,
-    /// The batch that is wanted; none: the program takes what it likes.
+    /// The wanted batch; none: the program's choice.
     pub batch: Option<u32>,
-    /// Batches that were measured in this search.
+    /// Batches measured in this search.
     pub evaluations: usize,
-    /// Requests per second, by the batches that begin; none while that is not known.
+    /// Requests per second, from the batches that begin; none while unknown.
     pub rate_per_s: Option<f64>,
-    /// The 99th percentile of what a batch took from begin to end, of the batch that was measured
-    /// last; none before one was.
+    /// 99th percentile of the last measured batch, from begin to end; none before one was measured.
     pub p99_ns: Option<u64>,
-    /// Within this a request is to be answered; none: there is no such time.
+    /// Target of a request; none: no target.
     pub target_ns: Option<u64>,
 }
 
@@ -61,33 +60,32 @@ impl TunerStatus {
     }
 }
 
-/// What a best-effort job may use of the GPU's time, all its processes together.
+/// GPU time of a best-effort job, all its processes together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UsageStatus {
-    /// The most that it may use, 0.01 to 1; 1 is no cap.
+    /// Its cap, 0.01 to 1; 1: none.
     pub cap: f64,
-    /// Where that comes from: `configuration` (`max_share`, or nothing is said), `run` (`--compute` of `pillion run`) or `set` (of
-    /// `pillion set`).
+    /// Source of the cap: `configuration` (`max_share`, or its absence), `run` (`--compute` of
+    /// `pillion run`) or `set` (of `pillion set`).
     pub source: &'static str,
-    /// What it has used in the last second or so, by what its launches were expected to take, as far as it has a cap corrected by what
-    /// NVML measures; none in its first.
+    /// Its use in the last second or so, by expected durations, with a cap corrected by NVML's
+    /// measurements; none in its first second.
     pub used: Option<f64>,
-    /// It has a cap and works, and NVML has told nothing of what it uses for ten seconds: the cap goes by what launches are expected
-    /// to take.
+    /// It has a cap and works, and NVML has not measured its use for ten seconds: the cap uses
+    /// expected durations.
     pub blind: bool,
 }
 
-/// What a best-effort job is promised.
+/// Promises to a best-effort job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PromiseStatus {
-    /// How long its turns are against others', 1 to 100.
+    /// Length of its turns relative to others', 1 to 100.
     pub weight: u32,
-    /// Where that comes from: `configuration` (a rule, or nothing is said) or `set` (of
-    /// `pillion set`).
+    /// Source of the weight: `configuration` (a rule, or its absence) or `set` (of `pillion set`).
     pub weight_source: &'static str,
-    /// The least share of its rate alone, above 0 to 1; none: it is promised none.
+    /// Least share of its rate alone, above 0 to 1; none: no promise.
     pub min_progress: Option<f64>,
-    /// Where that comes from, in the same words.
+    /// Source of the least share, likewise.
     pub min_progress_source: &'static str,
 }
 
@@ -105,80 +103,85 @@ impl PromiseStatus {
     }
 }
 
-/// What requests of a job may take, and how that is held. Of several processes the one with the least level, which is what
-/// binds; the counts (`requests`, `misses`, `misses_at_floor`, and `miss_share` of them) are of all that live.
+/// A job's request target, and how it is kept. Of several processes the one with the least level,
+/// which binds; the counts (`requests`, `misses`, `misses_at_floor`, and `miss_share` of them) are
+/// of all living ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SloStatus {
-    /// What is in force, as `slo_p99` and `slo_mean` have it: `1.2x` (alone) or `15ms`; a share of
-    /// the rate alone, as `slo_throughput` has it: `0.95`.
+    /// The target in force, in the form of `slo_p99` and `slo_mean`: `1.2x` (of the duration alone)
+    /// or `15ms`; a share of the rate alone, as in `slo_throughput`: `0.95`.
     pub goal: String,
-    /// What it is of: `quantile`, `mean` or `rate`.
+    /// What it bounds: `quantile`, `mean` or `rate`.
     pub of: &'static str,
-    /// Where that comes from: `configuration`, `run` (`--slo` of `pillion run`), `set` (of `pillion set`) or `marks` (the program).
+    /// Source of the target: `configuration`, `run` (`--slo` of `pillion run`), `set` (of `pillion
+    /// set`) or `marks` (the program).
     pub source: &'static str,
-    /// The share of requests that may take longer; none of a mean or a rate.
+    /// Share of requests that may take longer; none for a mean or a rate.
     pub miss: Option<f64>,
-    /// A request may take so long from its arrival on; none while what it takes alone is learnt, and of requests that are not marked.
+    /// Target of a request from its arrival on; none while the duration alone is being learnt, and
+    /// for unmarked requests.
     pub target_ns: Option<u64>,
-    /// What all but the share `miss` of the last requests took at most, or the mean of the last 64;
-    /// none before there are enough.
+    /// Longest duration of the last requests but the share `miss`, or the mean of the last 64; none
+    /// before there are enough.
     pub measured_ns: Option<u64>,
-    /// The share of all that were judged and took longer; none before any was.
+    /// Share of the judged requests that took longer; none before any was judged.
     pub miss_share: Option<f64>,
-    /// From -6 (best-effort work is paused) to 1 (it has all that a request can bear); none of requests that are not marked.
+    /// From -6 (best-effort work is paused) to 1 (it has all that a request can bear); none for
+    /// unmarked requests.
     pub level: Option<f64>,
-    /// By how many slacks (target less alone) the mean grows with a unit of the level; none where
-    /// it was not identified.
+    /// Growth of the mean per unit of the level, in slacks (target less duration alone); none if
+    /// not identified.
     pub m: Option<f64>,
-    /// The share of what the mean of a period differed by from the one before that `m` explains.
+    /// Share of the variation of the mean from one period to the next that `m` explains.
     pub r2: Option<f64>,
-    /// Requests that were judged.
+    /// Judged requests.
     pub requests: u64,
-    /// Those of them that took longer than their target.
+    /// Judged requests over their target.
     pub misses: u64,
-    /// Those of the misses that found best-effort work paused: they are not its doing.
+    /// Misses while best-effort work was paused: it did not cause them.
     pub misses_at_floor: u64,
-    /// The end at which it is not held: `floor` (best-effort work is paused, and requests are late all the same) or `top` (it has all
-    /// that it can get, and requests are in time); none where it is held, or not known.
+    /// The end at which control fails: `floor` (best-effort work is paused, and requests are late
+    /// all the same) or `top` (it has all that it can get, and requests are in time); none if it
+    /// works, or is unknown.
     pub saturated: Option<&'static str>,
-    /// What marked requests take alone is still learnt, and none is judged.
+    /// The duration of marked requests alone is being learnt, and none is judged.
     pub learning: bool,
 }
 
 /// The throttle ([`policy::throttle`]).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThrottleStatus {
-    /// Usage that is held.
+    /// The set point of usage.
     pub utilisation: f64,
-    /// As of the last reading: the share of the time that the GPU was busy, more where its clock is low; none before one.
+    /// At the last reading: the busy share of the time, raised if the clock is low; none before a
+    /// reading.
     pub usage: Option<f64>,
-    /// That share of the time.
+    /// The busy share of the time.
     pub busy: Option<f64>,
-    /// The SM clock then.
+    /// The SM clock at that reading.
     pub clock_mhz: Option<u32>,
-    /// The SM clock of high-priority work alone, configured or learnt; none while it is not known.
+    /// The SM clock of high-priority work alone, configured or learnt; none while unknown.
     pub clock_alone_mhz: Option<u32>,
-    /// The share of the time that best-effort jobs may use together while a high-priority job is there, 0.02 to 1.
+    /// Joint share of the time of best-effort jobs beside a high-priority job, 0.02 to 1.
     pub rate: f64,
-    /// Readings that said nothing, or what cannot be.
+    /// Empty or impossible readings.
     pub dropped: u64,
-    /// There was no other for ten seconds: the rate stays what it is.
+    /// No valid reading for ten seconds: the rate is frozen.
     pub blind: bool,
 }
 
-/// How much of the GPU best-effort jobs have beside high-priority ones ([`policy::share`]).
+/// The best-effort share beside high-priority jobs ([`policy::share`]).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShareStatus {
     /// `static`, `dynamic` or `target`.
     pub mode: &'static str,
-    /// The share, per cent; none while it is not known.
+    /// The share, per cent; none while unknown.
     pub percent: Option<u32>,
-    /// What high-priority jobs used of the SMs in the last quarter of an hour in which one was there,
-    /// 0 to 1; none before the first second, and where the share is static.
+    /// High-priority use of the SMs in the last quarter of an hour with such a job, 0 to 1; none
+    /// before the first second, and for a static share.
     pub used: Option<f64>,
-    /// What it is a share of: `sms`, those of each process of a job that `pillion run` starts from now
-    /// on (MPS), or `time`, of all best-effort jobs together while a high-priority one is there (time
-    /// slices).
+    /// What it is a share of: `sms`, of each process of a job that `pillion run` starts from now on
+    /// (MPS), or `time`, of all best-effort jobs together beside a high-priority one (time slices).
     pub of: &'static str,
 }
 
@@ -213,7 +216,7 @@ impl ThrottleStatus {
             clock_alone_mhz: view.clock_mhz,
             rate: view.rate,
             dropped: view.dropped,
-            // Without a high-priority job nobody reads, and nothing is held.
+            // Without a high-priority job nothing is read or held.
             blind: is_read && view.blind,
         })
     }
@@ -247,7 +250,7 @@ impl ControlStatus {
     }
 }
 
-/// Of a high-priority job under the one policy that looks at what requests may take.
+/// For a high-priority job under the only policy with request targets.
 fn slo_of(state: &State, job: &Job) -> Option<SloStatus> {
     job.be_job.is_none().then_some(())?;
     let params = state.pillion()?;
@@ -258,7 +261,7 @@ fn slo_of(state: &State, job: &Job) -> Option<SloStatus> {
 
 impl SloStatus {
     fn of(given: Goal, origin: Origin, view: Option<SloView>) -> Self {
-        // A program's own only tightens what was given.
+        // A program's own target can only tighten the given one.
         let goal = view.map_or(given, |view| view.goal);
         let origin = if goal == given { origin } else { Origin::Marks };
         let none = Self {

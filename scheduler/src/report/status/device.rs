@@ -1,41 +1,38 @@
-//! What a status says of how the device stands: what a telemetry thread reads while a law goes by
-//! it.
+//! Status of the device, from the telemetry thread's readings while a law needs them.
 
 use serde::Serialize;
 
 use crate::core::device_watch::{DeviceWatch, names, slowed_by};
 
-/// The device's last reading. What it does not say is none.
+/// The device's last reading. Unreported values are none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceStatus {
-    /// How much of the time it was busy lately, 0 to 1.
+    /// Recent busy share of the time, 0 to 1.
     pub busy: Option<f64>,
-    /// How many of its SMs were busy since the reading before, 0 to 1, in the mean (GPM: Hopper and
-    /// later).
+    /// Mean share of busy SMs since the previous reading, 0 to 1 (GPM: Hopper and later).
     pub sm_activity: Option<f64>,
     /// Its SM clock, MHz.
     pub clock_mhz: Option<u32>,
-    /// The highest that it has, MHz.
+    /// Its highest SM clock, MHz.
     pub clock_max_mhz: Option<u32>,
-    /// What it draws, W.
+    /// Power, W.
     pub power_w: Option<f64>,
-    /// °C.
+    /// Temperature, °C.
     pub temperature_c: Option<f64>,
-    /// Why its clock is not higher, in the words of nvml.h (`SwPowerCap`); empty: it could be.
+    /// Reasons for a lower clock, in the words of nvml.h (`SwPowerCap`); empty: none.
     pub event_reasons: Option<Vec<String>>,
-    /// What of power and heat holds the clock down, for people; none: nothing does, or it is not
-    /// known.
+    /// The power or heat limit that throttles the clock, for people; none: none, or unknown.
     pub slowed_by: Option<String>,
-    /// How long ago it was read; none before it said anything.
+    /// Age of the reading; none before the first.
     pub age_ns: Option<u64>,
-    /// Values that cannot be, since the daemon started.
+    /// Impossible values since the daemon started.
     pub dropped: u64,
-    /// It has not said for ten seconds how much of the time it is busy.
+    /// Utilisation has been unknown for ten seconds.
     pub blind: bool,
 }
 
 impl DeviceStatus {
-    /// `None` while nobody reads.
+    /// `None` without a reader.
     pub(crate) fn of(watch: &DeviceWatch, now_ns: u64) -> Option<Self> {
         watch.is_read().then_some(())?;
         let (at_ns, reading) = watch.last().unzip();

@@ -5,7 +5,7 @@ use protocol::compute::Cap;
 
 use crate::core::state::{BeJob, Job, State};
 
-/// Why a best-effort job is held, whatever the policy says.
+/// Why a best-effort job is held regardless of the policy.
 fn held_for_good(state: &State, job: &Job) -> Option<String> {
     let holds = &state.holds;
     let by_operator = holds.why(&job.key);

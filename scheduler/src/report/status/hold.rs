@@ -1,5 +1,6 @@
-//! Why a best-effort job does not get on, as numbers: what it gets of its rate alone, how long it stood still and by which
-//! rule, and which of its kernels are so long that a high-priority request is late by one of them alone.
+//! Why a best-effort job makes no progress, in numbers: its share of its rate alone, the time that
+//! it was held by each rule, and its kernels that are long enough to make a high-priority request
+//! late by themselves.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +10,23 @@ use serde::Serialize;
 
 use crate::core::state::{Job, State};
 
-/// Kernels listed of a job.
+/// Kernels listed for a job.
 const TOO_LONG_MAX: usize = 8;
 
-/// What a job gets of what it wants.
+/// Granted part of a job's demand.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProgressStatus {
-    /// 0 to 1, over the last `over_ns`; none before it has wanted anything for a second.
+    /// 0 to 1, over the last `over_ns`; none before it has had demand for a second.
     pub share: Option<f64>,
-    /// What it is a share of. `alone`: of its rate while no high-priority job was attached. `asked`: of the time in which it
-    /// wanted the GPU, because its rate alone is not known; then it is an upper bound.
+    /// What it is a share of. `alone`: of its rate without a high-priority job. `asked`: of the
+    /// time in which it had demand, because its rate alone is unknown; then it is an upper bound.
     pub share_of: Option<&'static str>,
-    /// The time that the share and `held_recently_ns` are of: the last ten seconds in which the job wanted the GPU.
+    /// Time base of the share and `held_recently_ns`: the last ten seconds with demand.
     pub over_ns: u64,
-    /// Time that it stood still (a thread waited and nothing of it was in flight) in that time, by the word in `held_by`.
+    /// Time in which it was held (a thread waited and none of its work was in flight) in that time,
+    /// by the word in `held_by`.
     pub held_recently_ns: BTreeMap<&'static str, u64>,
-    /// The same since the job came.
+    /// As above, since the job came.
     pub held_ns: BTreeMap<&'static str, u64>,
 }
 
@@ -49,18 +51,19 @@ fn by_name(held: &Held) -> BTreeMap<&'static str, u64> {
     times.map(|(limit, ns)| (limit.name(), ns)).collect()
 }
 
-/// A kernel that no policy can protect a request against, once it is launched.
+/// A kernel that delays requests under any policy, once launched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TooLong {
     /// The beginning of its name.
     pub name: String,
-    /// Expected duration of a launch, as learnt or as the profile says, ns.
+    /// Expected duration of a launch, learnt or from the profile, ns.
     pub expected_ns: u64,
-    /// How long a request may wait for it: a wave of its blocks where blocks have priorities, else all of it, ns.
+    /// Delay of a request by it: a wave of its blocks if blocks have priorities, else all of it,
+    /// ns.
     pub blocks_for_ns: u64,
 }
 
-/// What a request can afford to wait for, ns; none under a policy that has no such number.
+/// Affordable delay of a request, ns; none under a policy without such a number.
 pub(super) fn affordable_ns(state: &State) -> Option<u64> {
     let params = state.gate.policy().throttle_params();
     state
@@ -69,10 +72,10 @@ pub(super) fn affordable_ns(state: &State) -> Option<u64> {
         .or_else(|| params.map(|params| params.dur_threshold_ns(&state.hp)))
 }
 
-/// The job's kernels that a request waits longer for than it can afford, the longest wait first: by what they were seen to
-/// take, else by what their profile says. Of a kernel that no profile knows nobody knows that before, and it is not listed.
+/// The job's kernels with a longer delay than a request can afford, longest first: by measurement,
+/// else by profile. Kernels without either are not listed.
 pub(super) fn too_long(state: &State, job: &Job) -> Vec<TooLong> {
-    // While nobody knows how long a request takes there is no evidence against any kernel.
+    // Without a known request duration there is no evidence against any kernel.
     let is_known = state.gate.solo_ns().or(state.hp.latency_ns).is_some();
     let Some(affordable_ns) = affordable_ns(state).filter(|_| state.hp.present && is_known) else {
         return Vec::new();
@@ -100,8 +103,8 @@ pub(super) fn too_long(state: &State, job: &Job) -> Vec<TooLong> {
     found
 }
 
-/// A kernel that needs n times the SMs there are comes in n waves, and where blocks of different processes have priorities a
-/// request's blocks go before the next wave's.
+/// A kernel that needs n times the device's SMs runs in n waves. With priorities between blocks of
+/// different processes, a request's blocks precede the next wave.
 fn blocks_for_ns(state: &State, kernel: &LongKernel) -> u64 {
     let has_priorities = state.block_priority.is_on();
     let is_known = kernel.sm_needed != u32::MAX;

@@ -1,25 +1,25 @@
-//! What a status says of MPS where the daemon manages it.
+//! Status of MPS, if the daemon manages it.
 
 use serde::Serialize;
 
 use crate::core::mps_supervisor::Seen;
 
-/// MPS, as this daemon saw it last.
+/// MPS at this daemon's last poll.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MpsStatus {
     /// `absent`, `starting`, `running`, `fault`, `restarting` or `given-up`.
     pub state: &'static str,
-    /// Since when, on the daemon's clock.
+    /// Begin of the state, on the daemon's clock.
     pub since_ns: u64,
-    /// The control daemon's process id; none: there is none, or it is in another PID namespace.
+    /// The control daemon's process id; none: absent, or in another PID namespace.
     pub pid: Option<u32>,
-    /// Process ids of its servers; none before there is a client.
+    /// Process ids of its servers; none before the first client.
     pub servers: Vec<u32>,
-    /// How often it was restarted in the last hour.
+    /// Restarts in the last hour.
     pub restarts: usize,
     /// This daemon starts and restarts it; else another one of the machine does.
     pub supervised_by_us: bool,
-    /// Why it is not as it should be.
+    /// What is wrong.
     pub why: Option<String>,
 }
 

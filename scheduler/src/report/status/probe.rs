@@ -1,4 +1,4 @@
-//! What a status says of the probe ([`policy::probe`]).
+//! Status of the probe ([`policy::probe`]).
 
 use std::collections::BTreeMap;
 
@@ -7,39 +7,38 @@ use serde::Serialize;
 
 use crate::core::probe_watch::ProbeWatch;
 
-/// Whether the GPU is in trouble, and what that holds.
+/// State of the probe, and its holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProbeStatus {
     /// `init`, `healthy`, `unhealthy`, `overlimit` or `disabled`.
     pub state: &'static str,
-    /// The metric that made it so, or keeps it so; none where none does.
+    /// The metric behind the state; none if none.
     pub metric: Option<&'static str>,
-    /// How often it was over its limits in the last two hours.
+    /// Times over the limits in the last two hours.
     pub entries: usize,
-    /// When the state may become better at the earliest, on the daemon's clock; none where it is
-    /// well or lost.
+    /// Earliest improvement of the state, on the daemon's clock; none if healthy or lost.
     pub until_ns: Option<u64>,
-    /// Those that are looked at, by name.
+    /// Watched metrics, by name.
     pub metrics: BTreeMap<&'static str, MetricStatus>,
-    /// Something that was known is not known for ten seconds, or nothing ever was.
+    /// A known metric has been unknown for ten seconds, or none was ever known.
     pub blind: bool,
-    /// Best-effort jobs that came and wait for it.
+    /// Arrived best-effort jobs that wait for it.
     pub waiting: usize,
 }
 
 /// One metric. Shares are 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetricStatus {
-    /// Its last value; none where it is not known.
+    /// Its last value; none if unknown.
     pub value: Option<f64>,
-    /// Unhealthy from there on; none where that is not known.
+    /// Unhealthy from this value on; none if unknown.
     pub unhealthy: Option<f64>,
-    /// Over its limits from there on; none where nothing is.
+    /// Over its limits from this value on; none if unlimited.
     pub overlimit: Option<f64>,
 }
 
 impl ProbeStatus {
-    /// None where nothing is looked at. `waiting`: how many jobs wait.
+    /// None if off. `waiting`: the number of waiting jobs.
     pub(crate) fn of(watch: &ProbeWatch, now_ns: u64, waiting: usize) -> Option<Self> {
         let ProbeView {
             state,

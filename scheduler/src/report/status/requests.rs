@@ -1,29 +1,28 @@
-//! What a status says of how long a high-priority job's requests took.
+//! Status of a high-priority job's request durations.
 
 use serde::Serialize;
 
 use crate::core::state::{Recent, RequestRecord, Requests};
 
-/// The requests of a high-priority job that have ended under this daemon.
+/// Requests of a high-priority job that have ended under this daemon.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RequestsStatus {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// What they took together.
+    /// Sum of their durations.
     pub sum_ns: u64,
-    /// How many took so long at most, for twelve times from 1 ms to 5 s.
+    /// Numbers up to each of twelve durations from 1 ms to 5 s.
     pub buckets: Vec<BucketStatus>,
-    /// Those of the last minute; of a job that has ended, of its last.
+    /// Requests of the last minute; for an ended job, of its last.
     pub recent: RecentStatus,
-    /// What a request may take from its arrival on, as of the last that ended; none while that is
-    /// not known, and where requests are not marked. Where a mean is held it is the mean's.
+    /// Target from arrival on, as of the last ended request; none while unknown, and for unmarked
+    /// requests. With a mean target, the mean's.
     pub target_ns: Option<u64>,
-    /// Requests that had a target of their own, and those of them that took longer.
+    /// Requests with their own target, and those over it.
     pub judged: u64,
     /// See `judged`.
     pub over_target: u64,
-    /// Of those that were judged in the last minute, the share within the target, 0 to 1; none
-    /// before one was.
+    /// Share within the target of those judged in the last minute, 0 to 1; none before one was.
     pub within_target: Option<f64>,
     /// The target was missed (event `slo-missed`), and has not been met again.
     pub is_missed: bool,
@@ -34,7 +33,7 @@ pub struct RequestsStatus {
 /// Requests of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KindStatus {
-    /// As its program counts kinds; none: all kinds after the first four.
+    /// By the program's numbering; none: all kinds after the first four.
     pub kind: Option<u32>,
     /// As of the job.
     pub count: u64,
@@ -50,30 +49,30 @@ pub struct KindStatus {
     pub over_target: u64,
 }
 
-/// Requests that took so long at most.
+/// Requests up to a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BucketStatus {
-    /// How long.
+    /// The duration.
     pub le_ns: u64,
-    /// How many, those of shorter buckets with them.
+    /// Their number, cumulative.
     pub count: u64,
 }
 
 /// Requests of the last minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RecentStatus {
-    /// The first may have ended so long ago.
+    /// Age of the window's begin.
     pub over_ns: u64,
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// What half of them took at most, to one per cent; none where there are none.
+    /// Median duration, to one per cent; none without requests.
     pub p50_ns: Option<u64>,
-    /// What 99 of 100 took at most.
+    /// 99th percentile.
     pub p99_ns: Option<u64>,
 }
 
 impl RequestsStatus {
-    /// As of `now_ns`; none where no request has ended.
+    /// As of `now_ns`; none if no request has ended.
     pub(super) fn of(requests: &Requests, is_missed: bool, now_ns: u64) -> Option<Self> {
         if requests.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! The part of the status about processes that use the GPU past Pillion.
+//! Status of processes that use the GPU outside Pillion.
 
 use serde::Serialize;
 
@@ -10,27 +10,26 @@ use crate::core::unmanaged::Named;
 pub struct UnmanagedStatus {
     /// All of them.
     pub count: usize,
-    /// Those that the viewer may see, by process id: the operator sees all, a user those of that
-    /// user.
+    /// The visible ones, by process id: all for the operator, a user's own for that user.
     pub processes: Vec<UnmanagedProcess>,
 }
 
-/// One of them.
+/// One such process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnmanagedProcess {
-    /// As NVML says.
+    /// Process id, as NVML reports it.
     pub pid: u32,
-    /// None where it cannot be seen.
+    /// User id; none if invisible.
     pub uid: Option<u32>,
-    /// Program; empty where it cannot be seen.
+    /// Program; empty if invisible.
     pub name: String,
-    /// Job that its environment names; empty where there is none.
+    /// Job named by its environment; empty if none.
     pub job: String,
-    /// What it has of the GPU's memory; none where NVML does not say.
+    /// Its GPU memory; none if NVML does not report it.
     pub memory_bytes: Option<u64>,
     /// First seen, on the daemon's clock.
     pub since_ns: u64,
-    /// Why it is no client, as far as that can be seen.
+    /// Why it is no client, as far as visible.
     pub reason: String,
 }
 

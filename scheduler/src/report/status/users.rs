@@ -1,23 +1,22 @@
-//! The part of the status about users: how much of the GPU's time their jobs have used.
+//! Status of users: the GPU time of their jobs.
 
 use serde::Serialize;
 
 use super::Viewer;
 use crate::core::state::State;
 
-/// What all jobs of a user that this daemon has seen have used, also those that are no longer
-/// listed.
+/// Use of all jobs of a user that this daemon has seen, including unlisted ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct UserStatus {
     /// User id; none: all users beyond the first 1024 together.
     pub uid: Option<u32>,
-    /// Sum of their `gpu_time_ns`. It never becomes less while the daemon lives.
+    /// Sum of their `gpu_time_ns`. Never decreases while the daemon lives.
     pub gpu_time_ns: u64,
-    /// How many jobs there were. One that comes again when it is no longer listed is another one.
+    /// Number of jobs. A job that returns when no longer listed counts again.
     pub jobs: u64,
 }
 
-/// Those that the viewer sees jobs of, by user id.
+/// Users with jobs that the viewer sees, by user id.
 pub(super) fn users(state: &State, viewer: Viewer) -> Vec<UserStatus> {
     let sees = |uid: Option<u32>| match uid {
         Some(uid) => viewer.sees(uid),
