@@ -1,13 +1,12 @@
-//! A process's account of a device's memory, from the ledger of one daemon to that of the next.
+//! Carries a process's account of device memory from one daemon's ledger to the next.
 //!
-//! What is charged when is the library's affair (`interpose::memory::quota`); how accounts stay
-//! exact across processes is `protocol::ledger`'s.
+//! `interpose::memory::quota` decides what is charged; `protocol::ledger` keeps accounts exact.
 
 use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage};
 use protocol::sync::Ordering;
 
-/// The account goes on in that slot of that ledger: as it is if that is where it is, else with all
-/// that this process holds, whatever the quota. False if the ledger has no such slot.
+/// Moves the account to `slot` of `page`, with all that this process holds, whatever the quota.
+/// Does nothing if the account is already there. Returns false if the ledger has no such slot.
 pub fn go_on<'a>(
     account: &mut Account<'a, LEDGER_SLOTS>,
     page: &'a LedgerPage,
@@ -19,8 +18,8 @@ pub fn go_on<'a>(
     let Some(mut next) = Account::resume(page, slot) else {
         return false;
     };
-    // Counted twice for a moment rather than not at all. In the old ledger it must not stay: that
-    // may become a daemon's again.
+    // Counted twice for a moment rather than not at all. The bytes must leave the old ledger,
+    // because a daemon may use it again.
     for kind in Kind::ALL {
         let bytes = account.kind_bytes(*kind);
         next.take(*kind, bytes);
@@ -30,7 +29,7 @@ pub fn go_on<'a>(
     true
 }
 
-/// A context is there: what it takes by itself is charged, once however many there are.
+/// Charges the memory that contexts take by themselves, once per process.
 pub fn take_context(account: &mut Account<'_, LEDGER_SLOTS>) {
     let context_bytes = account.ledger().context_bytes.load(Ordering::Relaxed);
     if account.kind_bytes(Kind::Context) == 0 {
@@ -38,7 +37,7 @@ pub fn take_context(account: &mut Account<'_, LEDGER_SLOTS>) {
     }
 }
 
-/// The last context is gone, and what it took by itself with it.
+/// Gives back what [`take_context`] charged. Called when the last context is gone.
 pub fn release_context(account: &mut Account<'_, LEDGER_SLOTS>) {
     let bytes = account.kind_bytes(Kind::Context);
     account.release(Kind::Context, bytes);

@@ -1,8 +1,8 @@
-//! The high-priority side: launches and completions, told to the daemon without waiting for it.
+//! The high-priority side: reports launches and completions to the daemon without waiting for it.
 //!
-//! A launch costs a push and a fence: no system call, no lock, no allocation, no clock unless it
-//! revokes a lease. A record that finds its ring full is dropped and counted; the daemon then takes
-//! the client for busy until it hears of a completion, which is said again until it went through.
+//! A launch costs a push and a fence: no system call, no lock, no allocation, and no clock read
+//! unless it revokes a lease. A record that finds its ring full is dropped and counted. The daemon
+//! then treats the client as busy until a completion, which the client repeats, gets through.
 
 use policy::Kernel;
 use protocol::lease;
@@ -14,21 +14,20 @@ use crate::Client;
 use crate::marks::Marks;
 use crate::rings::{self, Thread};
 
-/// The class of kernels that no profile knows, in a record.
+/// The class, in a record, of kernels that no profile knows.
 const UNKNOWN_CLASS: u8 = 4;
 
-/// What is about to be launched.
+/// A launch that is about to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Announced {
     /// The kernel's identity within the process; 0: none.
     pub id: u64,
-    /// What it is expected to need.
     pub kernel: Kernel,
-    /// Whether the profile says so. What it does not know travels as 0, not as a guess.
+    /// Whether these come from the profile. Otherwise the record carries 0, not a guess.
     pub is_profiled: bool,
 }
 
-/// Says that a launch is about to be made on the stream of slot `index`; its sequence number there.
+/// Announces a launch on the stream of slot `index`. Returns its sequence number in that stream.
 #[inline]
 pub fn submit(
     client: &Client,
@@ -48,8 +47,7 @@ pub fn submit(
         expected_ns: expected_ns.min(EXPECTED_NS_MAX),
         sm_needed,
         class: launch.kernel.class.bits() as u8,
-        // Once for each request that meets best-effort work, and while a trace is taken, but never
-        // else.
+        // Clock read: once per request that meets best-effort work, and while a trace is taken.
         at_ns: match lease::is_live(&client.link.daemon, &client.link.hp_written)
             || client.trace() != 0
         {
@@ -62,7 +60,7 @@ pub fn submit(
     seq
 }
 
-/// Notes that the driver took the launch, or refused it.
+/// Notes that the driver accepted or refused the launch.
 #[inline]
 pub fn handle_launched(
     client: &Client,
@@ -71,8 +69,8 @@ pub fn handle_launched(
     seq: u64,
     accepted: bool,
 ) {
-    // A launch that was refused never runs, so the mark behind it is the mark before it. If all
-    // before it is complete the daemon hears at once, else with the next completion.
+    // A refused launch never runs: its mark completes with the mark before it. Report that now if
+    // all earlier work is complete; otherwise the next completion reports it.
     let was_last = !accepted && stream.completed() + 1 == seq;
     stream.set_issued(seq);
     if was_last {
@@ -81,15 +79,15 @@ pub fn handle_launched(
     }
 }
 
-/// Tells the daemon how far a stream has come, if it does not know.
+/// Reports the stream's completed mark to the daemon, if the daemon does not have it yet.
 pub fn tell(client: &Client, thread: &impl Thread, (index, stream): (u32, &impl Marks)) {
     if stream.told() < stream.completed() {
         tell_again(client, thread, (index, stream));
     }
 }
 
-/// Tells the daemon again how far a stream has come. The record that said so may have found its
-/// ring full, or one that the daemon lost count of may have.
+/// Reports the completed mark again: its ring may have been full, or the daemon may have lost
+/// count.
 fn tell_again(client: &Client, thread: &impl Thread, (index, stream): (u32, &impl Marks)) {
     let completed = stream.completed();
     if completed == 0 {
@@ -105,8 +103,8 @@ fn tell_again(client: &Client, thread: &impl Thread, (index, stream): (u32, &imp
     }
 }
 
-/// Answers a daemon that asks how far a high-priority client has come, if it does. What is in
-/// flight its streams tell; what is not, the daemon has missed, and is told again.
+/// Answers the daemon's probe, if any: how far has this high-priority client come? Idle streams
+/// report again, because the daemon missed it; busy streams report when they complete.
 pub fn answer<'a, S: Marks + 'a>(
     client: &Client,
     thread: &impl Thread,
@@ -122,10 +120,9 @@ pub fn answer<'a, S: Marks + 'a>(
 
 /// Announces what is in flight to a new daemon, whose pages are in place.
 ///
-/// That daemon skips the records that were pushed for the one before. A launch that was announced
-/// just before it began to read, and is not with the driver yet, it has missed; so of a client that
-/// has launched before one record counts as lost: the daemon takes the client for busy until it
-/// hears of a completion, which is what it does for any lost record.
+/// The new daemon skips records of the previous one. It therefore misses a launch that was
+/// announced just before it began to read and has not reached the driver yet. So if the client has
+/// ever launched, one record counts as lost: the client is busy to the daemon until a completion.
 pub fn again<'a, S: Marks + 'a>(
     client: &Client,
     thread: &impl Thread,
@@ -149,11 +146,10 @@ pub fn again<'a, S: Marks + 'a>(
         });
         rings::push_or_count(&client.page, thread, &record);
     }
-    // A client that has never launched has nothing to complete: it would count as busy for good.
+    // A client that has never launched has nothing to complete and would count as busy forever.
     if has_launched {
         client.page.count(Counter::Dropped, 1);
     }
-    // Leases that the new daemon made before it knew of this work are to end now, not at its next
-    // look.
+    // End leases granted before the new daemon knew of this work now, not at its next poll.
     lease::announce(&client.link.daemon, &client.link.hp_written);
 }

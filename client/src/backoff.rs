@@ -1,34 +1,36 @@
-//! Waiting for a thread of ours that is in a driver call or begins.
+//! Waits for one of our threads that is in a driver call or is starting.
 //!
-//! Such a call takes microseconds, unless the thread drains a dying process. It may have lost its processor, though, and giving
-//! way again and again (`sched_yield`) costs a time slice of everybody else each time: on a machine with ten busy processes a
-//! hundred thousand times are minutes. And on virtual time, where one thread runs at a time, the driver's stand-in waits on the
-//! clock in the middle of a call; a thread that waits for that call must wait on the clock as well,
-//! or its wait times out ([`protocol::clock`]).
+//! Such a call takes microseconds, unless the thread drains a dying process. The thread may have
+//! lost its processor, however, and each yield (`sched_yield`) costs every other thread a time
+//! slice: with ten busy processes, a hundred thousand yields take minutes. On virtual time one
+//! thread runs at a time, and the stand-in driver waits on the clock in the middle of a call. A
+//! thread that waits for such a call must also wait on the clock, or its wait times out
+//! ([`protocol::clock`]).
 //!
-//! The shortest wait by the clock takes 75 us (timer slack), and most calls are over before that. So in real time one spins for the first
-//! [`LOOK_NS`]. Giving way instead took 8 ms at a time beside busy processes.
+//! The shortest wait on the clock takes 75 us (timer slack), and most calls end sooner. So in real
+//! time the waiter spins for the first [`LOOK_NS`]. Yielding took 8 ms at a time beside busy
+//! processes.
 
 use crossbeam_utils::Backoff;
 use protocol::clock::Clock;
 
-/// So long one waits, ns: who is longer in the driver than that is stuck there.
+/// Time limit of a wait, ns: a thread that is longer in the driver is stuck there.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// How often one looks, ns; a thread whose timers are not exact (timer slack, 50 us) does so less often.
+/// Poll interval, ns. Threads with inexact timers (timer slack, 50 us) poll less often.
 const LOOK_NS: u64 = 10_000;
 
-/// Looks until `is_done`, for a second of the clock at most. Whether it is.
+/// Polls until `is_done`, for at most a second of clock time. Returns whether it is done.
 pub fn wait_until(clock: &Clock, is_done: impl FnMut() -> bool) -> bool {
     wait_for(clock, PATIENCE_NS, is_done)
 }
 
-/// Looks until `is_done`, for that time of the clock at most, ns. Whether it is.
+/// Polls until `is_done`, for at most `patience_ns` of clock time. Returns whether it is done.
 pub fn wait_for(clock: &Clock, patience_ns: u64, mut is_done: impl FnMut() -> bool) -> bool {
     if is_done() {
         return true;
     }
     let begun_ns = clock.now_ns();
-    // Pauses double up to 64: `is_done` may take a cache line that the other thread has to write.
+    // Pauses double up to 64: `is_done` may read a cache line that the other thread must write.
     let backoff = Backoff::new();
     while !clock.is_virtual() && clock.now_ns() - begun_ns < LOOK_NS {
         backoff.spin();
@@ -66,7 +68,8 @@ mod tests {
         assert!(wait_until(&clock, || true));
     }
 
-    /// The driver's stand-in waits on the clock in the middle of a call. Were it waited for by giving way, it would be in there still.
+    /// The stand-in driver waits on the clock in mid-call: a waiter that yielded would never see
+    /// the end.
     #[test]
     fn who_is_in_the_driver_on_virtual_time_comes_out_while_waited_for() {
         static IS_IN_DRIVER: AtomicBool = AtomicBool::new(true);

@@ -1,4 +1,4 @@
-//! This process as a client of one daemon after another: what it shares with them.
+//! This process as a client of one daemon after another: the memory it shares with them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,49 +14,44 @@ use protocol::sync::Ordering;
 use crate::connection::{Connection, Descriptor};
 use crate::link::{Link, Pages};
 
-/// A client. There is at most one for each device in a process, for the life of the process; its
-/// daemons come and go.
+/// A client. A process has at most one per device, for its whole life; daemons come and go.
 pub struct Client {
-    /// The time that daemon and client share.
+    /// The clock that daemon and client share.
     pub clock: Clock,
-    /// What this client and its daemons share: sums, counters and rings, of the whole life of the
-    /// process.
+    /// Sums, counters and rings shared with each daemon, for the life of the process.
     pub page: Mapping<ClientPage>,
-    /// Of that page, for the next daemon.
     page_descriptor: Descriptor,
     /// The daemon's pages.
     pub link: Link,
     /// The connection to the daemon, open as long as both live.
     pub connection: Connection,
-    /// Our slot in the job's ledger, where the daemon keeps one.
     ledger: Mutex<Option<LedgerSlot>>,
-    /// A daemon has taken it, at least once.
     is_taken: core::sync::atomic::AtomicBool,
 }
 
 /// A process's slot in its job's ledger.
 pub struct LedgerSlot {
-    /// Kept for the life of the process, as accounts refer to it.
+    /// Mapped for the life of the process, as accounts refer to it.
     pub page: &'static LedgerPage,
-    /// Which one.
+    /// The slot's index.
     pub slot: usize,
-    /// Of the page, for the next daemon.
+    /// The page's descriptor, for the next daemon.
     pub descriptor: Descriptor,
 }
 
-/// What a daemon's welcome brings.
+/// The contents of a daemon's welcome.
 pub struct Welcome {
-    /// Its pages.
+    /// The daemon's pages.
     pub pages: Pages,
     /// The job's ledger and our slot in it, where the daemon keeps one.
     pub ledger: Option<(OwnedFd, u16)>,
-    /// The client's page, where the process could not make a file of its own.
+    /// The client's page, where the process could not create a file of its own.
     pub own: Option<OwnedFd>,
 }
 
 impl Client {
-    /// A client of nobody, of a process that asks to be of that class. Where the system allows no
-    /// memory file (a container's filter) its page has none until a daemon gives it one.
+    /// A client without a daemon, in a process that asks for `class`. Where the system allows no
+    /// memory file (a container's filter), the page has no file until a daemon supplies one.
     ///
     /// # Errors
     ///
@@ -78,30 +73,30 @@ impl Client {
         })
     }
 
-    /// Whether the daemon has this process for high-priority.
+    /// Whether the daemon treats this process as high-priority.
     #[inline]
     pub fn is_high_priority(&self) -> bool {
         self.link.is_high_priority()
     }
 
-    /// Whether high-priority launches on default streams are to carry a priority of ours: unless the daemon says that
-    /// they are not to ([`protocol::pages::DaemonPage::plain_priority`]). A dead daemon takes nothing back that it
-    /// said, so what it said ends with its connection.
+    /// Whether high-priority launches on default streams carry our priority: yes, unless the daemon
+    /// disables it ([`protocol::pages::DaemonPage::plain_priority`]). A dead daemon cannot revoke
+    /// its setting, so the setting ends with its connection.
     #[inline]
     pub fn adds_priority(&self) -> bool {
-        // The connection's words are read only where the daemon says so.
+        // The connection's atomics are read only if the daemon has disabled the priority.
         self.link.daemon.plain_priority.load(Ordering::Relaxed) == 0 || self.connection.has_ended()
     }
 
-    /// Whether large copies are charged and wait as launches do
+    /// Whether large copies are charged and wait like launches
     /// ([`protocol::pages::DaemonPage::gates_copies`]).
     #[inline]
     pub fn gates_copies(&self) -> bool {
         self.link.daemon.gates_copies.load(Ordering::Relaxed) != 0 && !self.is_high_priority()
     }
 
-    /// Whether a trace is taken, and which ([`protocol::pages::DaemonPage::trace`]); 0: none. What
-    /// a dead daemon said ends with its connection, as in [`Client::adds_priority`].
+    /// The number of the trace being taken ([`protocol::pages::DaemonPage::trace`]); 0: none. A
+    /// dead daemon's setting ends with its connection, as in [`Client::adds_priority`].
     #[inline]
     pub fn trace(&self) -> u32 {
         match self.link.daemon.trace.load(Ordering::Relaxed) {
@@ -111,19 +106,19 @@ impl Client {
         }
     }
 
-    /// Whether a daemon has taken it so far.
+    /// Whether any daemon has accepted this client so far.
     pub fn is_taken(&self) -> bool {
-        // Relaxed: it stands for itself.
+        // Relaxed: the flag guards no other data.
         self.is_taken.load(Ordering::Relaxed)
     }
 
-    /// Its slot in the job's ledger, if it has one.
+    /// The slot in the job's ledger, if there is one.
     pub fn ledger(&self) -> MutexGuard<'_, Option<LedgerSlot>> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The descriptor of the client's page. If the program has closed it, the page moves to another
-    /// file; where the process may not make one, it has none, and the daemon makes the page.
+    /// The descriptor of the client's page. If the program has closed it, the page moves to a new
+    /// file. `None` where the process may not create one: the daemon then creates the page.
     pub fn page_file(&self) -> Option<OwnedFd> {
         let kept = self.page_descriptor.with(OwnedFd::try_clone);
         if let Some(Ok(kept)) = kept {
@@ -134,14 +129,13 @@ impl Client {
         Some(made)
     }
 
-    /// From now on the client's page is in that new file.
     fn take_page(&self, file: OwnedFd) -> io::Result<()> {
         self.page.move_to(&file, ClientPage::WORDS_BEFORE_RINGS)?;
         self.page_descriptor.replace(file);
         Ok(())
     }
 
-    /// The descriptor of the ledger that it has, and its slot, for the next daemon.
+    /// The ledger's descriptor and the slot, for the next daemon.
     pub fn ledger_file(&self) -> Option<(OwnedFd, u16)> {
         let ledger = self.ledger();
         let ledger = ledger.as_ref()?;
@@ -150,13 +144,12 @@ impl Client {
         Some((descriptor, slot))
     }
 
-    /// A daemon has taken it: the daemon's pages take the places of those before, and the end of
-    /// `connection` says that one of the two is gone.
+    /// Accepts a daemon's welcome: its pages replace those of the previous daemon, and the end of
+    /// `connection` reports that either side is gone.
     ///
     /// # Errors
     ///
-    /// What came is not what this version expects, or the system gives no memory: it is a client of
-    /// nobody.
+    /// The welcome is not what this version expects, or the system gives no memory: no daemon then.
     pub fn accept(&self, connection: OwnedFd, welcome: Welcome) -> io::Result<()> {
         let accepted = self.try_accept(connection, welcome);
         if accepted.is_err() {
@@ -172,7 +165,7 @@ impl Client {
         let open = |(file, slot)| self.open_ledger(file, slot);
         let ledger = welcome.ledger.map(open).transpose()?;
         let moving = self.link.begin_to_move(&self.clock);
-        // First: under the new lease nobody is to take the daemon for gone.
+        // First, so that no thread under the new lease takes the daemon for gone.
         self.connection.begin(connection);
         moving.replace(&welcome.pages, &self.page)?;
         drop(moving);
@@ -184,12 +177,12 @@ impl Client {
         Ok(())
     }
 
-    /// A daemon has accepted it, and it knows; whether that is the first one.
+    /// Notes that a daemon has accepted this client. Returns whether it is the first.
     pub fn note_taken(&self) -> bool {
         !self.is_taken.swap(true, Ordering::Relaxed)
     }
 
-    /// What went before the first daemon came, went without one.
+    /// Counts the launches made before the first daemon as unmanaged.
     pub fn count_unmanaged(&self) {
         if !self.is_high_priority() {
             let launches = self.page.counted(Counter::Launches);
@@ -197,14 +190,14 @@ impl Client {
         }
     }
 
-    /// The daemon's side of its connection has ended.
+    /// Handles the end of the daemon's side of the connection.
     pub fn handle_end(&self) {
         self.connection.close();
-        // Nobody waits for the answer to its question.
+        // No daemon waits for the answer to its probe any more.
         self.page.probe.store(0, Ordering::SeqCst);
     }
 
-    /// The ledger that a welcome came with: mapped, unless it is the one that this process has.
+    /// Opens the ledger of a welcome, unless this process has already mapped it.
     fn open_ledger(&self, file: OwnedFd, slot: u16) -> io::Result<LedgerSlot> {
         let before = self.ledger();
         let before = before.as_ref();
@@ -248,13 +241,11 @@ mod tests {
             .plain_priority
             .store(1, Ordering::Relaxed);
         assert!(!client.adds_priority());
-        // It is killed; the thread that waits for the end of the connection notes it.
         drop(daemon);
         client.connection.note_end(client.connection.number());
         assert!(client.adds_priority());
         client.handle_end();
         assert!(client.adds_priority());
-        // The next one says so, too.
         let _next = connect();
         assert!(!client.adds_priority());
     }

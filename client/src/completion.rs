@@ -1,4 +1,4 @@
-//! Work that is complete: counted in the client's page, or told to the daemon.
+//! Completed work: counted in the client's page, or reported to the daemon.
 
 use protocol::record::Record;
 use protocol::sync::Ordering;
@@ -7,7 +7,7 @@ use crate::marks::Marks;
 use crate::rings::{self, Thread};
 use crate::{Client, announce};
 
-/// Everything of a stream up to `mark` is complete, or given up for good.
+/// Everything on a stream up to `mark` is complete, or given up for good.
 pub fn complete(
     client: &Client,
     thread: &impl Thread,
@@ -17,7 +17,7 @@ pub fn complete(
     stream.set_known(mark);
     let by = stream.advance(mark);
     match client.is_high_priority() {
-        // Also if nothing moved: a completion that found its ring full is said again.
+        // Also if nothing moved: a completion that found its ring full is reported again.
         true => announce::tell(client, thread, (index, stream)),
         false => {
             if by > 0 && client.trace() != 0 {
@@ -28,7 +28,7 @@ pub fn complete(
     }
 }
 
-/// Says for a trace how far a best-effort stream has come: up to which of its marks.
+/// Records for a trace the mark up to which a best-effort stream is complete.
 #[cold]
 fn trace(client: &Client, thread: &impl Thread, (index, stream): (u32, &impl Marks)) {
     let record = Record::Complete {
@@ -39,19 +39,17 @@ fn trace(client: &Client, thread: &impl Thread, (index, stream): (u32, &impl Mar
     rings::push_or_count(&client.page, thread, &record);
 }
 
-/// Everything of a best-effort stream up to `mark` is expected to be complete by now, and counts as
-/// that. Nobody has seen it: it teaches nothing until somebody has, and a process that ends asks
-/// once more.
+/// Counts a best-effort stream as complete up to `mark`, because it is expected to be. The learner
+/// ignores the mark until completion is observed, and a process that ends asks the driver again.
 pub fn expect(client: &Client, stream: &impl Marks, mark: u64) {
     count(client, stream.advance(mark));
 }
 
-/// As [`complete`], in a process that is dying: without anything that a thread has of its own, and
-/// without waking anybody.
+/// As [`complete`], in a process that is dying: uses no thread-local state and wakes no thread.
 pub fn complete_at_end(client: &Client, (index, stream): (u32, &impl Marks), mark: u64) {
     let by = stream.advance(mark);
     if client.is_high_priority() {
-        // Which records of this stream are read first does not matter to the daemon.
+        // The daemon does not depend on the order of this stream's records across rings.
         let record = Record::Complete {
             stream: index,
             seq: stream.completed(),
@@ -64,7 +62,7 @@ pub fn complete_at_end(client: &Client, (index, stream): (u32, &impl Marks), mar
     }
 }
 
-/// So much expected work of a best-effort client is complete.
+/// Adds `expected_ns` to the completed work of a best-effort client.
 #[inline]
 pub fn count(client: &Client, expected_ns: u64) {
     if expected_ns == 0 {
@@ -72,8 +70,8 @@ pub fn count(client: &Client, expected_ns: u64) {
     }
     let completed_ns = &client.page.completed_ns;
     completed_ns.fetch_add(expected_ns, Ordering::Release);
-    // A thread that waits may go now; the daemon decides that. It looks by itself as well, so a
-    // ring that is missed costs a millisecond at most.
+    // A waiting thread may be able to go now; the daemon decides. It also polls by itself, so a
+    // missed ring costs at most a millisecond.
     if client.page.waiting.load(Ordering::SeqCst) != 0 {
         client.link.bell.bell.ring(&client.clock);
     }

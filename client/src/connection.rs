@@ -1,4 +1,4 @@
-//! Descriptors that are kept, and the connection whose end says that one side is gone.
+//! Our descriptors in a program that may close them, and the connection to the daemon.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-/// A descriptor that is kept. A program that closes descriptors which are not its own closes this
-/// one as well, and may open something else under its number: so it is known by its file, too.
+/// A descriptor of ours. A program that closes descriptors it does not own may close this one and
+/// open something else under its number, so the file's identity is checked.
 #[derive(Default)]
 pub struct Descriptor {
-    /// With its file. Locked for the length of a system call that does not wait.
+    /// The lock is held for one system call that does not block.
     held: Mutex<Option<(OwnedFd, Option<File>)>>,
 }
 
@@ -23,7 +23,7 @@ pub struct Descriptor {
 type File = (u64, u64);
 
 impl Descriptor {
-    /// That one, from now on.
+    /// Takes over `descriptor`.
     pub fn new(descriptor: OwnedFd) -> Self {
         let file = identity(&descriptor).ok();
         Self {
@@ -31,21 +31,21 @@ impl Descriptor {
         }
     }
 
-    /// Runs `body` with it, if it is still open and this one.
+    /// Runs `body` with the descriptor, if it is still open and still refers to our file.
     pub fn with<T>(&self, body: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let (descriptor, file) = held.as_ref()?;
         (file.is_some() && identity(descriptor).ok() == *file).then(|| body(descriptor))
     }
 
-    /// Whether that is a descriptor of the same file.
+    /// Whether `other` refers to the same file.
     pub fn is_of(&self, other: &OwnedFd) -> bool {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let file = held.as_ref().and_then(|(_, file)| *file);
         file.is_some() && identity(other).ok() == file
     }
 
-    /// Another one in its place, which is closed.
+    /// Closes the descriptor and keeps another one in its place.
     pub fn replace(&self, descriptor: OwnedFd) {
         self.close();
         let file = identity(&descriptor).ok();
@@ -53,7 +53,7 @@ impl Descriptor {
         *held = Some((descriptor, file));
     }
 
-    /// Closes it if it is this one, and leaves what has its number alone otherwise.
+    /// Closes the descriptor, unless its number now belongs to another file.
     pub fn close(&self) {
         let is_ours = self.with(|_| ()).is_some();
         let held = self.held.lock();
@@ -64,60 +64,60 @@ impl Descriptor {
     }
 }
 
-/// A connection whose end tells the other side that this one is gone; to one daemon after another.
+/// A connection whose end reports that this side is gone; to one daemon after another.
 #[derive(Default)]
 pub struct Connection {
     descriptor: Descriptor,
-    /// How many there were; 0 before the first.
+    /// Number of connections so far; 0 before the first.
     number: AtomicU64,
-    /// The last one of which it is known that the daemon's side has ended. Threads at the gate read
-    /// it without a lock and without a system call.
+    /// The last connection whose daemon side is known to have ended. Threads at the gate read it
+    /// without a lock or a system call.
     ended: AtomicU64,
-    /// When a thread at the gate first rang the daemon in its present sleep.
+    /// When a thread at the gate first rang during the daemon's present sleep.
     rung_ns: AtomicU64,
 }
 
 impl Connection {
-    /// To the next daemon.
+    /// Begins the connection to the next daemon.
     pub fn begin(&self, descriptor: OwnedFd) {
         self.descriptor.replace(descriptor);
         self.rung_ns.store(0, Ordering::Relaxed);
         self.number.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Which one it is.
+    /// The current connection's number.
     #[inline]
     pub fn number(&self) -> u64 {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Whether the daemon's side is known to have ended, which a daemon's death does at once.
+    /// Whether the daemon's side is known to have ended. A daemon's death ends it at once.
     #[inline]
     pub fn has_ended(&self) -> bool {
-        // Relaxed: the numbers are all that is read.
+        // Relaxed: nothing but these numbers is read.
         let ended = self.ended.load(Ordering::Relaxed);
         ended != 0 && ended == self.number()
     }
 
-    /// Notes that the daemon's side of that one has ended.
+    /// Notes that the daemon's side of connection `number` has ended.
     pub fn note_end(&self, number: u64) {
         self.ended.fetch_max(number, Ordering::Relaxed);
     }
 
-    /// Since when a daemon that sleeps has not woken, although threads at the gate rang it:
-    /// `heartbeat_ns` is of its last poll, and the caller's thread rang at `told_ns`. The first
-    /// ring counts, because no single wait may be as long as a daemon's silence may be.
+    /// Since when a sleeping daemon has not woken although threads at the gate rang. `heartbeat_ns`
+    /// is the time of its last poll, `told_ns` when the caller's thread rang. The first ring of the
+    /// sleep counts, because no single wait may be as long as a daemon's permitted silence.
     pub fn rung_ns(&self, heartbeat_ns: u64, told_ns: u64) -> u64 {
         let rung_ns = self.rung_ns.load(Ordering::Relaxed);
         if rung_ns > heartbeat_ns {
             return rung_ns;
         }
-        // Of a sleep before.
+        // The stored ring belongs to an earlier sleep.
         self.rung_ns.store(told_ns, Ordering::Relaxed);
         told_ns.max(heartbeat_ns)
     }
 
-    /// Whether the other side has ended it. Not if this side has.
+    /// Whether the other side has ended the connection. False if this side ended it.
     pub fn is_over(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = self
@@ -126,21 +126,20 @@ impl Connection {
         matches!(peeked, Some(Ok(0) | Err(Errno::CONNRESET)))
     }
 
-    /// The descriptor's number, for a call that waits as long as the process lives: not with the
-    /// lock. `None` if it is not open.
+    /// The descriptor's number, for a call that blocks for the life of the process and so must not
+    /// hold the lock. `None` if the descriptor is not open.
     pub fn number_to_wait_on(&self) -> Option<RawFd> {
         self.descriptor.with(AsRawFd::as_raw_fd)
     }
 
-    /// How long one call waits for something to read.
+    /// Sets how long one receive call waits for data.
     pub fn set_receive_timeout(&self, timeout: Duration) -> io::Result<()> {
         let set = |socket: &OwnedFd| set_socket_timeout(socket, Timeout::Recv, Some(timeout));
         let set = self.descriptor.with(set);
         Ok(set.unwrap_or(Err(Errno::BADF))?)
     }
 
-    /// Says that nothing more comes from this side, or nothing more at all; whether that could be
-    /// said.
+    /// Shuts down sending, or both directions. Returns whether that succeeded.
     pub fn end(&self, how: Shutdown) -> bool {
         let ended = self
             .descriptor
@@ -148,12 +147,12 @@ impl Connection {
         ended.unwrap_or(false)
     }
 
-    /// Runs `body` with it, if it is still open.
+    /// Runs `body` with the descriptor, if it is still open.
     pub fn with<T>(&self, body: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
         self.descriptor.with(body)
     }
 
-    /// Closes it, as the daemon's side has ended.
+    /// Closes the connection, as the daemon's side has ended.
     pub fn close(&self) {
         self.note_end(self.number());
         self.descriptor.close();

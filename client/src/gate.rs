@@ -1,20 +1,20 @@
-//! The best-effort side: a launch goes if the job's lease allows it, or waits until one does.
+//! The best-effort side: a launch goes if the job's lease allows it, or waits until a lease does.
 //!
-//! The common case is one clock reading and a charge (`protocol::lease`). A launch that may not go
+//! The common case is one clock read and one charge (`protocol::lease`). A launch that may not go
 //! rings the daemon and sleeps on the lease's bell. The wait always ends:
 //!
 //! - with a lease;
-//! - when `max_hold` is over, because the thread may hold a lock that others need; not where an
-//!   operator or a rule holds the job for a fault, or a law holds it for good: time in that counts for nothing;
-//! - on a signal, because its handler may want the thread back, or because the process is to end.
-//!   A signal that comes in the microsecond between two sleeps is not noticed, and the wait goes on
-//!   to `max_hold`, or to the next signal where a rule holds the job;
-//! - because the daemon is gone: its connection has ended, or it has been silent for five seconds.
-//!   A daemon that is only late, as on a host with more threads than processors, is not gone:
-//!   launches wait for it, for `max_hold` each. Where another daemon has taken its place meanwhile,
-//!   the wait goes on there, as one that began when it did.
+//! - after `max_hold`, because the thread may hold a lock that others need. Time in which an
+//!   operator or a rule holds the job for a fault, or a law of the policy holds it, does not count;
+//! - on a signal, because its handler may need the thread, or because the process is to end. A
+//!   signal in the microsecond between two sleeps is not noticed: the wait then lasts until
+//!   `max_hold`, or until the next signal where a rule holds the job;
+//! - when the daemon is gone: its connection has ended, or it has been silent for five seconds. A
+//!   daemon that is only late, as on a host with more threads than processors, is not gone: each
+//!   launch waits for `max_hold`. Where another daemon has taken over, the wait goes on there with
+//!   its original start time.
 //!
-//! What goes without a lease is charged all the same, so that the daemon's sums stay right. A
+//! A launch without a lease is charged all the same, so that the daemon's sums stay right. A
 //! collective kernel does not wait for a lease ([`admit_collective`]).
 
 use core::cell::Cell;
@@ -28,30 +28,30 @@ use protocol::pages::{Counter, ON_LOSS_HOLD, SILENCE_NS_MAX};
 use crate::Client;
 use crate::launch_log::Launch;
 
-/// A launch that may go.
+/// An admitted launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
-    /// What was charged, ns.
+    /// The charge, ns.
     pub cost_ns: u64,
-    /// The lease it goes under, if any.
+    /// The lease, if any.
     terms: Option<Terms>,
-    /// When it was admitted, on the client's clock, ns.
+    /// Time of admission on the client's clock, ns.
     pub at_ns: u64,
 }
 
 impl Grant {
-    /// The lease it goes under; `None`: it goes without one.
+    /// The lease; `None`: the launch goes without one.
     pub fn terms(&self) -> Option<&Terms> {
         self.terms.as_ref()
     }
 
-    /// Whether there is nobody to protect.
+    /// Whether there is no high-priority job to protect.
     #[inline]
     pub fn is_ungated(&self) -> bool {
         self.terms.is_some_and(|terms| terms.ungated())
     }
 
-    /// The epoch under which the launch went, for the learner ([`Launch::epoch`]).
+    /// The epoch of the launch, for the learner ([`Launch::epoch`]).
     #[inline]
     pub fn epoch(&self) -> u64 {
         match &self.terms {
@@ -62,36 +62,34 @@ impl Grant {
     }
 }
 
-/// Longest sleep before looking around again. It bounds what a lost wake-up could cost, and how
-/// late is noticed what nobody rings for: that the daemon serves this process no more, or that its
-/// connection has ended where no thread waits for that.
+/// Longest sleep between two polls. It bounds the cost of a lost wake-up, and of events without a
+/// bell: the daemon no longer serves this process, or its connection ended with no thread waiting.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
-/// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal
-/// is missed, so there are to be few.
+/// Longest sleep in a job that has been held for a fault for long. Signals between two sleeps are
+/// missed, so sleeps must be few.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
-/// Silence after which a daemon whose connection has ended counts as gone for what it held because
-/// of a fault: the half second in which it is restarted is no reason to send work to a GPU that is
-/// broken. Counted from its last look, and with nobody to protect it looks once a second.
+/// After its connection has ended, a daemon that held the job for a fault counts as gone only after
+/// this silence: the half second of a restart is no reason to send work to a broken GPU. Counted
+/// from its last poll; with nobody to protect it polls once a second.
 const HELD_SILENCE_NS_MAX: u64 = 2_000_000_000;
 
-/// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.
+/// Longest `max_hold` that is believed: a larger value is wrong, and must not hang a job.
 const HOLD_NS_MAX: u64 = 10_000_000_000;
 
-/// The daemon that has come while a launch waited has the process for high-priority: the launch is
-/// one of that class, and waits for nobody.
+/// A new daemon has made the process high-priority while a launch waited: the launch need not wait.
 pub struct IsHighPriority;
 
-/// Waits until the launch may go. `before_sleep` runs once if it has to wait, `after_sleep` after
-/// each sleep: a thread of a process that dies stays in it.
+/// Waits until the launch may go. `before_sleep` runs once if it must wait. `after_sleep` runs
+/// after each sleep, and does not return in a dying process.
 ///
-/// `known` is what the launch is expected to take, and `unknown` how many of its kernels are not in
-/// `known`: of a launch one or none, of a graph as many as it has.
+/// `known` is the launch's expected work. `unknown` is the number of its kernels that `known`
+/// lacks: at most one for a launch, any number for a graph.
 ///
 /// # Errors
 ///
-/// It waits for nobody any more.
+/// The process has become high-priority and need not wait.
 #[inline]
 pub fn admit(
     client: &Client,
@@ -100,7 +98,7 @@ pub fn admit(
     before_sleep: impl FnOnce(),
     after_sleep: impl Fn(),
 ) -> Result<Grant, IsHighPriority> {
-    // As `look`, whose result would not stay in registers.
+    // Repeats the body of `look`, whose result would not stay in registers.
     let kernel = judged(client, known, unknown);
     match try_admit(client, &kernel, client.clock.now_ns()) {
         Ok(grant) => Ok(grant),
@@ -115,9 +113,8 @@ pub fn admit(
     }
 }
 
-/// As [`admit`], for a kernel of collective communication. Its peers on other GPUs may have begun
-/// and spin until it begins, so it does not wait for a lease, only where the job is held for a
-/// fault.
+/// As [`admit`], for a kernel of collective communication. Its peers on other GPUs may already spin
+/// until it begins, so it waits only while the job is held for a fault.
 ///
 /// # Errors
 ///
@@ -145,8 +142,8 @@ pub fn admit_collective(
     }
 }
 
-/// As [`admit`], for a copy that counts as that kernel. Where an operator or a rule holds the job it goes,
-/// and where the process is asked to end: what it saves then is not to be lost.
+/// As [`admit`], for a copy that counts as `kernel`. It goes although an operator or a rule holds
+/// the job, and when the process is asked to end: the data it saves must not be lost.
 ///
 /// # Errors
 ///
@@ -167,8 +164,8 @@ pub fn admit_copy(
     }
 }
 
-/// Settles a copy once the driver has answered: a refused one is paid back. Of copies neither slips nor
-/// those beside high-priority work are counted, as the call may have waited for the copy.
+/// Settles a copy after the driver's answer: a refused one is refunded. Copies count neither as
+/// slips nor as beside high-priority work: the call may have waited for the copy.
 pub fn handle_copied(client: &Client, grant: &Grant, accepted: bool) {
     if !accepted {
         refund(client, grant);
@@ -180,22 +177,22 @@ fn refund(client: &Client, grant: &Grant) {
     lease.refund(&client.page.charged_ns, grant.cost_ns);
 }
 
-/// The first look of a launch.
+/// Tries once to admit a launch.
 ///
 /// # Errors
 ///
-/// It has to wait: as what kernel ([`Hold::begin`]).
+/// The launch must wait, as the kernel that [`Hold::begin`] takes.
 #[inline]
 pub fn look(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kernel> {
     let kernel = judged(client, known, unknown);
     try_admit(client, &kernel, client.clock.now_ns()).map_err(|_| kernel)
 }
 
-/// The first look of a launch of a collective kernel.
+/// Tries once to admit the launch of a collective kernel.
 ///
 /// # Errors
 ///
-/// The job is held for a fault, so it has to wait.
+/// The job is held for a fault, so the launch must wait.
 pub fn look_collective(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kernel> {
     client.page.count(Counter::Collectives, 1);
     match look(client, known, unknown) {
@@ -204,13 +201,13 @@ pub fn look_collective(client: &Client, known: &Kernel, unknown: u64) -> Result<
     }
 }
 
-/// Longest that a launch of the client waits, ns.
+/// Longest wait of one of the client's launches, ns.
 fn hold_ns_max(client: &Client) -> u64 {
     let max_hold_ns = client.link.daemon.max_hold_ns.load(Ordering::Relaxed);
     max_hold_ns.min(HOLD_NS_MAX)
 }
 
-/// Settles a launch once the driver has answered: a refused one is paid back.
+/// Settles a launch after the driver's answer: a refused one is refunded.
 #[inline]
 pub fn handle_launched(client: &Client, grant: &Grant, accepted: bool) {
     if !accepted {
@@ -225,8 +222,8 @@ pub fn handle_launched(client: &Client, grant: &Grant, accepted: bool) {
     }
 }
 
-/// The kernel as the gate sees it: what no profile knows lasts as long as the daemon assumes, and
-/// nothing is free, so that a count of work in flight is zero only when nothing is.
+/// The kernel as the gate charges it. Unknown kernels last as long as the daemon assumes. No kernel
+/// costs 0, so that the sum in flight is zero only when nothing is in flight.
 #[inline]
 fn judged(client: &Client, known: &Kernel, unknown: u64) -> Kernel {
     let unknown_ns = match unknown {
@@ -265,7 +262,7 @@ fn try_admit(client: &Client, kernel: &Kernel, now_ns: u64) -> Result<Grant, Ref
     })
 }
 
-/// The terms as the policy knows them, with what is left to charge as the budget.
+/// The terms as the policy's type, with what is left to charge as the budget.
 #[inline]
 fn lease_of(terms: &Terms, remaining_ns: u64) -> Lease {
     Lease {
@@ -281,23 +278,23 @@ fn lease_of(terms: &Terms, remaining_ns: u64) -> Lease {
     }
 }
 
-/// How a wait goes on.
+/// The next step of a wait.
 #[derive(Debug)]
 pub enum Step {
     /// The launch goes.
     Go(Grant),
-    /// Sleep, at most until then.
+    /// Sleep, at most until this time.
     SleepUntil(u64),
 }
 
-/// What goes in the end.
+/// Waits until the launch goes.
 ///
 /// # Errors
 ///
 /// As [`admit`].
 #[cold]
 fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, IsHighPriority> {
-    /// Counts the end of the wait, whichever way it ends.
+    /// Counts the end of the wait on every path out.
     struct Waits<'a>(&'a Client, Hold);
     impl Drop for Waits<'_> {
         fn drop(&mut self) {
@@ -309,7 +306,7 @@ fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, Is
         if client.is_high_priority() {
             return Err(IsHighPriority);
         }
-        // Read before the lease is looked at, so that no change in between is slept through.
+        // Read before polling the lease, so that no change in between is slept through.
         let seen = client.link.lease.bell.read();
         match hold.poll(client) {
             Step::Go(grant) => return Ok(grant),
@@ -325,15 +322,15 @@ fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, Is
     }
 }
 
-/// A thread that waits at the gate. Where another daemon comes meanwhile, the wait goes on there:
-/// nothing wakes for it but that its pages are replaced ([`crate::link`]).
+/// A thread that waits at the gate. If another daemon takes over, the wait goes on there: the
+/// replacement of its pages wakes the thread ([`crate::link`]).
 #[derive(Debug)]
 pub struct Hold {
     kernel: Kernel,
     begun_ns: u64,
-    /// From when on `max_hold` counts: its begin, and later by what it was held for good.
+    /// When `max_hold` begins: `begun_ns` plus the time held indefinitely.
     counts_from_ns: Cell<u64>,
-    /// Since when it has been held for good, as of the last look.
+    /// Since when the job has been held indefinitely, as of the last poll.
     held_since_ns: Cell<Option<u64>>,
     what: Held,
 }
@@ -343,19 +340,18 @@ pub struct Hold {
 pub enum Held {
     /// A launch, until a lease lets it go.
     Launch,
-    /// A launch of a collective kernel, as long as the job is held for a fault.
+    /// A launch of a collective kernel, while the job is held for a fault.
     Collective,
-    /// A copy, as a launch, but not where the job is held for a fault.
+    /// A copy: as a launch, but not while the job is held for a fault.
     Copy,
 }
 
 impl Hold {
-    /// A launch of that kernel, as [`look`] has it, begins to wait. Counted in the client's page
-    /// until [`Hold::end`].
+    /// Begins the wait of a launch of `kernel`, as returned by [`look`]; ended by [`Hold::end`].
     pub fn begin(client: &Client, kernel: Kernel, what: Held) -> Self {
         client.page.count(Counter::Held, 1);
         let begun_ns = client.clock.now_ns();
-        // Before the bell: the daemon, which the bell wakes, sees that a thread waits.
+        // Before the bell: the daemon, which the bell wakes, must see that a thread waits.
         client.page.waiting.fetch_add(1, Ordering::SeqCst);
         client.link.bell.bell.ring(&client.clock);
         Self {
@@ -367,7 +363,7 @@ impl Hold {
         }
     }
 
-    /// It waits no more.
+    /// Ends the wait.
     pub fn end(self, client: &Client) {
         self.leave(client);
     }
@@ -379,7 +375,7 @@ impl Hold {
         page.count(Counter::HeldNs, held_ns);
     }
 
-    /// What now.
+    /// Polls the lease and the daemon. Returns the next step.
     pub fn poll(&self, client: &Client) -> Step {
         let kernel = &self.kernel;
         let now_ns = client.clock.now_ns();
@@ -394,8 +390,8 @@ impl Hold {
             Held::Copy if may_copy(client) => return Step::Go(charged(client, kernel)),
             Held::Launch | Held::Collective | Held::Copy => {}
         }
-        // A daemon that has taken this process for dead (its connection was closed under us) serves
-        // it no more than one that is gone.
+        // `detached`: the daemon took this process for dead, as its connection was closed behind
+        // our back. It then serves the process no more than a daemon that is gone.
         let gone_ns = match client.page.detached.load(Ordering::Acquire) {
             0 => self.gone_ns(client, is_held),
             _ => 0,
@@ -404,11 +400,10 @@ impl Hold {
         let holds = client.link.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
             client.page.count(Counter::Unmanaged, 1);
-            // It is charged: the process waits for what is in flight when it ends, and counts that
-            // by its charges.
+            // Charge it anyway: a process that ends waits for work in flight, counted by charges.
             return Step::Go(charged(client, kernel));
         }
-        // What is held for a fault is held for good; but not by a daemon that is gone.
+        // A hold for a fault has no time limit, unless its daemon is gone.
         let is_for_good = is_held && !is_gone;
         let end_ns = match is_for_good {
             true => {
@@ -417,8 +412,9 @@ impl Hold {
                 u64::MAX
             }
             false => {
-                // Of several threads that were held long one goes by a lease then, and not all by `max_hold`. What
-                // they waited for before counts: what holds them now and then is not all that may.
+                // After a long hold of several threads, one then goes by a lease, instead of all by
+                // `max_hold`. Waits before the hold still count: a hold that comes and goes is not
+                // the only obstacle.
                 let held_ns = (self.held_since_ns.take()).map_or(0, |ns| now_ns.saturating_sub(ns));
                 let from_ns = self.counts_from_ns.get().saturating_add(held_ns);
                 self.counts_from_ns.set(from_ns);
@@ -430,17 +426,17 @@ impl Hold {
             return Step::Go(charged(client, kernel));
         }
         let sleep_ns = sleep_ns(is_for_good, now_ns.saturating_sub(self.begun_ns));
-        // Not later than the moment at which a silent daemon would count as gone.
+        // Not later than the time at which a silent daemon counts as gone.
         let wanted_ns = if is_gone { u64::MAX } else { gone_ns };
         Step::SleepUntil(end_ns.min(now_ns + sleep_ns).min(wanted_ns))
     }
 
-    /// From when on the daemon counts as gone if nothing is heard of it. One that sleeps has its
-    /// time from the first ring on.
+    /// When the daemon counts as gone, if it stays silent; a sleeping one's time begins with a
+    /// ring.
     fn gone_ns(&self, client: &Client, is_held: bool) -> u64 {
         let daemon = &client.link.daemon;
-        // Acquire, and before the heartbeat: the daemon writes its heartbeat before it says that it
-        // is awake. In the other order an old heartbeat could be taken for that of an awake daemon.
+        // Acquire, and before the heartbeat: the daemon writes its heartbeat before it clears
+        // `asleep`. Otherwise an old heartbeat could count as that of an awake daemon.
         let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
         let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
         let connection = &client.connection;
@@ -452,21 +448,21 @@ impl Hold {
     }
 }
 
-/// Whether collective kernels wait: not where the job has used its share alone, as their peers on other GPUs would.
+/// Whether collective kernels wait. Not if the job has merely used its share of the GPU: their
+/// peers on other GPUs would wait as well.
 fn holds_collectives(client: &Client) -> bool {
     let lease = &client.link.lease;
     lease.is_held() && !lease.is_rated()
 }
 
-/// Whether copies go although no lease lets them.
+/// Whether copies go although no lease allows them.
 fn may_copy(client: &Client) -> bool {
     let lease = &client.link.lease;
     let is_ending = client.page.stop.load(Ordering::Relaxed) != 0;
     is_ending || (lease.is_held() && !lease.is_paused())
 }
 
-/// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good
-/// wakes ever more seldom.
+/// Longest sleep of a launch that has waited for `waited_ns`; it grows in an indefinite hold.
 fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
     match is_for_good {
         true => (waited_ns / 4).clamp(SLEEP_NS_MAX, HELD_SLEEP_NS_MAX),
@@ -474,8 +470,7 @@ fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
     }
 }
 
-/// From when on a daemon that was last heard of at `heard_ns` counts as gone; one that has ended in
-/// order leaves a heartbeat of 0.
+/// When a daemon last heard of at `heard_ns` is gone. An orderly shutdown leaves a heartbeat of 0.
 fn gone_ns(heard_ns: u64, has_ended: bool, is_held: bool) -> u64 {
     let silence_ns = match (has_ended, is_held) {
         (false, _) => SILENCE_NS_MAX,
@@ -491,7 +486,7 @@ fn passed(client: &Client, kernel: &Kernel) -> Grant {
     charged(client, kernel)
 }
 
-/// A launch that goes without asking, but not without paying.
+/// A launch that goes without a lease, but is charged.
 fn charged(client: &Client, kernel: &Kernel) -> Grant {
     let lease = &client.link.lease;
     lease.charge(&client.page.charged_ns, kernel.expected_ns);
@@ -513,7 +508,7 @@ mod tests {
         let held = [0, 20, 40, 400, 4_000_000].map(|waited| sleep_ns(true, ms(waited)));
         assert_eq!(held, [5, 5, 10, 100, 100].map(ms));
         assert_eq!(sleep_ns(false, ms(400)), SLEEP_NS_MAX);
-        // So that a daemon that is gone is noticed when it counts as that.
+        // So that a dead daemon is noticed as soon as it counts as gone.
         const { assert!(HELD_SLEEP_NS_MAX < HELD_SILENCE_NS_MAX) };
     }
 
@@ -523,7 +518,7 @@ mod tests {
         assert_eq!(gone_ns(heard_ns, true, false), 0);
         assert_eq!(gone_ns(heard_ns, true, true), 7 + HELD_SILENCE_NS_MAX);
         for is_held in [false, true] {
-            // Late by 10 ms, or by a second, it is not.
+            // Late by 10 ms, or by a second, is not gone.
             assert_eq!(gone_ns(heard_ns, false, is_held), 7 + SILENCE_NS_MAX);
         }
     }

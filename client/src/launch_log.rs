@@ -1,73 +1,75 @@
-//! The last launches on a stream, for the thread that learns from them how long kernels take
+//! The last launches on a stream, from which the helper learns how long kernels take
 //! (`interpose::progress::learner`).
 //!
-//! A best-effort launch that the driver has taken writes down where it stands in its stream: four plain stores into a ring
-//! that is overwritten when it is full. No lock, no read-modify-write, nobody waits for anybody; the helper reads when it
-//! looks.
+//! An accepted best-effort launch writes its position in the stream with four plain stores, into a
+//! ring that overwrites its oldest entries: no lock, no read-modify-write, no waiting. The helper
+//! reads the ring when it polls.
 //!
-//! What is read may therefore lack launches: of threads that launch on one stream at the same time one may overwrite another's,
-//! and a helper that gets no processor for long finds the ring overwritten. It never is half of one launch and half of
-//! another, because each word carries a digest of the launch's mark, which no other launch of the stream has. And what
-//! lacks is noticed: a launch says what it added to its stream's count, so the one before it ends where it begins.
+//! A reader may therefore miss launches: threads that launch on one stream at the same time may
+//! overwrite each other's entries, and a helper that gets no processor for long finds the ring
+//! overwritten. An entry never mixes two launches: each word carries a digest of the launch's mark,
+//! which is unique in the stream. Gaps are noticed: an entry states what the launch added to the
+//! stream's count, so the previous launch ends where this one begins.
 //!
 //! The model checker runs this source (`client/tests/interleavings.rs`).
 
 use crossbeam_utils::CachePadded;
 use protocol::sync::{AtomicU64, Ordering, PUBLISH};
 
-/// Launches kept of a stream. The helper looks every 20 µs while anything is in flight, and at a launch every 2 µs it may
-/// miss 24 looks before one is lost.
+/// Launches kept per stream. The helper polls every 20 µs while work is in flight. At one launch
+/// every 2 µs it may miss 24 polls before a launch is lost.
 pub const LAUNCHES: usize = 256;
 
-/// A launch that the driver has taken.
+/// A launch that the driver has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// The mark behind it in its stream's count; never 0.
+    /// The mark after the launch in its stream's count; never 0.
     pub mark: u64,
-    /// What it added to that count, ns: the low 32 bits.
+    /// What the launch added to that count, ns: the low 32 bits.
     pub cost_ns: u32,
-    /// Number of its kernel, as `kernels` has it; 0: none.
+    /// Number of its kernel, as in `kernels`; 0: none.
     pub kernel: u16,
-    /// Of those that have had that number in turn, which: the low 8 bits.
+    /// Generation of that kernel number, which is reused: the low 8 bits.
     pub generation: u8,
-    /// When it was admitted, on the client's clock, ns: the low 48 bits.
+    /// Time of admission on the client's clock, ns: the low 48 bits.
     pub at_ns: u64,
-    /// The epoch it went under, the low 40 bits; [`Launch::BESIDE`] or [`Launch::UNGATED`].
+    /// The launch's epoch, the low 40 bits; [`Launch::BESIDE`] or [`Launch::UNGATED`].
     pub epoch: u64,
 }
 
 impl Launch {
-    /// High-priority work may be beside it.
+    /// High-priority work may have run beside the launch.
     pub const BESIDE: u64 = 0;
     /// There was no high-priority job.
     pub const UNGATED: u64 = EPOCH;
 
-    /// Where the launch before it ends.
+    /// Where the previous launch ends.
     pub fn begin(&self) -> u32 {
         (self.mark as u32).wrapping_sub(self.cost_ns)
     }
 
-    /// An epoch as a launch has it. A launch is read long before high-priority work has come that often.
+    /// An epoch in a launch's 40 bits. The entry is read long before the epoch can wrap around.
     #[inline]
     pub fn low(epoch: u64) -> u64 {
         epoch & EPOCH
     }
 
-    /// When it was admitted, seen from a time that is less than three days later, ns.
+    /// Full time of admission, ns, given a time less than three days later.
     pub fn at_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(now_ns.wrapping_sub(self.at_ns) & LOW)
     }
 }
 
-/// See the module's text. Shared by the threads that launch and the helper.
+/// A stream's log (see the module's head), shared by the launching threads and the helper.
 pub struct LaunchLog<const PLACES: usize> {
-    /// Launches written so far; may go back where threads launch at the same time. On a line of its own, so that no place lies on two.
+    /// Launches written; may go back where threads launch at the same time. On its own cache line,
+    /// so that no place straddles two lines.
     next: CachePadded<AtomicU64>,
     places: [Place; PLACES],
 }
 
 struct Place {
-    /// 0: nothing was written here.
+    /// 0: this place was never written.
     mark: AtomicU64,
     /// Kernel (16 bits), cost (32), digest (16).
     what: AtomicU64,
@@ -90,7 +92,7 @@ impl<const PLACES: usize> Default for LaunchLog<PLACES> {
 }
 
 impl<const PLACES: usize> LaunchLog<PLACES> {
-    /// Of a stream without launches.
+    /// The log of a stream without launches.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self {
@@ -99,7 +101,7 @@ impl<const PLACES: usize> LaunchLog<PLACES> {
         }
     }
 
-    /// The same; loom's atomics cannot be made at compile time.
+    /// As above; loom's atomics cannot be made at compile time.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self {
@@ -108,7 +110,7 @@ impl<const PLACES: usize> LaunchLog<PLACES> {
         }
     }
 
-    /// Writes a launch down.
+    /// Appends a launch.
     #[inline]
     pub fn push(&self, launch: &Launch) {
         let next = self.next.load(Ordering::Relaxed);
@@ -116,15 +118,15 @@ impl<const PLACES: usize> LaunchLog<PLACES> {
             place.write(launch);
         }
         // Release pairs with the Acquire in `read`: a reader that sees the count sees the launch.
-        // Without, a launch might be lacking although nothing overwrote it.
+        // Otherwise a launch might be missing although nothing overwrote it.
         self.next.store(next.wrapping_add(1), PUBLISH);
     }
 
-    /// What was written since the last time, as far as it is still there; in no order where threads launch at the same time,
-    /// and what was read before may come again. `seen` is the reader's own.
+    /// Passes to `take` the launches since the last read that are still there. With several
+    /// launching threads the order is undefined, and entries may repeat. `seen` is the reader's.
     pub fn read(&self, seen: &mut u64, mut take: impl FnMut(Launch)) {
         let next = self.next.load(Ordering::Acquire);
-        // All of it also where the count went back.
+        // Read the whole ring also where the count went back.
         let count = next.wrapping_sub(*seen).min(PLACES as u64);
         for step in (1..=count).rev() {
             let place = self.place(next.wrapping_sub(step));
@@ -171,7 +173,7 @@ impl Place {
     fn write(&self, launch: &Launch) {
         let digest = digest(launch.mark);
         let what = u64::from(launch.kernel) | u64::from(launch.cost_ns) << COST_SHIFT;
-        // Relaxed: each word by itself says of which launch it is.
+        // Relaxed: each word's digest states its launch.
         self.mark.store(launch.mark, Ordering::Relaxed);
         self.what.store(what | digest, Ordering::Relaxed);
         self.at
@@ -183,7 +185,7 @@ impl Place {
         );
     }
 
-    /// The launch, if it is whole.
+    /// The launch, unless its words are of different launches.
     fn read(&self) -> Option<Launch> {
         let mark = self.mark.load(Ordering::Relaxed);
         let what = self.what.load(Ordering::Relaxed);
@@ -201,11 +203,11 @@ impl Place {
     }
 }
 
-/// Sixteen bits of a mark, where a word has them. Marks that differ by what a ring's launches take differ here but once in
-/// 65536 times.
+/// Sixteen bits of a mark, in the top bits of a word. Marks that differ by the cost of a ring's
+/// launches collide only once in 65536 times.
 #[inline]
 fn digest(mark: u64) -> u64 {
-    /// 2^64 by the golden ratio: neighbouring numbers get far apart.
+    /// 2^64 divided by the golden ratio: spreads neighbouring numbers far apart.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     mark.wrapping_mul(SPREAD) & !LOW
 }
@@ -251,7 +253,6 @@ mod tests {
         let mut seen = 0;
         (1..=4).for_each(|mark| recent.push(&launch(mark)));
         assert_eq!(read(&recent, &mut seen).len(), 4);
-        // A thread that had read the count long ago.
         recent.next.store(2, Ordering::Relaxed);
         recent.push(&launch(9));
         assert!(read(&recent, &mut seen).contains(&9));

@@ -1,30 +1,29 @@
-//! What a client of the daemon does that is no hook: it waits at the gate, announces, counts,
-//! and goes from one daemon to the next.
+//! The part of a daemon's client that is no hook: it waits at the gate, announces, counts, and
+//! moves from one daemon to the next.
 //!
-//! The preloaded library (`interpose`) is this crate with hooks, driver calls, signals and threads
-//! around it. Nothing here calls a driver, keeps a global or is `unsafe`, so others can run the
-//! code that ships: the daemon's fault simulation everything but the ledger's way from one daemon
-//! to the next and the times of [`reconnect`], the model checker [`slot_state`],
-//! [`launch_log`] and [`requests`].
+//! The preloaded library (`interpose`) adds hooks, driver calls, signals and threads. Nothing here
+//! calls a driver, keeps a global or is `unsafe`, so other programs can run the shipped code. The
+//! daemon's fault simulation runs all of it except moving the ledger between daemons and the times
+//! of [`reconnect`]. The model checker runs [`slot_state`], [`launch_log`] and [`requests`].
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! |---|---|
-//! | [`Client`] | what a process shares with its daemons, one after the other |
+//! | [`Client`] | memory that a process shares with its daemons, one after the other |
 //! | [`gate`] | a best-effort launch goes if its lease allows it, or waits until one does |
-//! | [`announce`] | a high-priority launch and its completion, told to the daemon |
-//! | [`completion`] | work that is complete, counted and told |
+//! | [`announce`] | reports high-priority launches and completions to the daemon |
+//! | [`completion`] | counts and reports completed work |
 //! | [`link`] | the daemon's pages, at the same addresses under one daemon after another |
-//! | [`connection`] | descriptors that are kept, and the connection whose end is noticed |
+//! | [`connection`] | our descriptors, and the connection whose end is noticed |
 //! | [`reconnect`] | when a client without a daemon asks for one |
-//! | [`account`] | an account of memory goes on in the ledger of another daemon |
-//! | [`ending`] | what a process that ends, or is broken, says in its page |
+//! | [`account`] | moves an account of memory to another daemon's ledger |
+//! | [`ending`] | flags of a process that ends, or is broken |
 //! | [`marks`] | how far a stream has come |
-//! | [`slot_state`] | whose a stream's slot is, and whose turn it is with its event |
+//! | [`slot_state`] | the owner of a stream's slot, and of the slot's event |
 //! | [`launch_log`] | the last launches on a stream, which the helper learns from |
 //! | [`requests`] | which of a program's requests are open |
-//! | [`waited`] | when work was complete, as the application's waiting tells |
+//! | [`waited`] | when work was complete, from the application's own waits |
 //! | [`rings`] | records on their way to the daemon, a ring for each thread |
-//! | [`backoff`] | waiting for a thread of our own |
+//! | [`backoff`] | waiting for one of our threads |
 //!
 //! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
 #![forbid(unsafe_code)]
@@ -34,7 +33,7 @@ pub mod requests;
 pub mod slot_state;
 pub mod waited;
 
-// The rest lives in pages that are mapped, which the model checker's atomics cannot be.
+// The other modules use mapped pages, which cannot hold the model checker's atomics.
 #[cfg(not(loom))]
 pub mod account;
 #[cfg(not(loom))]

@@ -1,27 +1,25 @@
-//! The memory that a client shares with its daemon, at the same addresses for the life of the
-//! process.
+//! The memory that a client shares with its daemon, at the same addresses for the process's life.
 //!
-//! A daemon goes and another comes; the process goes on. So each page of the daemon has a place of
-//! its own, where the next daemon's page takes its place ([`Mapping::replace`]). Before the first
-//! daemon and without any, the places hold pages of the process's own that hold nothing back: there
-//! is nobody to protect. The client's own page ([`Client::page`](crate::Client::page)) is never
-//! replaced.
+//! Daemons come and go while the process goes on. Each daemon page therefore has a fixed place,
+//! where the next daemon's page replaces it ([`Mapping::replace`]). Without a daemon these places
+//! hold private pages that hold nothing back: there is nobody to protect. The client's own page
+//! ([`Client::page`](crate::Client::page)) is never replaced.
 //!
-//! **A thread in the middle of a call** meets one daemon's pages first and the other's later. What
-//! it may then do wrong is bounded by one launch of each thread and daemon:
+//! **A thread in the middle of a call** uses first one daemon's pages, then the other's. The
+//! possible errors are bounded by one launch per thread and daemon:
 //!
-//! - a launch goes under a lease of the daemon before, as one does that is between check and driver
-//!   call when that daemon dies;
-//! - a charge is taken back from the new lease's sum, which never had it, so that this lease allows
-//!   one refused launch more (`protocol::lease::FIRST_TOTAL_NS`: the sum does not wrap);
-//! - a high-priority launch announces itself to the daemon before: the helper announces once more
-//!   when all pages are there ([`crate::announce::again`]).
+//! - A launch goes under the previous daemon's lease, like one between check and driver call when
+//!   that daemon dies.
+//! - A charge is subtracted from the new lease's sum, which never contained it: that lease allows
+//!   one launch too many (`protocol::lease::FIRST_TOTAL_NS`: the sum does not wrap).
+//! - A high-priority launch is announced to the previous daemon. The helper announces again when
+//!   all pages are in place ([`crate::announce::again`]).
 //!
-//! **A thread asleep on a lease's bell** is counted in that page's `sleepers`. The thread leaves
-//! the bell before the page is replaced ([`Link::begin_to_move`]); otherwise it would subtract
-//! itself from the next page's count, and a bell with a wrong count can skip a wake-up. A thread
-//! whose signal handler jumped out of the wait (siglongjmp(3)) never leaves. It is waited for once,
-//! for a second; the next page's count is right, as that thread does not subtract itself.
+//! **A thread asleep on a lease's bell** is counted in that page's `sleepers`, and leaves the bell
+//! before the page is replaced ([`Link::begin_to_move`]). Otherwise it would subtract itself from
+//! the next page's count, and a bell with a wrong count can skip a wake-up. A thread whose signal
+//! handler jumped out of the wait (siglongjmp(3)) never leaves. The move waits for it once, for a
+//! second; the next page's count is right, as that thread does not subtract itself.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
@@ -38,56 +36,56 @@ use protocol::segment::{Access, Mapping, SharedPage};
 
 use crate::backoff;
 
-/// What is charged for a kernel that no profile knows, ns: the default of `unknown_kernel_us`.
+/// Charge for a kernel that no profile knows, ns: the default of `unknown_kernel_us`.
 const UNKNOWN_NS: u64 = 100_000;
-/// The first epoch, as a daemon begins it: 0 would be one that leases name.
+/// A daemon's first epoch. It is not 0, because leases name 0.
 const FIRST_EPOCH: u64 = 1;
 
-/// How long a thread sleeps at a time while pages are replaced, ns.
+/// Sleep of a thread at the gate while pages are replaced, ns.
 const MOVING_SLEEP_NS: u64 = 1_000_000;
 
-/// See the module's text.
+/// A client's link to its daemon (see the module's head).
 pub struct Link {
-    /// What the daemon tells all clients; read only.
+    /// Written by the daemon for all clients; read only.
     pub daemon: Mapping<DaemonPage>,
-    /// What high-priority clients tell best-effort ones; read only.
+    /// Written by high-priority clients for best-effort ones; read only.
     pub hp: Mapping<HpPage>,
-    /// The same page where a high-priority client writes; of a best-effort one memory that nobody
-    /// reads, as a thread of one that was high-priority may still write here.
+    /// The same page, writable, in a high-priority client. In a best-effort client, private memory
+    /// that is never read: threads that began when it was high-priority may still write here.
     pub hp_written: Mapping<HpPage>,
-    /// What wakes the daemon.
+    /// The bell that wakes the daemon.
     pub bell: Mapping<BellPage>,
-    /// The job's lease; of a high-priority client one that holds nothing back.
+    /// The job's lease. In a high-priority client, a lease that holds nothing back.
     pub lease: Mapping<LeasePage>,
     is_high_priority: AtomicBool,
     waits: CachePadded<Waits>,
 }
 
-/// What threads that sleep on the lease's bell and the helper tell each other. On lines of its own:
-/// launches read what is beside it.
+/// Shared by the helper and the threads that sleep on the lease's bell. On its own cache lines,
+/// because launches read the neighbouring fields.
 #[derive(Default)]
 struct Waits {
-    /// Threads that sleep there, or are about to.
+    /// Threads that sleep on the bell, or are about to.
     asleep: AtomicU32,
-    /// So many of them did not leave when they were asked to.
+    /// Number of threads that did not leave when asked.
     left_behind: AtomicU32,
     is_moving: AtomicBool,
 }
 
-/// A daemon's pages, as they come with its welcome.
+/// A daemon's pages, as in its welcome.
 pub struct Pages {
     /// Daemon page.
     pub daemon: OwnedFd,
-    /// High-priority page; of a high-priority client one that may be written to.
+    /// High-priority page; writable for a high-priority client.
     pub hp: OwnedFd,
     /// Bell page.
     pub bell: OwnedFd,
-    /// Of a best-effort client.
+    /// Only for a best-effort client.
     pub lease: Option<OwnedFd>,
 }
 
 impl Link {
-    /// With no daemon.
+    /// A link without a daemon.
     ///
     /// # Errors
     ///
@@ -113,18 +111,18 @@ impl Link {
         })
     }
 
-    /// Whether the daemon has this process for high-priority.
+    /// Whether the daemon treats this process as high-priority.
     #[inline]
     pub fn is_high_priority(&self) -> bool {
-        // Relaxed: a daemon that gives another class is another one, and see the module's text.
+        // Relaxed: only another daemon gives another class; see the module's head.
         self.is_high_priority.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until the lease's bell rings after `seen` was read, or until then; may return early.
+    /// Sleeps until the lease's bell rings after `seen` was read, or until the deadline, or less.
     pub fn wait(&self, clock: &Clock, seen: u32, deadline_ns: u64) -> Wake {
         self.waits.asleep.fetch_add(1, Ordering::SeqCst);
-        // SeqCst, as the add above and both in `begin_to_move`: either that waits for this thread,
-        // or this thread sees it.
+        // SeqCst, as the add above and both accesses in `begin_to_move`: either the mover waits for
+        // this thread, or this thread sees the mover.
         if self.waits.is_moving.load(Ordering::SeqCst) {
             self.waits.asleep.fetch_sub(1, Ordering::SeqCst);
             return clock.sleep_until(deadline_ns.min(clock.now_ns() + MOVING_SLEEP_NS));
@@ -134,14 +132,13 @@ impl Link {
         wake
     }
 
-    /// Has threads leave the lease's bell, until the result is dropped. They are woken, so this
-    /// takes some microseconds, and a second at most.
+    /// Makes threads leave the lease's bell until the result is dropped. They are woken, so this
+    /// takes some microseconds, and at most a second.
     pub fn begin_to_move(&self, clock: &Clock) -> Moving<'_> {
         self.empty_bell(clock);
         Moving(self)
     }
 
-    /// Whether no thread sleeps on the lease's bell any more.
     fn empty_bell(&self, clock: &Clock) -> bool {
         self.waits.is_moving.store(true, Ordering::SeqCst);
         self.lease.bell.ring_surely(clock);
@@ -149,25 +146,23 @@ impl Link {
         let left_behind = &self.waits.left_behind;
         let are_out = || asleep() <= left_behind.load(Ordering::Relaxed);
         let are_out = backoff::wait_until(clock, are_out);
-        // Not waited for again.
         left_behind.store(asleep(), Ordering::Relaxed);
         are_out
     }
 }
 
-/// While this lives no thread sleeps on the lease's bell.
+/// While this lives, no thread sleeps on the lease's bell.
 pub struct Moving<'a>(&'a Link);
 
 impl Moving<'_> {
-    /// The pages of a daemon take the places of those before.
+    /// Replaces the previous daemon's pages with `pages`.
     ///
     /// # Errors
     ///
-    /// A descriptor is not of such a page, and nothing has changed. Or the system gives no memory:
-    /// the pages replaced until then stay, and the next daemon's pages replace all.
+    /// A descriptor is not of such a page; nothing has changed. Or the system gives no memory:
+    /// pages replaced until then stay, and the next daemon's pages replace all.
     pub fn replace(&self, pages: &Pages, own: &ClientPage) -> io::Result<()> {
-        // All that may be wrong with them comes first: a client of half a daemon would be worse off
-        // than one of none.
+        // Check everything first: a client of half a daemon would be worse off than one without.
         open::<DaemonPage>(&pages.daemon, Access::Read, |page| Some(&page.magic))?;
         open::<HpPage>(&pages.hp, Access::Read, |_| None)?;
         open::<BellPage>(&pages.bell, Access::ReadWrite, |_| None)?;
@@ -182,7 +177,7 @@ impl Moving<'_> {
         }
         link.hp.replace(&pages.hp, Access::Read)?;
         link.bell.replace(&pages.bell, Access::ReadWrite)?;
-        // Behind the page with the epoch that its terms name.
+        // After the page with the epoch that the lease's terms name.
         match &pages.lease {
             Some(lease) => {
                 link.lease.replace(lease, Access::ReadWrite)?;
@@ -208,7 +203,7 @@ impl Drop for Moving<'_> {
     }
 }
 
-/// Memory of this process alone, which children do not have.
+/// Memory of this process alone, which children do not inherit.
 fn private<T: SharedPage>() -> io::Result<Mapping<T>> {
     let mapping = Mapping::<T>::anonymous()?;
     mapping.keep_from_children()?;
@@ -229,7 +224,7 @@ fn hold_nothing_back(lease: &LeasePage) {
     });
 }
 
-/// A page, if it can be mapped so and begins as ours do.
+/// Opens a page, if it can be mapped with `access` and has our magic number.
 fn open<T: SharedPage>(
     descriptor: &OwnedFd,
     access: Access,
@@ -299,7 +294,6 @@ mod tests {
         moving.replace(pages, &own()).unwrap();
     }
 
-    /// How many mappings this process has of the file.
     fn mappings_of(fd: impl AsFd) -> usize {
         let (_, inode) = identity(fd).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -334,7 +328,6 @@ mod tests {
             let pages = pages(class);
             move_to(&link, &pages);
             assert_eq!(link.is_high_priority(), class == JobClass::HighPriority);
-            // As a thread does that began under the other class.
             link.hp_written.epoch.fetch_add(1, Ordering::Relaxed);
             let is_told = link.hp.epoch.load(Ordering::Relaxed) == 1;
             assert_eq!(is_told, link.is_high_priority());
@@ -359,7 +352,7 @@ mod tests {
         move_to(&link, &pages(JobClass::BestEffort));
         sleeper.join().unwrap();
         assert_eq!(link.lease.bell.sleepers.load(Ordering::SeqCst), 0);
-        // While pages move, a thread sleeps by the clock, and nobody waits for it.
+        // While pages move, a thread sleeps by the clock, and the move does not wait for it.
         let moving = link.begin_to_move(&clock);
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {

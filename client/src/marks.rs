@@ -1,31 +1,31 @@
-//! How far a stream has come: what was launched on it and what of that is complete.
+//! A stream's progress: what was launched on it, and what of that is complete.
 //!
 //! A *mark* is a position in a stream's count of launches. A high-priority client numbers its
-//! launches, so there a mark is a sequence number; a best-effort client adds up what its launches
-//! are expected to take, so there a mark is a sum of ns. The marks are the process's own: the
-//! daemon learns of them by records ([`crate::announce`]) or by sums ([`crate::completion`]).
+//! launches: its marks are sequence numbers. A best-effort client adds up expected durations: its
+//! marks are sums of ns. Marks are private to the process; the daemon receives records
+//! ([`crate::announce`]) or sums ([`crate::completion`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::waited::Waited;
 
-/// What launches write.
+/// Written by launches.
 #[derive(Debug, Default)]
 pub struct Issued {
     /// High-priority: the last sequence number given out.
     seq: AtomicU64,
-    /// The mark behind the last launch that the driver took.
+    /// The mark after the last launch that the driver accepted.
     mark: AtomicU64,
 }
 
-/// What the helper and waiting threads write; on other cache lines than [`Issued`].
+/// Written by the helper and by waiting threads; on other cache lines than [`Issued`].
 #[derive(Debug, Default)]
 pub struct Seen {
     /// The mark up to which everything is complete.
     completed: AtomicU64,
-    /// Best-effort: when it was.
+    /// Best-effort: when that work was complete.
     waited: Waited,
-    /// High-priority: the mark up to which the daemon was told.
+    /// High-priority: the mark last reported to the daemon.
     told: AtomicU64,
     /// Best-effort: see [`Marks::give_up`].
     given_up: AtomicU64,
@@ -34,7 +34,7 @@ pub struct Seen {
 }
 
 impl Issued {
-    /// Of a stream without launches.
+    /// For a stream without launches.
     pub const fn new() -> Self {
         Self {
             seq: AtomicU64::new(0),
@@ -42,7 +42,6 @@ impl Issued {
         }
     }
 
-    /// High-priority: numbers the next launch.
     #[inline]
     fn next_seq(&self) -> u64 {
         self.seq.fetch_add(1, Ordering::Relaxed) + 1
@@ -50,7 +49,7 @@ impl Issued {
 }
 
 impl Seen {
-    /// Of a stream without launches.
+    /// For a stream without launches.
     pub const fn new() -> Self {
         Self {
             completed: AtomicU64::new(0),
@@ -64,10 +63,10 @@ impl Seen {
 
 /// How far one stream has come.
 pub trait Marks {
-    /// What launches write.
+    /// Written by launches.
     fn issued_marks(&self) -> &Issued;
 
-    /// What others write.
+    /// Written by others.
     fn seen_marks(&self) -> &Seen;
 
     /// High-priority: numbers the next launch.
@@ -76,29 +75,29 @@ pub trait Marks {
         self.issued_marks().next_seq()
     }
 
-    /// High-priority: whether a launch was ever numbered here.
+    /// High-priority: whether any launch was numbered here.
     fn has_launched(&self) -> bool {
         self.issued_marks().seq.load(Ordering::Relaxed) > 0
     }
 
-    /// High-priority: the driver took, or refused, the launch of that number.
+    /// High-priority: the driver accepted or refused launch `seq`.
     #[inline]
     fn set_issued(&self, seq: u64) {
-        // Release pairs with the loads of whoever takes a mark: the launch has been made. The
-        // greatest number stays: threads that launch on one stream may come here in any order.
+        // Release pairs with the loads of threads that take a mark: the launch has been made. The
+        // greatest stays: threads that launch on one stream arrive in any order.
         self.issued_marks().mark.fetch_max(seq, Ordering::Release);
     }
 
-    /// Best-effort: the driver took a launch of so many expected ns. The mark behind it.
+    /// Best-effort: the driver accepted a launch of `expected_ns`. Returns the mark after it.
     #[inline]
     fn add_issued(&self, expected_ns: u64) -> u64 {
-        // SeqCst: before the look at whether the helper sleeps (`interpose::daemon::helper`).
+        // SeqCst: before checking whether the helper sleeps (`interpose::daemon::helper`).
         let mark = &self.issued_marks().mark;
         let before = mark.fetch_add(expected_ns, Ordering::SeqCst);
         before.wrapping_add(expected_ns)
     }
 
-    /// The mark behind the last launch that the driver took.
+    /// The mark after the last launch that the driver accepted.
     #[inline]
     fn issued(&self) -> u64 {
         self.issued_marks().mark.load(Ordering::SeqCst)
@@ -110,21 +109,21 @@ pub trait Marks {
         self.seen_marks().completed.load(Ordering::Acquire)
     }
 
-    /// Moves [`Marks::completed`] up to `mark`; by how much.
+    /// Advances [`Marks::completed`] to `mark`. Returns by how much.
     fn advance(&self, mark: u64) -> u64 {
         let completed = &self.seen_marks().completed;
         let before = completed.fetch_max(mark, Ordering::AcqRel);
         mark.saturating_sub(before)
     }
 
-    /// Whether anything launched is not known to be complete.
+    /// Whether any launch is not known to be complete.
     #[inline]
     fn is_in_flight(&self) -> bool {
         self.issued() > self.completed()
     }
 
-    /// What is about to be given up for good was not seen complete: it teaches nobody how long it
-    /// took.
+    /// Notes that work up to `mark` is about to be given up for good. Its completion was not
+    /// observed, so the learner learns nothing from it.
     fn give_up(&self, mark: u64) {
         // Before `set_known`, whose release publishes it.
         let given_up = &self.seen_marks().given_up;
@@ -136,39 +135,38 @@ pub trait Marks {
         self.seen_marks().given_up.load(Ordering::Relaxed)
     }
 
-    /// Whether everything issued is complete and was seen to be, or was given up for good: not only
-    /// expected to be.
+    /// Whether everything issued was observed complete or given up, not only expected to be
+    /// complete.
     fn is_surely_complete(&self) -> bool {
         self.issued() <= self.known()
     }
 
-    /// Everything up to `mark` was seen complete, or given up for good.
+    /// Notes that everything up to `mark` was observed complete, or given up for good.
     fn set_known(&self, mark: u64) {
         self.seen_marks().known.fetch_max(mark, Ordering::Release);
     }
 
-    /// The mark up to which everything was seen complete, or given up for good: not only expected
-    /// to be.
+    /// The mark up to which everything was observed complete or given up, not only expected to be.
     fn known(&self) -> u64 {
         self.seen_marks().known.load(Ordering::Acquire)
     }
 
-    /// Best-effort: what calls that waited tell of it.
+    /// Best-effort: what waiting calls have shown about completion.
     fn waited(&self) -> &Waited {
         &self.seen_marks().waited
     }
 
-    /// High-priority: the mark up to which the daemon was told.
+    /// High-priority: the mark last reported to the daemon.
     fn told(&self) -> u64 {
         self.seen_marks().told.load(Ordering::Relaxed)
     }
 
-    /// High-priority: the daemon was told that everything up to `mark` is complete.
+    /// High-priority: notes that completion up to `mark` was reported to the daemon.
     fn set_told(&self, mark: u64) {
         self.seen_marks().told.fetch_max(mark, Ordering::Relaxed);
     }
 
-    /// High-priority: the next daemon was told nothing.
+    /// High-priority: forgets what was reported, for the next daemon.
     fn forget_told(&self) {
         self.seen_marks().told.store(0, Ordering::Relaxed);
     }

@@ -1,98 +1,90 @@
 //! When a client without a daemon asks for one.
 //!
-//! After the end of a daemon the client asks where the old one listened: after some milliseconds,
-//! then ever more seldom, at moments that differ from process to process, for as long as the
-//! process lives. It waits for an eighth of the time that there has been none ([`Away`]), so it
-//! finds the next one late by that, and asks some fifty times until it asks every half a second. A
-//! daemon that refuses (its limits, another version) will do so again: that one is asked after a
-//! second and then ever more seldom, every minute in the end. Another daemon in its place is asked
-//! at once.
+//! After a daemon's end the client asks at the old address: after some milliseconds, then less and
+//! less often, at times that differ between processes, for the life of the process. The wait is an
+//! eighth of the time without a daemon ([`Away`]). The client finds the next daemon late by that
+//! much, and asks about fifty times before it reaches one attempt every half second. A daemon that
+//! refuses (its limits, another version) will refuse again: the client asks it after a second, then
+//! less often, in the end every minute. Another daemon in its place is asked at once.
 //!
-//! A process that no daemon has taken yet asks in the same way from its beginning; after a minute,
-//! every five seconds.
+//! A process that no daemon has accepted yet does so from its start; after a minute, every 5 s.
 
-/// Between two looks at what nobody tells of, ns: the connection, where no thread waits for its
-/// end; another daemon in the place of one that refuses. An idle client wakes up for it: a look
-/// costs some microseconds.
+/// Interval of polls for events without a notification, ns: the connection's end where no thread
+/// waits for it; another daemon in place of one that refuses. A poll costs an idle client some µs.
 pub const LOOK_NS: u64 = 250_000_000;
 /// From a daemon's end to the first attempt, and between the first ones.
 const BACKOFF_NS_MIN: u64 = 5_000_000;
-/// Of the time without a daemon, what is waited until the next attempt: its eighth part.
+/// The next attempt waits for this fraction (an eighth) of the time without a daemon.
 const BACKOFF_PART: u64 = 8;
-/// Never longer than this, so that a job is a client again well within a second of the daemon's
-/// return.
+/// Upper bound, so that a job is a client again well within a second of the daemon's return.
 const BACKOFF_NS_MAX: u64 = 500_000_000;
 
-/// A process that has had no daemon for so long since it began most probably is where there is
-/// none.
+/// A process that has had no daemon for this long since its start most probably has none to expect.
 const FIRST_AWAY_NS: u64 = 60_000_000_000;
-/// Between two attempts of that one.
+/// Interval of its attempts from then on.
 const FIRST_NS: u64 = 5_000_000_000;
 
-/// After a daemon has refused for the first time.
+/// Wait after a daemon's first refusal.
 const REFUSED_NS_MIN: u64 = 1_000_000_000;
-/// Never longer than this: so late it is noticed that a daemon's configuration now allows what it
-/// refused.
+/// Longest wait after a refusal: a configuration that now allows this client is noticed this late.
 const REFUSED_NS_MAX: u64 = 60_000_000_000;
 
-/// A daemon that is there and does not answer, or hangs up, is said after this time without one.
-/// Before, it is about to end, or has many to answer.
+/// A daemon that does not answer, or hangs up, is logged after this time without one. Before, it is
+/// probably about to end, or has many clients to answer.
 const UNANSWERED_NS: u64 = 1_000_000_000;
 
-/// What a daemon counts is what a process has asked for within a second of its return, and of the
-/// end of a call that began before.
+/// The daemon relies on being asked within a second of its return, and of the end of a call before.
 const _: () = assert!(LOOK_NS <= 500_000_000 && BACKOFF_NS_MAX <= 500_000_000);
 
-/// What a client knows of its daemon's absence. `L` tells the daemon that listens in a place from
-/// the next one there.
+/// A client's knowledge of its daemon's absence. `L` distinguishes the daemon listening at an
+/// address from the next one there.
 #[derive(Debug)]
 pub struct Reconnect<L> {
-    /// `None` while the daemon is there.
+    /// `None` while there is a daemon.
     away: Option<Away>,
-    /// That of the daemon that listens there now.
+    /// The refusal by the daemon that listens there now.
     refusal: Option<Refusal<L>>,
-    /// Whether people were told why this process is not attached.
+    /// Whether the reason why this process is not attached was logged.
     is_said: bool,
     next_ns: u64,
     /// Differs from process to process.
     seed: u32,
 }
 
-/// How an attempt failed.
+/// Why an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody is there.
+    /// No daemon is there.
     Absent,
-    /// A daemon is there and does not want this client.
+    /// A daemon refused this client.
     Refused,
-    /// Somebody is there, and gave no answer.
+    /// A daemon is there and gave no answer.
     Unanswered,
 }
 
-/// The daemon went, and no other one has taken this client.
+/// The daemon is gone, and no other one has accepted this client.
 #[derive(Debug)]
 struct Away {
     since_ns: u64,
-    /// How often in a row somebody was there who gave no answer.
+    /// Attempts in a row without an answer.
     unanswered: u32,
-    /// There never was one.
+    /// There was never a daemon.
     is_first: bool,
 }
 
 impl Away {
-    /// How long to wait for the next attempt.
+    /// The wait until the next attempt.
     fn backoff_ns(&self, now_ns: u64) -> u64 {
         let away_ns = now_ns.saturating_sub(self.since_ns);
         if self.is_first && away_ns >= FIRST_AWAY_NS {
             return FIRST_NS;
         }
         let by_time_ns = (away_ns / BACKOFF_PART).clamp(BACKOFF_NS_MIN, BACKOFF_NS_MAX);
-        // Who hangs up has too much to do.
         by_time_ns.max(doubled(BACKOFF_NS_MIN, self.unanswered, BACKOFF_NS_MAX))
     }
 }
 
-/// A daemon does not want this client.
+/// A daemon refused this client.
 #[derive(Debug)]
 struct Refusal<L> {
     by: Option<L>,
@@ -102,7 +94,7 @@ struct Refusal<L> {
 }
 
 impl<L: PartialEq> Refusal<L> {
-    /// Now, by the daemon that listens there; `before` is the last one.
+    /// A refusal by the daemon that listens there now; `before` is the previous one.
     fn new(before: Option<Self>, by: Option<L>, now_ns: u64, seed: u32) -> Self {
         let before = before.filter(|before| before.by == by);
         let times = before.map_or(0, |before| before.times).saturating_add(1);
@@ -114,14 +106,14 @@ impl<L: PartialEq> Refusal<L> {
         }
     }
 
-    /// Whether the one that listens there now is to be left alone.
+    /// Whether not to ask the daemon that listens there now.
     fn holds(&self, listener: Option<&L>, now_ns: u64) -> bool {
         self.by.as_ref() == listener && now_ns < self.next_ns
     }
 }
 
 impl<L: PartialEq> Reconnect<L> {
-    /// Of a client that a daemon has taken.
+    /// For a client that a daemon has accepted.
     pub fn of_taken(now_ns: u64, seed: u32) -> Self {
         Self {
             away: None,
@@ -132,8 +124,8 @@ impl<L: PartialEq> Reconnect<L> {
         }
     }
 
-    /// Of a client that none has taken yet; the daemon that listens there has refused it, if one
-    /// has, and people know why.
+    /// For a client that no daemon has accepted yet. `refused_by` is the daemon that has refused
+    /// it, if any; the refusal has been logged.
     pub fn of_untaken(now_ns: u64, seed: u32, refused_by: Option<Option<L>>) -> Self {
         Self {
             away: Some(Away {
@@ -148,17 +140,17 @@ impl<L: PartialEq> Reconnect<L> {
         }
     }
 
-    /// Whether it has no daemon.
+    /// Whether the client has no daemon.
     pub fn is_away(&self) -> bool {
         self.away.is_some()
     }
 
-    /// When to look next, if nobody tells before.
+    /// When to poll next without a notification.
     pub fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// It has looked.
+    /// The client has polled.
     pub fn handle_look(&mut self, now_ns: u64) {
         let asks = self.away.as_ref().filter(|_| self.refusal.is_none());
         let wait_ns = asks.map_or(LOOK_NS, |away| away.backoff_ns(now_ns));
@@ -171,7 +163,7 @@ impl<L: PartialEq> Reconnect<L> {
         !refusal.is_some_and(|refusal| refusal.holds(listener, now_ns))
     }
 
-    /// The daemon has gone.
+    /// The daemon is gone.
     pub fn handle_end(&mut self, now_ns: u64) {
         self.away = Some(Away {
             since_ns: now_ns,
@@ -180,9 +172,8 @@ impl<L: PartialEq> Reconnect<L> {
         });
     }
 
-    /// The one that listened there before it was asked did not take the client. Whether people are
-    /// to be told: that nobody is there, or is about to be, is what was expected; anything else is
-    /// said, once.
+    /// Handles a failed attempt; `by` listened there before the attempt. Returns whether to log it.
+    /// That no daemon is there, or is about to be, is expected; any other failure is logged once.
     pub fn handle_failure(&mut self, failure: Failure, by: Option<L>, now_ns: u64) -> bool {
         let is_unanswered = failure == Failure::Unanswered;
         let is_refused = failure == Failure::Refused;
@@ -201,24 +192,24 @@ impl<L: PartialEq> Reconnect<L> {
         is_to_say
     }
 
-    /// A daemon has taken the client.
+    /// A daemon has accepted the client.
     pub fn handle_met(&mut self) {
         (self.away, self.refusal, self.is_said) = (None, None, false);
     }
 }
 
-/// Twice as long each time, up to a bound.
+/// Doubles the wait each time, up to a bound.
 fn doubled(first_ns: u64, times: u32, most_ns: u64) -> u64 {
     let doublings = times.saturating_sub(1).min(8);
     (first_ns << doublings).min(most_ns)
 }
 
-/// A wait between three quarters and the whole of `wait_ns`, which differs from process to process
-/// (`seed`) and from time to time: the jobs of a GPU must not all come in the same moment.
+/// A wait between three quarters and the whole of `wait_ns`. It differs between processes (`seed`)
+/// and times, so that the jobs of a GPU do not all ask at the same moment.
 #[must_use]
 pub fn jittered(wait_ns: u64, now_ns: u64, seed: u32) -> u64 {
     let seed = now_ns ^ u64::from(seed) << 32;
-    // Fibonacci hashing: the upper bits depend on all of the seed's.
+    // Fibonacci hashing: the upper bits depend on all bits of the seed.
     let share = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
     wait_ns - wait_ns / 4 * share / 1024
 }
@@ -246,10 +237,9 @@ mod tests {
             [5, 5, 10, 100]
         );
         assert_eq!([4_000, 1 << 40].map(|away| of(away * MS, 0)), [500, 500]);
-        // Somebody is there, and has too much to do.
         assert_eq!([1, 2, 3, 4].map(|times| of(0, times)), [5, 10, 20, 40]);
         assert_eq!(of(0, u32::MAX), 500);
-        // Who never had one asks as often for a minute, and then hardly ever.
+        // A process that never had a daemon asks as often for a minute, then hardly ever.
         let of = |away_s: u64| away(true, 0).backoff_ns(7 + away_s * 1_000 * MS);
         assert_eq!(
             [4, 59, 60, 1 << 20].map(of),
@@ -264,7 +254,7 @@ mod tests {
         assert_ne!(of(1, SEED), of(1, SEED + 1));
     }
 
-    /// What a daemon's absence costs a process.
+    /// The cost of a daemon's absence for a process.
     #[test]
     fn who_waits_for_the_next_daemon_asks_some_fifty_times_and_then_every_half_a_second() {
         let mut session = Reconnect::<()>::of_taken(0, SEED);
@@ -304,10 +294,8 @@ mod tests {
         }
         assert_eq!(said, 1, "people are told once");
         session.handle_failure(Failure::Refused, Some('a'), now_ns);
-        // Another daemon in that place, and none.
         assert!(!session.may_ask(Some(&'a'), now_ns));
         assert!(session.may_ask(Some(&'b'), now_ns) && session.may_ask(None, now_ns));
-        // One that refuses for the first time is asked after a second.
         session.handle_failure(Failure::Refused, Some('b'), now_ns);
         assert!(session.may_ask(Some(&'b'), now_ns + 1_000 * MS));
     }

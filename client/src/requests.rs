@@ -1,27 +1,27 @@
-//! Which of a program's requests are open, so that what it says of others is refused.
+//! Which of a program's requests are open, so that ends of other requests are refused.
 //!
-//! A table of fixed size, without a lock: each request has a number of its own for the life of the
-//! process, and its place follows from that number. Who ends a request takes its number out of its
-//! place; of two who do, one finds it there. Numbers begin at another place in each process, so
-//! that one of a parent, or of another process, is found nowhere.
+//! A lock-free table of fixed size. Each request has a number that is unique for the life of the
+//! process, and its place follows from that number. Ending a request removes its number from its
+//! place; of two threads that try, one succeeds. Numbers begin at a different value in each
+//! process, so a number of a parent or of another process is never found.
 
 use protocol::sync::{AtomicU64, Ordering};
 
-/// Requests that may be open at once. The policy remembers as many.
+/// Most requests open at once; the policy remembers the same number.
 pub const OPEN_MAX: usize = 256;
 
-/// Places that are tried for a request before the one there is given up.
+/// Places tried for a request before an open one is given up.
 const TRIES: usize = 8;
 
-/// Bits of a request's number that count; those above are the process's.
+/// Bits of a request's number that count; the others identify the process.
 const COUNT_BITS: u32 = 38;
 
-/// See the module's text.
+/// The table of open requests (see the module's head).
 #[derive(Debug)]
 pub struct OpenRequests<const PLACES: usize = OPEN_MAX> {
     /// The next request's number.
     next: AtomicU64,
-    /// The number of the request that is open there; 0: none.
+    /// The number of the request open in this place; 0: none.
     places: [AtomicU64; PLACES],
 }
 
@@ -30,15 +30,14 @@ pub struct OpenRequests<const PLACES: usize = OPEN_MAX> {
 pub struct Begun {
     /// Its number; never 0.
     pub id: u64,
-    /// The request that is open no more, as there are too many.
+    /// A request given up to make room.
     pub given_up: Option<u64>,
 }
 
 impl<const PLACES: usize> OpenRequests<PLACES> {
-    /// With none, in a process that has this number in the system; `index` tells tables of one
-    /// process apart.
+    /// An empty table for the process `process`; `index` distinguishes tables of one process.
     pub fn new(process: u32, index: u32) -> Self {
-        // 22 bits of the one, as many as Linux has (`PID_MAX_LIMIT`), then four of the other.
+        // 22 bits of the process id, the most Linux has (`PID_MAX_LIMIT`), then four of the index.
         let owner = u64::from(process & 0x3f_ffff) << 4 | u64::from(index & 0xf);
         Self {
             next: AtomicU64::new(owner << COUNT_BITS | 1),
@@ -46,14 +45,14 @@ impl<const PLACES: usize> OpenRequests<PLACES> {
         }
     }
 
-    /// A request begins.
+    /// Begins a request.
     #[inline]
     pub fn begin(&self) -> Begun {
         for _ in 0..TRIES {
             let id = self.take_id();
             let (free, taken) = (0, id);
-            // Release pairs with the Acquire in `end`: whatever was done for the beginning until
-            // here comes before what is done for the end.
+            // Release pairs with the Acquire in `end`: everything done for the beginning comes
+            // before what is done for the end.
             let place = self.place(id);
             if place
                 .compare_exchange(free, taken, Ordering::Release, Ordering::Relaxed)
@@ -71,7 +70,7 @@ impl<const PLACES: usize> OpenRequests<PLACES> {
         }
     }
 
-    /// That request ends; whether it was open.
+    /// Ends the request. Returns whether it was open.
     #[inline]
     pub fn end(&self, id: u64) -> bool {
         id != 0
@@ -107,7 +106,7 @@ mod tests {
         assert!(!requests.end(0) && !requests.end(1) && !requests.end(id + 1));
         assert!(requests.end(id));
         assert!(!requests.end(id), "twice");
-        // Of another process, which began at the same time, and of another table.
+        // Another process that began at the same time, and another table.
         for other in [
             OpenRequests::<OPEN_MAX>::new(8, 0),
             OpenRequests::<OPEN_MAX>::new(7, 1),

@@ -1,8 +1,8 @@
 //! Records on their way to the daemon.
 //!
-//! Each thread that has something to say claims one of the client's rings and keeps it; threads
-//! that find none share one ring. Rings of threads that ended are claimed again when they are
-//! needed. A thread that works for several clients has a ring with each.
+//! Each thread that pushes a record claims one of the client's rings and keeps it; threads that
+//! find none share one ring. Rings of dead threads are claimed again when needed. A thread that
+//! works for several clients has a ring with each.
 
 use protocol::pages::{ClientPage, Counter, RING_RECORDS, RINGS};
 use protocol::record::Record;
@@ -12,39 +12,39 @@ use protocol::sync::Ordering;
 /// The ring of one thread.
 type Ring = Spsc<RING_RECORDS>;
 
-/// A thread of the client's process, with the ring that it has there.
+/// A thread of the client's process, with its ring.
 pub trait Thread {
-    /// Its number in the system; never 0.
+    /// The thread's id in the system; never 0.
     fn id(&self) -> u32;
 
-    /// Whether the process has a thread of that number.
+    /// Whether the process has a thread of that id.
     fn is_alive(&self, id: u32) -> bool;
 
-    /// The ring that it has claimed.
+    /// The ring that the thread has claimed.
     fn ring(&self) -> Claimed;
 
-    /// From now on it has that one.
+    /// Sets that ring.
     fn set_ring(&self, ring: Claimed);
 
-    /// Has the processor fetch that line for writing, without waiting for it.
+    /// Prefetches the line for writing, without waiting for it.
     fn prepare_to_write<T>(&self, line: *const T);
 }
 
-/// What a thread has claimed: a ring, the shared one as there was no other, or nothing yet.
+/// What a thread has claimed: a ring of its own, the shared one if none was left, or nothing yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claimed(u32);
 
 impl Claimed {
-    /// It has not looked for a ring yet.
+    /// The thread has not claimed a ring yet.
     pub const NONE: Self = Self(u32::MAX);
-    /// There was none left: it uses the shared one.
+    /// No ring was left: the thread uses the shared one.
     pub const SHARED: Self = Self(u32::MAX - 1);
 
     fn own(index: usize) -> Self {
         Self(index as u32)
     }
 
-    /// The index of its own ring; of none where it has none.
+    /// The index of the thread's own ring; out of range if it has none.
     #[inline]
     fn index(self) -> usize {
         self.0 as usize
@@ -53,7 +53,7 @@ impl Claimed {
 
 const _: () = assert!(RINGS < Claimed::SHARED.0 as usize);
 
-/// Sends a record. A full ring refuses it; nobody waits.
+/// Pushes a record. A full ring refuses it; the caller never waits.
 ///
 /// # Errors
 ///
@@ -69,14 +69,14 @@ pub fn push(page: &ClientPage, thread: &impl Thread, record: &Record) -> Result<
 #[inline]
 fn push_own(ring: &Ring, thread: &impl Thread, record: &Record) -> Result<(), Full> {
     let pushed = ring.push(&record.encode());
-    // Has the processor fetch the line of this thread's next record. The daemon has read it since
-    // it was last written, so it lies in another core's cache; at one launch per 5 us it is back in
-    // time. Asked for here, where the ring is at hand; no fence waits for it.
+    // Prefetch the line of this thread's next record. The daemon has read it since the last write,
+    // so another core's cache has it; at one launch per 5 us it is back in time. Done here, where
+    // the ring is at hand; no fence waits for it.
     thread.prepare_to_write(ring.next_slot());
     pushed
 }
 
-/// The record of a thread that has no ring of its own, or has not looked for one.
+/// Pushes a record of a thread that has no ring of its own, or has not claimed one yet.
 #[cold]
 fn push_first(page: &ClientPage, thread: &impl Thread, record: &Record) -> Result<(), Full> {
     if thread.ring() == Claimed::NONE {
@@ -89,7 +89,7 @@ fn push_first(page: &ClientPage, thread: &impl Thread, record: &Record) -> Resul
     }
 }
 
-/// Sends a record; one that finds its ring full is counted. Whether it went.
+/// Pushes a record; counts it as dropped if its ring is full. Returns whether it was pushed.
 #[inline]
 pub fn push_or_count(page: &ClientPage, thread: &impl Thread, record: &Record) -> bool {
     let is_pushed = push(page, thread, record).is_ok();
@@ -99,7 +99,7 @@ pub fn push_or_count(page: &ClientPage, thread: &impl Thread, record: &Record) -
     is_pushed
 }
 
-/// Counts a launch that the driver accepted from this thread.
+/// Counts a launch by this thread that the driver accepted.
 #[inline]
 pub fn count_launch(page: &ClientPage, thread: &impl Thread) {
     match thread.ring().index() {
@@ -108,10 +108,10 @@ pub fn count_launch(page: &ClientPage, thread: &impl Thread) {
     }
 }
 
-/// A ring for the thread: its namesake's, a free one, or a dead thread's.
+/// A ring for the thread: one already owned by this thread id, a free one, or a dead thread's.
 fn claim(page: &ClientPage, thread_id: u32, is_alive: impl Fn(u32) -> bool) -> Option<usize> {
     let owners = page.ring_owner.iter();
-    // A thread id that is used again inherits the ring.
+    // A thread whose id is reused inherits the ring.
     if let Some(index) = owners
         .clone()
         .position(|owner| owner.load(Ordering::Relaxed) == thread_id)
@@ -119,14 +119,14 @@ fn claim(page: &ClientPage, thread_id: u32, is_alive: impl Fn(u32) -> bool) -> O
         return Some(index);
     }
     let take = |expected: u32, index: usize| {
-        // AcqRel pairs with the same of the owner before: its last push comes before our first.
+        // AcqRel pairs with the same of the previous owner: its last push comes before our first.
         page.ring_owner.get(index).is_some_and(|owner| {
             owner
                 .compare_exchange(expected, thread_id, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
         })
     };
-    // The first: the daemon reads none behind a free one (`ClientPage::rings_claimed`).
+    // The first free ring: the daemon reads none behind a free one (`ClientPage::rings_claimed`).
     if let Some(index) = (0..page.rings.len()).find(|&index| take(0, index)) {
         return Some(index);
     }
@@ -152,7 +152,6 @@ mod tests {
         at_ns: 1,
     };
 
-    /// The only thread of its process.
     struct Only(Cell<Claimed>);
 
     impl Thread for Only {

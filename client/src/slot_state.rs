@@ -1,31 +1,31 @@
-//! The life of a stream's slot, and whose turn it is with the slot's event: two words, and who may
-//! change them.
+//! The life of a stream's slot and the ownership of the slot's event: two atomics, and the rules
+//! for changing them.
 //!
-//! | slot | who leaves that state |
-//! |---|---|
-//! | free | who makes a slot for a stream, under the lock of `streams` |
-//! | live | who ends the stream, or its context |
-//! | ending | who ended it, and nobody else: to *draining* once an event stands behind its last work, to *free* if nothing is left to wait for |
-//! | draining | the helper at that event, or who ends the context: [`SlotState::try_claim`] says who |
+//! - *free*: left by the thread that makes a slot for a stream, under the lock of `streams`.
+//! - *live*: left by the thread that ends the stream, or its context.
+//! - *ending*: left only by the thread that ended the stream: to *draining* once an event stands
+//!   behind its last work, to *free* if there is nothing to wait for.
+//! - *draining*: left by the helper at that event, or by the thread that ends the context;
+//!   [`SlotState::try_claim`] decides between them.
 //!
-//! So a slot is given up once, and never while somebody still puts an event behind its last work. Who
-//! has taken the event of a slot that is not live must not touch the stream any more: who ends a stream
-//! makes the slot *ending*, then takes the event, then destroys.
+//! So a slot is given up once, and never while a thread still puts an event behind its last work. A
+//! thread that has taken the event of a slot that is not live must not touch the stream: the thread
+//! that ends a stream makes the slot *ending*, then takes the event, then destroys the stream.
 //!
 //! The model checker runs this source (`client/tests/interleavings.rs`).
 
 use protocol::sync::{AtomicU32, Ordering};
 
-/// What a slot is for now.
+/// What a slot is used for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// No stream.
     Free,
     /// A stream that can be launched on.
     Live,
-    /// A stream that somebody is about to destroy.
+    /// A stream that a thread is about to destroy.
     Ending,
-    /// A destroyed stream whose last work may still run; an event tells when it is over.
+    /// A destroyed stream whose last work may still run; its event reports the end.
     Draining,
 }
 
@@ -34,7 +34,7 @@ const LIVE: u32 = 1;
 const ENDING: u32 = 2;
 const DRAINING: u32 = 3;
 
-/// See the module's text.
+/// A slot's state (see the module's head).
 pub struct SlotState(AtomicU32);
 
 impl Default for SlotState {
@@ -44,22 +44,22 @@ impl Default for SlotState {
 }
 
 impl SlotState {
-    /// Of a slot without a stream.
+    /// For a slot without a stream.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
 
-    /// The same; loom's atomics cannot be made at compile time.
+    /// As above; loom's atomics cannot be made at compile time.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
 
-    /// What it is for now.
+    /// The current state.
     #[inline]
     pub fn state(&self) -> State {
-        // SeqCst orders it after taking the slot's event, and after a helper has said that it sleeps.
+        // SeqCst: after taking the slot's event, and after a helper's store that it sleeps.
         match self.0.load(Ordering::SeqCst) {
             LIVE => State::Live,
             ENDING => State::Ending,
@@ -68,25 +68,24 @@ impl SlotState {
         }
     }
 
-    /// The slot is a stream's from here on.
+    /// Makes the slot live.
     pub fn begin(&self) {
         // Release pairs with the load in `state`: a live slot is filled in.
         self.0.store(LIVE, Ordering::Release);
     }
 
-    /// The caller ends the stream of a live slot: the slot is the caller's. Only under the lock of
-    /// `streams`.
+    /// Ends a live slot's stream: the caller owns the slot. Only under the lock of `streams`.
     pub fn end(&self) {
         self.0.store(ENDING, Ordering::SeqCst);
     }
 
-    /// Who ended it leaves the rest to whoever looks at its event, which stands behind its last work.
+    /// Leaves the slot to the thread that polls its event, which stands behind its last work.
     pub fn drain(&self) {
-        // SeqCst: before the look at whether the helper sleeps.
+        // SeqCst: before checking whether the helper sleeps.
         self.0.store(DRAINING, Ordering::SeqCst);
     }
 
-    /// Makes the caller the one who gives up a draining slot.
+    /// Makes the caller the thread that gives up a draining slot.
     pub fn try_claim(&self) -> bool {
         let claimed =
             self.0
@@ -94,17 +93,17 @@ impl SlotState {
         claimed.is_ok()
     }
 
-    /// Whoever's it is gives it to who needs one next.
+    /// Frees the slot. Only by its owner.
     pub fn free(&self) {
-        // Release pairs with the load in `state` of whoever finds it free.
+        // Release pairs with the load in `state` of the thread that finds it free.
         self.0.store(FREE, Ordering::Release);
     }
 }
 
-/// What an event has to tell while nobody uses it.
+/// What an event's state means while no thread uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Nothing: not recorded, or reached.
+    /// Not recorded, or reached.
     Idle,
     /// Recorded, not known to be reached.
     Pending,
@@ -114,7 +113,7 @@ const IDLE: u32 = 0;
 const PENDING: u32 = 1;
 const TAKEN: u32 = 2;
 
-/// Whose turn it is with a slot's event: nobody's, or one thread's.
+/// Ownership of a slot's event: no thread, or one.
 pub struct EventTurn(AtomicU32);
 
 impl Default for EventTurn {
@@ -124,28 +123,28 @@ impl Default for EventTurn {
 }
 
 impl EventTurn {
-    /// Nobody's, and nothing to tell.
+    /// Free and idle.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self(AtomicU32::new(IDLE))
     }
 
-    /// The same; see [`SlotState::new`].
+    /// As above; see [`SlotState::new`].
     #[cfg(loom)]
     pub fn new() -> Self {
         Self(AtomicU32::new(IDLE))
     }
 
-    /// Whether nobody has it and it rests so. Only who takes it may rely on it.
+    /// Whether the event is free and in state `rest`. Reliable only after taking it.
     #[inline]
     pub fn is(&self, rest: Rest) -> bool {
         self.0.load(Ordering::SeqCst) == word(rest)
     }
 
-    /// Takes it if it rests so.
+    /// Takes the event if it is free and in state `rest`.
     #[inline]
     pub fn try_take(&self, rest: Rest) -> bool {
-        // SeqCst: taking it comes before looking at the slot's state.
+        // SeqCst: taking the event comes before checking the slot's state.
         self.0
             .compare_exchange(word(rest), TAKEN, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()

@@ -1,29 +1,27 @@
-//! When a stream's work was complete, as the application's own waiting tells.
+//! When a stream's work was complete, from the application's own waits.
 //!
-//! A call that waits for a stream returns once its work is complete, and if it took long, the work
-//! was most likely not complete until shortly before. Where no event of ours is allowed
-//! (`interpose::progress::sight`) nothing else tells how long kernels take: what went between two
-//! such calls is learnt as a sum (`interpose::progress::learner`).
+//! A call that waits for a stream returns once its work is complete. If the call took long, the
+//! work was most likely not complete until shortly before. Where no event of ours is allowed
+//! (`interpose::progress::sight`) nothing else shows how long kernels take: the launches between
+//! two such calls are learnt as a sum (`interpose::progress::learner`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A call that took less may have found everything complete, ns.
+/// A shorter call may have found everything complete, ns.
 const WAITED_NS: u64 = 100_000;
-/// A thread that waits and finds a processor runs again at most so much later than it might, ns; of
-/// long calls a 16th.
+/// A waiting thread that finds a processor runs again within this, ns; after long calls, a 16th.
 const LATE_NS: u64 = 50_000;
 
-/// What calls that have returned tell of a stream; written by any thread, read by the helper.
+/// The results of waiting calls on a stream. Written by any thread, read by the helper.
 #[derive(Debug, Default)]
 pub struct Waited {
-    /// Up to which mark.
     mark: AtomicU64,
     by_ns: AtomicU64,
     busy_until_ns: AtomicU64,
 }
 
 impl Waited {
-    /// Of a stream that nobody has waited for.
+    /// For a stream on which no call has waited.
     pub const fn new() -> Self {
         Self {
             mark: AtomicU64::new(0),
@@ -33,30 +31,30 @@ impl Waited {
     }
 
     /// A call from `began_ns` to `ended_ns` has waited for everything up to `mark`, which counts as
-    /// known by now. Where it tells only that this is complete, it is as if it had begun when it
-    /// ended, or later.
+    /// known by now. A call that shows only completion passes a `began_ns` at or after its end.
     pub fn handle_waited(&self, mark: u64, began_ns: u64, ended_ns: u64) {
-        // Each may be another call's, of a thread that waits for the same stream. Time before mark:
-        // what is read with a mark is late at most.
+        // Each value may come from a different call, of another thread that waits for the same
+        // stream. Store the time before the mark: a time read with a mark is then at most too late.
         self.by_ns.fetch_max(ended_ns, Ordering::Relaxed);
         self.mark.fetch_max(mark, Ordering::Release);
         let took_ns = ended_ns.saturating_sub(began_ns);
         if took_ns >= WAITED_NS {
             let late_ns = LATE_NS.max(took_ns / 16);
-            // Release: who reads it finds known what was waited for.
+            // Release: a reader of this value sees the work that was waited for as known.
             self.busy_until_ns
                 .fetch_max(ended_ns.saturating_sub(late_ns), Ordering::Release);
         }
     }
 
-    /// Everything up to `mark`, which is known to be complete, was so by then, ns; `None`: no call tells.
+    /// The latest time at which everything up to `mark` was complete, ns; `None`: no call shows it.
+    /// `mark` must be known complete.
     pub fn by_ns(&self, mark: u64) -> Option<u64> {
         let is_waited = mark <= self.mark.load(Ordering::Acquire);
         is_waited.then(|| self.by_ns.load(Ordering::Relaxed))
     }
 
-    /// What is known to be complete, read after this, was not before then, ns; 0: no call tells.
-    /// The thread that waited may have waited for a processor, too.
+    /// Work that is known complete, read after this, was not complete before this time, ns; 0: no
+    /// call shows it. The thread that waited may also have waited for a processor.
     pub fn busy_until_ns(&self) -> u64 {
         self.busy_until_ns.load(Ordering::Acquire)
     }

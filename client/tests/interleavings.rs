@@ -1,8 +1,8 @@
-//! Every interleaving of the end of a stream, the launch log and the table that forgets, explored
-//! by loom.
+//! Explores with loom every interleaving of the end of a stream, the launch log and the table that
+//! replaces its entries.
 //!
-//! Run: `RUSTFLAGS="--cfg loom" cargo test -p pillion-client --release --test interleavings`.
-//! With `--cfg weaken_release` added these tests must fail: CI checks that they do.
+//! Run: `RUSTFLAGS="--cfg loom" cargo test -p pillion-client --release --test interleavings`. With
+//! `--cfg weaken_release` added these tests must fail: CI checks that they do.
 #![cfg(loom)]
 
 use client::launch_log::{Launch, LaunchLog};
@@ -24,18 +24,16 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     model_preempted(3, body);
 }
 
-/// Every interleaving in which threads are interrupted so many times.
 fn model_preempted(times: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(times);
     builder.check(body);
 }
 
-/// A slot of a stream on which something was launched, as the library keeps it.
+/// A slot of a stream with a launch, as the library keeps it.
 struct Slot {
     life: SlotState,
     event: EventTurn,
-    /// Times that it was given up.
     freed: AtomicU64,
 }
 
@@ -56,7 +54,7 @@ impl Slot {
         self.life.free();
     }
 
-    /// What the thread does that destroys the stream. The driver takes the event, or does not.
+    /// What the thread does that destroys the stream. The driver accepts the event, or not.
     fn destroy(&self, is_recorded: bool) {
         self.life.end();
         while !self.event.try_take(Rest::Idle) && !self.event.try_take(Rest::Pending) {
@@ -72,7 +70,7 @@ impl Slot {
         }
     }
 
-    /// One look of the helper, to whom every event is reached.
+    /// One poll of the helper, for which every event is reached.
     fn look(&self) {
         if self.event.try_take(Rest::Pending) {
             self.event.release(Rest::Idle);
@@ -104,7 +102,7 @@ fn the_slot_of_a_destroyed_stream_is_given_up_once_and_after_its_last_event() {
             };
             destroyer.join().unwrap();
             helper.join().unwrap();
-            // Woken once more: the first look reaches the event, the second gives up the slot.
+            // Woken once more: the first poll reaches the event, the second gives up the slot.
             (0..2).for_each(|_| slot.look());
             assert_eq!(slot.freed.load(Ordering::Relaxed), 1);
         });
@@ -128,7 +126,7 @@ fn a_draining_slot_is_given_up_by_the_helper_or_by_who_ends_its_context() {
     });
 }
 
-/// A launch all of whose words follow from its number, so that one of two halves is seen.
+/// A launch whose words all follow from its number, so that a mix of two is detected.
 fn launch(number: u64) -> Launch {
     Launch {
         mark: number * 1_000,
@@ -157,7 +155,7 @@ fn a_launch_that_is_counted_is_read_and_one_that_is_read_is_whole() {
                     assert_eq!(found, launch(found.epoch), "half of another");
                     read += 1;
                 });
-                // Nothing was overwritten, so nothing may lack.
+                // Nothing was overwritten, so nothing may be missing.
                 assert_eq!(read, seen - before, "a launch was counted and not written");
             }
         });
@@ -168,7 +166,7 @@ fn a_launch_that_is_counted_is_read_and_one_that_is_read_is_whole() {
 
 #[test]
 fn of_threads_that_launch_at_once_launches_may_be_lost_and_none_is_mixed() {
-    // Words that nothing orders: with more there is no end of what a reader may see.
+    // These words are unordered: with more preemptions the states that a reader may see explode.
     model_preempted(2, || {
         let recent = Arc::new(LaunchLog::<1>::new());
         let launcher = {
@@ -189,7 +187,7 @@ fn of_threads_that_launch_at_once_launches_may_be_lost_and_none_is_mixed() {
     });
 }
 
-/// Keeps a number in a table of two places, if it is not there; what is found is its own.
+/// Keeps a number in a table of two places, if it is absent; a found entry must be its own.
 fn find_or_keep(memo: &Memo<2, 1, 1>, number: u64) {
     match memo.find(&[number]) {
         Some(found) => assert_eq!((found.rest, found.note), ([number], number), "another's"),
@@ -201,7 +199,6 @@ fn find_or_keep(memo: &Memo<2, 1, 1>, number: u64) {
 fn a_key_is_found_with_its_own_words_while_others_take_its_place() {
     model_preempted(2, || {
         let memo = Arc::new(Memo::<2, 1, 1>::new());
-        // Full from the beginning.
         (1..=2).for_each(|number| find_or_keep(&memo, number));
         let replacing = {
             let memo = Arc::clone(&memo);

@@ -1,4 +1,4 @@
-//! Nothing here outlives a client: no static, no thread-local.
+//! This crate has no state outside a client: no static, no thread-local.
 
 use std::fs;
 use std::path::Path;
