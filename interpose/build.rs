@@ -1,24 +1,23 @@
-//! Links `libpillion.so` so that it is at home in any process.
+//! Links `libpillion.so` so that it works in any process.
 //!
-//! - Its own references to the symbols it exports stay its own (`-Bsymbolic`). Else the table of hooks
-//!   would hold whatever `cuLaunchKernel` comes first in the process, which may be a program's own
-//!   wrapper: a wrapper that asks `dlsym` for the driver's function would then be handed itself.
-//! - What not every C library has is imported weakly, through `src/platform/imports.rs` (`--wrap`).
-//!   A preloaded library that cannot be resolved ends the process, and a job may start programs of
-//!   any kind.
-//! - The unwinder is found when it is needed, by `src/platform/unwinder.rs`; GCC's is linked in
-//!   where the linker has it as an archive. As a library that we need, it costs every process 0.1
-//!   ms to load, and systems with another C library have none.
+//! - References to our own exports bind to ourselves (`-Bsymbolic`). Otherwise the table of hooks
+//!   would hold the process's first `cuLaunchKernel`, possibly a program's own wrapper: a wrapper
+//!   that asks `dlsym` for the driver's function would then get itself.
+//! - Functions that not every C library has are imported weakly, through `src/platform/imports.rs`
+//!   (`--wrap`). A preloaded library that cannot be resolved ends the process, and a job may start
+//!   programs of any kind.
+//! - The unwinder is looked up on first use (`src/platform/unwinder.rs`). GCC's is linked in where
+//!   the linker has it as an archive. As a needed library it would cost every process 0.1 ms to
+//!   load, and systems with another C library have none.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `src/platform/imports.rs` imports weakly.
+/// Imported weakly by `src/platform/imports.rs`.
 const WEAK: [&str; 3] = ["__register_atfork", "__tls_get_addr", "_dl_find_object"];
 
-/// What `src/platform/unwinder.rs` finds, each with `_Unwind_` before it.
 const UNWINDER: [&str; 15] = [
     "Backtrace",
     "DeleteException",
@@ -50,14 +49,14 @@ pub(crate) fn main() {
     }
     if has_static_unwinder() {
         let folder = PathBuf::from(variable("OUT_DIR"));
-        // The name under which the standard library asks for it, found before the system's own.
+        // The name that the standard library links against, found before the system's own.
         std::fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n")
             .expect("cargo made the folder for this");
         println!("cargo::rustc-link-search=native={}", folder.display());
     }
 }
 
-/// Whether the linker that makes the library knows GCC's unwinder as an archive.
+/// Whether the linker that makes the library has GCC's unwinder as an archive.
 fn has_static_unwinder() -> bool {
     println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
     let is_native = variable("HOST") == variable("TARGET");
@@ -68,7 +67,7 @@ fn has_static_unwinder() -> bool {
     let asked = Command::new(linker)
         .arg("-print-file-name=libgcc_eh.a")
         .output();
-    // It answers with the bare name if it has none.
+    // It prints the bare name if it has none.
     asked.is_ok_and(|answer| {
         let path = String::from_utf8_lossy(&answer.stdout).into_owned();
         let path = Path::new(path.trim());

@@ -1,10 +1,11 @@
 //! Links `libpillion_shim.so`: our library as the `libcuda.so.1` that programs find.
 //!
-//! As the preload library, and with the driver's name. A program may close its driver; the helper
-//! thread and the hooks that it still holds must not go with it, so the library stays (`-z nodelete`).
+//! Like the preload library, but with the driver's name. A program may close its driver; the helper
+//! thread and the hooks that it still holds must stay, so the library is never unloaded (`-z
+//! nodelete`).
 //!
-//! It depends on the driver by a name of its own (`src/driver/real/shim.rs`). For that it is linked
-//! with an empty library that has this name.
+//! It depends on the driver under a private name (`src/driver/real/shim.rs`), and is therefore
+//! linked with an empty library of that name.
 
 use std::path::Path;
 use std::process::Command;
@@ -32,7 +33,7 @@ fn main() {
         "{} makes no library",
         linker.display()
     );
-    // As nothing is taken from it, the linker would leave it out.
+    // The linker would drop the library, as no symbol of it is used.
     let stand_in = stand_in.display().to_string();
     for argument in [
         "-Wl,-soname,libcuda.so.1",

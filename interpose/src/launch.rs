@@ -26,30 +26,25 @@ use crate::progress::streams::{Place, STREAMS};
 use crate::progress::traced::{self, Copied, Copying};
 use crate::progress::{learner, operations, stream_events, waking};
 
-/// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
-/// much as a launch.
+/// Least expected work between two events that a launching thread records in a stream, ns: an event
+/// costs the thread about as much as a launch.
 const RECORD_NS: u64 = 100_000;
 
-/// What the application asks to be launched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// What.
     pub(crate) function: CUfunction,
-    /// In which shape.
     pub(crate) shape: Shape,
-    /// Where.
     pub(crate) stream: Stream,
-    /// Whether two events around it leave it as it is ([`recorder`]).
+    /// Whether recording two events around the launch is harmless ([`recorder`]).
     pub(crate) may_time: bool,
 }
 
-/// A launch between [`begin`] and [`end`].
 pub(crate) enum Begun {
-    /// Nobody manages this process.
+    /// No daemon manages this process.
     Unmanaged,
-    /// Recorded into a graph: counted and nothing else.
+    /// Captured into a graph: only counted.
     Recorded(&'static Client),
-    /// Announced under this number.
+    /// Announced under this sequence number.
     Announced {
         client: &'static Client,
         slot: u32,
@@ -57,19 +52,18 @@ pub(crate) enum Begun {
         stream: Stream,
         ticket: Ticket,
     },
-    /// Admitted.
     Admitted {
         client: &'static Client,
-        /// `None`: counted as complete at once, as no slot was to be had.
+        /// `None`: counted as complete at once, as there was no slot.
         slot: Option<u32>,
         grant: Grant,
-        /// What goes, for who learns how long it takes.
+        /// The launch's kernel number, for the learner.
         number: Number,
         ticket: Ticket,
     },
 }
 
-/// What comes before the driver's call; best-effort launches may wait here.
+/// Runs before the driver's call; best-effort launches may wait here.
 #[inline]
 pub(crate) fn begin(client: Option<&'static Client>, request: &Request) -> Begun {
     let label = labels::handle_launch();
@@ -85,8 +79,8 @@ pub(crate) fn begin(client: Option<&'static Client>, request: &Request) -> Begun
     )
 }
 
-/// The same for a launch that `look` says what is known of, and how many of its kernels are not;
-/// `is_refused` says whether no driver makes it.
+/// As [`begin`]. `look` returns what is known of the launch, and how many of its kernels are
+/// unknown; `is_refused` whether every driver refuses it.
 #[inline]
 fn begin_known(
     client: Option<&'static Client>,
@@ -149,7 +143,6 @@ fn begin_known(
     }
 }
 
-/// The launch as it is recorded.
 #[inline]
 fn ticket(client: &Client, slot: Option<u32>, known: &Known, launched: Launched) -> Ticket {
     match client.is_recording {
@@ -158,7 +151,6 @@ fn ticket(client: &Client, slot: Option<u32>, known: &Known, launched: Launched)
     }
 }
 
-/// A high-priority launch.
 #[inline]
 fn announced(
     client: &'static Client,
@@ -189,13 +181,12 @@ fn announced(
 }
 
 impl Request {
-    /// Whether it names no kernel or no block, which no driver starts.
+    /// Whether it names no kernel or no block, which every driver refuses.
     fn is_empty(&self) -> bool {
         self.function.is_null() || self.shape.grid.contains(&0) || self.shape.block.contains(&0)
     }
 }
 
-/// A graph's launch between [`begin_graph`] and [`end_graph`].
 pub(crate) struct BegunGraph {
     begun: Begun,
     exec: CUgraphExec,
@@ -203,7 +194,7 @@ pub(crate) struct BegunGraph {
     collectives: u64,
 }
 
-/// What comes before the driver's launch of a graph: as for one kernel of the graph's cost.
+/// Runs before the driver's launch of a graph: as for one kernel of the graph's cost.
 #[inline]
 pub(crate) fn begin_graph(
     client: Option<&'static Client>,
@@ -220,7 +211,7 @@ pub(crate) fn begin_graph(
             let (cost, known) = GRAPHS.launched(exec);
             (kernels, collectives) = (cost.kernels, cost.collectives);
             let longest = &client.page.told.longest;
-            // What was learnt its learner tells.
+            // Learnt durations are reported by the learner.
             if !known.is_learnt && !longest.has(cost.kernel.expected_ns) {
                 let name = GraphName(kernels);
                 longest.note(cost.kernel.expected_ns, cost.kernel.sm_needed, name);
@@ -239,7 +230,6 @@ pub(crate) fn begin_graph(
     }
 }
 
-/// What comes after it.
 #[inline]
 pub(crate) fn end_graph(graph: &BegunGraph, result: CUresult) {
     settle(&graph.begun, result, Some(graph.exec), |client| {
@@ -251,7 +241,7 @@ pub(crate) fn end_graph(graph: &BegunGraph, result: CUresult) {
     });
 }
 
-/// What comes before an operator whose launches are not seen: as for one launch of what the profile says of it.
+/// Runs before an operator whose launches are not seen: as for one launch of its profile.
 #[cfg(not(shim))]
 pub(crate) fn begin_operator(
     client: Option<&'static Client>,
@@ -270,7 +260,7 @@ pub(crate) fn begin_operator(
     )
 }
 
-/// What comes after it; another result than success takes it back.
+/// Any result but success takes the launch back.
 #[cfg(not(shim))]
 pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
     settle(begun, result, None, |client| {
@@ -278,15 +268,15 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
     });
 }
 
-/// A copy between [`begin_copy`] and [`end_copy`].
 pub(crate) struct BegunCopy {
     begun: Begun,
     _in_call: Option<InCall>,
-    /// While a trace is taken.
+    /// Set while a trace is taken.
     traced: Option<Copied>,
 }
 
-/// A call that waits for its copy. Until it returns the copy is on no stream, so who drains asks for it.
+/// A call that waits for its copy. The copy is on no stream until it returns, so draining checks
+/// this.
 struct InCall(&'static Client);
 
 impl InCall {
@@ -302,8 +292,8 @@ impl Drop for InCall {
     }
 }
 
-/// What comes before a copy. A large one of a best-effort client is charged and waits as a launch does,
-/// if the daemon wants that; others go. While a trace is taken each is told.
+/// Runs before a copy. If the daemon gates copies, a large one of a best-effort client is charged
+/// and waits like a launch; others go. Each is recorded while a trace is taken.
 #[inline]
 pub(crate) fn begin_copy(client: Option<&'static Client>, copying: &Copying) -> BegunCopy {
     match client {
@@ -325,7 +315,6 @@ fn begin_seen_copy(copying: &Copying) -> BegunCopy {
         return BegunCopy::NONE;
     }
     let place = STREAMS.place(stream);
-    // The stream's, whatever device is current.
     let Some(client) = client_at(place) else {
         return BegunCopy::NONE;
     };
@@ -334,7 +323,7 @@ fn begin_seen_copy(copying: &Copying) -> BegunCopy {
         true => begin_large_copy(client, place, copying),
         false => BegunCopy::NONE,
     };
-    // After the wait of a large one, of which its lease tells.
+    // After a large copy's wait, which its lease records.
     let traced = (client.trace() != 0).then(|| Copied::begin(client, place, copying));
     BegunCopy { traced, ..begun }
 }
@@ -348,7 +337,7 @@ fn begin_large_copy(client: &'static Client, place: Place, copying: &Copying) ->
     };
     let begun = Begun::Admitted {
         client,
-        // Complete when the call returns.
+        // The copy is complete when the call returns.
         slot: slot.filter(|_| !copying.is_waited_for),
         grant,
         number: Number::COPY,
@@ -362,7 +351,6 @@ fn begin_large_copy(client: &'static Client, place: Place, copying: &Copying) ->
 }
 
 impl BegunCopy {
-    /// One that is neither charged nor held.
     const NONE: Self = Self {
         begun: Begun::Unmanaged,
         _in_call: None,
@@ -370,7 +358,6 @@ impl BegunCopy {
     };
 }
 
-/// What comes after it.
 #[inline]
 pub(crate) fn end_copy(copy: &BegunCopy, result: CUresult) {
     if let Begun::Admitted { .. } = copy.begun {
@@ -381,14 +368,13 @@ pub(crate) fn end_copy(copy: &BegunCopy, result: CUresult) {
     }
 }
 
-// Once, and not in each of the hooks of copies.
+// Out of line: one copy for all copy hooks.
 #[cold]
 #[inline(never)]
 fn end_large_copy(copy: &BegunCopy, result: CUresult) {
     settle(&copy.begun, result, None, |_| ());
 }
 
-/// The client of a place for streams.
 #[inline]
 fn client_at(place: Place) -> Option<&'static Client> {
     match place {
@@ -406,8 +392,8 @@ fn slot_at(place: Place) -> Option<u32> {
 }
 
 impl Begun {
-    /// The priority that the launch carries as an attribute: of high-priority launches on default
-    /// streams, which cannot have one.
+    /// The priority that the launch carries as an attribute: only high-priority launches on default
+    /// streams, which cannot have a priority.
     #[inline]
     pub(crate) fn priority(&self) -> Option<c_int> {
         match self {
@@ -422,7 +408,6 @@ impl Begun {
         }
     }
 
-    /// The slot of its stream, and how it is recorded.
     #[inline]
     fn recorded(&self) -> (Option<u32>, Ticket) {
         match *self {
@@ -441,7 +426,6 @@ impl Begun {
     }
 }
 
-/// What comes after the driver's call.
 #[inline]
 pub(crate) fn end(begun: &Begun, result: CUresult) {
     settle(begun, result, None, |client| {
@@ -449,7 +433,7 @@ pub(crate) fn end(begun: &Begun, result: CUresult) {
     });
 }
 
-/// Counts a launch that the driver took, and settles what was announced or charged.
+/// Counts an accepted launch, and settles its announcement or charge.
 #[inline]
 fn settle(
     begun: &Begun,
@@ -502,7 +486,7 @@ fn settle(
     }
 }
 
-/// An admitted launch is with the driver: from here on it is in flight.
+/// The driver has the admitted launch: it is in flight from now on.
 #[inline]
 fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Number) {
     let placed = slot.and_then(|index| Some((index, STREAMS.slot(index)?)));
@@ -513,7 +497,7 @@ fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Nu
     if client.helper.is_learning() {
         learner::handle_launch(index, mark, grant, number);
     }
-    // Of what nobody gates completion is of no interest, unless its durations are learnt just now.
+    // The completion of ungated work does not matter, unless its duration is being learnt.
     if grant.is_ungated() && !client.helper.is_learning() {
         return waking::wake_idle(client);
     }
@@ -527,17 +511,16 @@ fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Nu
     }
 }
 
-/// Whether only a thread that launches on the stream may leave an event in it
-/// ([`crate::progress::sight`]).
+/// Whether only a launching thread may record an event in it ([`crate::progress::sight`]).
 #[inline]
 fn is_own_to_mark(slot: &Slot) -> bool {
     matches!(slot.kind(), Kind::PerThread | Kind::Blocking) || STREAMS.is_capturing()
 }
 
-/// Before this thread waits at the gate: it leaves an event behind what it launched, if only it can.
+/// Before this thread waits at the gate: records an event behind its launches, if possible.
 #[cold]
 fn mark_own_stream(client: &Client, slot: Option<u32>) {
-    // One that slept while nobody was to be protected may not know yet that somebody is.
+    // A helper that slept while there was nobody to protect may not know that this has changed.
     waking::wake_to_watch(client);
     let Some(slot) = slot.and_then(|index| STREAMS.slot(index)) else {
         return;
@@ -546,7 +529,7 @@ fn mark_own_stream(client: &Client, slot: Option<u32>) {
         record_own(client, slot);
     }
     if slot.kind() == Kind::Legacy && slot.is_in_flight() && !slot.event.is_pending() {
-        // Where no event may be, the helper asks more often from now on.
+        // No event is allowed here, so the helper queries more often from now on.
         waking::wake_before(client, 0);
     }
 }

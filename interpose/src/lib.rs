@@ -1,53 +1,50 @@
-//! libpillion.so: what stands between a job and the CUDA driver.
+//! libpillion.so: the layer between a job and the CUDA driver.
 //!
-//! Loaded with `LD_PRELOAD` into every process of a job, it hands out its own versions (*hooks*) of
-//! the driver's entry points where they matter to sharing, and the driver's own everywhere else.
-//! A hook makes the real call, once, with the application's arguments, and returns the driver's
-//! result unchanged; before and after it, it does Pillion's part. Two exceptions: over a quota the
-//! driver is not called, and priorities of streams and launches are mapped to the class's part of
-//! the device's range.
+//! Loaded with `LD_PRELOAD` into every process of a job, it provides its own versions (*hooks*) of
+//! the driver's entry points that matter to sharing, and the driver's own everywhere else. A hook
+//! does Pillion's part before and after the real call, which it makes once, with the application's
+//! arguments, and whose result it returns unchanged. Two exceptions: over a quota the driver is not
+//! called, and priorities of streams and launches are mapped to the class's part of the device's
+//! range.
 //!
-//! | group | what is in it |
+//! | group | contents |
 //! |---|---|
 //! | [`doors`] | what a program gets from `dlsym` and `dlopen`: the hooks |
-//! | [`hooks`] | the functions that stand before those of CUDA, cuBLAS, cuDNN and NVML; our own interface |
+//! | [`hooks`] | hooks of CUDA, cuBLAS, cuDNN and NVML; our own interface |
 //! | [`launch`] | a launch, before and after the driver's call |
-//! | [`memory`] | memory is charged to the job's quota, copies and allocations are counted |
+//! | [`memory`] | charges memory to the job's quota, counts copies and allocations |
 //! | [`daemon`] | attaching to a daemon, noticing its loss, finding the next; the helper thread |
 //! | [`signals`] | SIGTERM and SIGINT: work in flight completes before the process dies |
 //! | [`progress`] | contexts, streams and events; what is complete, and how long it took |
-//! | [`kernels`] | which kernel, graph or operator a launch is, and what it is expected to take |
+//! | [`kernels`] | which kernel, graph or operator a launch is, and its expected duration |
 //! | [`dispatch`] | the way through a hook: recursion, panics, settings, counts of calls |
-//! | [`process`] | of which daemons the process is a client, its settings, accounts of memory |
+//! | [`process`] | the process's clients of daemons, its settings, accounts of memory |
 //! | [`driver`] | the driver's own functions, and our calls of them |
 //! | [`platform`] | C library, dynamic linker, kernel; settings, log, tables of fixed size |
 //!
 //! Each group uses those below it in this table, never one above (`tests/layers.rs`).
 //!
-//! **Three doors** through which a program may obtain an entry point: the exported symbol, if it is
-//! linked with libcuda ([`hooks::cuda`]); `dlsym` ([`doors::dlsym`]); and `cuGetProcAddress`, which
-//! it obtains through either ([`hooks::resolver`]). Every hook then goes through
-//! [`dispatch::guard`].
+//! **Three doors** lead a program to an entry point: the exported symbol, if it is linked with
+//! libcuda ([`hooks::cuda`]); `dlsym` ([`doors::dlsym`]); and `cuGetProcAddress`, which it obtains
+//! through either ([`hooks::resolver`]). Every hook then goes through [`dispatch::guard`].
 //!
-//! **Life of a process.** Nothing happens at load. When the first context on a device is created
-//! the library attaches to the daemon of that device ([`daemon::lifecycle`], [`daemon::attach`])
-//! and becomes a *client*, one for each device ([`process::clients`]), or it stays out of that
-//! device's way for good. From then on a launch is identified ([`kernels::identify`]) and either
-//! announced (high-priority, [`client::announce`]) or admitted (best-effort, [`client::gate`]).
-//! Completion is learnt from the application's own synchronisation ([`progress::completion`]) and
-//! from a helper thread ([`daemon::helper`]), which learns from best-effort work how long kernels
-//! take ([`progress::learner`]). A client that a signal ends by default leaves no work behind
+//! **Life of a process.** Nothing happens at load. At the first context on a device the library
+//! attaches to that device's daemon ([`daemon::lifecycle`], [`daemon::attach`]) and becomes a
+//! *client*, one for each device ([`process::clients`]), or stays out of that device's way for
+//! good. From then on a launch is identified ([`kernels::identify`]) and either announced
+//! (high-priority, [`client::announce`]) or admitted (best-effort, [`client::gate`]). Completion is
+//! learnt from the application's own synchronisation ([`progress::completion`]) and from a helper
+//! thread ([`daemon::helper`]), which also learns the durations of best-effort kernels
+//! ([`progress::learner`]). A client that a signal ends by default leaves no work behind
 //! ([`signals::handler`]).
 //!
-//! **State.** A module that has any keeps all of it in one struct, made at compile time, and one
-//! static of that type; small states that belong together share one (`tests/layers.rs` counts
-//! them).
+//! **State.** A module with state keeps it in one struct, made at compile time, and one static of
+//! that type; small related states share one (`tests/layers.rs` counts them).
 //!
-//! **Bounds.** Every table has a fixed size and every search and wait a named bound. When a table is
-//! full the launch is treated as one of an unknown kernel, and goes.
+//! **Bounds.** Every table has a fixed size and every search and wait a named bound. If a table is
+//! full the launch counts as one of an unknown kernel, and goes.
 //!
-//! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`). HP is high-priority, BE is
-//! best-effort.
+//! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`). HP and BE are the classes.
 
 mod platform {
     pub(crate) mod config;

@@ -1,4 +1,4 @@
-//! `include/pillion.h`: it compiles everywhere, and goes with any library or none.
+//! `include/pillion.h` compiles everywhere, and works with any library or none.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ const PROGRAM: &str = "#include \"pillion.h\"\n#include <stdio.h>\n\
     int main(void) { printf(\"%d %d %d %d %d %u %d\", (int)pillion_begin(0, 1, 2), pillion_end(7), \
     pillion_slo(0, 1, 990), pillion_iteration(), pillion_batch_range(0, 1, 8, 1), \
     (unsigned)pillion_batch_wanted(0, 5), pillion_on_batch(0, 0, 0)); return 0; }\n";
-/// A library whose table ends behind `begin`.
+/// A library whose table ends after `begin`.
 const SHORT: &str = "#include \"pillion.h\"\n\
     static pillion_request begin(uint64_t a, uint32_t k, uint32_t b) { (void)a; return k + b; }\n\
     static const pillion_v1 api = {offsetof(pillion_v1, end), 1, begin, 0, 0, 0, 0, 0, 0, 0};\n\
@@ -43,7 +43,6 @@ fn the_header_goes_with_no_library_and_with_older_ones() {
         "extern int nothing;\nint nothing = 1;\n",
         "none.so",
     );
-    // Where there is a second compiler.
     let has_clang = Command::new("clang").arg("--version").output().is_ok();
     let compilers = [
         &["cc", "-std=c99"][..],

@@ -1,28 +1,28 @@
-//! The order of the crate's groups of modules, read from what each file imports.
+//! The order of the crate's groups of modules, read from each file's imports.
 
 use std::fs;
 use std::path::Path;
 
 use testing::layers::Layers;
 
-/// A group uses itself and those before it, none after it. `src/lib.rs` says what each is for.
+/// A group uses itself and those before it, none after it. `src/lib.rs` describes each.
 const ORDER: [&str; 12] = [
     "platform", "driver", "process", "dispatch", "kernels", "progress", "signals", "daemon",
     "memory", "launch", "hooks", "doors",
 ];
-/// Groups whose names are those of one of their modules.
+/// Groups named like one of their modules.
 const FRONTS: [(&str, &str); 3] = [
     ("driver", "calls"),
     ("process", "state"),
     ("kernels", "identify"),
 ];
-/// Files and folders in `src`: what is not a group is `lib.rs`.
+/// Files and folders in `src`: the groups and `lib.rs`.
 const ENTRIES_MAX: usize = ORDER.len() + 1;
 
-/// Most statics with state. A module has one at most, of a struct with all that it keeps, so that
-/// its state is seen in one place and a test can have its own.
+/// Most statics with state. A module has at most one, of a struct that holds all its state, so that
+/// the state is in one place and a test can have its own.
 const STATICS_MAX: usize = 20;
-/// Statics that are none of these, by module and name.
+/// Statics without state, by module and name.
 const WITHOUT_STATE: [(&str, &str, &str); 9] = [
     ("driver::real", "HOOKED", TABLE),
     ("hooks::cuda", "HOOKS", TABLE),
@@ -95,8 +95,7 @@ fn state_lies_in_few_statics() {
     );
 }
 
-/// The names of the statics in a module, those of functions too, but for a thread's own and what
-/// the linker defines.
+/// A module's statics, also those in functions, but not thread-locals and linker-defined symbols.
 fn statics(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     // The line that ends a block whose statics are not counted.
@@ -118,7 +117,6 @@ fn statics(text: &str) -> Vec<&str> {
     names
 }
 
-/// The name of the static that a line has, wherever it stands there.
 fn static_in(line: &str) -> Option<&str> {
     let code = line.split("//").next()?;
     let is_word = |at: &usize| {

@@ -1,13 +1,13 @@
-//! `dlopen` and `dlmopen`, watched.
+//! Watches `dlopen` and `dlmopen`.
 //!
-//! Two ways of opening a library make its calls pass by every preloaded library: `RTLD_DEEPBIND`
-//! binds its symbols to its own dependencies first, libc's `dlsym` among them, and `dlmopen` puts it
-//! into a namespace of its own, where nothing is preloaded. The flags are the program's and stay as
-//! they are; what we do is say so ([`crate::dispatch::bypass`]). The shim reaches both.
+//! Two ways of opening a library make its calls bypass every preloaded library. `RTLD_DEEPBIND`
+//! binds its symbols to its own dependencies first, libc's `dlsym` among them. `dlmopen` loads it
+//! into a new namespace, where nothing is preloaded. We leave the program's flags alone and report
+//! the bypass ([`crate::dispatch::bypass`]). The shim reaches both.
 //!
-//! libc's function is never called, only jumped to, whatever the name: where it searches and into which
-//! namespace it loads depends on who opens (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left
-//! for the program's `dlerror`. So what was opened is looked at on the next occasion and not at once.
+//! We never call libc's function but jump to it: where it searches and into which namespace it
+//! loads depend on the caller (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left for the
+//! program's `dlerror`. The opened library is therefore inspected on the next occasion.
 
 #![expect(
     unsafe_code,
@@ -37,11 +37,11 @@ or_jump! {
     watch_namespace, dlmopen
 }
 
-/// The program's own namespace (`LM_ID_BASE`).
+/// The namespace of the program (`LM_ID_BASE`).
 const BASE: c_long = 0;
 
 extern "C-unwind" fn watch(file: *const c_char, flags: c_int) -> *mut c_void {
-    // Looked for here; the jump goes there.
+    // Resolves the address that the jump uses.
     loader::dlopen();
     if flags & libc::RTLD_DEEPBIND != 0 {
         note(Way::DeepBind, file);
@@ -65,9 +65,8 @@ extern "C-unwind" fn watch_namespace(
     JUMP
 }
 
-/// Notes a library that is about to be opened so that it passes by. Null is the program itself, which
-/// is opened already; the driver calls nothing of its own that we hook, and what `dlsym` finds in
-/// it are our hooks.
+/// Notes a library that is about to be opened in a bypassing way. Null is the program itself, open
+/// already. The driver calls nothing of its own that we hook, and `dlsym` finds our hooks for it.
 fn note(way: Way, file: *const c_char) {
     if file.is_null() {
         return;

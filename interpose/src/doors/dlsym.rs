@@ -1,11 +1,11 @@
 //! The second door: `dlsym` and `dlvsym`.
 //!
 //! A program that asks for one of our entry points *of the driver*, or for a hooked function of
-//! NVML, gets the hook; everything else is none of our business and must behave as if we were not
-//! there, which [`crate::platform::loader`] sees to.
+//! NVML, gets the hook. Everything else must behave as if we were not there, which
+//! [`crate::platform::loader`] ensures.
 //!
-//! `dlvsym` asks for a version. The driver's symbols have none, and the loader takes one without a
-//! version for any; so the same question is asked with the version.
+//! `dlvsym` asks for a version. The driver's symbols have none, and the loader accepts a symbol
+//! without a version for any, so the same look-up is made with the version.
 
 #![expect(
     unsafe_code,
@@ -22,7 +22,7 @@ use crate::platform::loaded::{File, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP, or_jump};
 
 or_jump! {
-    /// Hands out hooks for the driver's entry points and jumps to the real `dlsym` for the rest.
+    /// Returns hooks for the driver's entry points and jumps to the real `dlsym` for the rest.
     ///
     /// # Safety
     /// As `dlsym`.
@@ -68,20 +68,20 @@ extern "C" fn decide_version(
     })
 }
 
-/// Whether a look-up is ours: the hook if so, else [`JUMP`] or [`ABSENT`]. The call returns to `caller`; `look_up` asks libc with
-/// another handle.
+/// Decides a look-up: returns the hook, or [`JUMP`] or [`ABSENT`]. The call returns to `caller`;
+/// `look_up` asks libc with another handle.
 ///
-/// Runs inside any `dlsym` of any thread of any program, before `main` too: it does not allocate,
-/// lock, format or panic. For operators and NVML, of which only a program that uses them asks, and for a library that brings the
-/// driver along for itself, or looks for what comes after itself, it takes the dynamic linker's
-/// locks, as `dlsym` itself does.
+/// Runs inside any `dlsym` of any thread of any program, even before `main`: no allocation, lock,
+/// formatting or panic. It takes the dynamic linker's locks, as `dlsym` itself does, in three
+/// cases: operators and NVML, which only programs that use them look up; a library that brings its
+/// own driver; and a caller that looks for the next definition after itself.
 fn answer(
     handle: *mut c_void,
     symbol: *const c_char,
     caller: *mut c_void,
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> *mut c_void {
-    // A name is only looked up in the tables if it can be there, and most are not.
+    // Most names cannot be in the tables; skip the look-up for them.
     if !may_be_ours(symbol) {
         return JUMP;
     }
@@ -96,7 +96,7 @@ fn answer(
     if let Some(answer) = nvml::answer(handle, name, caller, &look_up) {
         return answer;
     }
-    // curl, NVML and cuDNN begin like the driver's names, too.
+    // Names of curl, NVML and cuDNN can begin like the driver's.
     if !name.to_bytes().get(2).is_some_and(u8::is_ascii_uppercase) {
         return JUMP;
     }
@@ -112,11 +112,10 @@ fn answer(
         }
         return JUMP;
     };
-    // Before the caller's question: where the driver is not there this leaves an error behind, which
-    // what is found afterwards clears, as the caller expects of a question that was answered.
+    // Before the caller's look-up: where the driver is absent this leaves a `dlerror`, which the
+    // caller's successful look-up clears, as the caller expects.
     let driver = real::loaded(index);
-    // The handle is not RTLD_NEXT, the only one whose meaning depends on the caller; for
-    // RTLD_DEFAULT see below.
+    // Only RTLD_NEXT has a meaning that depends on the caller; for RTLD_DEFAULT see below.
     let mut found = look_up(loader::as_asked_by_us(handle));
     if handle == libc::RTLD_DEFAULT && found == hook {
         // Our own export hides what the caller would have found without us.
@@ -129,7 +128,7 @@ fn answer(
         return JUMP;
     }
     match driver {
-        // Only what the driver itself exports under that name is replaced.
+        // Replace only what the driver itself exports under that name.
         Some(driver) if driver.as_ptr() == found && !real::are_hooks_elsewhere() => {
             telemetry::handle_resolved(Door::Dlsym, index, true);
             hook
@@ -137,7 +136,7 @@ fn answer(
         _ => {
             let is_driver = || File::of(found).is_some_and(|file| file.is_named("libcuda.so"));
             if found != hook && !real::are_hooks_elsewhere() && is_driver() {
-                // Another copy of the driver: of another namespace, or from another path.
+                // Another copy of the driver: in another namespace, or from another path.
                 telemetry::handle_passed_by(index);
             }
             if handle == libc::RTLD_DEFAULT {
@@ -149,9 +148,8 @@ fn answer(
     }
 }
 
-/// What comes after the caller is libc's to find. But a program, or a library preloaded before us,
-/// that looks for what comes after itself finds our exports, and would take what its driver lacks
-/// for there.
+/// libc resolves RTLD_NEXT. But for a program, or a library preloaded before us, "next" includes
+/// our exports: the caller would take a function for present that its driver lacks.
 fn next(
     name: &CStr,
     caller: *mut c_void,
@@ -163,7 +161,7 @@ fn next(
         let its = File::of(caller);
         its.is_some_and(|its| its.is_program() || elf::is_before(its.base, ours))
     };
-    // The caller that RTLD_NEXT goes by is this library.
+    // For this RTLD_NEXT the caller is this library.
     if is_hooked && is_before_us() && look_up(libc::RTLD_NEXT).is_null() {
         ABSENT
     } else {
@@ -171,8 +169,8 @@ fn next(
     }
 }
 
-/// Whether the name begins like one of our tables: like the driver's, "cu" and a capital letter, as NVML's, or as those of
-/// cuBLAS and cuDNN do, which cost a look into the list of operators.
+/// Whether the name can be in one of our tables: "cu" and a capital letter as in the driver's, or a
+/// prefix of NVML, cuBLAS or cuDNN, which cost a search of the list of operators.
 fn may_be_ours(symbol: *const c_char) -> bool {
     if symbol.is_null() {
         return false;

@@ -1,25 +1,32 @@
-//! What the environment asks of the library, read once, when CUDA is first touched.
+//! The library's settings: environment variables, read once, when CUDA is first touched.
 //!
-//! | variable | value | meaning |
-//! |---|---|---|
-//! | `PILLION_CLASS` | `high-priority`, `best-effort` | class of the job; best-effort if not set |
-//! | `PILLION_MEMORY` | `10GiB`, `40%`, `unlimited` | what the job may hold of each device; see [`quotas`] |
-//! | `PILLION_PROFILE` | a file | what is known about the job's kernels |
-//! | `PILLION_RECORD_SPOOL` | a folder | where this process records what it launches; set by `pillion profile record` |
-//! | `PILLION_RECORD_CUPTI` | `auto`, `off`, or a library's path | by what a process that is recorded times its kernels; `auto` if not set |
-//! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
-//! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
-//! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
-//! | `PILLION_REQUEST_RANGE`, `PILLION_ITERATION_RANGE` | `DOMAIN/GLOB` | which NVTX ranges are requests, or iterations; see [`protocol::ranges`] |
-//! | `PILLION_SLO` | `1.2x`, `15ms` | what requests of a high-priority job may take; see [`protocol::slo`] |
-//! | `PILLION_COMPUTE` | `30%` | what a best-effort job may use of the GPU's time at most; see [`protocol::compute`] |
-//! | `PILLION_RESTARTABLE` | `70` | whoever supervises the best-effort job starts it anew when it ends, and the share of the SMs that it was started with is that, per cent |
-//! | `CUDA_DEVICE_SM_LIMIT` | `30`; `0`, or 100 and more, is no cap | HAMi: the same, where `PILLION_COMPUTE` is not set |
-//! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process or it exits; 2000 if not set, 0: none |
-//! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
-//! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
+//! - `PILLION_CLASS`: `high-priority` or `best-effort`. Class of the job; best-effort if not set.
+//! - `PILLION_MEMORY`: `10GiB`, `40%`, `unlimited`. The job's quota on each device; see [`quotas`].
+//! - `PILLION_PROFILE`: file with the profile of the job's kernels.
+//! - `PILLION_RECORD_SPOOL`: folder in which this process records its launches; set by `pillion
+//!   profile record`.
+//! - `PILLION_RECORD_CUPTI`: `auto`, `off`, or a library's path. How a recorded process times its
+//!   kernels; `auto` if not set.
+//! - `PILLION_SOCKET`: the daemon's socket, instead of the device's own.
+//! - `PILLION_JOB`: id of the job; set by `pillion run`, one per process if not set.
+//! - `PILLION_LOG`: `error`, `warn`, `info`, `debug`. Log level on standard error; `warn` if not
+//!   set.
+//! - `PILLION_REQUEST_RANGE`, `PILLION_ITERATION_RANGE`: `DOMAIN/GLOB`. Which NVTX ranges are
+//!   requests, or iterations; see [`protocol::ranges`].
+//! - `PILLION_SLO`: `1.2x`, `15ms`. Latency target of a high-priority job's requests; see
+//!   [`protocol::slo`].
+//! - `PILLION_COMPUTE`: `30%`. Cap on a best-effort job's share of the GPU's time; see
+//!   [`protocol::compute`].
+//! - `PILLION_RESTARTABLE`: `70`. A supervisor restarts the best-effort job when it ends; the value
+//!   is the share of the SMs it was started with, per cent.
+//! - `CUDA_DEVICE_SM_LIMIT`: `30`; `0`, or 100 and more, is no cap. HAMi's name for
+//!   `PILLION_COMPUTE`, used where that is not set.
+//! - `PILLION_DRAIN_MS`: 0 to 60000. Longest wait for work in flight when a signal ends the process
+//!   or it exits; 2000 if not set, 0: none.
+//! - `PILLION_DISABLE`: not empty, not `0`. Forward everything, do nothing.
+//! - `PILLION_TEST_PANIC`: a symbol. For tests: its hook panics before each call.
 //!
-//! A value that makes no sense is said and the default taken: a job never fails on our account.
+//! An invalid value is logged and replaced by the default: a job never fails on our account.
 
 use core::sync::atomic::Ordering;
 use std::ffi::{CString, OsStr, OsString};
@@ -38,74 +45,63 @@ mod quotas;
 
 pub(crate) use quotas::Quotas;
 
-/// The variable that switches the library off; also asked by `dlsym`.
+/// The variable that switches the library off; also read by `dlsym`.
 pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
 
-/// Most devices of a process that are managed; the largest machines that NVIDIA builds have 16.
+/// Most managed devices of a process; NVIDIA's largest machines have 16.
 pub(crate) const DEVICES_MAX: usize = 16;
 
-/// Hardware queues of a context unless the environment says otherwise (CUDA C++ Programming Guide,
-/// "CUDA Environment Variables").
+/// Hardware queues of a context by default (CUDA C++ Programming Guide, "CUDA Environment
+/// Variables").
 pub(crate) const CONNECTIONS: u32 = 8;
-/// The most that can be asked for.
+/// The largest value the driver accepts.
 const CONNECTIONS_MAX: u32 = 32;
 
-/// Longest wait for work in flight before the process dies of a signal, ms: well below what Kubernetes (30 s) and torchrun
-/// (30 s for all of a node's processes together) wait before they kill.
+/// Default longest wait for work in flight before the process dies of a signal, ms: well below the
+/// time after which Kubernetes (30 s) and torchrun (30 s for all processes of a node) kill.
 const DRAIN_MS: u32 = 2000;
-/// Longest that may be asked for, ms.
+/// Largest accepted value, ms.
 const DRAIN_MS_MAX: u32 = 60_000;
 
-/// The settings of this process.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// Class of the job.
     pub(crate) class: JobClass,
-    /// File that says what is known about the job's kernels.
+    /// File with the profile of the job's kernels.
     pub(crate) profile: Option<PathBuf>,
-    /// Folder for the record of what is launched, if there is to be one.
+    /// Folder for the record of launches, if one is wanted.
     pub(crate) record: Option<PathBuf>,
-    /// CUPTI's library for the record.
     pub(crate) cupti: Library,
-    /// Whether the environment says that another profiler has the process.
+    /// Whether the environment shows that another profiler runs in the process.
     pub(crate) is_profiled: bool,
-    /// Socket of the daemon, if it is not to be looked for.
+    /// The daemon's socket, if set.
     pub(crate) socket: Option<PathBuf>,
-    /// Id of the job, if one was given. Whoever set it expects a daemon.
+    /// Id of the job, if set; then a daemon is expected.
     pub(crate) job: Option<String>,
-    /// Whether one of `PILLION_CLASS`, `PILLION_JOB` and `PILLION_SOCKET` is set: somebody wants this process to be managed.
+    /// Whether `PILLION_CLASS`, `PILLION_JOB` or `PILLION_SOCKET` is set.
     pub(crate) expects_daemon: bool,
-    /// What the job may hold of each device.
     pub(crate) quotas: Quotas,
-    /// Longest wait for work in flight before the process dies of a signal, ms; see
-    /// [`crate::signals::handler`].
+    /// See [`crate::signals::handler`].
     #[cfg_attr(shim, allow(dead_code, reason = "signals are not the shim's"))]
     pub(crate) drain_ms: u32,
-    /// Which NVTX ranges are requests ([`crate::hooks::nvtx`]).
+    /// The NVTX ranges that are requests ([`crate::hooks::nvtx`]).
     #[cfg_attr(shim, allow(dead_code, reason = "ranges are not the shim's"))]
     pub(crate) request_range: Option<RangePattern>,
-    /// Which are iterations.
     #[cfg_attr(shim, allow(dead_code, reason = "ranges are not the shim's"))]
     pub(crate) iteration_range: Option<RangePattern>,
-    /// What the requests of a high-priority job may take, if that was asked for.
     pub(crate) slo: Option<SloAsked>,
-    /// What the job may use of the GPU's time at most.
     pub(crate) cap: Option<Cap>,
-    /// It is started anew when it ends, and was started with that share of the SMs, per cent.
+    /// The share of the SMs, per cent, that a restartable job was started with.
     pub(crate) restartable: Option<u32>,
-    /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the
-    /// driver's.
+    /// Hardware queues of a context, from the driver's own `CUDA_DEVICE_MAX_CONNECTIONS`.
     pub(crate) connections: u32,
-    /// What is said.
     pub(crate) log: Level,
     /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
     pub(crate) panic_at: Option<usize>,
-    /// What was wrong with the values, a line each.
+    /// Errors in the values, a line each.
     pub(crate) complaints: Vec<String>,
 }
 
 impl Config {
-    /// Reads the settings from variables that `variable` looks up.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let mut complaints = Vec::new();
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
@@ -176,7 +172,6 @@ impl Config {
     }
 }
 
-/// What requests of a job of that class may take.
 fn slo(class: JobClass, value: Option<OsString>, complaints: &mut Vec<String>) -> Option<SloAsked> {
     let value = value?;
     let found = word(&value, SloAsked::parse);
@@ -190,7 +185,6 @@ fn slo(class: JobClass, value: Option<OsString>, complaints: &mut Vec<String>) -
     None
 }
 
-/// What a job of that class may use of the GPU's time.
 fn cap(
     class: JobClass,
     set: impl Fn(&str) -> Option<OsString>,
@@ -223,7 +217,6 @@ fn cap(
     None
 }
 
-/// The share of the SMs that a best-effort job was started with that may be started anew.
 fn restartable(
     class: JobClass,
     set: impl Fn(&str) -> Option<OsString>,
@@ -241,10 +234,10 @@ fn restartable(
     found.filter(|_| class == JobClass::BestEffort)
 }
 
-/// What HAMi's device plugin writes.
+/// The variable that HAMi's device plugin sets.
 const HAMI_CAP: &str = "CUDA_DEVICE_SM_LIMIT";
 
-/// Reads it: 0, and 100 and more, are no cap.
+/// Parses it: 0, and 100 and more, are no cap.
 fn hami_cap(text: &str) -> Option<Option<Cap>> {
     let pct: u32 = text.trim().parse().ok()?;
     Some(match pct {
@@ -253,26 +246,21 @@ fn hami_cap(text: &str) -> Option<Option<Cap>> {
     })
 }
 
-/// A library that is used where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Library {
-    /// To be looked for.
     Auto,
-    /// Not to be used.
     Off,
-    /// That file.
     At(PathBuf),
 }
 
-/// What NVIDIA's tools set in a process that they profile: the driver loads the library that the first
-/// names into it (CUPTI's documentation, "Profiling"), the others are Nsight Systems' and Nsight Compute's.
+/// Set by NVIDIA's tools in a process that they profile. The driver loads the library named by the
+/// first (CUPTI's documentation, "Profiling"); the others are Nsight Systems' and Nsight Compute's.
 const PROFILED: [&str; 3] = [
     "CUDA_INJECTION64_PATH",
     "NSYS_PROFILING_SESSION_ID",
     "NV_NSIGHT_INJECTION_TRANSPORT_TYPE",
 ];
 
-/// The library that a value names.
 fn library(value: Option<OsString>) -> Library {
     match value {
         None => Library::Auto,
@@ -282,10 +270,10 @@ fn library(value: Option<OsString>) -> Library {
     }
 }
 
-/// Whether the library is switched off; asked of the environment once. Neither locks nor allocates,
-/// so that `dlsym` may ask.
+/// Whether the library is switched off; read from the environment once. Neither locks nor
+/// allocates, so that `dlsym` may call it.
 pub(crate) fn is_disabled() -> bool {
-    // 0: nobody has asked.
+    // 0: not read yet.
     const ON: u8 = 1;
     const OFF: u8 = 2;
     let switch = &INHERITED.switch;
@@ -300,18 +288,16 @@ pub(crate) fn is_disabled() -> bool {
     }
 }
 
-/// What `from_name` makes of a value.
 fn word<T>(value: &OsStr, from_name: impl Fn(&str) -> Option<T>) -> Option<T> {
     value.to_str().and_then(from_name)
 }
 
-/// The complaint about a value that is none of `names`; `taken` is taken instead.
+/// The message about a value that is none of `names`; `taken` is used instead.
 fn expected(variable: &str, value: &OsStr, names: &[&str], taken: &str) -> String {
     let (value, names) = (value.to_string_lossy(), names.join(", "));
     format!("{variable}={value:?}: expected one of {names}; taking {taken}")
 }
 
-/// The hooked entry point that a value names.
 fn hook(value: &OsStr, complaints: &mut Vec<String>) -> Option<usize> {
     let found = hooked(value);
     if found.is_none() {
@@ -323,7 +309,6 @@ fn hook(value: &OsStr, complaints: &mut Vec<String>) -> Option<usize> {
     found
 }
 
-/// The hooked entry point of that symbol.
 fn hooked(symbol: &OsStr) -> Option<usize> {
     let symbol = CString::new(symbol.as_encoded_bytes()).ok()?;
     let index = abi::lookup(&symbol)?;
@@ -331,7 +316,7 @@ fn hooked(symbol: &OsStr) -> Option<usize> {
     (entry_point.route == abi::Route::Hook).then_some(index)
 }
 
-/// Hardware queues; what the driver does not take is its default.
+/// Hardware queues; the driver uses its default for a value that it does not accept.
 fn connections(value: Option<&OsStr>) -> u32 {
     let asked = value.and_then(|value| value.to_str()?.trim().parse().ok());
     let taken = asked.filter(|asked| (1..=CONNECTIONS_MAX).contains(asked));

@@ -1,13 +1,14 @@
-//! The program's own libc is told that the process has threads.
+//! Makes the program's own libc know that the process has threads.
 //!
-//! In a namespace of `dlmopen` we have a libc of our own, and the helper thread is its thread. The program's libc, the first
-//! one of the process, does not hear of it: as long as it has started no thread itself it takes the process for
-//! single-threaded, and gives its mutexes back without waking who waits (glibc 2.34 and later: `SINGLE_THREAD_P` in
-//! `pthread_mutex_unlock`). But its `pthread_mutex_lock` is what the dynamic linker takes its locks by, for all
-//! namespaces. Who finds such a lock taken then sleeps for ever: the helper at the first use of a thread local, or the program
-//! in `dlopen`, `dlsym` or `exit`.
+//! In a `dlmopen` namespace we have our own libc, and the helper thread belongs to it. The
+//! program's libc, the first one of the process, does not know of that thread. Until it starts a
+//! thread itself it treats the process as single-threaded, and unlocks its mutexes without waking
+//! waiters (glibc 2.34 and later: `SINGLE_THREAD_P` in `pthread_mutex_unlock`). But the dynamic
+//! linker takes its locks for all namespaces with that libc's `pthread_mutex_lock`. A thread that
+//! finds such a lock taken then sleeps for ever: the helper at its first use of a thread-local, or
+//! the program in `dlopen`, `dlsym` or `exit`.
 //!
-//! A thread that does nothing, started by the first libc, makes it leave that state for good.
+//! Starting one empty thread with the first libc ends that state for good.
 
 #![expect(unsafe_code, reason = "calls libc's functions by their addresses")]
 
@@ -17,18 +18,16 @@ use core::ptr;
 
 use crate::platform::{elf, sys};
 
-/// The C type of `pthread_create`.
 type Create = unsafe extern "C" fn(
     *mut libc::pthread_t,
     *const libc::pthread_attr_t,
     extern "C" fn(*mut c_void) -> *mut c_void,
     *mut c_void,
 ) -> c_int;
-/// The C type of `pthread_join`.
 type Join = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
 
-/// Has the first libc know of threads, before one is started that it would not know of. Where we share the program's libc it
-/// will know; before glibc 2.34 it has no such functions and nothing to be told.
+/// Starts and joins an empty thread of the first libc, before we start a thread that it would not
+/// know. Not needed where we share the program's libc, nor before glibc 2.34.
 pub(crate) fn tell_of_threads() {
     let (Some(create), Some(join)) = (find(c"pthread_create"), find(c"pthread_join")) else {
         return;
@@ -46,8 +45,8 @@ pub(crate) fn tell_of_threads() {
     // The application's handlers must not run on it.
     sys::with_signals_blocked(|| {
         let mut thread = MaybeUninit::uninit();
-        // SAFETY: room for the thread, no attributes, and a function that may be called with anything. A thread that was
-        // started is joined once, by nobody else, and by the libc that started it.
+        // SAFETY: room for the thread, no attributes, and a function that ignores its argument. A
+        // started thread is joined once, here only, by the libc that started it.
         unsafe {
             if create(thread.as_mut_ptr(), ptr::null(), nothing, ptr::null_mut()) == 0 {
                 join(thread.assume_init(), ptr::null_mut());

@@ -1,25 +1,26 @@
-//! Finds a function of libc without asking libc.
+//! Finds a function of libc without calling libc.
 //!
-//! We export `dlsym` and its kin, so that asking them for libc's own leads back to us, or to another
-//! interposer's. So the symbol tables of the loaded objects are read, as the dynamic linker does it: the program's auxiliary vector leads to its dynamic section, which leads to
-//! the dynamic linker's list of objects (`DT_DEBUG`, made for debuggers).
+//! We export `dlsym` and its kin, so asking them for libc's own leads back to us, or to another
+//! interposer. Instead we read the symbol tables of the loaded objects, as the dynamic linker does:
+//! the program's auxiliary vector leads to its dynamic section, and that to the dynamic linker's
+//! list of objects (`DT_DEBUG`, made for debuggers).
 //!
-//! Nothing is called but `getauxval`: a program that brings its own `dl_iterate_phdr` may ask `dlsym`
-//! in it. No lock is needed, since libc is among the objects that were there before the program began;
-//! they stand at the front of the list and are never unloaded.
+//! Only `getauxval` is called: a program's own `dl_iterate_phdr` may call `dlsym`. No lock is
+//! needed: objects loaded before the program began, such as libc, stay at the front of the list for
+//! good.
 
 #![expect(unsafe_code, reason = "reads the tables of loaded files")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{self, NonNull};
 
-/// Functions that tell where libc's are, as other interposers of `dlsym` do not have them: the first
-/// is only in libc itself; the second is in the library of the `dl…` functions, which was another
-/// (`libdl.so.2`) before glibc 2.34.
+/// Functions that identify libc's objects because other interposers of `dlsym` do not define them.
+/// The first is only in libc itself; the second is in the library of the `dl…` functions, which was
+/// separate (`libdl.so.2`) before glibc 2.34.
 const ONLY_IN_LIBC: [&CStr; 2] = [c"__libc_start_main", c"dlinfo"];
 
-/// Most objects, entries of a dynamic section, program headers, and symbols of one hash looked at: the
-/// list is the dynamic linker's own, but a search that cannot end has no place in another's process.
+/// Most objects, dynamic section entries, program headers, and symbols of one hash that are read.
+/// The list is the dynamic linker's own, but an endless search has no place in another's process.
 const STEPS_MAX: usize = 1 << 16;
 
 /// Tags of entries of a dynamic section (System V ABI).
@@ -30,14 +31,13 @@ const DT_SYMTAB: usize = 6;
 const DT_DEBUG: usize = 21;
 const DT_GNU_HASH: usize = 0x6fff_fef5;
 
-/// An entry of a dynamic section.
 #[repr(C)]
 struct Dynamic {
     tag: usize,
     value: usize,
 }
 
-/// What `DT_DEBUG` points to: the beginning of `struct r_debug` in `<link.h>`.
+/// The beginning of `struct r_debug` in `<link.h>`, to which `DT_DEBUG` points.
 #[repr(C)]
 struct Debug {
     version: c_int,
@@ -54,13 +54,12 @@ struct Object {
 }
 
 unsafe extern "C" {
-    /// Our own dynamic section, and the beginning of our file in memory: the linker defines both.
+    /// Our own dynamic section, and our file's start in memory; both defined by the linker.
     #[cfg(shim)]
     static _DYNAMIC: Dynamic;
     static __ehdr_start: libc::Elf64_Ehdr;
 }
 
-/// The tables of an object in which its symbols are looked up.
 struct Symbols {
     base: usize,
     symbols: *const libc::Elf64_Sym,
@@ -69,23 +68,21 @@ struct Symbols {
     hash: *const u32,
 }
 
-/// libc's own function of that name.
+/// libc's own function `name`.
 pub(crate) fn find_in_libc(name: &CStr) -> Option<NonNull<c_void>> {
     ONLY_IN_LIBC.iter().find_map(|mark| find_beside(mark, name))
 }
 
-/// Whether that lies in this library.
 pub(crate) fn is_ours(address: *const c_void) -> bool {
     let (base, headers) = own_headers();
     let at = (address as usize).wrapping_sub(base);
     headers.iter().any(|header| is_loaded(header, at))
 }
 
-/// Where this library lies, and its program headers.
 fn own_headers() -> (usize, &'static [libc::Elf64_Phdr]) {
     let file = &raw const __ehdr_start;
-    // SAFETY: the linker has put the file's header and its program headers into the first segment,
-    // which is mapped as long as our code is.
+    // SAFETY: the linker puts the file header and the program headers into the first segment, which
+    // is mapped as long as our code is.
     let headers = unsafe {
         let headers = file.byte_add((*file).e_phoff as usize);
         core::slice::from_raw_parts(headers.cast(), usize::from((*file).e_phnum))
@@ -93,18 +90,17 @@ fn own_headers() -> (usize, &'static [libc::Elf64_Phdr]) {
     (file as usize, headers)
 }
 
-/// Whether a segment that is loaded covers that distance from the library's beginning.
+/// Whether a loaded segment covers offset `at` of the library.
 fn is_loaded(segment: &libc::Elf64_Phdr, at: usize) -> bool {
     let from = segment.p_vaddr as usize;
     segment.p_type == libc::PT_LOAD && (from..from + segment.p_memsz as usize).contains(&at)
 }
 
-/// Takes back functions that we export: who looks one up from now on does not find it here. Before
-/// anybody looks.
+/// Withdraws functions that we export from look-ups. Must run before any look-up.
 #[cfg(shim)]
 pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
-    // SAFETY: our own tables. What is written is the value of a symbol, which is ours and read by
-    // the dynamic linker alone, under its lock, which this thread has: it is loading us.
+    // SAFETY: our own tables. Only symbol values are written, which the dynamic linker alone reads,
+    // under its lock, which this thread holds: it is loading us.
     unsafe {
         let (base, headers) = own_headers();
         let own = Object {
@@ -119,8 +115,8 @@ pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
         let found: Vec<_> = names.filter_map(|name| symbols.find(name)).collect();
         let at = symbols.symbols as usize - own.base;
         let segment = headers.iter().find(|header| is_loaded(header, at));
-        // Code is not made writable: where symbols lie among it (a linker without separate
-        // segments) the names stay.
+        // Code is not made writable: where the symbols share a segment with it (a linker without
+        // separate segments) the names stay.
         let is_data = |segment: &&libc::Elf64_Phdr| segment.p_flags & libc::PF_X == 0;
         let Some(segment) = segment.filter(is_data).filter(|_| !found.is_empty()) else {
             return;
@@ -135,7 +131,7 @@ pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
         };
         if protect(libc::PROT_READ | libc::PROT_WRITE) {
             for symbol in found {
-                // The dynamic linker passes over symbols without a value.
+                // The dynamic linker skips symbols without a value.
                 (*symbol.as_ptr()).st_value = 0;
             }
             protect(mode);
@@ -143,12 +139,12 @@ pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
     }
 }
 
-/// The function of that name in the first object behind the one in which it lies at `ours`; libc's if there is none such.
-/// That is what `dlsym(RTLD_NEXT)` finds, without a lock, among the objects that were there before the program began.
+/// The function `name` in the first object after the one that defines it at `ours`, else libc's:
+/// like `dlsym(RTLD_NEXT)`, without a lock, for objects loaded before the program began.
 #[cfg(not(shim))]
 pub(crate) fn find_after(ours: *const c_void, name: &CStr) -> Option<NonNull<c_void>> {
     let mut is_behind = false;
-    // SAFETY: as in `find_beside`: libc is behind us, so the search ends before anything that may be unloaded.
+    // SAFETY: as in `find_beside`: the search ends at libc, before any object that may be unloaded.
     unsafe {
         let mut object = first_object()?;
         for _ in 0..STEPS_MAX {
@@ -167,11 +163,11 @@ pub(crate) fn find_after(ours: *const c_void, name: &CStr) -> Option<NonNull<c_v
     find_in_libc(name)
 }
 
-/// Whether an object that lies at `one` is before the one at `other` in the order of look-ups, if
-/// it was there before the program began.
+/// Whether the object at `one` precedes the one at `other` in look-up order. For objects that were
+/// loaded before the program began.
 #[cfg(not(shim))]
 pub(crate) fn is_before(one: usize, other: usize) -> bool {
-    // SAFETY: as in `find_beside`: the search ends with what was there before the program began.
+    // SAFETY: as in `find_beside`: the search ends among objects loaded before the program began.
     unsafe {
         let Some(mut object) = first_object() else {
             return false;
@@ -191,8 +187,8 @@ pub(crate) fn is_before(one: usize, other: usize) -> bool {
 
 /// `name` in the first object that defines `mark`.
 fn find_beside(mark: &CStr, name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: the dynamic linker keeps what its list leads to as the ABI says, and the objects at the
-    // front of the list stay for the life of the process (see above).
+    // SAFETY: the dynamic linker keeps its list as the ABI requires, and the objects at the front
+    // of the list stay for the life of the process (see above).
     unsafe {
         let mut object = first_object()?;
         for _ in 0..STEPS_MAX {
@@ -210,7 +206,7 @@ fn find_beside(mark: &CStr, name: &CStr) -> Option<NonNull<c_void>> {
     None
 }
 
-/// The first in the dynamic linker's list of objects, which is the program.
+/// The first object in the dynamic linker's list: the program.
 ///
 /// # Safety
 /// None of its own: it reads what the kernel and the dynamic linker have put there.
@@ -224,7 +220,7 @@ unsafe fn first_object() -> Option<*const Object> {
         }
         let headers = core::slice::from_raw_parts(headers, count);
         let of = |kind: u32| headers.iter().find(|header| header.p_type == kind);
-        // Where the program lies; without that header it lies where it was linked to.
+        // The program's load address; without that header it lies where it was linked to.
         let base = of(libc::PT_PHDR).map_or(0, |own| {
             (headers.as_ptr() as usize).wrapping_sub(own.p_vaddr as usize)
         });
@@ -262,8 +258,7 @@ impl Symbols {
         if dynamic.is_null() {
             return None;
         }
-        // glibc turns these values into addresses where it loads an object, musl leaves them as they
-        // are in the file.
+        // glibc relocates these values when it loads an object; musl leaves them as in the file.
         let address = |tag: usize| {
             // SAFETY: see above.
             let value = unsafe { entry(dynamic, tag) }?;
@@ -278,7 +273,7 @@ impl Symbols {
         })
     }
 
-    /// The address of the function of that name that this object defines.
+    /// The address of function `name`, if this object defines it.
     ///
     /// # Safety
     /// The tables are those of a loaded object.
@@ -288,7 +283,7 @@ impl Symbols {
         NonNull::new(self.base.wrapping_add(value as usize) as *mut c_void)
     }
 
-    /// The symbol of the function of that name that this object defines.
+    /// The symbol of function `name`, if this object defines it.
     ///
     /// # Safety
     /// The tables are those of a loaded object.
@@ -303,7 +298,7 @@ impl Symbols {
         }
     }
 
-    /// By the older table, whose second word is the number of symbols.
+    /// Searches the older table, whose second word is the number of symbols.
     ///
     /// # Safety
     /// As [`Self::find`].
@@ -317,8 +312,9 @@ impl Symbols {
         (0..count.min(STEPS_MAX)).find_map(|at| unsafe { self.symbol_if(at, name) })
     }
 
-    /// By the newer table: four words, a filter of `filter_words` words of 64 bits, the first symbol of
-    /// each bucket, and a hash for each symbol from `first` on, whose lowest bit ends a bucket.
+    /// Searches the newer table: four words, a filter of `filter_words` 64-bit words, the first
+    /// symbol of each bucket, and a hash for each symbol from `first` on, whose lowest bit ends a
+    /// bucket.
     ///
     /// # Safety
     /// As [`Self::find`].
@@ -352,20 +348,21 @@ impl Symbols {
         None
     }
 
-    /// Symbol `at`, if it is a function of that name defined here.
+    /// Symbol `at`, if it is the function `name` and defined here.
     ///
     /// # Safety
     /// As [`Self::find`], and there is a symbol `at`.
     unsafe fn symbol_if(&self, at: usize, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
-        /// The type "function", in the lower half of `st_info`.
+        /// Type "function", in the lower half of `st_info`.
         const STT_FUNC: u8 = 2;
-        /// The section of what is defined elsewhere.
+        /// Section of undefined symbols.
         const SHN_UNDEF: u16 = 0;
         // SAFETY: see above.
         let place = unsafe { self.symbols.add(at) };
         // SAFETY: see above.
         let symbol = unsafe { &*place };
-        // A program that takes the address of another's function has a symbol of it too, without a section.
+        // A program that takes the address of another object's function also has a symbol,
+        // unsectioned.
         let is_here = symbol.st_shndx != SHN_UNDEF && symbol.st_value != 0;
         if !is_here || symbol.st_info & 0xf != STT_FUNC {
             return None;
@@ -376,20 +373,19 @@ impl Symbols {
     }
 }
 
-/// Whether a text that ends in NUL is `name`. Byte by byte and volatile, so that it does not become a call of `strlen` or
-/// `memcmp`: a program may bring its own, and look libc's up in them.
+/// Whether a NUL-terminated text is `name`. Reads byte by byte and volatile, so that the compiler
+/// makes no call of `strlen` or `memcmp`: a program may define its own, which look up libc's.
 ///
 /// # Safety
 /// `text` ends in NUL.
 unsafe fn is_text(text: *const c_char, name: &CStr) -> bool {
-    // SAFETY: the NUL at the end of either is not passed: it is equal in both, or they differ there.
+    // SAFETY: no byte after either NUL is read: both end there, or they differ before.
     name.to_bytes_with_nul()
         .iter()
         .enumerate()
         .all(|(at, byte)| unsafe { ptr::read_volatile(text.add(at).cast::<u8>()) == *byte })
 }
 
-/// The hash of a name in `DT_GNU_HASH`.
 fn gnu_hash(name: &CStr) -> u32 {
     name.to_bytes().iter().fold(5381, |hash: u32, byte| {
         hash.wrapping_mul(33).wrapping_add(u32::from(*byte))

@@ -1,23 +1,24 @@
-//! What is imported weakly: functions that not every C library has.
+//! Weak imports: functions that not every C library has.
 //!
-//! A job starts programs of every kind, some of them linked with another C library than the one that
-//! CUDA needs (musl in most cases). Its dynamic linker preloads us as well, and ends the program if we
-//! need a symbol that is not there. So what only glibc has is referred to weakly: where it is missing
-//! its address is null, and what stands here answers in its place. None of it is needed before a
-//! program touches CUDA, which such programs cannot.
+//! A job starts programs of every kind, some linked with another C library than CUDA's (mostly
+//! musl). Their dynamic linker preloads us as well, and ends the program if a symbol that we need
+//! is missing. Functions that only glibc has are therefore referenced weakly: if missing, their
+//! address is null, and the code here answers instead. None is needed before a program touches
+//! CUDA, which such programs cannot.
 //!
-//! `build.rs` has the linker (`--wrap`) send every reference to `x`, those in the standard library and
-//! in GCC's unwinder too, to `__wrap_x` here; `__real_x` is libc's.
+//! `build.rs` makes the linker (`--wrap`) redirect every reference to `x`, also in the standard
+//! library and in GCC's unwinder, to `__wrap_x` here; `__real_x` is libc's.
 //!
-//! | function | used for | if it is missing |
-//! |---|---|---|
-//! | `__tls_get_addr` | thread locals; in glibc's dynamic linker, which is a library of its own that others have not got | every dynamic linker has one |
-//! | `_dl_find_object` | unwinding a panic, since glibc 2.35 | -1, not found: a panic aborts |
-//! | `__register_atfork` | learning of forks; what `pthread_atfork` becomes | an error: the process stays unmanaged |
+//! - `__tls_get_addr`: thread-locals. In glibc it is part of the dynamic linker, a separate library
+//!   that others do not have. Every dynamic linker has the function.
+//! - `_dl_find_object`: unwinding a panic, since glibc 2.35. If missing: -1, not found; a panic
+//!   aborts.
+//! - `__register_atfork`: learning of forks; `pthread_atfork` calls it. If missing: an error, and
+//!   the process stays unmanaged.
 
 #![expect(unsafe_code, reason = "a weak reference takes assembly")]
 
-/// Defines `__wrap_x`, which jumps to `__real_x` or, if there is none, returns a number.
+/// Defines `__wrap_x`, which jumps to `__real_x`, or returns a number if there is none.
 macro_rules! import_weakly {
     ($wrap:literal, $real:literal, $missing:literal) => {
         #[cfg(target_arch = "x86_64")]
@@ -58,11 +59,11 @@ macro_rules! import_weakly {
 }
 
 import_weakly!("__wrap__dl_find_object", "__real__dl_find_object", "-1");
-// ENOMEM, the one error that `pthread_atfork` has.
+// ENOMEM, the only error of `pthread_atfork`.
 import_weakly!("__wrap___register_atfork", "__real___register_atfork", "12");
 
-// Thread locals are read on every hooked call, so nothing is asked here: a dynamic linker that loads
-// a library with thread locals has the function. (On aarch64 they are found through descriptors.)
+// Thread-locals are read on every hooked call, so there is no check here: a dynamic linker that
+// loads a library with thread-locals has the function. (aarch64 uses TLS descriptors instead.)
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".weak __real___tls_get_addr",

@@ -1,7 +1,7 @@
-//! Files that the dynamic linker has loaded, and what they define.
+//! Files that the dynamic linker has loaded, and the symbols they define.
 //!
-//! Nothing is loaded here: a file is opened only if it is in the process already. The linker takes its locks meanwhile
-//! and may allocate, so none of this is for the launch path.
+//! Nothing is loaded here: a file is opened only if the process has it already. The linker takes
+//! its locks and may allocate, so none of this is for the launch path.
 
 #![expect(
     unsafe_code,
@@ -14,15 +14,13 @@ use core::ptr::NonNull;
 
 use crate::platform::loader;
 
-/// A loaded file, as the dynamic linker knows it.
 pub(crate) struct File {
     name: NonNull<c_char>,
-    /// Where it lies.
     pub(crate) base: usize,
 }
 
 impl File {
-    /// The one that an address lies in.
+    /// The file that contains an address.
     pub(crate) fn of(address: *mut c_void) -> Option<Self> {
         let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: a place that outlives the call.
@@ -38,25 +36,24 @@ impl File {
         })
     }
 
-    /// Its path, as it was found.
     pub(crate) fn name(&self) -> &CStr {
-        // SAFETY: the dynamic linker's own text of a file whose code is being called, or was just looked up.
+        // SAFETY: the dynamic linker's string for a file whose code is called, or was just looked
+        // up.
         unsafe { CStr::from_ptr(self.name.as_ptr()) }
     }
 
-    /// Whether it is the program itself.
     pub(crate) fn is_program(&self) -> bool {
         // SAFETY: no precondition; the program's headers are mapped for good.
         let headers = unsafe { libc::getauxval(libc::AT_PHDR) } as *mut c_void;
         Self::of(headers).is_some_and(|program| program.base == self.base)
     }
 
-    /// Keeps it loaded for good; whether that could be done. The program itself stays anyway.
+    /// Keeps the file loaded for good. Returns whether that succeeded. The program always stays.
     pub(crate) fn keep(&self) -> bool {
         self.is_program() || Opened::of(self.name()).map(Opened::keep).is_some()
     }
 
-    /// Whether its file is called so, with a version after it or none: `libcublas.so`.
+    /// Whether the file name is `stem`, with or without a version after it: `libcublas.so`.
     pub(crate) fn is_named(&self, stem: &str) -> bool {
         let path = self.name().to_bytes();
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
@@ -65,48 +62,47 @@ impl File {
     }
 }
 
-/// What a caller would have found past our own exports, which hide it: what comes after us for the whole program; with
-/// `RTLD_DEFAULT` else what the library that the caller is part of, or one that it depends on, defines. A library that was opened
-/// without making its names known (`RTLD_LOCAL`) finds so what it brings along. `look_up` asks libc with another handle.
+/// What a caller would find without our own exports. First, the next definition after ours in the
+/// whole program. With `RTLD_DEFAULT` otherwise, the definition in the caller's library or its
+/// dependencies: that is how a library opened with `RTLD_LOCAL` finds what it brings along.
+/// `look_up` asks libc with another handle.
 pub(crate) fn past_us(
     handle: *mut c_void,
     caller: *mut c_void,
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> *mut c_void {
-    // The caller that RTLD_NEXT goes by is this library.
+    // For this RTLD_NEXT the caller is this library.
     let next = look_up(libc::RTLD_NEXT);
     if !next.is_null() || handle != libc::RTLD_DEFAULT {
         return next;
     }
-    // One that cannot be told has no scope of its own; the program's is that of all, ours among them.
+    // An unidentified caller has no scope of its own; the program's, which includes ours, applies.
     let its = File::of(caller).and_then(|file| Opened::of(file.name()));
     let found = its.map_or(next, |opened| look_up(opened.0.as_ptr()));
     let base_of = |address| File::of(address).map(|file| file.base);
     if found.is_null() || base_of(found) == base_of(File::of as *mut c_void) {
-        // Once more, so that `dlerror` tells of it.
+        // Repeat the look-up to set `dlerror`.
         return look_up(libc::RTLD_NEXT);
     }
     found
 }
 
-/// A loaded file that is held while this lives.
 pub(crate) struct Opened(NonNull<c_void>);
 
 impl Opened {
-    /// The file of that name, if it is loaded.
     pub(crate) fn of(name: &CStr) -> Option<Self> {
         let mode = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
         // SAFETY: a string that ends in NUL; nothing is loaded, so no code of the file's runs.
         NonNull::new(unsafe { loader::dlopen()(name.as_ptr(), mode) }).map(Self)
     }
 
-    /// What it or a library that it depends on defines under that name.
+    /// The definition of `symbol` in the file or its dependencies.
     pub(crate) fn find(&self, symbol: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: an open library and a string that ends in NUL.
         NonNull::new(unsafe { loader::dlsym()(self.0.as_ptr(), symbol.as_ptr()) })
     }
 
-    /// Holds it for good, so that its addresses never become another's.
+    /// Holds the file for good, so that its addresses are never reused.
     pub(crate) fn keep(self) {
         core::mem::forget(self);
     }
@@ -114,7 +110,7 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // SAFETY: opened by `of`, and given back once.
+        // SAFETY: opened by `of`, and closed once.
         unsafe { loader::dlclose()(self.0.as_ptr()) };
     }
 }

@@ -1,10 +1,10 @@
-//! libc's loader functions as libc defines them, and the way our versions fall through to them.
+//! libc's own loader functions, and how our versions fall through to them.
 //!
-//! `dlsym` and its kin find out who calls them from the return address: `RTLD_NEXT`, `RTLD_DEFAULT`,
-//! the search paths (`DT_RPATH`, `$ORIGIN`) and the namespace depend on it. So where our version has
-//! nothing to say it does not call libc's but jumps to it, with the stack and the arguments as it
-//! found them. A wrapper that calls makes another interposer find itself, for ever (notes on the
-//! field: HAMi-core #315, reproduced with a `getenv` interposer).
+//! `dlsym` and its kin identify their caller by the return address: `RTLD_NEXT`, `RTLD_DEFAULT`,
+//! the search paths (`DT_RPATH`, `$ORIGIN`) and the namespace depend on it. So for symbols that are
+//! not ours, our version does not call libc's but jumps to it, with stack and arguments unchanged.
+//! A wrapper that calls makes another interposer find itself, for ever (notes on the field:
+//! HAMi-core #315, reproduced with a `getenv` interposer).
 
 #![expect(unsafe_code, reason = "calls libc's functions by their addresses")]
 
@@ -16,30 +16,23 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::platform::elf;
 
-/// The C type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-/// The C type of `dlvsym`.
 #[cfg(not(shim))]
 pub(crate) type Dlvsym =
     unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
-/// The C type of `dlopen`.
 pub(crate) type Dlopen = unsafe extern "C-unwind" fn(*const c_char, c_int) -> *mut c_void;
-/// The C type of `dladdr`.
 #[cfg(not(shim))]
 pub(crate) type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
-/// The C type of `dlclose`.
 #[cfg(not(shim))]
 pub(crate) type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
-/// The C type of `dlmopen`.
 #[cfg(not(shim))]
 pub(crate) type Dlmopen = unsafe extern "C-unwind" fn(c_long, *const c_char, c_int) -> *mut c_void;
 
-/// A function of libc's, looked for once.
 pub(crate) struct Real {
     name: &'static CStr,
-    /// Null until it was looked for; then libc's, or [`find_nothing`] as long as none is found: before
-    /// glibc 2.34 the library of these functions may come later than we. The naked functions made by
-    /// [`or_jump!`] load it from here, so it comes first and is filled in by what they call.
+    /// Null before the look-up; then libc's, or [`find_nothing`] while none is found: before glibc
+    /// 2.34 the library of these functions may be loaded after us. The naked functions of
+    /// [`or_jump!`] load it from here, so it is the first field; the code they call fills it in.
     address: AtomicPtr<c_void>,
 }
 
@@ -51,7 +44,6 @@ impl Real {
         }
     }
 
-    /// Where it is.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         // Relaxed: every thread finds the same address, and code needs no ordering.
@@ -70,15 +62,14 @@ impl Real {
         found
     }
 
-    /// Where [`or_jump!`] finds the address, from the start of this structure.
+    /// Offset of the address in this structure, for [`or_jump!`].
     #[cfg(not(shim))]
     pub(crate) const ADDRESS_OFFSET: usize = core::mem::offset_of!(Self, address);
 }
 
-/// libc's functions, as far as they were looked for.
+/// libc's functions, looked up on first use.
 pub(crate) static LOADER: Loader = Loader::new();
 
-/// See [`LOADER`].
 pub(crate) struct Loader {
     pub(crate) dlsym: Real,
     #[cfg(not(shim))]
@@ -90,15 +81,14 @@ pub(crate) struct Loader {
     dladdr: Real,
     #[cfg(not(shim))]
     dlclose: Real,
-    /// The program's own handle; `RTLD_DEFAULT` until it was asked for.
+    /// The program's own handle; `RTLD_DEFAULT` until first used.
     #[cfg(not(shim))]
     program: AtomicPtr<c_void>,
-    /// The unwinder's functions (`platform::unwinder`); null before they were looked for.
+    /// The unwinder's functions (`platform::unwinder`); null before the look-up.
     #[cfg(not(test))]
     pub(crate) unwinder: [AtomicPtr<c_void>; UNWINDER],
 }
 
-/// How many functions of the unwinder are found by their address.
 #[cfg(not(test))]
 pub(crate) const UNWINDER: usize = 15;
 
@@ -126,12 +116,13 @@ impl Loader {
 /// libc's `dlsym`, never our own.
 #[inline]
 pub(crate) fn dlsym() -> Dlsym {
-    // SAFETY: the address is libc's `dlsym` or a function that takes as much and finds nothing.
+    // SAFETY: libc's `dlsym`, or a function of the same arguments that finds nothing.
     unsafe { core::mem::transmute::<*mut c_void, Dlsym>(LOADER.dlsym.address()) }
 }
 
-/// A handle as we ask with it. `RTLD_DEFAULT` from us would find our own exports before those of a library that stands
-/// before us, because we are linked with `-Bsymbolic`; the program's own handle has the same scope, the whole program's.
+/// Converts a handle for our own look-ups. `RTLD_DEFAULT` from us would find our own exports before
+/// those of a library loaded before us, because we are linked with `-Bsymbolic`. The program's own
+/// handle has the same scope, the whole program's.
 #[cfg(not(shim))]
 pub(crate) fn as_asked_by_us(handle: *mut c_void) -> *mut c_void {
     if handle != libc::RTLD_DEFAULT {
@@ -141,60 +132,55 @@ pub(crate) fn as_asked_by_us(handle: *mut c_void) -> *mut c_void {
     if known != libc::RTLD_DEFAULT {
         return known;
     }
-    // SAFETY: without a name nothing is loaded; the handle is that of the program, which is never unloaded.
+    // SAFETY: without a name nothing is loaded; the handle is the program's, never unloaded.
     let found = unsafe { dlopen()(ptr::null(), libc::RTLD_LAZY) };
     LOADER.program.store(found, Ordering::Relaxed);
     found
 }
 
-/// libc's `dlvsym`.
 #[cfg(not(shim))]
 pub(crate) fn dlvsym() -> Dlvsym {
     // SAFETY: as in `dlsym`.
     unsafe { core::mem::transmute::<*mut c_void, Dlvsym>(LOADER.dlvsym.address()) }
 }
 
-/// libc's `dlopen`.
 pub(crate) fn dlopen() -> Dlopen {
     // SAFETY: as in `dlsym`.
     unsafe { core::mem::transmute::<*mut c_void, Dlopen>(LOADER.dlopen.address()) }
 }
 
-/// libc's `dlmopen`.
 #[cfg(not(shim))]
 pub(crate) fn dlmopen() -> Dlmopen {
     // SAFETY: as in `dlsym`.
     unsafe { core::mem::transmute::<*mut c_void, Dlmopen>(LOADER.dlmopen.address()) }
 }
 
-/// libc's `dladdr`.
 #[cfg(not(shim))]
 pub(crate) fn dladdr() -> Dladdr {
-    // SAFETY: the address is libc's `dladdr` or a function that takes as much and answers 0, which means "nothing".
+    // SAFETY: libc's `dladdr`, or a function of the same arguments that returns 0, "nothing".
     unsafe { core::mem::transmute::<*mut c_void, Dladdr>(LOADER.dladdr.address()) }
 }
 
-/// libc's `dlclose`.
 #[cfg(not(shim))]
 pub(crate) fn dlclose() -> Dlclose {
     // SAFETY: as in `dladdr`.
     unsafe { core::mem::transmute::<*mut c_void, Dlclose>(LOADER.dlclose.address()) }
 }
 
-/// Stands in for a function that cannot be found: no libc we know. Programs then find nothing, which
-/// is better than a jump to nowhere. Where it takes more arguments than these it looks at none.
+/// Stands in for a function that cannot be found, as in no libc we know. Programs then find
+/// nothing, which is better than a jump to nowhere. Further arguments are ignored.
 extern "C" fn find_nothing(_handle: *mut c_void, _symbol: *const c_char) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// What a function behind [`or_jump!`] answers for "behave as if we were not there".
+/// Result of a function behind [`or_jump!`] for "behave as if we were not there".
 #[cfg(not(shim))]
 pub(crate) const JUMP: *mut c_void = ptr::null_mut();
-/// What it answers for "nothing", which the caller gets as null.
+/// Result for "nothing", which the caller gets as null.
 #[cfg(not(shim))]
 pub(crate) const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
 
-/// Puts a register on the stack, in a function written as instructions, and tells unwinders.
+/// Pushes a register in an assembly function, with the unwind information.
 #[cfg(all(not(shim), target_arch = "x86_64"))]
 macro_rules! push {
     ($register:literal) => {
@@ -204,7 +190,6 @@ macro_rules! push {
 #[cfg(all(not(shim), target_arch = "x86_64"))]
 pub(crate) use push;
 
-/// Takes it back.
 #[cfg(all(not(shim), target_arch = "x86_64"))]
 macro_rules! pop {
     ($register:literal) => {
@@ -214,9 +199,9 @@ macro_rules! pop {
 #[cfg(all(not(shim), target_arch = "x86_64"))]
 pub(crate) use pop;
 
-/// Defines an exported function of up to three arguments: `$decide` gets three, and as the fourth where the caller goes on, and
-/// answers with what the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real`, of [`LOADER`], is
-/// where the jump goes; `$decide` must have asked for its address.
+/// Defines an exported function of up to three arguments. `$decide` gets the three arguments, and
+/// the return address as the fourth. It returns the caller's result, or [`JUMP`] or [`ABSENT`]. The
+/// jump goes to `$real`, of [`LOADER`]; `$decide` must have asked for its address.
 #[cfg(not(shim))]
 macro_rules! or_jump {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), $decide:path, $real:ident) => {
@@ -228,12 +213,12 @@ macro_rules! or_jump {
             core::arch::naked_asm!(
                 ".cfi_startproc",
                 "endbr64",
-                // The arguments are kept for the jump; with them and the return address the stack is
-                // aligned for the call.
+                // Keep the arguments for the jump; with the return address the stack is aligned for
+                // the call.
                 $crate::platform::loader::push!("rdi"),
                 $crate::platform::loader::push!("rsi"),
                 $crate::platform::loader::push!("rdx"),
-                // Where the caller goes on lies above them.
+                // The return address lies above them.
                 "mov rcx, qword ptr [rsp + 24]",
                 "call {decide}",
                 $crate::platform::loader::pop!("rdx"),
@@ -273,7 +258,7 @@ macro_rules! or_jump {
                 "mov x9, x0",
                 "ldr x2, [sp, #32]",
                 "ldp x0, x1, [sp, #16]",
-                // Restores the return address: libc's function sees our caller's.
+                // Restore the return address: libc's function must see our caller's.
                 "ldp x29, x30, [sp], #48",
                 "cbz x9, 2f",
                 "cmp x9, #1",

@@ -1,8 +1,8 @@
-//! What the library says, on the application's standard error.
+//! The library's log, on the application's standard error.
 //!
-//! One line, one `write`, always beginning with "pillion: ", so that it can be told from what the
-//! application says and is not torn by it. Nothing is allocated and no lock is taken: a line may be
-//! written from a panic.
+//! One line, one `write`, always beginning with "pillion: ", so that it can be distinguished from
+//! the application's output and is not split by it. Nothing is allocated and no lock is taken: a
+//! line may be written from a panic.
 
 use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -11,28 +11,27 @@ use std::io;
 use crate::platform::inherited::INHERITED;
 use crate::platform::sys;
 
-/// Longest line, bytes. What is longer is cut.
+/// Longest line, bytes; longer ones are cut.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// How much is said; each level includes those before it.
+/// Log level; each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Level {
-    /// What the operator asked for cannot be had.
+    /// The operator's request cannot be met.
     Error,
     /// Works, but not as the operator may expect.
     Warn,
-    /// What happened: attached, to what.
+    /// Normal events: attached, to what.
     Info,
-    /// For those who look for a fault.
+    /// For debugging.
     Debug,
 }
 
 impl Level {
-    /// The words accepted in `PILLION_LOG`.
+    /// The names accepted in `PILLION_LOG`.
     pub(crate) const NAMES: [&'static str; 4] = ["error", "warn", "info", "debug"];
 
-    /// The level of that name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         match name {
             "error" => Some(Self::Error),
@@ -44,40 +43,36 @@ impl Level {
     }
 }
 
-/// Sets what is said from now on.
 pub(crate) fn set_level(level: Level) {
     INHERITED.log_level.store(level as u8, Ordering::Relaxed);
 }
 
-/// Whether lines of this level are said.
 pub(crate) fn is_said(level: Level) -> bool {
     level as u8 <= INHERITED.log_level.load(Ordering::Relaxed)
 }
 
-/// Says one line, if `level` is asked for.
+/// Logs one line, if `level` is enabled.
 pub(crate) fn say(level: Level, text: fmt::Arguments<'_>) {
     if !is_said(level) {
         return;
     }
     let mut line = Line::new();
-    // A line that is too long is cut by `Line`, which never fails.
     let _ = writeln!(line, "pillion: {text}");
     line.end();
-    // Nothing can be done about a standard error that takes nothing; one whose reader has gone must
-    // not cost the application a SIGPIPE that it would not have had.
+    // Errors on standard error are ignored. If its reader is gone, the application must not get a
+    // SIGPIPE that it would not have had without us.
     sys::without_sigpipe(|| {
         let _ = rustix::io::write(io::stderr(), line.bytes());
     });
 }
 
-/// Says one line the first time it is called with this `said`.
+/// Logs one line the first time it is called with this `said`.
 pub(crate) fn say_once(said: &AtomicBool, level: Level, text: fmt::Arguments<'_>) {
     if !said.swap(true, Ordering::Relaxed) {
         say(level, text);
     }
 }
 
-/// A line being put together.
 struct Line {
     buffer: [u8; LINE_BYTES_MAX],
     used: usize,

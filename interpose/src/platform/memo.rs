@@ -1,44 +1,40 @@
-//! A table that forgets: fixed size, no lock, no allocation. A full table replaces an entry that
-//! was not used lately.
+//! A fixed-size cache table without locks or allocation. A full table replaces an entry that was
+//! not used lately.
 //!
 //! Shapes of launches ([`crate::kernels`]) and labels ([`crate::kernels::labels`]) are kept in such
 //! tables. A program that meets new shapes for ever (a server that sees every sequence length)
-//! fills any table. If the full table kept its old entries, every launch of a new shape would pay
-//! for a search of the profile and for questions to the driver, for the rest of the program's life.
+//! fills any table. If it kept its old entries, every launch of a new shape would pay for a search
+//! of the profile and for calls to the driver, for the rest of the program's life.
 //!
-//! **Place.** A key may lie at [`WINDOW`] places, which follow each other from the place that the
-//! key hashes to. A new key takes the first empty place. If there is none, the key takes the first
-//! place whose entry was not used lately. Searches and replacement begin at the same place. A key
-//! that replaces another one is therefore found about as fast as the first keys of an empty table:
-//! after 40 000 others a new key lies 0.8 places from its first one (2.1 if each of the others was
-//! used three times).
+//! **Place.** A key may lie at [`WINDOW`] consecutive places, from the place that it hashes to. A
+//! new key takes the first empty place, or else the first place whose entry was not used lately.
+//! Searches and replacement begin at the same place, so a key that replaces another is found about
+//! as fast as the first keys of an empty table: after 40 000 others a new key lies 0.8 places from
+//! its first one (2.1 if each of the others was used three times).
 //!
 //! **Replacement** is CLOCK (second chance). A hit sets the flag [`USED`] if it is clear, so that
 //! hits hardly ever write. A key that looks for a place clears the flag of each entry that it
-//! passes. An entry is therefore replaced only if no search has found it since a key passed it
-//! last. A new entry begins without the flag: keys that are used once replace each other, and leave
-//! the entries alone that are used again. If all entries of the window were used lately, the first
-//! one is replaced. So a search reads at most `WINDOW` entries and a replacement tries at most
-//! three times as many, whatever came before.
+//! passes. An entry is therefore replaced only if no search has found it since a key last passed
+//! it. A new entry begins without the flag: keys that are used once replace each other, and spare
+//! entries that are used again. If all entries of the window were used lately, the first is
+//! replaced. So a search reads at most `WINDOW` entries and a replacement tries at most three times
+//! as many.
 //!
 //! **Reading.** The state of an entry is a [`SeqLock`], whose version contains the *generation* of
-//! the entry: it grows with each replacement. A writer claims the entry by marking it [`FILLING`].
-//! No thread waits: an entry that is being filled is passed over.
-//!
-//! Generations have 16 bits. A reader would take a mixture for an entry if its place were replaced
-//! exactly 65 536 times between the reader's two looks at the state. That takes as many new keys of
-//! one window.
+//! the entry, which grows with each replacement. A writer marks the entry [`FILLING`]; readers skip
+//! it. Generations have 16 bits: a reader would return a torn entry if its place were replaced
+//! exactly 65 536 times between its two loads of the state, which takes as many new keys of one
+//! window.
 //!
 //! The model checker runs this source (`client/tests/interleavings.rs`).
 
 use protocol::sync::{AtomicU64, Ordering, SeqLock};
 
-/// Places that a key may lie at. With a table filled at random to three quarters, one key in thirty
-/// finds all of them taken.
+/// Places that a key may lie at. In a table filled at random to 3/4, one key in 30 finds all taken.
 pub(crate) const WINDOW: usize = 32;
 
-/// `N` entries (a power of two) with `K` words of key and `R` words that belong to the key. One of
-/// 8 words is a cache line.
+/// `N` entries (a power of two) with `K` words of key and `R` words that belong to the key. An
+/// entry of 8 words is a cache line.
 pub(crate) struct Memo<const N: usize, const K: usize, const R: usize> {
     entries: [Entry<K, R>; N],
 }
@@ -51,19 +47,17 @@ struct Entry<const K: usize, const R: usize> {
     rest: [AtomicU64; R],
 }
 
-/// An entry as it was at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found<const R: usize> {
     pub(crate) place: usize,
-    /// Which of the keys that have had the place in turn; from 0.
+    /// How often the place was reused; from 0.
     pub(crate) generation: u16,
-    /// What the key was kept with, [`NOTE_BITS`] wide.
+    /// The key's note, [`NOTE_BITS`] wide.
     pub(crate) note: u64,
-    /// What the key was kept with, as far as nobody has changed it since.
+    /// The key's words, unless changed since.
     pub(crate) rest: [u64; R],
 }
 
-/// Width of a note.
 pub(crate) const NOTE_BITS: u32 = 64 - NOTE_SHIFT;
 
 const EMPTY: u64 = 0;
@@ -79,7 +73,6 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         N.trailing_zeros()
     };
 
-    /// An empty table.
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
         Self {
@@ -93,7 +86,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         }
     }
 
-    /// The same; loom's atomics cannot be made at compile time.
+    /// As above; loom's atomics cannot be made at compile time.
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
         Self {
@@ -105,14 +98,14 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         }
     }
 
-    /// The entry of a key, which counts as used by that.
+    /// Finds a key's entry and marks it used.
     #[inline]
     pub(crate) fn find(&self, key: &[u64; K]) -> Option<Found<R>> {
         for place in Self::window(key) {
             let entry = self.entries.get(place)?;
             let state = entry.state.load();
             if state == EMPTY {
-                // An entry is never emptied, so the key lies no farther.
+                // Entries are never emptied, so the key lies no farther.
                 return None;
             }
             if state & READY != 0
@@ -128,10 +121,10 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         None
     }
 
-    /// Keeps a key that was not found, in place of another if need be; `rest` is given the
+    /// Inserts a key that was not found, replacing another if need be; `rest` is given the
     /// generation. `None` if other threads are filling every place that the key may have. Threads
-    /// that keep one key at the same moment keep it several times: searches find the first of these
-    /// entries, and the others are not used and will be replaced.
+    /// that insert one key at the same time insert it several times: searches find the first of
+    /// these entries, and the others, unused, will be replaced.
     pub(crate) fn keep(
         &self,
         key: &[u64; K],
@@ -158,7 +151,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         })
     }
 
-    /// The key and the entry at a place, if there is one. It does not count as used by that.
+    /// The key and the entry at a place, if any. Does not mark it used.
     pub(crate) fn at(&self, place: usize) -> Option<([u64; K], Found<R>)> {
         let entry = self.entries.get(place)?;
         let state = entry.state.load();
@@ -172,13 +165,13 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         Some((key, entry.read(place, state)?))
     }
 
-    /// A word that belongs to the key at a place, for users who change it. The word itself has to
-    /// say which generation it belongs to.
+    /// A word that belongs to the key at a place, for users who change it. It must state its
+    /// generation.
     pub(crate) fn word(&self, place: usize, index: usize) -> Option<&AtomicU64> {
         self.entries.get(place)?.rest.get(index)
     }
 
-    /// Takes a place for a key, and says which generation begins there.
+    /// Takes a place for a key. Returns it and the generation that begins there.
     fn claim(&self, key: &[u64; K]) -> Option<(usize, u16)> {
         let try_take = |place: usize, state: u64| {
             let entry = self.entries.get(place)?;
@@ -190,11 +183,11 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
             is_taken.then_some((place, generation))
         };
         let state_at = |place: usize| Some(self.entries.get(place)?.state.load());
-        // A look before the exchange: a failed exchange would take the line from who launches.
+        // Load first: a failed exchange would take the cache line from launching threads.
         let mut empty = Self::window(key).filter(|&place| state_at(place) == Some(EMPTY));
         let found = empty.find_map(|place| try_take(place, EMPTY));
         found.or_else(|| {
-            // The first round clears every flag, so the second one finds an entry.
+            // The first round clears every flag, so the second finds an entry.
             let mut twice = Self::window(key).chain(Self::window(key));
             twice.find_map(|place| {
                 let state = state_at(place)?;
@@ -204,7 +197,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
                 if state & USED == 0 {
                     return try_take(place, state);
                 }
-                // An entry that was replaced meanwhile stays as it is.
+                // Leave an entry that was replaced meanwhile as it is.
                 self.entries.get(place)?.state.try_set(state, state & !USED);
                 None
             })
@@ -214,8 +207,8 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
     /// The places of a key in the order in which they are tried.
     #[inline]
     fn window(key: &[u64; K]) -> impl Iterator<Item = usize> {
-        // Products that do not depend on each other, so that the processor makes them at once; the
-        // rotations keep equal words from cancelling out.
+        // Independent products, so that the processor computes them in parallel; the rotations keep
+        // equal words from cancelling out.
         let words = key.iter().enumerate();
         let folded = words.fold(0, |folded: u64, (index, word)| {
             folded ^ mix(*word).rotate_left(17 * index as u32)
@@ -224,7 +217,6 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         (0..WINDOW.min(N)).map(move |step| (first + step) & (N - 1))
     }
 
-    /// How many places lie between the first place of a key and the one where it is.
     #[cfg(all(test, not(loom)))]
     fn distance(key: &[u64; K], place: usize) -> Option<usize> {
         Self::window(key).position(|tried| tried == place)
@@ -238,7 +230,7 @@ impl<const K: usize, const R: usize> Entry<K, R> {
         words.all(|(word, value)| word.load(Ordering::Relaxed) == *value)
     }
 
-    /// The entry, if all that was read of it since this state was read is of one generation.
+    /// The entry, if everything read since `state` is of one generation.
     #[inline]
     fn read(&self, place: usize, state: u64) -> Option<Found<R>> {
         let found = Found {
@@ -255,7 +247,7 @@ impl<const K: usize, const R: usize> Entry<K, R> {
 
     #[cold]
     fn mark_used(&self, state: u64) {
-        // An entry that was replaced meanwhile stays as it is.
+        // Leave an entry that was replaced meanwhile as it is.
         self.state.try_set(state, state | USED);
     }
 }
@@ -263,7 +255,7 @@ impl<const K: usize, const R: usize> Entry<K, R> {
 /// Spreads a key over all bits, the high ones best: Fibonacci hashing (Knuth, TAOCP 3, §6.4).
 #[inline]
 pub(crate) fn mix(key: u64) -> u64 {
-    // The low bits of handles are zero and the high ones equal; folding brings both together.
+    // The low bits of handles are zero and the high ones equal; folding combines both.
     (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -273,12 +265,11 @@ mod tests {
 
     type Small = Memo<64, 2, 1>;
 
-    /// A key, and the word that belongs to it.
     fn key(number: u64) -> ([u64; 2], u64) {
         ([number, !number], number.wrapping_mul(3))
     }
 
-    /// Looks for a key and keeps it if it is not there; where, and whether it was there.
+    /// Finds a key or inserts it. Returns its place, and whether it was there.
     fn use_key<const N: usize>(memo: &Memo<N, 2, 1>, number: u64) -> (usize, bool) {
         let (key, word) = key(number);
         if let Some(found) = memo.find(&key) {
@@ -301,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_is_used_again_and_again_stays_while_40_000_others_pass() {
-        // Others that are used once, and others that are used several times and then no more.
+        // Other keys that are used once, and others that are used several times and then no more.
         for times in [1, 3] {
             let memo = Box::leak(Box::new(Large::new()));
             let mut misses = 0;
@@ -310,7 +301,7 @@ mod tests {
                 assert!(!use_key(memo, 1_000 + other).1);
                 (1..times).for_each(|_| assert!(use_key(memo, 1_000 + other).1));
             }
-            // At first sight, and where two others have passed one since it was used last.
+            // A first miss each, and a miss where two others passed a key since its last use.
             assert!((100..110).contains(&misses), "{times}: {misses}");
         }
     }
@@ -369,7 +360,7 @@ mod tests {
         static MEMO: Small = Small::new();
         let rounds = |first: u64| {
             for n in 0..200_000 {
-                // As `use_key`, but what was kept may be replaced before it is looked for.
+                // As `use_key`, but an inserted key may be replaced before it is looked for.
                 let (key, word) = key((first + n * 7919) % 300);
                 match MEMO.find(&key) {
                     Some(found) => assert_eq!((found.rest, found.note), ([word], key[0] & 0xff)),

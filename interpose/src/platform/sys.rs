@@ -1,4 +1,4 @@
-//! The few things asked of libc and the kernel that have no safe form elsewhere.
+//! Calls to libc and the kernel that have no safe form elsewhere.
 
 #![expect(
     unsafe_code,
@@ -19,13 +19,13 @@ use rustix::process::getpid;
 use rustix::thread::gettid;
 
 thread_local! {
-    /// This thread's id; 0 before it was asked for. A constant without a destructor, so that it
-    /// can be used to the last instruction of a thread.
+    /// This thread's id; 0 before the first use. A constant without a destructor, so that it works
+    /// to the last instruction of a thread.
     static THREAD_ID: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A value that is set once and lives for ever, without a lock: nobody ever waits for it, so a fork
-/// at any moment leaves nothing to wait for.
+/// A value that is set once and lives for ever, without a lock: no thread ever waits for it, so a
+/// fork at any moment leaves nothing to wait for.
 pub(crate) struct SetOnce<T>(AtomicPtr<T>);
 
 impl<T: Send + Sync> SetOnce<T> {
@@ -33,15 +33,14 @@ impl<T: Send + Sync> SetOnce<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The value, if it was set.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // Acquire pairs with the Release in `set`: who sees the address sees the value.
-        // SAFETY: null, or a value that `set` has leaked and nobody changes.
+        // Acquire pairs with the Release in `set`: a thread that sees the address sees the value.
+        // SAFETY: null, or a value that `set` has leaked and that never changes.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The value that is there, which is this one unless another thread was first.
+    /// Sets the value. Returns the stored one, which is another if another thread was first.
     pub(crate) fn set(&self, value: T) -> &T {
         let new = Box::into_raw(Box::new(value));
         let set =
@@ -50,7 +49,7 @@ impl<T: Send + Sync> SetOnce<T> {
         let there = match set {
             Ok(_) => new,
             Err(first) => {
-                // SAFETY: made above and given to nobody.
+                // SAFETY: made above and shared with no other code.
                 drop(unsafe { Box::from_raw(new) });
                 first
             }
@@ -60,56 +59,48 @@ impl<T: Send + Sync> SetOnce<T> {
     }
 }
 
-/// What holds now of a thing that lives for ever and may be followed by another; read without a lock.
+/// A replaceable reference to a value that lives for ever; read without a lock.
 pub(crate) struct Current<T: 'static>(AtomicPtr<T>);
 
 impl<T: Send + Sync> Current<T> {
-    /// Nothing yet.
     pub(crate) const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// What holds now, if anything does.
     #[inline]
     pub(crate) fn get(&self) -> Option<&'static T> {
-        // Acquire pairs with the Release in `set`: who sees the address sees the value.
+        // Acquire pairs with the Release in `set`: a thread that sees the address sees the value.
         // SAFETY: null, or a reference for ever that `set` was given.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// From here on it is this.
     pub(crate) fn set(&self, value: &'static T) {
         self.0
             .store(ptr::from_ref(value).cast_mut(), Ordering::Release);
     }
 }
 
-/// Where this thread's `errno` lies. Applications read it after calls that never fail in it, so
-/// hooks put back what they found.
+/// This thread's `errno`. Applications read it after calls that never fail, so hooks restore it.
 pub(crate) struct Errno(*mut c_int);
 
 impl Errno {
-    /// The calling thread's.
     pub(crate) fn of_thread() -> Self {
         // SAFETY: the function has no precondition.
         Self(unsafe { libc::__errno_location() })
     }
 
-    /// Its value.
     pub(crate) fn read(&self) -> c_int {
-        // SAFETY: the address is valid while its thread lives, and a raw pointer is not `Send`, so
-        // this is that thread.
+        // SAFETY: valid while its thread lives, which is this one: a raw pointer is not `Send`.
         unsafe { *self.0 }
     }
 
-    /// Sets it.
     pub(crate) fn write(&self, value: c_int) {
         // SAFETY: as in `read`.
         unsafe { *self.0 = value }
     }
 }
 
-/// The calling thread's id, asked of the kernel once per thread.
+/// The calling thread's id, obtained from the kernel once per thread.
 pub(crate) fn thread_id() -> u32 {
     let known = THREAD_ID.get();
     if known != 0 {
@@ -120,11 +111,11 @@ pub(crate) fn thread_id() -> u32 {
     id
 }
 
-/// Waits for a packet on a socket of that number, or its end, and leaves it there; how many bytes it has, 1 if there are more.
-/// The number may be closed or another file's by now.
+/// Waits for a packet on a socket, or its end, without consuming it. Returns the packet's bytes, 1
+/// if there are more. The number may be closed or another file's by now.
 pub(crate) fn peek(number: RawFd) -> io::Result<usize> {
-    // SAFETY: the number goes to the kernel and nowhere else, which looks it up: what is closed, or no socket, is an error, and of
-    // another socket nothing is taken.
+    // SAFETY: only the kernel uses the number. A closed number or no socket is an error, and
+    // nothing is consumed from another socket.
     let socket = unsafe { BorrowedFd::borrow_raw(number) };
     let (_, bytes) = recv(socket, &mut [0; 1], RecvFlags::PEEK)?;
     Ok(bytes)
@@ -141,7 +132,6 @@ pub(crate) fn is_thread_alive(thread_id: u32) -> bool {
 /// Runs `body` with every signal blocked in this thread. A thread started in it inherits that, so
 /// the application's handlers never run on it.
 pub(crate) fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
-    /// Restores the mask even if `body` panics.
     struct Restore(libc::sigset_t);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -161,7 +151,7 @@ pub(crate) fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Runs `body`, whose writes may find nobody reading, so that no SIGPIPE of theirs is delivered.
+/// Runs `body`, whose writes may find no reader, without delivering their SIGPIPE.
 pub(crate) fn without_sigpipe<T>(body: impl FnOnce() -> T) -> T {
     with_signals_blocked(|| {
         let was_pending = is_sigpipe_pending();
@@ -171,18 +161,16 @@ pub(crate) fn without_sigpipe<T>(body: impl FnOnce() -> T) -> T {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
-            // SAFETY: a set that is filled in, no room for details, and a time that is over at once.
+            // SAFETY: an initialised set, no room for details, and a zero timeout.
             unsafe { libc::sigtimedwait(&sigpipe(), ptr::null_mut(), &now) };
         }
         result
     })
 }
 
-/// Runs `body` with `pthread_cancel` put off until later. Our own parts of a hook run under
-/// `catch_unwind`, which a cancelled thread cannot unwind through: what in them may be a point of
-/// cancellation runs in here.
+/// Runs `body` with `pthread_cancel` deferred. Our parts of a hook run under `catch_unwind`, which
+/// a cancelled thread cannot unwind through: their cancellation points run in here.
 pub(crate) fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
-    /// Restores the state even if `body` panics.
     struct Restore(c_int);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -223,42 +211,41 @@ fn is_sigpipe_pending() -> bool {
     }
 }
 
-/// Has a value that fills its pages read as zeros in children that get a copy of this process's memory, however they are
-/// made (Linux 4.14, `madvise(2)`, `MADV_WIPEONFORK`).
+/// Makes a value that fills its pages read as zeros in children that copy this process's memory,
+/// however they are made (Linux 4.14, `madvise(2)`, `MADV_WIPEONFORK`).
 pub(crate) fn clear_in_children<T: Sync>(value: &'static T) -> bool {
     let address = ptr::from_ref(value).cast_mut().cast();
-    // The kernel rounds up: where its pages are larger, it would clear what lies behind.
+    // The kernel rounds up: with larger pages it would also clear what follows.
     // SAFETY: no precondition.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     if usize::try_from(page_bytes).is_ok_and(|bytes| bytes > size_of::<T>()) {
         return false;
     }
-    // SAFETY: the advice does nothing to this process's memory; the kernel refuses addresses that are not the beginning of
-    // a page. What a child finds there instead, zeros, is the caller's affair.
+    // SAFETY: the advice does not change this process's memory; the kernel refuses an unaligned
+    // address. The caller handles the zeros that a child finds.
     unsafe { libc::madvise(address, size_of::<T>(), libc::MADV_WIPEONFORK) == 0 }
 }
 
-/// Has `handler` run in every child that `fork` makes from here on. It may only do what a signal
-/// handler may.
+/// Registers `handler` for every child of later `fork`s. It may only do what a signal handler may.
 pub(crate) fn at_fork_in_child(handler: extern "C" fn()) -> bool {
     // SAFETY: the handler is a function of this library, which is never unloaded while preloaded.
     unsafe { libc::pthread_atfork(None, None, Some(handler)) == 0 }
 }
 
-/// Has `handler` run when the process exits, before whatever was registered earlier.
+/// Registers `handler` for exit, before all handlers registered earlier.
 pub(crate) fn at_exit(handler: extern "C" fn()) -> bool {
     // SAFETY: as in `at_fork_in_child`.
     unsafe { libc::atexit(handler) == 0 }
 }
 
-/// Lets this thread's timers fire on time instead of up to 50 us late, the kernel's default.
+/// Makes this thread's timers fire on time instead of up to 50 us late, the kernel's default.
 pub(crate) fn use_exact_timers() {
     // SAFETY: the option takes a plain number and affects this thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
-/// Whether the kernel sends a signal when what started this thread ends (`PR_SET_PDEATHSIG`): each thread has its own, and of the first
-/// one that is what started the process.
+/// Whether this thread gets a signal when its parent ends (`PR_SET_PDEATHSIG`). Each thread has its
+/// own setting; the first thread's parent is what started the process.
 pub(crate) fn has_parent_death_signal() -> bool {
     let mut signal: c_int = 0;
     // SAFETY: the option writes one number, for which there is room.
@@ -266,8 +253,8 @@ pub(crate) fn has_parent_death_signal() -> bool {
     result == 0 && signal != 0
 }
 
-/// Whether the environment has `name` with a value that is neither empty nor "0". Neither locks nor
-/// allocates, unlike `std::env`, so that `dlsym` may ask.
+/// Whether environment variable `name` has a value other than empty and "0". Neither locks nor
+/// allocates, unlike `std::env`, so that `dlsym` may call it.
 pub(crate) fn is_switched_on(name: &CStr) -> bool {
     // SAFETY: `name` ends in NUL. The result is used at once; a program that changes its
     // environment while other threads read it is broken with or without us.
@@ -280,7 +267,7 @@ pub(crate) fn is_switched_on(name: &CStr) -> bool {
     !matches!(value.to_bytes(), b"" | b"0")
 }
 
-/// Asks the processor for a cache line that is about to be written, without waiting for it.
+/// Prefetches a cache line for writing, without waiting for it.
 #[inline]
 pub(crate) fn prepare_to_write<T>(line: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -296,7 +283,7 @@ pub(crate) fn prepare_to_write<T>(line: *const T) {
     }
 }
 
-/// A lock that a panic does not take away: what is behind it is whole between any two changes.
+/// Locks a mutex, poisoned or not: the data is consistent between any two changes.
 pub(crate) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

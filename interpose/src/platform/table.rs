@@ -1,16 +1,16 @@
 //! The set of keys under the library's tables: fixed size, open addressing, no lock, no allocation.
 //!
-//! A key is a handle or another non-zero number. Its place is found by trying at most
-//! [`PROBES_MAX`] places from where it hashes to; if all are taken by others the table is full for
-//! that key. Its user then treats the thing as unknown, or replaces another key
-//! ([`Keys::replace`]). What belongs to a key lies in arrays beside the set, at the key's place.
+//! A key is a handle or another non-zero number. Its place is one of at most [`PROBES_MAX`] places
+//! from where it hashes to; if others take all of them, the table is full for that key. The user
+//! then treats the thing as unknown, or replaces another key ([`Keys::replace`]). Values lie in
+//! arrays beside the set, at the key's place.
 //!
-//! A key that is removed leaves a mark ([`REMOVED`]), because keys behind it are found by passing
-//! its place. A new key takes the first place that is empty or has a mark. After many removals no
-//! place is empty any more, and a search for a key that is not there would try all `PROBES_MAX`
-//! places. So the set keeps how far from its first place any key was ever put ([`Keys::reach`]),
-//! and a search ends there. That depends on how many keys the set held at once, not on how many
-//! have passed.
+//! A removed key leaves a tombstone ([`REMOVED`]), because searches for keys behind it pass its
+//! place. A new key takes the first place that is empty or has a tombstone. After many removals no
+//! place is empty any more, and a search for an absent key would try all `PROBES_MAX` places. So
+//! the set tracks the greatest distance at which any key was ever put ([`Keys::reach`]), and a
+//! search ends there. It depends on how many keys the set held at once, not on how many have
+//! passed.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -21,13 +21,13 @@ pub(crate) const PROBES_MAX: usize = 64;
 
 const EMPTY: u64 = 0;
 const REMOVED: u64 = u64::MAX;
-/// Between two keys; no key, and not free.
+/// A place between two keys: no key, and not free.
 const BUSY: u64 = u64::MAX - 1;
 
 /// A set of non-zero keys. `N` is a power of two.
 pub(crate) struct Keys<const N: usize> {
     places: [AtomicU64; N],
-    /// The most places that had to be tried for any key that was put in; never shrinks.
+    /// Most places tried for any inserted key; never shrinks.
     reach: AtomicUsize,
 }
 
@@ -44,7 +44,6 @@ impl<const N: usize> Keys<N> {
         }
     }
 
-    /// The place of a key.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Option<usize> {
         self.search(key).0
@@ -54,7 +53,7 @@ impl<const N: usize> Keys<N> {
     #[inline]
     fn search(&self, key: u64) -> (Option<usize>, usize) {
         for (place, tried) in Self::probes(key).zip(1..) {
-            // Acquire pairs with the Release in `publish`: what belongs to the key is there.
+            // Acquire pairs with the Release in `publish`: the key's values are there.
             match self
                 .places
                 .get(place)
@@ -62,7 +61,7 @@ impl<const N: usize> Keys<N> {
             {
                 Some(found) if found == key => return (Some(place), tried),
                 Some(EMPTY) | None => return (None, tried),
-                // Relaxed: who knows that the key was put in knows how far it reaches.
+                // Relaxed: a thread that knows of the key's insertion knows its reach.
                 _ if tried >= self.reach.load(Ordering::Relaxed) => return (None, tried),
                 _ => {}
             }
@@ -70,8 +69,8 @@ impl<const N: usize> Keys<N> {
         (None, PROBES_MAX)
     }
 
-    /// The place of a key, made if need be. Two threads that insert one key at once, where a third
-    /// removes another, may get two places: use it where that does no harm.
+    /// The place of a key, inserted if absent. Two threads that insert one key while a third
+    /// removes another may get two places: use it where that does no harm.
     pub(crate) fn insert(&self, key: u64) -> Option<usize> {
         if let Some(place) = self.find(key) {
             return Some(place);
@@ -82,7 +81,7 @@ impl<const N: usize> Keys<N> {
             };
             // Acquire as in `find`.
             let seen = word.load(Ordering::Acquire);
-            // Since it was looked for another thread may have put it there.
+            // Another thread may have inserted it since the search.
             let is_there = |word: u64| word == key;
             is_there(seen)
                 || is_free(seen) && {
@@ -94,14 +93,12 @@ impl<const N: usize> Keys<N> {
         })
     }
 
-    /// The key of a place, if it is any key's.
     pub(crate) fn key_at(&self, place: usize) -> Option<u64> {
         // Acquire as in `find`.
         let key = self.places.get(place)?.load(Ordering::Acquire);
         (!matches!(key, EMPTY | REMOVED | BUSY)).then_some(key)
     }
 
-    /// Whether a place is this key's.
     #[inline]
     pub(crate) fn is_at(&self, place: usize, key: u64) -> bool {
         // Relaxed: callers have acquired what was stored at the place after the key.
@@ -111,10 +108,9 @@ impl<const N: usize> Keys<N> {
     }
 
     /// Gives a key the place of another: of the first that was not used lately, or else of the
-    /// first. `was_used` says of a place whether its key was, which from then on it was not. `fill`
-    /// puts at the place what belongs to the new key, which is found afterwards. The key that had
-    /// the place. Callers hold a lock that keeps others from changing the set, which has no free
-    /// place for the key.
+    /// first. `was_used` returns a place's flag and clears it. `fill` writes the new key's values,
+    /// before the key can be found. Returns the replaced key. Callers hold a lock against other
+    /// changes of the set, and the set has no free place for the key.
     pub(crate) fn replace(
         &self,
         key: u64,
@@ -123,16 +119,16 @@ impl<const N: usize> Keys<N> {
     ) -> Option<u64> {
         let found = Self::probes(key).find(|&place| !was_used(place));
         let place = found.or_else(|| Self::probes(key).next())?;
-        // The values that `fill` writes are published by Release: who sees one of them sees that
-        // the place is not the old key's.
+        // A thread that sees a value that `fill` published sees that the place is not the old
+        // key's.
         let replaced = self.places.get(place)?.swap(BUSY, Ordering::Relaxed);
         fill(place);
         self.publish(place, key);
         Some(replaced)
     }
 
-    /// A free place for a key. Callers hold a lock that keeps others from taking it, fill in what
-    /// belongs to it, and [`Keys::publish`].
+    /// A free place for a key. Callers hold a lock against others taking it, write the key's
+    /// values, then [`Keys::publish`].
     pub(crate) fn vacancy(&self, key: u64) -> Option<usize> {
         Self::probes(key).find(|&place| {
             self.places
@@ -141,7 +137,7 @@ impl<const N: usize> Keys<N> {
         })
     }
 
-    /// Makes the key found at a place from [`Keys::vacancy`].
+    /// Publishes a key at a place from [`Keys::vacancy`].
     pub(crate) fn publish(&self, place: usize, key: u64) {
         self.extend_reach(place, key);
         if let Some(word) = self.places.get(place) {
@@ -150,7 +146,7 @@ impl<const N: usize> Keys<N> {
         }
     }
 
-    /// Takes a key out; its place was this.
+    /// Removes a key. Returns its former place.
     pub(crate) fn remove(&self, key: u64) -> Option<usize> {
         let place = self.find(key)?;
         self.places
@@ -160,15 +156,14 @@ impl<const N: usize> Keys<N> {
         Some(place)
     }
 
-    /// A key is about to be put at a place.
+    /// Extends the reach, before a key is put at a place.
     fn extend_reach(&self, place: usize, key: u64) {
         let first = Self::probes(key).next().unwrap_or(0);
         let distance = place.wrapping_sub(first) & (N - 1);
-        // Relaxed: what publishes the key publishes this.
+        // Relaxed: the store that publishes the key publishes this.
         self.reach.fetch_max(distance + 1, Ordering::Relaxed);
     }
 
-    /// The places of a key in the order in which they are tried.
     #[inline]
     fn probes(key: u64) -> impl Iterator<Item = usize> {
         let first = (mix(key) >> (64 - Self::BITS)) as usize;
@@ -238,7 +233,7 @@ mod tests {
         let replaced = keys.replace(5, |place| kept.contains(&Some(place)), |_| {});
         assert!(matches!(replaced, Some(1 | 2)) && keys.find(5).is_some());
         assert_eq!([keys.find(3), keys.find(4)], kept);
-        // All are used: one goes all the same.
+        // All are used: one is replaced all the same.
         let replaced = keys.replace(6, |_| true, |_| {}).unwrap();
         assert!(keys.find(6).is_some() && keys.find(replaced).is_none());
         assert_eq!((1..=6).filter(|&key| keys.find(key).is_some()).count(), 4);

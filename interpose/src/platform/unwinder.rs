@@ -1,13 +1,13 @@
-//! The unwinder that a panic of ours, or a thread that ends inside a hook, is unwound with.
+//! The unwinder for our panics, and for threads that end inside a hook.
 //!
 //! A thread that is cancelled inside the driver unwinds through our frames. glibc does that with
-//! `libgcc_s.so.1`, which it opens when it first needs it; and what it asks our frames, they must ask
-//! *that* library in turn: another unwinder, an archive linked into us, does not understand its state
-//! and ends the process. But needing that library costs every process 0.1 ms, touch it CUDA or not.
+//! `libgcc_s.so.1`, which it opens on first use. Our frames must then call *that* library: another
+//! unwinder, an archive linked into us, does not understand its state and ends the process. But a
+//! dependency on that library costs every process 0.1 ms, whether it touches CUDA or not.
 //!
-//! So it is opened here, too, when it is first needed; `build.rs` has the linker (`--wrap`) send every
-//! `_Unwind_…` to a jump here. Where there is no such library, nothing can be cancelled, and the
-//! unwinder that is linked into us does.
+//! So we open it on first use, too; `build.rs` makes the linker (`--wrap`) redirect every
+//! `_Unwind_…` to a jump here. Where there is no such library no thread can be cancelled, and the
+//! unwinder linked into us suffices.
 
 #![expect(
     unsafe_code,
@@ -19,20 +19,17 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::platform::loader::{self, LOADER, Loader, UNWINDER};
 
-/// glibc's unwinder.
 const LIBRARY: &CStr = c"libgcc_s.so.1";
 
-/// A function of the unwinder. Where calls of it go is in [`LOADER`], at the same place as this in
-/// [`ENTRIES`]; null before it is known.
+/// A function of the unwinder. [`LOADER`] has its target address, at the same index as this in
+/// [`ENTRIES`]; null before it is resolved.
 struct Entry {
     name: &'static CStr,
-    /// The one that is linked into us.
     ours: unsafe extern "C" fn(),
 }
 
 macro_rules! unwinder {
     ($($target:ident $name:literal $real:ident $wrap:literal $linked:literal;)*) => {
-        /// Which function is at which place.
         #[repr(usize)]
         enum Place { $($target),* }
 
@@ -62,7 +59,7 @@ macro_rules! unwinder {
                 "mov r11, qword ptr [rip + {loader} + {offset}]",
                 "test r11, r11",
                 "jz 2f",
-                // With the stack as it was: the unwinder begins with whoever called.
+                // With the stack unchanged: the unwinder begins with the caller.
                 "jmp r11",
                 "2:",
                 "push rdi",
@@ -116,7 +113,7 @@ macro_rules! unwinder {
     };
 }
 
-/// Where a function's address is, from the start of [`LOADER`].
+/// Offset of a function's address in [`LOADER`].
 const fn offset_of(place: Place) -> usize {
     core::mem::offset_of!(Loader, unwinder) + place as usize * size_of::<AtomicPtr<c_void>>()
 }
@@ -142,7 +139,7 @@ unwinder! {
 
 const _: () = assert!(ENTRIES.len() == UNWINDER);
 
-/// Finds all of them, in one library. Threads that race find the same.
+/// Resolves all functions, from one library. Threads that race resolve the same.
 extern "C" fn resolve() {
     // SAFETY: the name ends in NUL. The handle is never closed.
     let library = unsafe { loader::dlopen()(LIBRARY.as_ptr(), libc::RTLD_LAZY) };

@@ -1,19 +1,19 @@
-//! The quota of memory that the environment asks for, under our name and those of other systems.
+//! The memory quota that the environment asks for, under our name and those of other systems.
 //!
-//! | variable | value | whose |
-//! |---|---|---|
-//! | `PILLION_MEMORY` | `10GiB`, `40%`, `unlimited` | ours; it alone counts if it is set |
-//! | `CUDA_DEVICE_MEMORY_LIMIT_<n>` | `4096m`; `0`, with any unit, is no limit | HAMi: of the n-th device |
-//! | `CUDA_DEVICE_MEMORY_LIMIT` | the same | HAMi: of every device |
-//! | `GPU_MEMORY_LIMIT` | `4096Mi` | KAI: of every device |
+//! - `PILLION_MEMORY`: `10GiB`, `40%`, `unlimited`. Ours; overrides all others.
+//! - `CUDA_DEVICE_MEMORY_LIMIT_<n>`: `4096m`; `0`, with any unit, is no limit. HAMi's, of the n-th
+//!   device.
+//! - `CUDA_DEVICE_MEMORY_LIMIT`: the same, of every device.
+//! - `GPU_MEMORY_LIMIT`: `4096Mi`. KAI's, of every device.
 //!
-//! The number of a device is the process's own, as CUDA counts. Of several variables the first in this order counts. A value
-//! that cannot be read asks for *something*: no memory is granted until it is mended, and the reason is said. `0` is
-//! what HAMi's device plugin writes for "no limit". Others' names are generic, so of them a number without a unit
-//! that is less than 1 MiB is taken for somebody else's meaning (a share, MiB): it counts as not set, and that is said.
+//! The device number is the process's own CUDA ordinal. The first variable in this order counts. An
+//! unreadable value asks for *some* quota, so no memory is granted until it is corrected, and the
+//! reason is logged. HAMi's device plugin writes `0` for "no limit". The foreign names are generic:
+//! a number below 1 MiB without a unit probably has another meaning (a share, MiB), so it counts as
+//! not set, and that is logged.
 //!
-//! `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` is not read: it limits each process, ours is of the whole job, and MPS keeps it by
-//! itself.
+//! `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` is not read: MPS enforces it, for each process, not for the
+//! job.
 
 use std::ffi::OsString;
 
@@ -21,20 +21,17 @@ use protocol::quota::{self, Quota};
 
 use super::DEVICES_MAX;
 
-/// What is asked for in place of what cannot be read: one byte, with which nothing can be allocated.
+/// Stands for an unreadable value: one byte, with which nothing can be allocated.
 const NOTHING: Quota = Quota::Bytes(1);
 
-/// See the module's text.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Quotas {
-    /// Of devices that have one of their own.
     devices: [Option<Quota>; DEVICES_MAX],
-    /// Of all others.
     every: Option<Quota>,
 }
 
 impl Quotas {
-    /// Reads the variables; what is wrong with them goes to `complaints`.
+    /// Reads the variables; appends errors to `complaints`.
     pub(super) fn read(
         variable: &impl Fn(&str) -> Option<OsString>,
         complaints: &mut Vec<String>,
@@ -81,7 +78,6 @@ impl Quotas {
         quotas
     }
 
-    /// What is asked for of the device with this ordinal.
     pub(crate) fn of_device(&self, ordinal: i32) -> Option<Quota> {
         let own = usize::try_from(ordinal)
             .ok()
@@ -90,7 +86,7 @@ impl Quotas {
     }
 }
 
-/// A number without a unit that nobody means as bytes of memory: `0.8`, `8192`.
+/// A number without a unit that cannot mean bytes of memory: `0.8`, `8192`.
 fn is_another_meaning(value: &str) -> bool {
     let number = value.parse::<f64>();
     number.is_ok_and(|number| number > 0.0 && number < quota::LEAST_BYTES as f64)
@@ -173,7 +169,7 @@ mod tests {
             ("GPU_MEMORY_LIMIT", "1g"),
         ]);
         assert_eq!(quotas.of_device(0), Some(Quota::Bytes(GIB)));
-        // Ours means what it says: a unit was forgotten.
+        // Our variable means bytes: a unit was forgotten.
         let (quotas, complaints) = read(&[("PILLION_MEMORY", "10")]);
         assert_eq!(quotas.of_device(0), Some(NOTHING));
         assert!(complaints[0].contains("1MiB at least"), "{complaints:?}");
