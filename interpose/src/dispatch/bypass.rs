@@ -1,14 +1,15 @@
-//! Libraries that a program opened so that their CUDA calls pass by us, noted and said.
+//! Notes and reports libraries that a program opened in a way that makes their CUDA calls bypass
+//! us.
 //!
-//! Opening such a library is no harm as long as it has nothing to do with CUDA, which cannot be seen
-//! from outside: so it is noted, and said once the driver is in the process too. That is looked at
-//! when a library is opened, when the process attaches, and when it ends.
+//! Such a library does no harm unless it uses CUDA, which cannot be seen from outside. So it is
+//! noted, and reported once the driver is in the process too. That is checked when a library is
+//! opened, when the process attaches, and when it ends.
 //!
-//! What is said is that the calls *pass by if there are any*: a library that is bound to its own
-//! dependencies may still have been handed our hooks by somebody else.
+//! The report says that the calls bypass us *if there are any*: a library bound to its own
+//! dependencies may still have been given our hooks by other code.
 //!
-//! Noting takes no lock and does not allocate: it happens inside the program's `dlopen`, while other
-//! threads may fork.
+//! Noting takes no lock and does not allocate: it happens inside `dlopen`, while other threads may
+//! fork.
 
 use core::ffi::CStr;
 use std::fs;
@@ -23,14 +24,13 @@ use crate::platform::log::{self, Level};
 use crate::platform::{config, sys};
 use crate::process::{self, Client};
 
-/// A library is about to be opened in such a way.
 pub(crate) fn handle_opening(way: Way, file: &CStr) {
     if !config::is_disabled() && SEEN.bypasses.add(way, file.to_bytes()) {
         sys::at_exit(handle_exit);
     }
 }
 
-/// Says what is noted, if the driver is in the process by now and is not our shim.
+/// Reports noted libraries, if the driver is in the process by now and is not our shim.
 pub(crate) fn look() {
     if !SEEN.bypasses.are_any() || config::is_disabled() {
         return;
@@ -38,7 +38,7 @@ pub(crate) fn look() {
     if !SEEN.bypasses.are_any_noted() || !is_driver_mapped() {
         return;
     }
-    // The driver may have come without a word to us; whether it is the shim, it is asked here.
+    // The driver may have bypassed our doors; this call finds out whether it is the shim.
     real::loaded(abi::id::cuInit);
     if real::is_shim() {
         return;
@@ -47,7 +47,7 @@ pub(crate) fn look() {
     process::clients().take(1).for_each(count);
 }
 
-/// The process has attached to a daemon, which shall know.
+/// The process has attached to a daemon: counts in its client page.
 pub(crate) fn handle_attached(client: &'static Client) {
     look();
     count(client);
@@ -72,15 +72,15 @@ fn say() {
     }
 }
 
-/// Counts at a daemon what was opened since the last time.
+/// Counts the libraries opened since the last call.
 fn count(client: &'static Client) {
     let since = SEEN.bypasses.take_uncounted();
     client.page.count(Counter::Bypasses, since);
 }
 
-/// Whether a driver is mapped, in whatever namespace, that is not behind our shim.
+/// Whether a driver is mapped, in any namespace, that is not behind our shim.
 fn is_driver_mapped() -> bool {
-    // In the file names of mappings, whose links are resolved.
+    // File names of mappings have their links resolved.
     let maps = fs::read("/proc/self/maps").unwrap_or_default();
     let has = |name: &[u8]| maps.windows(name.len()).any(|window| window == name);
     has(b"/libcuda.so") && !has(b"/libpillion_shim.so")

@@ -1,30 +1,29 @@
-//! Who keeps the helper threads out of the driver for now: threads that destroy a context; and for
-//! good: the process, once it exits.
+//! Keeps the helper threads out of the driver: while a thread destroys a context, and for good once
+//! the process exits.
 //!
-//! They are kept by thread and not only counted, because a thread may leave the driver without
-//! returning to us: one that jumped out (`siglongjmp` from a signal handler) is forgotten at its next
-//! call of a hook, one that has ended when a helper next looks. So no such thread keeps the helpers out
-//! for good.
+//! Holders are tracked by thread and not only counted, because a thread may leave the driver
+//! without returning to us. One that jumped out (`siglongjmp` from a signal handler) is forgotten
+//! at its next call of a hook; one that has ended, when a helper next polls. So no such thread
+//! keeps the helpers out for good.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::platform::sys;
 
-/// Threads that are told apart. Further ones are only counted.
+/// Most threads tracked by id; further ones are only counted.
 const HOLDERS_MAX: usize = 16;
 
-/// Who keeps the helpers of this process out.
 pub(crate) static HOLDERS: Holders = Holders::new();
 
-/// See the module's text.
+/// The threads that keep this process's helpers out.
 pub(crate) struct Holders {
     /// Thread ids; 0 is a free place.
     threads: [AtomicU32; HOLDERS_MAX],
-    /// Those that found no place.
+    /// Holders without a place.
     further: AtomicU32,
     /// The process exits: helpers must stay out of the driver.
     is_stopping: AtomicBool,
-    /// Changes whenever the context that is current in a helper may have gone.
+    /// Changes whenever a helper's current context may have been destroyed.
     entered: AtomicU32,
 }
 
@@ -38,9 +37,9 @@ impl Holders {
         }
     }
 
-    /// The calling thread wants the helpers out from now on; where it is kept.
-    // SeqCst, here and below: it comes before the look at whether a helper is in the driver, and a helper
-    // looks here after it has said that it is.
+    /// Keeps the helpers out for the calling thread. Returns its place.
+    // SeqCst, here and below: it comes before checking whether a helper is in the driver, and a
+    // helper checks here after it has set its flag.
     pub(crate) fn enter(&self) -> Option<usize> {
         let thread = sys::thread_id();
         let place = self.threads.iter().position(|place| {
@@ -54,7 +53,6 @@ impl Holders {
         place
     }
 
-    /// It does not any more.
     pub(crate) fn leave(&self, place: Option<usize>) {
         match place {
             Some(place) => {
@@ -66,27 +64,25 @@ impl Holders {
         }
     }
 
-    /// The process exits: the helpers are to stay out from now on.
+    /// The process exits: keeps the helpers out for good.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the process exits.
     pub(crate) fn are_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::SeqCst)
     }
 
-    /// The helpers are out for now, and the context that is current in one may be about to go.
+    /// Notes that the helpers are out, and that a helper's current context may be destroyed.
     pub(crate) fn note_entered(&self) {
         self.entered.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Changes whenever the context that is current in a helper may have gone.
     pub(crate) fn entered(&self) -> u32 {
         self.entered.load(Ordering::SeqCst)
     }
 
-    /// The calling thread is outside of every hook, whatever it entered.
+    /// Forgets the calling thread, which is outside every hook.
     pub(crate) fn forget_this_thread(&self) {
         let thread = sys::thread_id();
         for place in &self.threads {
@@ -94,7 +90,7 @@ impl Holders {
         }
     }
 
-    /// Whether anybody who lives wants the helpers out.
+    /// Whether any live thread keeps the helpers out.
     pub(crate) fn is_any(&self) -> bool {
         let is_held = |place: &AtomicU32| {
             let thread = place.load(Ordering::SeqCst);
@@ -141,7 +137,7 @@ mod tests {
             sys::thread_id()
         });
         let thread = thread.join().unwrap();
-        // join returns when the thread's function has; the kernel may see it a moment longer.
+        // join returns when the thread's function has; the kernel may list the thread longer.
         while sys::is_thread_alive(thread) {
             std::thread::yield_now();
         }

@@ -1,7 +1,7 @@
-//! What the environment asks for, read when the first hook is called.
+//! Applies the settings when the first hook is called.
 //!
-//! That is after the driver was initialised: it refuses every call before. A child of a process
-//! that has tried to attach has nothing to read.
+//! That is after the driver was initialised, because it refuses every call before. A child of a
+//! process that has tried to attach has nothing to read.
 
 use core::sync::atomic::Ordering;
 
@@ -14,10 +14,9 @@ use crate::platform::phase::{self, Phase};
 use crate::platform::sys;
 use crate::process;
 
-/// What the door does first inside a hook: reads the environment if nobody has, and panics if a
-/// test asks for it. Returns whether the hook has anything to do: not before the driver is
-/// initialised, as it then refuses every call whatever its arguments are, and a hook must not look
-/// at them.
+/// First step inside a hook: reads the settings if not read yet, and panics if a test asks for it.
+/// Returns false before the driver is initialised: it then refuses every call whatever its
+/// arguments, and a hook must not touch them.
 #[inline]
 pub(crate) fn handle_call(index: usize) -> bool {
     if phase::now() == Phase::Unread && !begin() {
@@ -27,7 +26,6 @@ pub(crate) fn handle_call(index: usize) -> bool {
     true
 }
 
-/// Panics if a test asks for it.
 #[inline]
 pub(crate) fn panic_if_asked(index: usize) {
     let config = process::config();
@@ -36,17 +34,17 @@ pub(crate) fn panic_if_asked(index: usize) {
     }
 }
 
-/// Reads the environment if nobody has, for what is logged before the driver is initialised.
+/// Reads the settings, if not read yet, for logging before the driver is initialised.
 pub(crate) fn prepare() {
     if phase::now() == Phase::Unread && !phase::has_begun() {
         read_environment();
     }
 }
 
-/// The first calls of hooks; whether they have anything to do by now.
+/// The first calls of hooks. Returns whether hooks have anything to do by now.
 #[cold]
 fn begin() -> bool {
-    // The child of a client has nothing to begin with.
+    // A client's child never begins.
     if config::is_disabled() || phase::has_begun() {
         phase::enter(Phase::Inert);
     } else if driver::is_initialised() {
@@ -59,7 +57,7 @@ fn begin() -> bool {
 }
 
 fn read_environment() {
-    // Threads that race read it twice, the same.
+    // Racing threads read the same settings twice.
     let read = || Config::read(|name| std::env::var_os(name));
     let config = process::config().unwrap_or_else(|| process::set_config(read()));
     if config::is_disabled() || INHERITED.is_environment_read.swap(true, Ordering::Relaxed) {

@@ -1,15 +1,15 @@
-//! The one door that every hook goes through.
+//! The guard that every hook goes through.
 //!
-//! A hook is three parts: *before*, the *real* call, *after*. The door sees to it that
+//! A hook has three parts: *before*, the *real* call, *after*. The guard ensures that
 //!
-//! - the real call is made exactly once, whatever goes wrong in our two parts: a panic in either is
-//!   caught, counted and said once, and the hook goes on as if that part did not exist;
-//! - what our parts, or the driver inside the real call, ask of hooked functions goes straight to
+//! - the real call is made exactly once, whatever fails in our two parts: a panic in either is
+//!   caught, counted and logged once, and the hook continues as if that part did not exist;
+//! - calls of hooked functions by our parts, or by the driver inside the real call, go straight to
 //!   the driver (a driver that is not linked `-Bsymbolic` finds our exports);
 //! - `errno` is as if our parts had not run;
-//! - a thread that leaves a hook without returning leaves no mark behind: one that is cancelled
-//!   unwinds through the hook, and one that jumps out of it (`siglongjmp` from a signal handler) is
-//!   inside no more once it calls from a frame that is not deeper than the hook it left;
+//! - a thread that leaves a hook without returning leaves no flag behind. A cancelled thread
+//!   unwinds through the hook. A thread that jumps out (`siglongjmp` from a signal handler) counts
+//!   as outside once it calls from a frame that is not deeper than the hook it left;
 //! - a process that is not managed pays one load and one branch.
 
 use core::cell::Cell;
@@ -26,21 +26,21 @@ use crate::platform::phase::{self, Phase};
 use crate::platform::sys::Errno;
 use crate::process::{self, Client, dying, sticky_error};
 
-// The word of [`reentrancy`] says where on the stack the hook lies that a thread is inside of:
-// [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`]
-// if it acts for the library. Stacks grow downwards, so a call from inside has a lower address; one
-// at the same or a higher address is made after the hook was jumped out of.
+// The word of [`reentrancy`] is the stack address of the hook that a thread is inside of:
+// [`OUTSIDE`] if none, [`STOPPED`] if a signal has stopped the thread for good, [`OURS`] if it is
+// the library's. Stacks grow downwards, so a call from inside has a lower address; a call at the
+// same or a higher address is made after a jump out of the hook.
 
-/// No address of a stack is as low. A thread's word is this at first.
+/// Outside every hook; below every stack address. Initial value.
 const OUTSIDE: usize = 0;
-/// Nor as this: a thread that a signal has stopped for good outside of every hook. It may still run handlers of the application's, and
-/// stops in the first hook that they call.
+/// A signal has stopped this thread for good outside every hook; also below every stack address.
+/// The thread may still run the application's signal handlers, and stops in their first hook.
 const STOPPED: usize = 1;
-/// Every address of a stack is lower.
+/// Above every stack address.
 const OURS: usize = usize::MAX;
 
-/// The driver's entry point behind a hook; who calls it before anybody has asked for its address
-/// has it from our export.
+/// The driver's entry point behind a hook. The first caller to need the address came through our
+/// export.
 #[inline]
 pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
     real::known_or(index, first_called)
@@ -55,8 +55,8 @@ fn first_called(index: usize) -> Option<NonNull<c_void>> {
     found
 }
 
-/// Takes one call of entry point `index` through the three parts. `real` gets what `before` made,
-/// or nothing if `before` did not run or panicked; `after` only follows a `before` that returned.
+/// Takes one call of entry point `index` through the three parts. `real` gets the result of
+/// `before`, or nothing if `before` did not run or panicked; then `after` does not run.
 #[inline]
 pub(crate) fn pass<B>(
     index: usize,
@@ -70,8 +70,7 @@ pub(crate) fn pass<B>(
     through(index, before, real, after)
 }
 
-/// The same for what an unmanaged process must not miss: a context on another device may make it a
-/// client after all.
+/// As [`pass`], also in an unmanaged process, which a context on another device may make a client.
 pub(crate) fn pass_always<B>(
     index: usize,
     before: impl FnOnce(Option<&'static Client>) -> B,
@@ -106,7 +105,7 @@ fn through<B>(
         let found = errno.read();
         let mut client = None;
         let mut prepared = None;
-        // Stored and not returned: what `before` makes is large enough for its copies to show.
+        // Stored and not returned: the result of `before` is large enough for copies to cost time.
         panics::guarded(index, || {
             if environment::handle_call(index) {
                 client = process::client();
@@ -123,16 +122,16 @@ fn through<B>(
             panics::guarded(index, || after(client, prepared, result));
             errno.write(left);
         }
-        // The signal may have found this thread in here, where it could not be stopped. What it keeps from the helpers it
-        // gives back first: they wait for what is in flight.
+        // The signal may have found this thread in here, where it could not be stopped. First
+        // release what keeps the helpers out: they wait for work in flight.
         drop(prepared);
         dying::stop_if_dying();
         result
     })
 }
 
-/// Runs what follows a real call that was made without [`pass`]. Nothing is asked of the driver: a
-/// tool that `cuInit` loads may have made the call.
+/// Runs the part after a real call that was made without [`pass`]. Makes no driver call, because a
+/// tool that `cuInit` loads may have made the real call.
 pub(crate) fn follow(index: usize, after: impl FnOnce()) {
     let errno = Errno::of_thread();
     let left = errno.read();
@@ -143,30 +142,29 @@ pub(crate) fn follow(index: usize, after: impl FnOnce()) {
     errno.write(left);
 }
 
-/// Whether the calling thread is in no hook. A signal handler may ask.
+/// Whether the calling thread is in no hook. Safe in a signal handler.
 #[cfg(not(shim))]
 pub(crate) fn is_outside() -> bool {
     reentrancy::with(Cell::get) == OUTSIDE
 }
 
-/// Marks a thread that a signal has stopped for good outside of every hook, so that it is stopped once. In its signal handler.
+/// Marks a thread that its signal handler has stopped for good outside every hook: it stops once.
 #[cfg(not(shim))]
 pub(crate) fn mark_thread_as_stopped() {
     reentrancy::with(|inside| inside.set(STOPPED));
 }
 
-/// Marks a thread that acts for the library and not for the application: its calls pass by.
+/// Marks a thread of the library: its calls skip the hooks.
 pub(crate) fn mark_thread_as_ours() {
     reentrancy::with(|inside| inside.set(OURS));
 }
 
-/// This thread has jumped out of a hook: what that hook would have done at its end is done now.
+/// This thread has jumped out of a hook: does now what that hook would have done at its end.
 #[cold]
 fn handle_jump() {
     HOLDERS.forget_this_thread();
 }
 
-/// Set while a thread is inside a hook.
 struct Inside<'a>(&'a Cell<usize>);
 
 impl<'a> Inside<'a> {

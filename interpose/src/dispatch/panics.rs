@@ -1,4 +1,4 @@
-//! Our own panics: caught where they happen, counted, and reported once.
+//! Our own panics: caught where they happen, counted, and logged once.
 
 use core::sync::atomic::AtomicBool;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -11,19 +11,18 @@ use crate::process;
 /// Runs one of our own parts; `None` if it panicked.
 #[inline]
 pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
-    // Unwind safety: what a part can leave half done is atomics, which have no invariant between
-    // them that a reader relies on.
+    // Unwind safety: a part can leave only atomics half done, without invariants between them.
     catch_unwind(AssertUnwindSafe(part))
         .map_err(|payload| {
-            // Dropping a payload could panic again; there is at most a handful of them.
+            // Dropping a payload could panic again; there are only a few.
             core::mem::forget(payload);
             handle_panic(index);
         })
         .ok()
 }
 
-/// What runs when any code of this library panics: one line, once. Our copy of the standard library
-/// is our own, so the application's panics, if it is a Rust program, do not come here.
+/// Logs the first panic in this library. We have our own copy of the standard library, so panics of
+/// an application in Rust do not come here.
 pub(crate) fn install_panic_hook() {
     let said = AtomicBool::new(false);
     std::panic::set_hook(Box::new(move |info| say_panic(info, &said)));
@@ -48,7 +47,7 @@ fn say_panic(info: &PanicHookInfo<'_>, said: &AtomicBool) {
 
 #[cold]
 fn handle_panic(index: usize) {
-    // Which client it was is not worth another question.
+    // The exact client is not worth another driver call.
     if let Some(client) = process::clients().next() {
         client.page.count(Counter::Panics, 1);
     }
@@ -56,7 +55,6 @@ fn handle_panic(index: usize) {
     log::say(Level::Debug, format_args!("panic in hook {symbol:?}"));
 }
 
-/// Makes the hook under test panic.
 #[cold]
 pub(crate) fn panic_for_test(index: usize) -> ! {
     panic!("test switch at entry point {index}");

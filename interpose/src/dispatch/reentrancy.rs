@@ -1,12 +1,13 @@
-//! The word of each thread that says which hook it is inside of, at a fixed distance from the thread's pointer (TLS model
-//! "initial exec", ELF Handling For Thread-Local Storage, section 4.3.6).
+//! A thread-local word for the hook that the thread is inside of, at a fixed offset from the thread
+//! pointer (TLS model "initial exec", ELF Handling For Thread-Local Storage, section 4.3.6).
 //!
-//! The compiler gives a library's thread locals the model "global dynamic", whose access is a call of `__tls_get_addr`. After others have
-//! loaded libraries with thread locals of their own, that call brings the thread's table up to date, for which it calls `malloc`: a
-//! signal handler that looks at such a word while its thread is inside `malloc` waits for itself. This one is in the block that
-//! the dynamic linker gives every thread of a process that is started with us, and costs a load and an addition. (The shim, which is
-//! loaded later and handles no signal, keeps the compiler's model: there may be no room left in that block, in which all thread locals of a
-//! library are (some 300 bytes) that has one of this kind.)
+//! The compiler's model for a library, "global dynamic", calls `__tls_get_addr`. After other code
+//! has loaded libraries with thread-locals, that call updates the thread's table and calls
+//! `malloc`: a signal handler that reads such a word while its thread is inside `malloc` deadlocks.
+//! This word is in the block that the dynamic linker gives every thread of a process started with
+//! us, and costs a load and an addition. The shim is loaded later and handles no signal, so it
+//! keeps the compiler's model: one "initial exec" variable puts all thread-locals of a library
+//! (some 300 bytes) into that block, which may have no room left.
 
 #![cfg_attr(
     not(shim),
@@ -36,13 +37,13 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-/// Calls `look` with the calling thread's word, which is 0 at first. A signal handler may.
+/// Calls `look` with the calling thread's word, initially 0. Safe in a signal handler.
 #[inline]
 pub(crate) fn with<T>(look: impl FnOnce(&Cell<usize>) -> T) -> T {
     #[cfg(shim)]
     return WORD.with(look);
-    // SAFETY: eight aligned bytes of this thread's own, zero at first and there until it ends; the reference does not outlive `look`,
-    // during which the thread goes on.
+    // SAFETY: eight aligned bytes of this thread's own, zero at first and valid until it ends; the
+    // reference does not outlive `look`, during which the thread lives.
     #[cfg(not(shim))]
     look(unsafe { &*address() })
 }
@@ -51,8 +52,8 @@ pub(crate) fn with<T>(look: impl FnOnce(&Cell<usize>) -> T) -> T {
 #[inline]
 fn address() -> *const Cell<usize> {
     let address;
-    // SAFETY: reads the word's distance from the table that the dynamic linker has filled in, and the thread's pointer, which the ABI keeps
-    // at its own first word.
+    // SAFETY: reads the word's offset from the table that the dynamic linker has filled in, and the
+    // thread pointer, which the ABI keeps at its own first word.
     unsafe {
         core::arch::asm!(
             "mov {address}, qword ptr [rip + pillion_inside@GOTTPOFF]",
@@ -68,7 +69,7 @@ fn address() -> *const Cell<usize> {
 #[inline]
 fn address() -> *const Cell<usize> {
     let address;
-    // SAFETY: as above; the thread's pointer is a register.
+    // SAFETY: as above; the thread pointer is a register.
     unsafe {
         core::arch::asm!(
             "adrp {address}, :gottprel:pillion_inside",

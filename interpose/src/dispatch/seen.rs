@@ -1,9 +1,8 @@
-//! What was seen of the program, kept here until a daemon or the log gets it.
+//! Observations of the program, kept until a daemon or the log gets them.
 //!
-//! Tables of atomics: what is noted comes in the middle of the program's `dlsym` and `dlopen`,
-//! while other threads may fork, so noting neither locks nor allocates.
-//! [`crate::dispatch::telemetry`] and [`crate::dispatch::bypass`] decide what is noted, and report
-//! it.
+//! Tables of atomics: notes are made inside the program's `dlsym` and `dlopen`, while other threads
+//! may fork, so noting neither locks nor allocates. [`crate::dispatch::telemetry`] and
+//! [`crate::dispatch::bypass`] decide what to note, and report it.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -19,17 +18,15 @@ use notes::Notes;
 #[cfg(not(shim))]
 pub(crate) use notes::Way;
 
-/// What was seen of this program.
 pub(super) static SEEN: Seen = Seen::new();
 
-/// See [`SEEN`].
 pub(super) struct Seen {
-    /// The doors through which each entry point came, as bits.
+    /// The doors through which each entry point was obtained, as bits.
     pub(super) doors_of: [AtomicU8; ENTRY_POINT_COUNT],
-    /// Names that the driver knows and our table does not.
+    /// Names that the driver has and our table lacks.
     pub(super) unknown: Unknown,
     pub(super) counts: Counts,
-    /// Libraries whose calls pass by us.
+    /// Libraries whose calls bypass us.
     #[cfg(not(shim))]
     pub(super) bypasses: Notes,
 }
@@ -46,12 +43,11 @@ impl Seen {
     }
 }
 
-/// Most names that our table does not have and that are kept; further ones are only counted.
+/// Most unknown names kept; further ones are only counted.
 const UNKNOWN_MAX: usize = 64;
-/// Longest part of such a name that is kept, in words of eight bytes.
+/// Longest kept part of such a name, in words of eight bytes.
 const UNKNOWN_WORDS: usize = 6;
 
-/// Names, each up to its bound.
 pub(super) struct Unknown {
     names: [[AtomicU64; UNKNOWN_WORDS]; UNKNOWN_MAX],
     used: AtomicUsize,
@@ -65,7 +61,7 @@ impl Unknown {
         }
     }
 
-    /// Keeps a name; whether it was not there.
+    /// Keeps a name. Returns whether it is new.
     pub(super) fn keep(&self, name: &CStr) -> bool {
         let words = words(name.to_bytes());
         let used = self.used.load(Ordering::Relaxed).min(UNKNOWN_MAX);
@@ -86,7 +82,6 @@ impl Unknown {
         true
     }
 
-    /// The names that are kept.
     pub(super) fn texts(&self) -> Vec<String> {
         let used = self.used.load(Ordering::Relaxed);
         self.names.iter().take(used).map(text).collect()
@@ -115,7 +110,7 @@ fn text(words: &[AtomicU64; UNKNOWN_WORDS]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What is counted here until somebody attaches.
+/// Counted here until the process attaches.
 pub(super) const COUNTED: [Counter; 14] = [
     Counter::ResolvedHooked,
     Counter::ResolvedPassed,
@@ -156,19 +151,18 @@ impl Counts {
         }
     }
 
-    /// Takes what is in no client's page yet: each counter with how much was added.
+    /// Takes what no client's page has yet: each counter and its increment.
     pub(super) fn take_unpublished(&self) -> impl Iterator<Item = (Counter, u64)> {
         let totals = self.totals.iter().zip(&self.published);
         let each = COUNTED.into_iter().zip(totals);
         each.filter_map(|(counter, (total, published))| {
             let now = total.load(Ordering::Relaxed);
-            // The greatest of several threads' views is published once.
+            // The greatest of several threads' values is published once.
             let before = published.fetch_max(now, Ordering::Relaxed);
             (now > before).then(|| (counter, now - before))
         })
     }
 
-    /// Each counter with its total.
     pub(super) fn totals(&self) -> impl Iterator<Item = (Counter, u64)> {
         let each = COUNTED.into_iter().zip(&self.totals);
         each.map(|(counter, total)| (counter, total.load(Ordering::Relaxed)))

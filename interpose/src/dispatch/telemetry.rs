@@ -1,10 +1,9 @@
-//! What this process was seen to ask for and to call, for people who look for what passes by.
+//! What this process obtains and calls, for users who look for bypassed calls.
 //!
-//! Each entry point that the program obtained is noted with the door it came through, once; each call
-//! of a hook is counted by family ([`abi::Category`]), but for launches, which are counted as such
-//! anyway and must not pay for it. Before the process attaches all of this is kept here; then it goes
-//! to the first client's page, and `pillion status` shows it. With `PILLION_LOG=debug` it is said in
-//! words when the process attaches and when it ends.
+//! Each entry point that the program obtains is noted once, with its door. Each call of a hook is
+//! counted by family ([`abi::Category`]), except launches, which are counted anyway and must not
+//! pay for it. Counts stay here until the process attaches; then they go to the first client's
+//! page, and `pillion status` shows them. `PILLION_LOG=debug` logs them on attach and at the end.
 
 use core::ffi::CStr;
 use core::fmt::Write as _;
@@ -20,15 +19,12 @@ use crate::platform::log::{self, Level};
 use crate::platform::phase;
 use crate::process::{self, Client};
 
-/// A way to an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Door {
-    /// Our exported symbol was called: the program is linked with libcuda, or has loaded the shim.
+    /// Our exported symbol: the program is linked with libcuda, or has loaded the shim.
     Export = 1,
-    /// `dlsym` or `dlvsym`.
     Dlsym = 2,
-    /// `cuGetProcAddress`.
     ProcAddress = 4,
 }
 
@@ -38,10 +34,10 @@ const DOORS: [(Door, &str); 3] = [
     (Door::ProcAddress, "cuGetProcAddress"),
 ];
 
-/// Beside these bits: what came was not our hook, though there is one.
+/// Beside these bits: the program got another function than our hook, though there is one.
 const PASSED_BY: u8 = 8;
 
-/// What is counted of operators, which are nobody's before somebody attaches.
+/// Counters of operators, which belong to no client before the process attaches.
 #[cfg(not(shim))]
 const OF_OPERATORS: [Counter; 3] = [
     Counter::OperatorCalls,
@@ -51,7 +47,6 @@ const OF_OPERATORS: [Counter; 3] = [
 #[cfg(shim)]
 const OF_OPERATORS: [Counter; 0] = [];
 
-/// The counter of a family's calls; launches have none.
 pub(crate) const fn family(category: Category) -> Option<Counter> {
     match category {
         Category::Launch => None,
@@ -67,7 +62,6 @@ pub(crate) const fn family(category: Category) -> Option<Counter> {
     }
 }
 
-/// A hook of that family was called.
 #[inline]
 pub(crate) fn handle_call(client: Option<&'static Client>, family: Option<Counter>) {
     match (client, family) {
@@ -77,7 +71,7 @@ pub(crate) fn handle_call(client: Option<&'static Client>, family: Option<Counte
     }
 }
 
-/// A hook was called from inside another, by the driver or by us, and stepped aside.
+/// The driver or this library called a hook from inside another, and the inner hook stepped aside.
 #[cold]
 pub(crate) fn handle_nested_call() {
     add(Counter::NestedCalls);
@@ -92,7 +86,7 @@ pub(crate) fn handle_foreign_launch() {
     }
 }
 
-/// The program has obtained an entry point through a door. It has got our hook, or the driver's own.
+/// The program has obtained an entry point through a door: our hook, or the driver's own.
 pub(crate) fn handle_resolved(door: Door, index: usize, is_hook: bool) {
     let Some(doors) = SEEN.doors_of.get(index) else {
         return;
@@ -110,7 +104,7 @@ pub(crate) fn handle_resolved(door: Door, index: usize, is_hook: bool) {
     }
 }
 
-/// The program has got a function of the driver for an entry point that we hook, and not our hook.
+/// The program has obtained the driver's function for an entry point that we hook.
 pub(crate) fn handle_passed_by(index: usize) {
     let (Some(doors), Some(entry)) = (SEEN.doors_of.get(index), ENTRY_POINTS.get(index)) else {
         return;
@@ -120,14 +114,12 @@ pub(crate) fn handle_passed_by(index: usize) {
     }
 }
 
-/// What a function launches that is not our hook is not seen. The program's user shall know, at
-/// once: this may be called in any `dlsym` and formats, but no program that is hooked as it should
-/// be comes here.
+/// Warns at once about a launching function that is not our hook: its launches are not seen. Any
+/// `dlsym` may call this, and it formats, but no correctly hooked program comes here.
 #[cold]
 fn say_if_launch(name: &CStr) {
     let text = name.to_string_lossy();
-    // Every function that launches is called so. (Those before CUDA 4.0 that set a kernel's
-    // arguments are not.)
+    // Every launching function has such a name, except those before CUDA 4.0 that set arguments.
     if !text.contains("Launch") || real::are_hooks_elsewhere() {
         return;
     }
@@ -146,7 +138,7 @@ fn say_if_launch(name: &CStr) {
     );
 }
 
-/// The driver has given the program something that our table does not have.
+/// The driver has given the program an entry point that our table lacks.
 pub(crate) fn handle_unknown(name: &CStr) {
     if !SEEN.unknown.keep(name) {
         return;
@@ -156,7 +148,7 @@ pub(crate) fn handle_unknown(name: &CStr) {
     say_if_launch(name);
 }
 
-/// A client is there: what was counted so far is its.
+/// Gives the counts so far to the new client.
 pub(crate) fn handle_attached() {
     publish();
     say("so far");
@@ -173,7 +165,7 @@ fn add(counter: Counter) {
     SEEN.counts.add(counter);
 }
 
-/// Brings what is not yet there to the first client's page.
+/// Publishes new counts in the first client's page.
 fn publish() {
     let Some(client) = process::clients().next() else {
         return;
@@ -183,7 +175,6 @@ fn publish() {
     }
 }
 
-/// Says everything, in as many lines as it takes.
 fn say(when: &str) {
     if !log::is_said(Level::Debug) {
         return;
@@ -216,7 +207,6 @@ fn say(when: &str) {
     }
 }
 
-/// Says names after a heading.
 fn say_names<'a>(heading: &str, names: impl Iterator<Item = &'a str>) {
     /// Shorter than a line of the log.
     const BYTES_MAX: usize = 900;

@@ -1,8 +1,8 @@
-//! The driver's functions that we call for ourselves, with safe signatures.
+//! Safe signatures for the driver's functions that we call ourselves.
 //!
-//! Handles are tokens: ours come from the driver or from the application, which vouches for them
-//! towards the driver exactly as it does when it passes them there itself. A function that this
-//! driver lacks answers [`CUresult::NOT_FOUND`].
+//! Handles are tokens: ours come from the driver or from the application, which vouches for them as
+//! it does when it passes them to the driver. A function missing here returns
+//! [`CUresult::NOT_FOUND`].
 
 #![expect(
     unsafe_code,
@@ -38,8 +38,8 @@ macro_rules! call {
                         unsafe extern "C-unwind" fn($($type),*) -> CUresult,
                     >(address.as_ptr())
                 };
-                // SAFETY: pointers among the arguments are to locals that outlive the call;
-                // handles are the driver's own, see the module's text.
+                // SAFETY: pointer arguments are to locals that outlive the call; handles are the
+                // driver's own, see the module's head.
                 sys::without_cancellation(|| unsafe { function($($argument),*) })
             }
         }
@@ -49,20 +49,18 @@ macro_rules! call {
 pub(crate) mod ending;
 pub(crate) mod memory;
 
-/// Whether this driver has the entry point.
 pub(crate) fn has(index: usize) -> bool {
     real::entry_point(index).is_some()
 }
 
-/// Whether `cuInit` has succeeded in this process. Before that, and after it failed, the driver
-/// refuses this call without looking at its argument (CUDA_ERROR_NOT_INITIALIZED; seen of R535 and
-/// R550).
+/// Whether `cuInit` has succeeded in this process. Otherwise the driver refuses this call without
+/// reading its argument (CUDA_ERROR_NOT_INITIALIZED; seen with R535 and R550).
 pub(crate) fn is_initialised() -> bool {
     let mut count = 0;
     call!(cuDeviceGetCount(&raw mut count => *mut c_int)) == CUresult::SUCCESS
 }
 
-/// The version of CUDA that the driver is of, as `cuDriverGetVersion` writes it: 12080 is 12.8.
+/// The driver's CUDA version, as in `cuDriverGetVersion`: 12080 is 12.8.
 pub(crate) fn version() -> Option<u32> {
     let mut version = 0;
     let result = call!(cuDriverGetVersion(&raw mut version => *mut c_int));
@@ -78,19 +76,17 @@ pub(crate) fn current_context() -> Result<CUcontext, CUresult> {
     )
 }
 
-/// Makes `context` the calling thread's.
 pub(crate) fn set_current_context(context: CUcontext) -> CUresult {
     call!(cuCtxSetCurrent(context => CUcontext))
 }
 
-/// The device of the calling thread's context.
 pub(crate) fn current_device() -> Result<CUdevice, CUresult> {
     let mut device = CUdevice::INVALID;
     let result = call!(cuCtxGetDevice(&raw mut device => *mut CUdevice));
     checked(result, device)
 }
 
-/// Whether a device's primary context is alive; a driver that does not say is believed to have it.
+/// Whether a device's primary context is alive; true if the driver does not say.
 pub(crate) fn is_primary_context_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     let result = call!(cuDevicePrimaryCtxGetState(
@@ -101,7 +97,6 @@ pub(crate) fn is_primary_context_active(device: CUdevice) -> bool {
     result != CUresult::SUCCESS || active != 0
 }
 
-/// Runs `body` with `context` current, then restores what was.
 pub(crate) fn with_context<T>(context: CUcontext, body: impl FnOnce() -> T) -> Result<T, CUresult> {
     checked(call!(cuCtxPushCurrent_v2(context => CUcontext)), ())?;
     let value = body();
@@ -112,7 +107,7 @@ pub(crate) fn with_context<T>(context: CUcontext, body: impl FnOnce() -> T) -> R
     )
 }
 
-/// A device's UUID, a MIG instance's own where the driver tells them apart.
+/// A device's UUID; for a MIG instance its own, where the driver distinguishes them.
 pub(crate) fn device_uuid(device: CUdevice) -> Result<CUuuid, CUresult> {
     let mut uuid = CUuuid { bytes: [0; 16] };
     let newer = call!(cuDeviceGetUuid_v2(&raw mut uuid => *mut CUuuid, device => CUdevice));
@@ -123,9 +118,9 @@ pub(crate) fn device_uuid(device: CUdevice) -> Result<CUuuid, CUresult> {
     checked(result, uuid)
 }
 
-/// What the driver calls a device; empty if it does not say.
+/// A device's name; empty if the driver does not say.
 pub(crate) fn device_name(device: CUdevice) -> String {
-    /// Longest name that is asked for (`NVML_DEVICE_NAME_V2_BUFFER_SIZE` is 96).
+    /// Buffer size (`NVML_DEVICE_NAME_V2_BUFFER_SIZE` is 96).
     const NAME_BYTES: usize = 256;
     let mut bytes = [0_u8; NAME_BYTES];
     let result = call!(cuDeviceGetName(
@@ -138,7 +133,7 @@ pub(crate) fn device_name(device: CUdevice) -> String {
     named.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// A number of a device; `None` where the driver has none, or 0, which is how it says so of some.
+/// A device attribute; `None` where the driver has none, or reports 0, which means "none" for some.
 pub(crate) fn device_attribute(device: CUdevice, attribute: CUdevice_attribute) -> Option<u32> {
     let mut value: c_int = 0;
     let result = call!(cuDeviceGetAttribute(
@@ -150,8 +145,7 @@ pub(crate) fn device_attribute(device: CUdevice, attribute: CUdevice_attribute) 
     value.filter(|_| result == CUresult::SUCCESS)
 }
 
-/// Whether contexts on a device share it by MPS; `None` where the driver does not say, as older
-/// ones do not.
+/// Whether contexts share a device by MPS; `None` from older drivers, which do not say.
 pub(crate) fn is_on_mps(device: CUdevice) -> Option<bool> {
     let mut value: c_int = 0;
     let result = call!(cuDeviceGetAttribute(
@@ -162,7 +156,7 @@ pub(crate) fn is_on_mps(device: CUdevice) -> Option<bool> {
     checked(result, value != 0).ok()
 }
 
-/// Least and greatest stream priority of the current context. Greater is the lower number.
+/// Least and greatest stream priority of the current context; the greatest is the lowest number.
 pub(crate) fn priority_range() -> Result<(c_int, c_int), CUresult> {
     let (mut least, mut greatest) = (0, 0);
     let result = call!(cuCtxGetStreamPriorityRange(
@@ -172,14 +166,12 @@ pub(crate) fn priority_range() -> Result<(c_int, c_int), CUresult> {
     checked(result, (least, greatest))
 }
 
-/// The context that a stream belongs to.
 pub(crate) fn stream_context(stream: CUstream) -> Result<CUcontext, CUresult> {
     let mut context = CUcontext::NULL;
     let result = call!(cuStreamGetCtx(stream => CUstream, &raw mut context => *mut CUcontext));
     checked(result, context)
 }
 
-/// The context that stands for a green context, and its device.
 pub(crate) fn context_of_green(green: CUgreenCtx) -> Result<(CUcontext, CUdevice), CUresult> {
     let mut context = CUcontext::NULL;
     let result = call!(cuCtxFromGreenCtx(
@@ -191,7 +183,6 @@ pub(crate) fn context_of_green(green: CUgreenCtx) -> Result<(CUcontext, CUdevice
     Ok((context, device))
 }
 
-/// Gives a stream a priority.
 pub(crate) fn set_stream_priority(stream: CUstream, priority: c_int) -> CUresult {
     let value = CUlaunchAttributeValue::from_int(priority);
     call!(cuStreamSetAttribute(
@@ -201,20 +192,19 @@ pub(crate) fn set_stream_priority(stream: CUstream, priority: c_int) -> CUresult
     ))
 }
 
-/// Whether a stream is a blocking one (`CU_STREAM_DEFAULT`): whether the legacy stream orders it. One
-/// of which the driver does not tell counts as that.
+/// Whether the legacy stream orders it (`CU_STREAM_DEFAULT`). True if the driver does not say.
 pub(crate) fn is_blocking(stream: CUstream) -> bool {
     let mut flags: c_uint = 0;
     let result = call!(cuStreamGetFlags(stream => CUstream, &raw mut flags => *mut c_uint));
     result != CUresult::SUCCESS || flags & CUstream_flags::NON_BLOCKING.0 == 0
 }
 
-/// Whether everything that was put on the stream is complete. Puts nothing on it.
+/// Whether all work on the stream is complete. Enqueues nothing.
 pub(crate) fn query_stream(stream: CUstream) -> CUresult {
     call!(cuStreamQuery(stream => CUstream))
 }
 
-/// Creates a stream with a priority for the application, where it says.
+/// Creates a stream for the application, storing it at `to`.
 pub(crate) fn create_stream(to: *mut CUstream, flags: c_uint, priority: c_int) -> CUresult {
     call!(cuStreamCreateWithPriority(
         to => *mut CUstream,
@@ -223,8 +213,8 @@ pub(crate) fn create_stream(to: *mut CUstream, flags: c_uint, priority: c_int) -
     ))
 }
 
-/// Whether launches on the stream are recorded into a graph instead of run. Where the driver will
-/// not say because a capture elsewhere forbids the question, they are not run either.
+/// Whether launches on the stream are captured into a graph. If the driver refuses the query
+/// because of a capture elsewhere, launches do not run either.
 pub(crate) fn is_capturing(stream: CUstream) -> bool {
     let mut status = CUstreamCaptureStatus::NONE;
     let result = call!(cuStreamIsCapturing(
@@ -238,8 +228,7 @@ pub(crate) fn is_capturing(stream: CUstream) -> bool {
     }
 }
 
-/// Whether a capture on the stream goes on, as far as the driver says: a stream that it does not know
-/// is in none.
+/// Whether a capture on the stream continues. A stream unknown to the driver has none.
 pub(crate) fn is_still_capturing(stream: CUstream) -> bool {
     let mut status = CUstreamCaptureStatus::NONE;
     let result = call!(cuStreamIsCapturing(
@@ -252,13 +241,13 @@ pub(crate) fn is_still_capturing(stream: CUstream) -> bool {
     }
 }
 
-/// Lets this thread do what a capture in another thread would forbid it.
+/// Permits this thread calls that a capture in another thread would forbid.
 pub(crate) fn relax_capture_mode() -> CUresult {
     let mut mode = CUstreamCaptureMode::RELAXED;
     call!(cuThreadExchangeStreamCaptureMode(&raw mut mode => *mut CUstreamCaptureMode))
 }
 
-/// A new event that only says whether it has been reached.
+/// A new event without timing.
 pub(crate) fn new_event() -> Result<CUevent, CUresult> {
     let mut event = CUevent::NULL;
     let flags = CUevent_flags::DISABLE_TIMING.0;
@@ -266,7 +255,7 @@ pub(crate) fn new_event() -> Result<CUevent, CUresult> {
     checked(result, event)
 }
 
-/// A new event that also says when it was reached.
+/// A new event with timing.
 pub(crate) fn new_timing_event() -> Result<CUevent, CUresult> {
     let mut event = CUevent::NULL;
     let flags = CUevent_flags::DEFAULT.0;
@@ -274,7 +263,7 @@ pub(crate) fn new_timing_event() -> Result<CUevent, CUresult> {
     checked(result, event)
 }
 
-/// The time between two events that were reached, ms.
+/// The time between two reached events, ms.
 pub(crate) fn elapsed_ms(start: CUevent, end: CUevent) -> Result<f32, CUresult> {
     let mut ms = 0.0;
     let mut result = call!(cuEventElapsedTime_v2(
@@ -292,7 +281,7 @@ pub(crate) fn elapsed_ms(start: CUevent, end: CUevent) -> Result<f32, CUresult> 
     checked(result, ms)
 }
 
-/// Runs `body` while captures of other threads forbid this one nothing.
+/// Runs `body` with calls permitted that captures of other threads would forbid.
 pub(crate) fn with_relaxed_captures<T>(body: impl FnOnce() -> T) -> T {
     let mut mode = CUstreamCaptureMode::RELAXED;
     let exchange = |mode: &mut CUstreamCaptureMode| call!(cuThreadExchangeStreamCaptureMode(&raw mut *mode => *mut CUstreamCaptureMode));
@@ -304,22 +293,18 @@ pub(crate) fn with_relaxed_captures<T>(body: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Ends an event.
 pub(crate) fn destroy_event(event: CUevent) -> CUresult {
     call!(cuEventDestroy_v2(event => CUevent))
 }
 
-/// Puts the event behind everything launched on the stream so far.
 pub(crate) fn record_event(event: CUevent, stream: CUstream) -> CUresult {
     call!(cuEventRecord(event => CUevent, stream => CUstream))
 }
 
-/// Whether the event has been reached.
 pub(crate) fn query_event(event: CUevent) -> CUresult {
     call!(cuEventQuery(event => CUevent))
 }
 
-/// The device that an address's memory lies on.
 pub(crate) fn device_of_pointer(address: CUdeviceptr) -> Result<CUdevice, CUresult> {
     let mut device = CUdevice::INVALID;
     let result = call!(cuPointerGetAttribute(
@@ -330,7 +315,6 @@ pub(crate) fn device_of_pointer(address: CUdeviceptr) -> Result<CUdevice, CUresu
     checked(result, device)
 }
 
-/// The device that physical memory lies on.
 pub(crate) fn device_of_handle(handle: CUmemGenericAllocationHandle) -> Result<CUdevice, CUresult> {
     let nowhere = CUmemLocation {
         kind: CUmemLocationType::INVALID,
@@ -359,7 +343,6 @@ pub(crate) fn device_of_handle(handle: CUmemGenericAllocationHandle) -> Result<C
     }
 }
 
-/// What an array was made as.
 pub(crate) fn array_descriptor(array: CUarray) -> Result<CUDA_ARRAY3D_DESCRIPTOR, CUresult> {
     let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR {
         width: 0,
@@ -376,21 +359,20 @@ pub(crate) fn array_descriptor(array: CUarray) -> Result<CUDA_ARRAY3D_DESCRIPTOR
     checked(result, descriptor)
 }
 
-/// What `take` makes of the name of a function. The name is good only during the call.
+/// Passes a function's name to `take`. The name is valid only during the call.
 pub(crate) fn function_name<T>(function: CUfunction, take: impl FnOnce(&str) -> T) -> Option<T> {
     let mut name: *const c_char = ptr::null();
     let result = call!(cuFuncGetName(&raw mut name => *mut *const c_char, function => CUfunction));
     text(result, name).map(take)
 }
 
-/// The same for a library's kernel.
+/// As above, for a library's kernel.
 pub(crate) fn kernel_name<T>(kernel: CUkernel, take: impl FnOnce(&str) -> T) -> Option<T> {
     let mut name: *const c_char = ptr::null();
     let result = call!(cuKernelGetName(&raw mut name => *mut *const c_char, kernel => CUkernel));
     text(result, name).map(take)
 }
 
-/// How many kernels a library has.
 pub(crate) fn library_kernel_count(library: CUlibrary) -> Result<u32, CUresult> {
     let mut count: c_uint = 0;
     let result = call!(cuLibraryGetKernelCount(
@@ -400,7 +382,7 @@ pub(crate) fn library_kernel_count(library: CUlibrary) -> Result<u32, CUresult> 
     checked(result, count)
 }
 
-/// Registers of a thread and static shared memory of a block.
+/// Registers per thread and static shared memory per block.
 pub(crate) fn function_needs(function: CUfunction) -> Option<(u32, u32)> {
     let ask = |attribute| {
         let mut value: c_int = 0;
@@ -414,7 +396,7 @@ pub(crate) fn function_needs(function: CUfunction) -> Option<(u32, u32)> {
     needs(ask)
 }
 
-/// The same for a library's kernel on a device.
+/// As above, for a library's kernel on a device.
 pub(crate) fn kernel_needs(kernel: CUkernel, device: CUdevice) -> Option<(u32, u32)> {
     let ask = |attribute| {
         let mut value: c_int = 0;
@@ -438,8 +420,7 @@ fn needs(ask: impl Fn(CUfunction_attribute) -> Result<c_int, CUresult>) -> Optio
     ))
 }
 
-/// Blocks of a function that an SM holds at once; `None` if not even one fits, or the driver does
-/// not say.
+/// Blocks of a function that fit on an SM at once; `None` if none fits, or the driver does not say.
 pub(crate) fn blocks_per_sm(function: CUfunction, threads: u32, shared_bytes: u32) -> Option<u32> {
     let mut blocks: c_int = 0;
     let threads = c_int::try_from(threads).ok()?;
@@ -453,7 +434,7 @@ pub(crate) fn blocks_per_sm(function: CUfunction, threads: u32, shared_bytes: u3
     u32::try_from(blocks).ok().filter(|&blocks| blocks > 0)
 }
 
-/// The nodes of a graph; none if they are more than `count_max` or the driver does not say.
+/// A graph's nodes; `None` if there are more than `count_max` or the driver does not say.
 pub(crate) fn graph_nodes(graph: CUgraph, count_max: usize) -> Option<Vec<CUgraphNode>> {
     let mut count = 0;
     let asked = call!(cuGraphGetNodes(
@@ -474,7 +455,6 @@ pub(crate) fn graph_nodes(graph: CUgraph, count_max: usize) -> Option<Vec<CUgrap
     (told == CUresult::SUCCESS).then_some(nodes)
 }
 
-/// What a node does.
 pub(crate) fn node_type(node: CUgraphNode) -> Option<CUgraphNodeType> {
     let mut kind = CUgraphNodeType::EMPTY;
     let result =
@@ -482,7 +462,6 @@ pub(crate) fn node_type(node: CUgraphNode) -> Option<CUgraphNodeType> {
     checked(result, kind).ok()
 }
 
-/// What a kernel node runs.
 pub(crate) fn kernel_node(node: CUgraphNode) -> Option<CUDA_KERNEL_NODE_PARAMS> {
     let mut params = CUDA_KERNEL_NODE_PARAMS {
         v1: CUDA_KERNEL_NODE_PARAMS_v1 {
@@ -512,7 +491,6 @@ pub(crate) fn kernel_node(node: CUgraphNode) -> Option<CUDA_KERNEL_NODE_PARAMS> 
     checked(result, params).ok()
 }
 
-/// The graph of a child graph node.
 pub(crate) fn child_graph(node: CUgraphNode) -> Option<CUgraph> {
     let mut graph = CUgraph::NULL;
     let result =
@@ -528,12 +506,12 @@ fn checked<T>(result: CUresult, value: T) -> Result<T, CUresult> {
     }
 }
 
-/// A name that the driver gave, for as long as the module lives.
+/// A name from the driver, valid as long as its module.
 fn text<'a>(result: CUresult, name: *const c_char) -> Option<&'a str> {
     if result != CUresult::SUCCESS || name.is_null() {
         return None;
     }
-    // SAFETY: the driver reported success, so the pointer is to a string that ends in NUL; it lies
-    // in the module, which the application keeps while it launches the function.
+    // SAFETY: the driver reported success, so the pointer is to a string that ends in NUL, in the
+    // module, which the application keeps while it launches the function.
     unsafe { CStr::from_ptr(name) }.to_str().ok()
 }

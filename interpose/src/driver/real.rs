@@ -1,12 +1,11 @@
 //! The driver's own entry points.
 //!
-//! Each is asked of the loaded `libcuda.so.1`, once, with the real `dlsym`, when it is first needed:
-//! a process that never touches CUDA never looks. A driver that is not loaded yet is loaded only
-//! when somebody calls one of our exports, which a program linked with libcuda does.
+//! Each is looked up once in the loaded `libcuda.so.1`, with the real `dlsym`, on first use: a
+//! process that never touches CUDA never looks. A driver that is not loaded yet is loaded only when
+//! one of our exports is called, which a program linked with libcuda does.
 //!
-//! Where the program's `libcuda.so.1` is our shim, that one does all there is to do and the preload
-//! library steps aside for good. In the shim itself the driver is another file of that name; see
-//! [`find`].
+//! Where the program's `libcuda.so.1` is our shim, the shim does all the work and the preload
+//! library steps aside. In the shim itself the driver is another file of that name; see [`find`].
 
 #![expect(
     unsafe_code,
@@ -33,22 +32,18 @@ mod find;
 
 macro_rules! indices {
     ($($name:ident)*) => {
-        /// The indices of all entry points that have a hook.
         pub(crate) static HOOKED: &[usize] = &[$(abi::id::$name),*];
     };
 }
 
 abi::for_each_hooked! { indices }
 
-/// What was found of the driver.
 static DRIVER: Driver = Driver::new();
 
-/// See [`DRIVER`].
 struct Driver {
-    /// The entry points found so far: null is not looked up, [`MISSING`] not there.
+    /// Entry points: null is not looked up yet, [`MISSING`] not in this driver.
     found: [AtomicPtr<c_void>; ENTRY_POINT_COUNT],
-    /// The handle of the driver's library; null while it is not loaded. Never closed, so that the
-    /// addresses stay good.
+    /// The driver's library; null while not loaded. Never closed, so that addresses stay valid.
     library: AtomicPtr<c_void>,
     /// Whether that is our shim.
     #[cfg(not(shim))]
@@ -66,23 +61,21 @@ impl Driver {
     }
 }
 
-/// In [`Driver::found`]: this driver does not have it.
 const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 
-/// The driver's entry point of that index in [`abi::ENTRY_POINTS`], loading the driver if need be.
+/// The driver's entry point with that index in [`abi::ENTRY_POINTS`]; loads the driver if need be.
 #[inline]
 pub(crate) fn entry_point(index: usize) -> Option<NonNull<c_void>> {
     known_or(index, |index| look_up(index, libc::RTLD_LAZY))
 }
 
-/// The same, if somebody has asked for it before, else what `first` answers.
+/// As above if it was looked up before, else the result of `first`.
 #[inline]
 pub(crate) fn known_or(
     index: usize,
     first: impl FnOnce(usize) -> Option<NonNull<c_void>>,
 ) -> Option<NonNull<c_void>> {
-    // Acquire pairs with the Release store in `look_up`: the address is of a library that is
-    // completely loaded.
+    // Acquire pairs with the Release store in `look_up`: the library is completely loaded.
     let found = DRIVER.found.get(index)?.load(Ordering::Acquire);
     if found.is_null() {
         return first(index);
@@ -90,20 +83,20 @@ pub(crate) fn known_or(
     NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
 }
 
-/// The same, but only of a driver that the program has loaded.
+/// As [`entry_point`], but never loads the driver.
 pub(crate) fn loaded(index: usize) -> Option<NonNull<c_void>> {
     known_or(index, |index| {
         look_up(index, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
     })
 }
 
-/// Whether the driver has the entry point, which nobody has asked for by that.
+/// Whether the driver has the entry point; does not record the look-up.
 #[cfg(shim)]
 pub(crate) fn has(index: usize) -> bool {
     find_in(index, libc::RTLD_LAZY).is_some()
 }
 
-/// Whether the driver that the program has loaded exports a name that is not in our table.
+/// Whether the loaded driver exports a name that our table lacks.
 #[cfg(not(shim))]
 pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
     NonNull::new(DRIVER.library.load(Ordering::Acquire)).is_some_and(|library| {
@@ -112,7 +105,7 @@ pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
     })
 }
 
-/// The honest result of an entry point that the driver does not have.
+/// The result for an entry point that the driver lacks.
 #[cold]
 pub(crate) fn missing() -> CUresult {
     if DRIVER.library.load(Ordering::Acquire).is_null() {
@@ -131,16 +124,15 @@ fn look_up(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
     found
 }
 
-/// What the driver's library defines.
 fn find_in(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
     let symbol = abi::ENTRY_POINTS.get(index)?.symbol;
     // SAFETY: an open library and a string that ends in NUL.
     let found = unsafe { loader::dlsym()(library(mode)?.as_ptr(), symbol.as_ptr()) };
-    // A library that hands out our own export is not a driver, and calling it would not end.
+    // A library that returns our own export is not a driver; calling it would recurse for ever.
     NonNull::new(found).filter(|found| !elf::is_ours(found.as_ptr()))
 }
 
-/// The driver's library, opened once. Threads that race open it twice, to the same handle.
+/// The driver's library, opened once. Racing threads open it twice, to the same handle.
 fn library(mode: c_int) -> Option<NonNull<c_void>> {
     let known = DRIVER.library.load(Ordering::Acquire);
     if let Some(known) = NonNull::new(known) {
@@ -151,19 +143,18 @@ fn library(mode: c_int) -> Option<NonNull<c_void>> {
     Some(opened)
 }
 
-/// Whether the driver that the program has loaded is our shim, which hands out the hooks itself.
+/// Whether the program's driver is our shim, which provides the hooks itself.
 #[cfg(not(shim))]
 pub(crate) fn is_shim() -> bool {
     DRIVER.is_shim.load(Ordering::Relaxed)
 }
 
-/// In the shim: what it found is never another.
 #[cfg(shim)]
 pub(crate) fn is_shim() -> bool {
     false
 }
 
-/// Whether hooks are handed out by nobody, or by the shim.
+/// Whether the library is disabled, or the shim provides the hooks.
 pub(crate) fn are_hooks_elsewhere() -> bool {
     config::is_disabled() || is_shim()
 }

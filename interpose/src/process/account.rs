@@ -1,8 +1,8 @@
 //! This process's accounts of the memory it holds, one for each device.
 //!
-//! An account is a slot in its job's ledger where a daemon keeps one; where none does and the job
-//! asked for a quota it is this process's own ([`open_local`]): memory fails closed. Each has a
-//! lock, held for a few dozen instructions. What is charged when is [`crate::memory::quota`].
+//! An account is a slot in its job's ledger where a daemon keeps one. Where none does and the job
+//! has a quota, the account is this process's own ([`open_local`]): memory fails closed. Each has a
+//! lock, held for a few dozen instructions. [`crate::memory::quota`] decides what is charged when.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -13,20 +13,16 @@ use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage, UNLIMITED};
 use crate::platform::config::DEVICES_MAX;
 use crate::platform::sys::locked;
 
-/// This process's account of a device's memory.
 pub(crate) struct DeviceAccount {
     pub(crate) device: CUdevice,
     pub(crate) account: Mutex<Account<'static, LEDGER_SLOTS>>,
 }
 
-/// The accounts of this process.
 static ACCOUNTS: Accounts = Accounts::new();
 
-/// See [`ACCOUNTS`].
 struct Accounts {
     /// By the index of the device in [`crate::process::clients::CLIENTS`].
     of_devices: [OnceLock<DeviceAccount>; DEVICES_MAX],
-    /// Whether there is one.
     is_any: AtomicBool,
 }
 
@@ -47,7 +43,7 @@ impl Accounts {
             account: Mutex::new(account),
         });
         opened.take_context();
-        // Release pairs with the Acquire in `is_any`: who sees it finds the account.
+        // Release pairs with the Acquire in `is_any`: a thread that sees it finds the account.
         self.is_any.store(true, Ordering::Release);
         true
     }
@@ -57,7 +53,6 @@ impl Accounts {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// The account of the device with that index.
     #[inline]
     fn at(&self, index: u32) -> Option<&DeviceAccount> {
         self.of_devices.get(index as usize)?.get()
@@ -73,9 +68,9 @@ pub(crate) fn open(index: u32, device: CUdevice, page: &'static LedgerPage, slot
     Account::resume(page, slot).is_some_and(|account| ACCOUNTS.open(index, device, account))
 }
 
-/// The account of a device goes on under another daemon: as it is if that goes on with the ledger,
-/// else in its ledger with all that this process holds, whatever the quota. False if that ledger
-/// has no such slot.
+/// Continues the account of a device under another daemon: unchanged if the daemon continues the
+/// ledger, else in the daemon's ledger with all that this process holds, whatever the quota. False
+/// if that ledger has no such slot.
 pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slot: usize) -> bool {
     let Some(kept) = ACCOUNTS.at(index) else {
         return open(index, device, page, slot);
@@ -83,7 +78,7 @@ pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slo
     kept.change(|account| client::account::go_on(account, page, slot))
 }
 
-/// Opens an account that nobody shares, for a job whose quota no daemon keeps.
+/// Opens a private account, for a job whose quota no daemon keeps.
 pub(crate) fn open_local(index: u32, device: CUdevice, quota_bytes: Option<u64>) {
     let page: &'static LedgerPage = Box::leak(Box::new(LedgerPage::empty()));
     page.quota_bytes
@@ -91,7 +86,7 @@ pub(crate) fn open_local(index: u32, device: CUdevice, quota_bytes: Option<u64>)
     open(index, device, page, 0);
 }
 
-/// A context was made on a device, not the first of the process.
+/// A context was created on a device, not the first of the process.
 pub(crate) fn handle_context(device: CUdevice) {
     if is_any()
         && let Some(account) = of_device(device)
@@ -100,7 +95,7 @@ pub(crate) fn handle_context(device: CUdevice) {
     }
 }
 
-/// The last context on a device is gone, and what it took by itself with it.
+/// The last context on a device is gone: releases what contexts took by themselves.
 pub(crate) fn handle_last_context_destroyed(device: CUdevice) {
     if is_any()
         && let Some(account) = of_device(device)
@@ -109,7 +104,6 @@ pub(crate) fn handle_last_context_destroyed(device: CUdevice) {
     }
 }
 
-/// Whether this process keeps any account.
 #[inline]
 pub(crate) fn is_any() -> bool {
     ACCOUNTS.is_any()
@@ -121,29 +115,25 @@ pub(crate) fn first() -> Option<&'static DeviceAccount> {
     ACCOUNTS.at(0)
 }
 
-/// Every account of this process.
 #[cfg(not(shim))]
 pub(crate) fn accounts() -> impl Iterator<Item = &'static DeviceAccount> {
     ACCOUNTS.all()
 }
 
-/// The account of a device.
 pub(crate) fn of_device(device: CUdevice) -> Option<&'static DeviceAccount> {
     ACCOUNTS.all().find(|account| account.device == device)
 }
 
 impl DeviceAccount {
-    /// The ledger that it is in.
     pub(crate) fn ledger(&self) -> &'static LedgerPage {
         self.change(|account| account.ledger())
     }
 
-    /// A context is there: what it takes by itself is charged, once however many there are.
+    /// Charges what contexts take by themselves, once per process.
     fn take_context(&self) {
         self.change(client::account::take_context);
     }
 
-    /// Changes it, under its lock.
     pub(crate) fn change<T>(
         &self,
         change: impl FnOnce(&mut Account<'static, LEDGER_SLOTS>) -> T,
@@ -151,12 +141,10 @@ impl DeviceAccount {
         change(&mut locked(&self.account))
     }
 
-    /// Takes `bytes` if the quota allows.
     pub(crate) fn try_reserve(&self, kind: Kind, bytes: u64) -> bool {
         self.change(|account| account.try_reserve(kind, bytes).is_ok())
     }
 
-    /// Gives `bytes` back.
     pub(crate) fn release(&self, kind: Kind, bytes: u64) {
         self.change(|account| account.release(kind, bytes));
     }

@@ -1,7 +1,7 @@
-//! The functions of the program that are told which batch is wanted ([`crate::process::batches`]).
+//! The program's functions that are called with the wanted batch ([`crate::process::batches`]).
 //!
-//! Who tells them never waits for the lock of the table: a thread that a signal stops may hold it
-//! for good. Whoever changes the table wakes who tells, when that is done.
+//! The caller never waits for the table's lock, because a thread that a signal has stopped may hold
+//! it for good. A thread that changes the table wakes the caller when it is done.
 
 #![expect(unsafe_code, reason = "functions of the program cross threads")]
 
@@ -12,30 +12,27 @@ use protocol::batches::{Batches, KINDS};
 
 use crate::platform::sys::locked;
 
-/// A function of the program that is told of another batch.
+/// A function of the program, called when another batch is wanted.
 pub(crate) type OnBatch = unsafe extern "C" fn(data: *mut c_void, batch: u32);
 
-/// Who is told, by kind of requests.
+/// The functions, by kind of requests.
 #[derive(Default)]
 pub(crate) struct Handlers(Mutex<[Option<Handler>; KINDS]>);
 
-/// One of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Handler {
     kind: u32,
     pub(crate) function: OnBatch,
     pub(crate) data: *mut c_void,
-    /// What it was told last; 0: nothing.
+    /// The batch of the last call; 0: none.
     told: u32,
 }
 
-// SAFETY: the program gives function and data for another thread to use: `include/pillion.h` says
-// so.
+// SAFETY: `include/pillion.h` requires function and data to be usable by another thread.
 unsafe impl Send for Handler {}
 
 impl Handlers {
-    /// From now on that function is told of batches of that kind, or none is; whether there is a
-    /// place.
+    /// Sets or removes the function for batches of `kind`. Returns whether there was a place.
     pub(crate) fn set(&self, kind: u32, function: Option<OnBatch>, data: *mut c_void) -> bool {
         let handler = function.map(|function| Handler {
             kind,
@@ -55,7 +52,7 @@ impl Handlers {
         true
     }
 
-    /// Whom to tell of which batch, in that place, if anybody. It counts as told then.
+    /// The call to make for that place, if any: the handler and the batch. It counts as made.
     pub(crate) fn take_news(&self, place: usize, batches: &Batches) -> Option<(Handler, u32)> {
         let mut handlers = self.0.try_lock().ok()?;
         let handler = handlers.get_mut(place)?.as_mut()?;
@@ -96,7 +93,6 @@ mod tests {
         assert_eq!(news(), None, "nothing is wanted");
         batches.want(0, 4);
         assert_eq!(news(), None, "it knows");
-        // Another function does not.
         assert!(set(7, Some(nothing)));
         assert_eq!(news(), Some(4));
         assert!(set(7, None));

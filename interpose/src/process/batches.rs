@@ -1,11 +1,11 @@
 //! Which batches the program can take, and which its daemon wants ([`protocol::batches`]).
 //!
-//! As with marks ([`crate::process::marks`]) only a high-priority client's are of interest. A range
-//! is kept in the client's page, so that every daemon to come knows it. A process with several
-//! devices says it to the daemon of each, and does what the first of them wants.
+//! As with marks ([`crate::process::marks`]) only high-priority clients matter. A range is kept in
+//! the client's page, so that every later daemon knows it. A process with several devices states it
+//! to the daemon of each, and follows the first of them that wants a batch.
 //!
-//! To ask what is wanted takes some loads: no lock, no memory, no system call. Who wants to be told
-//! gives a function, which the client's helper thread calls when another batch is wanted.
+//! Reading the wanted batch takes some loads: no lock, no memory, no system call. A program can
+//! also give a function, which the client's helper thread calls when another batch is wanted.
 
 #![expect(unsafe_code, reason = "functions of the program are called")]
 
@@ -16,7 +16,7 @@ use protocol::batches::{KINDS, Range};
 use crate::process::batch_handlers::OnBatch;
 use crate::process::{Client, clients};
 
-/// Requests of that kind can be worked on in these batches; whether that can be, and is kept.
+/// States the batches that requests of `kind` can use. Returns whether the range is valid and kept.
 pub(crate) fn set_range(kind: u32, least: u32, most: u32, step: u32) -> bool {
     let Some(range) = Range::new(kind, least, most, step) else {
         return false;
@@ -28,14 +28,13 @@ pub(crate) fn set_range(kind: u32, least: u32, most: u32, step: u32) -> bool {
     is_kept
 }
 
-/// The batch that is wanted of that kind; `None` if none is.
+/// The wanted batch for that kind, if any.
 #[inline]
 pub(crate) fn wanted(kind: u32) -> Option<u32> {
     tuned().find_map(|client| client.page.told.batches.wanted(kind))
 }
 
-/// From now on that function is told which batch is wanted of that kind, or none is; whether that
-/// can be.
+/// Sets or removes the function to call with the wanted batch of `kind`. Returns whether it could.
 pub(crate) fn set_handler(kind: u32, function: Option<OnBatch>, data: *mut c_void) -> bool {
     let Some(client) = tuned().next() else {
         return false;
@@ -47,19 +46,19 @@ pub(crate) fn set_handler(kind: u32, function: Option<OnBatch>, data: *mut c_voi
     is_set
 }
 
-/// The helper's: tells functions of batches that they have not been told of.
+/// For the helper: calls functions whose wanted batch has changed.
 pub(crate) fn poll(client: &Client) {
     for place in 0..KINDS {
         if let Some((handler, batch)) = client.on_batch.take_news(place, &client.page.told.batches)
         {
-            // SAFETY: `include/pillion.h` asks for a function that may be called with that data
-            // from another thread until it is taken back, and that returns. No lock is held.
+            // SAFETY: `include/pillion.h` requires a function that may be called with that data
+            // from another thread until it is removed, and that returns. No lock is held.
             unsafe { (handler.function)(handler.data, batch) };
         }
     }
 }
 
-/// The clients of whose requests there is something to want.
+/// The clients that can have a wanted batch.
 #[inline]
 fn tuned() -> impl Iterator<Item = &'static Client> {
     clients().filter(|client| client.is_high_priority())

@@ -1,13 +1,12 @@
-//! The devices of this process, and of which of them it is a client.
+//! The devices of this process, and its client for each.
 //!
 //! There is a daemon per device, so a process that uses several devices is a client of several
 //! daemons, each with its own pages, helper thread and connection. A device is noted when a context
 //! is first seen on it, and settled once: it has a client for good, or is unmanaged for good. A
-//! client whose daemon has gone becomes one of the next daemon ([`crate::daemon::reattach`]).
+//! client whose daemon has gone moves to the next daemon ([`crate::daemon::reattach`]).
 //!
-//! While a process knows one device, its client is found with two loads. With more, what does not
-//! name its device itself (a stream does) belongs to the calling thread's current device, which the
-//! driver is asked for.
+//! With one known device its client is found with two loads. With more, a call that does not imply
+//! a device (a stream does) belongs to the calling thread's current device: the driver is asked.
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -21,48 +20,43 @@ use crate::platform::phase::{self, Phase};
 use crate::platform::sys::{Current, SetOnce, locked};
 use crate::process::Client;
 
-/// The devices of this process.
 pub(crate) static CLIENTS: CachePadded<Clients> = CachePadded::new(Clients::new());
 
-/// See [`CLIENTS`].
+/// The devices of this process.
 pub(crate) struct Clients {
     /// In the order in which their devices were first seen.
     entries: [Entry; DEVICES_MAX],
     /// Entries that are claimed, or about to be.
     claimed: AtomicUsize,
-    /// Held by the thread that claims one.
+    /// Held while claiming an entry.
     noting: Mutex<()>,
-    /// By which settings this process is a client ([`crate::process::config`]). Set without a
-    /// lock, unlike by `OnceLock`: a child that is forked while another thread of its parent reads
-    /// the environment would wait for that thread, which it does not have, for ever.
+    /// The settings of this process ([`crate::process::config`]). Set without a lock, unlike by
+    /// `OnceLock`: a child forked while another thread of its parent reads the environment would
+    /// wait for that thread, which it does not have, for ever.
     config: SetOnce<Config>,
 }
 
 struct Entry {
     /// [`FREE`], [`NOTED`], [`ATTACHING`] or [`SETTLED`].
     state: AtomicU8,
-    /// The ordinal.
     device: AtomicI32,
     client: Current<Client>,
 }
 
-/// No device.
 const FREE: u8 = 0;
-/// A device, with which nothing was begun.
+/// A device not begun yet.
 const NOTED: u8 = 1;
-/// One thread talks to the device's daemon; the others pass by.
+/// One thread talks to the device's daemon; the others do not wait.
 const ATTACHING: u8 = 2;
 /// A client of its daemon, or unmanaged.
 const SETTLED: u8 = 3;
 
-/// What is known of a device.
+/// Whether a daemon manages a device.
 #[derive(Clone, Copy)]
 pub(crate) enum Managed {
-    /// Whether this process becomes a client of its daemon is not settled.
+    /// Not settled yet.
     NotYet,
-    /// It is none.
     No,
-    /// It is this one.
     By(&'static Client),
 }
 
@@ -82,8 +76,8 @@ impl Clients {
         }
     }
 
-    /// Begins with a device that nothing was begun with: the index to [`Clients::settle`] it at.
-    /// `None` if another thread has, or if there are too many devices.
+    /// Begins with a device that is only noted. Returns the index to [`Clients::settle`]. `None` if
+    /// another thread has begun, or if there are too many devices.
     pub(crate) fn try_begin(&self, device: CUdevice) -> Option<u32> {
         let index = self.index_of(device).or_else(|| self.note(device))?;
         let state = &self.entries.get(index)?.state;
@@ -99,17 +93,15 @@ impl Clients {
         if let Some(client) = client {
             entry.client.set(client);
         }
-        // Release pairs with the Acquire in `of_device`: who sees it settled sees the client.
+        // Release pairs with the Acquire in `of_device`: settled means that the client is visible.
         entry.state.store(SETTLED, Ordering::Release);
     }
 
-    /// Whether this process has seen more than one device.
     #[inline]
     pub(crate) fn are_several(&self) -> bool {
         self.claimed.load(Ordering::Acquire) > 1
     }
 
-    /// The client of the calling thread's current device.
     #[inline]
     pub(crate) fn current(&self) -> Option<&'static Client> {
         if self.are_several() {
@@ -118,13 +110,11 @@ impl Clients {
         self.at(0)
     }
 
-    /// The client of that index.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<&'static Client> {
         self.entries.get(index as usize)?.client.get()
     }
 
-    /// What is known of a device.
     pub(crate) fn of_device(&self, device: CUdevice) -> Managed {
         let entry = self.index_of(device).and_then(|i| self.entries.get(i));
         match entry {
@@ -137,7 +127,7 @@ impl Clients {
         }
     }
 
-    /// What is known of the one device that was seen; nothing if none was, or several.
+    /// As [`Clients::of_device`] for the only device seen; `NotYet` if there is none, or several.
     pub(crate) fn of_only_device(&self) -> Managed {
         match self.entries.first() {
             Some(entry) if !self.are_several() => {
@@ -147,9 +137,8 @@ impl Clients {
         }
     }
 
-    /// All clients that this process is.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static Client> {
-        // Relaxed: what an entry holds is read with its own Acquire.
+        // Relaxed: each entry's contents are read with its own Acquire.
         let claimed = self.claimed.load(Ordering::Relaxed);
         let entries = self.entries.iter().take(claimed);
         entries.filter_map(|entry| entry.client.get())
@@ -169,9 +158,9 @@ impl Clients {
         })
     }
 
-    /// Claims an entry for a device that has none; its index.
+    /// Claims an entry for a device that has none. Returns its index.
     fn note(&self, device: CUdevice) -> Option<usize> {
-        // A panic leaves nothing half done that the next would stumble over.
+        // A panic leaves the entries consistent.
         let _noting = locked(&self.noting);
         if let Some(index) = self.index_of(device) {
             return Some(index);
@@ -185,8 +174,7 @@ impl Clients {
     }
 }
 
-/// This process as a client for the calling thread's current device, if it is one. Asks the driver
-/// only if the process has several devices.
+/// The client for the calling thread's current device. Asks the driver only if there are several.
 #[inline]
 pub(crate) fn client() -> Option<&'static Client> {
     if phase::now() == Phase::Attached {
@@ -196,18 +184,17 @@ pub(crate) fn client() -> Option<&'static Client> {
     }
 }
 
-/// Every client that this process is.
 pub(crate) fn clients() -> impl Iterator<Item = &'static Client> {
     let is_attached = phase::now() == Phase::Attached;
     CLIENTS.all().filter(move |_| is_attached)
 }
 
-/// What the environment said, once it was read.
+/// The settings, once read.
 pub(crate) fn config() -> Option<&'static Config> {
     CLIENTS.config.get()
 }
 
-/// What the environment said is this, unless another thread was first; what it is.
+/// Sets the settings, unless another thread was first. Returns those that hold.
 pub(crate) fn set_config(config: Config) -> &'static Config {
     CLIENTS.config.set(config)
 }

@@ -1,6 +1,6 @@
-//! Whether this process is dying of a signal ([`crate::signals::handler`]): then nothing more is
-//! launched, and a thread that comes to the guard or the gate stops there. Not in the shim, which
-//! handles no signals.
+//! Whether this process is dying of a signal ([`crate::signals::handler`]). If so, nothing is
+//! launched, and a thread that reaches the guard or the gate stops. Not in the shim: it handles no
+//! signals.
 
 #[cfg(not(shim))]
 use core::ffi::c_int;
@@ -8,10 +8,10 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use protocol::clock::Clock;
 
-/// The signal that this process is dying of; 0 while it is not.
+/// The signal that this process is dying of; 0: none.
 static DYING_OF: AtomicI32 = AtomicI32::new(0);
 
-/// This process is to die of that signal; whether it is the first.
+/// Sets the signal that this process is dying of. Returns whether it is the first.
 #[cfg(not(shim))]
 pub(crate) fn try_begin(signal: c_int) -> bool {
     DYING_OF
@@ -19,13 +19,12 @@ pub(crate) fn try_begin(signal: c_int) -> bool {
         .is_ok()
 }
 
-/// The signal that this process is dying of; 0 while it is not.
+/// The signal that this process is dying of; 0: none.
 #[cfg(not(shim))]
 pub(crate) fn of() -> c_int {
     DYING_OF.load(Ordering::Acquire)
 }
 
-/// Whether this process is dying of a signal and launches nothing more.
 #[inline]
 pub(crate) fn is_dying() -> bool {
     cfg!(not(shim)) && DYING_OF.load(Ordering::Relaxed) != 0
@@ -39,12 +38,12 @@ pub(crate) fn stop_if_dying() {
     }
 }
 
-/// Stops the calling thread for good. On virtual time it takes part no more.
+/// Stops the calling thread for good. It leaves virtual time.
 #[cold]
 pub(crate) fn stop() -> ! {
     Clock::process().leave();
     loop {
-        // In real time, whatever the clock is: no participant waits here. Signals end a wait.
+        // In real time, whatever the clock: no participant waits here. Signals end a wait.
         Clock::monotonic().sleep_until(u64::MAX);
     }
 }

@@ -1,24 +1,23 @@
-//! What a client's helper thread and the other threads tell each other ([`crate::daemon::helper`]).
+//! State shared by a client's helper thread and the other threads ([`crate::daemon::helper`]).
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// What one client's helper and the other threads tell each other.
 pub(crate) struct Words {
     /// Until when the helper sleeps, or is about to, ns; 0: it is awake, `u64::MAX`: until it is
-    /// rung. On a line of its own: every best-effort launch reads it, and the helper writes to its
-    /// other words all the time.
+    /// rung. On its own cache line: best-effort launches read it, and the helper often writes the
+    /// others.
     pub(crate) asleep: CachePadded<AtomicU64>,
-    /// The helper is in the driver, or about to.
+    /// The helper is in the driver, or about to be.
     pub(crate) in_driver: CachePadded<AtomicBool>,
-    /// Best-effort launches are to be written down for it. On a line that is hardly ever written.
+    /// Best-effort launches are to be logged for the helper. On a line that is hardly ever written.
     pub(crate) is_learning: CachePadded<AtomicBool>,
-    /// It watches what is in flight.
+    /// The helper watches work in flight.
     pub(crate) is_watching: AtomicBool,
-    /// It has what it needs to drain the process.
+    /// The helper has what it needs to drain the process.
     pub(crate) is_ready: AtomicBool,
-    /// The process is about to exit, and what was to be noted is.
+    /// The process is about to exit, and its last notes are written.
     pub(crate) has_noted: AtomicBool,
     /// Calls that wait for a large copy ([`crate::launch::begin_copy`]).
     pub(crate) copies: AtomicU32,
@@ -37,7 +36,7 @@ impl Words {
         }
     }
 
-    /// Whether best-effort launches are to be written down ([`crate::progress::learner`]).
+    /// Whether best-effort launches are to be logged ([`crate::progress::learner`]).
     #[inline]
     pub(crate) fn is_learning(&self) -> bool {
         self.is_learning.load(Ordering::Relaxed)

@@ -1,16 +1,14 @@
-//! What the program says of its requests (*marks*): when one begins and ends, what it may take.
+//! The program's marks of its requests: when one begins and ends, and its latency target.
 //!
-//! Only a high-priority client's requests are of interest, so in any other process nothing begins.
-//! The same holds before the first context is created, and in a child of a process that has one,
-//! which uses no CUDA: there is no client then ([`crate::process::clients`]). A client without a
-//! daemon keeps its requests and tells nobody.
+//! Only a high-priority client's requests matter, so in any other process nothing begins. The same
+//! holds before the first context is created, and in a child of a process that has one, which uses
+//! no CUDA: there is no client then ([`crate::process::clients`]). A client without a daemon keeps
+//! its requests and reports them to none. A process with several devices reports to the daemon of
+//! each, because the devices that a request uses are not known when it begins.
 //!
-//! A process with several devices says the same to the daemon of each: which of them a request uses
-//! is not known when it begins.
-//!
-//! **Cost.** A mark takes no lock and no memory, and makes no system call (but for the first record
-//! of a thread, as a launch does): it is a place in a table, a reading of the clock, and a record in
-//! the thread's ring. A full ring drops the record and counts it.
+//! **Cost.** A mark takes no lock and no memory, and makes no system call (except for a thread's
+//! first record, as for a launch): it costs a place in a table, a clock read, and a record in the
+//! thread's ring. A full ring drops the record and counts it.
 
 use client::requests::Begun;
 use client::rings;
@@ -20,30 +18,27 @@ use protocol::sync::Ordering;
 
 use crate::process::{Client, clients};
 
-/// A request that begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning {
-    /// When it arrived, on the shared clock; 0: now.
+    /// Time of arrival on the shared clock; 0: now.
     pub(crate) arrived_ns: u64,
-    /// Which kind of request it is, as the program counts kinds.
+    /// The kind of request, as the program numbers kinds.
     pub(crate) kind: u32,
-    /// How many inputs it works on; 0: not told.
+    /// Number of inputs; 0: not stated.
     pub(crate) batch: u32,
-    /// A range of NVTX says so.
+    /// Whether an NVTX range marks the request.
     pub(crate) is_nvtx: bool,
 }
 
-/// How a request ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending {
-    /// It was given up.
     pub(crate) is_cancelled: bool,
-    /// It ends when what was launched until now has completed.
+    /// The request ends when everything launched until now has completed.
     pub(crate) with_launches: bool,
 }
 
-/// A request begins: its number, or 0 where there are none, or where it arrives in the future or
-/// more than an hour ago.
+/// Begins a request. Returns its number; 0 where there are no requests, or if it arrives in the
+/// future or more than an hour ago.
 #[inline]
 pub(crate) fn begin(beginning: &Beginning) -> u64 {
     let Some(client) = marked().next() else {
@@ -60,7 +55,7 @@ pub(crate) fn begin(beginning: &Beginning) -> u64 {
     }
     let Begun { id, given_up } = client.requests.begin();
     if let Some(id) = given_up {
-        // Without its end the daemon would take it for late, and hold best-effort work for it.
+        // Without an end the daemon would count it as late, and hold best-effort work for it.
         let cancelled = Ending {
             is_cancelled: true,
             ..Ending::default()
@@ -78,11 +73,11 @@ pub(crate) fn begin(beginning: &Beginning) -> u64 {
     id
 }
 
-/// A request ends; whether it was open.
+/// Ends a request. Returns whether it was open.
 #[inline]
 pub(crate) fn end(id: u64, ending: Ending) -> bool {
     let Some(client) = marked().find(|client| client.requests.end(id)) else {
-        // 0 is what a beginning gives where there are none.
+        // `begin` returns 0 where there are no requests.
         if id != 0 {
             refuse();
         }
@@ -92,8 +87,8 @@ pub(crate) fn end(id: u64, ending: Ending) -> bool {
     true
 }
 
-/// Requests of that kind are to take at most `ns` at that quantile; whether that can be, and
-/// somebody is there to be told.
+/// Sets the target of requests of `kind`: at most `ns` at that quantile. Returns whether the values
+/// are valid and were sent to a daemon.
 pub(crate) fn target(kind: u32, ns: u64, per_mille: u32) -> bool {
     if !(1..=TARGET_NS_MAX).contains(&ns) || !PER_MILLE.contains(&per_mille) {
         refuse();
@@ -106,7 +101,7 @@ pub(crate) fn target(kind: u32, ns: u64, per_mille: u32) -> bool {
     })
 }
 
-/// The program has made an iteration; whether this process is a client, of either class.
+/// The program has made an iteration. Returns whether this process is a client, of either class.
 pub(crate) fn iteration() -> bool {
     let mut is_counted = false;
     for client in clients() {
@@ -116,7 +111,7 @@ pub(crate) fn iteration() -> bool {
     is_counted
 }
 
-/// The clients whose daemons are told.
+/// The clients whose daemons receive marks.
 #[inline]
 fn marked() -> impl Iterator<Item = &'static Client> {
     clients().filter(|client| client.is_high_priority())
@@ -131,12 +126,12 @@ fn tell_end(id: u64, at_ns: u64, ending: Ending) {
     }));
 }
 
-/// Sends a mark to every daemon that knows such records; whether one was sent.
+/// Sends a mark to every daemon that knows such records. Returns whether one was sent.
 #[inline]
 fn tell(mark: &Record) -> bool {
     let mut is_told = false;
     for client in marked() {
-        // Relaxed: the word is set before the page is handed out.
+        // Relaxed: set before the page is handed out.
         if client.link.daemon.marks.load(Ordering::Relaxed) != 0 {
             is_told |= rings::push_or_count(&client.page, &client.thread(), mark);
         }
@@ -144,7 +139,7 @@ fn tell(mark: &Record) -> bool {
     is_told
 }
 
-/// The program said what cannot be.
+/// Counts an invalid mark.
 #[cold]
 fn refuse() {
     if let Some(client) = marked().next() {

@@ -1,63 +1,64 @@
 //! Stream priorities: what the application asks for, and what it gets.
 //!
-//! The device has a range of priorities, of which the greater is the lower number (0 to -5 on most).
-//! Between jobs high-priority must win whatever the applications ask for; inside a job the order
-//! that the application asked for must stay. So the range is cut in two: high-priority jobs get the
-//! greater half (and the middle, where there is one), best-effort jobs the lesser. In each the default
-//! is the least, the level above it the next, and so on: PyTorch asks for 0 and -1 and gets two. What is
-//! above has the greatest of the half; streams that were told apart and share a level are counted
-//! (`priorities_shared`). A range of one has no room, and everybody gets it; in a range of two each side has one.
+//! The device has a range of priorities, where the greater priority is the lower number (0 to -5 on
+//! most). Between jobs high-priority must win whatever the applications ask for; inside a job the
+//! order that the application asked for must stay. So the range is cut in two: high-priority jobs
+//! get the greater half (and the middle, where there is one), best-effort jobs the lesser. In each
+//! half the default is the least, the level above it the next, and so on: PyTorch asks for 0 and -1
+//! and gets two levels. Levels beyond the half get its greatest; streams of different levels that
+//! now share one are counted (`priorities_shared`). A range of one level is given to all; in a
+//! range of two each class has one.
 //!
 //! Default streams cannot be created with a priority. Launches of high-priority jobs on them carry
-//! it as a launch attribute, the one that a stream with the default priority (0) would get.
+//! it as a launch attribute: the one that a stream with the default priority (0) would get.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use abi::types::CUresult;
 
-/// What a client knows of how the priorities of its device are used.
+/// How a client uses its device's priorities.
 #[derive(Default)]
 pub(crate) struct PriorityUse {
     /// Set once the driver refused a launch only because of the priority that we added.
     is_refused: AtomicBool,
-    /// Levels that the application asked for, the device's least as bit 0.
+    /// Levels that the application asked for; bit 0 is the device's least.
     asked: AtomicU64,
 }
 
 impl PriorityUse {
-    /// Whether launches may carry a priority of ours, as far as the driver has said.
+    /// Whether launches may carry our priority: the driver has not refused it.
     #[inline]
     pub(crate) fn may_be_added(&self) -> bool {
         !self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// The launch went without the priority: no launch of the client carries one any more.
+    /// A launch went only without the priority: the client's launches carry none from now on.
     pub(crate) fn give_up(&self) {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether a refused launch is worth another call without our attribute: a driver that does not
-/// take the attribute answers so. The application's own mistakes get the same answer twice.
+/// Whether to repeat a refused launch without our attribute: the answer of a driver that does not
+/// support it. The application's own mistakes get the same answer twice.
 pub(crate) fn may_be_why(result: CUresult) -> bool {
     matches!(result, CUresult::INVALID_VALUE | CUresult::NOT_SUPPORTED)
 }
 
-/// A device's range, with the mapping of either class.
+/// A device's range, with the mapping of both classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Priorities {
     least: i32,
     greatest: i32,
 }
 
-/// What a stream has that nobody asked a priority for (CUDA driver API, `cuStreamCreate`).
+/// The priority of a stream created without one (CUDA driver API, `cuStreamCreate`).
 pub(crate) const DEFAULT: i32 = 0;
 
-/// Widest range that is believed; arithmetic below stays far from overflow. Devices have 2 to 6.
+/// Widest range believed, so that the arithmetic below cannot overflow. Devices have 2 to 6.
 const LEVELS_MAX: i32 = 1 << 16;
 
 impl Priorities {
-    /// The range as the driver tells it, or `None` if it has no room for two classes, or no sense.
+    /// The range reported by the driver; `None` if it has no room for two classes, or is invalid.
     pub(crate) fn new(least: i32, greatest: i32) -> Option<Self> {
         let levels = i64::from(least) - i64::from(greatest) + 1;
         (2..=i64::from(LEVELS_MAX))
@@ -65,22 +66,19 @@ impl Priorities {
             .then_some(Self { least, greatest })
     }
 
-    /// What the driver itself makes of a number outside the range.
+    /// As the driver itself treats a number outside the range.
     pub(crate) fn clamp(&self, asked: i32) -> i32 {
         asked.clamp(self.greatest, self.least)
     }
 
-    /// What a high-priority job gets.
     pub(crate) fn for_high_priority(&self, asked: i32) -> i32 {
         (self.least - self.best_effort_levels() - self.level(asked)).max(self.greatest)
     }
 
-    /// What a best-effort job gets.
     pub(crate) fn for_best_effort(&self, asked: i32) -> i32 {
         self.least - self.level(asked).min(self.best_effort_levels() - 1)
     }
 
-    /// What a job of that class gets.
     pub(crate) fn of(&self, is_high_priority: bool, asked: i32) -> i32 {
         if is_high_priority {
             self.for_high_priority(asked)
@@ -89,8 +87,8 @@ impl Priorities {
         }
     }
 
-    /// A stream got what was asked. Whether the client asked for another level before that is the
-    /// same one in its class.
+    /// Notes the level that a stream asked for. Returns whether an earlier level of the client maps
+    /// to the same level in its class.
     pub(crate) fn handle_asked(
         &self,
         used: &PriorityUse,
@@ -101,7 +99,7 @@ impl Priorities {
         self.is_shared(is_high_priority, asked, before)
     }
 
-    /// Whether one of the levels in `others` becomes what `asked` becomes.
+    /// Whether one of the levels in `others` maps to the same level as `asked`.
     fn is_shared(&self, is_high_priority: bool, asked: i32, others: u64) -> bool {
         let own = self.of(is_high_priority, asked);
         let levels = (self.greatest..=self.least).rev().take(u64::BITS as usize);
@@ -110,13 +108,12 @@ impl Priorities {
             .any(|other| self.of(is_high_priority, other) == own)
     }
 
-    /// The level's bit among those that were asked for; the last one has all beyond.
+    /// The level's bit in `asked`; the last bit stands for all beyond.
     fn bit(&self, asked: i32) -> u64 {
         let last = u64::BITS as i32 - 1;
         1 << self.level(asked).min(last)
     }
 
-    /// Levels above the least.
     fn level(&self, asked: i32) -> i32 {
         self.least - self.clamp(asked)
     }

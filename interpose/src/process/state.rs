@@ -1,4 +1,4 @@
-//! This process as a client of a device's daemons, and what the driver says of that device.
+//! This process as a client of a device's daemons, and that device as its driver describes it.
 
 use core::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -18,42 +18,36 @@ use crate::process::notes::Notes;
 use crate::process::priority::{Priorities, PriorityUse};
 use crate::process::thread::ThisThread;
 
-/// A client. There is at most one for each device in a process, for the life of the process; its
-/// daemons come and go.
+/// A client. At most one per device, for the life of the process; daemons come and go.
 pub(crate) struct Client {
-    /// What it shares with them.
+    /// The part shared with daemons.
     pub(crate) shared: client::Client,
-    /// Its index in [`crate::process::clients::CLIENTS`].
+    /// Index in [`crate::process::clients::CLIENTS`].
     pub(crate) index: u32,
-    /// The device of its daemons.
     pub(crate) device: CUdevice,
-    /// The device's identity as daemons know it; empty if the driver does not tell.
+    /// The device's identity as daemons know it; empty if the driver does not say.
     pub(crate) uuid: String,
     /// Where a daemon may listen, the likeliest first.
     pub(crate) sought: Vec<PathBuf>,
-    /// Where the last daemon that took it listens, or did.
+    /// The address of the last daemon that accepted it.
     pub(crate) socket: Mutex<PathBuf>,
-    /// How others speak with the thread that finds out what has completed.
+    /// State shared with the helper thread.
     pub(crate) helper: Words,
-    /// What is known about kernels: the process's file, and what was kept of runs before.
+    /// Known kernels: from the process's profile, and kept from earlier runs.
     pub(crate) known: Current<ProfileIndex>,
-    /// The device as its driver describes it.
     pub(crate) gpu: Gpu,
-    /// Where it notes what it learns of kernels.
     pub(crate) notes: Notes,
-    /// Whether what is launched is recorded ([`crate::kernels::record`]).
+    /// Whether launches are recorded ([`crate::kernels::record`]).
     pub(crate) is_recording: bool,
-    /// The stream priorities of the device, if there is a choice.
+    /// The device's stream priorities, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
-    /// What high-priority launches on default streams carry as an attribute, if this driver takes
-    /// one.
+    /// The priority of high-priority launches on default streams, if this driver supports it.
     pub(crate) default_priority: Option<i32>,
-    /// What the application asked of the one, and whether the driver takes the other.
     pub(crate) priority_use: PriorityUse,
-    /// Which requests its program has begun and not ended ([`crate::process::marks`]).
+    /// The program's open requests ([`crate::process::marks`]).
     #[cfg(not(shim))]
     pub(crate) requests: OpenRequests,
-    /// Which functions of its program are told of a batch that is wanted.
+    /// The program's functions to call with a wanted batch.
     #[cfg(not(shim))]
     pub(crate) on_batch: Handlers,
     /// Whether MPS shares the device, if this driver says so.
@@ -70,31 +64,29 @@ impl Deref for Client {
 }
 
 impl Client {
-    /// The calling thread, as this client's daemons hear of it.
+    /// The calling thread, as a sender to this client's daemons.
     #[inline]
     pub(crate) fn thread(&self) -> ThisThread {
         ThisThread::of(self.index)
     }
 
-    /// What is known about kernels.
     #[inline]
     pub(crate) fn profile(&self) -> Option<&'static ProfileIndex> {
         self.known.get()
     }
 
-    /// A daemon that listens there has taken it.
+    /// Notes the address of the daemon that has accepted it.
     pub(crate) fn note_socket(&self, socket: &Path) {
         let mut last = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         socket.clone_into(&mut last);
     }
 }
 
-/// A context handle as a number, which may be kept where every thread sees it.
+/// A context handle as a number, which other threads may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) u64);
 
 impl Handle {
-    /// The handle as the driver takes it.
     pub(crate) fn context(self) -> CUcontext {
         CUcontext(core::ptr::with_exposed_provenance_mut(self.0 as usize))
     }

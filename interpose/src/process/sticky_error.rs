@@ -1,7 +1,6 @@
-//! Errors after which a process gets no more work done: told to the daemon in its client page, the
-//! first one.
+//! Reports the first error after which a process gets no more work done, in its client page.
 //!
-//! One word, no system call: the daemon looks. What the application gets is what the driver said.
+//! One atomic, no system call: the daemon polls it. The application gets the driver's result.
 
 use abi::types::CUresult;
 use client::ending;

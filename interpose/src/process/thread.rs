@@ -1,4 +1,4 @@
-//! The calling thread, as daemons hear of it: its ring with each client.
+//! The calling thread as a sender to daemons: its ring with each client.
 
 use core::cell::Cell;
 
@@ -8,19 +8,17 @@ use crate::platform::config::DEVICES_MAX;
 use crate::platform::sys;
 
 thread_local! {
-    /// This thread's ring with each client.
     static RINGS: [Cell<Claimed>; DEVICES_MAX] =
         const { [const { Cell::new(Claimed::NONE) }; DEVICES_MAX] };
 }
 
-/// The calling thread as one that sends records to the daemon of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThisThread {
     client: u32,
 }
 
 impl ThisThread {
-    /// Of the client with that index.
+    /// For the client with that index.
     #[inline]
     pub(crate) fn of(client: u32) -> Self {
         Self { client }

@@ -1,13 +1,12 @@
-//! Libraries that the program opened so that their calls pass by us.
+//! Libraries that the program opened so that their calls bypass us.
 
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
-/// Most libraries that are named; further ones are counted.
+/// Most libraries kept by name; further ones are counted.
 const NAMES_MAX: usize = 16;
-/// Bytes of a name that are kept; what is said of a longer one is its end.
+/// Bytes kept of a name; of a longer one, its end.
 const NAME_BYTES_MAX: usize = 255;
 
-/// How a library was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// With `RTLD_DEEPBIND`.
@@ -25,15 +24,12 @@ impl Way {
     }
 }
 
-/// Libraries, the first of them by name.
 pub(in crate::dispatch) struct Notes {
-    /// Libraries opened so far.
     opened: AtomicUsize,
-    /// Those that are counted at the daemons.
+    /// Libraries counted at the daemons.
     counted: AtomicUsize,
-    /// Whether any was said.
+    /// Whether any was logged.
     is_said: AtomicBool,
-    /// The first of them.
     notes: [Note; NAMES_MAX],
 }
 
@@ -47,7 +43,7 @@ impl Notes {
         }
     }
 
-    /// Notes a library; whether it is the first.
+    /// Notes a library. Returns whether it is the first.
     pub(in crate::dispatch) fn add(&self, way: Way, name: &[u8]) -> bool {
         let before = self.opened.fetch_add(1, Ordering::Relaxed);
         if let Some(note) = self.notes.get(before) {
@@ -56,24 +52,23 @@ impl Notes {
         before == 0
     }
 
-    /// Whether there is any.
     pub(in crate::dispatch) fn are_any(&self) -> bool {
         self.opened.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether any is to be said.
+    /// Whether any is to be logged.
     pub(in crate::dispatch) fn are_any_noted(&self) -> bool {
         self.notes.iter().any(Note::is_noted)
     }
 
-    /// What is to be said, for one of those who ask: whether it is the first of all, how it was
-    /// opened, and its name.
+    /// Takes the libraries to log, each for one caller: whether it is the first, how opened, its
+    /// name.
     pub(in crate::dispatch) fn take(&self) -> impl Iterator<Item = (bool, Way, String)> {
         let noted = self.notes.iter().filter_map(Note::take);
         noted.map(|(way, name)| (!self.is_said.swap(true, Ordering::Relaxed), way, name))
     }
 
-    /// How many were opened since this was last asked.
+    /// How many were opened since the last call.
     pub(in crate::dispatch) fn take_uncounted(&self) -> u64 {
         let opened = self.opened.load(Ordering::Relaxed);
         let before = self.counted.fetch_max(opened, Ordering::Relaxed);
@@ -81,7 +76,7 @@ impl Notes {
     }
 }
 
-/// What is noted of one library. Written once, by the thread that opens it.
+/// One library. Written once, by the thread that opens it.
 struct Note {
     /// [`EMPTY`], [`NOTED`] or [`TAKEN`].
     state: AtomicU8,
@@ -90,11 +85,11 @@ struct Note {
     name: [AtomicU8; NAME_BYTES_MAX],
 }
 
-/// Nothing yet, or being written.
+/// Empty, or being written.
 const EMPTY: u8 = 0;
-/// To be said.
+/// To be logged.
 const NOTED: u8 = 1;
-/// Said, or about to.
+/// Logged, or about to be.
 const TAKEN: u8 = 2;
 
 impl Note {
@@ -106,7 +101,7 @@ impl Note {
         }
     }
 
-    /// Only by the one thread that has this note.
+    /// Only for the one thread that has this note.
     fn write(&self, way: Way, name: &[u8]) {
         let kept = &name[name.len().saturating_sub(NAME_BYTES_MAX)..];
         for (to, from) in self.name.iter().zip(kept) {
@@ -122,7 +117,7 @@ impl Note {
         self.state.load(Ordering::Relaxed) == NOTED
     }
 
-    /// What is noted, for one of those who ask.
+    /// Takes the note, for one caller.
     fn take(&self) -> Option<(Way, String)> {
         self.state
             .compare_exchange(NOTED, TAKEN, Ordering::Acquire, Ordering::Relaxed)

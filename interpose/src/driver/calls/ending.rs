@@ -1,4 +1,4 @@
-//! The only calls of ours that wait for the device: in a process that is dying of a signal
+//! Our only calls that wait for the device: in a process that is dying of a signal
 //! ([`crate::signals::handler`]).
 
 use core::ffi::c_void;
@@ -8,7 +8,7 @@ use abi::types::{CUresult, CUstream};
 use crate::driver::real;
 use crate::platform::sys;
 
-/// All that a helper thread calls.
+/// All functions that a helper thread calls.
 const OF_HELPERS: [usize; 13] = [
     abi::id::cuThreadExchangeStreamCaptureMode,
     abi::id::cuCtxSetCurrent,
@@ -25,19 +25,18 @@ const OF_HELPERS: [usize; 13] = [
     abi::id::cuStreamSynchronize,
 ];
 
-/// Looks up what helper threads call, while nobody is stopped with the dynamic linker's lock.
+/// Resolves the helpers' functions before a thread can be stopped holding the dynamic linker's
+/// lock.
 pub(crate) fn look_up() {
     for index in OF_HELPERS {
         real::entry_point(index);
     }
 }
 
-/// Waits for all work in the calling thread's context.
 pub(crate) fn synchronize_context() -> CUresult {
     call!(cuCtxSynchronize())
 }
 
-/// Waits for all work in the stream.
 pub(crate) fn synchronize_stream(stream: CUstream) -> CUresult {
     call!(cuStreamSynchronize(stream => CUstream))
 }

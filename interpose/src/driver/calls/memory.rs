@@ -1,5 +1,4 @@
-//! What the driver says of memory, for [`crate::memory::quota`]. As [`super`]: calls of ours, with
-//! safe signatures.
+//! Driver queries about memory, for [`crate::memory::quota`]. Safe signatures, as in [`super`].
 
 use core::ffi::c_void;
 use core::ptr;
@@ -12,16 +11,16 @@ use super::checked;
 use crate::driver::real;
 use crate::platform::sys;
 
-/// What a pool has of its device, and what of that is allocated, bytes.
+/// Bytes that a pool has reserved on its device, and how many of them are allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolBytes {
     pub(crate) reserved: u64,
     pub(crate) used: u64,
-    /// What it keeps when nothing is allocated.
+    /// What it keeps reserved when nothing is allocated.
     pub(crate) threshold: u64,
 }
 
-/// What a pool has; `None` where the driver does not say.
+/// A pool's bytes; `None` where the driver does not say.
 pub(crate) fn pool_bytes(pool: u64) -> Option<PoolBytes> {
     let ask = |attribute| {
         let mut value = 0_u64;
@@ -32,7 +31,7 @@ pub(crate) fn pool_bytes(pool: u64) -> Option<PoolBytes> {
         ));
         checked(result, value).ok()
     };
-    // Used first: what is reserved for what came in between is then counted.
+    // `used` first: a reservation in between is then counted.
     let used = ask(CUmemPool_attribute::USED_MEM_CURRENT)?;
     let reserved = ask(CUmemPool_attribute::RESERVED_MEM_CURRENT)?;
     let threshold = ask(CUmemPool_attribute::RELEASE_THRESHOLD)?;
@@ -43,7 +42,7 @@ pub(crate) fn pool_bytes(pool: u64) -> Option<PoolBytes> {
     })
 }
 
-/// What the graphs of a device have reserved; `None` where the driver does not say.
+/// As above, for the graphs of a device.
 pub(crate) fn graph_bytes(device: CUdevice) -> Option<PoolBytes> {
     let ask = |attribute| {
         let mut value = 0_u64;
@@ -63,14 +62,12 @@ pub(crate) fn graph_bytes(device: CUdevice) -> Option<PoolBytes> {
     })
 }
 
-/// What a device has, bytes.
 pub(crate) fn total_bytes(device: CUdevice) -> Option<u64> {
     let mut bytes = 0_usize;
     let result = call!(cuDeviceTotalMem_v2(&raw mut bytes => *mut usize, device => CUdevice));
     checked(result, bytes as u64).ok()
 }
 
-/// Free and total bytes of the current device.
 pub(crate) fn free_and_total() -> Option<(u64, u64)> {
     let (mut free, mut total) = (0_usize, 0_usize);
     let result = call!(cuMemGetInfo_v2(
@@ -80,7 +77,7 @@ pub(crate) fn free_and_total() -> Option<(u64, u64)> {
     checked(result, (free as u64, total as u64)).ok()
 }
 
-/// The pool that allocations in a device's streams come from.
+/// The pool of stream-ordered allocations on a device.
 pub(crate) fn current_pool(device: CUdevice) -> Option<CUmemoryPool> {
     let mut pool = CUmemoryPool(ptr::null_mut());
     let result = call!(cuDeviceGetMemPool(
@@ -90,17 +87,17 @@ pub(crate) fn current_pool(device: CUdevice) -> Option<CUmemoryPool> {
     checked(result, pool).ok()
 }
 
-/// Makes a pool give back what it does not use; whether it did shows in [`pool_bytes`].
+/// Makes a pool release unused memory; [`pool_bytes`] shows the effect.
 pub(crate) fn trim_pool(pool: u64) {
     let _ = call!(cuMemPoolTrimTo(pool_handle(pool) => CUmemoryPool, 0 => usize));
 }
 
-/// The same of a device's graphs.
+/// As above, for a device's graphs.
 pub(crate) fn trim_graphs(device: CUdevice) {
     let _ = call!(cuDeviceGraphMemTrim(device => CUdevice));
 }
 
-/// Frees memory that the driver has granted and the application is not to have.
+/// Frees memory that the driver granted but the application must not get.
 pub(crate) fn free(address: CUdeviceptr) {
     let _ = call!(cuMemFree_v2(address => CUdeviceptr));
 }

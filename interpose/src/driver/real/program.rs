@@ -1,4 +1,4 @@
-//! The driver as the program finds it: `libcuda.so.1`, wherever the loader has or will.
+//! The driver as the program finds it: `libcuda.so.1`, as the loader resolves it.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -6,14 +6,13 @@ use core::sync::atomic::Ordering;
 use crate::platform::loader;
 use crate::platform::phase::{self, Phase};
 
-/// The driver's library.
 const DRIVER: &CStr = c"libcuda.so.1";
 
-/// What our shim exports and no driver does.
+/// An export of our shim and of no driver.
 const SHIM_MARK: &CStr = c"pillion_shim";
 
-/// The handle of the driver's library, or null. What the program has loaded comes first; with
-/// `RTLD_NOLOAD` in `mode` nothing else does.
+/// The driver's library, or null. A library that the program has loaded comes first; with
+/// `RTLD_NOLOAD` in `mode` no other is tried.
 pub(super) fn open(mode: c_int) -> *mut c_void {
     let dlopen = loader::dlopen();
     // SAFETY: the name ends in NUL.
@@ -25,7 +24,7 @@ pub(super) fn open(mode: c_int) -> *mut c_void {
     // SAFETY: an open library and a string that ends in NUL.
     if !opened.is_null() && !unsafe { loader::dlsym()(opened, SHIM_MARK.as_ptr()) }.is_null() {
         super::DRIVER.is_shim.store(true, Ordering::Relaxed);
-        // That one attaches, and this copy forwards.
+        // The shim attaches; this copy forwards.
         phase::enter(Phase::Inert);
     }
     opened
