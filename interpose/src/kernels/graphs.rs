@@ -1,25 +1,24 @@
 //! What executable graphs cost: a launch of one is one launch with the sum of its kernels.
 //!
-//! The sum is made when a graph is instantiated, by asking the driver for its nodes, and found
-//! without a lock when it is launched. What each node costs is kept, and the sum in a form from
-//! which a node can be taken again ([`Totals`]): a change of one node of n takes log n steps, and
-//! of all nodes n log n. An executable that is not in the table, because it was replaced or nobody
-//! saw how it was made, is launched as a kernel that nobody knows.
+//! The sum is made when a graph is instantiated, from the nodes that the driver lists, and read
+//! without a lock at each launch. Each node's cost is kept, and the sum in a form from which a node
+//! can be subtracted again ([`Totals`]): a change of one node of n takes log n steps, of all nodes
+//! n log n. An executable that is not in the table, because it was replaced or its creation was not
+//! seen, is launched as an unknown kernel.
 //!
 //! The table is bounded in executables ([`EXECS_MAX`]) and in nodes ([`ALL_NODES_MAX`]). A new
-//! executable that finds no room replaces others that were not launched lately, by CLOCK as
-//! [`crate::platform::memo`] does. The driver cannot be asked what an executable consists of, so
-//! one that was replaced stays unknown.
+//! executable that finds no room replaces others that were not launched lately, by CLOCK as in
+//! [`crate::platform::memo`]. The driver cannot list the nodes of an executable, so a replaced one
+//! stays unknown.
 //!
-//! Of several kernels the need for SMs is the largest, the class the one that all have or else
+//! For several kernels the SM need is the largest, and the class the one that all share, or else
 //! unknown. Kernels that no profile knows are counted apart: each lasts as long as the daemon
-//! assumes when the graph is launched.
-//!
-//! A graph with kernels of collective communication waits at the gate as any other, as a whole.
+//! assumes when the graph is launched. A graph with collective kernels waits at the gate as a
+//! whole, like any other.
 //!
 //! Pairing: an update gives each node of an executable the parameters of its counterpart in another
 //! graph. Drivers pair by structure; here nodes are paired in the order in which the driver lists
-//! them, which is the order in which they were made. The sum is right whatever the pairs.
+//! them, the order of their creation. The sum is right whatever the pairs.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -38,37 +37,36 @@ use crate::kernels::{self, KERNELS, Known, Learnt, Number, Shape, Taken};
 use crate::platform::table::Keys;
 use crate::process::Client;
 
-/// The executables of this process.
 pub(crate) static GRAPHS: Graphs = Graphs::new();
 
 /// Places for executables. vLLM keeps some hundred, one per batch size.
 const EXECS_MAX: usize = 1 << 14;
-/// Nodes kept of one executable; a larger one is not known.
+/// Most nodes kept of one executable; a larger one is unknown.
 const NODES_MAX: usize = 1 << 18;
-/// Nodes kept of all.
+/// Most nodes kept in all.
 const ALL_NODES_MAX: usize = 1 << 21;
-/// The greatest number of an executable, for who learns: they follow those of kernels.
+/// The greatest number of an executable; these numbers follow those of kernels.
 #[cfg(test)]
 pub(crate) const NUMBER_MAX: u16 = kernels::NUMBER_MAX + EXECS_MAX as u16;
-/// Child graphs inside child graphs that are followed.
+/// Deepest nesting of child graphs.
 const DEPTH_MAX: usize = 16;
-/// Times that a sum is read again while it changes.
+/// Most reads of a sum that is changing.
 const READS_MAX: usize = 8;
 
 /// What a launch of an executable costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// The kernels that the profile knows, as one.
+    /// The sum of the kernels that the profile knows.
     pub(crate) kernel: Kernel,
     /// Kernels that run.
     pub(crate) kernels: u64,
     /// Of these, kernels that no profile knows.
     pub(crate) unknown: u64,
-    /// Of these, kernels of collective communication.
+    /// Of these, collective kernels.
     pub(crate) collectives: u64,
 }
 
-/// What people know a graph by that has so many kernels.
+/// The displayed name of a graph with that many kernels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GraphName(pub(crate) u64);
 
@@ -79,7 +77,7 @@ impl fmt::Display for GraphName {
 }
 
 impl Cost {
-    /// Of an executable of which nothing is known: as one unknown kernel that needs every SM.
+    /// An unknown executable: as one unknown kernel that needs every SM.
     pub(crate) const UNKNOWN: Self = Self {
         kernel: Kernel {
             class: Class::Unknown,
@@ -91,7 +89,7 @@ impl Cost {
         collectives: 0,
     };
 
-    /// As a launch is announced: as known only if all of it is. A graph without kernels takes time
+    /// The cost as announced: profiled only if all of it is. A graph without kernels takes time,
     /// too.
     pub(crate) fn known(&self) -> Known {
         Known {
@@ -108,17 +106,15 @@ impl Cost {
     }
 }
 
-/// See [`GRAPHS`].
 pub(crate) struct Graphs {
     handles: Keys<EXECS_MAX>,
     sums: [Sum; EXECS_MAX],
-    /// Held by whoever changes anything, never across a driver call.
+    /// Held during every change, never across a driver call.
     details: Mutex<Option<Details>>,
 }
 
-/// A cost.
 struct Sum {
-    /// Of the words below, up to `collectives`.
+    /// Guards the words below, up to `collectives`.
     version: SeqLock,
     expected_ns: AtomicU64,
     /// SMs in the high half, class in the low one.
@@ -126,41 +122,39 @@ struct Sum {
     kernels: AtomicU64,
     unknown: AtomicU64,
     collectives: AtomicU64,
-    /// What the executable was seen to take ([`Taken`]).
+    /// The observed duration ([`Taken`]).
     taken: AtomicU64,
-    /// Whether the executable was launched since another one that looked for room passed it.
+    /// Whether the executable was launched since an insertion last passed it.
     is_used: AtomicBool,
 }
 
 #[derive(Default)]
 struct Details {
     execs: HashMap<u64, Exec>,
-    /// Nodes kept, over all executables.
     nodes: usize,
 }
 
 struct Exec {
     parts: Vec<Part>,
     places: HashMap<u64, usize>,
-    /// Of `parts`.
     totals: Totals,
 }
 
-/// What kernels that run need together, added and taken one by one.
+/// The joint needs of the enabled kernels, added and subtracted one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Totals {
-    /// Expected duration of those that a profile knows. Wide, so that what is added can be taken again.
+    /// Expected duration of the profiled ones. Wide, so that additions can be subtracted exactly.
     expected_ns: u128,
     kernels: u64,
     /// Of these, kernels that no profile knows.
     unknown: u64,
-    /// Of these, kernels of collective communication.
+    /// Of these, collective kernels.
     collectives: u64,
-    /// Kernels by class, as [`CLASSES`] has them.
+    /// Kernels by class, in the order of [`CLASSES`].
     classes: [u64; CLASSES.len()],
-    /// Kernels by the SMs that they need.
+    /// Kernels by SM need.
     needs: BTreeMap<u32, u64>,
-    /// Additions so far, and takings.
+    /// Additions and subtractions so far.
     #[cfg(test)]
     steps: usize,
 }
@@ -172,7 +166,7 @@ const CLASSES: [Class; 3] = [Class::Compute, Class::Memory, Class::Unknown];
 pub(crate) struct Part {
     node: u64,
     depth: usize,
-    /// What a kernel node runs.
+    /// A kernel node's kernel.
     kernel: Option<Known>,
     is_enabled: bool,
 }
@@ -197,8 +191,7 @@ impl Graphs {
         }
     }
 
-    /// What a launch of the executable costs, and what is known of it as one kernel: what it was seen to take stands in place
-    /// of the sum.
+    /// The cost of a launch, and the launch as one kernel: an observed duration replaces the sum.
     #[inline]
     pub(crate) fn launched(&self, exec: CUgraphExec) -> (Cost, Known) {
         let handle = exec.0.addr() as u64;
@@ -209,8 +202,8 @@ impl Graphs {
         };
         let cost = sum.read().unwrap_or(Cost::UNKNOWN);
         let (generation, learnt_ns) = sum.taken().read();
-        // Pairs with the Release stores in `SeqLock::finish` and `Taken::begin_generation`: if
-        // anything of the above is another executable's, the place is seen to be that one's.
+        // Pairs with the Release stores in `SeqLock::finish` and `Taken::begin_generation`: if any
+        // value above belongs to another executable, the place is seen to be that one's.
         fence(Ordering::Acquire);
         if !self.handles.is_at(place, handle) {
             return (Cost::UNKNOWN, Cost::UNKNOWN.known());
@@ -232,19 +225,18 @@ impl Graphs {
         (cost, known)
     }
 
-    /// What a launch of the executable costs.
     #[cfg(test)]
     fn cost(&self, exec: CUgraphExec) -> Cost {
         self.launched(exec).0
     }
 
-    /// What is learnt of an executable.
+    /// What the learner knows of an executable.
     pub(crate) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
         let place = place.checked_sub(kernels::NUMBER_MAX + 1)?;
         self.sums.get(usize::from(place))?.learnt()
     }
 
-    /// What is known of every executable: its number, its kernels, the SMs it needs, and what is learnt.
+    /// For every executable: number, kernels, SM need, and what was learnt.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u16, u64, u32, Learnt<'_>)> {
         let used = (0..)
             .zip(&self.sums)
@@ -256,9 +248,8 @@ impl Graphs {
         })
     }
 
-    /// The numbers of the kernels that a launch of the executable runs, 0 of what is not known; inside,
-    /// `None` of an executable that is not known. `None` while another thread has the table: a launch
-    /// does not wait here.
+    /// The numbers of the kernels that a launch runs, 0 for unknown ones. Inner `None`: an unknown
+    /// executable. Outer `None`: another thread holds the table, and a launch does not wait here.
     pub(crate) fn try_numbers(&self, exec: CUgraphExec) -> Option<Option<Vec<Number>>> {
         let details = match self.details.try_lock() {
             Ok(details) => details,
@@ -273,18 +264,16 @@ impl Graphs {
         }))
     }
 
-    /// A graph was instantiated.
     pub(crate) fn handle_made(&self, exec: CUgraphExec, parts: Option<Vec<Part>>) {
         self.change(exec, |_| parts);
     }
 
-    /// An executable is about to be destroyed. Before the call: afterwards the handle may already be
-    /// another's.
+    /// An executable is about to be destroyed. Afterwards the handle may already be reused.
     pub(crate) fn handle_ending(&self, exec: CUgraphExec) {
         self.change(exec, |_| None);
     }
 
-    /// An executable has the parameters of a graph.
+    /// An executable was updated with a graph's parameters.
     pub(crate) fn handle_updated(&self, exec: CUgraphExec, new: Option<Vec<Part>>) {
         self.change(exec, |old| {
             let (old, mut new) = (old?, new?);
@@ -293,17 +282,17 @@ impl Graphs {
         });
     }
 
-    /// A kernel node of an executable runs something else.
+    /// A kernel node runs another kernel.
     pub(crate) fn handle_kernel(&self, exec: CUgraphExec, node: CUgraphNode, known: Known) {
         self.change_part(exec, node, |part| part.kernel = Some(known));
     }
 
-    /// A node of an executable is run or left out.
+    /// A node was enabled or disabled.
     pub(crate) fn handle_enabled(&self, exec: CUgraphExec, node: CUgraphNode, is_enabled: bool) {
         self.change_part(exec, node, |part| part.is_enabled = is_enabled);
     }
 
-    /// A child graph node of an executable runs another graph.
+    /// A child graph node runs another graph.
     pub(crate) fn handle_child(
         &self,
         exec: CUgraphExec,
@@ -351,7 +340,7 @@ impl Graphs {
                     change(part);
                     known.totals.add(part);
                 }
-                // A node that was not listed: what it costs is added.
+                // A node that was not listed: add its cost.
                 None if has_room => {
                     let mut part = Part {
                         node,
@@ -371,7 +360,7 @@ impl Graphs {
         });
     }
 
-    /// Gives an executable other parts; `None` forgets it.
+    /// Replaces the parts of an executable; `None` forgets it.
     fn change(
         &self,
         exec: CUgraphExec,
@@ -406,14 +395,14 @@ impl Graphs {
         change(details.get_or_insert_default());
     }
 
-    /// Forgets executables that were not launched lately until there is room for so many nodes
-    /// more, of `handle`. Returns whether there is. The search may look at every place; an
-    /// application that makes so many nodes has waited longer for the driver.
+    /// Forgets executables that were not launched lately until there is room for `nodes` more, of
+    /// `handle`. Returns whether there is. The search may visit every place; an application that
+    /// creates so many nodes has waited longer for the driver.
     fn make_room(&self, details: &mut Details, nodes: usize, handle: u64) -> bool {
         if nodes > ALL_NODES_MAX {
             return false;
         }
-        // Executables that were launched lately may go in the second round.
+        // The second round also removes executables that were launched lately.
         for place in (0..EXECS_MAX).chain(0..EXECS_MAX) {
             if details.nodes + nodes <= ALL_NODES_MAX {
                 break;
@@ -429,14 +418,14 @@ impl Graphs {
         details.nodes + nodes <= ALL_NODES_MAX
     }
 
-    /// Whether the executable at a place was launched lately. From now on it was not.
+    /// Whether the executable at a place was launched lately; clears the flag.
     fn was_used(&self, place: usize) -> bool {
         let sum = self.sums.get(place);
         sum.is_some_and(|sum| sum.is_used.swap(false, Ordering::Relaxed))
     }
 
-    /// Makes a cost known, or unknown; the executable that it replaces. Only with the details
-    /// locked.
+    /// Publishes or removes a cost, with the details locked. Returns the executable that it
+    /// replaces.
     fn publish(&self, exec: CUgraphExec, cost: Option<&Cost>) -> Option<u64> {
         let handle = exec.0.addr() as u64;
         if handle == 0 {
@@ -448,7 +437,7 @@ impl Graphs {
         };
         if let Some(sum) = self.handles.find(handle).and_then(|at| self.sums.get(at)) {
             if sum.read().is_some_and(|before| before != *cost) {
-                // Another graph than what was seen to execute: it counts as what its nodes are told to take.
+                // The executable has changed, so its observed duration no longer counts.
                 sum.taken().begin_generation();
             }
             sum.write(cost);
@@ -457,7 +446,7 @@ impl Graphs {
         let fill = |place: usize| {
             if let Some(sum) = self.sums.get(place) {
                 sum.write(cost);
-                // What was learnt was another executable's.
+                // The learnt duration was another executable's.
                 sum.taken().begin_generation();
                 sum.is_used.store(false, Ordering::Relaxed);
             }
@@ -520,7 +509,7 @@ impl Sum {
         None
     }
 
-    /// The words as they are now, of one version or not.
+    /// The words as they are now, perhaps of several versions.
     #[inline]
     fn cost(&self) -> Cost {
         let need = self.need.load(Ordering::Relaxed);
@@ -537,7 +526,7 @@ impl Sum {
     }
 }
 
-/// The nodes of a graph with what they cost; `None` if they are too many or the driver does not say.
+/// A graph's nodes with their costs; `None` if there are too many or the driver does not say.
 pub(crate) fn parts_of(client: &Client, graph: CUgraph) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     add_parts(client, graph, 0, &mut parts)?;
@@ -553,7 +542,7 @@ fn add_parts(client: &Client, graph: CUgraph, depth: usize, parts: &mut Vec<Part
         let kind = driver::node_type(node)?;
         let kernel = match kind {
             CUgraphNodeType::KERNEL => Some(known(client, &driver::kernel_node(node)?)),
-            // What these run is decided on the device.
+            // The device decides what these run.
             CUgraphNodeType::CONDITIONAL => Some(Cost::UNKNOWN.known()),
             _ => None,
         };
@@ -570,7 +559,6 @@ fn add_parts(client: &Client, graph: CUgraph, depth: usize, parts: &mut Vec<Part
     Some(())
 }
 
-/// What is known about a kernel node.
 pub(crate) fn known(client: &Client, params: &CUDA_KERNEL_NODE_PARAMS) -> Known {
     let function = if params.v1.func.is_null() {
         CUfunction(params.kern.0)
@@ -585,14 +573,14 @@ pub(crate) fn known(client: &Client, params: &CUDA_KERNEL_NODE_PARAMS) -> Known 
     KERNELS.look(client, function, &shape)
 }
 
-/// How many parts follow a child graph's node, which is at that place, because they are inside it.
+/// How many parts after the child graph node at `at` are inside it.
 fn inside(parts: &[Part], at: usize) -> Option<usize> {
     let depth = parts.get(at)?.depth;
     let after = parts.iter().skip(at + 1);
     Some(after.take_while(|part| part.depth > depth).count())
 }
 
-/// Nodes take over the identity of those they stand for, if they are of the same structure.
+/// Gives nodes the identity of their counterparts, if the structure is the same.
 fn pair(new: &mut [Part], old: &[Part]) {
     let is_alike = |(new, old): (&Part, &Part)| {
         new.depth == old.depth && new.kernel.is_some() == old.kernel.is_some()
@@ -607,8 +595,9 @@ fn pair(new: &mut [Part], old: &[Part]) {
 }
 
 impl Exec {
-    /// Gives a child graph's node the nodes of another graph, in a number of steps that does not grow with the other nodes.
-    /// False if they are not as many as before, which drivers refuse: then all of it is to be added up anew.
+    /// Replaces the nodes of a child graph, in a number of steps that does not depend on other
+    /// nodes. False if their number differs, which drivers refuse; the caller then sums everything
+    /// anew.
     fn try_exchange_child(&mut self, node: u64, new: &[Part]) -> bool {
         let Some(at) = self.places.get(&node).copied() else {
             return false;
@@ -650,7 +639,7 @@ impl Totals {
         }
     }
 
-    /// Takes what was added.
+    /// Subtracts a part.
     fn take(&mut self, part: &Part) {
         self.change(part, |count| *count -= 1);
         if let Some(known) = part.running().filter(|known| known.unknown() == 0) {
@@ -658,7 +647,7 @@ impl Totals {
         }
     }
 
-    /// Changes every count in which the part is.
+    /// Applies `change` to every count that includes the part.
     fn change(&mut self, part: &Part, change: impl Fn(&mut u64)) {
         #[cfg(test)]
         {
@@ -705,7 +694,7 @@ impl Totals {
 }
 
 impl Part {
-    /// The kernel that it runs, if it does.
+    /// The kernel, if the part is enabled and has one.
     fn running(&self) -> Option<&Known> {
         self.kernel.as_ref().filter(|_| self.is_enabled)
     }

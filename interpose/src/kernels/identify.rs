@@ -1,31 +1,31 @@
-//! What is launched: from a function handle and a shape to what the gate asks for.
+//! Identifies launches: from a function handle and a shape to what the gate needs.
 //!
-//! Four tables, each filled at first sight and read on every launch: names
+//! Four tables, each filled on first sight and read on every launch: names
 //! ([`crate::kernels::names`]), function handles ([`functions`]), identities ([`identities`]: name,
 //! registers, static shared memory) and shapes ([`shapes`]). The tables are static. Memory is
 //! allocated only when a name or a shape is first seen.
 //!
-//! The driver is asked at first sight: a handle's name (unless the application obtained it by
-//! name), registers and static shared memory at its first launch; how many blocks of it an SM holds
-//! at the first sight of a shape that the profile does not have exactly. So the SM need of an
+//! The driver is queried on first sight. At a handle's first launch: its name (unless the
+//! application obtained it by name), registers and static shared memory. At the first sight of a
+//! shape that the profile does not have exactly: how many blocks fit on an SM, so the SM need of an
 //! unknown kernel is known too.
 //!
-//! A handle may be given out again after its module was unloaded or its context destroyed. Each of these starts a new
-//! *generation*; a handle that was seen in an older one is asked for again.
+//! A handle may be reused after its module was unloaded or its context destroyed. Each of these
+//! events starts a new *generation*, and handles of older generations are identified again.
 //!
 //! Every table is bounded. When it is full:
 //!
-//! - Handles (65 536): a handle of an older generation is replaced, or else one that was not launched
-//!   lately. The driver is asked again for a replaced handle that is launched again. A driver before
-//!   CUDA 12.3 cannot tell names of functions, so there a replaced function stays without a name.
-//! - Shapes (32 768): a shape that was not launched lately is replaced ([`crate::platform::memo`]),
-//!   and judged again when it is launched again.
+//! - Handles (65 536): replaces a handle of an older generation, or else one that was not launched
+//!   lately. The driver is queried again if it is launched again. A driver before CUDA 12.3 cannot
+//!   return names of functions, so there a replaced function stays without a name.
+//! - Shapes (32 768): replaces a shape that was not launched lately ([`crate::platform::memo`]),
+//!   which is judged again when it is launched again.
 //! - Names (65 536) and identities (32 768): a kernel with a further name is judged by its blocks
-//!   alone, for good. The driver is not asked about it at each launch.
+//!   alone, for good. The driver is not queried at each launch.
 //!
-//! Names and identities are kept for good, because what refers to them is read without a lock. A name
-//! is kept once by its text, however often modules are loaded and unloaded. Only a program that
-//! compiles kernels under ever new names fills these two tables.
+//! Names and identities are kept for good, because references to them are read without a lock. A
+//! name is kept once by its text, however often modules are loaded and unloaded. Only a program
+//! that compiles kernels under ever new names fills these two tables.
 
 mod collective;
 mod functions;
@@ -58,50 +58,46 @@ use crate::platform::log::{self, Level};
 use crate::platform::sys::SetOnce;
 use crate::process::Client;
 
-/// The kernels of this process.
 pub(crate) static KERNELS: Kernels = Kernels::new();
 
-/// The shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     /// Blocks in x, y, z.
     pub(crate) grid: [u32; 3],
-    /// Threads of a block in x, y, z.
+    /// Threads per block in x, y, z.
     pub(crate) block: [u32; 3],
-    /// Dynamic shared memory of a block, bytes.
+    /// Dynamic shared memory per block, bytes.
     pub(crate) shared_bytes: u32,
 }
 
-/// What is known about a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Identity of kernel and shape within this process; 0 if it was not kept. One that was
-    /// forgotten gets another when it comes again.
+    /// Identity of kernel and shape within this process; 0 if not kept. Forgotten ones get a new
+    /// one.
     pub(crate) id: u64,
-    /// The same for those who learn what it takes, graphs among them
-    /// ([`crate::progress::learner`]).
+    /// As `id`, for the learner, also of graphs ([`crate::progress::learner`]).
     pub(crate) number: Number,
-    /// What the gate asks for. Of an unknown kernel the class is the one estimated from the sizes of
-    /// its call or by its name, if any, the duration 0 and the SMs what the driver's occupancy says, or its blocks: it cannot
-    /// need more.
+    /// What the gate needs. For an unknown kernel: the class estimated from the sizes of its call
+    /// or its name, if any; duration 0; SMs by the driver's occupancy, or else its blocks, the
+    /// maximum.
     pub(crate) kernel: Kernel,
     /// Whether the profile knows it.
     pub(crate) is_profiled: bool,
-    /// Whether its duration is what it was seen to take.
+    /// Whether the duration was observed.
     pub(crate) is_learnt: bool,
-    /// Whether it is a kernel of collective communication ([`collective`]).
+    /// Whether it is a collective kernel ([`collective`]).
     pub(crate) is_collective: bool,
 }
 
 impl Known {
-    /// How many kernels of it last as long as the daemon assumes: itself, or none.
+    /// How many of its kernels last as long as the daemon assumes: one or none.
     #[inline]
     pub(crate) fn unknown(&self) -> u64 {
         u64::from(!(self.is_profiled || self.is_learnt))
     }
 }
 
-/// What profile, driver and name say of a launch at the first sight of its shape.
+/// What profile, driver and name say of a launch on first sight of its shape.
 #[derive(Clone, Copy, Debug)]
 struct Judged {
     kernel: Kernel,
@@ -110,7 +106,6 @@ struct Judged {
 }
 
 impl Judged {
-    /// Of a launch that is not kept.
     fn not_kept(self) -> Known {
         Known {
             id: 0,
@@ -123,17 +118,15 @@ impl Judged {
     }
 }
 
-/// The identity within the process of what has that number in that generation.
+/// The identity within the process, of a number in a generation.
 #[inline]
 pub(crate) const fn id_of(place: u16, generation: u32) -> u64 {
-    // Those that have had the place in turn are told apart, too.
+    // Includes the generation, because places are reused.
     place as u64 | (generation as u64) << u16::BITS
 }
 
-/// The greatest number of a kernel and shape.
 pub(crate) const NUMBER_MAX: u16 = shapes::SHAPES_MAX as u16;
 
-/// See [`KERNELS`].
 pub(crate) struct Kernels {
     names: Names,
     functions: Functions,
@@ -141,7 +134,7 @@ pub(crate) struct Kernels {
     shapes: Shapes,
     generation: AtomicU32,
     unknown: Unknown,
-    /// The record of them, in a process that is recorded.
+    /// The record, in a process that is recorded.
     record: SetOnce<Record>,
 }
 
@@ -158,24 +151,21 @@ impl Kernels {
         }
     }
 
-    /// The application obtained a function by name.
     pub(crate) fn handle_function(&self, function: CUfunction, name: &str) {
         self.handle_named(function.0 as u64, self.names.intern(name), Origin::Function);
     }
 
-    /// The application obtained a library's kernel by name.
     pub(crate) fn handle_kernel(&self, kernel: CUkernel, name: &str) {
         self.handle_named(kernel.0 as u64, self.names.intern(name), Origin::Kernel);
     }
 
-    /// The application obtained kernels without naming them.
+    /// The application obtained a kernel by enumeration, without a name.
     pub(crate) fn handle_enumerated(&self, kernel: CUkernel) {
         if let Some(name) = driver::kernel_name(kernel, |name| self.names.intern(name)) {
             self.handle_named(kernel.0 as u64, name, Origin::Kernel);
         }
     }
 
-    /// The application obtained a kernel's function in a context.
     pub(crate) fn handle_kernel_function(&self, kernel: CUkernel, function: CUfunction) {
         let name = match self.functions.find(kernel.0 as u64) {
             Some(found) => self.name_of(found),
@@ -184,13 +174,12 @@ impl Kernels {
         self.handle_named(function.0 as u64, name, Origin::Function);
     }
 
-    /// A module or library was unloaded, or a context destroyed: its handles may mean something else
-    /// from now on.
+    /// A module or library was unloaded, or a context destroyed: its handles may be reused.
     pub(crate) fn handle_unloaded(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is known about a launch in an operator, if it is in one. Counts and says what is not.
+    /// Identifies a launch, perhaps in an operator. Counts and reports unknown kernels.
     #[inline]
     pub(crate) fn identify(
         &self,
@@ -206,13 +195,13 @@ impl Kernels {
         known
     }
 
-    /// What is known about a kernel that may be launched later.
+    /// Identifies a kernel that may be launched later.
     pub(crate) fn look(&self, client: &Client, function: CUfunction, shape: &Shape) -> Known {
         self.known(client, function, shape, LabelIndex::NONE)
     }
 
-    /// What is known about an operator whose launches are not seen: it goes as one launch of what the profile says. Counts
-    /// and says what is not known.
+    /// Identifies an operator whose launches are not seen: it counts as one launch of its profile.
+    /// Counts and reports an unknown one.
     #[cfg(not(shim))]
     pub(crate) fn operator(&self, client: &Client, label: LabelIndex) -> Known {
         let what = What {
@@ -235,13 +224,11 @@ impl Kernels {
         known
     }
 
-    /// What is learnt of a kernel and shape.
     pub(crate) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
         self.shapes.learnt(place)
     }
 
-    /// What is known of everything that a client launched: its name, its number, the SMs it needs,
-    /// and what is learnt.
+    /// Everything that a client launched: name, number, SM need, and what was learnt.
     pub(crate) fn of_client(
         &self,
         client: &Client,
@@ -266,8 +253,8 @@ impl Kernels {
         })
     }
 
-    /// Every kernel and shape that a client launched lately, for a profile. Operators that stand for
-    /// their launches are none.
+    /// Every kernel and shape that a client launched lately, for a profile; no operators in their
+    /// place.
     pub(crate) fn profiled(&self, client: &Client) -> impl Iterator<Item = Profiled<'_>> {
         let all = self.shapes.of_client(client.index);
         all.filter_map(|launched| {
@@ -285,22 +272,21 @@ impl Kernels {
         })
     }
 
-    /// Begins the record of this process in a folder, unless it has one.
+    /// Begins this process's record in a folder, unless it has one.
     pub(crate) fn begin_record(&self, folder: &Path) -> io::Result<&Record> {
         if let Some(record) = self.record.get() {
             return Ok(record);
         }
-        // That kernels are in no profile is no news in a job that makes one.
+        // Do not report unknown kernels in a job that creates a profile.
         self.unknown.handle_said();
         Ok(self.record.set(Record::open(folder)?))
     }
 
-    /// The record of this process.
     pub(crate) fn record(&self) -> Option<&Record> {
         self.record.get()
     }
 
-    /// What the record says of a number, `function` being one of its kernel if one is at hand.
+    /// A number's description for the record. `function` is a handle of its kernel, if available.
     pub(crate) fn describe(&self, number: Number, function: CUfunction) -> Option<Described> {
         let (what, shape, sm_needed) = self.shapes.described(number)?;
         let identity = self.identities.of(what.identity)?;
@@ -321,7 +307,7 @@ impl Kernels {
         })
     }
 
-    /// A name as people read it.
+    /// The displayed name.
     pub(crate) fn say_name(&self, name: &Name) -> String {
         match name {
             Name::Kernel(name) => Shown(self.names.text(*name).unwrap_or_default()).to_string(),
@@ -353,8 +339,8 @@ impl Kernels {
                 let what = What {
                     identity,
                     device: client.index,
-                    // Without operators in the profile one place serves the kernel in all of those
-                    // whose sizes say the same, unless a record is to tell them apart.
+                    // Without operators in the profile, one place serves the kernel in all
+                    // operators of the same intensity, unless a record must distinguish them.
                     label: if label != LabelIndex::NONE
                         && (client.is_recording
                             || client.profile().is_some_and(ProfileIndex::has_operators))
@@ -378,7 +364,7 @@ impl Kernels {
         }
     }
 
-    /// What a handle is that was not launched yet, or not since the last unload.
+    /// Identifies a handle that was not launched since the last unload.
     #[cold]
     fn identify_anew(
         &self,
@@ -392,8 +378,7 @@ impl Kernels {
             Some((Sight::Named(Some(name)), origin)) => Some((Some(name), origin)),
             _ => self.ask_name(function, found.map(|found| found.origin)),
         };
-        // A driver that cannot tell leaves us what the hooks saw: a handle given out again has gone
-        // through them.
+        // If the driver cannot tell, use what the hooks saw: a reused handle has gone through them.
         let (name, origin) = told.unwrap_or_else(|| {
             let origin = found.map_or(Origin::Function, |found| found.origin);
             (found.and_then(|found| self.name_of(found)), origin)
@@ -410,7 +395,7 @@ impl Kernels {
                 shared_bytes,
             })
         });
-        // A handle that nobody knows is not kept: its launch will fail, and the next one may not.
+        // Do not keep an unknown handle: its launch will fail, and the next one may not.
         if name.is_some() || needs.is_some() {
             self.functions.keep(
                 function.0 as u64,
@@ -424,8 +409,8 @@ impl Kernels {
         identity
     }
 
-    /// Name and kind of a handle; `None` if the driver cannot tell. A handle that came by no hook may
-    /// be a kernel, which older questions do not know.
+    /// Name and kind of a handle; `None` if the driver cannot tell. A handle that came by no hook
+    /// may be a kernel, which older queries do not know.
     fn ask_name(
         &self,
         function: CUfunction,
@@ -455,8 +440,7 @@ impl Kernels {
         }
     }
 
-    /// Keeps a handle's name. One that is known by this name stays as it is: programs ask for the same
-    /// functions again and again.
+    /// Keeps a handle's name, unless it has it: programs often obtain the same functions again.
     fn handle_named(&self, handle: u64, name: Option<NameIndex>, origin: Origin) {
         let generation = self.generation.load(Ordering::Relaxed);
         let found = self.functions.find(handle);
@@ -479,7 +463,7 @@ impl Kernels {
         );
     }
 
-    /// What the gate will ask for, from the profile and the driver.
+    /// Judges a launch by the profile and the driver.
     #[cold]
     fn judge(&self, client: &Client, function: CUfunction, what: &What, shape: &Shape) -> Judged {
         let identity = what.identity;
@@ -517,14 +501,15 @@ impl Kernels {
                 expected_ns: found.durations.p95_ns,
             },
         };
-        // Of what was measured to be bound by nothing the class stays unknown.
+        // A kernel that was measured and is bound by nothing stays unclassed.
         let mut estimated = None;
         if found.is_none_or(|(found, _)| found.class_rule == ClassRule::Unknown) {
             let launch = Launch {
                 name: self.text_of(identity).unwrap_or_default(),
                 sm_needed: Some(kernel.sm_needed),
-                // A class only takes pairs away. So the small launches of who is protected have
-                // theirs; those of best-effort jobs, which seldom contend, are held back by none.
+                // A class only excludes pairs. Small high-priority launches get one, for their
+                // protection; small best-effort ones, which seldom contend, get none that would
+                // hold them back.
                 device_sms: client.gpu.sms.filter(|_| !client.is_high_priority()),
                 duration_ns: None,
                 intensity: what.label.intensity(),
@@ -555,7 +540,7 @@ impl Kernels {
         self.names.text(self.identities.of(identity)?.name)
     }
 
-    /// For those who look for a fault: each kernel and shape at first sight.
+    /// Logs each kernel and shape on first sight.
     fn say_judged(&self, identity: IdentityIndex, shape: &Shape, kernel: &Kernel, told: &Told) {
         let Some(Identity {
             name,
@@ -590,34 +575,30 @@ impl Kernels {
     }
 }
 
-/// A kernel and shape as a profile has them.
 pub(crate) struct Profiled<'a> {
-    /// The name the driver knows it by.
+    /// The driver's name.
     pub(crate) name: &'a str,
     pub(crate) shape: Shape,
-    /// The operator in which it was launched, if that makes a difference.
+    /// The operator in which it was launched, if that matters.
     pub(crate) operator: Option<Operator>,
-    /// Registers of a thread; 0 if the driver did not say.
+    /// Per thread; 0 if the driver did not say.
     pub(crate) registers: u32,
-    /// Shared memory of a block that the kernel declares, bytes; 0 if the driver did not say.
+    /// Static shared memory per block; 0 if the driver did not say.
     pub(crate) static_shared_bytes: u32,
     /// SMs that hold all its blocks at once.
     pub(crate) sm_needed: u32,
-    /// Its number's place.
     pub(crate) place: u16,
     pub(crate) learnt: Learnt<'a>,
 }
 
-/// What people know a launch by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Name {
-    /// A kernel's.
     Kernel(NameIndex),
-    /// An operator's that stands for its launches.
+    /// An operator that stands for its launches.
     Operator(LabelIndex),
 }
 
-/// A kernel's name as people read it, made when it is written.
+/// A kernel's name, demangled when displayed.
 struct Shown<'t>(&'t str);
 
 impl fmt::Display for Shown<'_> {
@@ -632,11 +613,11 @@ struct Told {
     quality: Match,
     /// The operator by which it was found.
     operator: Option<Operator>,
-    /// What its class was estimated by, if it was.
+    /// The estimate of its class, if any.
     estimated: Option<Estimate>,
 }
 
-/// What an estimate says and rests on; nothing where there is none.
+/// An estimate for display; empty if there is none.
 struct Estimated(Option<Estimate>);
 
 impl fmt::Display for Estimated {
@@ -651,8 +632,7 @@ impl fmt::Display for Estimated {
     }
 }
 
-/// What the gate will ask for, for an operator that stands for its launches. Of one that the profile does not have it is
-/// not known how many SMs it needs: all of them.
+/// Judges an operator that stands for its launches. Without a profile it needs all SMs.
 #[cfg(not(shim))]
 #[cold]
 fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
@@ -661,7 +641,7 @@ fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
         .profile()
         .zip(operator.as_ref())
         .and_then(|(profile, operator)| profile.of_operator(operator));
-    // Its longest kernel may be one that only helps, so a class that the profile has stays.
+    // A class from the profile stays: the operator's longest kernel may only be a helper.
     let estimated = match found {
         Some(_) => None,
         None => estimate(&Launch {
@@ -704,7 +684,7 @@ fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
     }
 }
 
-/// A launch that nothing is known about: it cannot need more SMs than it has blocks.
+/// An unknown launch: it cannot need more SMs than it has blocks.
 fn unknown(shape: &Shape) -> Kernel {
     Kernel {
         class: Class::Unknown,
@@ -734,8 +714,7 @@ fn threads(shape: &Shape) -> u32 {
     blocks(&shape.block)
 }
 
-/// SMs of a launch whose kernel was measured with another grid: in proportion to the blocks, but
-/// never less than what was measured.
+/// SM need of a kernel measured with another grid: in proportion, but not less than measured.
 fn scaled(sm_needed: u32, blocks_measured: u32, blocks: u32) -> u32 {
     let product = u64::from(sm_needed) * u64::from(blocks);
     let scaled = product.div_ceil(u64::from(blocks_measured.max(1)));

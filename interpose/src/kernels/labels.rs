@@ -1,13 +1,14 @@
 //! Labels: which operator a thread is in while it launches.
 //!
-//! A call of cuBLAS, cuBLASLt or cuDNN is an *operator* ([`abi::OPERATORS`]); for as long as it lasts, what its thread
-//! launches carries its *label*: the operator's name, sizes, batch, layout, and what the matrices consist of. One kernel
-//! serves products of all sizes in the same shape of launch, so the label is part of what a launch is looked up by, if
-//! the profile knows operators; what the sizes say of the kernel's class is so in any case.
+//! A call of cuBLAS, cuBLASLt or cuDNN is an *operator* ([`abi::OPERATORS`]). During the call, its
+//! thread's launches carry its *label*: the operator's name, sizes, batch, layout and number
+//! format. One kernel serves products of all sizes in the same launch shape, so the label is part
+//! of the look-up key if the profile knows operators. The class that follows from the sizes is used
+//! in any case.
 //!
-//! Labels are kept once each in a table of fixed size, which forgets those that were not used
-//! lately ([`crate::platform::memo`]). One that comes again after that is another label, under
-//! which its launches are looked up anew.
+//! Each label is kept once, in a fixed-size table that forgets labels not used lately
+//! ([`crate::platform::memo`]). If used again it is another label, with new look-ups of its
+//! launches.
 
 use core::cell::Cell;
 use core::fmt;
@@ -23,16 +24,15 @@ use crate::platform::memo::{Found, Memo};
 /// Most sizes of an operator: the dimensions of two tensors of up to five.
 pub(crate) const SIZES_MAX: usize = 10;
 
-/// Sizes of a product.
 const PRODUCT_SIZES: usize = 3;
 
 /// Most labels. A network has some hundred; one that sees every sequence length some thousand.
 const LABELS_MAX: usize = 1 << 13;
 
-/// Words of a label: one for what is short, and two sizes in each of the others.
+/// Words of a label: one for the short fields, the others with two sizes each.
 const KEY_WORDS: usize = 1 + SIZES_MAX / 2;
 
-/// What the matrices or tensors of an operator consist of.
+/// Number format of an operator's matrices or tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Number {
@@ -70,18 +70,17 @@ impl Number {
         (Self::F4E2M1, "f4e2m1"),
     ];
 
-    /// The word for it; empty if it is not known.
+    /// Its name; empty if unknown.
     fn word(self) -> &'static str {
         Self::ALL.get(self as usize).map_or("", |(_, word)| word)
     }
 
-    /// That of a word.
     pub(crate) fn of_word(word: &str) -> Self {
         let found = Self::ALL.iter().find(|(_, known)| *known == word);
         found.map_or(Self::Unknown, |(number, _)| *number)
     }
 
-    /// That of a `cudaDataType`.
+    /// From a `cudaDataType`.
     pub(crate) fn of_cuda(data_type: i32) -> Self {
         match data_type {
             0 => Self::F32,
@@ -101,7 +100,7 @@ impl Number {
         }
     }
 
-    /// That of a `cudnnDataType_t`.
+    /// From a `cudnnDataType_t`.
     pub(crate) fn of_cudnn(data_type: i32) -> Self {
         match data_type {
             0 => Self::F32,
@@ -119,22 +118,22 @@ impl Number {
     }
 }
 
-/// What an operator's call says about itself.
+/// An operator's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// The name's place in [`OPERATOR_NAMES`].
+    /// Index in [`OPERATOR_NAMES`].
     pub(crate) name_index: u16,
     pub(crate) number: Number,
-    /// How each factor of a product is taken: `n`, `t` (transposed), `c` (and conjugated); 0 if that is not said.
+    /// How each factor of a product is used: `n`, `t` (transposed), `c` (conjugated, too); 0: not
+    /// stated.
     pub(crate) layout: [u8; 2],
-    /// How many of it; 0 if that is not said.
+    /// Batch count; 0: not stated.
     pub(crate) batch: u32,
-    /// Of a product m, n, k; of others the dimensions of their tensors. What is not there is 0.
+    /// For a product m, n, k; otherwise the dimensions of the tensors. Absent ones are 0.
     pub(crate) sizes: [u32; SIZES_MAX],
 }
 
 impl Label {
-    /// Of which nothing but the name is known.
     pub(crate) const fn of_name(name_index: usize) -> Self {
         Self {
             // There are some twenty names.
@@ -146,20 +145,19 @@ impl Label {
         }
     }
 
-    /// Whether it may be that it has nothing to do: a product, one of whose sizes is 0, or its batch. There are no tensors of
-    /// nothing in cuDNN.
+    /// Whether the call may do nothing: a product with a size or batch of 0. cuDNN has no empty
+    /// tensors.
     pub(crate) fn may_be_empty(&self) -> bool {
         let mut sizes = self.sizes.iter().take(PRODUCT_SIZES);
         self.is_product() && (self.batch == 0 || sizes.any(|size| *size == 0))
     }
 
-    /// Whether it is a product whose sizes are known: only of these it is said how the factors are taken.
+    /// Whether it is a product with known sizes: only these have a layout.
     fn is_product(&self) -> bool {
         self.layout != [0; 2]
     }
 
-    /// The sizes as they are stated: of a product all three; of tensors their dimensions, without the places that are left
-    /// where they have less than there is room for.
+    /// The stated sizes: all three of a product; the dimensions of tensors without unused places.
     fn stated_sizes(&self) -> impl Iterator<Item = u32> {
         let is_product = self.is_product();
         let sizes = self.sizes.into_iter().enumerate();
@@ -179,7 +177,7 @@ impl Label {
         name.copied().unwrap_or("")
     }
 
-    /// As a profile states it.
+    /// As stated in a profile.
     fn operator(&self) -> Operator {
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         Operator {
@@ -196,7 +194,7 @@ impl Label {
         letters.map(|letter| char::from(*letter)).collect()
     }
 
-    /// All of it, as the table keeps it; never zeroes alone.
+    /// The table's key; never all zeros.
     fn words(&self) -> [u64; KEY_WORDS] {
         let [a, b] = self.layout.map(letter_code);
         let short = u64::from(self.name_index)
@@ -238,7 +236,7 @@ impl Label {
     }
 }
 
-/// Where the parts of a label's first word lie, above its name.
+/// Positions of the parts of a label's first word, above its name.
 const NUMBER_SHIFT: u32 = 16;
 const LAYOUT_SHIFTS: [u32; 2] = [24, 26];
 const FILLED: u64 = 1 << 31;
@@ -260,15 +258,15 @@ impl fmt::Display for Label {
     }
 }
 
-/// A kept label: its place, from 1, its generation above that, and in the top bits what its sizes
-/// say ([`LabelIndex::intensity`]), which may be there alone. 0 is none.
+/// A kept label: its place, from 1, its generation above that, and in the top bits the intensity
+/// ([`LabelIndex::intensity`]), which may stand alone. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LabelIndex(pub(crate) u32);
 
-/// Places from 1 to [`LABELS_MAX`] have so many bits.
+/// Bits of a place, from 1 to [`LABELS_MAX`].
 const PLACE_BITS: u32 = LABELS_MAX.trailing_zeros() + 1;
 
-/// Where the intensity lies, above place and generation.
+/// The intensity's position, above place and generation.
 const INTENSITY_SHIFT: u32 = 30;
 
 const _: () = assert!(PLACE_BITS + u16::BITS <= INTENSITY_SHIFT);
@@ -284,21 +282,20 @@ const INTENSITIES: [Option<Intensity>; 4] = [
 impl LabelIndex {
     pub(crate) const NONE: Self = Self(0);
 
-    /// What the sizes say of the kernel that does the work, if they say anything.
+    /// The intensity of the main kernel, if the sizes show it.
     pub(crate) fn intensity(self) -> Option<Intensity> {
         let bits = (self.0 >> INTENSITY_SHIFT) as usize;
         INTENSITIES.get(bits).copied().flatten()
     }
 
-    /// What makes a difference to a launch where nothing is known of operators: the intensity
-    /// alone. So a kernel that serves products of ever new sizes is still one kernel, or one for
-    /// each intensity.
+    /// The part of a label that matters without a profile of operators: the intensity. So a kernel
+    /// that serves products of ever new sizes is still one kernel, or one for each intensity.
     #[inline]
     pub(crate) const fn without_operator(self) -> Self {
         Self(self.0 >> INTENSITY_SHIFT << INTENSITY_SHIFT)
     }
 
-    /// The operator, as a profile states it; allocates.
+    /// The operator, as stated in a profile; allocates.
     pub(crate) fn operator(self) -> Option<Operator> {
         LABELS.of(self).map(|label| label.operator())
     }
@@ -314,13 +311,11 @@ impl LabelIndex {
     }
 }
 
-/// The labels of this process.
 static LABELS: Labels = Labels::new();
 
 struct Labels {
     memo: Memo<LABELS_MAX, KEY_WORDS, 0>,
-    /// Whether any operator was ever entered: a program without such libraries pays no more than
-    /// this for a launch.
+    /// Whether any operator was ever entered: without one, a launch pays only this load.
     is_used: AtomicBool,
 }
 
@@ -332,9 +327,8 @@ impl Labels {
         }
     }
 
-    /// Keeps a label, and whether it is new. Threads that see one at the same moment for the first
-    /// time may keep it twice, which costs a place. None if all its places are being changed at
-    /// this moment.
+    /// Keeps a label. Returns whether it is new. Threads that first see a label at the same time
+    /// may keep it twice, which costs a place. `NONE` if all its places are being changed.
     fn intern(&self, label: &Label) -> (LabelIndex, bool) {
         let words = label.words();
         let index = |found: Option<Found<0>>| {
@@ -358,7 +352,7 @@ impl Labels {
     }
 }
 
-/// Keeps a label; said once each, for those who look for a fault.
+/// Keeps a label; logs each once.
 pub(crate) fn intern(label: &Label) -> LabelIndex {
     let (index, is_new) = LABELS.intern(label);
     if is_new && log::is_said(Level::Debug) {
@@ -368,8 +362,8 @@ pub(crate) fn intern(label: &Label) -> LabelIndex {
 }
 
 thread_local! {
-    /// The operator that this thread is in. Constants without a destructor, so that it can be used to the last
-    /// instruction of a thread.
+    /// This thread's operator. Without a destructor, so that it works to the thread's last
+    /// instruction.
     static CURRENT: Current = const {
         Current {
             at: Cell::new(OUTSIDE),
@@ -379,13 +373,12 @@ thread_local! {
     };
 }
 
-/// No address of a stack is as low.
+/// Below every stack address.
 const OUTSIDE: usize = 0;
 
-/// What a thread is in.
 pub(crate) struct Current {
-    /// Where on the stack the operator's hook lies, as in [`crate::dispatch::guard`]: what is not
-    /// deeper is not inside, also where the hook was jumped out of.
+    /// Stack address of the operator's hook, as in [`crate::dispatch::guard`]: a call that is not
+    /// deeper is not inside, even after a jump out of the hook.
     at: Cell<usize>,
     label: Cell<LabelIndex>,
     /// Launches seen since it was entered.
@@ -393,13 +386,13 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Whether a call from this place on the stack is inside an operator.
+    /// Whether a call at this stack address is inside an operator.
     #[inline]
     pub(crate) fn is_inside(&self, here: usize) -> bool {
         here < self.at.get()
     }
 
-    /// Marks the thread until what is returned is dropped.
+    /// Marks the thread as inside an operator until the result is dropped.
     pub(crate) fn enter(&self, here: usize, label: LabelIndex) -> Inside<'_> {
         LABELS.is_used.store(true, Ordering::Relaxed);
         self.label.set(label);
@@ -408,13 +401,11 @@ impl Current {
         Inside(self)
     }
 
-    /// Launches seen since the operator was entered.
     pub(crate) fn launches(&self) -> u64 {
         self.launches.get()
     }
 }
 
-/// Set while a thread is inside an operator.
 pub(crate) struct Inside<'a>(&'a Current);
 
 impl Drop for Inside<'_> {
@@ -424,12 +415,11 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// The operator that this thread is in, if it is in one.
 pub(crate) fn with_current<T>(body: impl FnOnce(&Current) -> T) -> T {
     CURRENT.with(body)
 }
 
-/// A launch is seen; the label that it carries.
+/// Counts a launch. Returns its label.
 #[inline]
 pub(crate) fn handle_launch() -> LabelIndex {
     if !LABELS.is_used.load(Ordering::Relaxed) {
@@ -588,7 +578,6 @@ mod tests {
         assert_eq!(handle_launch(), LabelIndex::NONE);
     }
 
-    /// Calls from a frame below this one.
     #[inline(never)]
     fn deeper<T>(call: impl FnOnce() -> T) -> T {
         std::hint::black_box([0u8; 64]);

@@ -1,7 +1,7 @@
 //! Names of kernels, each kept once, for good.
 //!
-//! PyTorch obtains tens of thousands of functions, many of them again and again, so a name is kept
-//! by content: the number of names is bounded by what the application's modules contain.
+//! PyTorch obtains tens of thousands of functions, many of them repeatedly, so a name is kept by
+//! its text: the number of names is bounded by the contents of the application's modules.
 
 #![expect(unsafe_code, reason = "shares what is kept for good by its address")]
 
@@ -11,17 +11,16 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 /// Most names. PyTorch 1.12 had 38 916 functions in all; a job launches a few thousand.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Most places tried for a name.
 const PROBES_MAX: usize = 64;
 
-/// Longest name that is kept, bytes. Templates make names of a few thousand.
+/// Longest kept name, bytes. Templates make names of a few thousand.
 const NAME_BYTES_MAX: usize = 16 << 10;
 
 /// A kept name. Below 2^16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NameIndex(pub(crate) u32);
 
-/// The names. Null until they are kept, so that the table costs no memory before its first use.
+/// The names. Null until kept, so that the table costs no memory before its first use.
 pub(crate) struct Names {
     places: [AtomicPtr<Box<str>>; NAMES_MAX],
 }
@@ -33,7 +32,7 @@ impl Names {
         }
     }
 
-    /// Keeps a name, or `None` if there is no room for it.
+    /// Keeps a name. `None` if there is no room for it.
     pub(crate) fn intern(&self, name: &str) -> Option<NameIndex> {
         if name.len() > NAME_BYTES_MAX {
             return None;
@@ -45,7 +44,6 @@ impl Names {
             .find(|&place| self.text_or_keep(place, name) == Some(name))
     }
 
-    /// The name itself.
     pub(crate) fn text(&self, name: NameIndex) -> Option<&str> {
         // Acquire pairs with the AcqRel in `text_or_keep`: the text is there.
         let kept = self.places.get(name.0 as usize)?.load(Ordering::Acquire);
@@ -53,7 +51,7 @@ impl Names {
         unsafe { kept.as_ref() }.map(AsRef::as_ref)
     }
 
-    /// The name at a place; `name` if the place was free, and is now its.
+    /// The name at a place; stores `name` there if the place is free.
     fn text_or_keep(&self, place: NameIndex, name: &str) -> Option<&str> {
         if let Some(text) = self.text(place) {
             return Some(text);
@@ -78,7 +76,7 @@ fn hash(name: &str) -> u64 {
     let folded = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    // The high bits are the better mixed ones.
+    // The high bits are mixed better.
     folded >> 16
 }
 
@@ -86,7 +84,7 @@ fn hash(name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// The table is made for a static and does not fit a test thread's stack.
+    /// The table does not fit on a test thread's stack.
     static NAMES: Names = Names::new();
 
     #[test]

@@ -1,19 +1,18 @@
-//! The record of this process for `pillion profile record`: an entry for each kernel and shape, in a
-//! file that outlives the process ([`protocol::recording`]).
+//! The record of this process for `pillion profile record`: an entry for each kernel and shape, in
+//! a file that outlives the process ([`protocol::recording`]).
 //!
-//! Only in a process that is recorded ([`Record::open`]); all others have a flag in their clients
-//! that is not set. What is counted and measured is [`crate::progress::recorder`]'s to say.
+//! Only in a process that is recorded ([`Record::open`]); clients of other processes have a clear
+//! flag. [`crate::progress::recorder`] decides what is counted and measured.
 //!
-//! Memory is given to the file in pieces of [`PIECE_BYTES`] before the mapping is touched there: an
-//! application never gets a SIGBUS because a file system is full. Nor because of us: a part of it
-//! stays free ([`FREE_SHARE`]), as `/dev/shm` is where workers of a job meet.
+//! The file gets memory in pieces of [`PIECE_BYTES`] before the mapping is touched there: an
+//! application never gets a SIGBUS because a file system is full. A part of the file system stays
+//! free ([`FREE_SHARE`]), so that others do not either: the workers of a job meet in `/dev/shm`.
 //!
-//! The file is locked (flock(2)) as long as the process has it open, which tells the command that it
-//! grows no more.
+//! The file is locked (flock(2)) while the process has it open; an unlocked file grows no more.
 //!
-//! No launch waits here: a thread may leave a hook by `siglongjmp`, and a signal handler may end the
-//! process, in the middle of anything. Entries are found and made by atomics, so that every launch is
-//! counted; what is behind a lock is tried, and a duration may be lost there.
+//! No launch waits here: a thread may leave a hook by `siglongjmp`, and a signal handler may end
+//! the process, at any instruction. Entries are found and made by atomics, so that every launch is
+//! counted; locks are only tried, and a duration may be lost there.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::fs::{self, File, OpenOptions};
@@ -44,65 +43,61 @@ pub(crate) use due::{Due, Known};
 use keys::Keys;
 pub(crate) use pairs::{Pair, Pairs, Timed, Waiting};
 
-/// How much of the file is prepared at once, bytes.
+/// Bytes of the file prepared at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// A signal may come while the file system looks for memory; so often that is tried again.
+/// Most retries when signals interrupt the file system's allocation.
 const INTERRUPTIONS_MAX: u32 = 100;
-/// What is left of the file system to others: one in so many blocks, and this at most, bytes.
+/// Part of the file system left to others: one in so many blocks, and at most this, bytes.
 const FREE_SHARE: u64 = 4;
 const FREE_MOST: u64 = 256 << 20;
 /// In place of an entry: there is no room for the kernel.
 const NO_ROOM: u32 = u32::MAX;
-/// Graphs of which it is told apart when the next launch is timed; more of them share.
+/// Graphs with their own schedule of timed launches; further ones share.
 const GRAPHS_MAX: usize = 1024;
 
-/// The record of a process.
 pub(crate) struct Record {
     page: Mapping<RecordPage>,
     file: File,
-    /// How many entries, and how many bytes of text, somebody has taken.
+    /// Entries, and bytes of text, already taken.
     entries_taken: AtomicU32,
     text_taken: AtomicU32,
     entries_room: Room,
     text_room: Room,
-    /// By the place of a number: its generation, and in the lower half its entry plus one or
-    /// [`NO_ROOM`].
+    /// By the place of a number: its generation, and below it its entry plus one or [`NO_ROOM`].
     of_places: Box<[AtomicU64]>,
     /// By entry, and by the place of a graph's number modulo [`GRAPHS_MAX`].
     dues: Box<[Due]>,
     graph_dues: Box<[Due]>,
-    /// What is not read yet.
+    /// Not read yet.
     pub(crate) pairs: Pairs,
-    /// Held by the thread that reads it.
+    /// Held by the thread that reads them.
     pub(crate) reading: TryLock,
     /// Held by the thread that adds a duration.
     adding: TryLock,
     random: AtomicU64,
-    /// Entries by what CUPTI tells of a launch. No thread that launches waits for it.
+    /// Entries by CUPTI's description of a launch. Launching threads never wait for it.
     keys: Mutex<Keys>,
-    /// What CUPTI is needed for, where it times this process.
+    /// CUPTI's state, where it times this process.
     pub(crate) told: SetOnce<told::Told>,
-    /// Whether that has been tried.
+    /// Whether CUPTI was tried.
     pub(crate) is_cupti_asked: AtomicBool,
 }
 
 /// How much of a part of the file has memory.
 struct Room {
-    /// Where the part begins, and its size, bytes.
+    /// Offset and size of the part, bytes.
     at: usize,
     all: usize,
     has: AtomicUsize,
 }
 
-/// An entry of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryIndex(pub(crate) u32);
 
-/// A kernel and shape as the record has it.
+/// A kernel and shape for the record.
 pub(crate) struct Described {
-    /// The driver's name of it.
     pub(crate) name: String,
-    /// The operator it is launched in, as a line; empty: in none.
+    /// The operator it is launched in, as a line; empty: none.
     pub(crate) operator: String,
     pub(crate) shape: Shape,
     pub(crate) static_shared_bytes: u32,
@@ -110,13 +105,11 @@ pub(crate) struct Described {
     pub(crate) sm_needed: u32,
     /// 0: not known.
     pub(crate) blocks_per_sm: u32,
-    /// Index of the client.
     pub(crate) client: u32,
 }
 
 #[cfg(test)]
 impl Described {
-    /// A kernel of that name.
     pub(crate) fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -151,13 +144,13 @@ impl Record {
         options.read(true).write(true).create_new(true).mode(0o600);
         let file = options.open(&path)?;
         Self::begin(file, size, now_ns).inspect_err(|_| {
-            // Of its pages some may have no memory: nobody is to map it.
+            // Some of its pages may have no memory: it must not be mapped.
             let _ = fs::remove_file(&path);
         })
     }
 
     fn begin(file: File, size: usize, now_ns: u64) -> io::Result<Self> {
-        // Where locks are not known the command reads it once the job has ended.
+        // Where locks are not supported the command reads it once the job has ended.
         let _ = file.try_lock();
         file.set_len(size as u64)?;
         let mut rooms = [
@@ -165,7 +158,7 @@ impl Record {
             Room::new(RecordPage::TEXT_AT, TEXT_BYTES),
         ];
         match allocate(&file, 0, RecordPage::HEAD_BYTES) {
-            // Not every file system can: then all of it is written once.
+            // Not every file system can: then write all of it once.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 check_room(&file, size)?;
                 write_zeros(&file, size)?;
@@ -199,13 +192,11 @@ impl Record {
         })
     }
 
-    /// What it is written to.
     pub(crate) fn page(&self) -> &RecordPage {
         &self.page
     }
 
-    /// The entry of a number, made of what `describe` says at its first sight. `None` if it has
-    /// none.
+    /// The entry of a number, made with `describe` on first sight. `None` if it has none.
     pub(crate) fn entry_of(
         &self,
         number: Number,
@@ -221,7 +212,7 @@ impl Record {
         if entry != 0 && generation == u32::from(number.generation) {
             return (entry != NO_ROOM).then(|| EntryIndex(entry - 1));
         }
-        // What comes here may be a point of cancellation.
+        // Making an entry may be a cancellation point.
         let made = sys::without_cancellation(|| self.make(&describe()?));
         let entry = made.map_or(NO_ROOM, |EntryIndex(entry)| entry + 1);
         let word = u64::from(number.generation) << 32 | u64::from(entry);
@@ -229,8 +220,8 @@ impl Record {
         made
     }
 
-    /// Makes an entry. Threads that see a kernel for the first time at once make one each, which the
-    /// reader adds up. One that a thread leaves half made has no launches.
+    /// Makes an entry. Threads that first see a kernel at the same time make one each, which the
+    /// reader adds up. An entry that a thread leaves half made has no launches.
     fn make(&self, described: &Described) -> Option<EntryIndex> {
         let page = &*self.page;
         let name = self.keep_text(&described.name)?;
@@ -253,12 +244,12 @@ impl Record {
         ] {
             word.store(value, Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `RecordPage::used`. All entries in front have memory.
+        // Release pairs with the Acquire in `RecordPage::used`. All entries before it have memory.
         page.entries_used.fetch_max(index + 1, Ordering::Release);
         Some(EntryIndex(index))
     }
 
-    /// Keeps a text; where it is.
+    /// Keeps a text. Returns its position.
     fn keep_text(&self, text: &str) -> Option<[u32; 2]> {
         let page = &*self.page;
         let at = take(&self.text_taken, text.len(), TEXT_BYTES)? as usize;
@@ -269,9 +260,9 @@ impl Record {
         Some([at as u32, text.len() as u32])
     }
 
-    /// Adds what CUPTI tells of a launch to its entry; whether there is one. Of kernels that are
-    /// launched in several operators it is one of these durations: it stands where nothing better is
-    /// known, as of their launches in graphs.
+    /// Adds CUPTI's duration of a launch to its entry. Returns whether there is one. For a kernel
+    /// that is launched in several operators the duration is of one of them: it counts only where
+    /// nothing better is known, as for launches in graphs.
     pub(crate) fn add_told(&self, name: &str, shape: &Shape, client: u32, ns: f32) -> bool {
         let mut keys = locked(&self.keys);
         keys.read(&self.page);
@@ -292,13 +283,12 @@ impl Record {
         locked(&self.keys).read(&self.page);
     }
 
-    /// Whether CUPTI times the process.
     pub(crate) fn is_told(&self) -> bool {
         self.told.get().is_some_and(told::Told::is_timing)
     }
 
-    /// Whether launches of an entry are to be timed by events: CUPTI has not told of them, and does
-    /// not, or not in which operator they were.
+    /// Whether events are to time an entry: CUPTI has not, and does not or cannot tell the
+    /// operator.
     pub(crate) fn wants_events(&self, index: EntryIndex) -> bool {
         let Some(entry) = self.entry(index) else {
             return false;
@@ -308,22 +298,21 @@ impl Record {
             && (!self.is_told() || is_ambiguous())
     }
 
-    /// An entry's words.
     pub(crate) fn entry(&self, EntryIndex(index): EntryIndex) -> Option<&Entry> {
         self.page.entries.get(index as usize)
     }
 
-    /// When a launch of an entry is timed.
+    /// The schedule of an entry's timed launches.
     pub(crate) fn due(&self, EntryIndex(index): EntryIndex) -> Option<&Due> {
         self.dues.get(index as usize)
     }
 
-    /// The same of a graph.
+    /// As above, for a graph.
     pub(crate) fn graph_due(&self, number: Number) -> Option<&Due> {
         self.graph_dues.get(usize::from(number.place) % GRAPHS_MAX)
     }
 
-    /// Adds a duration to an entry. It is lost where another thread adds one for long, or never ends.
+    /// Adds a duration to an entry. Lost if another thread holds the lock for long, or for ever.
     pub(crate) fn add(&self, index: EntryIndex, kind: Kind, ns: f32) {
         let random = self.random();
         let Some(_adding) = self.adding.try_lock() else {
@@ -334,7 +323,7 @@ impl Record {
         }
     }
 
-    /// A number that looks like chance, another one each time and in each process.
+    /// A pseudo-random number, different each time and in each process.
     pub(crate) fn random(&self) -> u64 {
         let random = self.random.load(Ordering::Relaxed);
         // xorshift64 (Marsaglia 2003), which is enough to choose launches and samples by.
@@ -345,7 +334,6 @@ impl Record {
         random
     }
 
-    /// Counts a reason.
     pub(crate) fn note(&self, why: Why, count: u64) {
         self.page.note(why, count);
     }
@@ -365,8 +353,8 @@ impl Room {
         self
     }
 
-    /// Sees to it that the first `wanted` bytes of the part have memory. What has some keeps its
-    /// content, so that any number of threads may do it at once.
+    /// Gives the first `wanted` bytes of the part memory, and keeps their contents: any number of
+    /// threads may do it at once.
     fn prepare(&self, file: &File, wanted: usize) -> Result<(), Errno> {
         let mut has = self.has.load(Ordering::Relaxed);
         while has < wanted {
@@ -391,7 +379,7 @@ fn allocate(file: &File, at: usize, bytes: usize) -> Result<(), Errno> {
     }
 }
 
-/// That so many bytes more leave others their part of the file system.
+/// Checks that `bytes` more leave others their part of the file system.
 fn check_room(file: &File, bytes: usize) -> Result<(), Errno> {
     let system = fstatvfs(file)?;
     let [free, all] = [system.f_bavail, system.f_blocks].map(|n| n.saturating_mul(system.f_frsize));
@@ -414,7 +402,7 @@ fn write_zeros(file: &File, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes so much of what there is at most `all` of; what was taken before.
+/// Takes `wanted` of at most `all`. Returns what was taken before.
 fn take(taken: &AtomicU32, wanted: usize, all: usize) -> Option<u32> {
     let more = |before: u32| {
         let after = (before as usize).checked_add(wanted)?;
@@ -439,7 +427,6 @@ mod tests {
         Number { place, generation }
     }
 
-    /// A record in a folder of its own.
     fn record(name: &str) -> (std::path::PathBuf, Record) {
         let name = format!("pillion-record-test-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -510,7 +497,7 @@ mod tests {
             entry.is_ambiguous.load(Ordering::Relaxed) != 0
         };
         let (gemm, other) = (of(1, "gemm a", "gemm"), of(2, "gemm a", "other"));
-        // Made anew, as after its number was another's.
+        // Made anew, as after its number was reused.
         let again = of(3, "gemm a", "gemm");
         assert!(![gemm, other, again].into_iter().any(is_ambiguous));
         let shape = Described::named("gemm").shape;
@@ -527,7 +514,7 @@ mod tests {
         );
         let second = of(4, "gemm b", "gemm");
         assert!([gemm, again, second].into_iter().all(is_ambiguous) && !is_ambiguous(other));
-        // What was told while there was one operator stays.
+        // Durations from the time of one operator stay.
         assert!(record.add_told("gemm", &shape, 0, 9.0));
         assert_eq!(known(gemm), (Kind::Cupti, 1));
         assert_eq!([again, second].map(known), [(Kind::Share, 1); 2]);

@@ -1,4 +1,4 @@
-//! What executable graphs cost, through every way in which they change.
+//! The cost of executable graphs through every kind of change.
 
 use proptest::prelude::*;
 
@@ -83,7 +83,7 @@ fn collectives_of_a_graph_are_counted_as_its_nodes_change() {
     assert_eq!(GRAPHS.launched(exec(2)).0.collectives, 0);
 }
 
-/// The cost of an executable's parts, added up anew, and the steps that its totals have taken.
+/// The cost of an executable's parts, summed anew, and the steps that its totals have taken.
 fn anew(graphs: &Graphs, exec: CUgraphExec) -> (Cost, usize) {
     let mut found = (Cost::UNKNOWN, 0);
     graphs.with_details(|details| {
@@ -111,7 +111,7 @@ fn setting_every_node_of_a_graph_takes_a_bounded_number_of_steps_each() {
         known(Class::Compute, NODES as u32, sum_ns).kernel
     );
     assert_eq!(GRAPHS.cost(exec(1)), cost);
-    // One when it was made; one taken and one added when it was set.
+    // One addition when created; one subtraction and one addition when set.
     assert_eq!(steps, 3 * NODES as usize);
 }
 
@@ -141,11 +141,11 @@ fn setting_every_child_graph_takes_a_bounded_number_of_steps_for_each_of_its_nod
         known(Class::Compute, CHILDREN as u32, sum_ns).kernel
     );
     assert_eq!(GRAPHS.cost(exec(1)), cost);
-    // One for each node when it was made; of those inside, one taken and one added when they were set.
+    // One per node when created; for inner nodes, one subtraction and one addition when set.
     assert_eq!(steps as u64, CHILDREN * (1 + 3 * EACH));
 }
 
-/// What may happen to a node: its number, its kernel if that is set, whether it runs.
+/// A change of a node: its number, its kernel if set, whether it is enabled.
 fn any_change() -> impl Strategy<Value = (u64, Option<Known>, bool)> {
     let class = prop::sample::select(&CLASSES[..]);
     let kernel = (
@@ -184,7 +184,7 @@ proptest! {
         let graphs = Box::leak(Box::new(Graphs::new()));
         let mut parts: Vec<Part> = Vec::new();
         for (at, depth) in depths.iter().enumerate() {
-            // Never deeper than by one, as a child follows its node.
+            // Never deeper by more than one, as a child follows its node.
             let most = parts.last().map_or(0, |last| last.depth + 1);
             let kernel = (at % 3 > 0).then(|| known(Class::Memory, 2, 5));
             parts.push(part(8 * (at as u64 + 1), *depth.min(&most), kernel));
@@ -274,13 +274,13 @@ fn executables_that_come_late_find_room_and_those_that_are_launched_stay() {
     for number in 1..=3 * EXECS_MAX {
         GRAPHS.handle_made(exec(number), Some(vec![part(8, 0, Some(a))]));
         assert_eq!(GRAPHS.cost(exec(number)).kernels, 1);
-        // A hundred of them are launched again and again, and never made again.
+        // A hundred of them are launched repeatedly, and never created again.
         let hot = number % 100 + 1;
         assert!(number < 100 || GRAPHS.cost(exec(hot)).kernels == 1);
     }
     let is_known = |number: &usize| GRAPHS.handles.find(64 * *number as u64).is_some();
     let known = (1..=3 * EXECS_MAX).filter(|n| is_known(n)).count();
-    // What was replaced is forgotten with its nodes.
+    // A replaced executable is forgotten with its nodes.
     GRAPHS.with_details(|details| assert_eq!((details.execs.len(), details.nodes), (known, known)));
     assert!((EXECS_MAX / 2..=EXECS_MAX).contains(&known), "{known}");
 }
@@ -308,7 +308,7 @@ fn nodes_that_come_late_find_room_and_graphs_that_are_launched_stay() {
 #[test]
 fn a_place_that_is_given_to_another_executable_costs_nobody_what_the_other_does() {
     static GRAPHS: Graphs = Graphs::new();
-    // More than there is room for, each with as many SMs as its number says.
+    // More than there is room for, each with as many SMs as its number.
     let count = EXECS_MAX + EXECS_MAX / 4;
     let cost_of = |number: usize| {
         let cost = GRAPHS.cost(exec(number));

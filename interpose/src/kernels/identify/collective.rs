@@ -1,14 +1,14 @@
-//! Kernels of collective communication (NCCL, NVSHMEM), known by their names.
+//! Collective communication kernels (NCCL, NVSHMEM), recognised by their names.
 //!
 //! A collective kernel spins on its GPU until its peers on other GPUs have begun, so a peer that
 //! waits at a gate makes the others spin. NCCL launches one only for two or more ranks, which are
-//! on different GPUs: a job that launches one uses several GPUs. NVSHMEM is taken to do so, too.
+//! on different GPUs: a job that launches one uses several GPUs. NVSHMEM is assumed to do the same.
 //!
 //! The names are those in the `libnccl.so.2` of PyTorch 2.15 (`ncclDevKernel_…`,
 //! `ncclSymkDevKernel_…`), of older NCCL (`ncclKernel_AllReduce_RING_LL_Sum_float`) and of NVSHMEM
 //! (`barrier_on_stream_kernel_threadgroup`, `alltoall_on_stream_kernel<…>`, `nvshmemi_proxy_…`).
 
-/// Beginnings of NVSHMEM's collective kernels; `_on_stream_kernel` comes later in the name.
+/// Prefixes of NVSHMEM's collective kernels; `_on_stream_kernel` comes later in the name.
 const ON_STREAM: [&str; 9] = [
     "barrier",
     "sync",
@@ -21,10 +21,10 @@ const ON_STREAM: [&str; 9] = [
     "rdxn",
 ];
 
-/// What every such name contains. Demangling takes 1 to 170 µs, looking for these a tenth of one.
+/// Parts of all such names. Demangling takes 1 to 170 µs, searching for these a tenth of a µs.
 const PARTS: [&str; 3] = ["nccl", "nvshmem", "_on_stream_kernel"];
 
-/// NVSHMEM's kernels that set up a GPU or a team, beside no other GPU's.
+/// NVSHMEM's kernels that set up a GPU or a team, without peers.
 const NVSHMEM_SETUP: [&str; 2] = ["nvshmemi_init", "nvshmemi_team"];
 
 /// Whether a function of this name, mangled or not, is a collective kernel.
@@ -47,7 +47,7 @@ pub(super) fn is_collective(name: &str) -> bool {
     })
 }
 
-/// The function's name without return type, namespaces, parameters and arguments of templates.
+/// The function's name without return type, namespaces, parameters and template arguments.
 fn own_name(text: &str) -> &str {
     let text = text.strip_prefix("void ").unwrap_or(text);
     let end = text.find(['(', '<']).unwrap_or(text.len());

@@ -1,12 +1,12 @@
-//! Function handles and what is known of the kernels behind them.
+//! Function handles and their kernels.
 //!
-//! A handle is *named* when the application obtains it by name, and *identified* at its first launch, when the driver is
-//! asked what it needs: not earlier, because that may load its code.
+//! A handle is *named* when the application obtains it by name, and *identified* at its first
+//! launch, when the driver is queried: not earlier, because that may load its code.
 //!
-//! A full table replaces what was not used lately, by CLOCK as [`crate::platform::memo`] does. A
-//! handle of an older generation counts as not used: everything has to be found out again about it
-//! anyway. So a program that loads and unloads modules for ever finds room for its new handles in
-//! place of those that are gone.
+//! A full table replaces handles that were not used lately, by CLOCK as in
+//! [`crate::platform::memo`]. A handle of an older generation counts as not used, because it must
+//! be identified again anyway. So a program that loads and unloads modules for ever finds room for
+//! its new handles in place of unloaded ones.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,44 +16,38 @@ use super::identities::IdentityIndex;
 use crate::kernels::names::NameIndex;
 use crate::platform::table::Keys;
 
-/// Places for handles; twice the most functions a process was seen with (38 916) fit.
+/// Places for handles; twice the most functions seen in a process (38 916) fit.
 const FUNCTIONS_MAX: usize = 1 << 16;
 
-/// What is known about a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
-    /// How much is known.
     pub(super) sight: Sight,
-    /// What kind of handle it is.
     pub(super) origin: Origin,
     /// The generation in which that was found out.
     pub(super) generation: u32,
 }
 
-/// How much is known of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {
-    /// Its name; `None` if there was no room for it.
+    /// The name; `None` if there was no room for it.
     Named(Option<NameIndex>),
-    /// What it is; `None` if nobody can tell, or there was no room.
+    /// The identity; `None` if unknown, or there was no room.
     Identified(Option<IdentityIndex>),
 }
 
-/// Handles of two kinds can be launched, and their names are asked for differently.
+/// Both kinds of handles can be launched; their names are queried differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// `CUfunction`.
     Function,
-    /// `CUkernel`, which a launch takes as a function since CUDA 12.
+    /// `CUkernel`, which a launch accepts as a function since CUDA 12.
     Kernel,
 }
 
-/// The handles.
 pub(super) struct Functions {
     handles: Keys<FUNCTIONS_MAX>,
     /// [`pack`]ed; 0 is not filled in yet.
     values: [AtomicU64; FUNCTIONS_MAX],
-    /// Held by the thread that changes the table.
     lock: TryLock,
 }
 
@@ -66,12 +60,11 @@ impl Functions {
         }
     }
 
-    /// What was kept for a handle.
     #[inline]
     pub(super) fn find(&self, handle: u64) -> Option<Function> {
         let place = self.handles.find(handle)?;
-        // Acquire pairs with the Release store in `keep`: whoever sees what was kept for another
-        // handle at this place also sees that the place is that handle's now.
+        // Acquire pairs with the Release store in `keep`: a thread that sees another handle's value
+        // also sees that the place is that handle's now.
         let value = self.values.get(place)?.load(Ordering::Acquire);
         if !self.handles.is_at(place, handle) {
             return None;
@@ -86,13 +79,13 @@ impl Functions {
     fn mark_used(&self, place: usize, value: u64) {
         if let Some(word) = self.values.get(place) {
             let relaxed = Ordering::Relaxed;
-            // A value that was changed meanwhile stays as it is.
+            // Leave a value that was changed meanwhile as it is.
             _ = word.compare_exchange(value, value | USED, relaxed, relaxed);
         }
     }
 
-    /// Keeps or replaces it. In a full table it takes the place of another one; see the module's
-    /// text. It is forgotten if another thread holds the lock for long.
+    /// Inserts or replaces a handle; in a full table it takes the place of another one (see the
+    /// module's head). Gives up if another thread holds the lock for long.
     pub(super) fn keep(&self, handle: u64, function: Function) {
         if handle == 0 {
             return;
@@ -126,12 +119,11 @@ const FILLED: u64 = 1 << 63;
 const KERNEL: u64 = 1 << 62;
 const IDENTIFIED: u64 = 1 << 61;
 const KNOWN: u64 = 1 << 60;
-/// Somebody has found it since a handle that looked for a place passed it.
+/// Found since an insertion last passed it.
 const USED: u64 = 1 << 59;
 const INDEX_BITS: u32 = 24;
 
-/// One word: flags, index of name or identity (24 bits), generation (32 bits). It begins as not
-/// used.
+/// One word: flags, index of name or identity (24 bits), generation (32 bits). Initially not used.
 fn pack(function: Function) -> u64 {
     let (flag, index) = match function.sight {
         Sight::Named(name) => (0, name.map(|name| name.0)),
@@ -213,7 +205,7 @@ mod tests {
         let handle = |n: u32| u64::from(n + 1) * 256;
         let places = FUNCTIONS_MAX as u32;
         for n in 0..3 * places {
-            // A new generation now and then, in which all that is used again is found out again.
+            // Occasionally a new generation, in which everything in use is identified again.
             let generation = n >> 14;
             FUNCTIONS.keep(handle(n), named(n & 0xffff, generation));
             assert_eq!(
@@ -236,7 +228,7 @@ mod tests {
     #[test]
     fn threads_that_push_each_other_out_never_see_another_handles_kernel() {
         static FUNCTIONS: Functions = Functions::new();
-        // Handle and name are tied together; with each generation every place is free to take.
+        // A handle determines its name; with each generation every place is free to take.
         let rounds = |first: u32| {
             for n in 0..200_000u32 {
                 let (number, generation) = (first.wrapping_add(n * 7919) % 150_000, n >> 8);

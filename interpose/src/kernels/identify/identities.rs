@@ -1,18 +1,17 @@
-//! What kernels are: a name, and what the compiler gave each thread and block.
+//! Kernel identities: a name, and the resources of each thread and block.
 //!
-//! Two kernels may have one name (a compiler at run time calls each of its kernels `kernel`), and a handle that was given
-//! out again may stand for another kernel of the same name. Registers and static shared memory, which decide how many
-//! blocks fit on an SM, tell such kernels apart.
+//! Two kernels may share a name (a run-time compiler calls each of its kernels `kernel`), and a
+//! reused handle may stand for another kernel of the same name. Registers and static shared memory,
+//! which decide how many blocks fit on an SM, distinguish such kernels.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kernels::names::NameIndex;
 use crate::platform::table::mix;
 
-/// Most identities: of the functions of a process only those are one that it launches, some thousand.
+/// Most identities: only launched functions have one, some thousand per process.
 const IDENTITIES_MAX: usize = 1 << 15;
 
-/// Most places tried for one.
 const PROBES_MAX: usize = 64;
 
 /// A kept identity. Below 2^15.
@@ -21,17 +20,16 @@ pub(super) struct IdentityIndex(pub(super) u32);
 
 #[cfg(not(shim))]
 impl IdentityIndex {
-    /// No kernel's: an operator that stands for its launches.
+    /// Not a kernel: an operator that stands for its launches.
     pub(super) const OPERATOR: Self = Self(IDENTITIES_MAX as u32);
 }
 
-/// What a kernel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) name: NameIndex,
-    /// Registers of a thread; 0 if the driver did not say.
+    /// Per thread; 0 if the driver did not say.
     pub(super) registers: u32,
-    /// Static shared memory of a block, bytes; 0 if the driver did not say.
+    /// Static, per block; 0 if the driver did not say.
     pub(super) shared_bytes: u32,
 }
 
@@ -47,14 +45,14 @@ impl Identities {
         }
     }
 
-    /// Keeps an identity, or `None` if there is no room for it.
+    /// Keeps an identity. `None` if there is no room for it.
     pub(super) fn intern(&self, identity: &Identity) -> Option<IdentityIndex> {
         let word = pack(identity);
-        // The high bits are the better mixed ones.
+        // The high bits are mixed better.
         let first = (mix(word) >> (64 - IDENTITIES_MAX.trailing_zeros())) as usize;
         for step in 0..PROBES_MAX {
             let place = (first + step) % IDENTITIES_MAX;
-            // Relaxed: the word is all there is.
+            // Relaxed: the word guards no other data.
             let swapped = self.places.get(place)?.compare_exchange(
                 0,
                 word,
@@ -68,7 +66,6 @@ impl Identities {
         None
     }
 
-    /// What was kept.
     pub(super) fn of(&self, index: IdentityIndex) -> Option<Identity> {
         let word = self.places.get(index.0 as usize)?.load(Ordering::Relaxed);
         (word & FILLED != 0).then(|| unpack(word))
@@ -82,7 +79,7 @@ const REGISTERS_SHIFT: u32 = 28;
 const REGISTERS_MAX: u32 = (1 << 12) - 1;
 const SHARED_MAX: u32 = (1 << 28) - 1;
 
-/// Flag, name (20 bits), registers (12 bits), shared memory (28 bits); what is larger is cut.
+/// Flag, name (20 bits), registers (12 bits), shared memory (28 bits); larger values are clamped.
 fn pack(identity: &Identity) -> u64 {
     FILLED
         | u64::from(identity.name.0 & NAME_MASK) << NAME_SHIFT

@@ -1,48 +1,45 @@
-//! What was learnt of a number: how long it was seen to take, and of which of those that have had the number in turn.
+//! What was learnt of a number: its observed duration, and the generation that it belongs to.
 //!
 //! A number is a place in a table. A kernel's place is given to another kernel when the table is
-//! full and the first one was not used lately ([`crate::platform::memo`]). A graph's place is given
-//! to another graph when the first one is destroyed, or as a kernel's is, and means something else
-//! when its nodes do. Launches of the first one may be in flight then, and what they take must not
-//! be taken for what the second one takes. So each of them is a *generation* of the number, and
-//! duration and generation are one word: the learner writes a duration only if the generation is
-//! still the one that was launched.
+//! full and the first one was not used lately ([`crate::platform::memo`]). A graph's place is
+//! reused in the same way, or when the graph is destroyed, and changes its meaning when its nodes
+//! change. Launches of the first owner may be in flight then, and their durations must not count
+//! for the second. So each owner is a *generation* of the number, and duration and generation are
+//! one word: the learner writes a duration only if the generation is still that of the launch.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// What a launch is known by to who learns what it takes ([`crate::progress::learner`]).
+/// A launch's number for the learner ([`crate::progress::learner`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Number {
-    /// Of a kernel and shape from 1, then those of graphs; 0: none.
+    /// Kernels and shapes from 1, then graphs; 0: none.
     pub(crate) place: u16,
     /// The low 8 bits of the generation.
     pub(crate) generation: u8,
 }
 
 impl Number {
-    /// That of copies: nothing is learnt of them, nor of kernels that are seen complete with one.
+    /// Copies: the learner ignores them, and kernels that complete together with one.
     pub(crate) const COPY: Self = Self {
         place: 0,
         generation: 1,
     };
 }
 
-/// What is learnt of a kernel and shape, or of a graph.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Learnt<'a> {
-    /// What the profile told of it, ns.
+    /// The duration from the profile, ns.
     pub(crate) told_ns: u64,
-    /// How many kernels of it the profile does not know; each lasts as long as the daemon assumes.
+    /// How many of its kernels the profile lacks; each lasts as long as the daemon assumes.
     pub(crate) unknown: u64,
     /// Whether it has a resource class.
     pub(crate) is_classed: bool,
-    /// What it was seen to take.
+    /// The observed duration.
     pub(crate) taken: Taken<'a>,
 }
 
-/// The word of a number, see the module's text: the duration in the low half, ns, the generation in
-/// the high one. Launches read it, the helper writes durations, and who gives the number to another
-/// kernel or graph writes generations.
+/// A number's word (see the module's head): the duration in the low half, ns, the generation in the
+/// high one. Launches read it; the helper writes durations, a thread that reuses it generations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken<'a>(pub(crate) &'a AtomicU64);
 
@@ -60,22 +57,21 @@ impl Taken<'_> {
         word & u32::MAX as u64
     }
 
-    /// The generation, and what it was seen to take, ns; 0: nothing was learnt. Relaxed, here and below: nothing else
-    /// is read because of what this says.
+    /// The generation, and the observed duration, ns; 0: nothing was learnt. Relaxed, here and
+    /// below: the value guards no other data.
     #[inline]
     pub(crate) fn read(&self) -> (u32, u64) {
         let word = self.0.load(Ordering::Relaxed);
         ((word >> GENERATION_SHIFT) as u32, Self::ns_of(word))
     }
 
-    /// What it was seen to take, ns; 0: nothing was learnt.
     #[inline]
     pub(crate) fn ns(&self) -> u64 {
         self.read().1
     }
 
-    /// The generation takes so long; 0 forgets what it takes. Whether that is something else than before; nothing is
-    /// written of a generation that is over.
+    /// Sets the duration of a generation, unless it is past; 0 forgets it. Returns whether it
+    /// changed.
     pub(crate) fn set(&self, generation: u32, ns: u64) -> bool {
         let word = Self::fresh(generation) | ns.min(u64::from(u32::MAX));
         let set = |before: u64| {
@@ -88,7 +84,7 @@ impl Taken<'_> {
         changed.is_ok()
     }
 
-    /// The number is another's from now on. Callers hold a lock that keeps others from saying so.
+    /// Begins the number's next generation. Callers hold a lock against other callers.
     pub(crate) fn begin_generation(&self) {
         let (generation, _) = self.read();
         // Release pairs with the fence in `Graphs::launched`: a reader that sees the generation

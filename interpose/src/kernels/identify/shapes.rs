@@ -1,8 +1,7 @@
-//! Launch shapes and what the profile says about them, so that the profile is searched once each.
+//! Launch shapes and their profile entries, so that the profile is searched once for each.
 //!
-//! The table forgets shapes that were not launched lately ([`crate::platform::memo`]). A forgotten
-//! shape that is launched again is judged as at first sight, gets another number, and is learnt
-//! anew.
+//! The table forgets shapes that were not launched lately ([`crate::platform::memo`]). If launched
+//! again, a forgotten shape is judged as on first sight, gets another number, and is learnt anew.
 
 use policy::{Class, Kernel};
 
@@ -19,17 +18,15 @@ pub(super) const SHAPES_MAX: usize = 1 << 15;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct What {
     pub(super) identity: IdentityIndex,
-    /// Which of the process's clients, and so on which device: its SMs hold other numbers of blocks.
+    /// Index of the client, and so of the device: its SMs hold other numbers of blocks.
     pub(super) device: u32,
-    /// In which operator, if that makes a difference.
+    /// The operator, if that matters.
     pub(super) label: LabelIndex,
 }
 
-/// What was launched lately, and what is known of it.
 pub(super) struct Launched<'a> {
     pub(super) what: What,
     pub(super) shape: Shape,
-    /// Its number's.
     pub(super) place: u16,
     pub(super) sm_needed: u32,
     pub(super) learnt: Learnt<'a>,
@@ -38,19 +35,17 @@ pub(super) struct Launched<'a> {
 /// Identities are below 2^24.
 const DEVICE_SHIFT: u32 = 24;
 
-/// The shapes. The words of one are its [`key`], what the profile told, ns, and what was learnt
-/// ([`Taken`]).
+/// The shapes. Their words: [`key`], the profile's duration, ns, and what was learnt ([`Taken`]).
 pub(super) struct Shapes {
     memo: Memo<SHAPES_MAX, KEY_WORDS, REST_WORDS>,
 }
 
 const KEY_WORDS: usize = 5;
 const REST_WORDS: usize = 2;
-/// The word, of those that belong to a shape, that says what was learnt.
+/// The index of the learnt word.
 const TAKEN: usize = 1;
 
-/// The parts of a note: whether the shape is profiled, its class, whether it is collective, its
-/// SMs.
+/// The parts of a note: whether profiled, class, whether collective, SM need.
 const PROFILED: u64 = 1;
 const CLASS_SHIFT: u32 = 1;
 const CLASS_MASK: u64 = 0x3f;
@@ -64,20 +59,19 @@ impl Shapes {
         Self { memo: Memo::new() }
     }
 
-    /// What was kept.
     #[inline]
     pub(super) fn find(&self, what: What, shape: &Shape) -> Option<Known> {
         self.memo.find(&key(what, shape)).map(|found| known(&found))
     }
 
-    /// Keeps what `compute` makes of a shape.
+    /// Keeps the result of `compute` for a shape.
     pub(super) fn keep(
         &self,
         what: What,
         shape: &Shape,
         compute: impl FnOnce() -> Judged,
     ) -> Known {
-        // Before a place is taken, as the driver is asked here and may take its time.
+        // Before taking a place: this queries the driver and may take long.
         let judged = compute();
         let kernel = &judged.kernel;
         let note = u64::from(judged.is_profiled)
@@ -90,13 +84,12 @@ impl Shapes {
         kept.map_or(judged.not_kept(), |kept| known(&kept))
     }
 
-    /// The words of a number for those who learn.
     pub(super) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
         let (_, found) = self.memo.at(usize::from(place).checked_sub(1)?)?;
         self.learnt_of(&found)
     }
 
-    /// What a number stands for, and the SMs it needs; `None` of one that is another's by now.
+    /// A number's meaning, and its SM need; `None` if the number was reused.
     pub(super) fn described(&self, number: Number) -> Option<(What, Shape, u32)> {
         let (key, found) = self.memo.at(usize::from(number.place).checked_sub(1)?)?;
         if found.generation as u8 != number.generation {
@@ -106,7 +99,6 @@ impl Shapes {
         Some((what, shape, (found.note >> SM_SHIFT) as u32))
     }
 
-    /// What is known of everything that a client launched lately.
     pub(super) fn of_client(&self, device: u32) -> impl Iterator<Item = Launched<'_>> {
         let all = (0..SHAPES_MAX).filter_map(|place| self.memo.at(place));
         all.filter_map(move |(key, found)| {
@@ -139,7 +131,7 @@ impl Shapes {
 fn known(found: &Found<REST_WORDS>) -> Known {
     let [told_ns, taken] = found.rest;
     let (place, note) = (found.place + 1, found.note);
-    // What was learnt stands in place of what was told.
+    // A learnt duration replaces the profile's.
     let learnt_ns = Taken::ns_of(taken);
     Known {
         id: id_of(place as u16, found.generation.into()),
@@ -180,7 +172,7 @@ fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
     ]
 }
 
-/// What was launched under a [`key`].
+/// The inverse of [`key`].
 fn of_key(&[what, xy, zx, yz, label]: &[u64; KEY_WORDS]) -> (What, Shape) {
     let pair = |word: u64| (word as u32, (word >> u32::BITS) as u32);
     let (of_what, shared_bytes) = pair(what);
@@ -329,7 +321,7 @@ mod tests {
         assert!(SHAPES.learnt(0).is_none() && SHAPES.learnt(u16::MAX).is_none());
     }
 
-    /// Launches a shape; whether the profile had to be searched for it.
+    /// Launches a shape. Returns whether the profile was searched for it.
     fn launch(shapes: &Shapes, number: u32) -> bool {
         let shape = Shape {
             grid: [number + 1, 1, 1],
@@ -358,7 +350,7 @@ mod tests {
         static SHAPES: Shapes = Shapes::new();
         let mut searched = 0;
         for other in 0..40_000 {
-            // All of them at every hundredth other one, as a step of a network does.
+            // All of them at every hundredth other one, as in a step of a network.
             if other % 100 == 0 {
                 searched += (0..100).filter(|&n| launch(&SHAPES, n)).count();
             }
@@ -385,7 +377,7 @@ mod tests {
         assert!(heir.id != first.id && !heir.is_learnt && !heir.is_profiled);
         let learnt = SHAPES.learnt(heir.number.place).unwrap();
         assert_eq!((learnt.taken.read(), learnt.unknown), ((1, 0), 1));
-        // What a launch of the first one was seen to take is not told of the second.
+        // The first one's duration does not count for the second.
         assert!(!learnt.taken.set(0, 8) && learnt.taken.ns() == 0);
         assert_eq!(SHAPES.find(what(1), &SHAPE), None);
     }

@@ -1,9 +1,9 @@
-//! The one line about kernels of unknown duration, for whoever runs the job.
+//! The log line about kernels of unknown duration.
 //!
-//! The kernel that takes the most time should be named, but how long each takes is what nobody knows.
-//! The line names the kernel with the most threads among those seen so far. It therefore waits for
-//! [`SAID_AFTER`] launches of unknown kernels, or for the exit of the process. The helper writes it,
-//! when it next looks: a launch makes no system call for it. On virtual time it is the exit.
+//! It should name the kernel that takes the most time, but the durations are unknown. So it names
+//! the kernel with the most threads among those seen so far, and waits for [`SAID_AFTER`] launches
+//! of unknown kernels, or for the exit of the process. The helper logs it at its next poll, so that
+//! no launch makes a system call for it. On virtual time it is logged at the exit.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,17 +17,16 @@ use crate::platform::log::{self, Level};
 use crate::platform::phase;
 use crate::process::{self, Client};
 
-/// Launches of unknown kernels after which it is said that there are some. A pass through a network
-/// has some hundred, so nearly all kernels have been seen by then.
+/// Unknown launches before the line is logged. A pass through a network has some hundred, so nearly
+/// all kernels have been seen by then.
 const SAID_AFTER: u64 = 512;
 
 /// Longest name in the line, bytes.
 const NAME_BYTES_MAX: usize = 60;
 
-/// What is to be said.
 pub(super) struct Unknown {
     is_said: AtomicBool,
-    /// The largest of them: threads of a launch in the high bits, the name in the low ones. 0: none.
+    /// The largest kernel: threads of a launch in the high bits, the name in the low ones. 0: none.
     largest: AtomicU64,
 }
 
@@ -42,7 +41,7 @@ impl Unknown {
         }
     }
 
-    /// A kernel and shape was first seen whose duration nobody knows.
+    /// Notes the first sight of a kernel and shape of unknown duration.
     pub(super) fn note(&self, identity: Option<Identity>, shape: &Shape) {
         let Some(Identity { name, .. }) = identity else {
             return;
@@ -53,7 +52,7 @@ impl Unknown {
         self.largest.fetch_max(word, Ordering::Relaxed);
     }
 
-    /// Somebody has said it, or need not say it.
+    /// The line was logged, or is not needed.
     pub(super) fn handle_said(&self) {
         self.is_said.store(true, Ordering::Relaxed);
     }
@@ -65,13 +64,13 @@ impl Unknown {
 }
 
 impl Kernels {
-    /// A launch of so many kernels whose duration no profile tells.
+    /// Counts a launch of kernels whose duration no profile has.
     #[cold]
     pub(crate) fn handle_unknown(&self, client: &Client, kernels: u64) {
         client.page.count(Counter::UnknownKernels, kernels);
     }
 
-    /// Says it once there have been enough launches; whether it need not be called again.
+    /// Logs the line after enough launches. Returns whether it need not be called again.
     pub(crate) fn poll_unknown(&self, client: &Client) -> bool {
         if client.page.counted(Counter::UnknownKernels) >= SAID_AFTER {
             self.say_unknown(client);
@@ -79,12 +78,12 @@ impl Kernels {
         self.unknown.is_said.load(Ordering::Relaxed)
     }
 
-    /// It was said why kernels are unknown, which is once enough.
+    /// Another line has explained the unknown kernels, which is enough.
     pub(crate) fn handle_said_unknown(&self) {
         self.unknown.handle_said();
     }
 
-    /// The process exits. The child of a fork has launched nothing.
+    /// The process exits. A forked child has launched nothing.
     pub(crate) fn handle_exit(&self) {
         if phase::is_inert() {
             return;
@@ -110,13 +109,12 @@ impl Kernels {
     }
 }
 
-/// The line.
 struct Line<'t> {
-    /// Of the largest kernel, as the driver knows it.
+    /// The largest kernel's name in the driver.
     name: Option<&'t str>,
-    /// What each counts as, ns.
+    /// The assumed duration of each, ns.
     each_ns: u64,
-    /// This run learns how long they take.
+    /// Whether this run learns the durations.
     is_learnt: bool,
 }
 
@@ -137,7 +135,6 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// The beginning of a name.
 fn short(name: &str) -> &str {
     name.get(..name.floor_char_boundary(NAME_BYTES_MAX))
         .unwrap_or(name)

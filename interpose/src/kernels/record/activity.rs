@@ -1,14 +1,13 @@
-//! CUPTI's records of kernels, read from a buffer that it has filled.
+//! Reads CUPTI's records of kernels from a buffer that it has filled.
 //!
 //! Written from NVIDIA's public header `cupti_activity.h` of CUDA 11.8, 12.9 and 13.0 (wheels
 //! `nvidia-cuda-cupti-cu11` 11.8.87, `-cu12` 12.9.79, `nvidia-cuda-cupti` 13.0.85). A record is
 //! packed and aligned to eight bytes. `CUpti_ActivityKernel4` (CUDA 9) to `CUpti_ActivityKernel10`
 //! (CUDA 13) begin with the same fields at the same offsets up to the name, as a C compiler lays
-//! them out from these headers; [`KernelRecord`] is those. What comes after differs and is not
-//! read.
+//! them out from these headers; [`KernelRecord`] is those. Later fields differ and are not read.
 //!
-//! A buffer is not believed: what is cut is not read, kinds that are not asked for are passed over,
-//! and a step that does not lead forward ends the reading.
+//! A buffer is not trusted: truncated records are not read, other kinds are skipped, and a step
+//! that does not lead forward ends the reading.
 
 #![expect(unsafe_code, reason = "reads a record from bytes")]
 
@@ -17,7 +16,7 @@ use core::mem::offset_of;
 /// `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`.
 pub(crate) const CONCURRENT_KERNEL: u32 = 10;
 
-/// The first fields of `CUpti_ActivityKernel4` to `10`; see the module's text.
+/// The first fields of `CUpti_ActivityKernel4` to `10`; see the module's head.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct KernelRecord {
@@ -40,7 +39,7 @@ pub(crate) struct KernelRecord {
     local_bytes: [u32; 2],
     correlation: u32,
     grid_id: i64,
-    /// Address of a text that ends in NUL, good while the buffer is read.
+    /// Address of a text that ends in NUL, valid while the buffer is read.
     pub(crate) name: usize,
 }
 
@@ -58,22 +57,22 @@ const _: () = {
 };
 
 impl KernelRecord {
-    /// How long the kernel ran, ns, if the record knows.
+    /// Duration of the kernel, ns, if known.
     pub(crate) fn duration_ns(&self) -> Option<f32> {
         let ns = self.end.checked_sub(self.start)?;
         (self.start > 0 && ns > 0).then_some(ns as f32)
     }
 
-    /// The record at an offset, if it is a kernel's and complete.
+    /// The record at an offset, if it is a complete record of a kernel.
     fn at(buffer: &[u8], at: usize) -> Option<Self> {
         let bytes = buffer.get(at..)?.get(..size_of::<Self>())?;
-        // SAFETY: so many bytes; any bytes are a value, as all fields are numbers.
+        // SAFETY: enough bytes; any bytes are a value, as all fields are numbers.
         let record = unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() };
         (record.kind == CONCURRENT_KERNEL).then_some(record)
     }
 }
 
-/// Gives `each` the kernels in a buffer. `next` answers with the offset of the record after one, or
+/// Passes the kernels in a buffer to `each`. `next` returns the offset of the record after one, or
 /// of the first, as `cuptiActivityGetNextRecord` does.
 pub(crate) fn read(
     buffer: &[u8],
@@ -96,7 +95,7 @@ pub(crate) fn read(
 mod tests {
     use super::*;
 
-    /// A record of that many bytes of which kind, times and grid are known.
+    /// A record of `bytes` bytes with kind, times and grid.
     fn record(kind: u32, times: [u64; 2], bytes: usize) -> Vec<u8> {
         let mut record = vec![0; bytes];
         record[..4].copy_from_slice(&kind.to_le_bytes());
@@ -106,7 +105,7 @@ mod tests {
         record
     }
 
-    /// What is read where records are so far apart.
+    /// What is read where records are `step` bytes apart.
     fn read_all(buffer: &[u8], step: usize) -> Vec<Option<f32>> {
         let mut all = Vec::new();
         let next = |last: Option<usize>| Some(last.map_or(0, |last| last + step));

@@ -1,60 +1,57 @@
 //! When the next launch of a kernel, or of a graph, is timed.
 //!
-//! After the first ones about one in [`EVERY`], at distances that are drawn: a fixed distance would
-//! find a program that launches a kernel in turn with different durations always at the same turn. The
-//! same holds where pairs of events are scarce: the launches that find some are those behind a wait of
-//! the program's. So a launch that finds none leaves it to chance, too, which one is tried next.
+//! After the first ones about one in [`EVERY`], at random distances: in a program that launches a
+//! kernel in turn with different durations, a fixed distance would always time the same turn. The
+//! same bias arises where pairs of events are scarce: the launches that find one are those after a
+//! wait of the program. So a launch that finds none also picks the next attempt at random.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// In the long run one launch in so many is timed, in the mean.
+/// In the long run one in so many launches is timed, on average.
 const EVERY: u32 = 32;
-/// As long as there are too few durations, one in so many.
+/// While there are too few durations, one in so many.
 const EVERY_AT_FIRST: u32 = 4;
-/// So many launches are tried at these rates, whatever comes of them: on an idle stream a kernel that
-/// takes less than its own launch never tells anything.
+/// Most launches tried at these rates, with or without result: on an idle stream a kernel that
+/// takes less than its own launch never yields a duration.
 const TRIED_MAX: u32 = 256;
 
-/// See the module's text. Launches are counted modulo 2^32.
+/// The schedule (see the module's head). Launches are counted modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     seen: AtomicU32,
-    /// From which launch on one is due.
+    /// The next launch that is due.
     from: AtomicU32,
     tried: AtomicU32,
 }
 
-/// How much is known of what is launched.
+/// How much is known of the durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// No duration: each launch is due.
     Nothing,
-    /// Some.
     Little,
-    /// Enough.
     Enough,
 }
 
 impl Due {
-    /// Whether the launch that comes now is due.
+    /// Counts a launch. Returns whether it is due.
     pub(crate) fn see(&self) -> bool {
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
         seen.wrapping_sub(self.from.load(Ordering::Relaxed)) < 1 << 31
     }
 
-    /// How many were tried.
     pub(crate) fn tried(&self) -> u32 {
         self.tried.load(Ordering::Relaxed)
     }
 
-    /// The launch that was due is timed.
+    /// The due launch was timed.
     pub(crate) fn handle_tried(&self, known: Known, random: u64) {
         let tried = self.tried().saturating_add(1);
         self.tried.store(tried, Ordering::Relaxed);
         self.put_off(known, random);
     }
 
-    /// It finds no pair of events, or is timed: which is due next?
+    /// Picks the next due launch, after this one was timed or found no pair of events.
     pub(crate) fn put_off(&self, known: Known, random: u64) {
         let every = match known {
             _ if self.tried() >= TRIED_MAX => EVERY,
@@ -62,7 +59,7 @@ impl Due {
             Known::Little => EVERY_AT_FIRST,
             Known::Enough => EVERY,
         };
-        // Evenly from the next one to the one at twice the distance.
+        // Uniform from the next one to the one at twice the distance.
         let further = (random % u64::from(2 * every - 1)) as u32;
         let seen = self.seen.load(Ordering::Relaxed);
         self.from
@@ -74,7 +71,6 @@ impl Due {
 mod tests {
     use super::*;
 
-    /// Numbers that look like chance.
     fn random(state: &mut u64) -> u64 {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -82,7 +78,7 @@ mod tests {
         *state
     }
 
-    /// Which of so many launches are timed, if each that is due can be.
+    /// Which of `launches` are timed, if each due one can be.
     fn timed(launches: u32, known: Known) -> Vec<u32> {
         let (due, mut state) = (Due::default(), 7);
         let is_timed = |_: &u32| {
@@ -154,7 +150,7 @@ mod tests {
     fn a_launch_that_is_due_and_is_neither_timed_nor_put_off_leaves_the_next_one_due() {
         let due = Due::default();
         assert!(due.see() && due.see());
-        // The third is, and the next one comes two later.
+        // The third is due, and the next one comes two later.
         due.put_off(Known::Enough, 2);
         let next: Vec<bool> = (0..5).map(|_| due.see()).collect();
         assert_eq!(next, [false, false, true, true, true]);

@@ -1,10 +1,10 @@
-//! Entries by what CUPTI tells of a launch: the kernel's name, its shape and its device.
+//! Entries by CUPTI's description of a launch: the kernel's name, its shape and its device.
 //!
-//! CUPTI does not tell in which operator a kernel was launched. Where two entries differ in that
-//! alone, what it tells is nobody's, and both are *ambiguous*.
+//! CUPTI does not report the operator in which a kernel was launched. Where two entries differ only
+//! in that, its durations belong to neither, and both are *ambiguous*.
 //!
-//! Whoever reads what CUPTI told reads the new entries first ([`Keys::read`]). So no launch waits
-//! here, and an entry is found to be ambiguous a moment after its first launch.
+//! The reader of CUPTI's records reads new entries first ([`Keys::read`]). So no launch waits here,
+//! and an entry is found to be ambiguous a moment after its first launch.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;
@@ -13,11 +13,11 @@ use protocol::recording::{Entry, RecordPage};
 
 use crate::kernels::Shape;
 
-/// See the module's text.
+/// The entries by key (see the module's head).
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     by_name: HashMap<String, Vec<Key>>,
-    /// How many entries of the page were read, and which of them had no launch.
+    /// Number of entries read, and those of them without a launch.
     read: u32,
     unlaunched: Vec<u32>,
 }
@@ -27,7 +27,7 @@ struct Key {
     shape: Shape,
     client: u32,
     operator: String,
-    /// Two threads that see a kernel for the first time at once make one each.
+    /// Two threads that first see a kernel at the same time make one each.
     entries: Vec<u32>,
     /// They differ in their operators.
     is_ambiguous: bool,
@@ -45,7 +45,8 @@ impl Keys {
             let Some(entry) = page.entries.get(index as usize) else {
                 continue;
             };
-            // Acquire pairs with the Release of who counts: one that is half made has no launch.
+            // Acquire pairs with the Release of the counting thread: a half-made entry has no
+            // launch.
             let launches = entry.launches.load(Ordering::Acquire);
             let in_graphs = entry.graph_launches.load(Ordering::Acquire);
             match launches + in_graphs {
@@ -55,7 +56,6 @@ impl Keys {
         }
     }
 
-    /// Keeps an entry.
     fn note(&mut self, page: &RecordPage, entry: &Entry, index: u32) {
         let (shape, client) = shape_of(entry);
         let operator = page.text(&entry.operator);

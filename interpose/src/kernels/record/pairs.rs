@@ -1,9 +1,9 @@
-//! What of a record is not read yet: pairs of events around launches.
+//! The unread part of a record: pairs of events around launches.
 //!
-//! Each pair belongs to one thread at a time: to the one that launches, to nobody while it waits to be
-//! read, then to the one that reads. No thread waits for another here. A thread that leaves in the
-//! middle of a launch takes its pair along, and one of the places of its stream.
-//! [`crate::progress::recorder`] says what happens with them.
+//! Each pair belongs to one thread at a time: the launching thread, none while it waits to be read,
+//! then the reading thread. No thread waits for another here. A thread that leaves in the middle of
+//! a launch takes its pair along, and one of the places of its stream.
+//! [`crate::progress::recorder`] uses the pairs.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -13,9 +13,9 @@ use protocol::recording::{GPUS_MAX, Kind, Why};
 
 use super::EntryIndex;
 
-/// Most pairs of events of a process.
+/// Most pairs of events in a process.
 pub(crate) const PAIRS_MAX: usize = 1024;
-/// Most graphs that wait to be read: each has the list of its kernels.
+/// Most unread graphs: each has the list of its kernels.
 pub(crate) const GRAPHS_MAX: u32 = 16;
 
 /// Two events, as numbers, of a context.
@@ -25,11 +25,10 @@ pub(crate) struct Pair {
     pub(crate) end: u64,
     /// 0: there are no events yet.
     pub(crate) context: u64,
-    /// When the first had been recorded, ns.
+    /// When the first event had been recorded, ns.
     pub(crate) began_ns: u64,
 }
 
-/// What lies between two events.
 #[derive(Debug)]
 pub(crate) enum Timed {
     Kernel(EntryIndex),
@@ -42,29 +41,27 @@ pub(crate) enum Timed {
 pub(crate) struct Waiting {
     pub(crate) timed: Timed,
     pub(crate) kind: Kind,
-    /// How long the launch took on the host, ns.
+    /// Duration of the launch call on the host, ns.
     pub(crate) host_ns: u64,
-    /// Index of the client, and of the stream's slot.
+    /// Indices of the client and of the stream's slot.
     pub(crate) client: u32,
     pub(crate) slot: u32,
     /// [`crate::progress::operations::submitted`] when the second event was recorded.
     pub(crate) operations: u32,
 }
 
-/// See the module's text.
 pub(crate) struct Pairs {
     cells: Box<[Cell]>,
     /// By slot: pairs that are not free.
     of_slots: Box<[AtomicU32]>,
-    /// By slot: whether something was launched on its stream.
+    /// By slot: whether its stream had a launch.
     is_used: Box<[AtomicBool]>,
-    /// By client: the same of any of its streams.
+    /// By client: the same for any of its streams.
     has_stream: Box<[AtomicBool]>,
     /// Graphs that are timed and not read yet.
     graphs: AtomicU32,
 }
 
-/// A pair, and whose it is.
 struct Cell {
     /// [`FREE`], [`HELD`] or [`WAITING`].
     state: AtomicU32,
@@ -74,7 +71,7 @@ struct Cell {
     end: AtomicU64,
     context: AtomicU64,
     began_ns: AtomicU64,
-    /// Only the thread that holds the pair locks it, so that nobody waits.
+    /// Only the thread that holds the pair locks it, so the lock is never contended.
     waiting: Mutex<Option<Waiting>>,
 }
 
@@ -93,8 +90,8 @@ impl Pairs {
         }
     }
 
-    /// A pair of a context, for a launch on the stream of a slot that has fewer than `most`; one
-    /// without events is for the caller to make.
+    /// A pair of a context, for a launch on the stream of a slot that has fewer than `most`. The
+    /// caller creates missing events.
     pub(crate) fn take(
         &self,
         context: u64,
@@ -140,12 +137,11 @@ impl Pairs {
         Err(Why::NoEvent)
     }
 
-    /// A pair that the caller holds.
     pub(crate) fn pair(&self, at: usize) -> Option<Pair> {
         self.cells.get(at).map(Cell::pair)
     }
 
-    /// Keeps the events of a pair that the caller holds.
+    /// Stores the events of a pair that the caller holds.
     pub(crate) fn set(&self, at: usize, pair: &Pair) {
         if let Some(cell) = self.cells.get(at) {
             cell.start.store(pair.start, Ordering::Relaxed);
@@ -155,7 +151,7 @@ impl Pairs {
         }
     }
 
-    /// The caller uses the pair no more.
+    /// Returns a pair that the caller holds.
     pub(crate) fn give_back(&self, at: usize) {
         let Some(cell) = self.cells.get(at) else {
             return;
@@ -171,7 +167,7 @@ impl Pairs {
         cell.state.store(FREE, Ordering::Release);
     }
 
-    /// The pair waits to be read.
+    /// Leaves a pair to be read.
     pub(crate) fn wait(&self, at: usize, waiting: Waiting) {
         let Some(cell) = self.cells.get(at) else {
             return;
@@ -179,12 +175,11 @@ impl Pairs {
         if let Ok(mut kept) = cell.waiting.try_lock() {
             *kept = Some(waiting);
         }
-        // Release pairs with the Acquire in `change`: who reads it sees what waits.
+        // Release pairs with the Acquire in `change`: the reader sees what waits.
         cell.state.store(WAITING, Ordering::Release);
     }
 
-    /// Goes through the pairs that wait, each of which `read` holds meanwhile; what it gives back
-    /// waits on.
+    /// Visits the waiting pairs; `read` holds each meanwhile, and what it returns waits on.
     pub(crate) fn read_each(&self, mut read: impl FnMut(&Pair, Waiting) -> Option<Waiting>) {
         for (at, cell) in self.cells.iter().enumerate() {
             if cell.state.load(Ordering::Relaxed) != WAITING || !cell.change(WAITING, HELD) {
@@ -209,7 +204,7 @@ impl Pairs {
         !is_set(&self.is_used, slot) && is_set(&self.has_stream, client)
     }
 
-    /// A context is gone, and its events with it; how many launches were not read.
+    /// A context is gone, and its events with it. Returns how many launches were not read.
     pub(crate) fn forget(&self, context: u64) -> u64 {
         let mut lost = 0;
         for (at, cell) in self.cells.iter().enumerate() {
@@ -244,8 +239,7 @@ impl Cell {
         }
     }
 
-    /// Whether it was in one state and is in the other now. Acquire pairs with the Release of who was
-    /// its owner before.
+    /// Changes the state if it is `from`. Acquire pairs with the Release of the previous owner.
     fn change(&self, from: u32, to: u32) -> bool {
         let (changed, failed) = (Ordering::Acquire, Ordering::Relaxed);
         self.state
@@ -271,7 +265,7 @@ fn flags(count: usize) -> Box<[AtomicBool]> {
     (0..count).map(|_| AtomicBool::new(false)).collect()
 }
 
-/// Adds one to a number that is less than that; whether it was.
+/// Adds one if the number is less than `most`. Returns whether it was.
 fn add_below(number: &AtomicU32, most: u32) -> bool {
     let more = |before: u32| (before < most).then(|| before + 1);
     number
@@ -283,7 +277,7 @@ fn add_below(number: &AtomicU32, most: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// A slot for each, so that these do not bound.
+    /// A slot for each, so that slots do not limit.
     fn take(pairs: &Pairs, context: u64, slot: u32) -> Result<(usize, Pair), Why> {
         pairs.take(context, slot % STREAMS_MAX, u32::MAX, false)
     }

@@ -1,8 +1,7 @@
-//! What a process that is timed by CUPTI keeps for it: buffers, and how far CUPTI has told.
+//! The state of a process that CUPTI times: buffers, and how far CUPTI has reported.
 //!
-//! The buffers are few and made once. A thread that launches may be the one that CUPTI asks for a
-//! buffer from, so that taking one is a few atomic operations. Where none is free CUPTI drops
-//! records and counts them.
+//! The buffers are few and made once. CUPTI may ask a launching thread for a buffer, so taking one
+//! is a few atomic operations. Where none is free CUPTI drops records and counts them.
 
 #![expect(unsafe_code, reason = "lends memory to CUPTI by its address")]
 
@@ -13,17 +12,16 @@ use std::sync::Mutex;
 
 use crate::platform::sys::locked;
 
-/// Buffers that are lent at most.
+/// Number of buffers.
 const BUFFERS: u32 = u32::BITS;
-/// Bytes of one: about 1200 records. NVIDIA advises 1 to 10 MB; but a buffer is given back when all
-/// that is in it is complete, on a busy GPU when it is full, and what is not given back a job that
-/// is killed loses.
+/// Bytes of a buffer: about 1200 records. NVIDIA advises 1 to 10 MB. But a buffer is returned when
+/// everything in it is complete, on a busy GPU when full, and a killed job loses the others.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
-/// Between two times that CUPTI is asked for what is complete, ns.
+/// Interval of asking CUPTI for completed records, ns.
 const FLUSH_NS: u64 = 100_000_000;
-/// CUPTI is another's when nothing was told for so long, ns...
+/// Another tool has taken CUPTI if it has reported nothing for so long, ns...
 const LOST_NS: u64 = 2_000_000_000;
-/// ... and so much is launched after that: more than waits behind a kernel that takes long.
+/// ... and so many launches came after that: more than wait behind a long kernel.
 const LOST_LAUNCHES: u64 = 8192;
 
 /// `cuptiActivityGetNextRecord`.
@@ -33,7 +31,7 @@ pub(crate) type FlushAll = unsafe extern "C" fn(u32) -> c_int;
 /// `cuptiActivityGetNumDroppedRecords`.
 pub(crate) type Dropped = unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> c_int;
 
-/// The functions of CUPTI that are called while the job runs.
+/// CUPTI's functions that are called while the job runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
     pub(crate) next_record: NextRecord,
@@ -41,18 +39,17 @@ pub(crate) struct Calls {
     pub(crate) dropped: Dropped,
 }
 
-/// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) calls: Calls,
     memory: Memory,
     /// A bit for each buffer that is not lent.
     free: AtomicU32,
-    /// CUPTI takes records.
+    /// CUPTI delivers records.
     is_on: AtomicBool,
-    /// It did, and another tool has them now.
+    /// Another tool has taken the records over.
     is_lost: AtomicBool,
-    /// Launches of kernels and graphs, and records of kernels that came or were dropped.
+    /// Launches of kernels and graphs; records of kernels that came or were dropped.
     launched: AtomicU64,
     told: AtomicU64,
     /// A buffer came back.
@@ -60,29 +57,29 @@ pub(crate) struct Told {
     progress: Mutex<Progress>,
 }
 
-/// All buffers. Never freed here; each is an allocation of its own, as a tool that has taken CUPTI
-/// over may get one and free it.
+/// All buffers. Never freed here; separate allocations, as a tool that has taken CUPTI over may
+/// free one that it gets.
 #[derive(Debug)]
 struct Memory([Option<NonNull<u8>>; BUFFERS as usize]);
 
-// SAFETY: the memory is used by whoever holds a buffer of it, which `free` says.
+// SAFETY: only the holder of a buffer uses its memory, which `free` ensures.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// How far it had come at the last look.
+/// The progress at the last poll.
 #[derive(Debug, Default)]
 struct Progress {
     due_ns: u64,
-    /// When something had been told for the last time, and how much in all.
+    /// When CUPTI last reported something, and how much in all.
     told_ns: u64,
     told: u64,
-    /// What was launched up to [`LOST_NS`] after that.
+    /// Launches up to [`LOST_NS`] after that.
     launched: u64,
 }
 
 impl Told {
-    /// Buffers for a CUPTI that is to be called so. Where there is no memory there are fewer.
+    /// Allocates buffers; fewer where there is no memory.
     pub(crate) fn new(calls: Calls) -> Self {
         // SAFETY: two numbers.
         let made = || NonNull::new(unsafe { libc::calloc(1, BUFFER_BYTES) }.cast());
@@ -102,19 +99,17 @@ impl Told {
         }
     }
 
-    /// CUPTI takes records from now on.
     pub(crate) fn switch_on(&self) {
         self.is_on.store(true, Ordering::Release);
     }
 
-    /// Whether kernels are timed by CUPTI and need no events.
+    /// Whether CUPTI times the kernels, so that they need no events.
     pub(crate) fn is_timing(&self) -> bool {
         self.is_on.load(Ordering::Acquire) && !self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// A buffer that is free.
     pub(crate) fn lend(&self) -> Option<NonNull<u8>> {
-        // Acquire pairs with the Release in `take_back`: what was read from the buffer was read.
+        // Acquire pairs with the Release in `take_back`: the buffer's contents were read.
         let without_lowest = |free: u32| (free != 0).then(|| free & (free - 1));
         let before = self
             .free
@@ -123,7 +118,7 @@ impl Told {
         *self.memory.0.get(before.trailing_zeros() as usize)?
     }
 
-    /// Which buffer begins at an address, if it is lent: another tool's may come here.
+    /// The buffer that begins at an address, if it is lent: another tool's may come here.
     pub(crate) fn place_of(&self, address: *mut u8) -> Option<u32> {
         let address = NonNull::new(address)?;
         let mut buffers = self.memory.0.iter();
@@ -132,40 +127,36 @@ impl Told {
         is_lent.then_some(place)
     }
 
-    /// The first bytes of a buffer that CUPTI has given back, while they are read.
+    /// The first bytes of a buffer that CUPTI has returned, while they are read.
     pub(crate) fn bytes(&self, place: u32, valid: usize) -> &[u8] {
         let valid = valid.min(BUFFER_BYTES);
         let Some(Some(start)) = self.memory.0.get(place as usize) else {
             return &[];
         };
-        // SAFETY: a buffer of ours, which was zeroed and which nobody writes to before it is lent
-        // again.
+        // SAFETY: a zeroed buffer of ours, which is not written before it is lent again.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), valid) }
     }
 
-    /// A buffer is free again.
     pub(crate) fn take_back(&self, place: u32) {
         self.is_told_more.store(true, Ordering::Relaxed);
         // Release pairs with the Acquire in `lend`.
         self.free.fetch_or(1 << place, Ordering::Release);
     }
 
-    /// Kernels were launched, or a graph.
     pub(crate) fn count_launched(&self) {
         self.launched.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many were told of.
     pub(crate) fn count_told(&self, count: u64) {
         self.told.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Whether a buffer came back since this was asked last.
+    /// Whether a buffer came back since the last call.
     pub(crate) fn is_told_more(&self) -> bool {
         self.is_told_more.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it is time to ask CUPTI again. One of the threads that ask at once is told so.
+    /// Whether to ask CUPTI again; true for only one of several threads.
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         let mut progress = locked(&self.progress);
         let is_due = self.is_timing() && now_ns >= progress.due_ns;
@@ -175,7 +166,7 @@ impl Told {
         is_due
     }
 
-    /// After it was asked: whether it has become another's, once.
+    /// After asking: whether another tool has taken CUPTI over, reported once.
     pub(crate) fn is_newly_lost(&self, now_ns: u64) -> bool {
         let [told, launched] = [&self.told, &self.launched].map(|n| n.load(Ordering::Relaxed));
         let mut progress = locked(&self.progress);
