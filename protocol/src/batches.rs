@@ -1,39 +1,39 @@
-//! Which batches a program can take, and which one its daemon wants: words in the client's page.
+//! The batch sizes that a program supports, and the one its daemon wants, in the client's page.
 //!
-//! The program says a *range* for a kind of requests: the least batch, the largest, and the step
-//! between those in between. The daemon answers with the batch that it wants. Both lie in the page
-//! that the client makes and hands to one daemon after another, so a range need not be said again
-//! when the daemon is another one; an older daemon never looks there and never wants anything.
+//! The program states a *range* for a kind of requests: the least batch, the largest, and the step
+//! between. The daemon answers with the batch that it wants. Both lie in the page that the client
+//! creates and hands to one daemon after another, so the client need not repeat a range to the next
+//! daemon. A daemon older than this table ignores it and never wants a batch.
 //!
-//! A range is one word, and so is an answer, in the place of the same number: whoever reads one
-//! reads it whole, in a few loads. What is read is a peer's word, and checked.
+//! A range is one word, and so is its answer, at the same index: a reader gets each whole, with a
+//! few loads. The reader checks these words, as a peer writes them.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Kinds of requests that may have a range.
 pub const KINDS: usize = 4;
 
-/// Most batches of a range, as many as a search takes.
+/// Most batches of a range; a search takes as many.
 pub const BATCHES_MAX: u32 = 256;
 
 /// Words of the table in a page.
 pub const WORDS: usize = KINDS + KINDS / 2;
 
-/// See the module's text; all zero: nothing is said and nothing is wanted.
+/// See the module's text. All zero: no range and no wanted batch.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Batches {
-    /// Written by the client: kind, step, most and least, 16 bits each from the highest on. Never 0
-    /// for a range, as `most` is not.
+    /// Written by the client: kind, step, most and least, 16 bits each from the highest bits down.
+    /// A range is never 0, as `most` is not.
     ranges: [AtomicU64; KINDS],
-    /// Written by the daemon; 0: nothing is wanted.
+    /// Written by the daemon; 0: no batch is wanted.
     wanted: [AtomicU32; KINDS],
 }
 
 /// The batches that a program can take for a kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Which kind, as the program counts kinds.
+    /// The kind, as the program numbers kinds.
     kind: u16,
     least: u16,
     most: u16,
@@ -41,9 +41,8 @@ pub struct Range {
 }
 
 impl Range {
-    /// `least`, `least + step` and so on, up to `most`. `None` if a number is 0 (of the kind: it
-    /// may be) or above 65535, if `most` is below `least`, or if these are more than
-    /// [`BATCHES_MAX`].
+    /// `least`, `least + step` and so on, up to `most`. `None` if a number other than `kind` is 0,
+    /// if one is above 65535, if `most` is below `least`, or for more than [`BATCHES_MAX`].
     #[must_use]
     pub fn new(kind: u32, least: u32, most: u32, step: u32) -> Option<Self> {
         let small = |number: u32| u16::try_from(number).ok();
@@ -61,18 +60,18 @@ impl Range {
         is_one && u32::from((self.most - self.least) / self.step) < BATCHES_MAX
     }
 
-    /// Which kind of requests.
+    /// The kind of requests.
     #[must_use]
     pub fn kind(self) -> u32 {
         self.kind.into()
     }
 
-    /// The batches, ascending; one at least.
+    /// The batches, ascending; at least one.
     pub fn batches(self) -> impl Iterator<Item = u32> {
         (u32::from(self.least)..=u32::from(self.most)).step_by(self.step.into())
     }
 
-    /// Whether it is one of them.
+    /// Whether the range contains `batch`.
     #[must_use]
     pub fn contains(self, batch: u32) -> bool {
         let (least, most) = (u32::from(self.least), u32::from(self.most));
@@ -85,7 +84,7 @@ impl Range {
         kind << 48 | step << 32 | most << 16 | least
     }
 
-    /// `None` of 0, and of what no client has written.
+    /// `None` for 0, and for words that no client has written.
     fn from_word(word: u64) -> Option<Self> {
         let range = Self {
             kind: (word >> 48) as u16,
@@ -98,13 +97,12 @@ impl Range {
 }
 
 impl Batches {
-    /// The client's: from now on that is the range of its kind. Whether there is a place: there are
-    /// [`KINDS`], and a kind keeps the one that it has. Of several threads at once one wins each
-    /// place.
+    /// For the client: sets the range of its kind. Returns whether there was a place: there are
+    /// [`KINDS`], and a kind keeps its place. Of several threads at once, one wins a place.
     pub fn say(&self, range: Range) -> bool {
         let word = range.to_word();
         self.ranges.iter().any(|place| {
-            // Relaxed: the word is all that is said. A second try sees who was faster.
+            // Relaxed: the word stands alone. A second attempt sees the winner's word.
             (0..2).any(|_| {
                 let held = place.load(Ordering::Relaxed);
                 let is_free = Range::from_word(held).is_none_or(|of| of.kind == range.kind);
@@ -114,8 +112,7 @@ impl Batches {
         })
     }
 
-    /// The client's: the batch that is wanted of that kind; `None` if none is, or none of its
-    /// range.
+    /// For the client: the batch wanted for the kind; `None` if none is, or one outside the range.
     #[inline]
     #[must_use]
     pub fn wanted(&self, kind: u32) -> Option<u32> {
@@ -127,25 +124,24 @@ impl Batches {
         })
     }
 
-    /// The daemon's: the ranges, by place.
+    /// For the daemon: the ranges, by place.
     #[must_use]
     pub fn ranges(&self) -> [Option<Range>; KINDS] {
         core::array::from_fn(|place| Range::from_word(self.ranges[place].load(Ordering::Relaxed)))
     }
 
-    /// The daemon's: from now on that batch is wanted of the kind in that place; 0: none. Whether
-    /// that is another one than before.
+    /// For the daemon: sets the batch wanted of the kind there; 0: none. Whether it changed.
     pub fn want(&self, place: usize, batch: u32) -> bool {
         let Some(word) = self.wanted.get(place) else {
             return false;
         };
-        // Nobody else writes it.
+        // Only the daemon writes the word.
         let before = word.load(Ordering::Relaxed);
         word.store(batch, Ordering::Relaxed);
         before != batch
     }
 
-    /// The daemon's: what an earlier one wanted is wanted no more.
+    /// For the daemon: clears what an earlier daemon wanted.
     pub fn want_nothing(&self) {
         for word in &self.wanted {
             word.store(0, Ordering::Relaxed);
@@ -206,7 +202,7 @@ mod tests {
         assert!(page.want(0, 48) && !page.want(0, 48) && page.want(1, 8));
         assert_eq!((page.wanted(3), page.wanted(0)), (Some(48), Some(8)));
         assert_eq!(page.wanted(1), None);
-        // Another range in the same place, of which the daemon does not know yet.
+        // Another range in the same place, which the daemon has not seen yet.
         assert!(page.say(range(3, 16)));
         assert_eq!(page.wanted(3), None);
         assert!(page.want(0, 7));

@@ -1,8 +1,8 @@
 //! Ringing and waiting on a [`Bell`], a shared futex word.
 //!
-//! A waiter reads the word, checks what it waits for, and sleeps only if the word is still the
-//! same; a ringer changes what is waited for, then the word. A ring between check and sleep is
-//! therefore never lost. Waiting goes through [`Clock`], so that it works on the virtual clock too.
+//! A waiter reads the word, checks its condition, and sleeps only if the word is unchanged. A
+//! ringer changes the condition, then the word. A ring between check and sleep is therefore never
+//! lost. Waiting goes through [`Clock`], so that it works on the virtual clock too.
 
 use rustix::thread::futex;
 
@@ -13,8 +13,8 @@ use crate::sync::Ordering;
 impl Bell {
     /// The word to hand to [`Bell::wait`] after checking the condition.
     pub fn read(&self) -> u32 {
-        // Acquire pairs with the AcqRel add in `ring`: who sees the new word sees what was changed
-        // before it.
+        // Acquire pairs with the AcqRel add in `ring`: a reader of the new word sees what was
+        // changed before it.
         self.word.load(Ordering::Acquire)
     }
 
@@ -29,7 +29,7 @@ impl Bell {
         wake
     }
 
-    /// Wakes everybody who waits. One atomic add when nobody does.
+    /// Wakes all waiters. Costs one atomic add if there are none.
     pub fn ring(&self, clock: &Clock) {
         self.word.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) != 0 {
@@ -39,8 +39,8 @@ impl Bell {
 }
 
 impl Bell {
-    /// Wakes everybody who waits, whatever the count of sleepers says: for a bell that others may
-    /// scribble on, where a wrong count must not silence it.
+    /// Wakes all waiters, whatever the count of sleepers is: for a bell that other processes can
+    /// write to, where a wrong count must not suppress the wake-up.
     pub fn ring_surely(&self, clock: &Clock) {
         self.word.fetch_add(1, Ordering::SeqCst);
         clock.wake(self);
@@ -49,11 +49,11 @@ impl Bell {
 
 /// Wakes all threads of all processes that sleep on a futex word.
 pub(crate) fn wake_all(word: &core::sync::atomic::AtomicU32) {
-    // A failure could only mean a bad address, and the word is a reference.
+    // Only a bad address could make this fail, and the word is a reference.
     let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
-/// Sleeps on a futex word of several processes. `None` is no timeout.
+/// Sleeps on a futex word that several processes share. `None` is no timeout.
 pub(crate) fn sleep(
     word: &core::sync::atomic::AtomicU32,
     seen: u32,
@@ -82,7 +82,7 @@ mod tests {
             key: core::sync::atomic::AtomicU64::new(0),
         };
         let clock = Clock::monotonic();
-        // The count wraps to zero, as after a client scribbled on it.
+        // The count wraps to zero, as a lying client could make it.
         let waiter = std::thread::spawn(move || {
             let mut seen = BELL.read();
             while seen == 0 {

@@ -1,18 +1,18 @@
 //! The one reading of time, and the one way to wait.
 //!
-//! Normally time is `CLOCK_MONOTONIC`, which all processes of a machine share. Where the
-//! environment names a clock page ([`CLOCK_ENV`]), time is the software GPU's: it stands still while
-//! anybody computes, and advances to the next event when all wait. Runs are then exact: a noisy
+//! Normally time is `CLOCK_MONOTONIC`, which all processes of a machine share. If the environment
+//! names a clock page ([`CLOCK_ENV`]), time is the software GPU's: it stands still while any
+//! participant computes, and advances to the next event when all wait. Runs are then exact: a noisy
 //! machine cannot disturb them and a seed repeats them.
 //!
 //! **Virtual time, the protocol.** Every thread that waits is a *participant* and has a slot in the
 //! [`ClockPage`]. Exactly one participant runs at a time. [`Clock::wait`] stores deadline and bell
-//! key in the slot, hands the processor to the coordinator (the device server, [`coordinator`]) and
-//! sleeps on the slot's own futex until it is told to run. The coordinator runs whoever was woken,
-//! in the order in which they were woken (ties by process rank and thread number, never by
-//! accident); when nobody is, it advances the time. A participant may block in the kernel on
-//! threads that are not participants (an RPC answered by a socket thread): time stands still
-//! meanwhile. It must not block on another participant by anything but a [`Bell`].
+//! key in the slot, hands control to the coordinator (the device server, [`coordinator`]) and
+//! sleeps on the slot's own futex until the coordinator runs it. The coordinator runs woken
+//! participants in the order in which they were woken; process rank and thread number break ties,
+//! never chance. When none is ready, it advances the time. A participant may block in the kernel on
+//! threads that are not participants (an RPC answered by a socket thread); time stands still
+//! meanwhile. It must block on another participant only through a [`Bell`].
 //!
 //! A thread becomes a participant at its first wait, or at [`Clock::enter`]. Threads started while
 //! time may run must be started with [`Clock::spawn`], which reserves their slot first, so that
@@ -37,7 +37,7 @@ use crate::pages::Bell;
 use crate::segment::{Access, Mapping};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Names the file of the virtual clock's page.
+/// Environment variable that names the file of the virtual clock's page.
 pub const CLOCK_ENV: &str = "PILLION_CLOCK";
 /// Orders processes on the virtual clock: the lower rank runs first at equal times.
 pub const RANK_ENV: &str = "PILLION_CLOCK_RANK";
@@ -62,7 +62,7 @@ pub enum Wake {
 #[repr(C)]
 pub struct ClockPage {
     magic: AtomicU64,
-    /// Time is no access of shared memory that a simulation gets between.
+    /// Not an atomic of `sync`: a simulation does not interrupt accesses of the time.
     now_ns: Time,
     /// Changes whenever a participant stops running, joins, or is woken from outside.
     coordinator_bell: AtomicU32,
@@ -84,9 +84,9 @@ struct ClockSlot {
     pid: AtomicU32,
     /// Process rank and number of the thread within the process: ties go to the lower.
     order: AtomicU32,
-    /// `u64::MAX`: none.
+    /// `u64::MAX`: no deadline.
     deadline_ns: AtomicU64,
-    /// Key of the bell waited for; 0: none.
+    /// Key of the bell that the participant waits for; 0: none.
     key: AtomicU64,
     ready_seq: AtomicU64,
     /// 1 if a bell ended the wait, 0 if the deadline did.
@@ -95,7 +95,7 @@ struct ClockSlot {
 }
 
 const FREE: u32 = 0;
-/// Being filled in by its owner.
+/// The slot's owner is filling it in.
 const CLAIMED: u32 = 1;
 const WAITING: u32 = 2;
 const READY: u32 = 3;
@@ -110,22 +110,21 @@ pub struct Clock {
 }
 
 thread_local! {
-    /// Slot index + 1 of this thread; 0 before it is known. One per copy of this code in the
-    /// process (program, preload, stand-in driver); they find each other's slot by thread id.
+    /// Slot index + 1 of this thread; 0 before it is known. There is one per copy of this code in
+    /// the process (program, preload, stand-in driver); they find each other's slot by thread id.
     static SLOT: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Clock {
-    /// The clock that the environment asks for, opened once. A clock page that cannot be opened is
-    /// an error of whoever set the variable; the monotonic clock is used and the reason is in
-    /// [`Clock::open_error`].
+    /// The clock that the environment asks for, opened once. If its page cannot be opened, the
+    /// variable is wrong: the monotonic clock is used and [`Clock::open_error`] has the reason.
     pub fn process() -> Self {
         Self {
             page: *opened().as_ref().unwrap_or(&None),
         }
     }
 
-    /// Why the clock page named by the environment is not used, if so.
+    /// Why the clock page named by the environment is not used, if it is not.
     pub fn open_error() -> Option<String> {
         opened().as_ref().err().cloned()
     }
@@ -147,8 +146,8 @@ impl Clock {
         })
     }
 
-    /// A clock that stands still until it is set ([`Clock::set`]), for a simulation that has the
-    /// time: nobody may wait on it. Its page stays for the life of the process.
+    /// A clock that stands still until [`Clock::set`], for a simulation that controls time: no
+    /// thread may wait on it. Its page stays for the life of the process.
     ///
     /// # Errors
     /// The system gives no memory.
@@ -173,7 +172,7 @@ impl Clock {
     #[inline]
     pub fn now_ns(&self) -> u64 {
         match self.page {
-            // Relaxed: time moves only while no participant runs, and the futex hand-over orders.
+            // Relaxed: time moves only while no participant runs; the futex hand-over orders.
             Some(page) => page.now_ns.load(Ordering::Relaxed),
             None => {
                 let now = clock_gettime(ClockId::Monotonic);
@@ -192,7 +191,7 @@ impl Clock {
         self.wait(&NOBODY_RINGS, 0, Some(deadline_ns))
     }
 
-    /// Waits for a bell; use [`Bell::wait`], which keeps count of sleepers.
+    /// Waits for a bell. Use [`Bell::wait`], which also counts sleepers.
     pub fn wait(&self, bell: &Bell, seen: u32, deadline_ns: Option<u64>) -> Wake {
         let Some(page) = self.page else {
             let timeout_ns = deadline_ns.map(|deadline| deadline.saturating_sub(self.now_ns()));
@@ -209,7 +208,7 @@ impl Clock {
         slot.rung.store(0, Ordering::Relaxed);
         slot.state.store(WAITING, Ordering::SeqCst);
         if bell.word.load(Ordering::SeqCst) != seen {
-            // A thread that is no participant rang between our check and here.
+            // A thread that is not a participant rang between the check and this point.
             page.make_ready(slot, page.next_ready_seq(), true);
         }
         page.hand_over();
@@ -221,7 +220,7 @@ impl Clock {
         }
     }
 
-    /// Wakes whoever waits for a bell; use [`Bell::ring`], which changes the word first.
+    /// Wakes the waiters of a bell. Use [`Bell::ring`], which changes the word first.
     pub fn wake(&self, bell: &Bell) {
         let Some(page) = self.page else {
             return wake_all(&bell.word);
@@ -233,8 +232,8 @@ impl Clock {
                 page.make_ready(slot, seq, true);
             }
         }
-        // A ringer that is no participant must start the coordinator; for one that is, this only
-        // makes the coordinator's next look immediate.
+        // A ringer that is not a participant must start the coordinator; for a participant, this
+        // only makes the coordinator's next poll immediate.
         page.coordinator_bell.fetch_add(1, Ordering::SeqCst);
         wake_all(&page.coordinator_bell);
     }
@@ -246,7 +245,7 @@ impl Clock {
     }
 
     /// Makes this thread a participant and waits for its turn. Programs on the virtual clock call
-    /// it first thing in `main`; with monotonic time it does nothing.
+    /// this first in `main`; with monotonic time it does nothing.
     pub fn enter(&self) {
         if let Some(page) = self.page {
             let _ = page.slot_of_this_thread();
@@ -300,8 +299,8 @@ impl ClockPage {
         let index = match self.find(tid) {
             Some(index) => index,
             None => {
-                // More threads than slots is a limit of the demonstration clock, not of Pillion:
-                // said plainly, because waiting without a slot would stop time for everybody.
+                // The number of slots limits the demonstration clock, not Pillion. This panics,
+                // because waiting without a slot would stop time for all participants.
                 let index = self.claim(tid).expect("the virtual clock has no free slot");
                 self.make_ready_claimed(index);
                 self.hand_over();
@@ -341,8 +340,8 @@ impl ClockPage {
         Some(index)
     }
 
-    /// A slot that was just claimed waits for its first turn. The first thread of a process is
-    /// ordered by rank alone, because processes start in no fixed order.
+    /// Makes a newly claimed slot wait for its first turn. Rank alone orders the first thread of a
+    /// process, because processes start in no fixed order.
     fn make_ready_claimed(&self, index: usize) {
         let slot = &self.slots[index];
         let first = slot.order.load(Ordering::Relaxed) & 0xffff == 0;
@@ -417,7 +416,7 @@ fn map_page(file: &File, access: Access) -> io::Result<Mapping<ClockPage>> {
 
 fn rank() -> u32 {
     static RANK: OnceLock<u32> = OnceLock::new();
-    // 0x7fff: a process nobody ranked comes after those that were.
+    // 0x7fff: processes without a rank come after those with one.
     *RANK.get_or_init(|| {
         std::env::var(RANK_ENV)
             .ok()
@@ -437,7 +436,7 @@ fn slots_exhausted() -> io::Error {
     )
 }
 
-/// The time on the clock page at `path`, for an onlooker that is no participant; ns.
+/// The time on the clock page at `path`, for a reader that is not a participant; ns.
 ///
 /// # Errors
 /// The file cannot be mapped or is no clock page.

@@ -1,24 +1,23 @@
-//! How people say how much of a GPU's time a best-effort job may use: `30%`. One reader for flag,
-//! environment and messages.
+//! Text form of the cap on a best-effort job's GPU time: `30%`. One parser for all uses.
 //!
-//! A number, with a fraction if need be, and `%`: 1 to 100 of the GPU's time. 100 is all of it.
+//! A number, with a fraction if need be, and `%`: 1 to 100 of the GPU's time. 100 is no cap.
 
-/// The most of a GPU's time that a job may use, in steps of a hundredth of a per cent.
+/// The most of a GPU's time that a job may use, in steps of 0.01 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cap {
     /// [`LEAST`] to [`MOST`].
     hundredths: u16,
 }
 
-/// What [`Cap::parse`] takes, for messages.
+/// What [`Cap::parse`] accepts, for messages.
 pub const EXPECTED: &str = "a part of the GPU's time from 1% to 100%, such as 30%";
 
 /// A change of the cap of a running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapChange {
-    /// To what the daemon's configuration says: [`DEFAULT`].
+    /// To the value of the daemon's configuration: [`DEFAULT`].
     Default,
-    /// To this.
+    /// To this cap.
     To(Cap),
 }
 
@@ -29,21 +28,21 @@ pub const DEFAULT: &str = "default";
 const LEAST: u16 = 100;
 /// 100 %.
 const MOST: u16 = 10_000;
-/// [`CapChange::Default`] as a word, which is no cap.
+/// [`CapChange::Default`] as a word, which is not a cap.
 const WORD_DEFAULT: u64 = 1;
 
 impl Cap {
-    /// All of it.
+    /// No cap: all of the time.
     pub const NONE: Self = Self { hundredths: MOST };
 
-    /// Reads a text. `None` if it is not one, or out of range.
+    /// Parses a text. `None` if it is malformed or out of range.
     pub fn parse(text: &str) -> Option<Self> {
         let number = text.trim().strip_suffix('%')?;
         let is_plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
         Self::of_share(number.parse::<f64>().ok().filter(|_| is_plain)? / 100.0)
     }
 
-    /// A part of the time, 0.01 to 1; `None` of others.
+    /// From a fraction of the time, 0.01 to 1; `None` for other values.
     pub fn of_share(share: f64) -> Option<Self> {
         let hundredths = (share * f64::from(MOST)).round();
         let range = f64::from(LEAST)..=f64::from(MOST);
@@ -52,13 +51,13 @@ impl Cap {
         })
     }
 
-    /// The part of the time, 0.01 to 1.
+    /// The fraction of the time, 0.01 to 1.
     pub fn share(self) -> f64 {
         f64::from(self.hundredths) / f64::from(MOST)
     }
 }
 
-/// As [`Cap::parse`] reads it again.
+/// In the form that [`Cap::parse`] reads.
 impl core::fmt::Display for Cap {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}%", f64::from(self.hundredths) / 100.0)
@@ -66,7 +65,7 @@ impl core::fmt::Display for Cap {
 }
 
 impl CapChange {
-    /// Reads a text. `None` if it is not one.
+    /// Parses a text. `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
             DEFAULT => Some(Self::Default),
@@ -74,7 +73,7 @@ impl CapChange {
         }
     }
 
-    /// As [`crate::ledger::Ledger::compute`] holds it; never 0.
+    /// As stored in [`crate::ledger::Ledger::compute`]; never 0.
     pub fn to_word(self) -> u64 {
         match self {
             Self::Default => WORD_DEFAULT,
@@ -82,7 +81,7 @@ impl CapChange {
         }
     }
 
-    /// What a word holds. `None` of 0, and of what is out of range: the word may be anybody's.
+    /// Decodes a word. `None` for 0 and values out of range: the word is untrusted.
     pub fn from_word(word: u64) -> Option<Self> {
         match u16::try_from(word).ok()? {
             word if u64::from(word) == WORD_DEFAULT => Some(Self::Default),
@@ -92,7 +91,7 @@ impl CapChange {
     }
 }
 
-/// As [`CapChange::parse`] reads it again.
+/// In the form that [`CapChange::parse`] reads.
 impl core::fmt::Display for CapChange {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

@@ -1,11 +1,11 @@
-//! What client and daemon say over the Unix socket: attach, welcome, status.
+//! The messages of client and daemon over the Unix socket: attach, welcome, status.
 //!
 //! The socket is `SOCK_SEQPACKET`: one message is one packet, and pages travel with the attach and
-//! the welcome as file descriptors (`SCM_RIGHTS`). Every message begins with [`HELLO_MAGIC`] and
-//! the sender's version, in every version of the protocol, so that two builds that cannot talk can
-//! still say so. Numbers are little-endian; a text is a `u16` length and UTF-8 bytes.
+//! the welcome as file descriptors (`SCM_RIGHTS`). In every version of the protocol, a message
+//! begins with [`HELLO_MAGIC`] and the sender's version, so that incompatible builds can report
+//! their versions. Numbers are little-endian; a text is a `u16` length and UTF-8 bytes.
 //!
-//! The connection stays open while the client lives. Its end tells the daemon of the client's.
+//! The connection stays open while the client lives. Its end marks the client's end.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -40,12 +40,12 @@ pub const HELLO_MAGIC: u32 = u32::from_le_bytes(*b"PLN1");
 pub const PACKET_BYTES_MAX: usize = 32 * 1024;
 /// Longest text in an attach message, bytes.
 pub const TEXT_BYTES_MAX: usize = 256;
-/// Most descriptors with one packet.
+/// Most descriptors in one packet.
 pub const FDS_MAX: usize = 8;
-/// Most that Linux lets anybody send with one (`SCM_MAX_FD`): with less room for them, what has none is closed by who receives, in
-/// the middle of it.
+/// Most descriptors that Linux allows in one packet (`SCM_MAX_FD`). With less room, the kernel
+/// closes the surplus ones within the receiver's `recvmsg`.
 const FDS_ANYBODY_MAX: usize = 253;
-/// Signals that one wait for a packet lives through.
+/// Signals that one wait for a packet survives.
 const INTERRUPTIONS_MAX: u32 = 16;
 
 /// The two classes of jobs.
@@ -53,13 +53,13 @@ const INTERRUPTIONS_MAX: u32 = 16;
 pub enum JobClass {
     /// Runs as if alone; never waits.
     HighPriority,
-    /// Uses what the others leave. The class of a job that names none.
+    /// Uses what high-priority jobs leave. The default class.
     #[default]
     BestEffort,
 }
 
 impl JobClass {
-    /// The words accepted in flags, environment and files.
+    /// The names accepted in flags, environment and files.
     pub const NAMES: [&'static str; 2] = ["high-priority", "best-effort"];
 
     /// The class of that name.
@@ -80,105 +80,105 @@ impl JobClass {
     }
 }
 
-/// What a client or an operator's tool asks first.
+/// The first question of a client or an operator's tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// This process wants to be a client. Its page comes with the packet as a descriptor
-    /// ([`crate::segment::client_page`]), if it may make one, and behind it, with a slot, the job's
+    /// This process wants to be a client. The packet carries its page as a descriptor
+    /// ([`crate::segment::client_page`]), if it may create one, then, with a slot, the job's
     /// ledger.
     Attach(Attach),
     /// Send the daemon's status as JSON, in packets, then close.
     Status,
-    /// Send what happened after event number `since` as JSON, in packets, then close.
+    /// Send the events after number `since` as JSON, in packets, then close.
     Events {
         /// 0 for all that is kept.
         since: u64,
     },
-    /// Change what a job may hold of the GPU's memory, or what its requests may take.
+    /// Change a job's memory quota, the target of its requests, or another of its limits.
     Set(Set),
-    /// End the processes of a job that are clients, once what they have in flight is complete.
+    /// End the processes of a job that are clients, once their work in flight is complete.
     Stop(Stop),
-    /// Who asks is about to end the processes of a job, by signals first, and sees to it that MPS is asked before any is killed.
+    /// The sender is about to end a job's processes: by signals, then by MPS, before it kills one.
     Ending(Ending),
-    /// Drain the GPU: best-effort jobs are held, new high-priority ones warned of. Who asks must be
+    /// Drain the GPU: hold best-effort jobs and warn new high-priority ones. The sender must be
     /// root or the daemon's user.
     Drain {
-        /// Close NVML, too, until [`Request::Resume`].
+        /// Close NVML too, until [`Request::Resume`].
         is_release: bool,
     },
-    /// Let go what is held, and open the device before, if it is closed. Who asks must be root or
-    /// the daemon's user.
+    /// Open the device if it is closed, and resume. The sender must be root or the daemon's user.
     Resume {
-        /// Id of the job that is meant; empty for everything.
+        /// Id of the job; empty for everything.
         job: String,
     },
-    /// Say what a job may hold and holds, to a process of it that may be no client.
+    /// Report a job's quota and usage of memory to a process of the job, which may be no client.
     Memory(MemoryOf),
-    /// Give what is kept of the kernels of a program of the user who asks. With a
-    /// [`crate::notebook`] as a descriptor, keep what the process that asks notes in it, as long as
-    /// the connection is open, and once more when it ends.
+    /// Send what is kept of the kernels of a program of the sender's user. With a
+    /// [`crate::notebook`] as a descriptor: also keep what the sender notes in it, as long as the
+    /// connection is open, and once more when the sender ends.
     Learnt(LearntOf),
-    /// List what is kept of the programs of the user who asks; root sees those of all.
+    /// List the programs of the sender's user of which something is kept; for root, of all users.
     LearntList,
-    /// Take a trace of the jobs that who asks may see. [`Reply::Done`] says that it has begun, and,
-    /// with a [`crate::trace`] as a memory file, that it has ended: when it was to, when it is
-    /// full, or when who asks shuts its side down.
+    /// Take a trace of the jobs that the sender may see. [`Reply::Done`] reports its start. A
+    /// second one, with a [`crate::trace`] as a memory file, reports its end: after its length,
+    /// when it is full, or when the sender shuts its side down.
     Trace {
-        /// How long, ns, within [`crate::trace::LENGTH_NS`].
+        /// Length, ns, within [`crate::trace::LENGTH_NS`].
         length_ns: u64,
     },
-    /// The process that asks is about to become a job, or to start one: a daemon that ends when it
-    /// has no clients stays until that process has ended.
+    /// The sender is about to become a job, or to start one: a daemon that exits when it has no
+    /// clients stays until the sender has ended.
     Expect,
-    /// Send every setting in force and where it was said as JSON, in packets, then close.
+    /// Send every setting in force, with its origin, as JSON, in packets, then close.
     Settings,
 }
 
-/// A program whose kernels are asked about.
+/// A program whose kernels are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LearntOf {
-    /// What it is called ([`program_key`]).
+    /// Its key ([`program_key`]).
     pub program: String,
-    /// UUID of the device that is meant, as in [`Attach`].
+    /// UUID of the device, as in [`Attach`].
     pub device: String,
-    /// Whose it is; only root may ask for another's than its own. `None`: of who asks, who begins
-    /// with it, so that it counts as used.
+    /// The user whose program it is; only root may name another user. `None`: the sender's user,
+    /// whose process starts with the reply, so that it counts as used.
     pub user: Option<u32>,
 }
 
-/// A job to be ended. Who asks must be of the job's user, or root.
+/// A job to be ended. The sender must be of the job's user, or root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
     /// Id of the job.
     pub job: String,
-    /// Whose it is, where several users have one of that id.
+    /// The job's user, in case several users have a job of that id.
     pub user: Option<u32>,
 }
 
-/// A job that is about to be ended, with who comes to it meanwhile. Who asks must be of the job's user, or root, and ends it no more once its
-/// process has ended.
+/// A job that is about to be ended, including processes that join it meanwhile. The sender must be
+/// of the job's user, or root. The request is void once the sender has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Id of the job.
     pub job: String,
     /// As in [`Stop`].
     pub user: Option<u32>,
-    /// How long that takes at most, ns; 0: who asks ends it no more.
+    /// Longest time that the end takes, ns; 0: the sender no longer ends the job.
     pub within_ns: u64,
-    /// With `within_ns` 0: because nobody of it is left, and not because it was given up. No where it is missing.
+    /// With `within_ns` 0: no process of the job is left (and the sender did not give up). Default:
+    /// no.
     pub is_over: bool,
 }
 
-/// Whose memory is asked about: as in [`Attach`].
+/// The job whose memory is asked for: as in [`Attach`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryOf {
     /// Class of the job.
     pub class: JobClass,
     /// Id of the job.
     pub job: String,
-    /// The quota that it asks for; it counts where the job is not known yet.
+    /// The quota that the job asks for; it applies if the daemon does not know the job yet.
     pub memory: String,
-    /// UUID of the device that is meant, as in [`Attach`]; empty for whichever the daemon has.
+    /// UUID of the device, as in [`Attach`]; empty for the daemon's device, whichever it is.
     pub device: String,
 }
 
@@ -189,105 +189,105 @@ pub struct Attach {
     pub class: JobClass,
     /// Id of its job; clients of one job share a lease.
     pub job: String,
-    /// Program name, for people.
+    /// Program name, for display.
     pub name: String,
-    /// Profile file it uses, for people; empty if none.
+    /// Profile file it uses, for display; empty if none.
     pub profile: String,
-    /// Where that was measured and what was done about it, for people; empty if on this model of GPU.
+    /// Where the profile was measured and how it was adapted, for display; empty if on this GPU
+    /// model.
     pub profile_fit: String,
-    /// UUID of the device it wants to be a client of, as [`format_uuid`] prints it; empty if its
-    /// driver does not tell. The default where it is missing is empty.
+    /// UUID of the device, as [`format_uuid`] prints it; empty, the default, if the driver does not
+    /// report it.
     pub device: String,
-    /// The quota of memory that its job asks for, as [`crate::quota`] reads it; empty for what the daemon
-    /// thinks right. Where it is missing the process keeps no account of its memory, and gets no ledger.
+    /// The memory quota that the job asks for, as [`crate::quota`] parses it; empty for the
+    /// daemon's default. If missing, the process keeps no account, and gets no ledger.
     pub memory: Option<String>,
-    /// Its slot in the job's [`crate::ledger`] that it had from the daemon before, whose descriptor
-    /// then comes with this packet, behind the client's page. Where it is missing there is none.
+    /// The process's slot in the job's [`crate::ledger`], from the previous daemon. The ledger's
+    /// descriptor then follows the client's page in this packet. The default is none.
     pub slot: Option<u16>,
-    /// Whether the kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), which who ends its job must know. No where it
-    /// is missing.
+    /// Whether the kernel signals this process when its parent ends (`PR_SET_PDEATHSIG`); the
+    /// supervisor of the job's exit needs to know. The default is no.
     pub falls_with_parent: bool,
-    /// Whether contexts on the device share it by MPS, as the client's driver says
-    /// (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). Where it is missing the driver does not say.
+    /// Whether contexts share the device by MPS, as the client's driver reports
+    /// (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). If missing, the driver does not report it.
     pub is_on_mps: Option<bool>,
-    /// What its job asks that requests may take, as [`crate::slo::SloAsked`] reads it; empty, and where it is missing: what
-    /// the daemon's configuration says.
+    /// The latency target that the job asks for, as [`crate::slo::SloAsked`] parses it. Empty, the
+    /// default: that of the daemon's configuration.
     pub slo: String,
-    /// What its job may use of the GPU's time, as [`crate::compute::Cap`] reads it; empty, and where it is missing: what the
-    /// daemon's configuration says.
+    /// The cap on the job's GPU time, as [`crate::compute::Cap`] parses it. Empty, the default:
+    /// that of the daemon's configuration.
     pub compute: String,
-    /// Whoever supervises its job starts it anew when it ends, so that the daemon may end the job for
-    /// another share of the SMs: the share that the job was started with, per cent. Empty, and where
-    /// it is missing: the job is not to be ended.
+    /// The share of the SMs, per cent, with which the job was started, if its supervisor restarts
+    /// it when it ends: the daemon may then end the job to give it another share. Empty, the
+    /// default: the daemon must not end the job.
     pub restartable: String,
 }
 
-/// What the daemon answers to [`Request::Attach`].
+/// The daemon's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Attached. Descriptors follow in the order daemon, high-priority, bell, for best-effort
+    /// Attached. Descriptors follow in this order: daemon, high-priority, bell, for best-effort
     /// clients the job's lease page, with a slot the job's ledger, and the client's own page if it
     /// sent none.
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,
-        /// Its slot in the job's [`crate::ledger`]: the one that it came with, if that ledger goes on. Where it is missing there is no
-        /// ledger.
+        /// The client's slot in the job's [`crate::ledger`]: the one that it brought, if that
+        /// ledger continues. If missing, there is no ledger.
         slot: Option<u16>,
-        /// Its class: best-effort also where high-priority was asked for and the operator does not allow it. Where
-        /// it is missing it is what was asked for.
+        /// The granted class: best-effort if high-priority was requested and the operator does not
+        /// allow it. If missing, the requested class.
         class: Option<JobClass>,
     },
-    /// What was asked has been done.
+    /// The request has been carried out.
     Done,
-    /// What a job may hold and holds.
+    /// A job's quota and usage of memory.
     Memory(MemoryIs),
-    /// What is kept of a program's kernels. A memory file follows that nobody can change: a Pillion
-    /// profile.
+    /// What is kept of a program's kernels. A memory file follows, immutable: a Pillion profile.
     Learnt {
-        /// Whether anything is kept; else there is no descriptor.
+        /// Whether anything is kept; if not, there is no descriptor.
         is_known: bool,
     },
-    /// Not attached, or not done; a job runs unmanaged. The reason is one sentence for people.
+    /// Not attached, or not done; a job runs unmanaged. The reason is one sentence for display.
     Refused {
         /// Why.
         reason: String,
     },
 }
 
-/// What a job may hold of a GPU's memory, and holds.
+/// A job's quota and usage of a GPU's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryIs {
     /// [`crate::ledger::UNLIMITED`] is no quota.
     pub quota_bytes: u64,
-    /// What its processes hold.
+    /// Bytes that its processes hold.
     pub held_bytes: u64,
-    /// Its processes that hold memory, as the daemon sees their numbers; at most [`PIDS_MAX`].
+    /// Its processes that hold memory, as the daemon sees their pids; at most [`PIDS_MAX`].
     pub pids: Vec<u32>,
 }
 
 /// Most processes of a job; see [`crate::ledger::LEDGER_SLOTS`].
 pub const PIDS_MAX: usize = crate::ledger::LEDGER_SLOTS;
 
-/// What was wrong with a packet or a connection.
+/// A fault of a packet or a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum HelloError {
     /// The socket failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The other side speaks another major version.
+    /// The peer speaks another major version.
     #[error("the peer speaks protocol {peer}, this build {VERSION}")]
     Version {
-        /// What the peer said.
+        /// The peer's version.
         peer: Version,
     },
-    /// The packet is not one of ours, or cut short.
+    /// The packet is malformed, or cut short.
     #[error("not a Pillion message: {0}")]
     Malformed(&'static str),
-    /// The daemon does not do what it was asked.
+    /// The daemon refused the request.
     #[error("the daemon refuses: {0}")]
     Refused(String),
-    /// The other side closed the connection without an answer.
+    /// The peer closed the connection without an answer.
     #[error("the peer closed the connection")]
     Closed,
 }
@@ -311,13 +311,13 @@ const KIND_LEARNT_LIST: u8 = 16;
 const KIND_TRACE: u8 = 17;
 const KIND_EXPECT: u8 = 18;
 const KIND_SETTINGS: u8 = 19;
-/// In place of a slot: none.
+/// Stands for "no slot".
 const NO_SLOT: u16 = u16::MAX;
-/// The answers to a question, and what stands in place of one.
+/// A yes-or-no field as a byte, and its value if there is no answer.
 const NO_ANSWER: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
-/// In place of a user: none is named. It is the kernel's number of nobody's, too (chown(2)).
+/// Stands for "no user". The kernel, too, uses this number for nobody (chown(2)).
 const NO_USER: u32 = u32::MAX;
 
 impl Attach {
@@ -414,7 +414,7 @@ impl Request {
         }
     }
 
-    /// Reads a packet from a process that is not believed.
+    /// Decodes a packet from an untrusted process.
     pub fn decode(packet: &[u8]) -> Result<Self, HelloError> {
         let (kind, mut reader) = Reader::open(packet)?;
         match kind {
@@ -522,7 +522,7 @@ impl Reply {
         }
     }
 
-    /// Reads the daemon's packet.
+    /// Decodes the daemon's packet.
     pub fn decode(packet: &[u8]) -> Result<Self, HelloError> {
         let (kind, mut reader) = Reader::open(packet)?;
         match kind {
@@ -555,21 +555,21 @@ impl Reply {
     }
 }
 
-/// What a program is called where something is kept of it: `name`, or, where that is longer than a
-/// text may be, its end and a number made of all of it.
+/// The key under which a program's data is kept: `name`, or, if that exceeds the limit of a text,
+/// its end and a hash of all of it.
 #[must_use]
 pub fn program_key(name: &str) -> String {
     if name.len() <= TEXT_BYTES_MAX {
         return name.to_owned();
     }
-    // FNV-1a: two names with the same end are to be told apart, nothing else.
+    // FNV-1a: only needs to distinguish two names with the same end.
     let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let number = name.bytes().fold(0xcbf2_9ce4_8422_2325, step);
     let start = name.ceil_char_boundary(name.len() - (TEXT_BYTES_MAX - 24));
     format!("{number:016x}...{}", &name[start..])
 }
 
-/// The version that a packet of any version of this protocol says it speaks.
+/// The version in a packet of any version of this protocol.
 pub fn peer_version(packet: &[u8]) -> Option<Version> {
     let magic = u32::from_le_bytes(packet.get(..4)?.try_into().ok()?);
     let major = u16::from_le_bytes(packet.get(4..6)?.try_into().ok()?);
@@ -601,7 +601,7 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let message = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
         match recvmsg(&socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            // Bounded: each try has the whole timeout again, and a timer could interrupt for ever.
+            // Bounded: each attempt has the whole timeout again, and a timer could go on for ever.
             Err(Errno::INTR) if interrupted < INTERRUPTIONS_MAX => interrupted += 1,
             other => break other?,
         }
@@ -619,13 +619,13 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((bytes, fds))
 }
 
-/// Asks the daemon at `path` for one thing and waits for its answer, no step longer than `patience`.
+/// Sends a request to the daemon at `path` and returns its answer; no step exceeds `patience`.
 pub fn ask_once(path: &Path, request: &Request, patience: Duration) -> Result<Reply, HelloError> {
     let (reply, _) = ask_with_version(path, request, patience)?;
     Ok(reply)
 }
 
-/// The same, with the version that the daemon speaks: an older one leaves what it does not know of the request.
+/// As `ask_once`, with the daemon's version: an older one ignores parts unknown to it.
 pub fn ask_with_version(
     path: &Path,
     request: &Request,
@@ -641,24 +641,24 @@ pub fn ask_with_version(
     Ok((Reply::decode(&packet)?, version))
 }
 
-/// Asks the daemon at `path` for its status: one JSON document.
+/// Requests the status of the daemon at `path`: one JSON document.
 pub fn ask_status(path: &Path) -> Result<String, HelloError> {
     ask_document(connect_to(path)?, &Request::Status)
 }
 
-/// The same, with no step that takes longer than `patience`.
+/// As `ask_status`; no step takes longer than `patience`.
 pub fn ask_status_within(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::Status)
 }
 
-/// Asks the daemon at `path` for what happened after event number `since`: one JSON document. No step takes longer than
+/// Requests events after number `since` from the daemon at `path`: JSON. No step exceeds
 /// `patience`.
 pub fn ask_events(path: &Path, since: u64, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::Events { since })
 }
 
-/// Asks on a connection what is kept of a program, with the process's notebook if it notes: a memory
-/// file for reading, or `None` if nothing is kept.
+/// Requests on a connection what is kept of a program, passing the process's notebook if it has
+/// one. Returns a memory file for reading, or `None` if nothing is kept.
 pub fn ask_learnt(
     connection: impl AsFd,
     of: &LearntOf,
@@ -669,7 +669,7 @@ pub fn ask_learnt(
     learnt_answer(connection)
 }
 
-/// What the daemon answers to [`ask_learnt`], where that took longer than its patience.
+/// The daemon's answer to [`ask_learnt`], if it did not arrive within that call's timeout.
 pub fn learnt_answer(connection: impl AsFd) -> Result<Option<OwnedFd>, HelloError> {
     let (packet, files) = receive(&connection)?;
     if packet.is_empty() {
@@ -682,14 +682,13 @@ pub fn learnt_answer(connection: impl AsFd) -> Result<Option<OwnedFd>, HelloErro
     }
 }
 
-/// Asks the daemon at `path` of which programs something is kept: one JSON document. No step takes
-/// longer than `patience`.
+/// Requests the programs of which the daemon at `path` keeps something: one JSON document. No step
+/// exceeds `patience`.
 pub fn ask_learnt_list(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::LearntList)
 }
 
-/// Asks the daemon at `path` for its settings: one JSON document. No step takes longer than
-/// `patience`.
+/// Requests the settings of the daemon at `path`: one JSON document. No step exceeds `patience`.
 pub fn ask_settings(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::Settings)
 }
@@ -703,7 +702,7 @@ fn ask_document(socket: OwnedFd, request: &Request) -> Result<String, HelloError
             break;
         }
         if json.is_empty() && peer_version(&packet).is_some() {
-            // A daemon of another version, or with too much to do, refuses in a message of its own.
+            // A daemon of another version, or an overloaded one, refuses with a message of its own.
             return Err(match Reply::decode(&packet)? {
                 Reply::Refused { reason } => HelloError::Refused(reason),
                 _ => HelloError::Malformed("a reply to another request"),

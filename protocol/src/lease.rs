@@ -3,18 +3,18 @@
 //! The three parties and their steps, each on its own word so that no lock is needed:
 //!
 //! *High-priority launch* ([`announce`]): push the record; fence; if live leases name the current
-//! epoch, bump the epoch. From then on every lease made before is stale.
+//! epoch, bump the epoch. From then on every earlier lease is stale.
 //!
 //! *Best-effort launch* ([`LeasePage::try_charge`]): read the terms; charge; fence; read the epoch
-//! and the terms' generation again. A mismatch refunds. After the driver call the caller looks at
-//! the epoch once more ([`slipped`]): a launch between check and driver call that the epoch
-//! overtook is counted, at most one per thread.
+//! and the terms' generation again. A mismatch refunds. After the driver call the caller reads the
+//! epoch once more ([`slipped`]): it counts a launch that the epoch overtook between check and
+//! driver call, at most one per thread.
 //!
-//! *Daemon* ([`announce_live`], drain the rings, [`LeasePage::publish`]): name the epoch live,
-//! fence, drain the rings once more, and only if nothing arrived write the lease. The fences pair
-//! up: either the high-priority thread sees the epoch named live and bumps it, or the daemon sees
-//! its record. (The blueprint published before the second drain; then a launch could be granted,
-//! and its slip go uncounted, between the publication and the daemon's own bump.)
+//! *Daemon* ([`announce_live`], drain the rings, [`LeasePage::publish`]): name the epoch live;
+//! fence; drain the rings once more; write the lease only if nothing arrived. The fences pair up:
+//! either the high-priority thread sees the epoch named live and bumps it, or the daemon sees its
+//! record. (The blueprint published before the second drain. A launch could then be granted between
+//! the publication and the daemon's own bump, and its slip go uncounted.)
 
 use crate::pages::{
     ClientPage, DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_PAUSED, LEASE_RATED,
@@ -22,13 +22,13 @@ use crate::pages::{
 };
 use crate::sync::{AtomicU64, Ordering, REFUND, fence};
 
-/// What a job's sum of charges begins at. A charge that a thread takes back after its daemon was
-/// replaced is taken from the new lease's sum, which never had it; beginning so high, the sum does
-/// not wrap.
+/// Initial value of a job's sum of charges. A thread may refund a charge after its daemon was
+/// replaced; the refund then reduces the new lease's sum, which never had the charge. The high
+/// start keeps the sum from wrapping.
 pub const FIRST_TOTAL_NS: u64 = 1 << 62;
 
-/// Tries to read a job's sums without a refund in between. Each takes less than a refused launch does, so the second one
-/// nearly always succeeds; a job that scribbles here is granted nothing.
+/// Attempts to read a job's sums without a refund in between. An attempt takes less time than a
+/// refused launch, so the second nearly always succeeds. A job that scribbles here gets none.
 pub const READ_TRIES_MAX: usize = 4;
 
 /// The terms of a lease as one consistent copy.
@@ -67,12 +67,12 @@ impl Terms {
         self.terms & LEASE_STANDING != 0
     }
 
-    /// Whether everything may go.
+    /// Whether every launch may go.
     pub fn ungated(&self) -> bool {
         self.terms & LEASE_UNGATED != 0
     }
 
-    /// Whether nobody is protected from the job: it is not held at all, or by its own share alone.
+    /// Whether no job is protected from this one: it is ungated, or limited by its own share alone.
     pub fn is_for_nobody(&self) -> bool {
         self.ungated() || self.standing()
     }
@@ -81,7 +81,7 @@ impl Terms {
 /// Why a launch may not go now. The caller waits for the lease's bell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The daemon was writing the terms, or changed them meanwhile.
+    /// The daemon was writing the terms, or has changed them since.
     Torn,
     /// High-priority work was announced after the lease was made.
     Stale,
@@ -94,11 +94,11 @@ pub enum Refusal {
 impl LeasePage {
     /// Charges `cost_ns` for one launch if the lease admits it, else leaves no trace.
     ///
-    /// `admits(terms, remaining_ns)` is the policy's word on class, size and budget;
+    /// `admits(terms, remaining_ns)` is the policy's decision on class, size and budget;
     /// `remaining_ns` is what may still be charged before this launch; `client_charged_ns` is
-    /// [`crate::pages::ClientPage::charged_ns`]. Order of the two charges:
-    /// the client's own sum first, so that a launch counted in the job's sum is always already in
-    /// the daemon's sum over clients, and the daemon errs towards granting less.
+    /// [`crate::pages::ClientPage::charged_ns`]. The client's own sum is charged first. A launch
+    /// counted in the job's sum is thus always in the daemon's sum over clients already, and the
+    /// daemon errs towards granting less.
     #[inline]
     pub fn try_charge(
         &self,
@@ -132,18 +132,17 @@ impl LeasePage {
         Err(refusal)
     }
 
-    /// Charges without asking: a launch that goes because its wait ended. Returns the job's sum
-    /// before it.
+    /// Charges without a check, for a launch whose wait ended. Returns the job's sum before it.
     #[inline]
     pub fn charge(&self, client_charged_ns: &AtomicU64, cost_ns: u64) -> u64 {
         client_charged_ns.fetch_add(cost_ns, Ordering::Relaxed);
         self.charges.total_ns.fetch_add(cost_ns, Ordering::AcqRel)
     }
 
-    /// Charges what a client has in flight of its daemons before, which its own sums have already.
-    /// The client calls this before its launches are charged here.
+    /// Charges to this lease what the client has in flight from earlier daemons, which its own sums
+    /// include already. The client calls this before its launches are charged here.
     pub fn bring(&self, client: &ClientPage) {
-        // Acquire keeps the load of what is charged behind the load of what is complete.
+        // Acquire keeps the load of the charged sum behind the load of the completed sum.
         let completed_ns = client.completed_ns.load(Ordering::Acquire);
         let charged_ns = client.charged_ns.load(Ordering::Relaxed);
         let in_flight_ns = charged_ns.saturating_sub(completed_ns);
@@ -152,12 +151,12 @@ impl LeasePage {
             .fetch_add(in_flight_ns, Ordering::AcqRel);
     }
 
-    /// Whether nothing goes until an operator says so. Relaxed: a word by itself, looked at again and again.
+    /// Whether an operator holds all launches. Relaxed: a word by itself, which callers poll.
     pub fn is_held(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_HELD != 0
     }
 
-    /// Whether a law of the policy is what holds it. Relaxed, as above.
+    /// Whether a law of the policy holds the job. Relaxed, as above.
     pub fn is_paused(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_PAUSED != 0
     }
@@ -167,36 +166,40 @@ impl LeasePage {
         self.terms.load(Ordering::Relaxed) & LEASE_RATED != 0
     }
 
-    /// Whether no high-priority work voids it. Relaxed, as above.
+    /// Whether no high-priority work voids the lease. Relaxed, as above.
     pub fn is_standing(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_STANDING != 0
     }
 
-    /// Whether everything may go. Relaxed, as above.
+    /// Whether every launch may go. Relaxed, as above.
     pub fn is_ungated(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_UNGATED != 0
     }
 
-    /// Takes a charge back: the launch did not go, or the driver refused it.
+    /// Refunds a charge: the launch did not go, or the driver refused it.
     #[inline]
     pub fn refund(&self, client_charged_ns: &AtomicU64, cost_ns: u64) {
         self.charges.total_ns.fetch_sub(cost_ns, Ordering::AcqRel);
-        // Between both, so that a daemon which reads the sum above with the charge and the one below without it finds that
-        // this has changed. Release, for the Acquire of its first look.
+        // Counted between the two sums: a daemon that reads the sum above with the charge and the
+        // one below without it then sees a changed count. Release pairs with the Acquire of its
+        // first load.
         self.charges.refunds.fetch_add(1, Ordering::Release);
         client_charged_ns.fetch_sub(cost_ns, REFUND);
     }
 
-    /// Reads the job's sum and, by `read`, what its clients have in flight, so that no charge is in the sum and not in
-    /// flight because it was taken back in between: the next lease, which begins at the sum, would be longer by it. `None`
-    /// if charges were taken back at each of [`READ_TRIES_MAX`] tries; then nothing can be granted. `read` must load the
-    /// clients' `charged_ns` with Acquire.
+    /// Reads the job's sum and, by `read`, its clients' work in flight, with no refund in between.
+    /// Otherwise the sum could include a charge that the work in flight no longer has, and the next
+    /// lease, which begins at the sum, would be longer by it. `None` if each of [`READ_TRIES_MAX`]
+    /// attempts met a refund; then nothing can be granted. `read` must load the clients'
+    /// `charged_ns` with Acquire.
     pub fn read_settled<T>(&self, mut read: impl FnMut(u64) -> T) -> Option<T> {
         for _ in 0..READ_TRIES_MAX {
-            // Acquire pairs with the Release in `refund`: who sees a refund counted sees the sum without the charge.
+            // Acquire pairs with the Release in `refund`: a thread that sees a refund counted sees
+            // the sum without the charge.
             let refunds = self.charges.refunds.load(Ordering::Acquire);
             let found = read(self.charges.total_ns.load(Ordering::Acquire));
-            // Orders the loads of `read` before the second look. They are Acquire, and pair with `REFUND`.
+            // Orders the loads of `read` before the second load of the count. Those are Acquire,
+            // for `REFUND`.
             fence(Ordering::Acquire);
             if self.charges.refunds.load(Ordering::Relaxed) == refunds {
                 return Some(found);
@@ -229,25 +232,25 @@ impl LeasePage {
     }
 }
 
-/// Whether high-priority work that is submitted now revokes live leases: its record is to say when
-/// that was. It may be told wrongly when others are at it at the same moment; then the record says
-/// nothing of the time, or one that nobody needs.
+/// Whether high-priority work submitted now revokes live leases, in which case its record has the
+/// time. The answer may be wrong if other threads submit at the same moment; the record then has no
+/// time, or one that is not needed.
 #[inline]
 #[must_use]
 pub fn is_live(daemon: &DaemonPage, hp: &HpPage) -> bool {
     daemon.live_epoch.load(Ordering::Relaxed) == hp.epoch.load(Ordering::Relaxed)
 }
 
-/// Tells best-effort jobs that high-priority work was submitted. Call after the push and before
-/// the driver call. Costs one fence and two loads unless a live lease must be revoked.
+/// Announces submitted high-priority work to best-effort jobs. Call after the push and before the
+/// driver call. Costs one fence and two loads unless a live lease must be revoked.
 #[inline]
 pub fn announce(daemon: &DaemonPage, hp: &HpPage) {
     // Pairs with the fence in `announce_live`: see the module's text.
     fence(Ordering::SeqCst);
     let live = daemon.live_epoch.load(Ordering::Relaxed);
     if live == hp.epoch.load(Ordering::Relaxed) {
-        // Losing the race means that somebody else bumped: as good. Release publishes the push
-        // to whoever acquires the new epoch.
+        // If another thread wins this race, it has bumped the epoch, which is as good. Release
+        // publishes the push to threads that acquire the new epoch.
         let _ = hp.epoch.compare_exchange(
             live,
             live.wrapping_add(1),
@@ -265,7 +268,7 @@ pub fn announce_live(daemon: &DaemonPage, epoch: u64) {
     fence(Ordering::SeqCst);
 }
 
-/// Whether high-priority work overtook a launch that went under `terms`.
+/// Whether high-priority work overtook a launch made under `terms`.
 #[inline]
 pub fn slipped(hp: &HpPage, terms: &Terms) -> bool {
     !terms.is_for_nobody() && hp.epoch.load(Ordering::Acquire) != terms.epoch

@@ -1,50 +1,53 @@
-//! What a job holds of a GPU's memory, exactly, across all its processes.
+//! A job's GPU memory, accounted exactly across all its processes.
 //!
-//! One page per job and GPU, made by the daemon, mapped by each process of the job. A process that wants
-//! memory *reserves* it here, asks the driver, and keeps the reservation or gives it back; no lock is held
-//! meanwhile, and nobody is asked. The sum of all processes is one word that is changed by
-//! compare-and-swap, so two processes can never pass the quota together.
+//! There is one page per job and GPU. The daemon creates it, and each process of the job maps it. A
+//! process that wants memory *reserves* it here, calls the driver, and keeps or returns the
+//! reservation. It holds no lock and asks no other process meanwhile. The sum over all processes is
+//! one word, changed by compare-and-swap, so two processes can never exceed the quota together.
 //!
-//! **A process may be killed between any two instructions**, and what it held must come back to the byte.
-//! So each change is made in three steps ([`Account::declare`], [`Declared::try_post`], [`Posted::commit`]):
+//! **A process may be killed between any two instructions**, and its memory must come back to the
+//! byte. Each change therefore has three steps ([`Account::declare`], [`Declared::try_post`],
+//! [`Posted::commit`]):
 //!
-//! 1. the process writes what it is about to do into its own slot (`intent`: a change with a number);
-//! 2. it changes the sum, and in the same word says who made this last change (slot and number). Before
-//!    the word is changed again by anybody, that somebody notes in the slot it names that the change of
-//!    that number was made (`applied`);
-//! 3. it writes into its slot what it holds now, with the number (`committed`).
+//! 1. The process writes the intended change, with a number, into its own slot (`intent`).
+//! 2. It changes the sum; the same word names the author of this last change (slot and number).
+//!    Before a process changes the word again, it records in the slot named there that the change
+//!    of that number was made (`applied`).
+//! 3. It writes its new holdings, with the number, into its slot (`committed`).
 //!
-//! Whoever finds a slot whose process is gone ([`Account::resume`]) can therefore tell: it holds what
-//! is committed, and the change that was declared after that if the sum or the slot says it was made.
+//! A process that resumes the slot of a dead process ([`Account::resume`]) can therefore compute
+//! the holdings: those committed, plus the change declared after them if the sum or the slot says
+//! that it was made.
 //!
-//! **One writer per slot**: the process that has it, whose threads take turns, or after its end the daemon.
+//! **One writer per slot**: the process that owns it, whose threads take turns; after its end, the
+//! daemon.
 //!
-//! Sums are in units of [`UNIT_BYTES`]; the change's numbers have 24 bits. A helper that sleeps between two
-//! loads while exactly 2^24 changes of one slot pass could note a change that was not made; that slot's
-//! process would have to die within that change for anybody to see it.
+//! Sums are in units of [`UNIT_BYTES`]; the numbers of changes have 24 bits. A helper that sleeps
+//! between two loads while exactly 2^24 changes of one slot pass could record a change that was not
+//! made. To have an effect, that slot's process would have to die within that change.
 //!
-//! **Trust.** The page belongs to one job. A process that writes nonsense into it harms its own job's
-//! quota, and no other's.
+//! **Trust.** The page belongs to one job. A process that writes nonsense into it harms its own
+//! job's quota, and no other's.
 
 use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, PUBLISH};
 
-/// What is counted in, bytes: the smallest step of the driver's allocations (`cuMemAlloc` aligns to it).
+/// Unit of account, bytes: the step of the driver's allocations (`cuMemAlloc` aligns to it).
 pub const UNIT_BYTES: u64 = 512;
 
-/// Processes of a job on one GPU that have a slot at once; as many as a daemon serves clients.
+/// Processes of a job on one GPU that can have a slot at once: as many as a daemon serves clients.
 pub const LEDGER_SLOTS: usize = 256;
 
 /// [`Ledger::quota_bytes`] where there is no quota.
 pub const UNLIMITED: u64 = u64::MAX;
 
-/// Room for kinds of memory to come.
+/// Room for further kinds of memory.
 const KINDS_ROOM: usize = 10;
 const SEQ_BITS: u32 = 24;
 const SEQ_MASK: u32 = (1 << SEQ_BITS) - 1;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What memory is of, for people: the sum does not care.
+        /// What memory is used for. Only for display: the sum ignores it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Kind { $($(#[$doc])* $name,)* }
@@ -53,7 +56,7 @@ macro_rules! kinds {
             /// Every kind, in the order of their index.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The name used in JSON.
+            /// The name in JSON.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
@@ -64,45 +67,46 @@ macro_rules! kinds {
 kinds! {
     /// `cuMemAlloc` and its kin.
     Plain = "plain",
-    /// Managed memory, all of it, wherever it lies at the moment.
+    /// Managed memory, all of it, wherever it currently resides.
     Managed = "managed",
     /// Arrays and mipmapped arrays.
     Array = "array",
-    /// What stream-ordered pools have reserved.
+    /// Memory that stream-ordered pools have reserved.
     Pool = "pool",
     /// Physical memory without an address (`cuMemCreate`).
     Physical = "physical",
-    /// What graphs have reserved for their allocation nodes.
+    /// Memory that graphs have reserved for their allocation nodes.
     Graph = "graph",
-    /// Variables of modules that the application has asked for.
+    /// Variables of modules whose addresses the application has asked for.
     Module = "module",
-    /// What a context takes by itself, as the daemon's configuration says.
+    /// A context's own memory, as the daemon's configuration estimates it.
     Context = "context",
 }
 
-/// See the module's text. `N` is [`LEDGER_SLOTS`] but in tests.
+/// See the module's text. `N` is [`LEDGER_SLOTS`] except in tests.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Ledger<const N: usize> {
     /// [`crate::pages::PAGE_MAGIC`].
     pub magic: AtomicU64,
-    /// What the job may hold, bytes; [`UNLIMITED`] is no quota. The daemon writes it.
+    /// The job's quota, bytes; [`UNLIMITED`] is no quota. The daemon writes it.
     pub quota_bytes: AtomicU64,
-    /// What to charge for a process's context, bytes. The daemon writes it.
+    /// The charge for a process's context, bytes. The daemon writes it.
     pub context_bytes: AtomicU64,
-    /// The most that was held, bytes.
+    /// Peak of the held memory, bytes.
     pub peak_bytes: AtomicU64,
     /// Requests refused because of the quota.
     pub refused: AtomicU64,
-    /// What requests of the job may take since it was changed ([`crate::slo::SloChange::from_word`]); 0: it was not. It is
-    /// here because it belongs to the job and outlives the daemon, as the quota does. The daemon writes it.
+    /// A changed target of the job's requests ([`crate::slo::SloChange::from_word`]); 0: unchanged.
+    /// It is here because, like the quota, it belongs to the job and outlives the daemon, which
+    /// writes it.
     pub slo: AtomicU64,
-    /// The same of what it may use of the GPU's time ([`crate::compute::CapChange::from_word`]).
+    /// A changed cap on GPU time, likewise ([`crate::compute::CapChange::from_word`]).
     pub compute: AtomicU64,
-    /// The same of what it is promised ([`crate::promise::Promise::from_word`]). The job's
-    /// processes can write it: a daemon believes only what it has granted.
+    /// A changed weight and least share, likewise ([`crate::promise::Promise::from_word`]). The
+    /// job's processes can write it: a daemon believes only what it has granted.
     pub promise: AtomicU64,
-    /// The sum with who changed it last. Alone on its line: every allocation changes it.
+    /// The sum and the author of its last change. Alone on its line: every allocation changes it.
     total: Line<AtomicU64>,
     /// The processes.
     pub slots: Line<[Slot; N]>,
@@ -111,32 +115,32 @@ pub struct Ledger<const N: usize> {
 /// The page that is mapped.
 pub type LedgerPage = Ledger<LEDGER_SLOTS>;
 
-/// What one process holds.
+/// One process's holdings.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {
     /// Process id of its owner; 0 is free. The daemon writes it.
     pub pid: AtomicU32,
-    /// Owners that this slot has had. The daemon writes it.
+    /// Number of owners that this slot has had. The daemon writes it.
     pub epoch: AtomicU32,
-    /// When that process started, in clock ticks since boot (proc_pid_stat(5), field 22), which tells it from a
-    /// later one of its number; 0 if it cannot be seen. The daemon writes it.
+    /// Start time of that process, in clock ticks since boot (proc_pid_stat(5), field 22), which
+    /// distinguishes it from a later process with its pid; 0 if unknown. The daemon writes it.
     pub started_ticks: AtomicU64,
-    /// The change being made: units, signed, and its number.
+    /// The change in progress: signed units, and its number.
     intent: AtomicU64,
-    /// The number of the last change that is known to be in the sum; it only grows.
+    /// The number of the last change known to be in the sum; it only grows.
     applied: AtomicU64,
-    /// What is held, and the number of the change that made it so.
+    /// The holdings, and the number of the change that led to them.
     committed: AtomicU64,
-    /// The same by [`Kind`], bytes; for people, and not exact while a change is being made.
+    /// The holdings by [`Kind`], bytes. For display; not exact while a change is in progress.
     kinds: [AtomicU64; KINDS_ROOM],
 }
 
-/// The quota does not allow it. Nothing has changed.
+/// The quota does not allow the change. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverQuota;
 
-/// The right to change what one slot holds.
+/// The right to change one slot's holdings.
 #[derive(Debug)]
 pub struct Account<'a, const N: usize> {
     ledger: &'a Ledger<N>,
@@ -145,7 +149,7 @@ pub struct Account<'a, const N: usize> {
     seq: u32,
 }
 
-/// A change that is declared and not in the sum.
+/// A change that is declared, but not in the sum.
 #[derive(Debug)]
 #[must_use]
 pub struct Declared<'a, 'b, const N: usize> {
@@ -153,7 +157,7 @@ pub struct Declared<'a, 'b, const N: usize> {
     delta_units: i32,
 }
 
-/// A change that is in the sum and not yet in the slot.
+/// A change that is in the sum, but not yet committed in the slot.
 #[derive(Debug)]
 #[must_use]
 pub struct Posted<'a, 'b, const N: usize> {
@@ -162,7 +166,7 @@ pub struct Posted<'a, 'b, const N: usize> {
 }
 
 impl<const N: usize> Ledger<N> {
-    /// A ledger without a quota, of which nothing is held.
+    /// A ledger without a quota and without holdings.
     pub fn empty() -> Self {
         Self {
             magic: AtomicU64::new(0),
@@ -178,7 +182,7 @@ impl<const N: usize> Ledger<N> {
         }
     }
 
-    /// What all processes hold, with what they have reserved and not got yet, bytes.
+    /// What all processes hold, pending reservations included, bytes.
     pub fn held_bytes(&self) -> u64 {
         u64::from(units_of(self.total.load(Ordering::Acquire))) * UNIT_BYTES
     }
@@ -188,12 +192,12 @@ impl<const N: usize> Ledger<N> {
         Some(self.quota_bytes.load(Ordering::Relaxed)).filter(|&bytes| bytes != UNLIMITED)
     }
 
-    /// What may still be reserved; `None` without a quota.
+    /// Bytes that may still be reserved; `None` without a quota.
     pub fn free_bytes(&self) -> Option<u64> {
         Some(self.quota()?.saturating_sub(self.held_bytes()))
     }
 
-    /// The sum over all slots of what is of a kind, bytes.
+    /// Bytes of a kind, summed over all slots.
     pub fn kind_bytes(&self, kind: Kind) -> u64 {
         self.slots
             .iter()
@@ -210,7 +214,7 @@ impl<const N: usize> Ledger<N> {
         slot.pid.store(pid, Ordering::Relaxed);
     }
 
-    /// Takes back what a slot holds, bytes, and the slot. Its process must be gone.
+    /// Frees a slot and returns its holdings, bytes, to the job. Its process must have ended.
     pub fn reclaim(&self, slot: usize) -> u64 {
         let Some(mut account) = Account::resume(self, slot) else {
             return 0;
@@ -230,14 +234,14 @@ impl<const N: usize> Ledger<N> {
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
-    /// Notes in the slot that made the last change that it was made.
+    /// Records the last change as made, in the slot of its author.
     fn help(&self, total: u64) {
         let Some(slot) = self.slots.get(slot_of(total)) else {
             return;
         };
         let applied = slot.applied.load(Ordering::Relaxed);
         if seq_of(applied.wrapping_add(1)) == seq_of(total) {
-            // Release is the compare-and-swap's of the sum, which follows; this word is only ordered before it.
+            // The sum's compare-and-swap that follows has the Release; this word only precedes it.
             let _ = slot.applied.compare_exchange(
                 applied,
                 applied.wrapping_add(1),
@@ -249,19 +253,19 @@ impl<const N: usize> Ledger<N> {
 }
 
 impl Slot {
-    /// What is held, bytes, without a change that is being made.
+    /// The holdings, bytes, without a change in progress.
     pub fn held_bytes(&self) -> u64 {
         u64::from(units_of(self.committed.load(Ordering::Acquire))) * UNIT_BYTES
     }
 
-    /// What is held of a kind, bytes.
+    /// The holdings of a kind, bytes.
     pub fn kind_bytes(&self, kind: Kind) -> u64 {
         self.kinds[kind as usize].load(Ordering::Relaxed)
     }
 }
 
 impl<'a, const N: usize> Account<'a, N> {
-    /// Goes on where the slot's writer stopped, whatever it was doing. `None` if there is no such slot.
+    /// Continues where the slot's writer stopped, at any step. `None` if there is no such slot.
     pub fn resume(ledger: &'a Ledger<N>, slot: usize) -> Option<Self> {
         let words = ledger.slots.get(slot)?;
         let committed = words.committed.load(Ordering::Acquire);
@@ -269,8 +273,8 @@ impl<'a, const N: usize> Account<'a, N> {
         let (mut held_units, mut seq) = (units_of(committed), seq_of(committed));
         let next = (seq + 1) & SEQ_MASK;
         if seq_of(intent) == next && intent != 0 {
-            // The sum before the slot: Acquire pairs with the Release of whoever changed the sum after ours, and had
-            // noted it in the slot before.
+            // The sum is read before the slot. Acquire pairs with the Release of a process that
+            // changed the sum after this slot's, having first recorded that change here.
             let total = ledger.total.load(Ordering::Acquire);
             let is_last = slot_of(total) == slot && seq_of(total) == next;
             if is_last || seq_of(words.applied.load(Ordering::Relaxed)) == next {
@@ -289,22 +293,22 @@ impl<'a, const N: usize> Account<'a, N> {
         })
     }
 
-    /// What this slot holds, bytes.
+    /// This slot's holdings, bytes.
     pub fn held_bytes(&self) -> u64 {
         u64::from(self.held_units) * UNIT_BYTES
     }
 
-    /// What this slot holds of a kind, bytes.
+    /// This slot's holdings of a kind, bytes.
     pub fn kind_bytes(&self, kind: Kind) -> u64 {
         self.ledger.slots[self.slot].kind_bytes(kind)
     }
 
-    /// Its slot.
+    /// Index of its slot.
     pub fn slot(&self) -> usize {
         self.slot
     }
 
-    /// The ledger that this is an account of.
+    /// The ledger of this account.
     pub fn ledger(&self) -> &'a Ledger<N> {
         self.ledger
     }
@@ -332,7 +336,7 @@ impl<'a, const N: usize> Account<'a, N> {
         Ok(())
     }
 
-    /// Takes `bytes` that the process has already: whatever the quota says.
+    /// Charges `bytes` that the process already has, whatever the quota.
     pub fn take(&mut self, kind: Kind, bytes: u64) {
         let units = units(bytes);
         self.change(i64::try_from(units).unwrap_or(i64::MAX));
@@ -340,7 +344,7 @@ impl<'a, const N: usize> Account<'a, N> {
         self.note_peak();
     }
 
-    /// Gives `bytes`, rounded up to a unit, back.
+    /// Releases `bytes`, rounded up to a unit.
     pub fn release(&mut self, kind: Kind, bytes: u64) {
         let units = units(bytes);
         self.change(-i64::try_from(units).unwrap_or(i64::MAX));
@@ -351,9 +355,9 @@ impl<'a, const N: usize> Account<'a, N> {
         kinds.store(left, Ordering::Relaxed);
     }
 
-    /// Any change, in as many steps as its size needs, without asking the quota.
+    /// Makes any change, in as many steps as its size needs, without checking the quota.
     fn change(&mut self, delta_units: i64) {
-        // The sum has 32 bits; nobody gives back more than it holds, which would be others'.
+        // The sum has 32 bits. No release exceeds the slot's holdings: the rest is others'.
         let (least, most) = (-i64::from(self.held_units), i64::from(u32::MAX));
         let mut left = delta_units.clamp(least, most);
         while left != 0 {
@@ -378,7 +382,7 @@ impl<'a, const N: usize> Account<'a, N> {
         }
     }
 
-    /// The first step: says in the slot what is about to be changed, in units.
+    /// The first step: declares in the slot the change that follows, in units.
     pub fn declare<'b>(&'b mut self, delta_units: i32) -> Declared<'a, 'b, N> {
         let seq = (self.seq + 1) & SEQ_MASK;
         let intent = pack(delta_units.cast_unsigned(), 0, seq);
@@ -393,11 +397,10 @@ impl<'a, const N: usize> Account<'a, N> {
 }
 
 impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
-    /// The second step: changes the sum if that stays within the quota.
+    /// The second step: changes the sum if it stays within the quota.
     ///
     /// # Errors
-    ///
-    /// [`OverQuota`]: the sum is as it was. The declaration stays until the next one; it says nothing.
+    /// [`OverQuota`]: the sum is unchanged. The declaration stays, without effect, until the next.
     pub fn try_post(self) -> Result<Posted<'a, 'b, N>, OverQuota> {
         let limit_units = self.account.ledger.quota_units();
         self.post_within(limit_units)
@@ -416,7 +419,8 @@ impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
         } = self;
         let ledger = account.ledger;
         let seq = (account.seq + 1) & SEQ_MASK;
-        // Acquire pairs with the Release below: what others noted of us before they changed the sum is seen.
+        // Acquire pairs with the Release below: it makes visible what others recorded in this slot
+        // before they changed the sum.
         let mut total = ledger.total.load(Ordering::Acquire);
         loop {
             let held = units_of(total);
@@ -427,7 +431,8 @@ impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
             }
             ledger.help(total);
             let to = pack(next, account.slot, seq);
-            // Release: whoever sees our change sees our declaration, and our note about who was before us.
+            // Release: who sees this change sees its declaration, and the record of the change
+            // before.
             match ledger
                 .total
                 .compare_exchange(total, to, PUBLISH_AND_SEE, Ordering::Acquire)
@@ -445,7 +450,7 @@ impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
 }
 
 impl<const N: usize> Posted<'_, '_, N> {
-    /// The third step: writes down what the slot holds now.
+    /// The third step: writes the new holdings into the slot.
     pub fn commit(self) {
         let account = self.account;
         account.held_units = account.held_units.saturating_add_signed(self.delta_units);
@@ -463,7 +468,7 @@ const PUBLISH_AND_SEE: Ordering = match PUBLISH {
     _ => Ordering::Relaxed,
 };
 
-/// What so many bytes count as.
+/// The charge for `bytes`: rounded up to a unit.
 pub const fn rounded_bytes(bytes: u64) -> u64 {
     bytes.div_ceil(UNIT_BYTES).saturating_mul(UNIT_BYTES)
 }

@@ -1,8 +1,10 @@
-//! The longest kernels of a client, by name: what an operator is told who asks why a job cannot be protected against.
+//! The longest kernels of a client, by name: they show an operator why this client is hard to
+//! protect against.
 //!
-//! A table of a few places in the client's page, each for another name. Threads of the client write it when a
-//! kernel is first seen, not when it is launched; the daemon reads it when somebody asks for the status. Nothing is
-//! decided by it. What is read is a client's word: a number and a text that was cut to what is left of valid UTF-8.
+//! The table has a few places in the client's page, each for another name. Threads of the client
+//! write it when they first see a kernel, not at launches. The daemon reads it for a status
+//! request. Nothing is decided by it. The reader gets a client's claim: a number, and the valid
+//! UTF-8 of a text.
 //!
 //! A place is a [`SeqLock`] whose version is the duration. A thread that is interrupted for good
 //! while it writes leaves one place unused.
@@ -25,7 +27,7 @@ pub const WORDS: usize = PLACES * (2 + NAME_WORDS);
 /// No kernel: the duration of a place that is being written.
 const WRITING: u64 = u64::MAX;
 
-/// A failed try means that another thread has noted a kernel meanwhile; a client that scribbles here loses a name.
+/// An attempt fails if another thread has noted a kernel; a client that scribbles loses a name.
 const TRIES_MAX: usize = 64;
 
 /// A table in shared memory; all zero is an empty one.
@@ -36,27 +38,27 @@ pub struct Longest([Place; PLACES]);
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Place {
-    /// Of one launch; 0: free. The version of the words below.
+    /// Duration of one launch; 0: free. It is the version of the words below.
     expected_ns: SeqLock,
     sm_needed: AtomicU64,
     /// UTF-8, padded with zeroes.
     name: [AtomicU64; NAME_WORDS],
 }
 
-/// A kernel as a client tells it.
+/// A kernel as a client reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongKernel {
     /// The beginning of its name, without control characters; empty if it has none.
     pub name: String,
     /// Expected duration of a launch, ns.
     pub expected_ns: u64,
-    /// SMs it needs, which may be more than there are; `u32::MAX`: not known.
+    /// SMs it needs, which may exceed the device's; `u32::MAX`: unknown.
     pub sm_needed: u32,
 }
 
 impl Longest {
-    /// Notes a kernel, if it is among the longest. Of several launches of one name the longest counts. Allocates
-    /// nothing and waits for nobody.
+    /// Notes a kernel if it is among the longest. Of several launches of one name the longest
+    /// counts. Allocates nothing and never waits.
     pub fn note(&self, expected_ns: u64, sm_needed: u32, name: impl fmt::Display) {
         if expected_ns == 0 || expected_ns == WRITING {
             return;
@@ -69,7 +71,7 @@ impl Longest {
             return;
         }
         let mut text = Text::default();
-        // What does not fit is cut off.
+        // A name that does not fit is truncated.
         _ = write!(text, "{name}");
         for _ in 0..TRIES_MAX {
             let Some((place, before_ns)) = self.place_for(&text.0, expected_ns) else {
@@ -81,8 +83,8 @@ impl Longest {
         }
     }
 
-    /// What is known of a kernel of that name is this from now on, longer or shorter than before. One that is not in the table
-    /// is noted, if it is among the longest.
+    /// Replaces what is known of the kernel of that name, longer or shorter. A kernel that is not
+    /// in the table is noted if it is among the longest.
     pub fn set(&self, expected_ns: u64, sm_needed: u32, name: impl fmt::Display) {
         if expected_ns == 0 || expected_ns == WRITING {
             return;
@@ -104,31 +106,31 @@ impl Longest {
         }
     }
 
-    /// Forgets all of them.
+    /// Clears the table.
     pub fn forget(&self) {
         for place in &self.0 {
             let before_ns = place.expected_ns();
             if before_ns != WRITING {
-                // A thread that has changed it meanwhile has noted something.
+                // If this fails, another thread has just noted a kernel there, which stays.
                 place.expected_ns.try_set(before_ns, 0);
             }
         }
     }
 
-    /// The shortest that a kernel must be longer than to be noted, ns.
+    /// A kernel is noted only if its duration exceeds this, ns.
     pub fn least_ns(&self) -> u64 {
         let places = self.0.iter().map(Place::expected_ns);
         places.min().unwrap_or(0)
     }
 
-    /// Whether a kernel of exactly that length is noted, so that who launches it again and again need not ask more.
+    /// Whether a kernel of exactly that duration is noted: a cheap check for repeated launches.
     #[inline]
     pub fn has(&self, expected_ns: u64) -> bool {
         let mut places = self.0.iter();
         places.any(|place| place.expected_ns() == expected_ns)
     }
 
-    /// The place of the same name, else the one of the shortest kernel; `None` if what is there is as long.
+    /// The place of the same name, else of the shortest kernel; `None` if its kernel is as long.
     fn place_for(&self, name: &[u64; NAME_WORDS], expected_ns: u64) -> Option<(&Place, u64)> {
         let known = self
             .0
@@ -142,7 +144,7 @@ impl Longest {
             .filter(|(_, ns)| *ns < expected_ns)
     }
 
-    /// What the client has noted, the longest first.
+    /// The noted kernels, the longest first.
     pub fn read(&self) -> Vec<LongKernel> {
         let mut found: Vec<LongKernel> = self.0.iter().filter_map(Place::read).collect();
         found.sort_by_key(|kernel| core::cmp::Reverse(kernel.expected_ns));
@@ -192,7 +194,7 @@ impl Place {
     }
 }
 
-/// A name as words; what is written beyond its end is dropped.
+/// A name as words; text beyond its end is dropped.
 #[derive(Default)]
 struct Text([u64; NAME_WORDS], usize);
 
@@ -307,7 +309,7 @@ mod tests {
         let read = longest.read();
         assert_eq!(read.len(), 4);
         assert!(read.iter().all(|kernel| kernel.name.is_empty()));
-        // And one that noted nothing right can still note: what is being written is left alone.
+        // A client that wrote nonsense can still note kernels: places being written are left alone.
         longest.note(9, 1, "nine");
         assert!(longest.read().iter().any(|kernel| kernel.name == "nine"));
     }

@@ -1,17 +1,17 @@
-//! A memory file in which one process writes a text again and again, and another reads it whole.
+//! A memory file in which one process repeatedly writes a text that another process reads whole.
 //!
-//! A client notes in it what it has learnt of its kernels, and the daemon reads that now and then,
-//! and once more when the client has ended: a client that is killed leaves its last note. The client
-//! writes to memory of its own, so it waits for nobody.
+//! A client writes into it what it has learnt of its kernels. The daemon reads it now and then, and
+//! once more when the client has ended, so a killed client leaves its last note. The client writes
+//! to memory of its own, and so never waits.
 //!
-//! The file has two halves, of which the writer fills the older one. A half begins with 24 bytes:
-//! the number of the note (from 1, the greater is the newer), the bytes of its text, and a checksum
-//! of text and both. A half that is being written, or whose writer was killed over it, fails its
-//! checksum, and the reader takes the other one. Numbers are little-endian.
+//! The file has two halves; the writer overwrites the older one. A half begins with 24 bytes: the
+//! note's number (from 1, the greater is the newer), the length of its text in bytes, and a
+//! checksum of text and both. A half that is being written, or whose writer was killed meanwhile,
+//! fails its checksum; the reader then takes the other one. Numbers are little-endian.
 //!
-//! The reader does not believe the writer: the file must be a memory file whose size is sealed, so
-//! that reading it neither waits nor fails half-way, and the text is bytes to be checked by whoever
-//! wants it. The checksum says that a note is whole, not that it is true.
+//! The reader does not trust the writer. The file must be a memory file of sealed size, so that
+//! reading neither blocks nor fails half-way. The user of the text must validate it: the checksum
+//! shows that a note is whole, not that it is true.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,8 +26,8 @@ use crate::sync::{AtomicU64, Ordering};
 /// Longest text, bytes.
 pub const TEXT_BYTES_MAX: usize = HALF_BYTES - HEAD_BYTES;
 
-/// Of which only what is written takes memory. Together they are smaller than a client's page, which
-/// is the most that a daemon takes from a process.
+/// Only written parts take memory. Both halves together are smaller than a client's page, the most
+/// that a daemon takes from a process.
 const HALF_BYTES: usize = 2 << 20;
 const _: () = assert!(2 * HALF_BYTES <= size_of::<ClientPage>());
 const HEAD_BYTES: usize = 24;
@@ -35,44 +35,43 @@ const HEAD_WORDS: usize = HEAD_BYTES / WORD_BYTES;
 const HALF_WORDS: usize = HALF_BYTES / WORD_BYTES;
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// The file as its writer has it mapped: the two halves.
+/// The file as the writer's mapping: the two halves.
 #[repr(C)]
 #[derive(Debug)]
 pub struct NotebookPage([[AtomicU64; HALF_WORDS]; 2]);
 
-/// The writer's.
+/// The writer's side.
 #[derive(Debug)]
 pub struct Notebook {
     page: Mapping<NotebookPage>,
-    /// Of the last note; 0 before the first.
+    /// Number of the last note; 0 before the first.
     number: u64,
 }
 
-/// A note that was read.
+/// A note as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Which one, from 1.
+    /// Its number, from 1.
     pub number: u64,
-    /// What is in it.
+    /// Its text.
     pub text: Vec<u8>,
 }
 
-/// What is wrong with a file that came as a notebook.
+/// A fault of a file received as a notebook.
 #[derive(Debug, thiserror::Error)]
 pub enum NotebookError {
-    /// It is no memory file of the right size whose size is sealed.
+    /// It is not a memory file of the right size with a sealed size.
     #[error("no notebook: {0} bytes, sealed {1:?}")]
     Foreign(u64, SealFlags),
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the notebook cannot be read: {0}")]
     Io(#[from] io::Error),
 }
 
 impl Notebook {
-    /// An empty one, and its file, for the reader. Forked children do not have it.
+    /// Creates an empty notebook, and its file for the reader. Forked children lose the mapping.
     ///
     /// # Errors
-    ///
     /// The system gives no memory file.
     pub fn create() -> io::Result<(OwnedFd, Self)> {
         let (file, page) = Mapping::<NotebookPage>::create("pillion-notebook")?;
@@ -80,8 +79,7 @@ impl Notebook {
         Ok((file, Self { page, number: 0 }))
     }
 
-    /// Writes a note in place of the one before the last. False, and nothing is written, if the text
-    /// is longer than [`TEXT_BYTES_MAX`].
+    /// Replaces the older note. False, and no write, if the text exceeds [`TEXT_BYTES_MAX`].
     pub fn write(&mut self, text: &[u8]) -> bool {
         if text.len() > TEXT_BYTES_MAX {
             return false;
@@ -90,7 +88,7 @@ impl Notebook {
         let [even, odd] = &self.page.0;
         let half = if number.is_multiple_of(2) { even } else { odd };
         let (head, rest) = half.split_at(HEAD_WORDS);
-        // Relaxed, all of it: whether a note is whole is told by its checksum.
+        // All Relaxed: the checksum shows whether a note is whole.
         for (word, value) in rest.iter().zip(words_of(text)) {
             word.store(value, Ordering::Relaxed);
         }
@@ -103,10 +101,9 @@ impl Notebook {
     }
 }
 
-/// The newest note in the notebook of a process that is not believed; `None` if there is none yet.
+/// The newest note in an untrusted process's notebook; `None` if there is none yet.
 ///
 /// # Errors
-///
 /// See [`NotebookError`].
 pub fn read(file: impl AsFd) -> Result<Option<Note>, NotebookError> {
     let size = u64::try_from(fstat(&file).map_err(io::Error::from)?.st_size).unwrap_or(0);
@@ -134,13 +131,13 @@ pub fn read(file: impl AsFd) -> Result<Option<Note>, NotebookError> {
     Ok(None)
 }
 
-/// Where the half begins that a note is in.
+/// Offset of the half that has the note.
 const fn half_of(number: u64) -> u64 {
     (number % 2) * HALF_BYTES as u64
 }
 
 struct Head {
-    /// 0: none, or one that does not belong into its half.
+    /// 0: no note, or one that does not belong in its half.
     number: u64,
     bytes: u64,
     checksum: u64,
@@ -159,8 +156,7 @@ fn head(file: impl AsFd, half: u64) -> io::Result<Head> {
     })
 }
 
-/// FNV-1a over number, length and text, a word at a time: it tells a note that is not whole, and
-/// nothing is to be hidden from it.
+/// FNV-1a over number, length and text, a word at a time. It detects incomplete notes, not attacks.
 fn checksum(number: u64, text: &[u8]) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let step = |sum: u64, word: u64| (sum ^ word).wrapping_mul(PRIME).rotate_left(29);
@@ -227,8 +223,8 @@ mod tests {
         assert_eq!(text_in(&file).unwrap()[0], 7);
     }
 
-    /// A writer that is killed after any of its stores: what is left of the third note spoils the
-    /// first, and never the second.
+    /// A writer killed after any of its stores: what it left of the third note spoils the first,
+    /// never the second.
     #[test]
     fn a_note_that_is_not_whole_leaves_the_one_before() {
         let (file, mut whole) = new();
@@ -269,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a writer puts into its notebook.
+        /// Anything that a writer may put into its notebook.
         #[test]
         fn any_words_are_a_note_or_none(words in proptest::collection::vec(any::<u64>(), 12)) {
             let (file, notebook) = new();

@@ -1,23 +1,23 @@
-//! How people say what a best-effort job is promised: a weight against other best-effort jobs
-//! (`3`), and the least share of its rate alone (`0.3`, `30%`). One reader for flags and messages.
+//! Text forms of a best-effort job's promises: a weight against other best-effort jobs (`3`), and
+//! the least share of its solo rate (`0.3`, `30%`). One parser for flags and messages.
 
-/// Quanta in a job's turns.
+/// A job's weight: quanta in its turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight(u8);
 
-/// The least share of its rate alone, in steps of a hundredth of a per cent.
+/// The least share of the solo rate, in steps of a hundredth of a per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Least {
     /// 1 to [`ALL`].
     hundredths: u16,
 }
 
-/// A change of one of them.
+/// A change of a weight or a least share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change<T> {
-    /// To what the daemon's configuration says: [`DEFAULT`].
+    /// To the value of the daemon's configuration: [`DEFAULT`].
     Default,
-    /// To this.
+    /// To this value.
     To(T),
 }
 
@@ -26,7 +26,7 @@ pub type WeightChange = Change<Weight>;
 /// A change of a running job's least share.
 pub type LeastChange = Change<Least>;
 
-/// What was changed of a running job's promises; none: it was not.
+/// The changes of a running job's promises; `None` in a field: unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     /// Its weight.
@@ -35,9 +35,9 @@ pub struct Promise {
     pub least: Option<LeastChange>,
 }
 
-/// What [`Weight::parse`] takes, for messages.
+/// What [`Weight::parse`] accepts, for messages.
 pub const WEIGHT_EXPECTED: &str = "a whole number from 1 to 100";
-/// What [`Least::parse`] takes, for messages.
+/// What [`Least::parse`] accepts, for messages.
 pub const LEAST_EXPECTED: &str = "a share above 0 to 1, such as 0.3, or a per cent such as 30%";
 /// The word for [`Change::Default`].
 pub const DEFAULT: &str = "default";
@@ -46,11 +46,11 @@ pub const DEFAULT: &str = "default";
 pub const WEIGHT_MAX: u8 = 100;
 /// 100 %, in hundredths of a per cent.
 const ALL: u16 = 10_000;
-/// [`Change::Default`] in half a word, which is no weight and no share; 0 is no change.
+/// [`Change::Default`] in half a word, which is neither a weight nor a share; 0 is no change.
 const HALF_DEFAULT: u16 = u16::MAX;
 
 impl Weight {
-    /// Reads a text. `None` if it is not one, or out of range.
+    /// Parses a text. `None` if it is malformed or out of range.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let is_plain = text.chars().all(|c| c.is_ascii_digit());
@@ -71,7 +71,7 @@ impl core::fmt::Display for Weight {
 }
 
 impl Least {
-    /// Reads a text. `None` if it is not one, or out of range.
+    /// Parses a text. `None` if it is malformed or out of range.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (number, parts) = match text.strip_suffix('%') {
@@ -87,20 +87,20 @@ impl Least {
         })
     }
 
-    /// Of its rate alone, above 0 to 1.
+    /// As a fraction of the solo rate, above 0 to 1.
     pub fn share(self) -> f64 {
         f64::from(self.hundredths) / f64::from(ALL)
     }
 }
 
-/// As [`Least::parse`] reads it again.
+/// In the form that [`Least::parse`] reads.
 impl core::fmt::Display for Least {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}%", f64::from(self.hundredths) / 100.0)
     }
 }
 
-/// What half a word of the ledger holds.
+/// A value that fits in half a word of the ledger.
 trait Half: Copy {
     fn of_half(half: u16) -> Option<Self>;
     fn to_half(self) -> u16;
@@ -139,20 +139,20 @@ impl<T> Change<T> {
 }
 
 impl WeightChange {
-    /// Reads a text. `None` if it is not one.
+    /// Parses a text. `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         Self::read(text, Weight::parse)
     }
 }
 
 impl LeastChange {
-    /// Reads a text. `None` if it is not one.
+    /// Parses a text. `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         Self::read(text, Least::parse)
     }
 }
 
-/// As it is read again.
+/// In the form that `parse` reads.
 impl<T: core::fmt::Display> core::fmt::Display for Change<T> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
@@ -171,7 +171,7 @@ fn half_of<T: Half>(change: Option<Change<T>>) -> u64 {
     half.into()
 }
 
-/// The change in half a word, or that there is none; `None` of what is out of range.
+/// The change in half a word, or none; `None` if it is out of range.
 fn change_of<T: Half>(half: u16) -> Option<Option<Change<T>>> {
     match half {
         0 => Some(None),
@@ -181,7 +181,7 @@ fn change_of<T: Half>(half: u16) -> Option<Option<Change<T>>> {
 }
 
 impl Promise {
-    /// This with what `later` changes of it.
+    /// These changes, overridden by those of `later`.
     pub fn changed_by(self, later: Self) -> Self {
         Self {
             weight: later.weight.or(self.weight),
@@ -189,22 +189,22 @@ impl Promise {
         }
     }
 
-    /// Whether it is as the daemon's configuration says, by having been changed to that or never.
+    /// Whether the daemon's configuration applies, after a change to that or without any change.
     pub fn is_default(self) -> bool {
         !matches!(self.weight, Some(Change::To(_))) && !matches!(self.least, Some(Change::To(_)))
     }
 
-    /// Whether it gives both back, to be as the daemon's configuration says.
+    /// Whether this returns both to the daemon's configuration.
     pub fn is_take_back(self) -> bool {
         self.weight == Some(Change::Default) && self.least == Some(Change::Default)
     }
 
-    /// As [`crate::ledger::Ledger::promise`] holds it; 0 where nothing was changed.
+    /// As stored in [`crate::ledger::Ledger::promise`]; 0 without a change.
     pub fn to_word(self) -> u64 {
         half_of(self.weight) | half_of(self.least) << 16
     }
 
-    /// What a word holds. `None` of 0, and of what is out of range: the word may be anybody's.
+    /// Decodes a word. `None` for 0 and values out of range: the word is untrusted.
     pub fn from_word(word: u64) -> Option<Self> {
         let word = u32::try_from(word).ok().filter(|&word| word != 0)?;
         Some(Self {

@@ -1,29 +1,29 @@
-//! How people say how much memory a job may hold: `10GiB`, `40%`. One reader for flag, environment and file.
+//! Text form of a memory quota: `10GiB`, `40%`. One parser for flag, environment and file.
 //!
-//! A number, with a fraction if need be, and a unit, in any case: `K`, `M`, `G`, `T`, alone or with `i` or `iB`, are
-//! powers of 1024, as in the variables of other systems (`4096m`, `1G`); with `B` alone (`GB`) powers of 1000; no unit
-//! or `B` is bytes. `%` is of the device's memory.
+//! A number, with a fraction if need be, and a unit, in any case. `K`, `M`, `G`, `T`, alone or with
+//! `i` or `iB`, are powers of 1024, as in the variables of other systems (`4096m`, `1G`); with `B`
+//! alone (`GB`) powers of 1000; no unit or `B` is bytes. `%` is of the device's memory.
 
-/// What a job may hold of a device.
+/// A job's quota of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quota {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// A part of the device, in percent: above 0, at most 100.
+    /// A part of the device's memory, in percent: above 0, at most 100.
     Percent(f64),
-    /// Anything: `unlimited`.
+    /// No limit: `unlimited`.
     Unlimited,
 }
 
-/// What [`Quota::parse`] takes, for messages.
+/// What [`Quota::parse`] accepts, for messages.
 pub const EXPECTED: &str =
     "a size such as 10GiB (1MiB at least), or a part of the device such as 40%";
 
-/// The least that anybody means, bytes: less is a number without its unit.
+/// The least plausible quota, bytes: a lower number lacks its unit.
 pub const LEAST_BYTES: u64 = 1 << 20;
 
 impl Quota {
-    /// Reads a text. `None` if it is not one, or a quota of nothing, which nobody can mean.
+    /// Parses a text. `None` if it is malformed, or a quota of nothing, which is never intended.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("unlimited") {
@@ -42,11 +42,11 @@ impl Quota {
             return (number <= 100.0).then_some(Self::Percent(number));
         }
         let bytes = number * unit_bytes(&unit)?;
-        // 2^63 bytes are more than anybody has, and exact in both types.
+        // 2^63 bytes exceed any real quota, and are exact in both types.
         (bytes >= 1.0 && bytes <= (1_u64 << 63) as f64).then_some(Self::Bytes(bytes as u64))
     }
 
-    /// Whether it is so little that a unit was forgotten: less than [`LEAST_BYTES`].
+    /// Whether it is so small that its unit was forgotten: less than [`LEAST_BYTES`].
     pub fn is_too_small(self) -> bool {
         matches!(self, Self::Bytes(..LEAST_BYTES))
     }
@@ -61,7 +61,7 @@ impl Quota {
     }
 }
 
-/// As [`Quota::parse`] reads it again.
+/// In the form that [`Quota::parse`] reads.
 impl core::fmt::Display for Quota {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

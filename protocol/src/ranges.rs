@@ -1,18 +1,19 @@
-//! Which NVTX ranges are a job's requests or iterations: `DOMAIN/GLOB`, one reader for flag and library.
+//! Text form of the NVTX ranges that are a job's requests or iterations: `DOMAIN/GLOB`, with one
+//! parser for flag and library.
 //!
-//! The domain is a name, as the program gives it to `nvtxDomainCreate`; before the first slash, and
-//! nothing there is the default domain. So a text without a slash is a glob of the default domain. In
-//! the glob `*` stands for anything and `?` for one character (one byte of its UTF-8); all else is
+//! The domain is a name, as the program passes it to `nvtxDomainCreate`. It ends at the first
+//! slash; if empty, it is the default domain. A text without a slash is a glob of the default
+//! domain. In the glob `*` matches anything, `?` one character (one byte of its UTF-8), all else
 //! itself.
 
-/// What [`RangePattern::parse`] takes, for messages.
+/// What [`RangePattern::parse`] accepts, for messages.
 pub const EXPECTED: &str = "DOMAIN/GLOB such as /forward* (default domain) or triton/request, of at most \
      255 bytes, with * and ? in the glob alone";
 
-/// Longest text, bytes: none is compared with more.
+/// Longest text, bytes: it bounds every comparison.
 const BYTES_MAX: usize = 255;
 
-/// Ranges of one domain, by their names.
+/// Ranges of one domain, matched by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangePattern {
     domain: String,
@@ -20,7 +21,7 @@ pub struct RangePattern {
 }
 
 impl RangePattern {
-    /// Reads a text. `None` if it is none, or names nothing.
+    /// Parses a text. `None` if it is malformed, or matches nothing.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (domain, glob) = text.split_once('/').unwrap_or(("", text));
@@ -31,26 +32,26 @@ impl RangePattern {
         })
     }
 
-    /// Whether its ranges are those of the default domain.
+    /// Whether the pattern is for the default domain.
     #[must_use]
     pub fn is_of_default_domain(&self) -> bool {
         self.domain.is_empty()
     }
 
-    /// Whether its domain has that name, as UTF-8.
+    /// Whether the pattern's domain has this name, as UTF-8.
     pub fn has_domain(&self, name: impl Iterator<Item = u8>) -> bool {
         self.domain.bytes().eq(name)
     }
 
-    /// Whether that is the name, as UTF-8, of one of its ranges. Takes at most as many steps as
-    /// both lengths multiplied, and one for each byte unless the glob has several stars.
+    /// Whether the glob matches a range's name, given as UTF-8. Takes at most as many steps as both
+    /// lengths multiplied, and one per byte unless the glob has several stars.
     #[inline]
     pub fn has_range(&self, name: impl Iterator<Item = u8> + Clone) -> bool {
         matches(self.glob.as_bytes(), name)
     }
 }
 
-/// As [`RangePattern::parse`] reads it again.
+/// In the form that [`RangePattern::parse`] reads.
 impl core::fmt::Display for RangePattern {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "{}/{}", self.domain, self.glob)
@@ -59,7 +60,7 @@ impl core::fmt::Display for RangePattern {
 
 fn matches<I: Iterator<Item = u8> + Clone>(glob: &[u8], mut name: I) -> bool {
     let mut at = 0;
-    // The place behind the last star, and what it does not stand for.
+    // The position behind the last star, and the rest of the name that the star does not match.
     let mut star: Option<(usize, I)> = None;
     loop {
         if glob.get(at) == Some(&b'*') {
@@ -72,7 +73,7 @@ fn matches<I: Iterator<Item = u8> + Clone>(glob: &[u8], mut name: I) -> bool {
             (None, None) => return true,
             (None, Some(_)) => return false,
             (Some(byte), Some(&wanted)) if wanted == b'?' || wanted == byte => at += 1,
-            // A star at the end stands for all that is left.
+            // A star at the end matches the rest.
             (Some(_), None) if glob.last() == Some(&b'*') => return true,
             _ => {
                 let Some((behind, rest)) = &mut star else {
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// As the definition has it.
+    /// The glob's definition, as an oracle.
     fn defined(glob: &[u8], name: &[u8]) -> bool {
         match (glob, name) {
             ([], _) => name.is_empty(),

@@ -1,11 +1,11 @@
-//! The 64-byte record that a client pushes: a high-priority one for each launch, each completion,
-//! and for what its program says of its requests (a *mark*).
+//! The 64-byte record that a client pushes. High-priority clients push one for each launch, each
+//! completion, and each report of their program about its requests (a *mark*).
 //!
-//! While a trace is taken ([`crate::pages::DaemonPage::trace`]) best-effort clients push their
-//! launches, too, and all clients their copies and the names of their kernels.
+//! During a trace ([`crate::pages::DaemonPage::trace`]) best-effort clients push their launches
+//! too, and all clients their copies and the names of their kernels.
 //!
-//! A record travels as eight `u64` words. [`Record::decode`] is the trust boundary: it accepts only
-//! what a correct client can have written, and everything after it works on the checked copy.
+//! A record is eight `u64` words. [`Record::decode`] is the trust boundary: it accepts only what a
+//! correct client can have written, and all later code works on the checked copy.
 
 /// Words of a record. Eight words of eight bytes are one cache line.
 pub const RECORD_WORDS: usize = 8;
@@ -13,82 +13,81 @@ pub const RECORD_WORDS: usize = 8;
 /// Most streams a client may name in records; higher indices are refused.
 pub const STREAMS_MAX: u32 = 4096;
 
-/// Longest expected duration that is believed, one hour. Sums of up to 2^32 of them fit in `u64`
-/// after the daemon's own bound on queue lengths.
+/// Longest plausible expected duration, one hour. Sums of up to 2^32 of them fit in `u64` after the
+/// daemon's own bound on queue lengths.
 pub const EXPECTED_NS_MAX: u64 = 3_600_000_000_000;
 
-/// A request that arrived longer ago than this when it begins is refused, ns.
+/// Longest time from a request's arrival to its beginning, ns; after a longer one it is refused.
 pub const ARRIVED_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Longest target of a request, ns.
 pub const TARGET_NS_MAX: u64 = 3_600_000_000_000;
 
-/// The quantiles for which a target may be set, per mille: the median to the 999th.
+/// The quantiles that a target may be for, per mille: the median to the 999th.
 pub const PER_MILLE: core::ops::RangeInclusive<u32> = 500..=999;
 
-/// What a record says. Marks ([`Record::is_mark`]) go only to a daemon that knows them
+/// The content of a record. Marks ([`Record::is_mark`]) go only to a daemon that knows them
 /// ([`crate::pages::DaemonPage::marks`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A kernel (or a graph as one) was submitted.
     Launch(Launch),
-    /// Everything submitted to `stream` up to and including `seq` is known to be complete. Of a
-    /// best-effort client only while a trace is taken.
+    /// All work submitted to `stream` up to and including `seq` is complete. Best-effort clients
+    /// push this only during a trace.
     Complete {
         /// Index of the stream in the client's table.
         stream: u32,
         /// Sequence number in that stream, from 1.
         seq: u64,
-        /// When the client knew of it, on the shared clock; 0: not told.
+        /// When the client learnt of it, on the shared clock; 0: not reported.
         at_ns: u64,
     },
     /// Work on a request begins.
     Begin(Begin),
-    /// A request is answered, or given up.
+    /// A request is answered, or cancelled.
     End(End),
     /// The program wants a request of kind `kind` to take at most `ns`.
     Target {
-        /// Which kind of request.
+        /// The kind of request.
         kind: u32,
-        /// From its arrival to its end, in 1..=[`TARGET_NS_MAX`].
+        /// Longest time from arrival to end, in 1..=[`TARGET_NS_MAX`].
         ns: u64,
-        /// For which quantile, of [`PER_MILLE`].
+        /// The quantile that this is for, of [`PER_MILLE`].
         per_mille: u32,
     },
-    /// A copy was submitted. Only while a trace is taken.
+    /// A copy was submitted. Only during a trace.
     Memcpy(Memcpy),
-    /// A part of the name of a kernel. Only while a trace is taken.
+    /// A part of a kernel's name. Only during a trace.
     Name(NamePart),
 }
 
 /// Work on a request begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begin {
-    /// The request's number, of which no other of this client is; never 0.
+    /// The request's number, unique in this client; never 0.
     pub id: u64,
-    /// Which kind of request it is, as the program counts kinds.
+    /// The kind of request, as the program numbers kinds.
     pub kind: u32,
-    /// How many inputs it works on; 0: not told.
+    /// Number of inputs; 0: not reported.
     pub batch: u32,
-    /// When it arrived, on the shared clock: not after `at_ns`, and at most [`ARRIVED_NS_MAX`]
-    /// before it.
+    /// Arrival, on the shared clock: not after `at_ns`, and at most [`ARRIVED_NS_MAX`] before it.
     pub arrived_ns: u64,
-    /// When work on it began, on the shared clock.
+    /// When work on the request began, on the shared clock.
     pub at_ns: u64,
-    /// An NVTX range says so, and not the program by our own interface.
+    /// Reported by an NVTX range, not through Pillion's own interface.
     pub is_nvtx: bool,
 }
 
-/// A request is answered, or given up.
+/// A request is answered, or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Its number.
+    /// The request's number.
     pub id: u64,
     /// When, on the shared clock.
     pub at_ns: u64,
-    /// It was given up.
+    /// The request was cancelled.
     pub is_cancelled: bool,
-    /// It ends when what was launched until now has completed, not at `at_ns`.
+    /// The request ends when the launches made until now have completed, not at `at_ns`.
     pub with_launches: bool,
 }
 
@@ -97,11 +96,11 @@ pub struct End {
 pub struct Launch {
     /// Index of the stream in the client's table, below [`STREAMS_MAX`].
     pub stream: u32,
-    /// Sequence number in that stream, from 1. Of a best-effort launch the sum of what was charged
-    /// for the stream up to it, ns.
+    /// Sequence number in that stream, from 1. For a best-effort launch: the stream's charges up to
+    /// it, ns.
     pub seq: u64,
-    /// Identity of kernel and shape within the client; 0: none was kept. One that has not been
-    /// launched for long may get another identity when it comes again.
+    /// Identity of kernel and shape within the client; 0: none. It may change after a long time
+    /// without launches.
     pub kernel: u64,
     /// Expected duration alone on the device, from the profile (p95); 0 if unknown.
     pub expected_ns: u64,
@@ -109,9 +108,9 @@ pub struct Launch {
     pub sm_needed: u32,
     /// Resource class as `policy::ClassSet` bits: exactly one of 1, 2, 4.
     pub class: u8,
-    /// When it was made, on the shared clock, if it was the one that revoked live leases
-    /// ([`crate::lease::is_live`]), or a trace is taken; else 0: a reading of the clock costs half
-    /// as much as all the rest of telling.
+    /// Time of the launch, on the shared clock, if it revoked live leases
+    /// ([`crate::lease::is_live`]) or a trace is taken; else 0: reading the clock costs half as
+    /// much as the rest of the report.
     pub at_ns: u64,
 }
 
@@ -120,31 +119,31 @@ pub struct Launch {
 pub struct Memcpy {
     /// Index of the stream in the client's table, below [`STREAMS_MAX`].
     pub stream: u32,
-    /// From where to where.
+    /// The direction.
     pub direction: Direction,
-    /// Its size.
+    /// Size, bytes.
     pub bytes: u64,
-    /// When the call was made, on the shared clock; of one that waited for its turn, when it went.
+    /// When the call was made, or went after a wait at the gate, on the shared clock.
     pub at_ns: u64,
     /// How long the call took, if it returned when the copy was done, ns; else 0.
     pub waited_ns: u64,
-    /// How long the copy takes by its size, ns.
+    /// Duration expected for its size, ns.
     pub expected_ns: u64,
 }
 
-/// From where to where a copy goes.
+/// Source and destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the host to the device.
     ToDevice,
     /// From the device to the host.
     ToHost,
-    /// Within the device, between devices, or where the driver finds it out.
+    /// Within the device, between devices, or as the driver determines.
     Other,
 }
 
 impl Direction {
-    /// The word in JSON.
+    /// The name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ToDevice => "host to device",
@@ -154,7 +153,7 @@ impl Direction {
     }
 }
 
-/// A part of the name of a kernel; the parts of a name come one after the other, from part 0 on.
+/// A part of a kernel's name; the parts follow each other, from part 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamePart {
     /// The kernel, as in [`Launch::kernel`]; never 0.
@@ -163,18 +162,18 @@ pub struct NamePart {
     pub part: u8,
     /// No part follows.
     pub is_last: bool,
-    /// UTF-8, which may be cut within a character; zeros behind its end.
+    /// UTF-8, which may be cut within a character, padded with zeros.
     pub text: [u8; NAME_PART_BYTES],
 }
 
 /// Bytes of a name in one record.
 pub const NAME_PART_BYTES: usize = 48;
 
-/// Parts of a name at most; what is longer is cut.
+/// Most parts of a name; longer names are truncated.
 pub const NAME_PARTS_MAX: u8 = 8;
 
 impl NamePart {
-    /// The parts of a name; of a long one the beginning.
+    /// The parts of a name, truncated if it is too long.
     pub fn of(kernel: u64, name: &str) -> impl Iterator<Item = Self> {
         let name = &name.as_bytes()[..name.len().min(NAME_PART_BYTES * NAME_PARTS_MAX as usize)];
         let parts = name.chunks(NAME_PART_BYTES);
@@ -192,10 +191,10 @@ impl NamePart {
     }
 }
 
-/// Why a record was refused. A peer's fault: the daemon counts it and drops the record.
+/// Why a record was refused. This is the peer's fault: the daemon counts it and drops the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// The kind byte is none that this version knows.
+    /// This version does not know the kind byte.
     #[error("unknown record kind {0}")]
     Kind(u8),
     /// The class byte is not exactly one of compute (1), memory (2), unknown (4).
@@ -207,7 +206,7 @@ pub enum RecordError {
     /// Sequence numbers begin at 1.
     #[error("sequence number 0, expected from 1")]
     Seq,
-    /// The expected duration is not believable.
+    /// The expected duration is implausible.
     #[error("expected duration {0} ns, expected at most {EXPECTED_NS_MAX}")]
     Expected(u64),
     /// Requests are numbered from 1.
@@ -223,16 +222,16 @@ pub enum RecordError {
         /// When it begins.
         at_ns: u64,
     },
-    /// The target is not believable.
+    /// The target is implausible.
     #[error("target of {0} ns, expected 1 to {TARGET_NS_MAX}")]
     Target(u64),
-    /// No target is set for that quantile.
+    /// A target cannot be for that quantile.
     #[error("target at {0} per mille, expected 500 to 999")]
     PerMille(u32),
-    /// A copy goes from host to device, back, or neither.
+    /// The direction byte is unknown.
     #[error("direction {0} of a copy, expected 0 to 2")]
     Direction(u8),
-    /// The name is longer than any that is sent, or of no kernel.
+    /// The part number exceeds the longest name's, or the kernel is 0.
     #[error(
         "part {part} of the name of kernel {kernel}, expected parts below {NAME_PARTS_MAX} and a kernel"
     )]
@@ -260,12 +259,12 @@ const END_WITH_LAUNCHES: u64 = 1 << 9;
 const NAME_LAST: u64 = 1 << 16;
 
 impl Record {
-    /// Whether it says something of a request.
+    /// Whether the record is about a request.
     pub const fn is_mark(&self) -> bool {
         matches!(self, Self::Begin(_) | Self::End(_) | Self::Target { .. })
     }
 
-    /// The record as words; those not named are zero, for later minor versions:
+    /// The record as words; unused words are zero, for later minor versions:
     ///
     /// | kind | word 0, from bit 0 | further words |
     /// |---|---|---|
@@ -376,7 +375,7 @@ fn upper(words: &[u64; RECORD_WORDS]) -> u32 {
     (words[0] >> 32) as u32
 }
 
-/// Stream and number there.
+/// The stream and sequence number in the first two words.
 fn decode_place(words: &[u64; RECORD_WORDS]) -> Result<(u32, u64), RecordError> {
     let (stream, seq) = (upper(words), words[1]);
     if stream >= STREAMS_MAX {
@@ -581,7 +580,7 @@ mod tests {
 
         #[test]
         fn any_words_are_refused_or_stay_in_bounds(kind in 0u64..9, mut words: [u64; RECORD_WORDS]) {
-            // Most of all kinds are none.
+            // Most random kinds are invalid.
             words[0] = words[0] & !0xff | kind;
             match Record::decode(&words) {
                 Ok(Record::Launch(l)) => {
@@ -664,7 +663,7 @@ mod tests {
         for per_mille in [0, 499, 1_000, u32::MAX] {
             assert_eq!(target(1, per_mille), Err(RecordError::PerMille(per_mille)));
         }
-        // Upper bits of the quantile's word are not left out.
+        // The upper bits of the quantile's word are not ignored.
         let far = [5, 1, 1 << 32 | 990, 0, 0, 0, 0, 0];
         assert_eq!(Record::decode(&far), Err(RecordError::PerMille(u32::MAX)));
     }

@@ -1,17 +1,17 @@
-//! What a process that is recorded leaves for `pillion profile record`: launches and durations, by
-//! kernel and shape.
+//! What a recorded process leaves for `pillion profile record`: launches and durations, by kernel
+//! and shape.
 //!
-//! The library maps a file of the spool folder (`PILLION_RECORD_SPOOL`) as one [`RecordPage`] and counts
-//! in it, so that a process that is killed leaves all that it counted. The command reads the files
-//! of all processes once the job has ended, and while it runs to show how far it has come.
+//! The library maps a file of the spool folder (`PILLION_RECORD_SPOOL`) as one [`RecordPage`] and
+//! counts in it, so that a killed process leaves all that it counted. The command reads the files
+//! of all processes once the job has ended, and meanwhile to show progress.
 //!
-//! The file has its full size from the start and is sparse. The library has memory given to a part of
-//! it before it touches that part through the mapping: where the file system has no room, that
-//! fails and the kernel is counted as [`Why::NoRoom`]; a mapped page never lacks memory.
+//! The file has its full size from the start and is sparse. The library allocates a part of the
+//! file before it touches that part through the mapping. If the file system has no room, the
+//! allocation fails and the kernel is counted as [`Why::NoRoom`]; a mapped page never lacks memory.
 //!
-//! Only the process writes. One thread at a time adds samples; entries are made, and counts are added,
-//! by any. An entry that was left half made has no launches. A reader believes nothing: offsets are checked ([`RecordPage::text`]), and a file that is
-//! cut or scribbled in gives other numbers and no fault.
+//! Only the process writes. One thread at a time adds samples; any thread makes entries and adds
+//! counts. An entry that was left half made has no launches. A reader believes nothing: it checks
+//! offsets ([`RecordPage::text`]), and a truncated or scribbled file yields other numbers only.
 //!
 //! Units: durations are nanoseconds.
 
@@ -21,24 +21,24 @@ pub use cupti::{Call, Cupti};
 
 mod cupti;
 
-/// What the first word of a page is once the page is in use: the text `plnrec01`.
+/// First word of a page in use: the text `plnrec01`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plnrec01");
 
-/// The end of the name of a spool file.
+/// Suffix of a spool file's name.
 pub const FILE_SUFFIX: &str = ".record";
 
 /// Most devices of a process; as many as the library manages.
 pub const GPUS_MAX: usize = 16;
-/// Most kernels and shapes of a process that are told apart.
+/// Most kernels and shapes of a process that are distinguished.
 pub const ENTRIES_MAX: usize = 1 << 14;
 /// Bytes for the names of kernels and operators of a process.
 pub const TEXT_BYTES: usize = 4 << 20;
-/// Durations kept of a kernel and shape, chosen evenly among all that were measured.
+/// Durations kept per kernel and shape, sampled evenly from all that were measured.
 pub const SAMPLES: usize = 128;
 /// Bytes kept of a device's name.
 pub const GPU_NAME_BYTES: usize = 96;
 
-/// Why a launch is not timed, or what else is to be known of a record.
+/// Why a launch is not timed, and other facts about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Why {
@@ -48,9 +48,9 @@ pub enum Why {
     Crowded,
     /// Behind so many operations that an event might have to wait for room.
     Deep,
-    /// As many events waited in the stream as may.
+    /// The stream already had the maximum of pending events.
     Full,
-    /// The launch may begin before the one in front of it ends, or goes to several devices at once.
+    /// The launch may begin before the previous one ends, or goes to several devices at once.
     Programmatic,
     /// The client is high-priority.
     HighPriority,
@@ -58,11 +58,11 @@ pub enum Why {
     NoEvent,
     /// The stream has no slot of its own.
     NoSlot,
-    /// A kernel or shape that found no room in the record: the launch is in no entry.
+    /// The record had no room for the kernel or shape: the launch is in no entry.
     NoRoom,
-    /// Launches of graphs.
+    /// Graph launches.
     Graphs,
-    /// Launches of graphs of whose kernels not all are known: those are in no entry.
+    /// Launches of graphs with unknown kernels, which are in no entry.
     UnknownGraphs,
     /// Calls of libraries whose launches are not seen: in no entry.
     Operators,
@@ -70,36 +70,36 @@ pub enum Why {
     Streams,
     /// Whether a daemon had a high-priority job to protect.
     Gated,
-    /// The host took longer for the launch, on an idle stream, than the GPU for the kernel.
+    /// On an idle stream, the launch took longer on the host than the kernel on the GPU.
     Brief,
-    /// Kernels of which CUPTI had no room for a record.
+    /// Kernels for which CUPTI had no room for a record.
     CuptiDropped,
-    /// Kernels of which CUPTI's record has no times.
+    /// Kernels whose CUPTI record has no times.
     CuptiUntimed,
-    /// Kernels of which CUPTI has a record and the record here no entry.
+    /// Kernels that CUPTI recorded and that have no entry here.
     CuptiUnknown,
 }
 
 /// Room for [`Why`].
 pub const WHYS_MAX: usize = 24;
 
-/// How a duration came about; a better kind replaces all of a lesser one.
+/// How a duration was measured; a better kind replaces all samples of a lesser one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// None.
+    /// Not measured.
     None,
-    /// An even share of what a graph took beyond its kernels that were timed by themselves.
+    /// An even share of a graph's duration, after subtracting its individually timed kernels.
     Share,
-    /// Between two events on an idle stream, less what the launch took on the host.
+    /// Between two events on an idle stream, minus the launch's time on the host.
     Idle,
     /// Between two events that were both submitted before the first was reached.
     Busy,
-    /// From the start to the end that CUPTI tells.
+    /// From start to end, as CUPTI reports them.
     Cupti,
 }
 
 impl Kind {
-    /// That of a word.
+    /// Decodes a word.
     #[must_use]
     pub const fn of(word: u32) -> Self {
         match word {
@@ -112,31 +112,31 @@ impl Kind {
     }
 }
 
-/// The whole record of a process; all zero is an empty one.
+/// The whole record of a process; all zero is an empty record.
 #[derive(Debug)]
 #[repr(C)]
 pub struct RecordPage {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// The process.
+    /// Its process id.
     pub pid: AtomicU32,
-    /// Entries that are there.
+    /// Entries in use.
     pub entries_used: AtomicU32,
-    /// Bytes of text that are there.
+    /// Bytes of text in use.
     pub text_used: AtomicU32,
     /// [`Cupti`].
     pub cupti: AtomicU32,
-    /// By [`Why`].
+    /// Counts by [`Why`].
     pub whys: [AtomicU64; WHYS_MAX],
     /// By the index of the device in the process.
     pub gpus: [GpuWords; GPUS_MAX],
     /// Kernels and shapes.
     pub entries: [Entry; ENTRIES_MAX],
-    /// UTF-8, without ends.
+    /// UTF-8, without terminators.
     pub text: [AtomicU8; TEXT_BYTES],
 }
 
-/// A device as its driver describes it; 0 is not known.
+/// A device as its driver describes it; 0 is unknown.
 #[derive(Debug)]
 #[repr(C)]
 pub struct GpuWords {
@@ -160,9 +160,9 @@ pub struct GpuWords {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry {
-    /// Where its name begins in the text, and how long it is.
+    /// Offset and length of its name in the text.
     pub name: [AtomicU32; 2],
-    /// The same of the operator it was launched in (the line of `profiler::Operator`); empty: in none.
+    /// The same for its operator (the line of `profiler::Operator`); empty: none.
     pub operator: [AtomicU32; 2],
     /// Blocks.
     pub grid: [AtomicU32; 3],
@@ -174,7 +174,7 @@ pub struct Entry {
     pub static_shared_bytes: AtomicU32,
     /// Registers of a thread; 0: not known.
     pub registers: AtomicU32,
-    /// SMs that all blocks need at once.
+    /// SMs that all its blocks need at once.
     pub sm_needed: AtomicU32,
     /// Blocks on one SM; 0: not known.
     pub blocks_per_sm: AtomicU32,
@@ -182,17 +182,17 @@ pub struct Entry {
     pub gpu: AtomicU32,
     /// [`Kind`] of the samples.
     pub kind: AtomicU32,
-    /// Not 0: the same kernel and shape is launched on the device in another operator, too.
+    /// Flag: the same kernel and shape is also launched on the device in another operator.
     pub is_ambiguous: AtomicU32,
     /// Launches by the application.
     pub launches: AtomicU64,
     /// Launches in graphs.
     pub graph_launches: AtomicU64,
-    /// Launches of that kind that were measured.
+    /// Launches measured, in the way of `kind`.
     pub measured: AtomicU64,
-    /// Their durations together.
+    /// Sum of their durations.
     pub measured_ns: AtomicU64,
-    /// Some of them, as bits of an `f32`.
+    /// Some of their durations, as bits of an `f32`.
     pub samples: [AtomicU32; SAMPLES],
 }
 
@@ -211,7 +211,7 @@ impl RecordPage {
         self.magic.load(Ordering::Acquire) == MAGIC
     }
 
-    /// What was counted of a reason.
+    /// The count for a reason.
     #[must_use]
     pub fn count_of(&self, why: Why) -> u64 {
         let words = self.whys.get(why as usize);
@@ -225,14 +225,14 @@ impl RecordPage {
         }
     }
 
-    /// The entries that are there.
+    /// The entries in use.
     pub fn used(&self) -> impl Iterator<Item = &Entry> {
-        // Acquire pairs with the Release of the maker of an entry: its words are there.
+        // Acquire pairs with the Release of an entry's maker: the entry's words are visible.
         let used = self.entries_used.load(Ordering::Acquire) as usize;
         self.entries.iter().take(used)
     }
 
-    /// A piece of the text, as far as it is one.
+    /// A piece of the text, as far as it is valid.
     #[must_use]
     pub fn text(&self, piece: &[AtomicU32; 2]) -> String {
         let [at, bytes] = piece
@@ -251,7 +251,7 @@ impl GpuWords {
         text_of(self.name.get(..bytes).unwrap_or_default())
     }
 
-    /// Gives it its name, what is too long cut off.
+    /// Sets the name, truncated if it is too long.
     pub fn set_name(&self, name: &str) {
         let kept = name.floor_char_boundary(GPU_NAME_BYTES);
         let bytes = name.as_bytes().get(..kept).unwrap_or_default();
@@ -268,7 +268,7 @@ impl Entry {
         self.measured.load(Ordering::Relaxed).min(SAMPLES as u64) as usize
     }
 
-    /// Adds a duration. `random` decides which sample a further one replaces. Only by one thread at
+    /// Adds a duration. `random` selects the sample that a further one replaces. For one thread at
     /// a time.
     pub fn add(&self, kind: Kind, ns: f32, random: u64) {
         let known = Kind::of(self.kind.load(Ordering::Relaxed));
@@ -290,7 +290,7 @@ impl Entry {
             sample.store(ns.to_bits(), Ordering::Relaxed);
         }
         self.measured_ns.fetch_add(ns as u64, Ordering::Relaxed);
-        // Last: what is counted is there.
+        // Stored last, so that counted samples are present.
         self.measured.store(before + 1, Ordering::Release);
     }
 
@@ -303,7 +303,7 @@ impl Entry {
     }
 }
 
-/// Stores bytes as text.
+/// Stores bytes into the text.
 pub fn write_text(to: &[AtomicU8], bytes: &[u8]) {
     for (to, byte) in to.iter().zip(bytes) {
         to.store(*byte, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Bounded queues of records between a client and the daemon.
 //!
-//! [`Spsc`] has one producer thread and is what a launching thread claims; [`Mpsc`] is shared by
-//! the threads beyond the first [`crate::pages::RINGS`]. Both live in memory that the peer can
-//! scribble over, so every word is an atomic and the consumer keeps its own position
-//! ([`Cursor`]): what the client writes into `head` is never read back.
+//! [`Spsc`] has one producer thread, the launching thread that claims it; [`Mpsc`] is shared by the
+//! threads beyond the first [`crate::pages::RINGS`]. Both lie in memory that the peer can scribble
+//! over, so every word is an atomic and the consumer keeps its own position ([`Cursor`]): `head` is
+//! not read back.
 //!
 //! A full ring refuses the record. The producer never waits: the caller counts the drop.
 
@@ -29,7 +29,7 @@ pub struct Spsc<const N: usize> {
 struct ProducerSide {
     /// Records published so far.
     tail: AtomicU64,
-    /// `head` as last seen, so that the consumer's line is touched once per lap, not per push.
+    /// Last value of `head` read: the consumer's line is touched once per lap, not per push.
     head_seen: AtomicU64,
 }
 
@@ -37,11 +37,11 @@ struct ProducerSide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The producer's index cannot be right: a peer's fault, the ring is given up.
+/// The producer's index is impossible: a peer's fault, and the consumer gives the ring up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ring index {tail} is {} ahead of {head}, more than the ring holds", tail.wrapping_sub(*head))]
 pub struct BadIndex {
-    /// What the peer wrote.
+    /// The peer's index.
     pub tail: u64,
     /// The consumer's own position.
     pub head: u64,
@@ -59,7 +59,7 @@ impl<const N: usize> Spsc<N> {
         N as u64 - 1
     };
 
-    /// Stores a record. Must be called by one thread at a time.
+    /// Stores a record. Only one thread at a time may call this.
     #[inline]
     pub fn push(&self, record: &[u64; RECORD_WORDS]) -> Result<(), Full> {
         let side = &self.producer;
@@ -83,9 +83,9 @@ impl<const N: usize> Spsc<N> {
         Ok(())
     }
 
-    /// Where the next record will be stored: one cache line, which the consumer has read a lap ago.
-    /// A producer that asks the processor for it ahead of time need not wait for it in
-    /// [`crate::lease::announce`], whose fence completes the push.
+    /// The slot for the next record: one cache line, which the consumer has read a lap ago. A
+    /// producer that prefetches it does not wait for it in [`crate::lease::announce`], whose fence
+    /// completes the push.
     #[inline]
     pub fn next_slot(&self) -> *const [AtomicU64; RECORD_WORDS] {
         let tail = self.producer.tail.load(Ordering::Relaxed);
@@ -114,11 +114,10 @@ impl<const N: usize> Spsc<N> {
         Ok(Some(record))
     }
 
-    /// Where a new consumer begins: behind all that was pushed before. What the words of the page
-    /// say of the consumer before is not believed, nor needed.
+    /// Where a new consumer begins: behind all earlier records. The previous consumer's words in
+    /// the page are neither believed nor needed.
     pub fn skip(&self) -> Cursor {
-        // Acquire pairs with the publishing store in `push`: the skipped slots are no longer
-        // written.
+        // Acquire pairs with the publishing store in `push`: skipped slots are no longer written.
         let head = self.producer.tail.load(Ordering::Acquire);
         self.head.store(head, Ordering::Release);
         Cursor { head }
@@ -139,7 +138,7 @@ impl<const N: usize> Spsc<N> {
 ///
 /// Each slot has a turn word: `2 * lap` means free for that lap, `2 * lap + 1` means filled. A
 /// producer claims an index by compare-and-swap, fills the slot, then sets its turn. A thread that
-/// dies in between stops this ring for its own process only, for the life of that process.
+/// dies in between stops this ring only for its own process, for the rest of that process's life.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Mpsc<const N: usize> {
@@ -149,7 +148,7 @@ pub struct Mpsc<const N: usize> {
 }
 
 impl<const N: usize> Mpsc<N> {
-    /// Most compare-and-swaps one push may lose before it gives up and counts as full.
+    /// Most compare-and-swaps that one push may lose before it gives up and returns [`Full`].
     pub const CLAIMS_MAX: usize = 64;
 
     const MASK: u64 = {
@@ -201,11 +200,11 @@ impl<const N: usize> Mpsc<N> {
         Some(record)
     }
 
-    /// Where a new consumer begins: behind all that was pushed, or at the oldest slot that is
-    /// claimed and not filled yet, if there is one.
+    /// Where a new consumer begins: behind all earlier records, or at the oldest slot that is
+    /// claimed but not filled yet.
     pub fn skip(&self) -> Cursor {
         let tail = self.tail.load(Ordering::Relaxed);
-        // The consumer before has taken everything that is a lap older.
+        // The previous consumer has taken everything that is a lap older.
         let mut cursor = Cursor {
             head: tail.saturating_sub(N as u64),
         };
@@ -216,7 +215,7 @@ impl<const N: usize> Mpsc<N> {
                 break;
             }
             if self.pop(&mut cursor).is_none() {
-                // Taken by the consumer before.
+                // Taken by the previous consumer.
                 cursor.head += 1;
             }
         }
@@ -246,7 +245,7 @@ mod tests {
         core::array::from_fn(|i| value.wrapping_mul(31).wrapping_add(i as u64))
     }
 
-    /// A push, or a pop, at a time, of a ring of 8 records.
+    /// Each push and each pop, of a ring of 8 records.
     fn check_bounded_queue(
         pushes: Vec<bool>,
         push: impl Fn(&[u64; RECORD_WORDS]) -> bool,
@@ -302,7 +301,7 @@ mod tests {
                 spsc.push(&record(value)).unwrap();
                 mpsc.push(&record(value)).unwrap();
             }
-            // A consumer that takes some and goes.
+            // A consumer that takes some records and ends.
             for value in 0..taken.min(4) {
                 assert_eq!(spsc.pop(&mut first).unwrap(), Some(record(value)));
                 assert_eq!(mpsc.pop(&mut second), Some(record(value)));
@@ -317,7 +316,7 @@ mod tests {
         assert_eq!(mpsc.pop(&mut second), Some(record(9)));
     }
 
-    /// A thread that the scheduler stopped between its claim and its record.
+    /// A thread preempted between its claim and its record.
     #[test]
     fn a_slot_that_is_claimed_and_not_filled_is_not_skipped() {
         let ring = Mpsc::<4>::empty();
@@ -326,7 +325,7 @@ mod tests {
         let mut cursor = ring.skip();
         assert_eq!(ring.pop(&mut cursor), None);
         ring.push(&record(2)).unwrap();
-        // It goes on.
+        // The thread resumes.
         ring.turns[1].store(1, PUBLISH);
         assert!(ring.pop(&mut cursor).is_some());
         assert_eq!(ring.pop(&mut cursor), Some(record(2)));

@@ -1,7 +1,7 @@
 //! Shared memory: anonymous memory files, passed by descriptor, mapped as one of our page types.
 //!
-//! The maker seals the size, so that no peer can truncate the file under a mapping (that would be
-//! a SIGBUS in the other process). Nothing has a name in a file system, so nothing is left behind.
+//! The creator seals the size, so that no peer can truncate the file under a mapping (which would
+//! cause SIGBUS in the other process). No file has a name in a file system, so none is left behind.
 
 #![expect(unsafe_code, reason = "maps shared memory as page types")]
 
@@ -33,7 +33,7 @@ use crate::sync::Ordering;
 /// A type that may lie in memory shared with another process.
 ///
 /// # Safety
-/// All-zero bytes are a valid value, every bit pattern is a valid value, and everything in it is
+/// All-zero bytes and every other bit pattern must be a valid value, and all contents must be
 /// atomic (or padding): another process writes to it at any time.
 pub unsafe trait SharedPage: Sync + 'static {}
 
@@ -56,12 +56,12 @@ unsafe impl SharedPage for NotebookPage {}
 // SAFETY: as above.
 unsafe impl SharedPage for RecordPage {}
 
-/// What is sealed of a page: its size, for good.
+/// Seals of a page: they fix its size.
 const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// Which file a descriptor is of: device and inode, which no other file has while it is open.
+/// Identity of a descriptor's file: device and inode, unique while the file is open.
 pub fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
     let stat = fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
@@ -119,11 +119,10 @@ impl<T: SharedPage> Mapping<T> {
         })
     }
 
-    /// Maps a descriptor that came from a peer which is not believed: of a memory file that is sealed like ours, so that nobody
-    /// can shorten it under the mapping, and has the size of a `T`.
+    /// Maps an untrusted peer's descriptor. Its memory file must be sealed like ours, so that no
+    /// process can shorten it under the mapping, and have the size of a `T`.
     ///
     /// # Errors
-    ///
     /// It is no such file, or cannot be mapped for writing.
     pub fn open_from_peer(fd: impl AsFd) -> io::Result<Self> {
         let seals = fcntl_get_seals(&fd)?;
@@ -148,20 +147,19 @@ impl<T: SharedPage> Mapping<T> {
         Ok(())
     }
 
-    /// Has another page at the same address from now on: the file of `fd`, which must have the size
-    /// of a `T` and keep it. A thread that reads or writes meanwhile meets one page or the other,
-    /// as Linux replaces a mapping in one step (mmap(2), `MAP_FIXED`). Children that are forked
-    /// after this returns do not have the page.
+    /// Replaces the page at its address by the file of `fd`, which must have the size of a `T` and
+    /// keep it. A thread that reads or writes meanwhile accesses one page or the other, as Linux
+    /// replaces a mapping in one step (mmap(2), `MAP_FIXED`). Later forked children do not have the
+    /// page.
     ///
     /// # Errors
-    ///
-    /// The file is shorter: the page of before is still there. Or it cannot be mapped: then the
-    /// address may be unmapped, so callers map the file elsewhere first.
+    /// If the file is shorter, the former page stays. If the file cannot be mapped, the address may
+    /// be unmapped, so callers map the file elsewhere first.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> io::Result<()> {
         check_size::<T>(&fd)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the range is exactly this mapping. It holds a valid `T` before and after, as any
-        // bytes are one, and all of it is atomic, so that references to it stay valid.
+        // bytes are one, and all of it is atomic, so references to it stay valid.
         unsafe {
             let address = self.page.as_ptr().cast();
             mmap(address, size_of::<T>(), access.protection(), flags, fd, 0)?;
@@ -169,10 +167,9 @@ impl<T: SharedPage> Mapping<T> {
         self.keep_from_children()
     }
 
-    /// Zeroed memory of this process alone, which needs no memory file.
+    /// Zeroed memory of this process alone, without a memory file.
     ///
     /// # Errors
-    ///
     /// The system gives no memory.
     pub fn anonymous() -> io::Result<Self> {
         let protection = Access::ReadWrite.protection();
@@ -189,7 +186,6 @@ impl<T: SharedPage> Mapping<T> {
     /// As [`Mapping::replace`], with zeroed memory of this process alone.
     ///
     /// # Errors
-    ///
     /// The system gives no memory.
     pub fn replace_with_zeros(&self) -> io::Result<()> {
         let protection = Access::ReadWrite.protection();
@@ -199,18 +195,17 @@ impl<T: SharedPage> Mapping<T> {
         self.keep_from_children()
     }
 
-    /// Moves the page to the file of `fd`, which is new, at the same address: for a page whose
-    /// descriptor is lost, or that never had one. All that threads add to its first `words` words
-    /// meanwhile comes along; what they store there in that microsecond may be lost. Words that are
-    /// not zero in the file stay as they are there, and the other words of the page are the file's.
+    /// Moves the page to the new file of `fd`, at the same address: for a page whose descriptor is
+    /// lost, or that never had one. Additions of other threads to its first `words` words are kept;
+    /// their stores there in that microsecond may be lost. Non-zero words of the file stay, and the
+    /// other words of the page are the file's.
     ///
     /// # Errors
-    ///
-    /// The file is shorter, or the system gives no memory; the page is as it was.
+    /// The file is shorter, or the system gives no memory; the page is unchanged.
     pub fn move_to(&self, fd: impl AsFd, words: usize) -> io::Result<()> {
         assert!(words * size_of::<AtomicU64>() <= size_of::<T>());
         let new = Self::open(&fd, Access::ReadWrite)?;
-        // SAFETY: the range is this mapping. A size of 0 leaves it, and maps its pages once more
+        // SAFETY: the range is this mapping. A size of 0 leaves it, and maps its pages again
         // (mremap(2)).
         let twin = unsafe {
             let flags = MremapFlags::MAYMOVE;
@@ -231,7 +226,7 @@ impl<T: SharedPage> Mapping<T> {
             let _ = word.compare_exchange(0, *value, relaxed, relaxed);
         }
         self.replace(&fd, Access::ReadWrite)?;
-        // From here on nobody writes to the old memory.
+        // From here on no thread writes to the old memory.
         for ((word, value), old) in of(&new).iter().zip(before).zip(of(&old)) {
             let added = old.load(relaxed).wrapping_sub(value);
             word.fetch_add(added, relaxed);
@@ -269,10 +264,9 @@ fn check_size<T>(fd: impl AsFd) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// A page for one client, which makes it and hands it to one daemon after another.
+/// Creates a page for one client, which hands it to one daemon after another.
 ///
 /// # Errors
-///
 /// The system gives no memory file.
 pub fn client_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<ClientPage>)> {
     let (fd, page) = Mapping::<ClientPage>::create("pillion-client")?;
@@ -280,10 +274,9 @@ pub fn client_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<ClientPage>)> 
     Ok((fd, page))
 }
 
-/// The same without a file, where a filter for system calls forbids to make one.
+/// As [`client_page`] without a file, for processes whose system-call filter forbids memory files.
 ///
 /// # Errors
-///
 /// The system gives no memory.
 pub fn anonymous_client_page(clock: &Clock) -> io::Result<Mapping<ClientPage>> {
     let page = Mapping::<ClientPage>::anonymous()?;
@@ -313,11 +306,11 @@ impl<T: SharedPage> Drop for Mapping<T> {
     }
 }
 
-/// Whether this process may make a file of so many bytes, memory files included. Beyond its limit
-/// (`RLIMIT_FSIZE`) the kernel does not only refuse: it sends SIGXFSZ, which ends the process.
+/// Whether this process may create a file of that size, memory files included. Beyond its limit
+/// (`RLIMIT_FSIZE`) the kernel not only refuses, but sends SIGXFSZ, which ends the process.
 ///
 /// # Errors
-/// It may not.
+/// The limit is lower.
 pub fn check_file_limit(size_bytes: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(most) if most < size_bytes => Err(io::Error::other(format!(
@@ -327,29 +320,28 @@ pub fn check_file_limit(size_bytes: u64) -> io::Result<()> {
     }
 }
 
-/// A sealed memory file of `size_bytes`, zeroed.
+/// A zeroed, sealed memory file of `size_bytes`.
 pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
     check_file_limit(size_bytes)?;
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, size_bytes)?;
-    // A memory file is made with mode 0777: whoever is handed it for reading could open it again for
-    // writing. Now only its owner could, and root.
+    // Memory files have mode 0777: a peer that gets a read-only descriptor could reopen the file
+    // for writing. With this mode only its owner and root could.
     fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
     fcntl_add_seals(&fd, SEALS)?;
     Ok(fd)
 }
 
-/// A memory file with a text that nobody can change any more, for a peer to read, which waits for no
-/// disk. A peer is given another descriptor of it ([`read_only`]): who has this one can shorten the
-/// file, and so take back the memory that peers hold.
+/// An immutable memory file with a text, which a peer reads without waiting for a disk. Peers get
+/// another descriptor of it ([`read_only`]): with this one they could shorten the file, and so take
+/// back the memory that other peers hold.
 ///
 /// # Errors
-///
 /// The system gives no memory file.
 pub fn sealed_text(name: &str, text: &[u8]) -> io::Result<OwnedFd> {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let file = File::from(fd);
-    // Written without moving the place that is read from.
+    // This write does not move the file's read position.
     file.write_all_at(text, 0)?;
     fchmod(&file, Mode::RUSR)?;
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SEAL;
@@ -424,7 +416,7 @@ mod tests {
             identity(fd.try_clone().unwrap()).unwrap()
         );
         assert_ne!(identity(&fd).unwrap(), identity(&other).unwrap());
-        // One that its maker could shorten, and one that is no memory file.
+        // A file that its creator could shorten, and one that is no memory file.
         let unsealed = memfd_create("pillion-test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, size_of::<LeasePage>() as u64).unwrap();
         assert!(Mapping::<LeasePage>::open_from_peer(&unsealed).is_err());
@@ -459,7 +451,7 @@ mod tests {
         first.replace_with_zeros().unwrap();
         assert_eq!(first.epoch.load(Ordering::Relaxed), 0);
         first.epoch.store(7, Ordering::Relaxed);
-        // What is no page leaves it there.
+        // A file that is no page leaves the page in place.
         let short = create_sealed("pillion-test", 8).unwrap();
         assert!(first.replace(&short, Access::Read).is_err());
         assert_eq!(first.epoch.load(Ordering::Relaxed), 7);

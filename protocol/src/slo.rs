@@ -1,28 +1,28 @@
-//! How people say what requests of a high-priority job may take: `1.2x`, `15ms`. One reader for flag, environment and
-//! messages.
+//! Text form of a latency target for a high-priority job's requests: `1.2x`, `15ms`. One parser for
+//! flag, environment and messages.
 //!
-//! A number, with a fraction if need be, and `x`: so many times as long as alone. Or a time: a number and `ms`, `s` or `m`;
-//! without a unit it is seconds. Nothing stands between number and unit.
+//! A number, with a fraction if need be, and `x`: a multiple of the solo duration. Or a time: a
+//! number and `ms`, `s` or `m`; without a unit it is seconds. Nothing separates number and unit.
 
-/// What requests of a job may take.
+/// The latency target of a job's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SloAsked {
-    /// So many times as long as alone: 1 to 100, in steps of a billionth.
+    /// Multiple of the solo duration: 1 to 100, in steps of a billionth.
     Times(f64),
-    /// So long, ns: a microsecond to an hour.
+    /// Time, ns: a microsecond to an hour.
     Ns(u64),
 }
 
-/// What [`SloAsked::parse`] takes, for messages.
+/// What [`SloAsked::parse`] accepts, for messages.
 pub const EXPECTED: &str =
     "times alone from 1x to 100x, such as 1.2x, or a time from 0.001ms to 60m, such as 15ms";
 
-/// A change of what requests of a running job may take.
+/// A change of a running job's latency target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SloChange {
-    /// To what the daemon's configuration says: [`DEFAULT`].
+    /// To the value of the daemon's configuration: [`DEFAULT`].
     Default,
-    /// To this.
+    /// To this target.
     To(SloAsked),
 }
 
@@ -31,19 +31,19 @@ pub const DEFAULT: &str = "default";
 
 /// Longest time, ns.
 const NS_MAX: f64 = 3.6e12;
-/// Shortest, ns.
+/// Shortest time, ns.
 const NS_MIN: f64 = 1e3;
-/// Steps in which times alone are kept, so that they survive as a word.
+/// Steps of multiples, so that they survive encoding as a word.
 const STEPS: f64 = 1e9;
 
-/// The two highest bits of a word say what the others are.
+/// The two highest bits of a word give the meaning of the others.
 const TAG_SHIFT: u32 = 62;
 const TAG_DEFAULT: u64 = 1;
 const TAG_TIMES: u64 = 2;
 const TAG_NS: u64 = 3;
 
 impl SloAsked {
-    /// Reads a text. `None` if it is not one, or out of range.
+    /// Parses a text. `None` if it is malformed or out of range.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let end = text
@@ -70,7 +70,7 @@ impl SloAsked {
     }
 }
 
-/// As [`SloAsked::parse`] reads it again.
+/// In the form that [`SloAsked::parse`] reads.
 impl core::fmt::Display for SloAsked {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
@@ -81,7 +81,7 @@ impl core::fmt::Display for SloAsked {
 }
 
 impl SloChange {
-    /// Reads a text. `None` if it is not one.
+    /// Parses a text. `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
             DEFAULT => Some(Self::Default),
@@ -89,7 +89,7 @@ impl SloChange {
         }
     }
 
-    /// As [`crate::ledger::Ledger::slo`] holds it; never 0.
+    /// As stored in [`crate::ledger::Ledger::slo`]; never 0.
     pub fn to_word(self) -> u64 {
         let (tag, value) = match self {
             Self::Default => (TAG_DEFAULT, 0),
@@ -99,7 +99,7 @@ impl SloChange {
         tag << TAG_SHIFT | value & !(u64::MAX << TAG_SHIFT)
     }
 
-    /// What a word holds. `None` of 0, and of what is out of range: the word may be anybody's.
+    /// Decodes a word. `None` for 0 and values out of range: the word is untrusted.
     pub fn from_word(word: u64) -> Option<Self> {
         let value = (word & !(u64::MAX << TAG_SHIFT)) as f64;
         match word >> TAG_SHIFT {
@@ -113,7 +113,7 @@ impl SloChange {
     }
 }
 
-/// As [`SloChange::parse`] reads it again.
+/// In the form that [`SloChange::parse`] reads.
 impl core::fmt::Display for SloChange {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

@@ -1,8 +1,8 @@
-//! Atomics under one name: loom's when the crate is model-checked, stepped ones under the daemon's fault simulation,
-//! `core`'s otherwise. [`SeqLock`] and [`TryLock`] stand on them.
+//! Atomics under one name: loom's under the model checker, stepped ones under the daemon's fault
+//! simulation, `core`'s otherwise. [`SeqLock`] and [`TryLock`] build on them.
 //!
-//! The shipped source of [`crate::ring`] and [`crate::lease`] is what both run; there is no second
-//! copy for the checker.
+//! Both run the shipped source of [`crate::ring`] and [`crate::lease`]; the checker has no second
+//! copy.
 
 mod seqlock;
 #[cfg(stepped)]
@@ -21,27 +21,27 @@ pub use stepped::{AtomicU32, AtomicU64, fence};
 pub use seqlock::SeqLock;
 pub use try_lock::{Locked, TryLock};
 
-/// The order with which words are published: a record in a ring, the version of a [`SeqLock`], what
-/// a [`TryLock`] protects.
+/// Ordering of stores that publish: a record in a ring, a [`SeqLock`]'s version, a [`TryLock`]'s
+/// data.
 ///
-/// CI builds the loom tests once more with `--cfg weaken_release` and expects them to fail: that
-/// shows the tests can see a missing Release at all.
+/// CI builds the loom tests once more with `--cfg weaken_release` and expects them to fail: this
+/// shows that the tests detect a missing Release.
 #[cfg(not(weaken_release))]
 pub const PUBLISH: Ordering = Ordering::Release;
 /// Deliberately wrong, for the check described above.
 #[cfg(weaken_release)]
 pub const PUBLISH: Ordering = Ordering::Relaxed;
 
-/// The order with which a charge that is taken back leaves its client's sum: who sees that sees that it was counted
-/// among the refunds. Weakened like [`PUBLISH`].
+/// Ordering of the subtraction that refunds a charge from its client's sum: a thread that sees it
+/// also sees the refund counted. Weakened like [`PUBLISH`].
 #[cfg(not(weaken_release))]
 pub const REFUND: Ordering = Ordering::Release;
 /// Deliberately wrong.
 #[cfg(weaken_release)]
 pub const REFUND: Ordering = Ordering::Relaxed;
 
-/// Puts a value on cache lines of its own, so that two processes writing neighbouring words do not
-/// slow each other down (measured: 9 ns per push against 50-70 ns when a line is shared).
+/// Puts a value on cache lines of its own, so that two processes that write neighbouring words do
+/// not slow each other down (measured: 9 ns per push against 50-70 ns on a shared line).
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Line<T>(pub T);

@@ -1,23 +1,23 @@
-//! What the daemon notes while a trace is taken (`pillion trace`), as it hands it over.
+//! What the daemon records during a trace (`pillion trace`), in the form in which it hands it over.
 //!
-//! The document is a line of JSON, which says of what the trace is (`pillion-scheduler`,
-//! `report::trace`), then an entry of eight words, in little-endian order, for each thing that
-//! happened. Of what a client pushed, the entry has the words of its [`Record`], whose last two
-//! words are free: in them stand the client and when the daemon read it. What the daemon itself
-//! knows has kinds from [`KIND_LEASE`] on.
+//! The document is a line of JSON, which describes the traced jobs (`pillion-scheduler`,
+//! `report::trace`), then an entry of eight little-endian words per happening. An entry of a
+//! client's push has the words of its [`Record`]; in the last two, which are free, it has the
+//! client and the time at which the daemon read it. Entries of the daemon's own knowledge have
+//! kinds from [`KIND_LEASE`] on.
 
 use crate::record::{RECORD_WORDS, Record, RecordError};
 
-/// Version of the document; another one cannot be read.
+/// Version of the document; readers refuse others.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Between header and entries.
+/// Separates header and entries.
 pub const HEADER_END: u8 = b'\n';
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 8 * RECORD_WORDS;
 
-/// Most entries of a trace; one that has so many ends.
+/// Most entries of a trace, which ends when it has so many.
 pub const ENTRIES_MAX: usize = 600_000;
 
 /// Shortest and longest trace, ns.
@@ -26,7 +26,7 @@ pub const LENGTH_NS: core::ops::RangeInclusive<u64> = 1_000_000..=60_000_000_000
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// A client pushed that.
+    /// A client pushed a record.
     Record {
         /// Number of the client.
         client: u64,
@@ -35,30 +35,30 @@ pub enum Entry {
         /// A launch, a completion, or a copy.
         record: Record,
     },
-    /// What a best-effort job may do from now on.
+    /// A best-effort job's rights from now on.
     Lease(Lease),
     /// A request of a high-priority job has ended.
     Request(Request),
 }
 
-/// What a best-effort job may do from one moment on.
+/// A best-effort job's rights from one moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Number of the job.
     pub job: u32,
-    /// Since when, on the shared clock.
+    /// When they begin, on the shared clock.
     pub at_ns: u64,
-    /// What it has been granted.
+    /// The grant.
     pub grant: Grant,
-    /// Whether a thread of it waits at the gate.
+    /// Whether a thread of the job waits at the gate.
     pub is_waiting: bool,
-    /// Number of the rule behind the lease, and so behind the wait (the header's `limits`).
+    /// Number of the rule that limits the lease, and so explains the wait (the header's `limits`).
     pub limit: u8,
     /// Resource classes, as `policy::ClassSet` bits.
     pub classes: u8,
-    /// SMs that a kernel may need; `u32::MAX`: any number.
+    /// Most SMs a kernel may need; `u32::MAX`: any number.
     pub sms_max: u32,
-    /// Expected ns that can still be charged.
+    /// Expected ns that may still be charged.
     pub budget_ns: u64,
 }
 
@@ -67,11 +67,11 @@ pub struct Lease {
 pub enum Grant {
     /// Nothing.
     Closed,
-    /// What the lease says, while no high-priority work executes.
+    /// Launches within the lease, while no high-priority work executes.
     Open,
-    /// The same beside such work.
+    /// The same, beside high-priority work.
     BesideHp,
-    /// Everything.
+    /// All launches.
     Ungated,
     /// The job has ended.
     Ended,
@@ -87,7 +87,7 @@ impl Grant {
         Self::Ended,
     ];
 
-    /// The word in JSON.
+    /// The name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -104,19 +104,19 @@ impl Grant {
 pub struct Request {
     /// Number of the job.
     pub job: u32,
-    /// When it arrived, on the shared clock; of an inferred one, when its first launch was made.
+    /// Arrival, on the shared clock; for an inferred request, the time of its first launch.
     pub arrived_ns: u64,
     /// When it ended.
     pub ended_ns: u64,
-    /// Which kind of request its program says that it is; `None`: it was inferred from launches.
+    /// The kind that its program reports; `None`: the request was inferred from launches.
     pub kind: Option<u32>,
-    /// It was given up.
+    /// The request was cancelled.
     pub is_cancelled: bool,
-    /// What it may take, ns; 0: no target.
+    /// Its target, ns; 0: none.
     pub target_ns: u64,
 }
 
-/// Kinds of entries that are no records of a client.
+/// Kinds of entries that are not a client's records.
 pub const KIND_LEASE: u8 = 128;
 const KIND_REQUEST: u8 = 129;
 
@@ -124,14 +124,14 @@ const WAITING: u64 = 1 << 31;
 const MARKED: u64 = 1 << 8;
 const CANCELLED: u64 = 1 << 9;
 
-/// Where an entry of a record has its client and the time of its reading.
+/// Index in a record's entry of the client and of the time of reading.
 const CLIENT: usize = 6;
 const READ_NS: usize = 7;
 
-/// What of an entry is wrong.
+/// What is wrong with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// A client's record that none can have pushed.
+    /// A record that no client can have pushed.
     #[error("{0}")]
     Record(#[from] RecordError),
     /// No grant has that number.
@@ -140,8 +140,7 @@ pub enum EntryError {
 }
 
 impl Entry {
-    /// The entry as words. Of records only those have an entry that leave the last two words free,
-    /// which all but names do.
+    /// The entry as words. Records that leave the last two words free have an entry: all but names.
     pub fn encode(&self) -> [u64; RECORD_WORDS] {
         match *self {
             Self::Record {
@@ -187,8 +186,7 @@ impl Entry {
     /// Reads an entry.
     ///
     /// # Errors
-    ///
-    /// It is none that a daemon writes.
+    /// No daemon writes such an entry.
     pub fn decode(words: &[u64; RECORD_WORDS]) -> Result<Self, EntryError> {
         let [head, first, second, third, fourth, ..] = *words;
         let job = (head >> 32) as u32;

@@ -21,7 +21,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     model_preempted(3, body);
 }
 
-/// Every interleaving in which threads are interrupted so many times.
+/// Explores every interleaving with that many preemptions.
 fn model_preempted(times: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(times);
@@ -40,7 +40,7 @@ fn a_record_is_seen_whole_or_not_at_all() {
                 }
             })
         };
-        // A thread of its own: with the consumer on loom's first thread only one order is tried.
+        // A thread of its own: with the consumer on loom's first thread only one order is explored.
         let consumer = thread::spawn(move || {
             let mut cursor = Cursor::default();
             let mut last = 0;
@@ -92,7 +92,7 @@ fn producers_of_the_shared_ring_do_not_mix_their_records() {
     });
 }
 
-/// Two processes reserve more together than the quota has room for.
+/// Two processes together reserve more than the quota has room for.
 #[test]
 fn processes_never_pass_the_quota_together() {
     model(|| {
@@ -116,8 +116,8 @@ fn processes_never_pass_the_quota_together() {
     });
 }
 
-/// A process is killed after each of the steps of a change, while another goes on changing the sum
-/// and the daemon takes back what the dead one held.
+/// A process is killed after each of the steps of a change, while another continues to change the
+/// sum and the daemon takes back the dead process's memory.
 #[test]
 fn what_a_killed_process_held_comes_back_to_the_byte() {
     for steps in 0..=3 {
@@ -148,7 +148,7 @@ fn what_a_killed_process_held_comes_back_to_the_byte() {
                     }
                 })
             };
-            // Its end is known.
+            // The victim's end is known.
             victim.join().unwrap();
             let reclaimed = ledger.reclaim(0);
             let held = if steps > 1 { 24 } else { 8 };
@@ -160,9 +160,9 @@ fn what_a_killed_process_held_comes_back_to_the_byte() {
 }
 
 /// The daemon grants an idle-GPU lease while a high-priority thread arrives and a best-effort
-/// thread launches. What must hold: a best-effort launch that began after the announcement is
-/// refused; one that overlapped it is granted only if it is counted as a slip or the driver call
-/// came before the high-priority one.
+/// thread launches. Invariant: a best-effort launch that began after the announcement is refused;
+/// one that overlapped it is granted only if it is counted as a slip or its driver call preceded
+/// the high-priority one.
 #[test]
 fn no_launch_passes_an_announced_arrival_uncounted() {
     model(|| {
@@ -191,7 +191,7 @@ fn no_launch_passes_an_announced_arrival_uncounted() {
                 let granted = lease.try_charge(&charged, &hp, 1, 10, |_, left| left > 0);
                 if let Ok(terms) = granted {
                     assert!(!arrived_before, "granted after the announcement");
-                    // Here the driver call is made. Whoever announced before it is visible now.
+                    // The driver call is made here. An announcement before it is visible now.
                     let overtaken = announced.load(Ordering::Acquire) == 1;
                     assert!(!overtaken || slipped(&hp, &terms), "an uncounted slip");
                 } else {
@@ -203,7 +203,7 @@ fn no_launch_passes_an_announced_arrival_uncounted() {
                 }
             })
         };
-        // The daemon grants an idle lease only if no record is there.
+        // The daemon grants an idle lease only if there is no record.
         let daemon = thread::spawn(move || {
             let epoch = hp.epoch.load(Ordering::Acquire);
             let mut cursor = Cursor::default();
@@ -225,8 +225,9 @@ fn no_launch_passes_an_announced_arrival_uncounted() {
     });
 }
 
-/// A thread makes its first launch, so that its ring is claimed just before, while the daemon looks only at rings that are claimed
-/// (`ClientPage::rings_claimed`): either the daemon finds the record, or the lease that it publishes is stale.
+/// A thread makes its first launch, and so claims its ring just before it, while the daemon reads
+/// only claimed rings (`ClientPage::rings_claimed`): either the daemon finds the record, or the
+/// lease that it publishes is stale.
 #[test]
 fn a_first_launch_is_found_or_voids_what_is_published() {
     model(|| {
@@ -268,7 +269,7 @@ fn a_first_launch_is_found_or_voids_what_is_published() {
     });
 }
 
-/// Two words under one sequence lock; both are the version that they were written with.
+/// Two words under one sequence lock, both equal to the version of their write.
 struct Pair {
     lock: SeqLock,
     words: [AtomicU64; 2],
@@ -414,7 +415,7 @@ fn terms_are_read_whole_while_the_daemon_replaces_them() {
     });
 }
 
-/// A lease into which a launch must fit, as `pillion` grants it beside a busy high-priority job.
+/// A lease that a launch must fit into, as `pillion` grants it beside a busy high-priority job.
 fn whole(epoch: u64, limit_total_ns: u64) -> Terms {
     Terms {
         epoch,
@@ -425,13 +426,13 @@ fn whole(epoch: u64, limit_total_ns: u64) -> Terms {
     }
 }
 
-/// What the library asks of the policy: of a whole lease the launch must fit into what is left.
+/// The library's question to the policy: with a whole lease, the launch must fit into the rest.
 fn fits(cost_ns: u64) -> impl FnOnce(&Terms, u64) -> bool {
     move |terms, left_ns| left_ns > 0 && (!terms.whole() || cost_ns <= left_ns)
 }
 
-/// Two threads of a job want a kernel each of which only one fits: one goes, however their steps mix, or none
-/// where each saw the other's charge; what is refused is paid back to the last ns.
+/// Two threads of a job launch kernels of which only one fits. One goes, whatever the interleaving,
+/// or none if each saw the other's charge. Refused charges are refunded to the last ns.
 #[test]
 fn a_whole_lease_is_never_overdrawn_and_refusals_leave_no_trace() {
     model(|| {
@@ -459,9 +460,9 @@ fn a_whole_lease_is_never_overdrawn_and_refusals_leave_no_trace() {
     });
 }
 
-/// The daemon decides anew while a launch that does not fit is charged and paid back: it must not take the charge for work
-/// that is over, which would make the next lease longer by it. (It did: the sum was read with the charge, what is in flight
-/// without it.)
+/// The daemon decides anew while a launch that does not fit is charged and refunded. It must not
+/// take the charge for completed work, which would make the next lease longer by it. (This was a
+/// bug: the daemon read the sum with the charge, and the work in flight without it.)
 #[test]
 fn a_launch_that_is_refused_while_the_daemon_decides_widens_no_lease() {
     const BOUND_NS: u64 = 100;
@@ -470,13 +471,13 @@ fn a_launch_that_is_refused_while_the_daemon_decides_widens_no_lease() {
         hp.epoch.store(1, Ordering::Relaxed);
         let lease = Arc::new(LeasePage::default());
         let charged = Arc::new(AtomicU64::new(0));
-        // So far what is left is 40 ns; 60 are in flight.
+        // At this point 40 ns are left; 60 are in flight.
         lease.charge(&charged, 60);
         lease.publish(&whole(1, BOUND_NS));
         let job = {
             let (hp, lease, charged) = (Arc::clone(&hp), Arc::clone(&lease), Arc::clone(&charged));
             thread::spawn(move || {
-                // Too long for what is left, and on the second try for any bound.
+                // Too long for the rest, and on the second attempt for any bound.
                 let first = lease.try_charge(&charged, &hp, 1, 70, fits(70));
                 let second = lease.try_charge(&charged, &hp, 1, 30, fits(30));
                 assert!(first.is_err(), "70 ns went beside 60 of {BOUND_NS}");
@@ -488,12 +489,12 @@ fn a_launch_that_is_refused_while_the_daemon_decides_widens_no_lease() {
             thread::spawn(move || {
                 let read =
                     lease.read_settled(|total_ns| (total_ns, charged.load(Ordering::Acquire)));
-                // Nothing settled: it grants nothing this time.
+                // No settled read: the daemon grants nothing this time.
                 let Some((total_ns, in_flight_ns)) = read else {
                     return;
                 };
                 match BOUND_NS.saturating_sub(in_flight_ns) {
-                    // A lease without a budget is published as a closed one.
+                    // A lease without a budget is published as closed.
                     0 => lease.publish(&whole(1, 0)),
                     budget_ns => lease.publish(&whole(1, total_ns + budget_ns)),
                 }

@@ -1,8 +1,8 @@
-//! The other side of the virtual clock: who runs next, and when time advances.
+//! The other side of the virtual clock: which participant runs next, and when time advances.
 //!
-//! The device server owns one [`Coordinator`] and loops: take in what the participants did, run
-//! whoever is ready ([`Coordinator::run_one`]), and when nobody is, advance to the earlier of its
-//! own next event and [`Coordinator::next_deadline_ns`].
+//! The device server owns one [`Coordinator`] and loops: it takes in what the participants did,
+//! runs a ready participant ([`Coordinator::run_one`]), and if none is ready, advances to the
+//! earlier of its own next event and [`Coordinator::next_deadline_ns`].
 
 use core::sync::atomic::Ordering;
 use std::fs::OpenOptions;
@@ -17,7 +17,7 @@ use crate::bell::{sleep, wake_all};
 use crate::pages::Bell;
 use crate::segment::{Access, Mapping};
 
-/// How often a coordinator that waits looks whether a participant's process has died.
+/// Interval at which a waiting coordinator checks whether a participant's process has died.
 const DEATH_CHECK_NS: u64 = 50_000_000;
 
 /// Runs the participants of one clock page.
@@ -51,7 +51,7 @@ impl Coordinator {
         self.page.now_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether as many processes as expected have joined, ever.
+    /// Whether the expected number of processes has joined, counting those that have left.
     pub fn has_started(&self) -> bool {
         let expected = self.page.processes_expected.load(Ordering::Relaxed);
         if expected == 0 {
@@ -97,7 +97,7 @@ impl Coordinator {
             .filter(|&deadline| deadline != u64::MAX)
     }
 
-    /// Sets the time and makes ready whoever's deadline has come. Time never goes backwards.
+    /// Sets the time and readies participants whose deadline has come. It never goes backwards.
     pub fn advance_to(&self, now_ns: u64) {
         let now_ns = now_ns.max(self.now_ns());
         self.page.now_ns.store(now_ns, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl Coordinator {
         }
     }
 
-    /// Changes a bell's word and makes ready whoever waits for it.
+    /// Changes a bell's word and makes its waiters ready.
     pub fn ring(&self, bell: &Bell) {
         bell.word.fetch_add(1, Ordering::SeqCst);
         let key = bell.key.load(Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Coordinator {
         }
     }
 
-    /// Sleeps, in real time, until something changes: nobody is ready and nothing is due.
+    /// Sleeps, in real time, until something changes: no participant is ready and nothing is due.
     pub fn idle(&self) {
         let seen = self.page.coordinator_bell.load(Ordering::SeqCst);
         if self.next_ready().is_none() || !self.has_started() {
@@ -132,7 +132,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends an [`Coordinator::idle`] from another thread of the server.
+    /// Ends a [`Coordinator::idle`] from another thread of the server.
     pub fn nudge(&self) {
         self.page.hand_over();
     }
@@ -180,7 +180,7 @@ impl Coordinator {
     }
 }
 
-/// A killed process that nobody has waited for yet still answers signals.
+/// A killed process that its parent has not reaped yet still answers signals.
 fn is_zombie(pid: Pid) -> bool {
     let path = format!("/proc/{}/stat", pid.as_raw_nonzero());
     std::fs::read_to_string(path).is_ok_and(|stat| {

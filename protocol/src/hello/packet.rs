@@ -1,5 +1,4 @@
-//! How a packet's fields are written and read: numbers little-endian, a text as a `u16` length and
-//! UTF-8 bytes.
+//! Encoding of a packet's fields: numbers little-endian, a text as a `u16` length and UTF-8 bytes.
 
 use super::{
     HELLO_MAGIC, HelloError, JobClass, NO, NO_ANSWER, NO_SLOT, NO_USER, TEXT_BYTES_MAX, YES,
@@ -34,7 +33,7 @@ impl Writer {
         self.bytes.extend_from_slice(&user.to_le_bytes());
     }
 
-    /// Appends the answer to a question, if there is one.
+    /// Appends a yes-or-no field, which may have no answer.
     pub(super) fn answer(&mut self, answer: Option<bool>) {
         self.bytes.push(match answer {
             None => NO_ANSWER,
@@ -106,7 +105,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text that came to the message later than the rest: none where a peer does not know it.
+    /// A text field added to the message by a later version: `None` if the peer does not know it.
     pub(super) fn later_text(&mut self) -> Result<Option<String>, HelloError> {
         match self.rest {
             [] => Ok(None),
@@ -114,7 +113,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same of a slot.
+    /// As `later_text`, for a slot.
     pub(super) fn later_slot(&mut self) -> Result<Option<u16>, HelloError> {
         match self.rest {
             [] => Ok(None),
@@ -122,7 +121,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same of a flag.
+    /// As `later_text`, for a flag.
     pub(super) fn later_flag(&mut self) -> Result<bool, HelloError> {
         match self.rest {
             [] => Ok(false),
@@ -130,7 +129,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same of an answer. What is neither yes nor no is none.
+    /// As `later_text`, for a yes-or-no field. Other values count as no answer.
     pub(super) fn later_answer(&mut self) -> Result<Option<bool>, HelloError> {
         match self.rest {
             [] => Ok(None),
@@ -142,7 +141,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same of a user.
+    /// As `later_text`, for a user.
     pub(super) fn later_user(&mut self) -> Result<Option<u32>, HelloError> {
         match self.rest {
             [] => Ok(None),

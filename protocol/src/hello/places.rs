@@ -1,4 +1,4 @@
-//! Where daemons listen, and how a GPU is called there.
+//! Where daemons listen, and the names of GPUs there.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 /// The folder of the sockets of root's daemons, which serve every user.
 pub const SYSTEM_FOLDER: &str = "/run/pillion";
 
-/// The sockets on which a GPU's daemon may listen, root's first; `uuid` is `GPU-…` as NVML prints.
+/// The sockets on which a GPU's daemon may listen, root's first; `uuid` is NVML's `GPU-…`.
 pub fn socket_paths(uuid: &str) -> Vec<PathBuf> {
     socket_folders()
         .into_iter()
@@ -17,8 +17,8 @@ pub fn socket_paths(uuid: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folders in which daemons put their sockets, root's first. That below `/tmp` is among them if
-/// nobody but this process's user can have made what is in it.
+/// The folders in which daemons put their sockets, root's first. The one below `/tmp` is included
+/// only if no other user can have created its contents.
 pub fn socket_folders() -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from(SYSTEM_FOLDER)];
     folders.extend(runtime_folder());
@@ -30,9 +30,9 @@ pub fn socket_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// The folder in which a daemon of this process's user puts its socket: `/run/pillion` of root's,
-/// else `pillion` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, else [`temporary_folder`]. It need not be
-/// there.
+/// The folder in which a daemon of this process's user puts its socket: `/run/pillion` for root,
+/// else `pillion` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, else [`temporary_folder`]. It may be
+/// missing.
 pub fn own_socket_folder() -> PathBuf {
     match geteuid().is_root() {
         true => SYSTEM_FOLDER.into(),
@@ -40,8 +40,8 @@ pub fn own_socket_folder() -> PathBuf {
     }
 }
 
-/// In a folder that is this user's own, as the XDG specification wants it: the environment may be
-/// another user's (`su`, `sudo -E`). A session without a login finds the folder of one with a login.
+/// A folder that is this user's own, as the XDG specification requires: the environment may be
+/// another user's (`su`, `sudo -E`). A session without a login finds that of one with a login.
 fn runtime_folder() -> Option<PathBuf> {
     let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let named = named.filter(|folder| folder.is_absolute());
@@ -51,19 +51,19 @@ fn runtime_folder() -> Option<PathBuf> {
     own.map(|folder| folder.join("pillion"))
 }
 
-/// Whether what was found is a folder of this process's user that nobody else can write into.
+/// Whether `found` is a folder of this process's user that no other user can write to.
 pub fn is_own(found: &Metadata) -> bool {
     found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
-/// Where a user has sockets who has no folder for that: a session without a login (`su`, cron, a
-/// container). It counts if it [is private](is_private).
+/// The folder for sockets of a user without a runtime folder: a session without a login (`su`,
+/// cron, a container). It counts if it [is private](is_private).
 pub fn temporary_folder() -> PathBuf {
     format!("/tmp/pillion-{}", geteuid().as_raw()).into()
 }
 
-/// Whether what was found is a folder of this process's user that nobody else can look or write
-/// into. In `/tmp` anybody may have made one of that name.
+/// Whether `found` is a folder of this process's user that no other user can read or write. In
+/// `/tmp` any user may have created a folder of that name.
 pub fn is_private(found: &Metadata) -> bool {
     found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0
 }

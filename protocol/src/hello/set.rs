@@ -3,25 +3,23 @@
 use super::HelloError;
 use super::packet::{Reader, Writer};
 
-/// A change of a running job. Who asks must be of the job's user, or root; for `weight` and
+/// A change of a running job. The sender must be of the job's user, or root; for `weight` and
 /// `min_progress`, root or the daemon's own user.
+///
+/// In each field but `job` an empty text, the default, means no change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     /// Id of the job.
     pub job: String,
-    /// Its new quota of memory, as [`crate::quota`] reads it; empty: it stays.
+    /// The new memory quota, as [`crate::quota`] parses it.
     pub memory: String,
-    /// What its requests may take from now on, as [`crate::slo::SloChange`] reads it; empty, and
-    /// where it is missing: it stays.
+    /// The new target of requests, as [`crate::slo::SloChange`] parses it.
     pub slo: String,
-    /// What it may use of the GPU's time from now on, as [`crate::compute::CapChange`] reads it;
-    /// empty, and where it is missing: it stays.
+    /// The new cap on GPU time, as [`crate::compute::CapChange`] parses it.
     pub compute: String,
-    /// Its weight against other best-effort jobs from now on, as [`crate::promise::WeightChange`]
-    /// reads it; empty, and where it is missing: it stays.
+    /// The new weight among best-effort jobs, as [`crate::promise::WeightChange`] parses it.
     pub weight: String,
-    /// The least share that it is promised from now on, as [`crate::promise::LeastChange`] reads
-    /// it; empty, and where it is missing: it stays.
+    /// The new least share, as [`crate::promise::LeastChange`] parses it.
     pub min_progress: String,
 }
 

@@ -1,4 +1,4 @@
-//! The sockets themselves: those on which a daemon listens, and connections to them.
+//! The sockets: those on which a daemon listens, and connections to them.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-/// What a socket's name ends in until it listens, see [`listen_whole`].
+/// Suffix of a socket's name until it listens, see [`listen_whole`].
 pub const NEW_SUFFIX: &str = ".new";
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -25,10 +25,10 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket that accepts clients at `path`, there in one step: under another name first (`path` and
-/// [`NEW_SUFFIX`]), with its permissions, `mode` (without one, what the umask leaves), then
-/// renamed. So who sees the socket can connect, and a dead one's is replaced without a moment in
-/// which there is none. Whatever else is at `path` is replaced as well.
+/// A socket that accepts clients at `path` and appears in one step. It is created under another
+/// name (`path` and [`NEW_SUFFIX`]) with the permissions `mode` (without one, those that the umask
+/// leaves), then renamed. A process that sees the socket can therefore connect, and a dead daemon's
+/// socket is replaced without a gap. Any other file at `path` is replaced as well.
 pub fn listen_whole(path: &Path, mode: Option<u32>) -> io::Result<OwnedFd> {
     let mut new_path = path.as_os_str().to_owned();
     new_path.push(NEW_SUFFIX);
@@ -45,8 +45,8 @@ pub fn listen_whole(path: &Path, mode: Option<u32>) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A connection to the daemon at `path`, on which no step takes longer than `patience`, the
-/// connecting itself included: a daemon that is stopped must not hang its clients.
+/// A connection to the daemon at `path`, on which no step, including connecting, takes longer than
+/// `patience`: a stopped daemon must not hang its clients.
 pub fn connect_within(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
     let socket = new_socket()?;
     for direction in [Timeout::Send, Timeout::Recv] {

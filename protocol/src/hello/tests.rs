@@ -1,4 +1,4 @@
-//! What the packets hold, and whom they are read from.
+//! The contents of packets, and from whom they are read.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// What [`attach`] ends in: texts of four, of three and of two bytes.
+/// Size of the end of [`attach`]: texts of four, of three and of two bytes.
 const TAIL_BYTES: usize = 2 + 4 + 2 + 3 + 2 + 2;
 
 fn attach() -> Request {
@@ -270,7 +270,7 @@ fn a_socket_that_is_seen_listens() {
     let path = folder.join("s.sock");
     for _ in 0..500 {
         let seen = std::thread::scope(|scope| {
-            // Nobody is there, or who is there lets us through: refused is neither.
+            // No daemon is there, or the daemon accepts: neither counts as refused.
             let seen = scope.spawn(|| {
                 loop {
                     match connect_to(&path) {
@@ -294,7 +294,7 @@ fn a_dead_ones_socket_is_replaced_and_has_the_permissions_asked_for() {
     let path = folder.join("s.sock");
     drop(listen_whole(&path, None).unwrap());
     assert!(connect_to(&path).is_err());
-    // As one would leave it that was killed before it renamed.
+    // As a daemon killed before its rename would leave it.
     drop(listen_at(&folder.join("s.sock.new")).unwrap());
     for mode in [0o600, 0o666] {
         let _listener = listen_whole(&path, Some(mode)).unwrap();
@@ -329,7 +329,7 @@ proptest! {
     ) {
         let mut packet = if ours { attach().encode()[..8].to_vec() } else { Vec::new() };
         packet.extend(tail);
-        // Encodings are compared, as a part of a device may be no number.
+        // Encodings are compared, as a part of a device may be NaN.
         if let Ok(request) = Request::decode(&packet) {
             let again = Request::decode(&request.encode());
             prop_assert_eq!(again.ok().map(|request| request.encode()), Some(request.encode()));

@@ -1,4 +1,4 @@
-//! A ledger under every sequence of reservations, ends and deaths that the generator thinks of.
+//! A ledger under generated sequences of reservations, ends and deaths.
 
 use proptest::prelude::*;
 

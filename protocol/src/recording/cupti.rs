@@ -1,31 +1,31 @@
-//! Whether a process that is recorded was timed by CUPTI, and if not, why: one word of its page
+//! Whether CUPTI timed a recorded process, and if not, why: one word of its page
 //! ([`super::RecordPage::cupti`]).
 
-/// What a process makes of CUPTI.
+/// How a process uses CUPTI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cupti {
-    /// The process has not come so far.
+    /// The process has not decided yet.
     Unasked,
     /// It times the kernels.
     Used,
-    /// It did until somebody else took it over.
+    /// It timed kernels until another tool took over.
     Lost,
-    /// It is not to be used.
+    /// CUPTI is disabled.
     Off,
-    /// The GPU is a software GPU, which has none.
+    /// The GPU is a software GPU, which has no CUPTI.
     SoftwareGpu,
-    /// None was found, or it could not be loaded.
+    /// CUPTI was not found, or could not be loaded.
     NotFound,
     /// The environment is that of another profiler.
     Profiled,
-    /// A function is missing in the library that was found.
+    /// The library that was found lacks a function.
     Incomplete,
-    /// The library is older than CUDA 11.0, or of a later major version than the driver; which
-    /// version its `cuptiGetVersion` tells.
+    /// The library is older than CUDA 11.0, or of a later major version than the driver. The value
+    /// is the version that `cuptiGetVersion` reports.
     Unfit(u32),
     /// Another tool in the process has subscribed.
     Taken,
-    /// A call of it failed, with that result of `cupti_result.h`.
+    /// A CUPTI call failed with that result of `cupti_result.h`.
     Failed(Call, u32),
 }
 
@@ -42,10 +42,10 @@ pub enum Call {
     Enable,
 }
 
-/// Bits of the word that say what it is; the others are a number.
+/// Bits of the word for the variant; the others are a number.
 const KIND_BITS: u32 = 8;
 const UNFIT: u32 = 8;
-/// The first of [`Cupti::Failed`], by [`Call`].
+/// The first code of [`Cupti::Failed`], by [`Call`].
 const FAILED: u32 = 16;
 const PLAIN: [Cupti; 8] = [
     Cupti::Unasked,
@@ -61,7 +61,7 @@ const TAKEN: u32 = 9;
 const CALLS: [Call; 4] = [Call::Version, Call::Subscribe, Call::Register, Call::Enable];
 
 impl Cupti {
-    /// As a word. A number that is too large for it becomes the largest that is not.
+    /// Encodes it. A number that is too large is clamped.
     #[must_use]
     pub fn word(self) -> u32 {
         let with = |kind: u32, number: u32| kind | number.min(u32::MAX >> KIND_BITS) << KIND_BITS;
@@ -76,7 +76,7 @@ impl Cupti {
         }
     }
 
-    /// That of a word, which may be anything.
+    /// Decodes a word, which may have any value.
     #[must_use]
     pub fn of(word: u32) -> Self {
         let (kind, number) = (word & ((1 << KIND_BITS) - 1), word >> KIND_BITS);

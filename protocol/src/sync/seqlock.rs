@@ -1,10 +1,9 @@
 //! A sequence lock: words that are written together are read together, without a lock.
 //!
-//! [`SeqLock`] is a word beside them. It contains the *version* of the words, or a mark that they
-//! are being written. A writer stores the mark, then the words, then the next version. A reader
-//! loads the version, then the words, then the version again. The words are of one version if both
-//! loads of it are equal. No thread waits: a reader that meets a writer gets nothing, and decides
-//! itself whether to read again.
+//! [`SeqLock`] is a word beside them. It has the *version* of the words, or a mark that they are
+//! being written. A writer stores the mark, then the words, then the next version. A reader loads
+//! the version, then the words, then the version again. The words are of one version if both loads
+//! of it are equal. No thread waits: a reader that meets a writer gets nothing, and may read again.
 //!
 //! The protected words are atomics that are loaded and stored Relaxed, so that a read that meets a
 //! write is defined. The fences order them (H.-J. Boehm, "Can seqlocks get along with programming
@@ -16,8 +15,8 @@
 //! readers [`SeqLock::load`] and [`SeqLock::is_still`].
 //!
 //! The lock is a `u64` in memory, and may lie in a shared page. A peer that scribbles there makes
-//! reads fail, or return words that are not of one version: whoever does not trust the peer checks
-//! the words.
+//! reads fail, or return words of different versions: a reader without trust in the peer checks
+//! them.
 
 use super::{AtomicU64, Ordering, PUBLISH, fence};
 
@@ -33,13 +32,13 @@ impl SeqLock {
         Self(AtomicU64::new(version))
     }
 
-    /// The same; loom's atomics cannot be made at compile time.
+    /// As above; loom's atomics cannot be made at compile time.
     #[cfg(loom)]
     pub fn new(version: u64) -> Self {
         Self(AtomicU64::new(version))
     }
 
-    /// Reads words by `read`; their version and what it returned. `None` while they are written.
+    /// Reads words by `read`. Returns their version and the result; `None` while they are written.
     #[inline]
     pub fn read<T>(&self, read: impl FnOnce() -> T) -> Option<(u64, T)> {
         let version = self.load();
@@ -50,13 +49,13 @@ impl SeqLock {
         self.is_still(version, 0).then_some((version, found))
     }
 
-    /// Writes words by `write`. Callers write one at a time.
+    /// Writes words by `write`. Only one caller may write at a time.
     pub fn write(&self, write: impl FnOnce()) {
-        // A peer may have left an odd number: it stays odd here, and is even afterwards.
+        // A peer may have left an odd number: the mark stays odd, and the next version is even.
         let writing = self.0.load(Ordering::Relaxed) | 1;
         self.0.store(writing, Ordering::Relaxed);
         // Pairs with the fence in `is_still`: a reader that loads any word of this write finds the
-        // mark, or what was stored after it. Without the fence the words might be seen first.
+        // mark, or a later version. Without the fence the words might become visible first.
         fence(Ordering::Release);
         write();
         self.finish(writing.wrapping_add(1));
@@ -66,9 +65,9 @@ impl SeqLock {
     /// writer until [`SeqLock::finish`].
     #[inline]
     pub fn try_begin(&self, seen: u64, writing: u64) -> bool {
-        // Acquire pairs with the store in `finish`: the caller's words come after those of the
-        // writer before. Otherwise the older words might be the last. (loom cannot see this: it
-        // keeps stores to one word in order.)
+        // Acquire pairs with the store in `finish`: the caller's words come after the previous
+        // writer's. Otherwise the older words might be the last. (loom cannot see this: it keeps
+        // stores to one word in order.)
         let (done, failed) = (Ordering::Acquire, Ordering::Relaxed);
         let begun = self.0.compare_exchange(seen, writing, done, failed).is_ok();
         if begun {
@@ -78,23 +77,23 @@ impl SeqLock {
         begun
     }
 
-    /// The words are written, and have this version.
+    /// Marks the words as written, with this version.
     #[inline]
     pub fn finish(&self, version: u64) {
-        // Release pairs with the Acquire in `load` and `try_begin`: a reader of the version finds
-        // its words.
+        // Release pairs with the Acquire in `load` and `try_begin`: readers of the version see its
+        // words.
         self.0.store(version, PUBLISH);
     }
 
     /// The version or mark, before the words are read.
     #[inline]
     pub fn load(&self) -> u64 {
-        // Acquire pairs with the store in `finish`: words that are loaded next are of this version
-        // or a later one.
+        // Acquire pairs with the store in `finish`: words loaded next are of this or a later
+        // version.
         self.0.load(Ordering::Acquire)
     }
 
-    /// Whether the version is `seen` after the words were read. It may differ in the bits of
+    /// Whether the version is still `seen` after reading the words. It may differ in the bits of
     /// `flags`, which are not part of the version.
     #[inline]
     pub fn is_still(&self, seen: u64, flags: u64) -> bool {
@@ -104,8 +103,8 @@ impl SeqLock {
         self.0.load(Ordering::Relaxed) | flags == seen | flags
     }
 
-    /// Replaces `seen` by `to`, which describes the same words. A version that was changed
-    /// meanwhile stays. Relaxed: no word was stored before this.
+    /// Replaces `seen` by `to`, which describes the same words, unless the version has changed.
+    /// Relaxed: no word was stored before this.
     #[inline]
     pub fn try_set(&self, seen: u64, to: u64) {
         let relaxed = Ordering::Relaxed;

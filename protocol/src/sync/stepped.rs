@@ -1,39 +1,41 @@
-//! Atomics that count down and then call back: how the fault simulation of the daemon gets between any two of them.
+//! Atomics with a countdown and a callback, by which the daemon's fault simulation interrupts
+//! between any two accesses.
 //!
-//! Built only with `--cfg stepped`, as loom's with `--cfg loom`, so that the shipped library knows nothing of it. Every
-//! access of shared memory is one step of the thread that makes it; after as many steps as the simulation asked for it is
-//! called, *before* the access is made, and may let others go on there, or unwind: who dies so has made no later store.
+//! Built only with `--cfg stepped`, as loom's with `--cfg loom`, so the shipped library has none of
+//! it. Every access of shared memory is one step of its thread. After the requested number of steps
+//! the simulation's callback runs, *before* the access. It may let other threads run there, or
+//! unwind: a thread that dies in this way has made no later store.
 
 use core::cell::Cell;
 use core::ops::Deref;
 
 use super::Ordering;
 
-/// Which accesses are steps.
+/// The accesses that count as steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steps {
-    /// All of them.
+    /// All accesses.
     All,
-    /// Those that may write.
+    /// Accesses that may write.
     Writes,
 }
 
 thread_local! {
-    /// Steps that are left; 0: nobody is called.
+    /// Remaining steps; 0: no callback.
     static LEFT: Cell<u32> = const { Cell::new(0) };
     static COUNTED: Cell<Steps> = const { Cell::new(Steps::All) };
     static TAKEN: Cell<u64> = const { Cell::new(0) };
     static CALLED: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Has `called` called at this thread's `steps`-th step from now, once; never if `steps` is 0.
+/// Calls `called` at this thread's `steps`-th step from now, once; never if `steps` is 0.
 pub fn call_after(steps: u32, counted: Steps, called: fn()) {
     LEFT.set(steps);
     COUNTED.set(counted);
     CALLED.set(Some(called));
 }
 
-/// Accesses that this thread has made, ever.
+/// Number of accesses that this thread has made.
 pub fn taken() -> u64 {
     TAKEN.get()
 }
@@ -53,7 +55,7 @@ fn step(is_write: bool) {
     }
 }
 
-/// A `core` atomic with a step before each access. What is not here passes by `Deref`, uncounted.
+/// A `core` atomic with a step before each access. Other methods pass through `Deref`, uncounted.
 macro_rules! atomic {
     ($name:ident: $value:ident) => {
         #[doc = concat!("`core`'s `", stringify!($name), "`, stepped.")]
@@ -122,7 +124,7 @@ macro_rules! atomic {
 atomic!(AtomicU32: u32);
 atomic!(AtomicU64: u64);
 
-/// A fence is a step: between the accesses around it.
+/// A fence is a step between the accesses around it.
 pub fn fence(order: Ordering) {
     step(true);
     core::sync::atomic::fence(order);

@@ -2,14 +2,14 @@
 //!
 //! For the tables of the preloaded library: it makes no system call, allocates nothing and uses no
 //! thread-local storage, so signal handlers may try it. A handler that interrupts the holder, or a
-//! thread whose holder left by `siglongjmp`, goes without the lock after [`ATTEMPTS_MAX`].
+//! thread whose holder left by `siglongjmp`, continues without the lock after [`ATTEMPTS_MAX`].
 
 use crossbeam_utils::Backoff;
 
 use super::{AtomicU32, Ordering, PUBLISH};
 
-/// Attempts of one [`TryLock::try_lock`]. The pauses between them double up to 64, so they are 9
-/// 919 together: 0.4 ms where a pause takes 140 cycles (Intel since Skylake). Holders need 0.1 µs.
+/// Attempts of one [`TryLock::try_lock`]. The pauses between them double up to 64, so they total 9
+/// 919: 0.4 ms if a pause takes 140 cycles (Intel since Skylake). Holders need 0.1 µs.
 #[cfg(not(loom))]
 const ATTEMPTS_MAX: u32 = 160;
 /// Enough to fail once.
@@ -20,7 +20,7 @@ const ATTEMPTS_MAX: u32 = 2;
 #[derive(Debug, Default)]
 pub struct TryLock(AtomicU32);
 
-/// The lock is held until this is dropped.
+/// Holds the lock until dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Locked<'a>(&'a TryLock);
@@ -29,24 +29,24 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 
 impl TryLock {
-    /// A lock that nobody holds.
+    /// A free lock.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
 
-    /// The same; loom's atomics cannot be made at compile time.
+    /// As above; loom's atomics cannot be made at compile time.
     #[cfg(loom)]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the lock; `None` if others had it at each of [`ATTEMPTS_MAX`].
+    /// Takes the lock; `None` if other threads held it at each of [`ATTEMPTS_MAX`].
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         let backoff = Backoff::new();
         for _ in 0..ATTEMPTS_MAX {
-            // Acquire pairs with the Release in `drop`: the holder before has stored all that it
-            // changed.
+            // Acquire pairs with the Release in `drop`: it makes the previous holder's changes
+            // visible.
             let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
             if self.0.compare_exchange(FREE, HELD, taken, failed).is_ok() {
                 return Some(Locked(self));

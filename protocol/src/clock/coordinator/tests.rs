@@ -1,4 +1,4 @@
-//! Virtual time with real threads: exact, ordered, and never running without everybody's consent.
+//! Virtual time with real threads: exact, ordered, and advancing only when all participants wait.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
