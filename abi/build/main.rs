@@ -1,10 +1,9 @@
-//! Turns `entry_points.csv` into the tables and macros of `src/entry_point.rs`, and `operators.csv` into those of
-//! `src/operator.rs` (see `operators`).
+//! Generates the tables and macros of `src/entry_point.rs` from `entry_points.csv`, and those of
+//! `src/operator.rs` from `operators.csv` (see `operators`).
 //!
-//! The CSV is the one list of driver entry points in the workspace. Everything
-//! that needs such a list (the hooks, the doors, the software GPU's driver)
-//! takes it from here, so a symbol is added or moved in one line of one file.
-//! A mistake in the file fails the build with its file and line.
+//! The CSV is the workspace's only list of driver entry points. The hooks, the doors and the
+//! software GPU's driver derive theirs from it, so a symbol is added or moved in one line of one
+//! file. A mistake in the file fails the build with its file and line.
 
 mod operators;
 mod table;
@@ -15,7 +14,7 @@ use std::{env, fs, process};
 
 use table::Row;
 
-/// The list, relative to this package's root, where Cargo runs us.
+/// The list, relative to this package's root, where Cargo runs the script.
 const SOURCE: &str = "entry_points.csv";
 /// The list of operators, beside it.
 const OPERATORS: &str = "operators.csv";
@@ -34,7 +33,7 @@ fn main() {
     );
 }
 
-/// Reads a list, whose name is for messages, and returns its rows or all its mistakes.
+/// Parses a list, whose name is for messages, and returns its rows or all its mistakes.
 type Parse<T> = fn(&str, &str) -> Result<Vec<T>, Vec<String>>;
 
 /// The rows of one of the lists.
@@ -156,7 +155,7 @@ fn write_ids(code: &mut String, rows: &[Row]) -> fmt::Result {
     writeln!(code, "}}\n")
 }
 
-/// One exported macro that hands a list of symbols to another macro.
+/// One exported macro that passes a list of symbols to another macro.
 fn write_macro<'a>(
     code: &mut String,
     name: &str,

@@ -1,25 +1,26 @@
-//! Turns `operators.csv` into the table and the macro of `src/operator.rs`.
+//! Generates the table and the macro of `src/operator.rs` from `operators.csv`.
 //!
-//! A line says of a call of cuBLAS, cuBLASLt or cuDNN which operator it is, and which of its parameters say how much it
-//! has to do (`stated`, in the order in which the `form` wants them; a word that is no parameter stands for itself). The
-//! prototypes are those of the public headers. A mistake in the file fails the build with its file and line.
+//! A line has a call of cuBLAS, cuBLASLt or cuDNN, its operator, and the parameters that state the
+//! amount of work (`stated`, in the order that the `form` requires; a word that is not a parameter
+//! is taken literally). The prototypes are those of the public headers. A mistake in the file fails
+//! the build with its file and line.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use crate::table::fields;
 
-/// The first line the file must have.
+/// The required first line.
 const HEADER: &str = "symbol,library,operator,form,stated,prototype";
 
-/// What the column `library` may say, the variant of `Library` it means, and how its symbols begin.
+/// Values of the column `library`, the variant of `Library`, and the prefix of its symbols.
 const LIBRARIES: [(&str, &str, &str); 3] = [
     ("cublas", "Cublas", "cublas"),
     ("cublasLt", "CublasLt", "cublasLt"),
     ("cudnn", "Cudnn", "cudnn"),
 ];
 
-/// What the column `form` may say, and how many parameters it states.
+/// Values of the column `form`, and how many parameters it states.
 const FORMS: [(&str, usize); 5] = [
     ("product", 7),
     ("light_product", 4),
@@ -28,7 +29,7 @@ const FORMS: [(&str, usize); 5] = [
     ("name_alone", 0),
 ];
 
-/// Types that go by value as 32 bits.
+/// Types passed by value as 32 bits.
 const INTS: [&str; 14] = [
     "int",
     "cublasOperation_t",
@@ -78,7 +79,8 @@ pub(crate) struct Row {
     prototype: String,
 }
 
-/// Parses `text` and returns its rows sorted by symbol, or all its mistakes, each as `file:line: what is wrong`.
+/// Parses `text` and returns its rows sorted by symbol, or all its mistakes, each as
+/// `file:line: what is wrong`.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Row>, Vec<String>> {
     let mut lines = (1..).zip(text.lines());
     let mut errors = Vec::new();
@@ -147,7 +149,7 @@ fn row(content: &str) -> Result<Row, String> {
     })
 }
 
-/// A stated word: a parameter, a number, or a word for what the matrices consist of.
+/// A stated word: a parameter, a number, or a word for the matrices' element type.
 fn expression(word: &str, parameters: &[(String, &'static str)]) -> String {
     let name = snake(word);
     let is_number = word.bytes().all(|b| b.is_ascii_digit());
@@ -158,7 +160,7 @@ fn expression(word: &str, parameters: &[(String, &'static str)]) -> String {
     }
 }
 
-/// Name and Rust type of a parameter as C declares it.
+/// Name and Rust type of a parameter from its C declaration.
 fn parameter(text: &str) -> Result<(String, &'static str), String> {
     let text = text.trim();
     let is_pointer = text.contains(['*', '[']);
@@ -183,7 +185,7 @@ fn parameter(text: &str) -> Result<(String, &'static str), String> {
     Ok((snake(name), kind))
 }
 
-/// A name of C's in Rust's way.
+/// A C name in snake case.
 fn snake(name: &str) -> String {
     let mut snake = String::new();
     let mut was_lower = false;
@@ -231,7 +233,7 @@ pub(crate) fn generated(rows: &[Row]) -> Result<String, fmt::Error> {
     Ok(code)
 }
 
-/// The macro that hands each call with its parameters to another macro.
+/// The macro that passes each call with its parameters to another macro.
 fn write_macro(code: &mut String, rows: &[Row]) -> fmt::Result {
     writeln!(
         code,

@@ -1,17 +1,16 @@
 //! Reads and checks the list of entry points.
 //!
-//! The file is CSV (RFC 4180: a field with commas stands in double quotes, a
-//! double quote inside is doubled), one entry point per line, no line breaks
-//! inside fields. Parsed by hand, because a build script with a dependency
-//! would put it before every crate of the workspace. Used by the build script,
-//! and by the tests, which show that mistakes are found.
+//! The file is CSV (RFC 4180: a field with commas is in double quotes, a double quote inside is
+//! doubled), one entry point per line, without line breaks inside fields. The parser is
+//! hand-written, because a build script with a dependency would delay every crate of the workspace.
+//! The build script uses it, and the tests, which show that it finds mistakes.
 
 use std::collections::BTreeMap;
 
-/// The first line the file must have.
+/// The required first line.
 const HEADER: &str = "symbol,api,version,per_thread,category,route,softgpu,prototype";
 
-/// What the column `category` may say, and the variant of `Category` it means.
+/// Values of the column `category`, and the variant of `Category`.
 const CATEGORIES: [(&str, &str); 12] = [
     ("context", "Context"),
     ("copy", "Copy"),
@@ -32,9 +31,9 @@ const CATEGORIES: [(&str, &str); 12] = [
 pub(crate) struct Row {
     /// The ELF symbol, e.g. `cuMemAlloc_v2`.
     pub(crate) symbol: String,
-    /// The name that cuGetProcAddress takes, e.g. `cuMemAlloc`.
+    /// The name for cuGetProcAddress, e.g. `cuMemAlloc`.
     pub(crate) api: String,
-    /// The CUDA version (major * 1000 + minor * 10) that brought this form.
+    /// The CUDA version (major * 1000 + minor * 10) that introduced this form.
     pub(crate) version: u32,
     /// Whether stream 0 means the calling thread's own stream.
     pub(crate) per_thread: bool,
@@ -163,8 +162,8 @@ fn bit(column: &str, field: &str) -> Result<bool, String> {
     }
 }
 
-/// Finds symbols that stand twice, and symbols that cuGetProcAddress could not
-/// tell apart because api, version and flavour are all equal.
+/// Finds duplicate symbols, and symbols that cuGetProcAddress could not distinguish because api,
+/// version and flavour are equal.
 fn duplicates(rows: &[(usize, Row)]) -> impl Iterator<Item = (usize, String)> {
     let mut symbols = BTreeMap::new();
     let mut requests = BTreeMap::new();

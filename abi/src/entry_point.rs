@@ -1,6 +1,5 @@
-//! The table of entry points and the two ways to look one up: by symbol, as the
-//! dynamic linker and `dlsym` do, and by api, version and flavour, as
-//! `cuGetProcAddress` does.
+//! The table of entry points and the two ways to look one up: by symbol, as the dynamic linker and
+//! `dlsym` do, and by api, version and flavour, as `cuGetProcAddress` does.
 
 use core::ffi::CStr;
 
@@ -9,32 +8,31 @@ use core::ffi::CStr;
 pub struct EntryPoint {
     /// The ELF symbol, e.g. `cuMemAlloc_v2`.
     pub symbol: &'static CStr,
-    /// The name to ask `cuGetProcAddress` for, e.g. `cuMemAlloc`.
+    /// The name for `cuGetProcAddress`, e.g. `cuMemAlloc`.
     pub api: &'static str,
-    /// The CUDA version (major * 1000 + minor * 10) that brought this form;
-    /// older requests get an older form or none.
+    /// The CUDA version (major * 1000 + minor * 10) that introduced this form; requests for an
+    /// older version get an older form or none.
     pub version: u32,
     /// Whether stream 0 means the calling thread's own stream.
     pub per_thread: bool,
-    /// What it is about.
+    /// Its subject.
     pub category: Category,
-    /// What the interposer does with it.
+    /// How the interposer treats it.
     pub route: Route,
     /// Whether the software GPU's driver implements it.
     pub softgpu: bool,
-    /// The C parameter list, from NVIDIA's public headers. The result is
-    /// `CUresult` throughout.
+    /// The C parameter list, from NVIDIA's public headers. The result is always `CUresult`.
     pub prototype: &'static str,
 }
 
-/// What an entry point is about.
+/// The subject of an entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Category {
     /// Contexts, execution affinity, green contexts, checkpoints, core dumps.
     Context,
     /// Copies and fills.
     Copy,
-    /// Initialisation, versions, error texts and the ways to other entry points.
+    /// Initialisation, versions, error texts and lookup of other entry points.
     Entry,
     /// Graphs and stream capture.
     Graph,
@@ -44,11 +42,11 @@ pub enum Category {
     Memory,
     /// Modules, libraries, functions, occupancy.
     Module,
-    /// What fits nowhere else.
+    /// Everything else.
     Other,
-    /// Questions about devices and pointers.
+    /// Queries about devices and pointers.
     Query,
-    /// Streams and the making of events.
+    /// Streams and the creation of events.
     Stream,
     /// Waiting and signalling: events, stream memory operations, semaphores.
     Sync,
@@ -56,12 +54,12 @@ pub enum Category {
     Texture,
 }
 
-/// What the interposer does with an entry point.
+/// How the interposer treats an entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Route {
-    /// The application gets the driver's own.
+    /// The application gets the driver's function.
     Pass,
-    /// The application gets our version of it.
+    /// The application gets Pillion's hook.
     Hook,
 }
 
@@ -76,20 +74,19 @@ pub fn lookup(symbol: &CStr) -> Option<usize> {
         .ok()
 }
 
-/// The index of the entry point that `cuGetProcAddress` answers when it is
-/// asked for `api` at `version`: the newest form that is not newer than that.
+/// The index of the entry point that `cuGetProcAddress` returns for `api` at `version`: the newest
+/// form that is not newer than `version`.
 ///
-/// With `per_thread` it is the newest per-thread form, and a plain one only of
-/// an api that has no other at all: the drivers of R535 and R550 find nothing at
-/// a version before the first per-thread form. `None` means that the api is
-/// unknown, or newer than `version` in all forms that count; [`first_version`]
-/// tells the two apart.
+/// With `per_thread` it is the newest per-thread form; a plain form only if the api has no
+/// per-thread form at all. (Drivers R535 and R550 find nothing at a version before the first
+/// per-thread form.) `None` means that the api is unknown, or newer than `version` in all forms
+/// that count; [`first_version`] distinguishes the two.
 ///
-/// Versions matter because 21 families change their arity between them: to
-/// answer with a newer form than asked for would crash the caller.
+/// Versions matter because 21 families change their arity between them: a newer form would crash
+/// the caller.
 #[must_use]
 pub fn newest(api: &str, version: u32, per_thread: bool) -> Option<usize> {
-    // BY_API is sorted by version inside an api, so the last fit is the answer.
+    // BY_API is sorted by version within an api, so the last match is the answer.
     let start = BY_API.partition_point(|&index| ENTRY_POINTS[usize::from(index)].api < api);
     let forms = BY_API[start..]
         .iter()
@@ -103,8 +100,7 @@ pub fn newest(api: &str, version: u32, per_thread: bool) -> Option<usize> {
     forms.filter(fits).last()
 }
 
-/// The CUDA version that brought the oldest form of `api`, or `None` if we do
-/// not know it.
+/// The CUDA version that introduced the oldest form of `api`, or `None` if the api is unknown.
 #[must_use]
 pub fn first_version(api: &str) -> Option<u32> {
     let start = BY_API.partition_point(|&index| ENTRY_POINTS[usize::from(index)].api < api);

@@ -1,9 +1,9 @@
-//! The table of operators: calls of cuBLAS, cuBLASLt and cuDNN that put kernels on a stream.
+//! The table of operators: calls of cuBLAS, cuBLASLt and cuDNN that launch kernels on a stream.
 //!
-//! An *operator* is one such call, whatever kernels it launches. Several calls may be one operator: a product of
-//! matrices is `gemm`, whether it was asked for by `cublasSgemm_v2`, `cublasGemmEx` or `cublasLtMatmul`. The list is
-//! `operators.csv`, with the prototypes of the public headers (cuBLAS 13.2, cuDNN 9.26; the calls are older: those of
-//! cuBLAS have kept these forms since version 10, those of cuDNN since version 8).
+//! An *operator* is one such call, whatever kernels it launches. Several calls may be one operator:
+//! a matrix product is `gemm`, whether called as `cublasSgemm_v2`, `cublasGemmEx` or
+//! `cublasLtMatmul`. The list is `operators.csv`, with the prototypes of the public headers (cuBLAS
+//! 13.2, cuDNN 9.26; the calls are older: cuBLAS has these forms since version 10, cuDNN since 8).
 
 use core::ffi::CStr;
 
@@ -14,7 +14,7 @@ pub struct Operator {
     pub symbol: &'static CStr,
     /// The library that defines it.
     pub library: Library,
-    /// Its name's place in [`OPERATOR_NAMES`].
+    /// Index of its name in [`OPERATOR_NAMES`].
     pub name_index: usize,
     /// The C parameter list. The result is the library's status, 32 bits; 0 is success.
     pub prototype: &'static str,
@@ -32,10 +32,10 @@ pub enum Library {
 }
 
 impl Library {
-    /// Each of them.
+    /// All libraries.
     pub const ALL: [Self; 3] = [Self::Cublas, Self::CublasLt, Self::Cudnn];
 
-    /// How its file is named up to the version: `libcublas.so` for `libcublas.so.13`.
+    /// Its file name up to the version: `libcublas.so` for `libcublas.so.13`.
     #[must_use]
     pub const fn file_stem(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Operator {
     }
 }
 
-/// The index in [`OPERATORS`] of the call that a library exports as `symbol`.
+/// The index in [`OPERATORS`] of the call exported as `symbol`.
 #[must_use]
 pub fn lookup_operator(symbol: &CStr) -> Option<usize> {
     OPERATORS

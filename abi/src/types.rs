@@ -1,13 +1,12 @@
 //! The types that cross the driver's entry points.
 //!
-//! Names are those of NVIDIA's public headers, so that a prototype can be read
-//! beside the header. Everything is a transparent newtype or `repr(C)`; a value
-//! that we have no name for is a value like any other. Values and layouts are
-//! those of CUDA 12.8, and hold for the drivers of CUDA 11 to 13; what only a
-//! newer header names says so.
+//! Names are those of NVIDIA's public headers, so that a prototype can be read beside the header.
+//! Everything is a transparent newtype or `repr(C)`; a value without a name here is a value like
+//! any other. Values and layouts are those of CUDA 12.8, and hold for the drivers of CUDA 11 to 13;
+//! items that only newer headers have are marked.
 //!
-//! Handles are addresses in the driver or tokens of its own: we compare them
-//! and pass them on, and never look behind them.
+//! Handles are addresses in the driver or its own tokens: Pillion compares them and passes them on,
+//! and never dereferences them.
 
 mod array;
 mod code;
@@ -75,8 +74,7 @@ pub use stream::{
     CUstreamWaitValue_flags, CUstreamWriteValue_flags,
 };
 
-/// Defines a transparent newtype for what C declares as an enum, with its named
-/// values and the way back from a value to the name in the header.
+/// Defines a transparent newtype for a C enum, with its named values and the lookup of their names.
 macro_rules! named_values {
     (
         $(#[$meta:meta])*
@@ -95,7 +93,7 @@ macro_rules! named_values {
         impl $name {
             $($(#[$value_meta])* pub const $constant: Self = Self($value);)+
 
-            /// The value's name in the header, or `None` if we have none for it.
+            /// The value's name in the header, or `None` if it has none here.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {

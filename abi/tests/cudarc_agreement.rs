@@ -20,8 +20,8 @@ const NEWER_RESULTS: [(u32, &str); 6] = [
 /// Values beyond this are masks and sentinels.
 const VALUE_MAX: u32 = 4096;
 
-/// A test that what we name of an enum has the header's name and value. The
-/// list has every value of the header, so that none of ours can be made up.
+/// Tests that our names of an enum have the header's names and values. The list has every value of
+/// the header, so that none of ours can be made up.
 macro_rules! named_alike {
     ($test:ident, $name:ident($repr:ty): $($value:ident)+) => {
         #[test]
@@ -51,7 +51,7 @@ macro_rules! assert_laid_out_alike {
     };
 }
 
-/// Asserts equal offsets of fields, ours named left, the header's right.
+/// Asserts equal offsets of fields, ours on the left, the header's on the right.
 macro_rules! assert_offsets_alike {
     ($name:ident: $($ours:ident $theirs:ident),+) => {
         $(

@@ -1,6 +1,5 @@
-//! The table of entry points: its order, its look-ups, its macros, and its
-//! agreement with what was measured on real drivers and runtimes. The
-//! measurements lie outside the repository (`testing::data`).
+//! The table of entry points: its order, its look-ups, its macros, and its agreement with
+//! measurements of real drivers and runtimes, which lie outside the repository (`testing::data`).
 #![expect(
     clippy::unwrap_used,
     reason = "tests, which Clippy does not know as such"
@@ -25,7 +24,7 @@ fn data(path: &str) -> String {
     fs::read_to_string(testing::data(path)).expect("a measurement is text")
 }
 
-/// The symbol that `newest` answers.
+/// The symbol that `newest` returns.
 fn newest(api: &str, version: u32, per_thread: bool) -> Option<&'static str> {
     abi::newest(api, version, per_thread).map(|index| symbol(&ENTRY_POINTS[index]))
 }
@@ -127,7 +126,7 @@ fn the_ways_to_launch_a_kernel_on_a_stream_are_hooked() {
     }
 }
 
-/// The runtime authenticates the driver through it: it is never ours to answer.
+/// The runtime authenticates the driver through it, so Pillion must never answer it.
 // census: L2
 #[test]
 fn export_tables_are_passed_through() {
@@ -162,7 +161,7 @@ fn newest_answers_the_flavour_asked_for_where_it_exists() {
         newest("cuStreamSynchronize", 7_000, true),
         Some("cuStreamSynchronize_ptsz")
     );
-    // As R535 and R550 answer: it has a per-thread form, but that is of 7.0.
+    // As R535 and R550 answer: the api has a per-thread form, but of version 7.0.
     assert_eq!(newest("cuStreamSynchronize", 2_000, true), None);
     assert_eq!(
         newest("cuMemcpyHtoD", 12_000, true),
@@ -206,7 +205,7 @@ fn every_request_of_the_real_runtimes_for_a_known_api_resolves() {
         let entry_point = &ENTRY_POINTS[abi::newest(api, version, per_thread).expect(line)];
         assert_eq!(entry_point.api, api);
         assert!(entry_point.version <= version, "{line}");
-        // Runtimes ask for the per-thread flavour only of what has one.
+        // Runtimes request the per-thread flavour only of apis that have one.
         assert_eq!(entry_point.per_thread, per_thread, "{line}");
         resolved += 1;
     }
@@ -214,7 +213,7 @@ fn every_request_of_the_real_runtimes_for_a_known_api_resolves() {
     assert!(resolved > 450, "{resolved}");
 }
 
-/// What cuda.h defines itself, as functions that call others: no driver exports them.
+/// Functions that cuda.h itself defines as calls of others: no driver exports them.
 const OF_THE_HEADER: [&str; 2] = ["cuGetProcAddress_ptsz", "cuGetProcAddress_v2_ptsz"];
 
 #[test]
@@ -242,7 +241,7 @@ fn the_table_has_every_symbol_that_was_found_in_drivers() {
     assert!(different.is_empty(), "{different:?}");
 }
 
-/// What an application may hand to `dlsym`, symbol by symbol.
+/// A symbol as an application may pass it to `dlsym`.
 #[test]
 fn lookup_takes_symbols_made_at_run_time() {
     let made = CString::new("cuLaunch".to_owned() + "Kernel").unwrap();

@@ -1,11 +1,11 @@
-//! The newest public CUDA headers know no entry point that our table lacks.
+//! The newest public CUDA headers have no entry point that the table lacks.
 //!
-//! The headers are those of the wheel `nvidia-cuda-runtime`, which `.ci/run` installs in its newest
-//! version into `.venv/headers`; `PILLION_CUDA_HEADERS` can name another folder. Without them the
-//! test is ignored, or fails with `PILLION_REQUIRE_TOOLS=1`.
+//! The headers are those of the newest wheel `nvidia-cuda-runtime`, which `.ci/run` installs into
+//! `.venv/headers`; `PILLION_CUDA_HEADERS` can name another folder. Without them the test is
+//! ignored, or fails with `PILLION_REQUIRE_TOOLS=1`.
 //!
 //! `cudaTypedefs.h` has a function type `PFN_<api>_v<version>[_ptsz]` for each form of each entry
-//! point, which is how `cuGetProcAddress` knows them; `cuda.h` declares the symbols.
+//! point, as `cuGetProcAddress` distinguishes them; `cuda.h` declares the symbols.
 #![expect(
     clippy::unwrap_used,
     reason = "tests, which Clippy does not know as such"
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 /// A form of an entry point: api, version, and whether it is per-thread.
 type Form = (String, u32, bool);
 
-/// The forms that `cudaTypedefs.h` has types of.
+/// The forms that have a type in `cudaTypedefs.h`.
 fn forms(typedefs: &str) -> BTreeSet<Form> {
     typedefs
         .split("*PFN_")
@@ -56,7 +56,7 @@ fn symbols(header: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What has to be added to `entry_points.csv`, a line each.
+/// The lines to add to `entry_points.csv`.
 fn lacking(typedefs: &str, header: &str) -> Vec<String> {
     let is_known = |form: &&Form| {
         let (api, version, per_thread) = form;
@@ -101,7 +101,7 @@ fn the_newest_headers_have_nothing_that_our_table_lacks() {
     let folder = folder();
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     let (typedefs, header) = (read("cudaTypedefs.h"), read("cuda.h"));
-    // What was parsed is what is there: 13.5 has 685 forms and 679 declarations.
+    // The parser found everything: 13.5 has 685 forms and 679 declarations.
     assert!(forms(&typedefs).len() >= 680, "{}", forms(&typedefs).len());
     assert!(symbols(&header).len() >= 400, "{}", symbols(&header).len());
     let lacking = lacking(&typedefs, &header);

@@ -1,7 +1,7 @@
-//! Nothing that launches, allocates, synchronises or copies is passed by without a reason.
+//! Nothing that launches, allocates, synchronises or copies goes unhooked without a reason.
 //!
-//! Every symbol of these categories is hooked, in every version and flavour, or stands in
-//! `pass_reasons.csv` with the reason why not. A symbol that is hooked has no reason there.
+//! Every symbol of these categories is hooked, in every version and flavour, or has a reason in
+//! `pass_reasons.csv`. A hooked symbol has no reason there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ const AUDITED: [Category; 4] = [
     Category::Copy,
 ];
 
-/// Shortest reason that can say something.
+/// Length of the shortest meaningful reason.
 const REASON_BYTES_MIN: usize = 10;
 
 fn reasons() -> BTreeMap<&'static str, &'static str> {

@@ -1,4 +1,4 @@
-//! Arrays: what `cuArrayCreate` and its kin are asked for.
+//! Arrays: the descriptors for `cuArrayCreate` and related functions.
 //!
 //! The `_v1` forms are those of CUDA 2 and 3.0, with sizes of 32 bits.
 
@@ -7,7 +7,7 @@ use core::ffi::{c_uint, c_void};
 use super::named_values;
 
 named_values! {
-    /// What an element of an array is made of.
+    /// Element types of an array.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUarray_format(u32), "CU_AD_FORMAT_" {
         /// One byte, unsigned.
@@ -30,7 +30,7 @@ named_values! {
 }
 
 impl CUarray_format {
-    /// Bytes of one channel; `None` for a format that packs its channels or that we do not know.
+    /// Bytes of one channel; `None` for a format that packs its channels, or an unknown one.
     #[must_use]
     pub const fn channel_bytes(self) -> Option<usize> {
         match self {
@@ -50,17 +50,17 @@ named_values! {
         LAYERED = 1,
         /// Kernels may write to it.
         SURFACE_LDST = 2,
-        /// Six faces of a cube.
+        /// The six faces of a cube.
         CUBEMAP = 4,
-        /// Four texels at once can be fetched.
+        /// Four texels can be fetched at once.
         TEXTURE_GATHER = 8,
-        /// Depths, for comparison.
+        /// Depth values, for comparison.
         DEPTH_TEXTURE = 16,
-        /// Graphics may draw to it.
+        /// Graphics can render to it.
         COLOR_ATTACHMENT = 32,
-        /// Without memory until it is mapped.
+        /// Has no memory until it is mapped.
         SPARSE = 64,
-        /// Without memory until it is mapped, and mapped late.
+        /// Has no memory until it is mapped later.
         DEFERRED_MAPPING = 128,
     }
 }
@@ -73,7 +73,7 @@ pub struct CUDA_ARRAY_DESCRIPTOR {
     pub width: usize,
     /// Rows; 0 for one dimension.
     pub height: usize,
-    /// What a channel is.
+    /// Format of a channel.
     pub format: CUarray_format,
     /// Channels of an element.
     pub num_channels: c_uint,
@@ -89,7 +89,7 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR {
     pub height: usize,
     /// Slices or layers; 0 for two dimensions.
     pub depth: usize,
-    /// What a channel is.
+    /// Format of a channel.
     pub format: CUarray_format,
     /// Channels of an element.
     pub num_channels: c_uint,
@@ -105,7 +105,7 @@ pub struct CUDA_ARRAY_DESCRIPTOR_v1 {
     pub width: c_uint,
     /// Rows; 0 for one dimension.
     pub height: c_uint,
-    /// What a channel is.
+    /// Format of a channel.
     pub format: CUarray_format,
     /// Channels of an element.
     pub num_channels: c_uint,
@@ -121,7 +121,7 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
     pub height: c_uint,
     /// Slices or layers; 0 for two dimensions.
     pub depth: c_uint,
-    /// What a channel is.
+    /// Format of a channel.
     pub format: CUarray_format,
     /// Channels of an element.
     pub num_channels: c_uint,
@@ -129,7 +129,7 @@ pub struct CUDA_ARRAY3D_DESCRIPTOR_v1 {
     pub flags: c_uint,
 }
 
-/// What memory an array without memory would need.
+/// Memory requirements of an array without memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_ARRAY_MEMORY_REQUIREMENTS {
@@ -142,7 +142,7 @@ pub struct CUDA_ARRAY_MEMORY_REQUIREMENTS {
 }
 
 impl CUDA_ARRAY3D_DESCRIPTOR {
-    /// Bytes of an element; `None` if the format is not known.
+    /// Bytes of an element; `None` if the format is unknown.
     #[must_use]
     pub const fn element_bytes(&self) -> Option<usize> {
         match self.format.channel_bytes() {
@@ -151,8 +151,8 @@ impl CUDA_ARRAY3D_DESCRIPTOR {
         }
     }
 
-    /// Bytes of all elements: what the application asks for. `None` if the format is not known or
-    /// the product is too large to be one.
+    /// Bytes of all elements, which is the size that the application requests. `None` if the format
+    /// is unknown or the product overflows.
     #[must_use]
     pub fn bytes(&self) -> Option<usize> {
         let [height, depth] = [self.height, self.depth].map(|extent| extent.max(1));
@@ -162,8 +162,8 @@ impl CUDA_ARRAY3D_DESCRIPTOR {
             .checked_mul(depth)
     }
 
-    /// The level of a mipmapped array whose first is this one: every extent halved so often, but
-    /// the depth of layers stays.
+    /// A level of a mipmapped array whose first level is this one: every extent is halved `level`
+    /// times, except a depth that counts layers.
     #[must_use]
     pub const fn level(&self, level: u32) -> Self {
         let is_layered =
@@ -177,17 +177,17 @@ impl CUDA_ARRAY3D_DESCRIPTOR {
         halved
     }
 
-    /// Bytes of all elements of a mipmapped array with so many levels; see [`Self::bytes`].
+    /// Bytes of all elements of a mipmapped array with `levels` levels; see [`Self::bytes`].
     #[must_use]
     pub fn mipmap_bytes(&self, levels: u32) -> Option<usize> {
-        // With more levels than the extents have bits nothing is left to halve.
+        // Beyond as many levels as the extents have bits, nothing is left to halve.
         (0..levels.min(usize::BITS)).try_fold(0_usize, |sum, level| {
             sum.checked_add(self.level(level).bytes()?)
         })
     }
 }
 
-/// An extent that is 0 does not exist; one that does never becomes 0.
+/// Halves an extent. 0 means no such dimension; a dimension that exists never becomes 0.
 const fn halve(extent: usize, times: u32) -> usize {
     match (extent, extent.checked_shr(times)) {
         (0, _) => 0,
@@ -235,7 +235,7 @@ impl From<CUDA_ARRAY3D_DESCRIPTOR_v1> for CUDA_ARRAY3D_DESCRIPTOR {
     }
 }
 
-/// What `cuMemMapArrayAsync` is given; passed on and never looked into.
+/// Passed to `cuMemMapArrayAsync`; opaque here.
 pub type CUarrayMapInfo = c_void;
 
 const _: () = assert!(size_of::<CUDA_ARRAY_DESCRIPTOR>() == 24);

@@ -1,11 +1,11 @@
-//! What goes with modules, libraries and linking beside their handles, and the oldest ways to launch.
+//! Types of modules, libraries and linking other than handles, and the oldest ways to launch.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::{offset_of, size_of};
 
 use super::{CUfunction, CUstream, named_values};
 
-/// A linking in progress.
+/// A linker invocation in progress.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CUlinkState(
@@ -13,14 +13,14 @@ pub struct CUlinkState(
     pub *mut c_void,
 );
 
-/// How many bytes of dynamic shared memory a block of so many threads asks for; null asks for none.
+/// Returns the dynamic shared memory, in bytes, for a block of that many threads; null means none.
 pub type CUoccupancyB2DSize = Option<extern "C" fn(c_int) -> usize>;
 
 /// One launch of `cuLaunchCooperativeKernelMultiDevice`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_LAUNCH_PARAMS {
-    /// What.
+    /// The kernel.
     pub function: CUfunction,
     /// Blocks in x.
     pub grid_dim_x: c_uint,
@@ -36,14 +36,14 @@ pub struct CUDA_LAUNCH_PARAMS {
     pub block_dim_z: c_uint,
     /// Dynamic shared memory per block, in bytes.
     pub shared_mem_bytes: c_uint,
-    /// Where.
+    /// The stream.
     pub stream: CUstream,
-    /// An address of each parameter.
+    /// Addresses of the parameters.
     pub kernel_params: *mut *mut c_void,
 }
 
 named_values! {
-    /// What is given to a linker.
+    /// Kind of a linker input.
     CUjitInputType(u32), "CU_JIT_INPUT_" {
         /// A cubin.
         CUBIN = 0,
@@ -51,7 +51,7 @@ named_values! {
         PTX = 1,
         /// A fat binary.
         FATBINARY = 2,
-        /// A host object with device code in it.
+        /// A host object that contains device code.
         OBJECT = 3,
         /// An archive of such objects.
         LIBRARY = 4,
@@ -65,7 +65,7 @@ named_values! {
     CUlibraryOption(u32), "CU_LIBRARY_" {
         /// A table of the host's functions and data.
         HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE = 0,
-        /// The image stays where it is while the library is loaded.
+        /// The image stays in place while the library is loaded.
         BINARY_IS_PRESERVED = 1,
     }
 }
@@ -73,32 +73,32 @@ named_values! {
 named_values! {
     /// Whether a function's code is on the device.
     CUfunctionLoadingState(u32), "CU_FUNCTION_LOADING_STATE_" {
-        /// Not yet.
+        /// Not loaded yet.
         UNLOADED = 0,
-        /// It is.
+        /// Loaded.
         LOADED = 1,
     }
 }
 
 named_values! {
-    /// Which of L1 and shared memory a kernel would rather have.
+    /// A kernel's preference between L1 and shared memory.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUfunc_cache(u32), "CU_FUNC_CACHE_" {
-        /// Neither.
+        /// No preference.
         PREFER_NONE = 0,
         /// Shared memory.
         PREFER_SHARED = 1,
         /// L1.
         PREFER_L1 = 2,
-        /// Both alike.
+        /// Equal parts.
         PREFER_EQUAL = 3,
     }
 }
 
 named_values! {
-    /// How wide the banks of shared memory are.
+    /// Width of the banks of shared memory.
     CUsharedconfig(u32), "CU_SHARED_MEM_CONFIG_" {
-        /// As the context says.
+        /// The context's default.
         DEFAULT_BANK_SIZE = 0,
         /// Four bytes.
         FOUR_BYTE_BANK_SIZE = 1,

@@ -1,4 +1,4 @@
-//! Copies of two and three dimensions, and in batches: what their descriptors say.
+//! Descriptors of two- and three-dimensional copies and of batches of copies.
 //!
 //! The `_v1` forms are those of CUDA 2 and 3.0, with sizes and device addresses of 32 bits.
 
@@ -7,7 +7,7 @@ use core::mem::offset_of;
 
 use super::{CUarray, CUcontext, CUdeviceptr, CUmemLocation, CUmemorytype, named_values};
 
-/// An address in a device's address space, as CUDA 2 had it.
+/// An address in a device's address space, in CUDA 2.
 #[repr(transparent)]
 #[expect(non_camel_case_types, reason = "named as in the header")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ pub struct CUDA_MEMCPY2D {
     pub src_x_in_bytes: usize,
     /// First row at the source.
     pub src_y: usize,
-    /// Which of the next three is meant.
+    /// Selects one of the next three.
     pub src_memory_type: CUmemorytype,
     /// Host source.
     pub src_host: *const c_void,
@@ -38,7 +38,7 @@ pub struct CUDA_MEMCPY2D {
     pub dst_x_in_bytes: usize,
     /// First row at the destination.
     pub dst_y: usize,
-    /// Which of the next three is meant.
+    /// Selects one of the next three.
     pub dst_memory_type: CUmemorytype,
     /// Host destination.
     pub dst_host: *mut c_void,
@@ -62,7 +62,7 @@ pub struct CUDA_MEMCPY2D_v1 {
     pub src_x_in_bytes: c_uint,
     /// First row at the source.
     pub src_y: c_uint,
-    /// Which of the next three is meant.
+    /// Selects one of the next three.
     pub src_memory_type: CUmemorytype,
     /// Host source.
     pub src_host: *const c_void,
@@ -76,7 +76,7 @@ pub struct CUDA_MEMCPY2D_v1 {
     pub dst_x_in_bytes: c_uint,
     /// First row at the destination.
     pub dst_y: c_uint,
-    /// Which of the next three is meant.
+    /// Selects one of the next three.
     pub dst_memory_type: CUmemorytype,
     /// Host destination.
     pub dst_host: *mut c_void,
@@ -92,8 +92,8 @@ pub struct CUDA_MEMCPY2D_v1 {
     pub height: c_uint,
 }
 
-/// Defines the three descriptors of copies in three dimensions, which differ in the types of sizes
-/// and addresses and in what lies behind each array.
+/// Defines the three descriptors of three-dimensional copies, which differ in the types of sizes
+/// and addresses and in the field after each array.
 macro_rules! three_dimensions {
     ($(#[$meta:meta])* $name:ident, $size:ty, $address:ty, $extra:ty) => {
         $(#[$meta])*
@@ -108,7 +108,7 @@ macro_rules! three_dimensions {
             pub src_z: $size,
             /// Level of detail of the source; 0.
             pub src_lod: $size,
-            /// Which of the next three is meant.
+            /// Selects one of the next three.
             pub src_memory_type: CUmemorytype,
             /// Host source.
             pub src_host: *const c_void,
@@ -130,7 +130,7 @@ macro_rules! three_dimensions {
             pub dst_z: $size,
             /// Level of detail of the destination; 0.
             pub dst_lod: $size,
-            /// Which of the next three is meant.
+            /// Selects one of the next three.
             pub dst_memory_type: CUmemorytype,
             /// Host destination.
             pub dst_host: *mut c_void,
@@ -172,19 +172,19 @@ three_dimensions! {
 named_values! {
     /// When the source of a copy is read.
     CUmemcpySrcAccessOrder(u32), "CU_MEMCPY_SRC_ACCESS_ORDER_" {
-        /// Nobody said.
+        /// Not specified.
         INVALID = 0,
-        /// In the stream's order.
+        /// In stream order.
         STREAM = 1,
         /// Before the call returns.
         DURING_API_CALL = 2,
-        /// Whenever.
+        /// At any time.
         ANY = 3,
     }
 }
 
 named_values! {
-    /// What an operand of a copy in a batch is.
+    /// Kind of an operand of a copy in a batch.
     CUmemcpy3DOperandType(u32), "CU_MEMCPY_OPERAND_TYPE_" {
         /// An address.
         POINTER = 1,
@@ -193,15 +193,15 @@ named_values! {
     }
 }
 
-/// How some copies of a batch are made.
+/// Attributes of some copies of a batch.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUmemcpyAttributes {
     /// When the source is read.
     pub src_access_order: CUmemcpySrcAccessOrder,
-    /// Where the source lies, for managed memory.
+    /// Location of the source, for managed memory.
     pub src_loc_hint: CUmemLocation,
-    /// Where the destination lies, for managed memory.
+    /// Location of the destination, for managed memory.
     pub dst_loc_hint: CUmemLocation,
     /// Whether to prefer overlap with computation.
     pub flags: c_uint,
@@ -211,10 +211,10 @@ pub struct CUmemcpyAttributes {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUmemcpy3DOperand {
-    /// What the words mean.
+    /// Meaning of the words.
     pub kind: CUmemcpy3DOperandType,
     /// For a pointer: address, elements of a row, rows of a slice, location hint. For an array: the
-    /// handle, then x, y and z. In the header a union.
+    /// handle, then x, y and z. A union in the header.
     pub words: [u64; 4],
 }
 
@@ -234,11 +234,11 @@ pub struct CUextent3D {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_MEMCPY3D_BATCH_OP {
-    /// From.
+    /// Source.
     pub src: CUmemcpy3DOperand,
-    /// To.
+    /// Destination.
     pub dst: CUmemcpy3DOperand,
-    /// How much.
+    /// Size.
     pub extent: CUextent3D,
     /// When the source is read.
     pub src_access_order: CUmemcpySrcAccessOrder,

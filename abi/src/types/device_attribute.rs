@@ -1,11 +1,10 @@
-//! What `cuDeviceGetAttribute` can be asked.
+//! The attributes for `cuDeviceGetAttribute`.
 
 use super::named_values;
 
 named_values! {
-    /// What `cuDeviceGetAttribute` can say about a device; the answer is an
-    /// `int`, 0 or 1 where it says whether. All of CUDA 12.8 but the limits of
-    /// textures and surfaces and what is deprecated.
+    /// A device attribute. Its value is an `int`; 0 or 1 for "whether". The list is CUDA 12.8's,
+    /// without the limits of textures and surfaces and without deprecated attributes.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUdevice_attribute(i32), "CU_DEVICE_ATTRIBUTE_" {
         /// Threads per block.
@@ -42,23 +41,23 @@ named_values! {
         MULTIPROCESSOR_COUNT = 16,
         /// Whether a watchdog ends long kernels.
         KERNEL_EXEC_TIMEOUT = 17,
-        /// Whether it shares the host's memory.
+        /// Whether the device shares the host's memory.
         INTEGRATED = 18,
         /// Whether host memory can be mapped.
         CAN_MAP_HOST_MEMORY = 19,
-        /// How processes may use it: a [`CUcomputemode`](super::CUcomputemode).
+        /// How processes may use the device: a [`CUcomputemode`](super::CUcomputemode).
         COMPUTE_MODE = 20,
         /// Alignment of surfaces, in bytes.
         SURFACE_ALIGNMENT = 30,
         /// Whether kernels of one context run at the same time.
         CONCURRENT_KERNELS = 31,
-        /// Whether memory errors are corrected.
+        /// Whether ECC is enabled.
         ECC_ENABLED = 32,
         /// Bus number on PCI.
         PCI_BUS_ID = 33,
         /// Device number on PCI.
         PCI_DEVICE_ID = 34,
-        /// Whether the driver is Windows' compute-only one.
+        /// Whether the driver is Windows' compute-only driver.
         TCC_DRIVER = 35,
         /// Clock of the memory, in kHz.
         MEMORY_CLOCK_RATE = 36,
@@ -90,17 +89,17 @@ named_values! {
         MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = 81,
         /// Registers (32 bits) per SM.
         MAX_REGISTERS_PER_MULTIPROCESSOR = 82,
-        /// Whether there is managed memory.
+        /// Whether managed memory is supported.
         MANAGED_MEMORY = 83,
-        /// Whether it shares its board with other devices.
+        /// Whether the device shares its board with other devices.
         MULTI_GPU_BOARD = 84,
-        /// A number that the devices of a board share.
+        /// Number that the devices of a board share.
         MULTI_GPU_BOARD_GROUP_ID = 85,
         /// Whether the link to the host has atomics.
         HOST_NATIVE_ATOMIC_SUPPORTED = 86,
         /// Single-precision over double-precision throughput.
         SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO = 87,
-        /// Whether it reaches pageable host memory.
+        /// Whether the device can access pageable host memory.
         PAGEABLE_MEMORY_ACCESS = 88,
         /// Whether host and device may use managed memory at the same time.
         CONCURRENT_MANAGED_ACCESS = 89,
@@ -114,15 +113,15 @@ named_values! {
         COOPERATIVE_MULTI_DEVICE_LAUNCH = 96,
         /// Bytes of shared memory per block, opting in.
         MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
-        /// Whether writes from the bus can be flushed.
+        /// Whether writes over the bus can be flushed.
         CAN_FLUSH_REMOTE_WRITES = 98,
         /// Whether host memory can be registered.
         HOST_REGISTER_SUPPORTED = 99,
-        /// Whether pageable host memory is reached through the host's page tables.
+        /// Whether pageable host memory is accessed through the host's page tables.
         PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES = 100,
-        /// Whether the host reaches managed memory on the device in place.
+        /// Whether the host accesses managed memory on the device in place.
         DIRECT_MANAGED_MEM_ACCESS_FROM_HOST = 101,
-        /// Whether `cuMemCreate` and its family work.
+        /// Whether `cuMemCreate` and related functions work.
         VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
         /// Whether memory can be exported as a file descriptor.
         HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
@@ -138,11 +137,11 @@ named_values! {
         MAX_PERSISTING_L2_CACHE_SIZE = 108,
         /// Bytes of the greatest access policy window.
         MAX_ACCESS_POLICY_WINDOW_SIZE = 109,
-        /// Whether memory of `cuMemCreate` can be reachable from the bus.
+        /// Whether memory of `cuMemCreate` can be accessible over the bus.
         GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED = 110,
-        /// Bytes of shared memory per block that the driver keeps.
+        /// Bytes of shared memory per block that the driver reserves.
         RESERVED_SHARED_MEMORY_PER_BLOCK = 111,
-        /// Whether there are sparse arrays.
+        /// Whether sparse arrays are supported.
         SPARSE_CUDA_ARRAY_SUPPORTED = 112,
         /// Whether host memory can be registered read-only.
         READ_ONLY_HOST_REGISTER_SUPPORTED = 113,
@@ -150,19 +149,19 @@ named_values! {
         TIMELINE_SEMAPHORE_INTEROP_SUPPORTED = 114,
         /// Whether stream-ordered allocation works.
         MEMORY_POOLS_SUPPORTED = 115,
-        /// Whether other devices on the bus can reach its memory.
+        /// Whether other devices on the bus can access its memory.
         GPU_DIRECT_RDMA_SUPPORTED = 116,
-        /// How writes from the bus are flushed, as bits.
+        /// How writes over the bus are flushed, as bits.
         GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS = 117,
-        /// Which order writes from the bus keep.
+        /// The order that writes over the bus keep.
         GPU_DIRECT_RDMA_WRITES_ORDERING = 118,
         /// The ways to export pool memory, as bits.
         MEMPOOL_SUPPORTED_HANDLE_TYPES = 119,
-        /// Whether there are clusters of blocks.
+        /// Whether clusters of blocks are supported.
         CLUSTER_LAUNCH = 120,
         /// Whether arrays can be mapped later.
         DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED = 121,
-        /// Whether stream memory operations take 64 bits.
+        /// Whether stream memory operations support 64 bits.
         CAN_USE_64_BIT_STREAM_MEM_OPS = 122,
         /// Whether streams can wait for NOR of a value.
         CAN_USE_STREAM_WAIT_VALUE_NOR = 123,
@@ -172,11 +171,11 @@ named_values! {
         IPC_EVENT_SUPPORTED = 125,
         /// Memory synchronisation domains.
         MEM_SYNC_DOMAIN_COUNT = 126,
-        /// Whether there are tensor maps.
+        /// Whether tensor maps are supported.
         TENSOR_MAP_ACCESS_SUPPORTED = 127,
         /// Whether memory can be exported over the fabric.
         HANDLE_TYPE_FABRIC_SUPPORTED = 128,
-        /// Whether function pointers hold on all devices.
+        /// Whether function pointers are valid on all devices.
         UNIFIED_FUNCTION_POINTERS = 129,
         /// Whether its memory is a NUMA node.
         NUMA_CONFIG = 130,
@@ -184,13 +183,13 @@ named_values! {
         NUMA_ID = 131,
         /// Whether multicast objects work.
         MULTICAST_SUPPORTED = 132,
-        /// Whether contexts on it run under MPS.
+        /// Whether contexts on the device run under MPS.
         MPS_ENABLED = 133,
-        /// The host's NUMA node nearest to it.
+        /// The host's NUMA node nearest to the device.
         HOST_NUMA_ID = 134,
         /// Whether compute can run inside Direct3D 12.
         D3D12_CIG_SUPPORTED = 135,
-        /// What the decompression engine can do, as bits.
+        /// Capabilities of the decompression engine, as bits.
         MEM_DECOMPRESS_ALGORITHM_MASK = 136,
         /// Bytes of the longest decompression.
         MEM_DECOMPRESS_MAXIMUM_LENGTH = 137,

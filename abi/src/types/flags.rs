@@ -1,18 +1,17 @@
 //! Flags, modes and limits of contexts, streams and events.
 //!
-//! Entry points take flags as plain `unsigned int`; the values here give the
-//! bits their names.
+//! Entry points take flags as plain `unsigned int`; the values here name the bits.
 
 use core::ffi::c_uint;
 
 use super::named_values;
 
 named_values! {
-    /// How a device may be used by processes.
+    /// How processes may use a device.
     CUcomputemode(u32), "CU_COMPUTEMODE_" {
         /// By any number of contexts.
         DEFAULT = 0,
-        /// By none.
+        /// By no context.
         PROHIBITED = 2,
         /// By one process at a time.
         EXCLUSIVE_PROCESS = 3,
@@ -37,7 +36,7 @@ named_values! {
         LMEM_RESIZE_TO_MAX = 0x10,
         /// Dump core on a device fault.
         COREDUMP_ENABLE = 0x20,
-        /// Let the application ask for a core dump.
+        /// Let the application request a core dump.
         USER_COREDUMP_ENABLE = 0x40,
         /// Synchronous copies wait for their completion.
         SYNC_MEMOPS = 0x80,
@@ -58,13 +57,13 @@ named_values! {
 }
 
 named_values! {
-    /// Why `cuGetProcAddress_v2` found something or not.
+    /// Result of a lookup by `cuGetProcAddress_v2`.
     CUdriverProcAddressQueryResult(u32), "CU_GET_PROC_ADDRESS_" {
         /// Found.
         SUCCESS = 0,
         /// No such api.
         SYMBOL_NOT_FOUND = 1,
-        /// The api exists, but only in newer versions than asked for.
+        /// The api exists, but only in newer versions than requested.
         VERSION_NOT_SUFFICIENT = 2,
     }
 }
@@ -73,13 +72,13 @@ named_values! {
     /// Flags of an event.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUevent_flags(u32), "CU_EVENT_" {
-        /// Timed, and waited for as the context says.
+        /// Timed; waits follow the context's mode.
         DEFAULT = 0,
         /// Waits block.
         BLOCKING_SYNC = 1,
-        /// Takes no time stamp.
+        /// Records no time stamp.
         DISABLE_TIMING = 2,
-        /// For other processes too; needs `DISABLE_TIMING`.
+        /// Usable by other processes; needs `DISABLE_TIMING`.
         INTERPROCESS = 4,
     }
 }
@@ -107,26 +106,26 @@ named_values! {
 }
 
 named_values! {
-    /// What an execution affinity restricts.
+    /// Resource that an execution affinity restricts.
     CUexecAffinityType(u32), "CU_EXEC_AFFINITY_TYPE_" {
         /// The number of SMs, which only MPS honours.
         SM_COUNT = 0,
     }
 }
 
-/// What `cuCtxCreate_v3` takes: a restriction of the context.
+/// A restriction of the context, for `cuCtxCreate_v3`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUexecAffinityParam {
-    /// What is restricted.
+    /// The restricted resource.
     pub kind: CUexecAffinityType,
-    /// How many SMs, for [`CUexecAffinityType::SM_COUNT`]. In the header a
-    /// union with this one member.
+    /// Number of SMs, for [`CUexecAffinityType::SM_COUNT`]. In the header a union with this one
+    /// member.
     pub sm_count: c_uint,
 }
 
 named_values! {
-    /// What `cuCtxSetLimit` limits.
+    /// Limits for `cuCtxSetLimit`.
     CUlimit(u32), "CU_LIMIT_" {
         /// Bytes of stack per thread.
         STACK_SIZE = 0,
@@ -163,13 +162,13 @@ named_values! {
 }
 
 named_values! {
-    /// Which calls a capture forbids to whom.
+    /// Which calls a capture forbids, and to which threads.
     CUstreamCaptureMode(u32), "CU_STREAM_CAPTURE_MODE_" {
         /// Unsafe calls, to every thread.
         GLOBAL = 0,
         /// Unsafe calls, to the capturing thread.
         THREAD_LOCAL = 1,
-        /// Nothing.
+        /// No calls.
         RELAXED = 2,
     }
 }
@@ -177,11 +176,11 @@ named_values! {
 named_values! {
     /// Whether a stream is capturing.
     CUstreamCaptureStatus(u32), "CU_STREAM_CAPTURE_STATUS_" {
-        /// It executes.
+        /// Not capturing: work executes.
         NONE = 0,
-        /// It captures.
+        /// Capturing.
         ACTIVE = 1,
-        /// Its capture failed but was not ended yet.
+        /// The capture failed but has not been ended yet.
         INVALIDATED = 2,
     }
 }

@@ -1,6 +1,6 @@
-//! What graphs are made of: the parameters of nodes, the results of updates.
+//! Types of graphs: the parameters of nodes, the results of updates.
 //!
-//! Layouts are the header's; structures of which nothing inside matters here are words.
+//! Layouts are the header's; structures whose contents do not matter here are arrays of words.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::mem::offset_of;
@@ -11,19 +11,19 @@ use super::{
 };
 
 named_values! {
-    /// What a node of a graph does.
+    /// Kind of a graph node.
     CUgraphNodeType(u32), "CU_GRAPH_NODE_TYPE_" {
         /// Runs a kernel.
         KERNEL = 0,
-        /// Copies.
+        /// Copies memory.
         MEMCPY = 1,
-        /// Fills.
+        /// Fills memory.
         MEMSET = 2,
-        /// Calls a function of the host.
+        /// Calls a host function.
         HOST = 3,
-        /// Runs a graph.
+        /// Runs a child graph.
         GRAPH = 4,
-        /// Nothing.
+        /// Does nothing.
         EMPTY = 5,
         /// Waits for an event.
         WAIT_EVENT = 6,
@@ -33,13 +33,13 @@ named_values! {
         EXT_SEMAS_SIGNAL = 8,
         /// Waits for semaphores.
         EXT_SEMAS_WAIT = 9,
-        /// Allocates.
+        /// Allocates memory.
         MEM_ALLOC = 10,
-        /// Frees.
+        /// Frees memory.
         MEM_FREE = 11,
         /// Writes and waits for words in memory.
         BATCH_MEM_OP = 12,
-        /// Runs a graph if, or while, a value says so.
+        /// Runs a graph if, or while, a condition holds.
         CONDITIONAL = 13,
     }
 }
@@ -47,37 +47,37 @@ named_values! {
 named_values! {
     /// Why an executable graph could not be updated.
     CUgraphExecUpdateResult(u32), "CU_GRAPH_EXEC_UPDATE_" {
-        /// It could.
+        /// Updated.
         SUCCESS = 0,
-        /// What the function's result says.
+        /// Failed; the function's result has the reason.
         ERROR = 1,
         /// The graphs differ in nodes or dependencies.
         ERROR_TOPOLOGY_CHANGED = 2,
-        /// A node does something of another kind.
+        /// A node's kind changed.
         ERROR_NODE_TYPE_CHANGED = 3,
-        /// A kernel node runs another function (old drivers).
+        /// A kernel node's function changed (old drivers).
         ERROR_FUNCTION_CHANGED = 4,
-        /// A node's parameters changed in a way that is not supported.
+        /// A node's parameters changed in an unsupported way.
         ERROR_PARAMETERS_CHANGED = 5,
         /// A node is of a kind that cannot be updated.
         ERROR_NOT_SUPPORTED = 6,
-        /// A kernel node's function changed in a way that is not supported.
+        /// A kernel node's function changed in an unsupported way.
         ERROR_UNSUPPORTED_FUNCTION_CHANGE = 7,
-        /// A node's attributes changed in a way that is not supported.
+        /// A node's attributes changed in an unsupported way.
         ERROR_ATTRIBUTES_CHANGED = 8,
     }
 }
 
 named_values! {
-    /// What became of an instantiation.
+    /// Result of an instantiation.
     CUgraphInstantiateResult(u32), "CUDA_GRAPH_INSTANTIATE_" {
-        /// Done.
+        /// Instantiated.
         SUCCESS = 0,
-        /// What the function's result says.
+        /// Failed; the function's result has the reason.
         ERROR = 1,
-        /// The graph's structure is not valid.
+        /// The graph's structure is invalid.
         INVALID_STRUCTURE = 2,
-        /// A node cannot run where the flags say.
+        /// The flags forbid a node's operation.
         NODE_OPERATION_NOT_SUPPORTED = 3,
         /// Nodes belong to several contexts.
         MULTIPLE_CTXS_NOT_SUPPORTED = 4,
@@ -88,33 +88,33 @@ named_values! {
     /// Flags of an instantiation.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUgraphInstantiate_flags(u32), "CUDA_GRAPH_INSTANTIATE_FLAG_" {
-        /// A launch frees what the launch before left allocated.
+        /// A launch frees what the previous launch left allocated.
         AUTO_FREE_ON_LAUNCH = 1,
-        /// Uploads it too.
+        /// Also uploads the graph.
         UPLOAD = 2,
         /// Can be launched by the device.
         DEVICE_LAUNCH = 4,
-        /// Nodes run with their own priority and not the stream's.
+        /// Nodes run with their own priority instead of the stream's.
         USE_NODE_PRIORITY = 8,
     }
 }
 
 named_values! {
-    /// What is known about the memory of graphs.
+    /// Attributes of graphs' memory.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUgraphMem_attribute(u32), "CU_GRAPH_MEM_ATTR_" {
         /// Bytes that graphs use (`cuuint64_t`).
         USED_MEM_CURRENT = 0,
-        /// The most that they used; can be set to 0.
+        /// Peak of the used bytes; can be set to 0.
         USED_MEM_HIGH = 1,
-        /// Bytes that are reserved for graphs.
+        /// Bytes reserved for graphs.
         RESERVED_MEM_CURRENT = 2,
-        /// The most that were reserved; can be set to 0.
+        /// Peak of the reserved bytes; can be set to 0.
         RESERVED_MEM_HIGH = 3,
     }
 }
 
-/// A kernel node, as entry points before CUDA 12 take it.
+/// A kernel node, in the form of entry points before CUDA 12.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
@@ -124,11 +124,11 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
     pub grid_dim: [c_uint; 3],
     /// Threads per block in x, y, z.
     pub block_dim: [c_uint; 3],
-    /// Dynamic shared memory of a block, in bytes.
+    /// The kernel.
     pub shared_mem_bytes: c_uint,
-    /// An address of each parameter.
+    /// Addresses of the parameters.
     pub kernel_params: *mut *mut c_void,
-    /// Packed parameters in their place.
+    /// Packed parameters instead of `kernel_params`.
     pub extra: *mut *mut c_void,
 }
 
@@ -136,11 +136,11 @@ pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_KERNEL_NODE_PARAMS {
-    /// As before CUDA 12.
+    /// The form before CUDA 12.
     pub v1: CUDA_KERNEL_NODE_PARAMS_v1,
-    /// What runs, where `func` is null.
+    /// The kernel, if `func` is null.
     pub kern: CUkernel,
-    /// The context it runs in; null is the current one.
+    /// The context in which the kernel runs; null is the current one.
     pub ctx: CUcontext,
 }
 
@@ -152,23 +152,23 @@ pub struct CUDA_MEMSET_NODE_PARAMS {
     pub dst: CUdeviceptr,
     /// Bytes from row to row, if there are several.
     pub pitch: usize,
-    /// What it is filled with.
+    /// The value to fill with.
     pub value: c_uint,
     /// Bytes of the value: 1, 2 or 4.
     pub element_size: c_uint,
-    /// Values of a row.
+    /// Values per row.
     pub width: usize,
     /// Rows.
     pub height: usize,
 }
 
-/// A function to call, and what it is called with.
+/// A host function to call, and its argument.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CUDA_HOST_NODE_PARAMS {
     /// The function.
     pub function: CUhostFn,
-    /// What it gets.
+    /// Its argument.
     pub user_data: *mut c_void,
 }
 
@@ -182,15 +182,15 @@ pub type CUstreamCallback = Option<extern "C" fn(CUstream, super::CUresult, *mut
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
-    /// Where (`CUmemPoolProps`).
+    /// The pool's properties (`CUmemPoolProps`).
     pub pool_props: [u64; 11],
-    /// Who may access it (`CUmemAccessDesc`).
+    /// Access rights (`CUmemAccessDesc`).
     pub access_descs: *const c_void,
-    /// How many of these.
+    /// Number of access rights.
     pub access_desc_count: usize,
-    /// How much.
+    /// Size.
     pub bytesize: usize,
-    /// Its address, which the driver writes.
+    /// Its address, written by the driver.
     pub dptr: CUdeviceptr,
 }
 
@@ -198,11 +198,11 @@ pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUgraphNodeParams {
-    /// Which kind, and so what is in the union.
+    /// The kind, which selects the member of the union.
     pub kind: CUgraphNodeType,
     /// Zero.
     pub reserved0: [c_int; 3],
-    /// In the header a union of structures, here its words.
+    /// The words of the header's union of structures.
     pub union: [u64; 29],
     /// Zero.
     pub reserved2: u64,
@@ -216,9 +216,9 @@ pub struct CUDA_MEMCPY_NODE_PARAMS {
     pub flags: c_int,
     /// Zero.
     pub reserved: c_int,
-    /// The context it runs in.
+    /// The context in which the copy runs.
     pub copy_ctx: CUcontext,
-    /// What is copied.
+    /// The copy.
     pub copy_params: CUDA_MEMCPY3D,
 }
 
@@ -226,13 +226,13 @@ pub struct CUDA_MEMCPY_NODE_PARAMS {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_MEMSET_NODE_PARAMS_v2 {
-    /// What is filled.
+    /// The fill.
     pub v1: CUDA_MEMSET_NODE_PARAMS,
-    /// The context it runs in.
+    /// The context in which the fill runs.
     pub ctx: CUcontext,
 }
 
-/// How to instantiate a graph, and what became of it.
+/// How to instantiate a graph, and the result.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUDA_GRAPH_INSTANTIATE_PARAMS {
@@ -240,31 +240,31 @@ pub struct CUDA_GRAPH_INSTANTIATE_PARAMS {
     pub flags: u64,
     /// The stream to upload on.
     pub upload_stream: CUstream,
-    /// The node that is at fault.
+    /// The node at fault.
     pub error_node: CUgraphNode,
-    /// What became of it.
+    /// The result.
     pub result: CUgraphInstantiateResult,
 }
 
-/// What became of an update.
+/// Result of an update.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUgraphExecUpdateResultInfo {
-    /// Why not.
+    /// The reason of a failure.
     pub result: CUgraphExecUpdateResult,
     /// The node at fault in the new graph.
     pub error_node: CUgraphNode,
-    /// Where the wrong dependency comes from.
+    /// Start of the wrong dependency.
     pub error_from_node: CUgraphNode,
 }
 
-/// What a dependency waits for.
+/// Ports and kind of a dependency.
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct CUgraphEdgeData {
-    /// Output of the first node; 0 is its end.
+    /// Output port of the first node; 0 is its end.
     pub from_port: u8,
-    /// Input of the second; 0 is its beginning.
+    /// Input port of the second; 0 is its beginning.
     pub to_port: u8,
     /// Kind of dependency; 0 is the usual one.
     pub kind: u8,

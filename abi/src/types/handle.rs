@@ -1,4 +1,4 @@
-//! Handles: what the driver gives out for the things it keeps.
+//! Handles: the driver's names for its objects.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -9,7 +9,7 @@ macro_rules! pointer_handles {
         $(
             $(#[$meta])*
             ///
-            /// An opaque address: compared and passed on, never followed.
+            /// An opaque address: compared and passed on, never dereferenced.
             #[repr(transparent)]
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
             pub struct $name(
@@ -36,14 +36,13 @@ pointer_handles! {
     CUcontext;
     /// A green context: a part of a device's SMs.
     CUgreenCtx;
-    /// What a green context is to be made of.
+    /// A description of a green context's resources.
     CUdevResourceDesc;
     /// A module: a loaded image of kernels.
     CUmodule;
     /// A kernel in one context.
     CUfunction;
-    /// A stream. Null, [`CUstream::LEGACY`] and [`CUstream::PER_THREAD`] are
-    /// streams that nobody creates.
+    /// A stream. Null, [`CUstream::LEGACY`] and [`CUstream::PER_THREAD`] always exist.
     CUstream;
     /// An event: a point in a stream.
     CUevent;
@@ -53,9 +52,9 @@ pointer_handles! {
     CUkernel;
     /// A memory pool for stream-ordered allocation.
     CUmemoryPool;
-    /// An array: memory in a layout of the device's own, for textures.
+    /// A memory layout of the device's own, for textures.
     CUarray;
-    /// An array with its smaller versions.
+    /// An array with its mipmap levels.
     CUmipmappedArray;
     /// Memory of another API, imported.
     CUexternalMemory;
@@ -65,13 +64,13 @@ pointer_handles! {
     CUgraphNode;
     /// A graph that can be launched.
     CUgraphExec;
-    /// Something of the application's that graphs keep alive.
+    /// An object of the application that graphs keep alive.
     CUuserObject;
 }
 
 impl CUstream {
-    /// The legacy default stream of the current context (`CU_STREAM_LEGACY`);
-    /// it waits for, and is waited for by, every blocking stream.
+    /// The legacy default stream of the current context (`CU_STREAM_LEGACY`); it and every blocking
+    /// stream wait for each other.
     pub const LEGACY: Self = Self(ptr::without_provenance_mut(1));
     /// The calling thread's default stream (`CU_STREAM_PER_THREAD`).
     pub const PER_THREAD: Self = Self(ptr::without_provenance_mut(2));
@@ -112,7 +111,7 @@ pub struct CUmemGenericAllocationHandle(
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CUuuid {
-    /// The bytes in the order in which the UUID is written.
+    /// The bytes in the order of the UUID's text form.
     pub bytes: [u8; 16],
 }
 

@@ -1,4 +1,4 @@
-//! What `cuLaunchKernelEx` takes: a shape, and attributes such as the priority.
+//! The arguments of `cuLaunchKernelEx`: a shape, and attributes such as the priority.
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::mem::offset_of;
@@ -27,7 +27,7 @@ pub struct CUlaunchConfig {
     pub stream: CUstream,
     /// The first of `num_attrs` attributes; may be null if there are none.
     pub attrs: *mut CUlaunchAttribute,
-    /// How many attributes there are.
+    /// Number of attributes.
     pub num_attrs: c_uint,
 }
 
@@ -35,7 +35,7 @@ pub struct CUlaunchConfig {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUlaunchAttribute {
-    /// Which attribute, and so which member of the value counts.
+    /// The attribute, which selects the member of the value.
     pub id: CUlaunchAttributeID,
     /// Unused.
     pub pad: [c_char; 4],
@@ -44,7 +44,7 @@ pub struct CUlaunchAttribute {
 }
 
 impl CUlaunchAttribute {
-    /// The attribute that gives a launch the priority `priority`.
+    /// The attribute that sets a launch's priority.
     #[must_use]
     pub const fn priority(priority: c_int) -> Self {
         Self {
@@ -55,8 +55,8 @@ impl CUlaunchAttribute {
     }
 }
 
-/// The value of an attribute: in the header a union of 64 bytes, here its bytes,
-/// because which member counts is known only from the id.
+/// The value of an attribute: in the header a union of 64 bytes, here its bytes, because only the
+/// id determines the member.
 #[repr(C, align(8))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUlaunchAttributeValue {
@@ -77,7 +77,7 @@ impl CUlaunchAttributeValue {
         Self { bytes }
     }
 
-    /// The value read as one `int`: right for [`CUlaunchAttributeID::PRIORITY`],
+    /// The value as one `int`: valid for [`CUlaunchAttributeID::PRIORITY`],
     /// [`CUlaunchAttributeID::COOPERATIVE`] and
     /// [`CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION`].
     #[must_use]
@@ -86,8 +86,8 @@ impl CUlaunchAttributeValue {
         c_int::from_ne_bytes([a, b, c, d])
     }
 
-    /// The value read as three `unsigned int`: right for
-    /// [`CUlaunchAttributeID::CLUSTER_DIMENSION`] (blocks in x, y, z).
+    /// The value as three `unsigned int`: valid for [`CUlaunchAttributeID::CLUSTER_DIMENSION`]
+    /// (blocks in x, y, z).
     #[must_use]
     pub const fn as_dimension(&self) -> [c_uint; 3] {
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = self.bytes;
@@ -100,11 +100,11 @@ impl CUlaunchAttributeValue {
 }
 
 named_values! {
-    /// Which attribute of a launch.
+    /// Attributes of a launch.
     CUlaunchAttributeID(u32), "CU_LAUNCH_ATTRIBUTE_" {
-        /// None: the entry is skipped.
+        /// The entry is skipped.
         IGNORE = 0,
-        /// How the L2 cache treats a range.
+        /// L2 cache policy for an address range.
         ACCESS_POLICY_WINDOW = 1,
         /// All blocks run at once (`int`).
         COOPERATIVE = 2,
@@ -112,9 +112,9 @@ named_values! {
         SYNCHRONIZATION_POLICY = 3,
         /// The size of a cluster of blocks.
         CLUSTER_DIMENSION = 4,
-        /// How clusters are spread.
+        /// How clusters are distributed.
         CLUSTER_SCHEDULING_POLICY_PREFERENCE = 5,
-        /// May start before the kernel before it ends (`int`).
+        /// May start before the previous kernel ends (`int`).
         PROGRAMMATIC_STREAM_SERIALIZATION = 6,
         /// An event that the kernel itself triggers.
         PROGRAMMATIC_EVENT = 7,
@@ -124,7 +124,7 @@ named_values! {
         MEM_SYNC_DOMAIN_MAP = 9,
         /// The memory synchronisation domain.
         MEM_SYNC_DOMAIN = 10,
-        /// The size of a cluster that would be best.
+        /// The preferred size of a cluster.
         PREFERRED_CLUSTER_DIMENSION = 11,
         /// An event recorded when all blocks have begun.
         LAUNCH_COMPLETION_EVENT = 12,
@@ -135,8 +135,7 @@ named_values! {
     }
 }
 
-// CUlaunchConfig has padding after shared_mem_bytes and num_attrs: the layout is
-// NVIDIA's, so it is asserted as it is.
+// CUlaunchConfig has padding after shared_mem_bytes and num_attrs, as NVIDIA's layout requires.
 const _: () = assert!(size_of::<CUlaunchConfig>() == 56 && align_of::<CUlaunchConfig>() == 8);
 const _: () = assert!(offset_of!(CUlaunchConfig, shared_mem_bytes) == 24);
 const _: () = assert!(offset_of!(CUlaunchConfig, stream) == 32);

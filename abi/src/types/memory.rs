@@ -1,4 +1,4 @@
-//! What describes memory: where it lies, how it was allocated, whose it is.
+//! Descriptions of memory: its location, how it was allocated, its owner.
 
 use core::ffi::{c_int, c_void};
 use core::mem::offset_of;
@@ -6,7 +6,7 @@ use core::mem::offset_of;
 use super::named_values;
 
 named_values! {
-    /// What kind of memory a pointer leads to.
+    /// Kind of the memory that a pointer addresses.
     CUmemorytype(u32), "CU_MEMORYTYPE_" {
         /// Host memory.
         HOST = 1,
@@ -20,8 +20,7 @@ named_values! {
 }
 
 named_values! {
-    /// What `cuPointerGetAttribute` can say about a pointer; the type of the
-    /// answer in parentheses.
+    /// Attributes for `cuPointerGetAttribute`; the type of the value in parentheses.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUpointer_attribute(i32), "CU_POINTER_ATTRIBUTE_" {
         /// The context it was allocated in ([`CUcontext`](super::CUcontext)).
@@ -36,33 +35,33 @@ named_values! {
         P2P_TOKENS = 5,
         /// Whether copies of it are always synchronous (`bool`; settable).
         SYNC_MEMOPS = 6,
-        /// A number unique to the allocation in this process (`u64`).
+        /// Number of the allocation, unique in this process (`u64`).
         BUFFER_ID = 7,
         /// Whether it is managed (`bool`).
         IS_MANAGED = 8,
         /// The device's ordinal (`int`).
         DEVICE_ORDINAL = 9,
-        /// Whether it can be exported with `cuIpcGetMemHandle` (`bool`).
+        /// Whether `cuIpcGetMemHandle` can export it (`bool`).
         IS_LEGACY_CUDA_IPC_CAPABLE = 10,
-        /// Where the allocation begins ([`CUdeviceptr`](super::CUdeviceptr)).
+        /// Start of the allocation ([`CUdeviceptr`](super::CUdeviceptr)).
         RANGE_START_ADDR = 11,
-        /// How long the allocation is, in bytes (`size_t`).
+        /// Size of the allocation, in bytes (`size_t`).
         RANGE_SIZE = 12,
         /// Whether it is mapped (`bool`).
         MAPPED = 13,
         /// The ways to export it, as bits (`u64`).
         ALLOWED_HANDLE_TYPES = 14,
-        /// Whether other devices on the bus can reach it (`bool`).
+        /// Whether other devices on the bus can access it (`bool`).
         IS_GPU_DIRECT_RDMA_CAPABLE = 15,
         /// How the current device may access it.
         ACCESS_FLAGS = 16,
-        /// The pool it is from ([`CUmemoryPool`](super::CUmemoryPool)).
+        /// The pool of the allocation ([`CUmemoryPool`](super::CUmemoryPool)).
         MEMPOOL_HANDLE = 17,
-        /// The size of the mapping, in bytes (`size_t`).
+        /// Size of the mapping, in bytes (`size_t`).
         MAPPING_SIZE = 18,
-        /// Where the mapping begins.
+        /// Start of the mapping.
         MAPPING_BASE_ADDR = 19,
-        /// A number unique to the physical memory (`u64`).
+        /// Number of the physical memory, unique (`u64`).
         MEMORY_BLOCK_ID = 20,
         /// Whether the decompression engine can use it (`bool`).
         IS_HW_DECOMPRESS_CAPABLE = 21,
@@ -70,7 +69,7 @@ named_values! {
 }
 
 named_values! {
-    /// Who may use managed memory at first: flags of `cuMemAllocManaged`.
+    /// Which streams may use managed memory at first: flags of `cuMemAllocManaged`.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUmemAttach_flags(u32), "CU_MEM_ATTACH_" {
         /// Any stream on any device.
@@ -96,9 +95,9 @@ named_values! {
 }
 
 named_values! {
-    /// Where memory lies.
+    /// Kind of a memory location.
     CUmemLocationType(u32), "CU_MEM_LOCATION_TYPE_" {
-        /// Nowhere.
+        /// No location.
         INVALID = 0,
         /// On the device `id`.
         DEVICE = 1,
@@ -112,50 +111,50 @@ named_values! {
 }
 
 named_values! {
-    /// How physical memory is kept.
+    /// Kind of physical memory.
     CUmemAllocationType(u32), "CU_MEM_ALLOCATION_TYPE_" {
-        /// Not at all.
+        /// None.
         INVALID = 0,
-        /// Pinned where it is.
+        /// Pinned in place.
         PINNED = 1,
     }
 }
 
-/// A place for memory.
+/// A memory location.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUmemLocation {
-    /// What kind of place.
+    /// Its kind.
     pub kind: CUmemLocationType,
-    /// Which of them.
+    /// Its number.
     pub id: c_int,
 }
 
-/// What `cuMemCreate` is asked for.
+/// Properties of a `cuMemCreate` allocation.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUmemAllocationProp {
-    /// How it is kept.
+    /// Kind of memory.
     pub kind: CUmemAllocationType,
     /// The ways to export it, as bits.
     pub requested_handle_types: u32,
-    /// Where it lies.
+    /// Its location.
     pub location: CUmemLocation,
     /// For Windows.
     pub win32_handle_meta_data: *mut c_void,
-    /// Further wishes.
+    /// Further properties.
     pub alloc_flags: CUmemAllocFlags,
 }
 
-/// Further wishes of [`CUmemAllocationProp`]; nameless in the header.
+/// Further properties of [`CUmemAllocationProp`]; nameless in the header.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUmemAllocFlags {
     /// Compressible memory.
     pub compression_type: u8,
-    /// Reachable for other devices on the bus.
+    /// Accessible to other devices on the bus.
     pub gpu_direct_rdma_capable: u8,
-    /// What it is for, as bits.
+    /// Its purpose, as bits.
     pub usage: u16,
     /// Zero.
     pub reserved: [u8; 4],

@@ -1,9 +1,9 @@
-//! What describes modules and their kernels.
+//! Descriptions of modules and their kernels.
 
 use super::named_values;
 
 named_values! {
-    /// What `cuFuncGetAttribute` can say about a kernel.
+    /// Attributes for `cuFuncGetAttribute`.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUfunction_attribute(i32), "CU_FUNC_ATTRIBUTE_" {
         /// Threads a block may have, given the kernel's registers.
@@ -24,19 +24,19 @@ named_values! {
         CACHE_MODE_CA = 7,
         /// Bytes of dynamic shared memory a block may have (settable).
         MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
-        /// Share of L1 wanted as shared memory, in percent (settable).
+        /// Required blocks of a cluster in x.
         PREFERRED_SHARED_MEMORY_CARVEOUT = 9,
-        /// Whether a launch must name a cluster size.
+        /// Required blocks of a cluster in y.
         CLUSTER_SIZE_MUST_BE_SET = 10,
-        /// Blocks in x that a cluster must have.
+        /// Required blocks of a cluster in z.
         REQUIRED_CLUSTER_WIDTH = 11,
         /// Blocks in y that a cluster must have.
         REQUIRED_CLUSTER_HEIGHT = 12,
         /// Blocks in z that a cluster must have.
         REQUIRED_CLUSTER_DEPTH = 13,
-        /// Whether clusters may be greater than every device supports.
+        /// Whether clusters may exceed the size that every device supports.
         NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14,
-        /// How clusters are spread.
+        /// How clusters are distributed.
         CLUSTER_SCHEDULING_POLICY_PREFERENCE = 15,
     }
 }
@@ -52,8 +52,8 @@ named_values! {
 }
 
 named_values! {
-    /// Options of `cuModuleLoadDataEx`: those that report, which a driver
-    /// without a compiler still has to answer.
+    /// Options of `cuModuleLoadDataEx`: only those that report: a driver without a compiler, too,
+    /// must answer them.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUjit_option(u32), "CU_JIT_" {
         /// Out: milliseconds spent (`float`).

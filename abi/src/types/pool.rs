@@ -5,33 +5,33 @@ use core::ffi::{c_char, c_uchar, c_void};
 use super::{CUmemAllocationType, CUmemLocation, named_values};
 
 named_values! {
-    /// What can be asked and set of a pool; the type of the value in parentheses.
+    /// Attributes of a pool; the type of the value in parentheses.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUmemPool_attribute(u32), "CU_MEMPOOL_ATTR_" {
-        /// Reuse what was freed in another stream that an event orders (`int`).
+        /// Reuse memory freed in another stream if an event orders the two (`int`).
         REUSE_FOLLOW_EVENT_DEPENDENCIES = 1,
-        /// Reuse what was freed and happens to be done (`int`).
+        /// Reuse memory whose free has happened to complete (`int`).
         REUSE_ALLOW_OPPORTUNISTIC = 2,
-        /// Reuse by ordering streams among each other (`int`).
+        /// Reuse memory by adding dependencies between streams (`int`).
         REUSE_ALLOW_INTERNAL_DEPENDENCIES = 3,
-        /// Bytes that are kept when nothing uses them (`u64`).
+        /// Bytes kept although unused (`u64`).
         RELEASE_THRESHOLD = 4,
-        /// Bytes that the pool holds of the device (`u64`).
+        /// Bytes of the device that the pool has reserved (`u64`).
         RESERVED_MEM_CURRENT = 5,
-        /// The most it held since this was set to 0 (`u64`).
+        /// Peak of the reserved bytes since this was set to 0 (`u64`).
         RESERVED_MEM_HIGH = 6,
         /// Bytes of its allocations (`u64`).
         USED_MEM_CURRENT = 7,
-        /// The most since this was set to 0 (`u64`).
+        /// Peak of their bytes since this was set to 0 (`u64`).
         USED_MEM_HIGH = 8,
     }
 }
 
 named_values! {
-    /// How memory may be accessed.
+    /// Access rights to memory.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUmemAccess_flags(u32), "CU_MEM_ACCESS_FLAGS_PROT_" {
-        /// Not at all.
+        /// No access.
         NONE = 0,
         /// For reading.
         READ = 1,
@@ -41,7 +41,7 @@ named_values! {
 }
 
 named_values! {
-    /// A way to hand memory to another process; a bit each.
+    /// A way to export memory to another process; a bit each.
     CUmemAllocationHandleType(u32), "CU_MEM_HANDLE_TYPE_" {
         /// None.
         NONE = 0,
@@ -51,18 +51,18 @@ named_values! {
         WIN32 = 2,
         /// For Windows.
         WIN32_KMT = 4,
-        /// For other nodes.
+        /// For other nodes (fabric).
         FABRIC = 8,
     }
 }
 
 named_values! {
-    /// Which granularity of physical memory is asked for.
+    /// The granularity of physical memory to query.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUmemAllocationGranularity_flags(u32), "CU_MEM_ALLOC_GRANULARITY_" {
-        /// The least that works.
+        /// The minimum.
         MINIMUM = 0,
-        /// The one that works best.
+        /// The recommended one.
         RECOMMENDED = 1,
     }
 }
@@ -71,40 +71,40 @@ named_values! {
     /// Advice about managed memory.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUmem_advise(u32), "CU_MEM_ADVISE_" {
-        /// It is read much and written little.
+        /// The range is mostly read.
         SET_READ_MOSTLY = 1,
-        /// No longer.
+        /// Undoes `SET_READ_MOSTLY`.
         UNSET_READ_MOSTLY = 2,
-        /// It had best lie there.
+        /// The location is preferred.
         SET_PREFERRED_LOCATION = 3,
-        /// No longer.
+        /// Undoes `SET_PREFERRED_LOCATION`.
         UNSET_PREFERRED_LOCATION = 4,
-        /// It is accessed from there.
+        /// The location accesses the range.
         SET_ACCESSED_BY = 5,
-        /// No longer.
+        /// Undoes `SET_ACCESSED_BY`.
         UNSET_ACCESSED_BY = 6,
     }
 }
 
 named_values! {
-    /// What can be asked about a range of managed memory.
+    /// Attributes of a range of managed memory.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUmem_range_attribute(u32), "CU_MEM_RANGE_ATTRIBUTE_" {
-        /// Whether all of it is read mostly (`int`).
+        /// Whether all of it is mostly read (`int`).
         READ_MOSTLY = 1,
-        /// The device it all prefers (`int`).
+        /// The preferred device of all of it (`int`).
         PREFERRED_LOCATION = 2,
         /// The devices that access all of it (`int` each).
         ACCESSED_BY = 3,
-        /// Where all of it was prefetched to last (`int`).
+        /// The last prefetch target of all of it (`int`).
         LAST_PREFETCH_LOCATION = 4,
-        /// The kind of the location it prefers.
+        /// Kind of the preferred location.
         PREFERRED_LOCATION_TYPE = 5,
-        /// Its number.
+        /// Number of the preferred location.
         PREFERRED_LOCATION_ID = 6,
-        /// The kind of the location of the last prefetch.
+        /// Kind of the last prefetch target.
         LAST_PREFETCH_LOCATION_TYPE = 7,
-        /// Its number.
+        /// Number of the last prefetch target.
         LAST_PREFETCH_LOCATION_ID = 8,
     }
 }
@@ -124,57 +124,57 @@ named_values! {
     }
 }
 
-/// What a pool is asked to be.
+/// Properties of a pool.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUmemPoolProps {
-    /// How its memory is kept.
+    /// Kind of its memory.
     pub alloc_type: CUmemAllocationType,
-    /// The ways to hand it to another process.
+    /// The ways to export it to another process.
     pub handle_types: CUmemAllocationHandleType,
-    /// Where its memory lies.
+    /// Location of its memory.
     pub location: CUmemLocation,
     /// For Windows.
     pub win32_security_attributes: *mut c_void,
-    /// Most bytes it may hold; 0 is the device's bound (CUDA 12.2).
+    /// Most bytes of the pool; 0 is the device's limit (CUDA 12.2).
     pub max_size: usize,
-    /// What it is for (CUDA 12.8).
+    /// Its purpose (CUDA 12.8).
     pub usage: u16,
     /// Zero.
     pub reserved: [c_uchar; 54],
 }
 
-/// Who may access memory how.
+/// Access rights of one location.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUmemAccessDesc {
-    /// Who.
+    /// The location.
     pub location: CUmemLocation,
-    /// How.
+    /// Its rights.
     pub flags: CUmemAccess_flags,
 }
 
-/// An allocation on its way to another process.
+/// An exported allocation, for another process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUipcMemHandle {
-    /// What it is, in the driver's own way.
+    /// Opaque.
     pub reserved: [c_char; 64],
 }
 
-/// An event on its way to another process.
+/// An exported event, for another process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUipcEventHandle {
-    /// What it is, in the driver's own way.
+    /// Opaque.
     pub reserved: [c_char; 64],
 }
 
-/// An allocation of a shared pool on its way to another process.
+/// An exported allocation of a shared pool, for another process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUmemPoolPtrExportData {
-    /// What it is, in the driver's own way.
+    /// Opaque.
     pub reserved: [c_uchar; 64],
 }
 

@@ -1,4 +1,4 @@
-//! Resources of devices, of which green contexts are made.
+//! Resources of devices, from which green contexts are made.
 
 use core::ffi::{c_uchar, c_uint};
 
@@ -14,21 +14,21 @@ named_values! {
     }
 }
 
-/// A part of a device. Newer headers say more about SMs, in bytes that are zero in older ones.
+/// A part of a device. Newer headers add fields about SMs, in bytes that are zero in older ones.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CUdevResource {
-    /// Of which kind.
+    /// Its kind.
     pub kind: CUdevResourceType,
-    /// The driver's own.
+    /// Internal to the driver.
     pub internal: [c_uchar; 92],
-    /// How many SMs.
+    /// Number of SMs.
     pub sm_count: c_uint,
-    /// The fewest that a partition of it has (CUDA 13.0).
+    /// Smallest partition, in SMs (CUDA 13.0).
     pub min_sm_partition_size: c_uint,
-    /// What the SMs of a partition are a multiple of (CUDA 13.0).
+    /// The size of a partition is a multiple of this (CUDA 13.0).
     pub sm_coscheduled_alignment: c_uint,
-    /// What other kinds need.
+    /// Room for other kinds.
     pub rest: [c_uchar; 28],
     /// Another resource (CUDA 13.1); before, part of the above.
     pub next: u64,

@@ -11,8 +11,8 @@ macro_rules! results {
                 pub const $constant: Self = Self($value);
             )+
 
-            /// The code's name in the header, as `cuGetErrorName` gives it, or
-            /// `None` for a code that we do not know.
+            /// The code's name in the header, as `cuGetErrorName` returns it, or `None` for an
+            /// unknown code.
             #[must_use]
             pub const fn name(self) -> Option<&'static CStr> {
                 match self.0 {
@@ -21,8 +21,7 @@ macro_rules! results {
                 }
             }
 
-            /// What the code means, for `cuGetErrorString`, or `None` for a
-            /// code that we do not know.
+            /// The code's meaning, for `cuGetErrorString`, or `None` for an unknown code.
             #[must_use]
             pub const fn description(self) -> Option<&'static CStr> {
                 match self.0 {
@@ -34,10 +33,9 @@ macro_rules! results {
     };
 }
 
-/// What an entry point returns: [`Self::SUCCESS`] or why not.
+/// Result of an entry point: [`Self::SUCCESS`] or an error.
 ///
-/// Any code may come from a driver newer than this list, so it is a number with
-/// names rather than an enum.
+/// A driver newer than this list may return any code, so this is a number with names, not an enum.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[must_use = "a driver's result is returned to the application unchanged"]
@@ -47,18 +45,19 @@ pub struct CUresult(
 );
 
 impl CUresult {
-    /// Whether the context, or the process, gets nothing more done after it: every further call ends with the same.
+    /// Whether the error is sticky: all further calls of the context, or the process, fail with it.
     ///
-    /// cuda.h says so of each: "This leaves the process in an inconsistent state and any further CUDA work will return the same
-    /// error. To continue using CUDA, the process must be terminated and relaunched" (of an assertion: "the context cannot be
-    /// used anymore, and must be destroyed"; of 810 the second sentence). Of the uncorrectable errors (214, 220) it says nothing;
-    /// NVIDIA's catalogue of Xids has the program that they hit ended.
+    /// cuda.h says of each: "This leaves the process in an inconsistent state and any further CUDA
+    /// work will return the same error. To continue using CUDA, the process must be terminated and
+    /// relaunched" (of an assertion: "the context cannot be used anymore, and must be destroyed";
+    /// of 810 the second sentence). It says nothing of the uncorrectable errors (214, 220);
+    /// according to NVIDIA's catalogue of Xids, the affected program is ended.
     ///
     /// Nor does it say so of 806, "the remote procedural call between the MPS server and the MPS
-    /// client failed". It is here because a client's contexts are its server's, and no client is
-    /// known to get another server without being started anew: who has a context and is told that
-    /// its server cannot be reached has lost it. Not seen on a GPU. 805 and 807 are told to who
-    /// only wants to become a client, and may be tried again.
+    /// client failed". It is included because a client's contexts are its server's, and no client
+    /// is known to get another server without a restart: a client whose server cannot be reached
+    /// has lost its contexts. Not seen on a GPU. 805 and 807 are returned to processes that only
+    /// want to become clients, and may be retried.
     #[must_use]
     pub const fn is_sticky(self) -> bool {
         matches!(
@@ -82,7 +81,7 @@ impl CUresult {
         )
     }
 
-    /// Whether the call did what it was asked to.
+    /// Whether the call succeeded.
     #[must_use]
     pub const fn is_success(self) -> bool {
         self.0 == Self::SUCCESS.0
@@ -97,9 +96,9 @@ const fn c_str(text: &'static str) -> &'static CStr {
     }
 }
 
-// The names and codes are those of the public headers up to CUDA 13.4. The texts
-// follow what drivers print where that is widely known, because logs and bug
-// reports are searched for it, and say the same in our words elsewhere.
+// The names and codes are those of the public headers up to CUDA 13.4. The texts are the drivers'
+// where these are widely known, because logs and bug reports are searched for them; others are our
+// own.
 results! {
     SUCCESS = 0, c"CUDA_SUCCESS", "no error";
     INVALID_VALUE = 1, c"CUDA_ERROR_INVALID_VALUE", "invalid argument";

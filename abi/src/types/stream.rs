@@ -1,14 +1,14 @@
-//! What devices say of each other, and what streams wait for and write in memory.
+//! Attributes of pairs of devices, and stream memory operations.
 
 use super::named_values;
 
 named_values! {
-    /// What is asked about a pair of devices.
+    /// Attributes of a pair of devices.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUdevice_P2PAttribute(u32), "CU_DEVICE_P2P_ATTRIBUTE_" {
-        /// How fast the link is, relative to others; 0 is the fastest.
+        /// Speed of the link relative to others; 0 is the fastest.
         PERFORMANCE_RANK = 1,
-        /// Whether one reaches the other's memory.
+        /// Whether one can access the other's memory.
         ACCESS_SUPPORTED = 2,
         /// Whether atomic operations over the link are supported.
         NATIVE_ATOMIC_SUPPORTED = 3,
@@ -18,14 +18,14 @@ named_values! {
 }
 
 named_values! {
-    /// When a wait for a value in memory is over.
+    /// Condition that ends a wait for a value in memory.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUstreamWaitValue_flags(u32), "CU_STREAM_WAIT_VALUE_" {
         /// Memory minus value is not negative.
         GEQ = 0,
-        /// They are equal.
+        /// Memory and value are equal.
         EQ = 1,
-        /// They have a bit in common.
+        /// Memory and value have a bit in common.
         AND = 2,
         /// There is a bit that neither has.
         NOR = 3,
@@ -52,7 +52,7 @@ named_values! {
         WAIT_VALUE_32 = 1,
         /// Writes 32 bits.
         WRITE_VALUE_32 = 2,
-        /// Waits for writes of other devices.
+        /// Flushes the writes of other devices.
         FLUSH_REMOTE_WRITES = 3,
         /// Waits for 64 bits.
         WAIT_VALUE_64 = 4,
@@ -70,19 +70,19 @@ named_values! {
 pub struct CUstreamBatchMemOpParams {
     /// What it does.
     pub operation: CUstreamBatchMemOpType,
-    /// Of a barrier: its flags. Else nothing.
+    /// A barrier's flags, else unused.
     pub flags_of_barrier: u32,
-    /// Where.
+    /// The address.
     pub address: u64,
-    /// The value; of 32 bits in the first half.
+    /// The value; one of 32 bits in the first half.
     pub value: u64,
     /// Flags of the wait or write.
     pub flags: u32,
-    /// Nothing.
+    /// Unused.
     pub pad: u32,
     /// For the driver's use.
     pub alias: u64,
-    /// The union's rest.
+    /// The rest of the union.
     pub rest: u64,
 }
 
