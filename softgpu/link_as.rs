@@ -1,9 +1,9 @@
-//! Links a stand-in as NVIDIA's library of that name is linked: for the build scripts of the stand-ins.
+//! For build scripts: links a stand-in under the name and version of NVIDIA's library.
 
 use std::path::PathBuf;
 
-/// Gives the library that is being built a name, and a version node of that name: programs look it up by the one, and
-/// the dynamic linker refuses a library that lacks a version which another one wants of it.
+/// Gives the library being built a name, and a version node of that name. Programs look it up by
+/// the name; the dynamic linker refuses a library that lacks a required version.
 pub(crate) fn link_as(name: &str) {
     let folder =
         PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it for build scripts"));
@@ -14,7 +14,7 @@ pub(crate) fn link_as(name: &str) {
         "cargo::rustc-link-arg-cdylib=-Wl,--version-script={}",
         versions.display()
     );
-    // Set by the packages in the folders `cuda12`, which compile the same sources.
+    // The packages in the folders `cuda12` set this and compile the same sources.
     println!("cargo::rustc-check-cfg=cfg(cuda12)");
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -1,20 +1,20 @@
-//! Kernels that every module of the software GPU has and that really compute, so that a program can check results end
-//! to end.
+//! Kernels of every software-GPU module that really compute, so that programs can check results.
 //!
 //! | name   | parameters | effect |
 //! |--------|------------|--------|
 //! | fill   | f32 *x, f32 value, u32 n | x\[i\] = value |
 //! | add    | f32 *a, f32 *b, f32 *c, u32 n | c\[i\] = a\[i\] + b\[i\] |
 //! | saxpy  | f32 a, f32 *x, f32 *y, u32 n | y\[i\] = a · x\[i\] + y\[i\] |
-//! | gemm   | f32 *a, f32 *b, f32 *c, u32 m, u32 n, u32 k | c = a · b; a is m × k, b is k × n, rows first |
+//! | gemm   | f32 *a, f32 *b, f32 *c, u32 m, u32 n, u32 k | c = a · b; m × k by k × n, row-major |
 //! | reduce | f32 *x, f32 *out, u32 n | out\[0\] = Σ x\[i\], from the first to the last |
 //!
-//! The kernels of `pillion-replay`'s PTX are known too, by the names of their entries, up to a `$`, and their parameters
-//! ([`Builtin::of_entry`]): `pillion_check` is saxpy, the others are [`crate::synthetic`]'s.
+//! The kernels of `pillion-replay`'s PTX are known too, by their parameters and the names of their
+//! entries up to a `$` ([`Builtin::of_entry`]): `pillion_check` is saxpy, the others are
+//! [`crate::synthetic`]'s.
 //!
-//! All of n elements are computed whatever the grid is: the grid only decides what the launch occupies and for how long.
-//! The time is a roofline: operations at the device's peak or bytes at its peak bandwidth, whichever is longer, and a
-//! microsecond for start and end, spread evenly over the waves of the grid.
+//! All n elements are computed whatever the grid is: the grid only decides the launch's occupancy
+//! and duration. The time is a roofline: the longer of operations at peak and bytes at peak
+//! bandwidth, plus a microsecond for start and end, spread evenly over the grid's waves.
 
 use crate::error::Error;
 use crate::kernel::KernelShape;
@@ -22,7 +22,7 @@ use crate::synthetic::{self, Work};
 use crate::wire::PARAMS;
 use devices::Device;
 
-/// One of the kernels that compute.
+/// A kernel that computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Builtin {
@@ -38,7 +38,7 @@ pub enum Builtin {
     Reduce = 5,
     /// Multiply-adds of a synthetic kernel ([`crate::synthetic`]).
     Chains = 6,
-    /// Loads and stores of one.
+    /// Both of these.
     Stream = 7,
     /// Both.
     Mixed = 8,
@@ -60,29 +60,29 @@ pub trait Memory {
     /// Fills `to` from an address.
     ///
     /// # Errors
-    /// [`Fault`] if a byte of it is not the client's.
+    /// [`Fault`] if the client does not own every byte.
     fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault>;
 
     /// Writes to an address.
     ///
     /// # Errors
-    /// [`Fault`] if a byte of it is not the client's.
+    /// [`Fault`] if the client does not own every byte.
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Fault>;
 }
 
-/// A kernel touched what is not the client's: CUDA's illegal address.
+/// A kernel accessed memory that is not the client's: CUDA's illegal address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// Registers of each built-in kernel; limits no block of up to 1024 threads.
+/// Registers of each built-in kernel; they limit no block of up to 1024 threads.
 pub(crate) const BUILTIN_REGISTERS: u32 = 32;
-/// Those of `pillion-replay`'s PTX.
+/// The kernels of `pillion-replay`'s PTX.
 const SYNTHETIC: [Builtin; 3] = [Builtin::Chains, Builtin::Stream, Builtin::Mixed];
-/// Time that even an empty kernel takes; the shortest kernels in Orion's traces take 1 to 2 µs.
+/// Duration of an empty kernel; the shortest kernels in Orion's traces take 1 to 2 µs.
 pub(crate) const EMPTY_KERNEL_NS: f64 = 1_000.0;
 
 impl Builtin {
-    /// Those that every module has.
+    /// The kernels of every module.
     pub const ALL: [Self; 5] = [Self::Fill, Self::Add, Self::Saxpy, Self::Gemm, Self::Reduce];
 
     /// Its name in a module.
@@ -114,8 +114,8 @@ impl Builtin {
         }
     }
 
-    /// What a PTX entry of that name computes, if it is one of `pillion-replay`'s: `pillion_memory$3` is the fourth
-    /// kernel of a trace. Whoever asks compares the parameters.
+    /// The computation of a PTX entry, if it is one of `pillion-replay`'s: `pillion_memory$3` is
+    /// the fourth kernel of a trace. The caller compares the parameters.
     pub fn of_entry(entry: &str) -> Option<Self> {
         let name = entry.split('$').next().unwrap_or_default();
         if name == "pillion_check" {
@@ -135,7 +135,7 @@ impl Builtin {
         all.find(|&builtin| builtin as u32 == number)
     }
 
-    /// What a launch with these parameters takes.
+    /// The shape of a launch with these parameters.
     ///
     /// # Errors
     /// As [`KernelShape::check`].
@@ -166,17 +166,17 @@ impl Builtin {
             bandwidth_demand: memory_ns / total_ns,
         };
         let waves = shape.waves(device)? as f64;
-        // A kernel that asks for longer than the model allows is refused when it is checked.
+        // Checking the kernel refuses one longer than the model allows.
         Ok(KernelShape {
             block_ns: (total_ns / waves).ceil() as u64,
             ..shape
         })
     }
 
-    /// Computes.
+    /// Runs the computation.
     ///
     /// # Errors
-    /// [`Fault`], with part of the result perhaps written.
+    /// [`Fault`]; part of the result may have been written.
     pub fn run(self, params: &[u64; PARAMS], memory: &mut dyn Memory) -> Result<(), Fault> {
         let number = |index: usize| params[index] as u32;
         let float = |index: usize| f32::from_bits(params[index] as u32);
@@ -205,7 +205,7 @@ impl Builtin {
         }
     }
 
-    /// What a launch of a synthetic kernel is told to do; `None` for the others.
+    /// The work of a synthetic kernel's launch; `None` for other kernels.
     fn synthetic(self, params: &[u64; PARAMS]) -> Option<Work> {
         let number = |index: usize| params[index] as u32;
         let words = match self {
@@ -222,7 +222,7 @@ impl Builtin {
         })
     }
 
-    /// Floating-point operations, and bytes that go to or from device memory.
+    /// Floating-point operations, and bytes to and from device memory.
     fn work(self, params: &[u64; PARAMS]) -> (f64, f64) {
         let number = |index: usize| f64::from(params[index] as u32);
         match self {
@@ -234,7 +234,7 @@ impl Builtin {
                 (2.0 * m * n * k, 4.0 * (m * k + k * n + m * n))
             }
             Self::Reduce => (number(2), 4.0 * number(2)),
-            // Their time is reckoned for each block.
+            // Their time is computed for each block.
             Self::Chains | Self::Stream | Self::Mixed => (0.0, 0.0),
         }
     }
@@ -250,7 +250,7 @@ impl Param {
     }
 }
 
-/// Elements that are in the computer's memory at a time, so that a wrong n faults before it fills it.
+/// Elements processed at a time, so that a wrong n faults before it fills the host's memory.
 const STRIP: u32 = 1 << 18;
 
 /// First element and length of each strip.
@@ -311,7 +311,7 @@ fn reduce(memory: &mut dyn Memory, x: u64, out: u64, n: u32) -> Result<(), Fault
     store(memory, out, &[sum])
 }
 
-/// One row of c at a time.
+/// Computes one row of c at a time.
 fn gemm(memory: &mut dyn Memory, [a, b, c]: [u64; 3], m: u32, n: u32, k: u32) -> Result<(), Fault> {
     let columns = n as usize;
     for row in 0..u64::from(m) {

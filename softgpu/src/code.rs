@@ -1,15 +1,16 @@
-//! What a program gives the driver to load: cubins, fat binaries and PTX, read as far as needed to know which kernels
-//! there are and what a launch of one occupies.
+//! Images that a program loads (cubins, fat binaries and PTX), parsed as far as needed to know
+//! their kernels and what a launch of one occupies.
 //!
-//! Nothing here runs device code. A kernel of such an image exists by name, has its registers, static shared memory and
-//! parameters, and takes time ([`BLOCK_NS`] for a block, an assumption); it computes nothing. Only the kernels of our own
-//! PTX are known better ([`crate::Builtin::of_entry`]).
+//! Nothing here runs device code. A kernel of such an image has a name, registers, static shared
+//! memory and parameters, and takes time ([`BLOCK_NS`] for a block, an assumption); it computes
+//! nothing. Only the kernels of our own PTX are known better ([`crate::Builtin::of_entry`]).
 //!
-//! An image comes as an address without a length. [`extent`] says, from the bytes read so far, how many more belong to
-//! it; whoever has the address reads them and asks again. [`parse`] then reads the whole.
+//! An image comes as an address without a length. [`extent`] computes from the bytes read so far
+//! how many more belong to it; the caller reads those and asks again. [`parse`] reads the whole.
 //!
-//! The layouts are those that public tools print (`readelf`, `cuobjdump`) and NVIDIA's PTX manual describes; what is not
-//! described is what NVRTC 13.5 and nvFatbin 13.5 were seen to write for sm_75 to sm_100.
+//! The layouts are those that public tools print (`readelf`, `cuobjdump`) and NVIDIA's PTX manual
+//! describes. Undocumented parts are as NVRTC 13.5 and nvFatbin 13.5 write them for sm_75 to
+//! sm_100.
 
 mod cubin;
 mod fatbin;
@@ -20,22 +21,22 @@ pub use self::ptx::write as write_ptx;
 
 /// Longest image that is read; the largest cubin in cuBLAS 13 is some tens of megabytes.
 pub const CODE_BYTES_MAX: usize = 1 << 30;
-/// Time of one block of a kernel of which only the image is known, device nanoseconds. An assumption, of the order of
-/// the short kernels in Orion's traces.
+/// Time of one block of a kernel known only by its image, device nanoseconds. An assumption, of the
+/// order of the short kernels in Orion's traces.
 pub const BLOCK_NS: u64 = 10_000;
-/// Registers of a kernel whose image does not say, as PTX does not: what a small kernel gets.
+/// Registers of a kernel whose image does not state them (PTX does not): those of a small kernel.
 pub const REGISTERS_ASSUMED: u32 = 32;
 
-/// What an image holds.
+/// The contents of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
-    /// Compute capability it is for, major * 10 + minor; for PTX the least.
+    /// Its compute capability, major * 10 + minor; for PTX the least.
     pub capability: u32,
-    /// Whether it still has to be compiled and so runs on every later device.
+    /// Whether it must still be compiled and thus runs on every later device.
     pub is_virtual: bool,
     /// The kernels, in the image's order.
     pub kernels: Vec<CodeKernel>,
-    /// The variables that a program may ask for.
+    /// The variables that a program may look up.
     pub globals: Vec<CodeGlobal>,
 }
 
@@ -50,7 +51,7 @@ pub struct CodeKernel {
     pub shared_bytes: u32,
     /// Local memory of a thread.
     pub local_bytes: u32,
-    /// Constant memory of its own, parameters included.
+    /// Its own constant memory, parameters included.
     pub constant_bytes: u32,
     /// Most threads of a block, if the program limited them.
     pub threads_max: Option<u32>,
@@ -58,10 +59,10 @@ pub struct CodeKernel {
     pub params: Vec<CodeParam>,
 }
 
-/// Where a parameter lies among all.
+/// Place of a parameter among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeParam {
-    /// Bytes from the first parameter's beginning.
+    /// Bytes from the beginning of the first parameter.
     pub offset: u32,
     /// Bytes of it.
     pub size_bytes: u32,
@@ -72,28 +73,28 @@ pub struct CodeParam {
 pub struct CodeGlobal {
     /// Its symbol.
     pub name: String,
-    /// How large it is.
+    /// Its size.
     pub bytes: u64,
 }
 
-/// What is wrong with an image.
+/// A fault of an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
-    /// It is no image, or a broken one.
+    /// Not an image, or a broken one.
     #[error("no image: {0}")]
     Malformed(&'static str),
-    /// It has no code that this device runs.
+    /// It has no code for this device.
     #[error("no code for a device of compute capability {0}")]
     NoCode(u32),
-    /// A text that begins like PTX and is not.
+    /// A text that begins like PTX but is not PTX.
     #[error("not PTX: {0}")]
     Ptx(&'static str),
 }
 
-/// Of which kind an image is.
+/// Kind of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// ELF for NVIDIA's machine.
+    /// ELF for NVIDIA's machine type.
     Cubin,
     /// Several cubins and PTX texts in one.
     Fatbin,
@@ -101,22 +102,22 @@ pub enum Kind {
     Wrapper,
 }
 
-/// How far an image goes.
+/// Length of an image, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// At least so many bytes belong to it, more than were seen.
+    /// At least this many bytes, more than were seen.
     AtLeast(usize),
-    /// Exactly so many.
+    /// Exactly this many.
     Whole(Kind, usize),
-    /// It is a text and ends with a NUL.
+    /// A text that ends with a NUL.
     Text,
 }
 
-/// What the bytes seen so far say about the image's length. Never asks for a byte that does not belong to a correct
-/// image.
+/// The image's length, as far as the bytes seen so far determine it. Never requires a byte that
+/// does not belong to a correct image.
 ///
 /// # Errors
-/// [`CodeError::Malformed`] for what can be no image.
+/// [`CodeError::Malformed`] if this cannot be an image.
 pub fn extent(seen: &[u8]) -> Result<Extent, CodeError> {
     let Some(&first) = seen.first() else {
         return Ok(Extent::AtLeast(1));
@@ -132,7 +133,7 @@ pub fn extent(seen: &[u8]) -> Result<Extent, CodeError> {
             continue;
         }
         if known < magic.len() {
-            // One at a time: a text may be shorter than the magic number whose first byte it has.
+            // One byte at a time: a text with a magic number's first byte may be shorter.
             return Ok(Extent::AtLeast(known + 1));
         }
         let bytes = match kind {
@@ -154,10 +155,10 @@ pub fn extent(seen: &[u8]) -> Result<Extent, CodeError> {
     Err(CodeError::Malformed("neither ELF, fat binary nor text"))
 }
 
-/// Reads an image for a device of this compute capability (major * 10 + minor).
+/// Parses an image for a device of this compute capability (major * 10 + minor).
 ///
 /// # Errors
-/// As [`CodeError`] says.
+/// See [`CodeError`].
 pub fn parse(kind: Kind, bytes: &[u8], capability: u32) -> Result<Code, CodeError> {
     let code = match kind {
         Kind::Cubin => cubin::parse(bytes)?,
@@ -167,16 +168,16 @@ pub fn parse(kind: Kind, bytes: &[u8], capability: u32) -> Result<Code, CodeErro
     runnable(code, capability)
 }
 
-/// Reads a PTX text for such a device.
+/// Parses a PTX text for such a device.
 ///
 /// # Errors
-/// As [`CodeError`] says.
+/// See [`CodeError`].
 pub fn parse_ptx(text: &str, capability: u32) -> Result<Code, CodeError> {
     runnable(ptx::parse(text)?, capability)
 }
 
-/// A cubin runs on its own major version from its minor version on, PTX on everything later (CUDA C++ Programming
-/// Guide, binary and PTX compatibility).
+/// A cubin runs on its own major version from its minor version on, PTX on everything later (CUDA
+/// C++ Programming Guide, binary and PTX compatibility).
 fn runnable(code: Code, capability: u32) -> Result<Code, CodeError> {
     let runs = code.capability <= capability
         && (code.is_virtual || code.capability / 10 == capability / 10);

@@ -1,11 +1,11 @@
-//! What computes: kernels and their cohorts of blocks on one pool of SMs, and fills and copies
-//! inside device memory, which take no SM but bandwidth.
+//! The compute side: kernels and their cohorts of blocks on one pool of SMs, and fills and copies
+//! inside device memory, which take bandwidth but no SM.
 //!
-//! Everything that runs here passes *work* at one rate, 1 ÷ slowdown (`contention`). So the pool
-//! keeps one counter of work done since it was made, and a cohort is the value of that counter at
-//! which it ends; a change of rate touches no cohort. Work has 32 fractional bits. The counter is
-//! anchored at the last change of rate, never at a look at the clock: when something ends does not
-//! depend on how often anybody looked. An end is rounded up to the next nanosecond.
+//! Everything that runs here advances its *work* at one rate, 1 ÷ slowdown (`contention`). The pool
+//! therefore keeps one counter of the work done since its creation; a cohort stores the value of
+//! that counter at which it ends. A change of rate touches no cohort. Work has 32 fractional bits.
+//! The counter is anchored at the last change of rate, never at a reading of the clock, so the time
+//! of an end does not depend on how often the caller polls. Ends are rounded up to nanoseconds.
 //!
 //! In time-slice mode each context has such a pool and at most one of them runs.
 
@@ -18,24 +18,24 @@ use crate::op::{ContextId, StreamId};
 use crate::sm_pool::{Placement, SmPool, SmSet};
 use devices::Device;
 
-/// One pool of SMs with what runs and waits on it.
+/// One pool of SMs with its running and waiting work.
 #[derive(Clone, Debug)]
 pub(crate) struct Compute {
     sms: SmPool,
     dispatch: Dispatch,
     contention: Contention,
     runs: FlatMap<RunId, Run>,
-    /// Kernels with blocks that wait for room, in the order in which they get it.
+    /// Kernels with blocks that wait for room, in the order of service.
     ready: FlatSet<(i32, RunId)>,
     cohorts: FlatMap<(u128, CohortId), Cohort>,
     cohort_next: CohortId,
     /// Sum over the cohorts.
     load: Load,
-    /// Of copies over the bus, which are no cohorts: their pace is the bus's.
+    /// Demand of copies over the bus, which are no cohorts: the bus sets their pace.
     copies: Demand,
-    /// The SM clock by the highest.
+    /// SM clock, relative to the highest.
     clock: f64,
-    /// Kernels that will be pushed soon: the pool counts as busy.
+    /// Kernels announced but not pushed yet: the pool counts as busy.
     expected: u64,
     /// Work per time; 0 while another context has the GPU.
     rate_q32: u64,
@@ -43,30 +43,30 @@ pub(crate) struct Compute {
     anchor_ns: u64,
     work_q32: u128,
     usage: Usage,
-    /// What of it each context used.
+    /// Each context's use of the pool.
     shares: FlatMap<ContextId, Share>,
-    /// The last load whose rate was worked out, and the rate.
+    /// The last load whose rate was computed, and the rate.
     known_rate: (Load, Demand, u64),
-    /// When the next cohort ends at this rate; as [`Self::next_event_ns`].
+    /// When the next cohort ends at this rate; see [`Self::next_event_ns`].
     event_ns: Option<u64>,
-    /// The place of a wave that has just ended while its kernel has more blocks: kept from the end
-    /// to the next dispatch of the same instant, where the next wave mostly takes it.
+    /// The place of a wave that has just ended while its kernel has more blocks: kept until the
+    /// next dispatch of the same instant, where the next wave usually takes it.
     freed: Option<Freed>,
     /// Buffer of [`Self::dispatch`].
     full: Vec<(i32, RunId)>,
 }
 
-/// One context's part of what runs, and of what ran.
+/// One context's part of the running work, and of past work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
-    /// Of these, it is busy while there are any.
+    /// Its cohorts; it is busy while there are any.
     cohorts: u64,
-    /// Sum over them.
+    /// Sum of their bandwidth.
     bandwidth_q32: u64,
     usage: ContextUsage,
 }
 
-/// Integrals over time of one context; see [`crate::ContextUtilisation`].
+/// One context's integrals over time; see [`crate::ContextUtilisation`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ContextUsage {
     pub(crate) busy_ns: u64,
@@ -78,7 +78,7 @@ pub(crate) struct ContextUsage {
 pub(crate) type RunId = u64;
 type CohortId = u64;
 
-/// A kernel as the pool takes it, worked out once for all its launches.
+/// A kernel prepared for the pool, computed once for all its launches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
     footprint: Footprint,
@@ -88,11 +88,11 @@ pub(crate) struct Prepared {
     total: u64,
 }
 
-/// SMs from the first to the second, without that.
+/// SMs from the first number to the second, exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SmRange(pub(crate) u32, pub(crate) u32);
 
-/// Those of any device.
+/// All SMs of any device.
 pub(crate) const ALL_SMS: SmRange = SmRange(0, u32::MAX);
 
 impl SmRange {
@@ -101,7 +101,7 @@ impl SmRange {
         Self(first, self.1.min(other.1).max(first))
     }
 
-    /// What is left without those of a range that begins or ends where the device does.
+    /// The rest after removing a range that begins or ends where the device does.
     fn without(self, used: Self) -> Self {
         match used.0 <= self.0 {
             true => Self(self.0.max(used.1), self.1),
@@ -114,16 +114,16 @@ impl SmRange {
     }
 }
 
-/// A kernel, fill or copy that is at the head of its stream.
+/// A kernel, fill or copy at the head of its stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) context: ContextId,
     pub(crate) stream: StreamId,
     /// When its first block started. Only a run that has started can finish.
     pub(crate) started_ns: Option<u64>,
-    /// Its place among kernels that wait; lower first.
+    /// Its place among waiting kernels; lower first.
     rank: i32,
-    /// The SMs that its blocks may use: [`ALL_SMS`], unless its context has a limit.
+    /// The SMs for its blocks: [`ALL_SMS`], unless its context has a limit.
     sms: SmRange,
     /// `None` for a fill or a copy, which takes no SM.
     footprint: Option<Footprint>,
@@ -147,7 +147,7 @@ struct Cohort {
     placement: Placement,
 }
 
-/// The place that a wave leaves.
+/// The place that a wave frees.
 #[derive(Clone, Debug)]
 struct Freed {
     run: RunId,
@@ -166,7 +166,7 @@ pub(crate) struct Usage {
 }
 
 impl Prepared {
-    /// The kernel must have been checked against the device.
+    /// The kernel must have passed the check against the device.
     pub(crate) fn new(shape: &KernelShape, device: &Device) -> Self {
         Self {
             footprint: shape.footprint(device),
@@ -215,7 +215,7 @@ impl Run {
             context,
             stream,
             started_ns: None,
-            // It takes no room, so it waits behind no kernel that does.
+            // It takes no room, so it never waits behind a kernel that does.
             rank: i32::MIN,
             sms: ALL_SMS,
             footprint: None,
@@ -235,7 +235,7 @@ impl Run {
 }
 
 impl Compute {
-    /// An idle pool. A paused one takes work but does none.
+    /// An idle pool. A paused pool accepts work but does none.
     pub(crate) fn new(device: &Device, config: &Config, paused: bool, now_ns: u64) -> Self {
         Self {
             sms: SmPool::new(device),
@@ -270,22 +270,22 @@ impl Compute {
         }
     }
 
-    /// Whether anything runs, waits for room or will be here soon.
+    /// Whether anything runs, waits for room or is announced.
     pub(crate) fn is_busy(&self) -> bool {
         !self.runs.is_empty() || self.expected > 0
     }
 
-    /// One more kernel will be here soon.
+    /// Announces one more kernel.
     pub(crate) fn expect_more(&mut self) {
         self.expected += 1;
     }
 
-    /// One of those is here.
+    /// An announced kernel has arrived.
     pub(crate) fn expect_fewer(&mut self) {
         self.expected -= 1;
     }
 
-    /// What copies over the bus ask of the memory from now on.
+    /// Sets the memory demand of copies over the bus.
     pub(crate) fn set_copies(&mut self, now_ns: u64, demand: Demand) {
         if self.copies != demand {
             self.settle_work(now_ns);
@@ -294,7 +294,7 @@ impl Compute {
         }
     }
 
-    /// The SM clock from now on, by the highest.
+    /// Sets the SM clock, relative to the highest.
     pub(crate) fn set_clock(&mut self, now_ns: u64, relative: f64) {
         if self.clock != relative {
             self.settle_work(now_ns);
@@ -309,7 +309,7 @@ impl Compute {
         self.paused
     }
 
-    /// Takes in a run. It starts at the next [`Self::dispatch`].
+    /// Accepts a run, which starts at the next [`Self::dispatch`].
     pub(crate) fn push(&mut self, id: RunId, run: Run) {
         self.ready.insert((run.rank, id));
         self.load.add_kernel(run.demand);
@@ -317,7 +317,7 @@ impl Compute {
         assert!(earlier.is_none(), "arrival numbers are unique");
     }
 
-    /// Ends the cohorts whose work is done; appends the runs that are complete.
+    /// Ends the cohorts whose work is done; appends the completed runs.
     pub(crate) fn retire(&mut self, now_ns: u64, complete: &mut Vec<Run>) {
         let done_q32 = self.work_at(now_ns);
         if self
@@ -396,7 +396,7 @@ impl Compute {
             if run.pending == 0 {
                 full.push((rank, id));
             } else if self.dispatch == Dispatch::HeadOfLine {
-                // Those behind it may have the SMs that it may not.
+                // Kernels behind it may use the SMs that it may not.
                 open = open.without(run.sms);
                 if open.is_empty() {
                     break;
@@ -410,9 +410,9 @@ impl Compute {
         self.set_rate();
     }
 
-    /// What a wave has left, for the next wave of the same kernel if that takes all of it. So it
-    /// does if the kernel is the first in order: of that one not a block fitted before, because
-    /// every dispatch places as many of the first's as fit.
+    /// A wave's freed place, for the kernel's next wave if that takes all of it. It does if the
+    /// kernel is the first in order: before, not one more of its blocks fitted, because every
+    /// dispatch places as many of the first kernel's blocks as fit.
     fn keep_for_next_wave(&mut self, freed: Option<Freed>) -> Option<(u64, Placement)> {
         let freed = freed?;
         let first = self.ready.first().and_then(|(_, id)| self.runs.get(id));
@@ -430,7 +430,7 @@ impl Compute {
         }
     }
 
-    /// Another context gets the GPU: what runs keeps its progress and its place.
+    /// Another context gets the GPU: running work keeps its progress and its place.
     pub(crate) fn pause(&mut self, now_ns: u64) {
         let freed = self.freed.take();
         self.release(freed);
@@ -446,7 +446,7 @@ impl Compute {
         self.set_rate();
     }
 
-    /// Forgets all work of a context. What its blocks occupied is free at once.
+    /// Drops all work of a context. Its blocks' resources are free at once.
     pub(crate) fn drop_context(&mut self, now_ns: u64, context: ContextId) {
         self.settle_work(now_ns);
         let dead: Vec<RunId> = self
@@ -479,7 +479,7 @@ impl Compute {
         self.event_ns
     }
 
-    /// The same, worked out. It stays while rate and cohorts do, wherever the anchor is moved to.
+    /// Computes [`Self::next_event_ns`]. Valid until rate or cohorts change.
     fn find_event_ns(&self) -> Option<u64> {
         let (&(end_q32, _), _) = self.cohorts.first()?;
         if self.paused {
@@ -487,7 +487,7 @@ impl Compute {
         }
         let left_q32 = end_q32.saturating_sub(self.work_q32);
         let left_ns = match u64::try_from(left_q32) {
-            // Most are: 4 s of work. A division of 64 bits is several times quicker.
+            // The usual case: up to 4 s of work. A 64-bit division is several times faster.
             Ok(left_q32) => left_q32.div_ceil(self.rate_q32),
             Err(_) => {
                 let left_ns = left_q32.div_ceil(u128::from(self.rate_q32));
@@ -511,7 +511,7 @@ impl Compute {
         usage
     }
 
-    /// The same of one context.
+    /// One context's integrals up to now.
     pub(crate) fn usage_of(&self, now_ns: u64, context: ContextId) -> ContextUsage {
         let share = self.shares.get(&context).copied().unwrap_or_default();
         self.usage_with(context, share, now_ns)
@@ -538,17 +538,17 @@ impl Compute {
         sms.count()
     }
 
-    /// What is achieved is what is asked for ÷ slowdown.
+    /// Achieved use: demand ÷ slowdown.
     fn achieved_q32_ns(&self, demand_q32: u64, time_ns: u64) -> u128 {
         ((u128::from(demand_q32) * u128::from(self.rate_q32)) >> 32) * u128::from(time_ns)
     }
 
-    /// Streams whose head is here.
+    /// Streams whose head is in this pool.
     pub(crate) fn streams(&self) -> impl Iterator<Item = StreamId> + '_ {
         self.runs.values().map(|run| run.stream)
     }
 
-    /// Whether the invariants hold: sums are the sums of their parts, no block is lost or counted
+    /// Whether the invariants hold: sums equal the sums of their parts, no block is lost or counted
     /// twice, a kernel is ready exactly while blocks of it wait.
     pub(crate) fn is_valid(&self) -> bool {
         let mut load = Load::default();
@@ -599,7 +599,7 @@ impl Compute {
             && shares_are_sums
     }
 
-    /// A cohort is no more. `is_only`: nothing else ends at this instant.
+    /// Removes a cohort. `is_only`: nothing else ends at this instant.
     fn free(&mut self, cohort: Cohort, is_only: bool) {
         self.load.demand = self.load.demand.minus(cohort.demand);
         let run = self.runs.get(&cohort.run);
@@ -627,7 +627,7 @@ impl Compute {
         self.work_q32 + u128::from(now_ns - self.anchor_ns) * u128::from(self.rate_q32)
     }
 
-    /// Moves the anchor. Called before anything that changes the rate, and only then.
+    /// Moves the anchor. Called only before a change of the rate, and before each one.
     fn settle_work(&mut self, now_ns: u64) {
         if now_ns == self.anchor_ns {
             return;

@@ -1,21 +1,23 @@
 //! The connections of a context: the hardware queues through which its streams' operations reach
 //! the device.
 //!
-//! A context has a limited number of connections (`CUDA_DEVICE_MAX_CONNECTIONS`), and its streams
-//! share them. The device takes the operations of one connection in the order of their submission:
-//! an operation starts only when every operation before it on the same connection has started. So
-//! an operation that waits for its turn in its own stream also holds back operations of other
-//! streams behind it: a *false dependency* (NVIDIA's CUDA sample simpleHyperQ). A program whose head
-//! of a connection waits for a value that an operation behind it would write never ends. So it is
-//! on hardware; such a program is wrong, or needs more connections.
+//! A context has a limited number of connections (`CUDA_DEVICE_MAX_CONNECTIONS`), which its streams
+//! share. The device takes the operations of one connection in the order of their submission: an
+//! operation starts only when every operation before it on the same connection has started. An
+//! operation that waits for its turn in its own stream thus also holds back operations of other
+//! streams behind it: a *false dependency* (NVIDIA's CUDA sample simpleHyperQ). A program never
+//! ends if a connection's head waits for a value that an operation behind it would write. Hardware
+//! behaves in the same way; such a program is wrong, or needs more connections.
 //!
-//! | question | answer | source |
-//! |---|---|---|
-//! | how many connections | 1 to 32 for each context, 8 by default | CUDA C++ Programming Guide, "CUDA Environment Variables" |
-//! | which stream has which | the one with the fewest streams; so in turn, while no stream ends | assumed |
-//! | when a place is given back | when the stream is destroyed and empty | assumed |
-//! | which operations take part | all, copies too: there are no connections for copies alone | assumed; the guide names "compute and copy engine" connections |
-//! | when an operation starts | a kernel or copy: when its engine has it; anything else: when it completes | assumed |
+//! - *Number of connections*: 1 to 32 for each context, 8 by default. Source: CUDA C++ Programming
+//!   Guide, "CUDA Environment Variables".
+//! - *Connection of a stream*: the one with the fewest streams; so in turn, while no stream ends.
+//!   Assumed.
+//! - *Release of a place*: when the stream is destroyed and empty. Assumed.
+//! - *Operations on connections*: all, copies too; no connections are for copies alone. Assumed;
+//!   the guide names "compute and copy engine" connections.
+//! - *Start of an operation*: a kernel or copy when its engine has it; others when they complete.
+//!   Assumed.
 //!
 //! A context without a limit has a connection for each stream.
 
@@ -29,7 +31,7 @@ pub(crate) struct Connections(Vec<Connection>);
 
 #[derive(Clone, Debug, Default)]
 struct Connection {
-    /// Streams that share it.
+    /// Streams that share the connection.
     streams: usize,
     /// The stream of each operation that has not started, in order of submission.
     queue: VecDeque<StreamId>,
@@ -48,7 +50,7 @@ impl Connections {
         Some(place)
     }
 
-    /// A stream of this connection is gone.
+    /// Removes a stream of this connection.
     pub(crate) fn give_back(&mut self, place: usize) {
         self.0[place].streams -= 1;
     }
@@ -63,7 +65,7 @@ impl Connections {
         self.0[place].queue.front() == Some(&stream)
     }
 
-    /// The next operation has started. The stream whose operation is next now.
+    /// The next operation has started. Returns the stream of the one after it.
     pub(crate) fn start_next(&mut self, place: usize) -> Option<StreamId> {
         let queue = &mut self.0[place].queue;
         queue.pop_front();

@@ -1,52 +1,52 @@
-//! How much kernels that are with the device together slow each other down.
+//! How much kernels that run together slow each other down.
 //!
 //! Each cohort of blocks demands a fraction of the device's compute throughput and of its memory
-//! bandwidth. C and M are the sums over all that runs; copies over the bus add to M. Everything that
-//! runs is slowed down by
+//! bandwidth. C and M are the sums over all that runs; copies over the bus add to M. Everything
+//! that runs is slowed down by
 //!
 //! ```text
 //! M' = M            where M <= 1
-//!      M ^ 1.1      above: bandwidth that is asked for twice is lost, as rows of DRAM are opened again
+//!      M ^ 1.1      above: excess demand loses bandwidth, as rows of DRAM are opened again
 //! slowdown = max(1, (C⁵ + M'⁵)^⅕) x (1 + 0.2 x mixed)
 //! ```
 //!
-//! The mean makes opposite demands nearly free and equal ones additive; a kernel alone is slowed down
-//! only where its two demands together exceed the device.
+//! The mean makes opposite demands nearly free and equal ones additive. A solo kernel is slowed
+//! down only if its two demands together exceed the device.
 //!
-//! *mixed* is for what neither sum tells: caches, address translation and issue slots that several
+//! *mixed* models what neither sum shows: caches, address translation and issue slots that several
 //! kernels share. Each kernel that runs or waits for room has a weight w, the greater of its two
-//! demands; with W their sum, mixed = (W² - Σw²) ÷ max(1, W²): 0 for one kernel, ½ for two that could
-//! each fill the device, nearly 0 where one of them is small. A kernel that waits counts, because what
-//! it displaces when its turn comes is missed then; the loss is spread evenly.
+//! demands. With W their sum, mixed = (W² - Σw²) ÷ max(1, W²): 0 for one kernel, ½ for two that
+//! could each fill the device, nearly 0 if one of them is small. A waiting kernel counts, because
+//! what it displaces when its turn comes is missed then; the loss is spread evenly.
 //!
-//! `docs/model.md` says what the three numbers are fitted to and how far off they are elsewhere.
+//! `docs/model.md` documents what the three numbers are fitted to and their errors elsewhere.
 //!
-//! Demands and rates are fixed-point numbers with 32 fractional bits (`q32`), so that adding and
-//! removing a cohort leaves no residue, in whichever order.
+//! Demands and rates are fixed-point numbers with 32 fractional bits (`q32`), so adding and
+//! removing a cohort leaves no residue, in any order.
 
 /// The value 1 with 32 fractional bits.
 pub(crate) const ONE_Q32: u64 = 1 << 32;
 
-/// The numbers of the law, which [`Contention::CALIBRATED`] has; others are for asking what a result
-/// owes to them.
+/// Parameters of the law. [`Contention::CALIBRATED`] has its values; others show a result's
+/// dependence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contention {
-    /// Exponent of the mean of the two demands, 5: Conv2d beside BN2d in Orion's Table 2 is 1.41 times
-    /// as fast as one after the other.
+    /// Exponent of the mean of the two demands, 5: in Orion's Table 2, Conv2d beside BN2d is 1.41
+    /// times as fast as one after the other.
     pub mean_exponent: i32,
-    /// Exponent of the bandwidth asked for where it exceeds the device's, 1.1: BN2d beside BN2d there
-    /// is 1.08 times as fast.
+    /// Exponent of the demanded bandwidth beyond the device's, 1.1: BN2d beside BN2d is 1.08 times
+    /// as fast.
     pub overload_exponent: f64,
-    /// Slowdown of a wholly mixed load beyond 1, 0.2; of two kernels that could each fill the device,
-    /// half of it. The fitted half of Gavel's pairs on a V100, as far as Conv2d beside Conv2d in Table 2
-    /// (0.98 times as fast) allows.
+    /// Slowdown of a wholly mixed load beyond 1, 0.2; for two kernels that could each fill the
+    /// device, half of it. Fitted to half of Gavel's pairs on a V100, as far as Conv2d beside
+    /// Conv2d in Table 2 (0.98 times as fast) allows.
     pub interference: f64,
-    /// What is lost is multiplied by this: 1 is the law as it stands, 0.5 halves every slowdown beyond 1,
-    /// 2 doubles it. No fact is fitted by it.
+    /// Factor on the loss: 1 is the law as it stands, 0.5 halves every slowdown beyond 1, 2 doubles
+    /// it. Not fitted to anything.
     pub scale: f64,
 }
 
-/// What something that runs asks of the device, as fractions of its peaks.
+/// The demands of running work, as fractions of the device's peaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     pub(crate) compute_q32: u64,
@@ -62,7 +62,7 @@ impl Demand {
         }
     }
 
-    /// The share of a kernel of which only `blocks` of `resident` run.
+    /// The demand of `blocks` of a kernel's `resident` ones.
     pub(crate) fn share(self, blocks: u64, resident: u64) -> Self {
         let part = |whole: u64| {
             let scaled = u128::from(whole) * u128::from(blocks) / u128::from(resident.max(1));
@@ -88,37 +88,36 @@ impl Demand {
         }
     }
 
-    /// The demand for whichever of the two it asks more of.
+    /// The greater of the two demands.
     fn greater_q32(self) -> u64 {
         self.compute_q32.max(self.bandwidth_q32)
     }
 
-    /// As [`Load::rate_q32`], for one kernel alone under the calibrated law.
+    /// As [`Load::rate_q32`], for one solo kernel under the calibrated law.
     pub(crate) fn rate_q32(self) -> u64 {
         Contention::CALIBRATED.rate_q32(self, 0.0)
     }
 }
 
-/// All that is with the device: sums that are kept as kernels come and go and their blocks start and
-/// end.
+/// The device's whole load: sums that follow kernels and their blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Of the blocks that run.
+    /// Of the running blocks.
     pub(crate) demand: Demand,
-    /// Over the kernels that run or wait for room: of each one's weight, and of its square.
+    /// Over the kernels that run or wait for room: the sum of their weights, and of the squares.
     weight_q32: u64,
     squares_q64: u128,
 }
 
 impl Load {
-    /// A kernel comes, of which so much is asked when all of it that can be resident is.
+    /// Adds a kernel with its demand at full residency.
     pub(crate) fn add_kernel(&mut self, demand: Demand) {
         let weight_q32 = demand.greater_q32();
         self.weight_q32 += weight_q32;
         self.squares_q64 += square_q64(weight_q32);
     }
 
-    /// That kernel is complete.
+    /// Removes a completed kernel.
     pub(crate) fn remove_kernel(&mut self, demand: Demand) {
         let weight_q32 = demand.greater_q32();
         self.weight_q32 -= weight_q32;
@@ -142,7 +141,7 @@ fn square_q64(q32: u64) -> u128 {
 }
 
 impl Contention {
-    /// What the facts of `docs/model.md` lead to.
+    /// The values derived from the facts in `docs/model.md`.
     pub const CALIBRATED: Self = Self {
         mean_exponent: 5,
         overload_exponent: 1.1,
@@ -150,7 +149,7 @@ impl Contention {
         scale: 1.0,
     };
 
-    /// As [`Load::rate_q32`], where 0 to 1 of the load is mixed.
+    /// As [`Load::rate_q32`], for a load of which the fraction `mixed` (0 to 1) is mixed.
     fn rate_q32(&self, demand: Demand, mixed: f64) -> u64 {
         let (compute, bandwidth) = (from_q32(demand.compute_q32), from_q32(demand.bandwidth_q32));
         let bandwidth = if bandwidth <= 1.0 {
@@ -165,7 +164,7 @@ impl Contention {
             sum.powf(1.0 / f64::from(self.mean_exponent))
         };
         let slowdown = overlap * (1.0 + self.interference * mixed);
-        // Not where it changes nothing: a sum would be rounded otherwise, and the model is frozen.
+        // Skipped when it changes nothing: a sum would round differently, and the model is frozen.
         let slowdown = if self.scale == 1.0 {
             slowdown
         } else {
@@ -174,7 +173,7 @@ impl Contention {
         if slowdown <= 1.0 {
             return ONE_Q32;
         }
-        // Truncation is meant: the rate is rounded down, so completions are never early.
+        // Truncated on purpose: the rate is rounded down, so completions are never early.
         ((ONE_Q32 as f64 / slowdown) as u64).max(1)
     }
 }
@@ -195,7 +194,7 @@ fn from_q32(value: u64) -> f64 {
     value as f64 / ONE_Q32 as f64
 }
 
-/// One kernel cannot ask for more than this many devices; it bounds the sums far below overflow.
+/// Upper limit of one kernel's demand, in devices; it keeps the sums far below overflow.
 const DEMAND_MAX: f64 = 1024.0;
 
 #[cfg(test)]
@@ -254,7 +253,7 @@ mod tests {
         assert!((interference(&[conv, norm]) - 1.1).abs() < 0.001);
         assert!((interference(&[conv, small]) - 1.003).abs() < 0.001);
         assert!((interference(&[small, small]) - 1.0).abs() < 0.001);
-        // However many, they lose less than a fifth.
+        // Any number of them loses less than a fifth.
         assert!(interference(&[conv; 100]) < 1.2);
     }
 

@@ -33,7 +33,7 @@ impl CopyEngine {
         self.waiting.push_back(job);
     }
 
-    /// Whether a copy runs.
+    /// Whether a copy is running.
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }
@@ -50,14 +50,14 @@ impl CopyEngine {
         });
     }
 
-    /// The copy that ends now or ended, and when it started.
+    /// The copy that has ended by now, and when it started.
     pub(crate) fn try_finish(&mut self, now_ns: u64) -> Option<(StreamId, u64)> {
         let copy = self.running.take_if(|copy| copy.end_ns <= now_ns)?;
         self.busy_ns += now_ns - copy.started_ns;
         Some((copy.job.stream, copy.started_ns))
     }
 
-    /// Forgets the context's copies. One that runs stops.
+    /// Drops the context's copies; a running one stops.
     pub(crate) fn drop_context(&mut self, now_ns: u64, context: ContextId) {
         self.waiting.retain(|job| job.context != context);
         if let Some(copy) = self.running.take_if(|copy| copy.job.context == context) {

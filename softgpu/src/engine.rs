@@ -1,9 +1,9 @@
-//! Who computes: all contexts together (MPS), or one after the other (time slices).
+//! Sharing of the compute side: all contexts together (MPS), or one after the other (time slices).
 //!
 //! In time-slice mode contexts with compute work take turns in the order of their ids. A turn ends
-//! when the slice does, or at once when the context has nothing that could run. A context that is
-//! alone goes on, slice after slice; one that arrives in between waits for the end of the slice
-//! that is running. What is cut keeps its progress. Changing to another context than the last takes
+//! with its slice, or at once when the context has nothing that could run. A solo context
+//! continues, slice after slice; one that arrives in between waits for the end of the running
+//! slice. Interrupted work keeps its progress. A switch to another context than the last takes
 //! `context_switch_ns`, in which nothing runs.
 
 use crate::compute::{Compute, ContextUsage, Run, RunId, Usage};
@@ -28,20 +28,20 @@ pub(crate) struct Sliced {
     config: Config,
     pools: FlatMap<ContextId, Compute>,
     turn: Turn,
-    /// Of copies over the bus.
+    /// Demand of copies over the bus.
     copies: Demand,
-    /// As [`Engine::set_clock`].
+    /// See [`Engine::set_clock`].
     clock: f64,
-    /// Integrals of contexts that are gone.
+    /// Integrals of destroyed contexts.
     usage_gone: Usage,
 }
 
-/// Whose turn it is.
+/// The context whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Nobody's. The context that computed last can go on without a switch.
+    /// None. The last context to compute can continue without a switch.
     Nobody { last: Option<ContextId> },
-    /// State of one context is saved and of the next restored.
+    /// One context's state is saved and the next one's restored.
     Switching { to: ContextId, until_ns: u64 },
     /// This context computes. The end is known while another one waits.
     Of {
@@ -82,21 +82,21 @@ impl Engine {
         }
     }
 
-    /// A kernel of the context will be pushed soon. Until then the context keeps its turn.
+    /// Announces a kernel of the context. Until it arrives the context keeps its turn.
     pub(crate) fn expect_more(&mut self, context: ContextId) {
         if let Some(pool) = self.pool_of(context) {
             pool.expect_more();
         }
     }
 
-    /// The kernel that was expected is here.
+    /// An announced kernel has arrived.
     pub(crate) fn expect_fewer(&mut self, context: ContextId) {
         if let Some(pool) = self.pool_of(context) {
             pool.expect_fewer();
         }
     }
 
-    /// What copies over the bus ask of the device's memory from now on.
+    /// Sets the memory demand of copies over the bus.
     pub(crate) fn set_copies(&mut self, now_ns: u64, demand: Demand) {
         match self {
             Self::Shared(pool) => pool.set_copies(now_ns, demand),
@@ -111,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// The SM clock from now on, by the highest.
+    /// Sets the SM clock, relative to the highest.
     pub(crate) fn set_clock(&mut self, now_ns: u64, relative: f64) {
         match self {
             Self::Shared(pool) => pool.set_clock(now_ns, relative),
@@ -124,8 +124,7 @@ impl Engine {
         }
     }
 
-    /// The pool on which the context computes, if it has one of its own; where all share one nobody
-    /// asks whether it is busy.
+    /// The context's own pool, if it has one. In a shared pool, no caller asks whether it is busy.
     fn pool_of(&mut self, context: ContextId) -> Option<&mut Compute> {
         match self {
             Self::Shared(_) => None,
@@ -209,7 +208,7 @@ impl Engine {
 }
 
 impl Sliced {
-    /// One step of the turns; whether there may be another at the same instant.
+    /// One step of the turns; returns whether another may follow at the same instant.
     fn take_turns(&mut self, now_ns: u64) -> bool {
         let next = match self.turn {
             Turn::Nobody { last } => self.turn_after(now_ns, last),
@@ -266,8 +265,7 @@ impl Sliced {
         }
     }
 
-    /// The turn of the next context with work, cyclically after `last` and `last` itself at the
-    /// end.
+    /// The turn of the next context with work, cyclically after `last`, with `last` itself last.
     fn turn_after(&self, now_ns: u64, last: Option<ContextId>) -> Turn {
         let busy = || {
             self.pools
@@ -290,7 +288,7 @@ impl Sliced {
         }
     }
 
-    /// The first boundary of slices since `since_ns` that is not before now, but not the beginning.
+    /// The first slice boundary after `since_ns` that is not before `now_ns`.
     fn slice_end_ns(&self, since_ns: u64, now_ns: u64) -> u64 {
         let slice_ns = self.config.slice_ns.max(1);
         let slices = (now_ns - since_ns).div_ceil(slice_ns).max(1);

@@ -1,5 +1,5 @@
-//! What can go wrong in a call to the model. All of it is the caller's input; a fault of the model
-//! itself is an assertion.
+//! Errors of calls to the model. Each is a fault of the caller; a fault of the model is an
+//! assertion.
 
 use crate::op::{ContextId, StreamId};
 
@@ -12,30 +12,30 @@ pub enum Error {
     /// The stream was never created, or was destroyed.
     #[error("no such stream: {0}")]
     UnknownStream(StreamId),
-    /// A wait names an operation that its stream has not been given. (A wait for what may never
-    /// come could block for ever; CUDA's events cannot express it either.)
+    /// A wait names an operation that its stream does not have yet. (Such a wait could block for
+    /// ever; CUDA's events cannot express it either.)
     #[error("{stream} has no operation {seq}: it was given {submitted} so far")]
     UnknownOperation {
-        /// The stream that was to be waited for.
+        /// The stream to wait for.
         stream: StreamId,
-        /// The sequence number asked for.
+        /// The requested sequence number.
         seq: u64,
-        /// The last sequence number that the stream has given out.
+        /// The last sequence number of the stream.
         submitted: u64,
     },
     /// One block of the kernel does not fit on an empty SM of the device (CUDA: invalid value or
     /// launch out of resources).
     #[error("launch does not fit the device: {limit} is {asked}, at most {available}")]
     LaunchTooLarge {
-        /// The limit that is exceeded.
+        /// The exceeded limit.
         limit: &'static str,
-        /// What the launch asks for.
+        /// The launch's value.
         asked: u64,
-        /// What the device has.
+        /// The device's value.
         available: u64,
     },
-    /// A field of the kernel's shape is outside its domain (zero blocks, zero time, a demand that
-    /// is negative or not a number).
+    /// A field of the kernel's shape is outside its domain (zero blocks or time, a negative or NaN
+    /// demand).
     #[error("invalid kernel shape: {0}")]
     InvalidShape(&'static str),
 }

@@ -1,9 +1,9 @@
 //! Small ordered maps and sets as sorted vectors.
 //!
-//! The model keeps a handful of streams, kernels and cohorts at a time and looks at them at every
+//! The model keeps a handful of streams, kernels and cohorts at a time and visits them at every
 //! event. For so few a sorted vector is several times faster than a tree, and iterates in the same
-//! order, so results do not depend on which is used. Adding at the end, where new numbers go, and
-//! looking up are fast with thousands too; taking out of the middle moves what is behind.
+//! order, so results do not depend on the choice. Appending, where new numbers go, and lookup are
+//! fast with thousands too; a removal from the middle moves what follows.
 
 /// A map with few entries, in order of their keys.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl<K: Copy + Ord, V> FlatMap<K, V> {
         self.find(key).is_ok()
     }
 
-    /// Returns what was there.
+    /// Returns the former value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok(index) => Some(std::mem::replace(&mut self.entries[index].1, value)),
@@ -62,7 +62,7 @@ impl<K: Copy + Ord, V> FlatMap<K, V> {
         Some(self.entries.remove(index).1)
     }
 
-    /// The value, which is made if it is not there.
+    /// The value, created if missing.
     pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let index = match self.find(&key) {
             Ok(index) => index,
@@ -102,7 +102,7 @@ impl<K: Copy + Ord, V> FlatMap<K, V> {
     }
 
     fn find(&self, key: &K) -> Result<usize, usize> {
-        // The newest is what is asked for most.
+        // The newest entry is requested most.
         match self.entries.last() {
             None => Err(0),
             Some((last, _)) if last == key => Ok(self.entries.len() - 1),

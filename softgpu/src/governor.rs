@@ -1,8 +1,7 @@
-//! The clock, power and heat of a device: a model that is off unless it is asked for.
+//! Clock, power and temperature of a device: a model that is off by default.
 //!
-//! **Law.** Each [`TICK_NS`], with C and M the shares of the time since the tick before in which the
-//! device computed at its full throughput (of the clock that it had) and moved memory at its full
-//! bandwidth:
+//! **Law.** Each [`TICK_NS`], C and M are the fractions of the time since the previous tick of full
+//! compute throughput (at the current clock) and of full memory bandwidth:
 //!
 //! ```text
 //! P = P0 + (κ · TDP − P0) (0.6 C + 0.4 M) (f / fmax)³     P0 = 0.15 TDP
@@ -10,54 +9,53 @@
 //! f: 15 MHz less where P > limit or T ≥ 84 °C, else 15 MHz more, up to fmax
 //! ```
 //!
-//! κ is what the device would take at its highest clock, all of it busy, if nothing held it, by its
-//! TDP: 1.6 of cards whose limit is low for their size (T4, L4, A10), else 1.1. What runs is slowed
-//! down as far as it computes: with a clock of f the part C ÷ (C + M) of it takes fmax ÷ f times as
-//! long.
+//! κ is the device's uncapped power at its highest clock and full load, divided by its TDP: 1.6 for
+//! cards whose limit is low for their size (T4, L4, A10), else 1.1. Running work is slowed down as
+//! far as it computes: with a clock of f, the part C ÷ (C + M) of it takes fmax ÷ f times as long.
 //!
-//! Source: none has all of it. The cube is that of a voltage which follows the clock; every number
-//! is assumed and waits for a device to be calibrated on.
+//! No source has all of it. The cube is that of a voltage that follows the clock; every number is
+//! an assumption until the model is calibrated on a device.
 
 use crate::contention::Demand;
 use devices::Device;
 
-/// Between two steps of the governor, ns.
+/// Interval between two steps of the governor, ns.
 const TICK_NS: u64 = 10_000_000;
-/// By how much a step changes the clock.
+/// Change of the clock per step.
 const STEP_MHZ: f64 = 15.0;
-/// Heat at which the clock falls, °C.
+/// Temperature at which the clock falls, °C.
 pub const HOT_C: f64 = 84.0;
-/// A device that takes no power is as warm as that, °C.
+/// Temperature of a device without power, °C.
 const AMBIENT_C: f64 = 30.0;
-/// One that takes its TDP for long is so much warmer, °C.
+/// Steady rise of temperature at TDP, °C.
 const RISE_C: f64 = 45.0;
-/// Of the time in which it warms.
+/// Time constant of the temperature.
 const TAU_NS: f64 = 30e9;
-/// P0 by TDP.
+/// P0 ÷ TDP.
 const IDLE: f64 = 0.15;
-/// What of P goes by C, and by M.
+/// Weights of C and M in P.
 const POWER_SHARES: [f64; 2] = [0.6, 0.4];
-/// Devices with a κ of 1.6, and that of the others.
+/// Devices with a κ of 1.6, and the κ of the others.
 const LOW_LIMITED: [&str; 3] = ["T4", "L4", "A10"];
 const KAPPA: [f64; 2] = [1.6, 1.1];
 
-/// What the governor of a device goes by.
+/// Parameters of a device's governor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Governor {
-    /// What the device may take for long, W.
+    /// Sustained power of the device, W.
     pub tdp_w: f64,
-    /// Power above which the clock falls, W; more than the device takes at rest.
+    /// Power above which the clock falls, W; more than the device's idle power.
     pub limit_w: f64,
     /// See the module's text.
     pub kappa: f64,
     /// fmax.
     pub clock_max_mhz: u32,
-    /// The clock never falls below.
+    /// Lower bound of the clock.
     pub clock_min_mhz: u32,
 }
 
 impl Governor {
-    /// That of a device of the table: the limit is its TDP, and the least clock a fifth of fmax.
+    /// Parameters of a device of the table: the limit is its TDP, the least clock a fifth of fmax.
     #[must_use]
     pub fn of(device: &Device) -> Self {
         let tdp_w = f64::from(device.tdp_w.max(1));
@@ -72,7 +70,7 @@ impl Governor {
     }
 }
 
-/// A governed device as it stands.
+/// The state of a governed device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Governed {
     /// SM clock.
@@ -81,9 +79,9 @@ pub struct Governed {
     pub power_w: f64,
     /// °C.
     pub temperature_c: f64,
-    /// The clock is held down by power.
+    /// Power limits the clock.
     pub is_power_capped: bool,
-    /// And by heat.
+    /// Temperature limits the clock.
     pub is_hot: bool,
 }
 
@@ -94,13 +92,13 @@ pub(crate) struct Clock {
     mhz: f64,
     power_w: f64,
     celsius: f64,
-    /// Of the last tick.
+    /// Time of the last tick.
     at_ns: u64,
-    /// What of the device had been used by then, ns of all of it: computing, moving memory.
+    /// Use of the device by then, ns at full use: computing, moving memory.
     used_ns: [u64; 2],
-    /// Work has begun since, or was there before.
+    /// Whether work has begun since, or was there before.
     is_used: bool,
-    /// What lowered the clock last was heat.
+    /// Whether temperature caused the last drop of the clock.
     by_heat: bool,
 }
 
@@ -130,7 +128,7 @@ impl Clock {
 
     pub(crate) fn view(&self, now_ns: u64) -> Governed {
         let is_below = self.relative() < 1.0;
-        // Steps are left out while the device is at rest: see `next_ns`.
+        // Steps are skipped while the device is idle: see `next_ns`.
         let rested_ns = now_ns - self.at_ns;
         let mut clock = *self;
         if rested_ns > TICK_NS && !self.is_used {
@@ -146,8 +144,8 @@ impl Clock {
         }
     }
 
-    /// When it is to step next. A device that did nothing since the last step and has its highest
-    /// clock needs none: what it cools meanwhile the next one makes up for.
+    /// Time of the next step. A device that was idle since the last step and has its highest clock
+    /// needs none: the next step accounts for the cooling meanwhile.
     pub(crate) fn next_ns(&self, now_ns: u64, is_busy: bool) -> Option<u64> {
         (is_busy || self.is_used || self.relative() < 1.0).then(|| (now_ns / TICK_NS + 1) * TICK_NS)
     }
@@ -157,12 +155,12 @@ impl Clock {
         now_ns.is_multiple_of(TICK_NS) && now_ns > self.at_ns
     }
 
-    /// A step, with what of the device has been used by now; see [`Self::used_ns`].
+    /// A step, with the device's use up to now; see [`Self::used_ns`].
     pub(crate) fn step(&mut self, now_ns: u64, used_ns: [u64; 2]) {
         let before_ns = std::mem::replace(&mut self.used_ns, used_ns);
         self.is_used = used_ns != before_ns;
         let passed_ns = now_ns - std::mem::replace(&mut self.at_ns, now_ns);
-        // What was skipped was a device at rest.
+        // During the skipped steps the device was idle.
         self.warm(passed_ns - TICK_NS, self.governor.tdp_w * IDLE);
         let share = |of: usize| (used_ns[of] - before_ns[of]) as f64 / TICK_NS as f64;
         let relative = self.relative();
@@ -194,8 +192,8 @@ impl Clock {
     }
 }
 
-/// The rate of work, 32 fractional bits, with a clock of so much of the highest, where all that runs
-/// asks for so much.
+/// The rate of work, 32 fractional bits, at a clock of `relative` times the highest, for running
+/// work with the demand `asked`.
 pub(crate) fn rate_at(rate_q32: u64, asked: Demand, relative: f64) -> u64 {
     let (compute, memory) = (asked.compute_q32 as f64, asked.bandwidth_q32 as f64);
     if relative >= 1.0 || compute <= 0.0 {
@@ -214,7 +212,7 @@ mod tests {
         Clock::new(Governor::of(&Device::by_name("T4").unwrap()))
     }
 
-    /// So long with these shares of the device in use.
+    /// Steps for that many ticks with these fractions of the device in use.
     fn run(clock: &mut Clock, ticks: u64, compute: f64, memory: f64) {
         for _ in 0..ticks {
             let computed = compute * clock.relative() * TICK_NS as f64;
@@ -260,7 +258,7 @@ mod tests {
         let apart = (seen.celsius - unseen.celsius).abs();
         assert!(apart < 1e-6, "{} {}", seen.celsius, unseen.celsius);
         assert!((seen.celsius - 52.0).abs() < 4.0, "{}", seen.celsius);
-        // A view between two steps counts the rest since the first.
+        // A view between two steps includes the idle time since the first.
         let now_ns = seen.at_ns + 3_000 * TICK_NS;
         let view = seen.view(now_ns);
         assert!(view.temperature_c < seen.celsius - 5.0, "{view:?}");
@@ -274,11 +272,11 @@ mod tests {
         run(&mut clock, 10, 0.1, 0.1);
         assert_eq!(clock.view(clock.at_ns).clock_mhz, 1590 - 150);
         assert!(clock.view(clock.at_ns).is_hot && !clock.view(clock.at_ns).is_power_capped);
-        // What held it down was heat, also while it recovers.
+        // The cause is temperature, also while it recovers.
         clock.celsius = 60.0;
         run(&mut clock, 1, 0.1, 0.1);
         assert!(clock.view(clock.at_ns).is_hot);
-        // A limit that is exceeded at every clock.
+        // Power exceeds this limit at every clock.
         clock.governor.limit_w = 10.6;
         run(&mut clock, 1_000, 1.0, 1.0);
         assert_eq!(clock.mhz, 318.0);

@@ -1,23 +1,20 @@
-//! The GPU: contexts, streams, and the order in which things happen.
+//! The GPU: contexts, streams, and the order of events.
 //!
 //! # How to drive it
-//!
 //! 1. [`Gpu::submit`] puts an operation on a stream and returns its number there: 1, 2, 3, …
-//! 2. [`Gpu::next_event_ns`] says when to look again.
-//! 3. [`Gpu::advance`] goes to an instant and returns what completed on the way, in order of time;
-//!    at one instant in an order that depends only on the calls made before.
+//! 2. [`Gpu::next_event_ns`] returns when to poll again.
+//! 3. [`Gpu::advance`] advances to an instant and returns what completed on the way, in order of
+//!    time; at one instant in an order that depends only on earlier calls.
 //!
-//! Times are nanoseconds since the GPU was made. A call with an earlier time than the last one is a
-//! fault of the caller and panics. An operation that is submitted at an instant comes after all
-//! that happens at that instant anyway. Between events nothing changes, so extra calls of `advance`
-//! change nothing.
+//! Times are nanoseconds since the GPU's creation. A call with an earlier time than the last one is
+//! a fault of the caller and panics. An operation submitted at an instant comes after all that
+//! happens at that instant anyway. Extra calls of `advance` between events change nothing.
 //!
-//! # What happens at one instant
-//!
-//! Ends before beginnings: copies end (to the device, then from it), blocks end, streams go on to
-//! their next operation, again until nothing moves. Then copies start, the turn passes on
-//! (time-slice mode), and blocks start. So a freed place goes to the best of all that wait at that
-//! instant, not to the first that looked.
+//! # Order at one instant
+//! Ends precede beginnings: copies end (to the device, then from it), blocks end, streams continue
+//! with their next operation, repeatedly until nothing moves. Then copies start, the turn passes on
+//! (time-slice mode), and blocks start. A freed place thus goes to the best of all that wait at
+//! that instant, not to the first that was visited.
 
 mod config;
 mod validity;
@@ -43,7 +40,7 @@ use crate::op::{ContextId, CopyDirection, KernelId, Op, OpKind, StreamId};
 use crate::stream::{Head, Stream};
 use devices::Device;
 
-/// A GPU with its contexts and all that was submitted and is not complete.
+/// A GPU with its contexts and all incomplete operations.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     device: Device,
@@ -55,13 +52,13 @@ pub struct Gpu {
     engine: Engine,
     to_device: CopyEngine,
     to_host: CopyEngine,
-    /// What one copy over the bus asks of the device's memory.
+    /// One bus copy's demand on the device's memory.
     bus_demand: Demand,
-    /// By [`KernelId`]. Shared by copies of the GPU.
+    /// By [`KernelId`]. Copies of the GPU share it.
     kernels: Arc<Vec<Prepared>>,
-    /// Streams to look at before time goes on.
+    /// Streams to visit before time advances.
     stirred: VecDeque<StreamId>,
-    /// Streams whose next kernel keeps its distance to the one before, by when it may start.
+    /// Streams whose next kernel keeps its distance to the previous one, by its earliest start.
     delayed: FlatSet<(u64, StreamId)>,
     completions: Vec<Completion>,
     /// Buffers of [`Self::settle`].
@@ -79,7 +76,7 @@ struct Context {
     connections: Connections,
     kernels_in_flight: u64,
     ops_in_flight: u64,
-    /// The SMs that its blocks may use.
+    /// The SMs for its blocks.
     sms: SmRange,
 }
 
@@ -121,12 +118,12 @@ impl Gpu {
         }
     }
 
-    /// The device that is modelled.
+    /// The modelled device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// How it is shared.
+    /// The sharing and scheduling settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -136,34 +133,31 @@ impl Gpu {
         self.now_ns
     }
 
-    /// Operations of the context that were submitted and are not complete; 0 for an unknown
-    /// context.
+    /// Incomplete operations of the context; 0 for an unknown context.
     pub fn in_flight_ops(&self, context: ContextId) -> u64 {
         self.contexts
             .get(&context)
             .map_or(0, |context| context.ops_in_flight)
     }
 
-    /// Kernels of the context that were submitted and are not complete; 0 for an unknown context.
+    /// Incomplete kernels of the context; 0 for an unknown context.
     pub fn in_flight_kernels(&self, context: ContextId) -> u64 {
         self.contexts
             .get(&context)
             .map_or(0, |context| context.kernels_in_flight)
     }
 
-    /// Number of the last operation the stream was given; 0 before the first; `None` for a stream
-    /// that is gone.
+    /// Number of the stream's last submitted operation, from 1; 0: none. `None`: no such stream.
     pub fn last_submitted(&self, stream: StreamId) -> Option<u64> {
         self.streams.get(&stream).map(Stream::submitted)
     }
 
-    /// Number of the last operation of the stream that is complete; 0 before the first; `None` for
-    /// a stream that is gone.
+    /// Number of the stream's last completed operation, from 1; 0: none. `None`: no such stream.
     pub fn last_completed(&self, stream: StreamId) -> Option<u64> {
         self.streams.get(&stream).map(|stream| stream.completed)
     }
 
-    /// What was used up to now.
+    /// Use up to now.
     pub fn utilisation(&self) -> Utilisation {
         let usage = self.engine.usage(self.now_ns);
         let whole = |q32: u128| u64::try_from(q32 >> 32).unwrap_or(u64::MAX);
@@ -179,12 +173,12 @@ impl Gpu {
         }
     }
 
-    /// How clock, power and heat stand; `None` where [`Config::governor`] is.
+    /// State of clock, power and temperature; `None` if [`Config::governor`] is.
     pub fn governed(&self) -> Option<Governed> {
         self.clock.map(|clock| clock.view(self.now_ns))
     }
 
-    /// What a context used up to now; nothing for an unknown context.
+    /// A context's use up to now; zero for an unknown context.
     pub fn utilisation_of(&self, context: ContextId) -> ContextUtilisation {
         let usage = self.engine.usage_of(self.now_ns, context);
         ContextUtilisation {
@@ -194,14 +188,13 @@ impl Gpu {
         }
     }
 
-    /// A new context: a process that attached to the device. Each of its streams has a connection
-    /// of its own.
+    /// Creates a context, for a process that attached. Each of its streams has its own connection.
     pub fn create_context(&mut self) -> ContextId {
         self.create_context_with(0)
     }
 
-    /// A new context whose streams share so many connections (`crate::connection`); 0 is one for
-    /// each stream.
+    /// Creates a context whose streams share so many connections (`crate::connection`); 0: no
+    /// limit.
     pub fn create_context_with(&mut self, connections: usize) -> ContextId {
         let id = ContextId(self.context_next);
         self.context_next += 1;
@@ -213,9 +206,9 @@ impl Gpu {
         id
     }
 
-    /// What the context launches from now on executes on so many SMs at most, of the device's at
-    /// least one; the same ones for every limit, the last of the device, shared with all contexts.
-    /// Under [`Sharing::Mps`]; a context that has its turn alone has all.
+    /// Limits later launches of the context to that many SMs, clamped to 1 and the device's number.
+    /// Every limit takes the last SMs of the device, shared with all contexts. Has an effect under
+    /// [`Sharing::Mps`]; in time slices a context has all SMs.
     ///
     /// # Errors
     /// [`Error::UnknownContext`].
@@ -224,8 +217,8 @@ impl Gpu {
         self.bind_sms(context, SmRange(first, u32::MAX))
     }
 
-    /// The same, but on the first SMs of the device: a context limited so and one limited by
-    /// [`Gpu::limit_sms`] have none in common, if both limits together are not above what there is.
+    /// As [`Gpu::limit_sms`], but on the first SMs of the device: a context limited here and one
+    /// limited there have none in common, if both limits together do not exceed the device.
     ///
     /// # Errors
     /// [`Error::UnknownContext`].
@@ -242,8 +235,8 @@ impl Gpu {
         Ok(())
     }
 
-    /// The process is gone. Its queued and running work vanishes, no completion of it is reported
-    /// any more, and streams that wait for one of its streams go on.
+    /// Removes the context of a process that is gone. Its queued and running work vanishes without
+    /// completions, and streams that wait for one of its streams continue.
     ///
     /// # Errors
     /// [`Error::UnknownContext`].
@@ -269,7 +262,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// A new stream. As in CUDA, a lower number is a higher priority.
+    /// Creates a stream. As in CUDA, a lower number is a higher priority.
     ///
     /// # Errors
     /// [`Error::UnknownContext`].
@@ -287,18 +280,17 @@ impl Gpu {
         Ok(id)
     }
 
-    /// Takes no more operations for the stream. As in CUDA, what was submitted still executes and
-    /// completes.
+    /// Closes the stream to further operations. As in CUDA, submitted ones still complete.
     ///
     /// # Errors
-    /// [`Error::UnknownStream`], also for one that is being destroyed.
+    /// [`Error::UnknownStream`], also for a stream that is being destroyed.
     pub fn destroy_stream(&mut self, stream: StreamId) -> Result<(), Error> {
         self.open_stream(stream)?.closing = true;
         self.remove_if_drained(stream);
         Ok(())
     }
 
-    /// Works out once what the launches of a kernel take, for [`Op::Prepared`].
+    /// Computes once what the launches of a kernel take, for [`Op::Prepared`].
     ///
     /// # Errors
     /// As [`KernelShape::check`].
@@ -340,8 +332,8 @@ impl Gpu {
         Ok(seq)
     }
 
-    /// Lets the holds of a stream up to operation `seq` complete, now or when their turn comes. A
-    /// stream that is gone has none.
+    /// Lets the holds of a stream up to operation `seq` complete, now or when their turn comes. Has
+    /// no effect on a stream that is gone.
     pub fn release(&mut self, now_ns: u64, stream: StreamId, seq: u64) {
         self.run_until(now_ns);
         if let Some(state) = self.streams.get_mut(&stream) {
@@ -351,7 +343,7 @@ impl Gpu {
         }
     }
 
-    /// Whether operation `seq` of the stream is a hold that stops the stream now.
+    /// Whether operation `seq` of the stream is a hold that currently stops the stream.
     pub fn is_held(&self, stream: StreamId, seq: u64) -> bool {
         self.streams.get(&stream).is_some_and(|stream| {
             let is_hold = stream.queue.front() == Some(&Op::Hold);
@@ -359,21 +351,21 @@ impl Gpu {
         })
     }
 
-    /// Goes to `now_ns` and returns what completed since the last call.
+    /// Advances to `now_ns` and returns what completed since the last call.
     pub fn advance(&mut self, now_ns: u64) -> Vec<Completion> {
         self.run_until(now_ns);
         std::mem::take(&mut self.completions)
     }
 
-    /// [`Gpu::advance`] that appends to a buffer of the caller's.
+    /// As [`Gpu::advance`], appending to the caller's buffer.
     pub fn advance_into(&mut self, now_ns: u64, completions: &mut Vec<Completion>) {
         self.run_until(now_ns);
         completions.append(&mut self.completions);
     }
 
-    /// Goes to the next instant at which anything completes, but at most to `limit_ns`, and appends
-    /// what does. Returns that instant. What changes inside meanwhile is no stop, so this is faster
-    /// than one [`Gpu::advance`] for each [`Gpu::next_event_ns`].
+    /// Advances to the next instant with completions, but at most to `limit_ns`, appends them and
+    /// returns the instant. Internal changes do not stop it, so this is faster than an
+    /// [`Gpu::advance`] for each [`Gpu::next_event_ns`].
     pub fn advance_to_completion(
         &mut self,
         limit_ns: u64,
@@ -395,8 +387,8 @@ impl Gpu {
         self.now_ns
     }
 
-    /// When something happens next if nothing is submitted: a completion, or a change inside. Now,
-    /// if completions wait to be fetched; `None` if nothing will ever happen.
+    /// Time of the next completion or internal change if nothing is submitted. The current time if
+    /// completions are pending; `None` if nothing will ever happen.
     pub fn next_event_ns(&self) -> Option<u64> {
         if !self.completions.is_empty() {
             return Some(self.now_ns);
@@ -471,7 +463,7 @@ impl Gpu {
         self.now_ns = now_ns;
     }
 
-    /// Lets everything happen that happens now; see the head of the file for the order.
+    /// Processes all that happens at the current instant; see the module's text for the order.
     fn settle(&mut self) {
         self.step_clock();
         let mut runs = std::mem::take(&mut self.ended_runs);
@@ -518,7 +510,7 @@ impl Gpu {
         self.clock = Some(clock);
     }
 
-    /// What the copies that run ask of the device's memory.
+    /// The running copies' demand on the device's memory.
     fn copies_demand(&self) -> Demand {
         let one = self.bus_demand;
         let of = |engine: &CopyEngine| {
@@ -531,7 +523,7 @@ impl Gpu {
         of(&self.to_device).plus(of(&self.to_host))
     }
 
-    /// Lets the streams go on whose next kernel may start now.
+    /// Continues the streams whose next kernel may start now.
     fn end_delays(&mut self) {
         while let Some(&(ready_ns, id)) = self.delayed.first() {
             if ready_ns > self.now_ns {
@@ -590,7 +582,7 @@ impl Gpu {
         }
     }
 
-    /// Whether no operation is before the stream's head on its connection.
+    /// Whether no earlier operation on its connection has yet to start.
     fn may_start(&self, id: StreamId, stream: &Stream) -> bool {
         let Some(place) = stream.connection else {
             return true;
@@ -610,8 +602,8 @@ impl Gpu {
         self.stirred.extend(next.filter(|&next| next != id));
     }
 
-    /// A wait that is over takes no time. A stream never waits for itself: what is before the wait
-    /// is complete.
+    /// Enters a wait. A satisfied wait takes no time. A stream never waits for itself: what
+    /// precedes the wait is complete.
     fn wait(&mut self, waiter: StreamId, awaited: StreamId, seq: u64) -> Head {
         match self.streams.get_mut(&awaited) {
             Some(stream) if stream.completed < seq => {
@@ -656,7 +648,7 @@ impl Gpu {
         self.start(Run::kernel(context, id, kernel, (rank, sms)))
     }
 
-    /// The kernel at the head waits for its distance to the one before.
+    /// The kernel at the head keeps its distance to the previous one.
     fn delay(&mut self, id: StreamId) -> Head {
         let stream = self.stream_mut(id);
         let (ready_ns, context) = (stream.ready_ns, stream.context);
@@ -726,7 +718,7 @@ impl Gpu {
     }
 }
 
-/// What one copy over the bus asks of the device's memory while it runs.
+/// The memory demand of one running bus copy.
 fn bus_demand(device: &Device) -> Demand {
     let bandwidth_gb_s = f64::from(device.bandwidth_gb_s.max(1));
     Demand::new(0.0, (BUS_GB_S as f64 / bandwidth_gb_s).min(1.0))

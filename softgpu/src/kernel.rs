@@ -1,36 +1,36 @@
-//! The shape of a kernel launch, and how much of a device it occupies.
+//! The shape of a kernel launch, and its occupancy of a device.
 //!
 //! Occupancy follows NVIDIA's own tools: registers are allocated to warps in units of 256 out of
-//! one quarter of the SM's file, shared memory in the device's granularity after the driver's
-//! reserve is added. The same formula matched 88 of 88 launches in Nsight Compute reports (A6000,
-//! A30, H100, GB200, B200). It takes the largest shared-memory configuration of the device; a
+//! one quarter of the SM's file, shared memory in the device's granularity after adding the
+//! driver's reserve. The same formula matched 88 of 88 launches in Nsight Compute reports (A6000,
+//! A30, H100, GB200, B200). It assumes the largest shared-memory configuration of the device; a
 //! driver that chooses a smaller one admits fewer blocks.
 
 use crate::contention::{Demand, time_ns_at};
 use crate::error::Error;
 use devices::Device;
 
-/// One kernel launch as the model sees it.
+/// One kernel launch in the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KernelShape {
     /// Blocks in the grid, all dimensions multiplied; at least 1.
     pub grid_blocks: u64,
     /// Threads of a block, 1 to 1024.
     pub threads_per_block: u32,
-    /// Registers of a thread, 0 to 255; 0 where unknown, which limits nothing.
+    /// Registers of a thread, 0 to 255; 0 if unknown, which limits nothing.
     pub registers_per_thread: u32,
     /// Static and dynamic shared memory of a block, without the driver's reserve.
     pub shared_bytes_per_block: u32,
-    /// Time of one block while nothing slows it down; at least 1.
+    /// Time of one block without slowdown; at least 1.
     pub block_ns: u64,
-    /// Fraction of the device's compute throughput that the kernel uses while all of its blocks
-    /// that can be resident together run; fewer blocks use proportionally less.
+    /// Fraction of the device's compute throughput that the kernel uses at full residency; fewer
+    /// blocks use proportionally less.
     pub compute_demand: f64,
     /// The same for memory bandwidth.
     pub bandwidth_demand: f64,
 }
 
-/// What one resident block takes of an SM, beside one block slot.
+/// What one resident block takes of an SM, besides one block slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footprint {
     pub(crate) threads: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Footprint {
 }
 
 impl KernelShape {
-    /// Blocks of this kernel that one empty SM holds; 0 where not even one fits.
+    /// Blocks of this kernel that one empty SM holds; 0 if none fits.
     pub fn blocks_per_sm(&self, device: &Device) -> u32 {
         let by_shared = match self.shared_bytes_allocated(device) {
             0 => u64::from(device.blocks_per_sm),
@@ -54,7 +54,7 @@ impl KernelShape {
             .min(by_shared)
     }
 
-    /// SMs that the grid fills at full residency. May exceed the SMs of the device, as in Orion's
+    /// SMs that the grid fills at full residency. May exceed the device's SMs, as in Orion's
     /// profiles.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl KernelShape {
         Ok(u32::try_from(needed).unwrap_or(u32::MAX))
     }
 
-    /// Waves in which the grid runs on an idle device, the last one perhaps partial.
+    /// Waves in which the grid runs on an idle device; the last may be partial.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -76,8 +76,8 @@ impl KernelShape {
         Ok(self.grid_blocks.div_ceil(self.wave_blocks(device)))
     }
 
-    /// Time of the kernel on an idle device: waves × block time, times the slowdown where the
-    /// kernel's own two demands exceed the device.
+    /// Time of the kernel on an idle device: waves × block time, times the slowdown if the kernel's
+    /// own two demands exceed the device.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -95,11 +95,11 @@ impl KernelShape {
             .saturating_add(rest_ns))
     }
 
-    /// Whether the launch is possible on the device.
+    /// Checks that the device can run the launch.
     ///
     /// # Errors
-    /// [`Error::InvalidShape`] where a field is outside its domain, [`Error::LaunchTooLarge`] where
-    /// one block exceeds what an SM offers.
+    /// [`Error::InvalidShape`] for a field outside its domain, [`Error::LaunchTooLarge`] for an
+    /// oversized block.
     pub fn check(&self, device: &Device) -> Result<(), Error> {
         let is_demand = |demand: f64| demand.is_finite() && demand >= 0.0;
         if self.grid_blocks == 0 {
@@ -145,12 +145,11 @@ impl KernelShape {
         )
     }
 
-    /// What one block takes of an SM. An empty SM holds exactly [`Self::blocks_per_sm`] such
-    /// footprints.
+    /// One block's share of an SM. An empty SM holds exactly [`Self::blocks_per_sm`].
     pub(crate) fn footprint(&self, device: &Device) -> Footprint {
         let registers = self.warps() * self.registers_per_warp();
-        // The quarters of the register file round the number of blocks down. A block is charged so
-        // much more that the sum over an SM says the same.
+        // The quarters of the register file round the number of blocks down. A block is charged for
+        // the rounding, so that the sum over an SM has the same limit.
         let by_registers = self.blocks_by_registers(device);
         let one_more_does_not_fit = device.registers_per_sm / (by_registers + 1) + 1;
         let limited = registers > 0 && by_registers > 0;
@@ -165,8 +164,7 @@ impl KernelShape {
         }
     }
 
-    /// Blocks that are resident at most: the whole grid or a full device. Demands refer to this
-    /// number.
+    /// Most resident blocks: the whole grid or a full device. Demands refer to this number.
     pub(crate) fn resident_blocks_max(&self, device: &Device) -> u64 {
         self.grid_blocks.min(self.wave_blocks(device))
     }
@@ -186,19 +184,19 @@ impl KernelShape {
             .saturating_mul(WARP_REGISTERS_GRANULARITY)
     }
 
-    /// Without regard to any other limit.
+    /// Blocks per SM by registers alone.
     fn blocks_by_registers(&self, device: &Device) -> u32 {
         self.warps_by_registers(device)
             .map_or(device.blocks_per_sm, |warps| warps / self.warps())
     }
 
-    /// Warps of this kernel that the registers of an SM suffice for; `None` where it uses none.
+    /// Warps of this kernel for which an SM has registers; `None` if it uses none.
     fn warps_by_registers(&self, device: &Device) -> Option<u32> {
         let quarter = device.registers_per_sm / SM_QUARTERS;
         Some(quarter.checked_div(self.registers_per_warp())? * SM_QUARTERS)
     }
 
-    /// In 64 bits: the field may hold anything before [`Self::check`].
+    /// 64 bits, because the field may have any value before [`Self::check`].
     fn shared_bytes_allocated(&self, device: &Device) -> u64 {
         let reserve = u64::from(device.shared_reserved_per_block_bytes);
         let bytes = u64::from(self.shared_bytes_per_block) + reserve;
@@ -228,7 +226,7 @@ const SM_QUARTERS: u32 = 4;
 const THREADS_PER_BLOCK_MAX: u32 = 1024;
 /// Same table.
 const REGISTERS_PER_THREAD_MAX: u32 = 255;
-/// Keeps all sums of times within 64 bits; no kernel is near.
+/// Keeps all sums of times within 64 bits; no kernel comes near.
 const BLOCK_NS_MAX: u64 = 86_400_000_000_000;
 
 #[cfg(test)]
@@ -249,8 +247,7 @@ mod tests {
         Device::by_name("V100-SXM2-16GB").unwrap()
     }
 
-    /// (device, threads, registers, shared bytes, blocks per SM), worked out by hand from the rules
-    /// above.
+    /// (device, threads, registers, shared bytes, blocks per SM), by hand from the rules above.
     const OCCUPANCY: &[(&str, u32, u32, u32, u32)] = &[
         ("H100-PCIe", 1024, 32, 8192, 2),
         ("V100-SXM2-16GB", 256, 32, 0, 8),

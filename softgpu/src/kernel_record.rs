@@ -1,22 +1,22 @@
-//! What the stand-in driver tells the stand-in CUPTI of a kernel that is complete.
+//! The stand-in driver's report to the stand-in CUPTI of a completed kernel.
 
 use std::ffi::c_char;
 
-/// A kernel that ran. Both sides are of one build.
+/// A kernel that ran. Both sides are always of one build.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct KernelRecord {
-    /// Its name, which ends in NUL and stays for good.
+    /// Its name, a NUL-terminated string that is never freed.
     pub name: *const c_char,
-    /// When its first block began, ns of the device.
+    /// Start of its first block, ns of the device.
     pub started_ns: u64,
-    /// When its last block was done, ns of the device.
+    /// End of its last block, ns of the device.
     pub ended_ns: u64,
     /// Ordinal of its device.
     pub device: u32,
     /// Slot of its stream, counted over all devices.
     pub stream: u32,
-    /// Number of the call that launched it, from 1. Kernels of one graph have the same.
+    /// Number of the launching call, from 1. Kernels of one graph launch share it.
     pub call: u32,
     /// Registers of a thread.
     pub registers: u32,

@@ -1,14 +1,15 @@
-//! Modules of the software GPU: a text that says which kernels there are and what they take.
+//! Modules of the software GPU: a text that lists kernels and their costs.
 //!
 //! ```text
 //! softgpu-module 1
 //! kernel Conv2d%3Aforward block_ns=1350000 regs=64 shared=65536 compute=0.89 bandwidth=0.2
 //! ```
 //!
-//! A name is percent-encoded: each byte that is no letter, digit, `_`, `-`, `.`, `#` or `@` is `%` and two hexadecimal
-//! digits. `block_ns` is the time of one block alone, `regs` registers per thread, `shared` static shared bytes per
-//! block; `compute` and `bandwidth` are the demands of [`crate::KernelShape`]. The text goes where CUDA takes a module
-//! image (`cuModuleLoadData`), and ends with a NUL there. Besides, every such module has the kernels of [`crate::Builtin`].
+//! A name is percent-encoded: each byte that is no letter, digit, `_`, `-`, `.`, `#` or `@` is `%`
+//! and two hexadecimal digits. `block_ns` is the time of one block alone, `regs` registers per
+//! thread, `shared` static shared bytes per block; `compute` and `bandwidth` are the demands of
+//! [`crate::KernelShape`]. A program passes the text as a CUDA module image (`cuModuleLoadData`),
+//! where it ends with a NUL. Every such module also has the kernels of [`crate::Builtin`].
 
 use std::fmt::Write as _;
 
@@ -17,7 +18,7 @@ pub const HEADER: &str = "softgpu-module 1";
 /// Longest image; the traces of one model have some hundred kernels of about a hundred bytes each.
 pub const IMAGE_BYTES_MAX: usize = 16 << 20;
 
-/// What one line says.
+/// The contents of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageKernel {
     /// Name, decoded.
@@ -34,23 +35,23 @@ pub struct ImageKernel {
     pub bandwidth_demand: f64,
 }
 
-/// What is wrong with an image.
+/// A fault of an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct ImageError {
     /// Counted from 1.
     pub line: usize,
-    /// In a few words.
+    /// A short reason.
     pub reason: String,
 }
 
-/// Whether an image is a text of ours.
+/// Whether an image is such a text.
 pub fn is_image(image: &[u8]) -> bool {
     image.starts_with(HEADER.as_bytes())
         && matches!(image.get(HEADER.len()), None | Some(b'\n' | b'\r'))
 }
 
-/// The image of these kernels, without the NUL.
+/// The image with these kernels, without the NUL.
 pub fn write_image(kernels: &[ImageKernel]) -> String {
     let mut text = format!("{HEADER}\n");
     for kernel in kernels {
@@ -71,10 +72,10 @@ pub fn write_image(kernels: &[ImageKernel]) -> String {
     text
 }
 
-/// Reads an image, without the NUL. Empty lines are allowed.
+/// Parses an image, without the NUL. Empty lines are allowed.
 ///
 /// # Errors
-/// [`ImageError`] says which line and why.
+/// [`ImageError`] with the line and the reason.
 pub fn parse_image(text: &str) -> Result<Vec<ImageKernel>, ImageError> {
     let mut lines = (1..).zip(text.lines());
     if lines.next().is_none_or(|(_, line)| line != HEADER) {

@@ -1,4 +1,4 @@
-//! What can be asked of the GPU: identifiers and operations.
+//! Identifiers and operations of the GPU.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct ContextId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// A kernel that [`crate::Gpu::prepare`] has checked and worked out.
+/// A kernel that [`crate::Gpu::prepare`] has checked and prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelId(pub(crate) u32);
 
@@ -23,8 +23,7 @@ pub enum Op {
     Kernel {
         /// Grid, resources of a block, time and demands.
         shape: KernelShape,
-        /// The launch attribute that overrides the stream's priority. As in CUDA, the lower number
-        /// goes first.
+        /// The launch attribute that overrides the stream's priority. As in CUDA, lower goes first.
         priority: Option<i32>,
     },
     /// The launch of a prepared kernel: the same as [`Op::Kernel`] with its shape, and faster.
@@ -34,33 +33,33 @@ pub enum Op {
         /// As in [`Op::Kernel`].
         priority: Option<i32>,
     },
-    /// A copy. None bytes complete at once, in order.
+    /// A copy. A copy of no bytes completes at once, in order.
     Copy {
-        /// From where to where.
+        /// The direction.
         direction: CopyDirection,
-        /// How much.
+        /// Size.
         bytes: u64,
     },
-    /// Fill device memory. None bytes complete at once, in order.
+    /// Fills device memory. A fill of no bytes completes at once, in order.
     Memset {
-        /// How much.
+        /// Size.
         bytes: u64,
     },
     /// Completes when everything before it in its stream has (an event record).
     Marker,
     /// Completes when operation `seq` of `stream` has, or when that stream is gone.
     Wait {
-        /// The stream to wait for; any context's.
+        /// The stream to wait for, of any context.
         stream: StreamId,
         /// Its operation, which must have been submitted.
         seq: u64,
     },
-    /// Completes when [`crate::Gpu::release`] says so: the host has a part in the stream's order.
+    /// Completes on [`crate::Gpu::release`]: for the host's part in the stream's order.
     Hold,
 }
 
 impl Op {
-    /// What is left of the operation when its arguments are dropped.
+    /// The operation's kind, without its arguments.
     pub fn kind(&self) -> OpKind {
         match self {
             Self::Kernel { .. } | Self::Prepared { .. } => OpKind::Kernel,
@@ -73,7 +72,7 @@ impl Op {
     }
 }
 
-/// From where to where a copy goes.
+/// Source and destination of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CopyDirection {
     /// Over the bus to the GPU; its own engine.
@@ -84,7 +83,7 @@ pub enum CopyDirection {
     DeviceToDevice,
 }
 
-/// Which kind of operation completed.
+/// Kind of a completed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
     /// [`Op::Kernel`] and [`Op::Prepared`].

@@ -1,14 +1,14 @@
-//! The SMs: what of each is free, and where blocks go.
+//! The SMs: the free resources of each, and the placement of blocks.
 //!
-//! Every SM is counted alone, because what is left on two half-full SMs does not make a whole one:
+//! Every SM is counted separately, because the rest of two half-full SMs does not make a whole one:
 //! two kernels whose blocks take more than half of an SM's shared memory exclude each other, as
 //! Conv2d beside Conv2d does in Orion's Table 2. Blocks spread over the SMs before they stack up,
-//! lowest SM first among equals. A context with a limit has the last SMs of the device, as many as
-//! the limit says, and shares them with all.
+//! lowest SM first among equals. A limited context has the last SMs of the device, as many as its
+//! limit, and shares them with all.
 //!
-//! Neighbours with the same left are one *run*, and blocks are placed run by run: an idle device is
-//! one run, and seldom are there more than a handful, however many SMs it has. That is for speed
-//! alone; the tests hold it to counting one SM after the other.
+//! Neighbours with equal free resources are one *run*, and blocks are placed run by run: an idle
+//! device is one run, and there are seldom more than a handful, however many SMs it has. This only
+//! serves speed; the tests compare it with counting SMs one by one.
 
 use core::ops::Range;
 
@@ -18,7 +18,7 @@ use devices::Device;
 /// How many blocks went to each SM, from the first SM on.
 pub(crate) type Placement = Vec<Placed>;
 
-/// So many blocks on each of so many SMs in a row.
+/// The same number of blocks on each of several neighbouring SMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
     sms: u32,
@@ -32,20 +32,20 @@ pub(crate) struct SmPool {
     /// All SMs in order; neighbours differ.
     runs: Vec<Run>,
     sms_busy: u32,
-    /// Placements that were released, to be used again.
+    /// Released placements, for reuse.
     spare: Vec<Placement>,
     /// Buffer for new runs.
     scratch: Vec<Run>,
 }
 
-/// SMs in a row that have the same left.
+/// Neighbouring SMs with equal free resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     sms: u32,
     each: Sm,
 }
 
-/// What is free on one SM.
+/// Free resources of one SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sm {
     threads: u32,
@@ -79,8 +79,7 @@ impl SmPool {
         self.sms_busy
     }
 
-    /// Places as many of `wanted` blocks as fit now on the SMs of these numbers. `None` where not one
-    /// does.
+    /// Places as many of `wanted` blocks as fit now on the SMs of these numbers. `None`: not one.
     pub(crate) fn try_place(
         &mut self,
         footprint: &Footprint,
@@ -118,18 +117,18 @@ impl SmPool {
         Some((fit.min(wanted), placement))
     }
 
-    /// Gives back what [`Self::try_place`] took.
+    /// Releases what [`Self::try_place`] took.
     pub(crate) fn release(&mut self, footprint: &Footprint, placement: Placement) {
         self.change(&placement, |sm, blocks| sm.give(footprint, blocks));
         self.spare.push(placement);
     }
 
-    /// Takes or gives on each SM what the placement says.
+    /// Applies the placement's change to each SM.
     fn change(&mut self, placement: &Placement, change: impl Fn(&mut Sm, u32)) {
         let mut changed = std::mem::take(&mut self.scratch);
         changed.clear();
         let mut placed = placement.iter().copied();
-        // A fill or a copy is placed nowhere.
+        // A fill or a copy has no placement.
         let mut here = placed.next().unwrap_or(Placed { sms: 0, blocks: 0 });
         let mut sms_busy = 0;
         for run in &self.runs {
@@ -157,7 +156,7 @@ impl SmPool {
         self.scratch = std::mem::replace(&mut self.runs, changed);
     }
 
-    /// Whether `placements` are exactly what is taken.
+    /// Whether `placements` account for exactly what is taken.
     pub(crate) fn is_valid<'a>(
         &self,
         placements: impl Iterator<Item = (&'a Footprint, &'a Placement)>,
@@ -184,14 +183,14 @@ impl SmPool {
     }
 }
 
-/// Which SMs: a bit for each.
+/// A set of SMs: a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SmSet([u64; Self::WORDS]);
 
 impl SmSet {
     const WORDS: usize = 4;
 
-    /// Those with at least one block. An SM beyond the 256th is in no set; no device has one.
+    /// The SMs with at least one block. An SM beyond the 256th is in no set; no device has one.
     pub(crate) fn of(placement: &Placement) -> Self {
         let mut set = Self::default();
         let mut from = 0;
@@ -245,7 +244,7 @@ impl Sm {
 }
 
 /// Turns what would fit on each SM into a placement of `wanted` blocks, fewer than fit: level by
-/// level, the level that is not full on the first SMs.
+/// level, with the incomplete level on the first SMs.
 fn spread(fits: &mut Placement, wanted: u64, slots: u32) {
     let mut level = 0;
     let mut placed = 0;
@@ -272,7 +271,7 @@ fn spread(fits: &mut Placement, wanted: u64, slots: u32) {
             fit.blocks = lower + 1;
         } else {
             fit.blocks = lower;
-            // Only where the rest ends are there SMs of both kinds in one run.
+            // Only where the rest ends does one run have SMs of both kinds.
             if sms > 0 {
                 cut = Some((index, u32::try_from(sms).unwrap_or(fit.sms)));
             }
@@ -355,7 +354,7 @@ mod tests {
         assert!(pool.is_valid(std::iter::empty()));
     }
 
-    /// Counts one SM after the other, as the module's text has it.
+    /// Counts SMs one by one, as the module's text describes.
     struct OneByOne {
         empty: Sm,
         sms: Vec<Sm>,

@@ -1,4 +1,4 @@
-//! A stream: a queue of operations that complete in order, and who waits for them.
+//! A stream: a queue of operations that complete in order, and the streams that wait for them.
 
 use std::collections::VecDeque;
 
@@ -10,34 +10,34 @@ pub(crate) struct Stream {
     pub(crate) context: ContextId,
     /// As in CUDA: the lower number goes first.
     pub(crate) priority: i32,
-    /// Which of the context's connections it has, if they are limited.
+    /// Index of its connection, if the context's are limited.
     pub(crate) connection: Option<usize>,
-    /// Operations that are not complete. The first one is the head.
+    /// Incomplete operations. The first one is the head.
     pub(crate) queue: VecDeque<Op>,
-    /// What the head does.
+    /// State of the head.
     pub(crate) head: Head,
     /// Sequence number of the last operation that completed; the head has the next.
     pub(crate) completed: u64,
-    /// Before this, no kernel of the stream starts.
+    /// No kernel of the stream starts before this.
     pub(crate) ready_ns: u64,
     /// Holds up to this number are released.
     pub(crate) released: u64,
-    /// No more operations are taken; goes when the queue is empty.
+    /// The stream accepts no operations, and is removed when the queue is empty.
     pub(crate) closing: bool,
     /// Streams whose head waits for an operation of this one.
     waiters: Vec<Waiter>,
 }
 
-/// What the operation at the head of a stream does.
+/// State of the operation at the head of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
-    /// There is none, or it has not been looked at.
+    /// There is none, or it has not been visited yet.
     Idle,
-    /// It is with an engine, which will say when it ends.
+    /// An engine has it, and will report its end.
     Running,
-    /// It is a kernel that keeps its distance to the one before.
+    /// A kernel that keeps its distance to the previous one.
     Delayed,
-    /// It is a wait that has been entered with the other stream, or a hold.
+    /// A wait that is registered with the other stream, or a hold.
     Waiting,
     /// Operations of other streams are before it on the connection.
     Queued,
@@ -65,12 +65,12 @@ impl Stream {
         }
     }
 
-    /// Sequence number of the last operation that the stream was given.
+    /// Sequence number of the stream's last submitted operation.
     pub(crate) fn submitted(&self) -> u64 {
         self.completed + self.queue.len() as u64
     }
 
-    /// The head is complete. Says which operation it was.
+    /// Completes the head. Returns its operation.
     pub(crate) fn pop_head(&mut self) -> Op {
         let op = self
             .queue
@@ -81,7 +81,7 @@ impl Stream {
         op
     }
 
-    /// `stream` waits for operation `seq` of this one.
+    /// Registers that `stream` waits for operation `seq` of this one.
     pub(crate) fn add_waiter(&mut self, stream: StreamId, seq: u64) {
         debug_assert!(seq > self.completed);
         self.waiters.push(Waiter { stream, seq });
@@ -99,7 +99,7 @@ impl Stream {
         });
     }
 
-    /// The streams that still wait, when this one is removed.
+    /// The streams still waiting when this one is removed.
     pub(crate) fn into_waiters(self) -> impl Iterator<Item = StreamId> {
         self.waiters.into_iter().map(|waiter| waiter.stream)
     }

@@ -1,13 +1,14 @@
-//! The synthetic kernels of `pillion-replay`, as far as a model knows them: how long they take, and what they tell.
+//! The synthetic kernels of `pillion-replay`, as the model knows them: durations and results.
 //!
-//! On a GPU they are PTX (`examples/replay/src/ptx.rs`, which describes the parameters): every thread runs a body so often
-//! as `loops` says, and the first thread of each block adds what its thread summed up to the results. Nothing here runs
-//! PTX. The time follows from what the parameters say is to be done, so that whoever measures and calibrates such a kernel
-//! does on the software GPU what he does on hardware; the results are what the loops come to, without the loops. That the
-//! words of the buffer are ones, as the kernel expects and leaves them, is taken for granted, not looked at.
+//! On a GPU they are PTX (`examples/replay/src/ptx.rs`, which describes the parameters): every
+//! thread runs a body `loops` times, and the first thread of each block adds its thread's sum to
+//! the results. Nothing here runs PTX. The time follows from the work stated in the parameters, so
+//! that measuring and calibrating such a kernel works on the software GPU as on hardware. The
+//! results are those of the loops, computed without them. The buffer's words are assumed, not
+//! checked, to be ones, as the kernel expects and leaves them.
 //!
-//! *Time*: a block gets its share of the device's peak, compute or bandwidth, as if as many blocks were there as fit; the
-//! bandwidth is exhausted by 40 % of them, as in Orion's Table 2 (see [`crate::trace_shape`]).
+//! *Time*: a block gets its share of the device's peak, compute or bandwidth, as if the device were
+//! full of blocks; 40 % of them exhaust the bandwidth (see [`crate::trace_shape`]).
 
 use crate::builtin::{BUILTIN_REGISTERS, EMPTY_KERNEL_NS, Fault, Memory};
 use crate::error::Error;
@@ -15,26 +16,26 @@ use crate::kernel::KernelShape;
 use crate::trace_shape::MEMORY_SATURATING_PART;
 use devices::Device;
 
-/// Words of 4 bytes that a thread loads and stores in a loop, where it does.
+/// Words of 4 bytes that a thread loads and stores per loop, if it does.
 pub(crate) const WORDS: u32 = 4;
 /// Operations of a multiply-add.
 const OPERATIONS: f64 = 2.0;
-/// A word is loaded and stored.
+/// Each word is loaded and stored.
 const BYTES: f64 = 8.0;
 
-/// What a launch is told.
+/// The parameters of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) loops: u32,
-    /// Blocks that do one more.
+    /// Blocks that run one more loop.
     pub(crate) more: u32,
-    /// To a thread's sum: its words, and one for each multiply-add.
+    /// Added to a thread's sum per loop: its words, and one for each multiply-add.
     pub(crate) per_loop: u32,
     pub(crate) blocks: u32,
     pub(crate) words: u32,
 }
 
-/// What the launch takes.
+/// The launch's shape.
 pub(crate) fn shape(
     work: &Work,
     grid_blocks: u64,
@@ -55,7 +56,7 @@ pub(crate) fn shape(
     let resident = empty.resident_blocks_max(device) as f64;
     let fit = f64::from(empty.blocks_per_sm(device)) * f64::from(device.sms);
     let saturating = (fit * MEMORY_SATURATING_PART).max(1.0);
-    // The model's blocks are all alike, so each does its part of what some do more.
+    // The model's blocks are all alike, so each does its part of the additional loops.
     let loops = f64::from(work.loops) + f64::from(work.more) / grid_blocks as f64;
     let each = loops * f64::from(threads_per_block);
     let operations = each * f64::from(work.per_loop.saturating_sub(work.words)) * OPERATIONS;
@@ -72,7 +73,7 @@ pub(crate) fn shape(
     })
 }
 
-/// Adds to the results what the blocks of a launch tell: their sums, and one launch.
+/// Adds the launch's results: the sums of its blocks, and one launch.
 pub(crate) fn run(work: &Work, results: u64, memory: &mut dyn Memory) -> Result<(), Fault> {
     let loops = u64::from(work.loops) * u64::from(work.blocks) + u64::from(work.more);
     let told = [loops.wrapping_mul(work.per_loop.into()), 1];

@@ -1,27 +1,26 @@
-//! Kernel shapes for the entries of Orion's traces, which say how long a kernel took on a V100, how
-//! many SMs it needed (uncapped) and which resource it is bound by, but not its grid.
+//! Kernel shapes for the entries of Orion's traces, which have a kernel's duration on a V100, the
+//! SMs it needed (uncapped) and its bounding resource, but not its grid.
 //!
 //! For S SMs and duration D on a V100 with 80 SMs: waves = ⌈S ÷ 80⌉, one block takes D ÷ waves. The
 //! rest is an assumption for each class, chosen so that the grid needs S SMs, that a compute kernel
 //! and a memory kernel fit beside each other on an SM but two compute kernels do not, and that the
-//! demands are those of Orion's Table 2 (Conv2d on all SMs for compute, BN2d on 40 % of them for
-//! memory):
+//! demands are those of Orion's Table 2 (Conv2d on all SMs, BN2d on 40 % of them):
 //!
-//! | class   | grid | threads | registers | shared | blocks per SM, limited by | compute | bandwidth |
-//! |---------|------|---------|-----------|--------|---------------------------|---------|-----------|
-//! | compute | S    | 512     | 64        | 65536  | 1, shared memory          | .89 f   | .20 f     |
-//! | memory  | 2 S  | 768     | 16        | 0      | 2, threads                | .14 g   | .80 g     |
-//! | unknown | S    | 1024    | 64        | 0      | 1, registers              | .50 f   | .40 f     |
+//! | class   | grid | threads | registers | shared | blocks per SM, limit | compute | bandwidth |
+//! |---------|------|---------|-----------|--------|----------------------|---------|-----------|
+//! | compute | S    | 512     | 64        | 65536  | 1, shared memory     | .89 f   | .20 f     |
+//! | memory  | 2 S  | 768     | 16        | 0      | 2, threads           | .14 g   | .80 g     |
+//! | unknown | S    | 1024    | 64        | 0      | 1, registers         | .50 f   | .40 f     |
 //!
-//! with f = min(1, S ÷ 80) and g = min(1, S ÷ 32): a memory kernel saturates the bandwidth from 40
-//! % of the SMs on.
+//! with f = min(1, S ÷ 80) and g = min(1, S ÷ 32): memory kernels saturate the bandwidth from 40 %
+//! of the SMs on.
 //!
 //! The block time is whole nanoseconds, so the solo time differs from D by at most half a
 //! nanosecond per wave: below 0.03 % on all of Orion's traces.
 
 use crate::kernel::KernelShape;
 
-/// What bounds a kernel, as the column "Profile" of a trace says.
+/// The resource that bounds a kernel: the column "Profile" of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TraceClass {
     /// 1 in the file.
@@ -32,7 +31,7 @@ pub enum TraceClass {
     Unknown,
 }
 
-/// The shape of a trace entry, whose time alone on a V100 is `duration_ns` up to rounding. Zero SMs
+/// The shape of a trace entry, whose solo time on a V100 is `duration_ns` up to rounding. Zero SMs
 /// or nanoseconds count as one.
 pub fn shape_of_trace_entry(class: TraceClass, sm_usage: u32, duration_ns: u64) -> KernelShape {
     let sms = u64::from(sm_usage.max(1));

@@ -1,27 +1,27 @@
-//! What the stand-in driver and the device server say to each other.
+//! The protocol between the stand-in driver and the device server.
 //!
-//! Two ways: *messages* over a `SOCK_SEQPACKET` socket for what is rare and needs an answer
+//! It has two parts: *messages* over a `SOCK_SEQPACKET` socket for what is rare and needs an answer
 //! ([`Request`], [`Reply`]: hello, contexts, memory, statistics), and *commands* in a ring in
-//! shared memory for what is frequent and needs none ([`Command`]: launches, copies, events). What
-//! came of a command is read from the same page: per stream the number of the last command that is
-//! complete, per event the time at which it happened, per context its error.
+//! shared memory for what is frequent and needs none ([`Command`]: launches, copies, events). The
+//! driver reads the results of commands from the same page: per stream the number of the last
+//! completed command, per event its time, per context its error.
 //!
-//! One [`DevicePage`] per client process. The driver puts commands, one thread at a time; the
-//! server takes them. Neither believes the other: a command is copied out, decoded and checked, and
-//! every index is bounded by the tables below. A message is the version (four bytes, the least
-//! first) and what postcard makes of it; numbers of commands are little-endian.
+//! There is one [`DevicePage`] per client process. The driver puts commands, one thread at a time;
+//! the server takes them. Neither trusts the other: a command is copied out, decoded and checked,
+//! and the tables below bound every index. A message is the version (four bytes, little-endian),
+//! then postcard's encoding; numbers of commands are little-endian.
 //!
-//! **Host memory.** What the device reads from and writes to the host lies in the client's *host
-//! arena*, a sparse memory file that both map: pinned allocations and staging for pageable copies.
-//! A client of several servers has one arena, which the first makes and the others are given.
-//! **Device memory** exists in the server only; its addresses begin at [`device_base`] in every
+//! **Host memory.** Host memory that the device accesses lies in the client's *host arena*, a
+//! sparse memory file that both map: pinned allocations and staging for pageable copies. A client
+//! of several servers has one arena, which the first server creates and the others receive.
+//! **Device memory** exists only in the server; its addresses begin at [`device_base`] in every
 //! client, as address spaces of processes are separate.
 //!
-//! **Waiting.** Who waits for a command reads the client's progress bell, lowers the stream's
-//! `wanted` word to the command's number, looks whether it is complete, and only then sleeps. The
-//! server publishes `completed`, then looks at `wanted`, and rings only if somebody's number was
-//! reached. Both words are sequentially consistent, so one side sees the other; and a wish that is
-//! overwritten was made before a ring that the sleeper has not yet counted, so it does not sleep.
+//! **Waiting.** A thread that waits for a command reads the client's progress bell, lowers the
+//! stream's `wanted` word to the command's number, checks whether the command is complete, and only
+//! then sleeps. The server publishes `completed`, then reads `wanted`, and rings only if that
+//! number was reached. Both words are sequentially consistent, so one side sees the other. The
+//! thread of an overwritten `wanted` has yet to count a later ring, so it does not sleep.
 //!
 //! Times are device nanoseconds, sizes bytes. A *slot* is an index into one of the page's tables.
 
@@ -49,8 +49,8 @@ mod mps;
 mod shape;
 mod words;
 
-/// Version of everything in this file; both sides must have the same. A variant or field of a
-/// message that is added, moved or removed makes another one.
+/// Version of everything in this file; both sides must have the same. Every added, moved or removed
+/// variant or field of a message changes it.
 pub const WIRE_VERSION: u32 = 11;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
@@ -58,50 +58,49 @@ pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 pub const CONTEXTS: usize = 16;
 /// Streams of one client, over all of its contexts.
 pub const STREAMS: usize = 1024;
-/// Most connections from host to device that a context has (CUDA C++ Programming Guide, "CUDA
-/// Environment Variables", `CUDA_DEVICE_MAX_CONNECTIONS`).
+/// Most connections from host to device of a context (CUDA C++ Programming Guide, "CUDA Environment
+/// Variables", `CUDA_DEVICE_MAX_CONNECTIONS`).
 pub const CONNECTIONS_MAX: u32 = 32;
 /// Connections of a context whose process does not set the variable (the same page).
 pub const CONNECTIONS_DEFAULT: u32 = 8;
 /// Events of one client.
 pub const EVENTS: usize = 16_384;
-/// Graphs of one client that can be launched.
+/// Launchable graphs of one client.
 pub const GRAPHS: usize = 4096;
 /// Nodes of one client's graphs, over all graphs.
 pub const GRAPH_NODES_MAX: usize = 1 << 20;
-/// Host calls that are due and not taken: one of each stream at most, as a stream stops at each.
+/// Due host calls that the driver has not taken: at most one of each stream, which stops at each.
 pub const HOST_CALLS: usize = STREAMS;
-/// Commands that the ring holds.
+/// Capacity of the ring, commands.
 pub const COMMANDS: usize = 1024;
-/// Commands of one stream that may be incomplete; the driver waits before it puts more. A launch, a
-/// copy, an event record, a wait, an operation on a value, a host function and a graph's launch are
-/// one command each. NVIDIA does not document a limit. With its drivers a launch blocks after about
+/// Most incomplete commands of one stream; the driver waits before it puts more. A launch, a copy,
+/// an event record, a wait, an operation on a value, a host function and a graph launch are one
+/// command each. NVIDIA does not document a limit. With its drivers a launch blocks after about
 /// 1000 launches, counted for each stream (Stack Overflow, question 53970187, 2018).
 pub const STREAM_DEPTH_MAX: u64 = 1024;
-/// Kernels that are complete and that a page remembers, for a driver that asks for their times.
+/// Completed kernels that a page remembers, for a driver that requests their times.
 pub const KERNEL_TIMES: usize = 8192;
 /// 64-bit words of a command.
 pub const COMMAND_WORDS: usize = 24;
 /// Parameters of a built-in kernel.
 pub const PARAMS: usize = 8;
-/// Address of the first byte of device memory, in every client. Far from where Linux maps programs,
-/// heaps and libraries.
+/// Address of the first byte of device memory, in every client. Linux maps nothing near it.
 pub const DEVICE_BASE: u64 = 0x0200_0000_0000;
-/// Addresses above [`DEVICE_BASE`] that belong to the device, far more than any device has memory.
+/// Addresses above [`DEVICE_BASE`] that belong to the device: far more than any device's memory.
 pub const DEVICE_SPAN_BYTES: u64 = 1 << 40;
 /// Devices of one client, each with a server of its own.
 pub const DEVICES: usize = 16;
-/// Address of the first byte of device memory whose addresses fit in 32 bits. Drivers keep their
-/// process off it once they hand such addresses out.
+/// Address of the first byte of device memory whose addresses fit in 32 bits. Drivers reserve the
+/// range in their process once they return such addresses.
 pub const DEVICE_LOW_BASE: u64 = 0x4000_0000;
-/// How much of it each device has.
+/// Size of this range per device.
 pub const DEVICE_LOW_SPAN_BYTES: u64 = 0x0400_0000;
-/// Physical memory without an address comes in multiples of this, as on the devices that are
-/// modelled, and pools grow by it.
+/// Physical memory without an address has sizes that are multiples of this, as on the modelled
+/// devices, and pools grow by it.
 pub const GRANULARITY_BYTES: u64 = 2 << 20;
-/// Allocations are multiples of this, and aligned to it, as CUDA's are at least.
+/// Allocations are multiples of this and aligned to it, as CUDA's are at least.
 pub const ALLOCATION_ALIGN_BYTES: u64 = 512;
-/// Size of a host arena. Pages are used only once they are touched.
+/// Size of a host arena. Pages take memory only once touched.
 pub const HOST_ARENA_BYTES: u64 = 16 << 30;
 /// Greatest stream priority; as in CUDA, the lower number goes first.
 pub const PRIORITY_GREATEST: i32 = -5;
@@ -112,8 +111,7 @@ pub const PACKET_BYTES_MAX: usize = 32 * 1024;
 /// Longest label or device name in a packet.
 pub const TEXT_BYTES_MAX: usize = 256;
 
-/// Address of the first byte of the memory of a client's `index`th device: no address means memory
-/// of two devices.
+/// First address of the memory of a client's `index`th device: devices share no address.
 pub fn device_base(index: usize) -> u64 {
     DEVICE_BASE + index as u64 * DEVICE_SPAN_BYTES
 }
@@ -129,64 +127,64 @@ pub struct Line<T>(pub T);
 pub struct DevicePage {
     /// [`PAGE_MAGIC`].
     pub magic: AtomicU64,
-    /// Calls of entry points that the software GPU does not have.
+    /// Calls of entry points that the software GPU lacks.
     pub not_supported: AtomicU64,
-    /// Launches, of kernels and graphs, that were recorded into a capture. The driver writes: they
-    /// do not come to the server.
+    /// Launches, of kernels and graphs, that were recorded into a capture. The driver writes it:
+    /// these launches do not reach the server.
     pub captured: AtomicU64,
-    /// Whether the driver wants to know when kernels ran; not 0: yes. The driver writes.
+    /// Flag: the driver wants the times of kernels. The driver writes it.
     pub wants_kernel_times: AtomicU64,
-    /// Commands taken out, ever. The server writes.
+    /// Number of commands ever taken. The server writes it.
     pub taken: Line<AtomicU64>,
-    /// Commands put in, ever. The driver writes.
+    /// Number of commands ever put. The driver writes it.
     pub put: Line<AtomicU64>,
-    /// First error of each context, a CUDA result code; 0 is none. The server writes.
+    /// First error of each context, a CUDA result code; 0 is none. The server writes it.
     pub errors: Line<[AtomicU32; CONTEXTS]>,
     /// Progress of each stream.
     pub streams: [StreamProgress; STREAMS],
-    /// When each event happened.
+    /// Time of each event.
     pub events: [EventTime; EVENTS],
     /// The ring.
     pub commands: [CommandSlot; COMMANDS],
-    /// Host calls that became due, ever. The server writes, and rings the client's bell.
+    /// Number of host calls that ever became due. The server writes it, and rings the bell.
     pub host_due: Line<AtomicU64>,
     /// The numbers of the last of these calls.
     pub host_calls: [AtomicU64; HOST_CALLS],
-    /// Kernels that were complete since the driver wanted to know, ever. The server writes.
+    /// Number of kernels completed since the driver wanted their times. The server writes it.
     pub kernels_done: Line<AtomicU64>,
-    /// When the last of these ran.
+    /// Times of the last of these.
     pub kernel_times: [KernelTime; KERNEL_TIMES],
 }
 
-/// How far a stream has come.
+/// Progress of a stream.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct StreamProgress {
-    /// Number of the last command that is complete.
+    /// Number of the last completed command.
     pub completed: AtomicU64,
-    /// Lowest number that somebody sleeps for; `u64::MAX` if nobody does.
+    /// Lowest number that a thread sleeps for; `u64::MAX` if none does.
     pub wanted: AtomicU64,
 }
 
-/// The last record of an event that is complete.
+/// The last completed record of an event.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct EventTime {
     /// Number of the record; later records have higher numbers.
     pub record: AtomicU64,
-    /// When it happened.
+    /// Its time.
     pub at_ns: AtomicU64,
 }
 
-/// When a kernel ran.
+/// Times of a kernel.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct KernelTime {
-    /// Slot of its stream. Kernels of one stream complete in the order in which they were put.
+    /// Slot of its stream. Kernels of one stream complete in the order of their commands.
     pub stream: AtomicU64,
-    /// When its first block began.
+    /// Start of its first block.
     pub started_ns: AtomicU64,
-    /// When its last block was done.
+    /// End of its last block.
     pub ended_ns: AtomicU64,
 }
 
@@ -216,19 +214,19 @@ const _: () = {
     );
 };
 
-/// What was wrong with a command or packet.
+/// A fault of a command or packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A number that names nothing.
+    /// A number without a meaning.
     #[error("unknown {0}")]
     Unknown(&'static str),
-    /// Less than the message needs.
+    /// Shorter than the message requires.
     #[error("packet cut short")]
     Short,
     /// A text that is too long or not UTF-8.
     #[error("bad text")]
     Text,
-    /// The other side is of another build.
+    /// The peer is of another build.
     #[error(
         "the peer speaks version {0} of the software GPU's protocol, this build {WIRE_VERSION}"
     )]
@@ -236,7 +234,7 @@ pub enum WireError {
 }
 
 impl DevicePage {
-    /// Makes zeroed memory a page. The server calls it before it hands the page out.
+    /// Initialises a page of zeroed memory. The server calls it before it hands the page out.
     pub fn initialise(&self) {
         for stream in &self.streams {
             stream.wanted.store(u64::MAX, Ordering::Relaxed);
@@ -244,7 +242,7 @@ impl DevicePage {
         self.magic.store(PAGE_MAGIC, Ordering::Release);
     }
 
-    /// Puts a command; says no if the ring is full. Only one thread may put at a time.
+    /// Puts a command; false if the ring is full. Only one thread may put at a time.
     pub fn try_put(&self, command: &Command) -> bool {
         let put = self.put.0.load(Ordering::Relaxed);
         // Acquire pairs with the Release in `take`: the slot's old words have been read.
@@ -255,13 +253,13 @@ impl DevicePage {
         for (to, word) in slot.0.iter().zip(command.encode()) {
             to.store(word, Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `take`: who sees the count sees the words.
+        // Release pairs with the Acquire in `take`: a thread that sees the count sees the words.
         self.put.0.store(put + 1, Ordering::Release);
         true
     }
 
-    /// Takes the next command. Only the server takes, one thread at a time. A client that moves
-    /// `put` by more than the ring holds harms itself: it gets its own old words again.
+    /// Takes the next command. Only the server calls this, one thread at a time. A client that
+    /// moves `put` beyond the ring's size harms only itself: it gets its own old words again.
     pub fn take(&self) -> Option<Result<Command, WireError>> {
         let taken = self.taken.0.load(Ordering::Relaxed);
         if self.put.0.load(Ordering::Acquire) == taken {
@@ -275,24 +273,23 @@ impl DevicePage {
 
     /// Whether command `seq` of a stream is complete.
     pub fn is_complete(&self, stream: u32, seq: u64) -> bool {
-        // Acquire pairs with the store in `publish`: who sees the command complete sees what it
-        // did.
+        // Acquire pairs with the store in `publish`: a thread that sees it complete sees its
+        // effects.
         self.streams[stream as usize]
             .completed
             .load(Ordering::SeqCst)
             >= seq
     }
 
-    /// Says that somebody is about to sleep for `seq`. Check [`Self::is_complete`] once more
-    /// afterwards.
+    /// Announces that a thread will sleep for `seq`. Check [`Self::is_complete`] again afterwards.
     pub fn want(&self, stream: u32, seq: u64) {
         self.streams[stream as usize]
             .wanted
             .fetch_min(seq, Ordering::SeqCst);
     }
 
-    /// Says that command `seq` is complete. True if somebody must be woken; whoever wakes and is
-    /// not served asks again.
+    /// Publishes that command `seq` is complete. True if a thread must be woken; a woken thread
+    /// whose command is not complete waits again.
     pub fn publish(&self, stream: u32, seq: u64) -> bool {
         let progress = &self.streams[stream as usize];
         progress.completed.store(seq, Ordering::SeqCst);
@@ -303,7 +300,7 @@ impl DevicePage {
         true
     }
 
-    /// Says that a host call is due.
+    /// Publishes that a host call is due.
     pub fn publish_host_call(&self, call: u64) {
         let due = self.host_due.0.load(Ordering::Relaxed);
         self.host_calls[due as usize % HOST_CALLS].store(call, Ordering::Relaxed);
@@ -315,12 +312,12 @@ impl DevicePage {
 
     /// Host call number `taken`, counted from 0 over the life of the page, if it is due.
     pub fn host_call(&self, taken: u64) -> Option<u64> {
-        // Acquire pairs with the Release in `publish_host_call`: the number is there.
+        // Acquire pairs with the Release in `publish_host_call`: the number is visible.
         (self.host_due.0.load(Ordering::Acquire) > taken)
             .then(|| self.host_calls[taken as usize % HOST_CALLS].load(Ordering::Relaxed))
     }
 
-    /// Writes down when a kernel ran, if the driver wants to know.
+    /// Publishes a kernel's times, if the driver wants them.
     pub fn publish_kernel(&self, stream: u32, started_ns: u64, ended_ns: u64) {
         if self.wants_kernel_times.load(Ordering::Relaxed) == 0 {
             return;
@@ -337,9 +334,9 @@ impl DevicePage {
     }
 
     /// The stream, the start and the end of kernel number `taken`, counted from 0, once it is
-    /// complete. Whoever comes more than [`KERNEL_TIMES`] late gets another's.
+    /// complete. A caller that is more than [`KERNEL_TIMES`] late gets another kernel's.
     pub fn kernel_time(&self, taken: u64) -> Option<(u32, u64, u64)> {
-        // Acquire pairs with the Release in `publish_kernel`: the times are there.
+        // Acquire pairs with the Release in `publish_kernel`: the times are visible.
         if self.kernels_done.0.load(Ordering::Acquire) <= taken {
             return None;
         }
@@ -351,7 +348,7 @@ impl DevicePage {
         ))
     }
 
-    /// Writes down when a record of an event happened, unless a later record already did.
+    /// Publishes the time of an event's record, unless a later record has one already.
     pub fn publish_event(&self, event: u32, record: u64, at_ns: u64) {
         let time = &self.events[event as usize];
         if time.record.load(Ordering::Relaxed) <= record {

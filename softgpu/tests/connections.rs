@@ -5,7 +5,7 @@ mod common;
 use common::{copy_in, drain, end_ns, kernel, mps, one_block, put, start_ns, v100};
 use softgpu::{Completion, ContextId, Gpu, Op, StreamId};
 
-/// A context of so many connections with so many streams.
+/// A context with these numbers of connections and streams.
 fn gpu_with(connections: usize, streams: usize) -> (Gpu, ContextId, Vec<StreamId>) {
     let mut gpu = Gpu::new(v100(), mps());
     let context = gpu.create_context_with(connections);
@@ -26,7 +26,7 @@ fn two_kernels_each(connections: usize, streams: usize) -> (Vec<StreamId>, Vec<C
 
 #[test]
 fn a_kernel_that_waits_for_its_turn_holds_back_what_is_behind_it_on_the_connection() {
-    // Not all that is on it: a kernel lets the next one go when it starts, not when it ends.
+    // Only starts are ordered: a kernel lets the next one start when it starts, not when it ends.
     let (streams, done) = two_kernels_each(1, 3);
     let starts = streams.iter().map(|&stream| start_ns(&done, stream, 1));
     assert_eq!(starts.collect::<Vec<_>>(), [0, 1000, 2000]);
@@ -48,8 +48,8 @@ fn the_ninth_of_nine_streams_shares_the_connection_of_the_first() {
     assert_eq!(starts.collect::<Vec<_>>(), [0, 0, 0, 0, 0, 0, 0, 0, 1000]);
 }
 
-/// Whether a kernel of the last of so many streams ends while the first stream is held, and again
-/// when all but these two streams were destroyed and one was made instead.
+/// Whether a kernel of the last of `streams` streams ends while the first stream is held, and again
+/// after all but these two streams were destroyed and one was created.
 fn ends_beside_a_hold(streams: usize) -> [bool; 2] {
     let (mut gpu, context, streams) = gpu_with(8, streams);
     let (first, last) = (streams[0], streams[streams.len() - 1]);

@@ -1,4 +1,4 @@
-//! The frozen model: a few runs must end exactly as they did when it was frozen.
+//! The frozen model: a few runs must end exactly as they did at the freeze.
 
 mod common;
 
@@ -10,7 +10,7 @@ use softgpu::{
 /// Operations of each of the three clients.
 const OPS: u64 = 400;
 
-/// Name of the run, when the last operation completed, and a hash of all completions.
+/// Name of the run, completion time of the last operation, and a hash of all completions.
 const GOLDEN: [(&str, u64, u64); 4] = [
     ("mps", 82_132_767, 7_189_122_599_746_067_405),
     ("mps, no priorities", 81_758_394, 800_485_868_569_351_888),
@@ -55,7 +55,7 @@ fn run(config: Config) -> (u64, u64) {
     let streams = [-5, 0, 0].map(|priority| client(&mut gpu, priority).1);
     let mut random = 1_u64;
     let mut next = move |below: u64| {
-        // Knuth's MMIX generator; the high bits are the good ones.
+        // Knuth's MMIX generator; its high bits are the good ones.
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);

@@ -1,4 +1,4 @@
-//! A device whose clock gives way to power: what that costs who runs on it.
+//! A device whose clock is limited by power, and the cost to running work.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn shape(compute_demand: f64, bandwidth_demand: f64) -> KernelShape {
     }
 }
 
-/// How long so many seconds of such kernels take.
+/// Duration of `seconds` of such kernels.
 fn took(gpu: &mut Gpu, compute: f64, bandwidth: f64) -> f64 {
     let (_, stream) = client(gpu, 0);
     let begun_ns = gpu.now_ns();
@@ -99,7 +99,7 @@ fn a_device_that_is_not_governed_says_nothing() {
     assert_eq!(Gpu::new(v100(), common::mps()).governed(), None);
 }
 
-/// Power and clock after bursts of 3 ms each 4 ms, the first so long after the beginning.
+/// Power and clock after bursts of 3 ms each 4 ms, the first after `offset_ns`.
 fn bursts(offset_ns: u64) -> (f64, u32) {
     let mut gpu = governed(Sharing::Mps);
     let (_, stream) = client(&mut gpu, 0);
@@ -128,7 +128,7 @@ fn bursts_take_the_same_power_wherever_the_ticks_fall() {
         assert!((power_w - expected_w).abs() < 2.0, "{offset_ns}: {power_w}");
         assert!(clock_mhz >= 1_575, "{offset_ns}: {clock_mhz}");
     }
-    // Kernels that begin behind a tick and end before the next one.
+    // Kernels that begin after a tick and end before the next one.
     let mut gpu = governed(Sharing::Mps);
     let (_, stream) = client(&mut gpu, 0);
     for tick in 0..1_000 {

@@ -1,4 +1,4 @@
-//! What the device cannot do: more than its bandwidth, or a kernel right behind the one before.
+//! Limits of the device: its bandwidth, and the gap after each kernel.
 
 mod common;
 
@@ -43,8 +43,8 @@ fn what_is_no_kernel_follows_at_once() {
     assert_eq!((start_ns(&done, a, 2), end_ns(&done, a, 3)), (1000, 3000));
 }
 
-/// A kernel that waits takes the SMs in the gap of one with higher priority, which then waits for
-/// it: priorities do not reach over a gap.
+/// A waiting kernel takes the SMs in the gap of one with higher priority, which then waits for it:
+/// priorities do not extend over a gap.
 #[test]
 fn in_a_gap_the_sms_are_free_for_others_whatever_their_priority() {
     let mut gpu = gpu(Sharing::Mps);
@@ -92,7 +92,7 @@ fn a_context_that_dies_in_a_gap_leaves_nothing_to_happen() {
     }
 }
 
-/// Reads at the peak while it runs.
+/// Reads at the peak bandwidth while it runs.
 fn streaming() -> KernelShape {
     KernelShape {
         bandwidth_demand: 1.0,
@@ -131,7 +131,7 @@ fn copies_over_the_bus_take_their_bandwidth_from_kernels() {
     assert_eq!(alone, 10 * MS);
     assert!(one > alone + 10 * MS * 12 / 898, "{one}");
     assert!(two > one + 10 * MS * 12 / 898, "{two}");
-    // What does not ask for all of the bandwidth is not disturbed.
+    // A kernel that does not demand all of the bandwidth is not disturbed.
     let mut gpu = gpu(Sharing::Mps);
     let (_, a) = client(&mut gpu, 0);
     let (_, b) = client(&mut gpu, 0);

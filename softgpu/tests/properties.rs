@@ -14,11 +14,11 @@ use softgpu::{
     KernelShape, Op, Sharing, StreamId, TraceClass, Utilisation, shape_of_trace_entry,
 };
 
-/// One call of a random caller, and how long after the call before.
+/// One call of a random caller, and its distance from the previous call.
 #[derive(Clone, Debug)]
 struct Step {
     after_ns: u64,
-    /// Instants at which an impatient caller advances on the way there, in parts of 256.
+    /// Instants at which an impatient caller also advances, in parts of 256.
     looks: Vec<u8>,
     call: Call,
 }
@@ -32,29 +32,29 @@ enum Call {
     DestroyContext(usize),
 }
 
-/// What a run led to.
+/// Result of a run.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     completions: Vec<Completion>,
     utilisation: Utilisation,
-    /// Every operation that was taken: (context, stream, number), with the operation and when.
+    /// Every accepted operation: (context, stream, number), with the operation and its time.
     submitted: BTreeMap<(ContextId, StreamId, u64), (Op, u64)>,
     dead: BTreeSet<ContextId>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Caller {
-    /// Advances when something happens.
+    /// Advances at every event.
     Attentive,
-    /// Advances at other instants too.
+    /// Also advances at other instants.
     Impatient,
     /// Advances only at the end.
     Absent,
-    /// Advances from completion to completion, and has each kernel prepared.
+    /// Advances from completion to completion, and prepares each kernel.
     Prepared,
 }
 
-/// What was used when it was last looked at.
+/// Use at the previous check.
 #[derive(Default)]
 struct Meter {
     at_ns: u64,
@@ -62,8 +62,8 @@ struct Meter {
 }
 
 impl Meter {
-    /// Between two events rates are constant, so what was used since the last one is what is used at
-    /// each instant of it: never more than the device has.
+    /// Between two events rates are constant, so the use since the last one gives the use at each
+    /// instant of it: never more than the device has.
     fn check(&mut self, gpu: &Gpu) {
         let (at_ns, used) = (gpu.now_ns(), gpu.utilisation());
         let past_ns = at_ns - self.at_ns;
@@ -269,7 +269,7 @@ fn check(device: &Device, config: Config, outcome: &Outcome) {
     check_work(device, config, outcome);
 }
 
-/// The work that was done is the work that was asked for: neither lost nor done twice.
+/// The work done equals the work requested: nothing is lost or done twice.
 fn check_work(device: &Device, config: Config, outcome: &Outcome) {
     let used = outcome.utilisation;
     assert!(used.busy_sm_ns <= used.busy_ns * u64::from(device.sms));
@@ -284,11 +284,11 @@ fn check_work(device: &Device, config: Config, outcome: &Outcome) {
             let resident = shape.grid_blocks.min(wave) as f64;
             let waves = shape.grid_blocks as f64 / resident;
             asked_ns += shape.compute_demand * waves * shape.block_ns as f64;
-            // Blocks that start apart end apart, each with up to a nanosecond of rounding.
+            // Blocks that start separately end separately, each rounded by up to 1 ns.
             cohorts += shape.grid_blocks as f64;
         }
     }
-    // Nobody gets more than the device has.
+    // No context gets more than the device has.
     let end_ns = outcome.completions.last().map_or(0, |c| c.at_ns);
     assert!(used.compute_ns <= end_ns, "{used:?} in {end_ns}");
     assert!(used.bandwidth_ns <= end_ns, "{used:?} in {end_ns}");
@@ -308,7 +308,7 @@ fn config() -> impl Strategy<Value = Config> {
     let times = (switch_ns, slice_ns, prop_oneof![Just(0), Just(1_400)]);
     let switches = any::<[bool; 2]>();
     (sharing, dispatch, times, switches).prop_map(|(sharing, dispatch, times, switches)| {
-        // A limit that nearly anything exceeds.
+        // A limit that nearly any load exceeds.
         let usual = Governor::of(&v100());
         let governor = Governor {
             limit_w: usual.tdp_w * 0.2,

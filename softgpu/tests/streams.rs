@@ -1,5 +1,5 @@
-//! Streams, waves, priorities, copies, waits, and contexts that die, with all contexts on the GPU
-//! at once.
+//! Streams, waves, priorities, copies, waits, and dying contexts, with all contexts on the GPU at
+//! once.
 
 mod common;
 
@@ -92,8 +92,7 @@ fn a_kernel_alone_takes_its_solo_time() {
     }
 }
 
-/// A best-effort kernel of 10 waves, and a high-priority kernel that comes in the middle of its
-/// third.
+/// A best-effort kernel of 10 waves, and a high-priority kernel that arrives during its third.
 fn end_of_late_kernel_ns(config: Config, launch_priority: Option<i32>) -> (u64, u64) {
     let mut gpu = Gpu::new(v100(), config);
     let (_, be) = client(&mut gpu, LOW);
@@ -499,7 +498,7 @@ fn a_context_is_busy_while_its_own_work_runs() {
         second,
         Op::Memset { bytes: 1 << 30 },
     );
-    // What is used of a kernel that runs is known before its end.
+    // The use of a running kernel is visible before its end.
     gpu.advance(common::NORM_NS / 2);
     let half = gpu.utilisation_of(a);
     assert_eq!(half.busy_ns, common::NORM_NS / 2);
@@ -554,7 +553,7 @@ fn a_context_with_a_limit_uses_so_many_sms_and_holds_back_only_itself() {
     };
     let (free, stream) = client(&mut gpu, LOW);
     gpu.limit_sms(limited, 20).unwrap();
-    // Each would fill the device; both of the limited context are before the other's.
+    // Each would fill the device; both of the limited context precede the other's.
     for stream in [slow, behind, stream] {
         put(&mut gpu, 0, stream, kernel(conv()));
     }
@@ -577,7 +576,7 @@ fn contexts_limited_from_both_ends_share_no_sm_and_wait_for_each_other_never() {
     let sms = gpu.device().sms;
     gpu.limit_sms_first(first, sms - 30).unwrap();
     gpu.limit_sms(last, 30).unwrap();
-    // Each would fill the device, and more of it is still to come.
+    // Each would fill the device, with more waves to come.
     for stream in [its, others] {
         put(&mut gpu, 0, stream, kernel(conv()));
     }

@@ -1,5 +1,5 @@
 //! The model against Table 2 of the Orion paper (V100): speed-up of two kernels side by side over
-//! one after the other.
+//! sequential.
 //!
 //! | pair            | sequential | collocated | speed-up | here |
 //! |-----------------|------------|------------|----------|------|
@@ -7,9 +7,8 @@
 //! | BN2d + BN2d     | 1.78 ms    | 1.65 ms    | 1.08     | 1.08 |
 //! | Conv2d + BN2d   | 2.15 ms    | 1.52 ms    | 1.41     | 1.41 |
 //!
-//! Two Conv2d exclude each other on every SM, so they run one after the other; the one that runs is
-//! disturbed by the one that waits. The published sequential times are below 2 × 1.35 ms, which is
-//! not explained.
+//! Two Conv2d exclude each other on every SM, so they run one after the other; the waiting one
+//! disturbs the running one. The published sequential times are below 2 × 1.35 ms, unexplained.
 
 mod common;
 

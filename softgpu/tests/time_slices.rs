@@ -109,7 +109,7 @@ fn three_contexts_take_turns_in_order() {
         put(&mut gpu, 0, *stream, kernel(one_block(1500)));
     }
     let done = drain(&mut gpu);
-    // Slices 0-1000, 1000-2000, 2000-3000; then the rests of 500 each.
+    // Slices 0-1000, 1000-2000, 2000-3000; then the remaining 500 of each.
     let ends: Vec<_> = streams
         .iter()
         .map(|stream| end_ns(&done, *stream, 1))
@@ -117,7 +117,7 @@ fn three_contexts_take_turns_in_order() {
     assert_eq!(ends, [3500, 4000, 4500]);
 }
 
-/// One whose switches take 700 ns.
+/// A GPU whose switches take 700 ns.
 fn with_switches() -> Gpu {
     let config = Config {
         context_switch_ns: 700,
@@ -168,6 +168,6 @@ fn a_context_that_dies_while_it_is_switched_to_does_not_get_the_gpu() {
     put(&mut gpu, 1, b, kernel(one_block(MS)));
     gpu.destroy_context(2 * MS + 1000, dead).unwrap();
     let done = drain(&mut gpu);
-    // 700 to begin with, a slice of 2 ms, 300 lost to b, then 700 to come back.
+    // 700 at the beginning, a slice of 2 ms, 300 lost to b, then 700 to come back.
     assert_eq!(end_ns(&done, a, 1), 5 * MS + 700 + 300 + 700);
 }

@@ -1,12 +1,15 @@
-//! Cubins: ELF files for NVIDIA's machine.
+//! Cubins: ELF files for NVIDIA's machine type.
 //!
 //! | where | what |
 //! |---|---|
 //! | symbol of a function with bit 4 of `st_other` | a kernel |
 //! | `.nv.info` | per function: registers (0x2f), stack frame (0x11) |
-//! | `.nv.info.KERNEL` | parameters (0x17: ordinal, offset, size × 2¹⁸), most threads (0x05), required threads (0x10) |
-//! | `.nv.shared.KERNEL` | static shared memory; from sm_90 on with the 1 KiB that the hardware reserves |
+//! | `.nv.info.KERNEL` | parameters (0x17: ordinal, offset, size × 2¹⁸), threads (see below) |
+//! | `.nv.shared.KERNEL` | static shared memory |
 //! | `.nv.constant0.KERNEL` | constants of its own, parameters included |
+//!
+//! `.nv.info.KERNEL` also has most threads (0x05) and required threads (0x10). From sm_90 on,
+//! `.nv.shared.KERNEL` includes the 1 KiB that the hardware reserves.
 
 use std::collections::HashMap;
 
@@ -28,13 +31,13 @@ const SYMBOL_OBJECT: u8 = 1;
 const SYMBOL_FUNCTION: u8 = 2;
 /// In `st_other`: the function is a kernel.
 const OTHER_ENTRY: u8 = 0x10;
-/// From this ABI version on the architecture is in the second byte of the flags, before in the first.
+/// From this ABI version on the architecture is in the flags' second byte, before in the first.
 const ABI_WITH_WIDE_FLAGS: u8 = 8;
-/// What sm_90 and later reserve in each block, and count in `.nv.shared.KERNEL`.
+/// Reserved in each block by sm_90 and later, and included in `.nv.shared.KERNEL`.
 const RESERVED_SHARED_BYTES: u32 = 1024;
 const RESERVES_SHARED_FROM: u32 = 90;
 
-/// Formats of a record of `.nv.info`: only this one has a length and data.
+/// Format of a record of `.nv.info`: only this one has a length and data.
 const FORMAT_SIZED: u8 = 4;
 const REGISTERS: u8 = 0x2f;
 const FRAME_SIZE: u8 = 0x11;
@@ -51,7 +54,7 @@ struct Section<'a> {
     info: u32,
 }
 
-/// Bytes of a cubin of which these have been seen, as far as they tell.
+/// The cubin's length, as far as the bytes seen determine it.
 pub(super) fn bytes(seen: &[u8]) -> Result<usize, CodeError> {
     if seen.len() < HEADER_BYTES {
         return Ok(HEADER_BYTES);
@@ -146,12 +149,12 @@ fn read(bytes: &[u8]) -> Option<Code> {
     Some(code)
 }
 
-/// Whether a program may ask for what lies there.
+/// Whether a program may look up variables of the section.
 fn is_variable(section: &Section<'_>) -> bool {
     section.name.starts_with(".nv.global") || section.name.starts_with(".nv.constant")
 }
 
-/// What `.nv.info` says of a function.
+/// A function's entries of `.nv.info`.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfFunction {
     registers: Option<u32>,
@@ -183,7 +186,7 @@ fn kernel(
 ) -> Option<CodeKernel> {
     let section = |prefix: &str| by_name.get(format!("{prefix}.{name}").as_str()).copied();
     let size = |prefix: &str| section(prefix).map_or(0, |section| section.bytes as u32);
-    // Toolkits before `.nv.info` had registers kept them in the upper byte of the section's info.
+    // Older toolkits put the registers in the upper byte of the section's info instead.
     let in_section = text
         .map(|text| text.info >> 24)
         .filter(|&registers| registers != 0);
@@ -236,7 +239,7 @@ fn read_kernel_records(info: &[u8], kernel: &mut CodeKernel) -> Option<()> {
     Some(())
 }
 
-/// The records that carry data: attribute and data.
+/// The records with data: attribute and data.
 fn records(mut info: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         loop {
@@ -305,7 +308,7 @@ fn content<'a>(bytes: &'a [u8], section: &Section<'_>) -> Option<&'a [u8]> {
     bytes.get(section.offset..section.offset.checked_add(section.bytes)?)
 }
 
-/// The text at an offset of a section of texts.
+/// The string at an offset of a string table.
 fn text_at<'a>(bytes: &'a [u8], section: &Section<'_>, offset: u32) -> Option<&'a str> {
     let texts = content(bytes, section)?.get(offset as usize..)?;
     let end = texts.iter().position(|&byte| byte == 0)?;

@@ -1,10 +1,12 @@
 //! Fat binaries: a header, then entries of PTX and cubins, each with its own header.
 //!
-//! The best entry for a device is the cubin of its own major version with the highest minor version that it has, else
-//! the newest PTX that is not newer than the device, as the programming guide says of the driver.
+//! The best entry for a device is the cubin of its own major version with the highest supported
+//! minor version, else the newest PTX that is not newer than the device, as the programming guide
+//! specifies for the driver.
 //!
-//! Entries may be compressed: nvcc 13 writes frames of zstd (RFC 8878), older ones a block of LZ4, whose lengths with and
-//! without compression are in the entry's header (seen in PyTorch 2.10's wheel of CUDA 12.8, and in cuSPARSE 12).
+//! Entries may be compressed: nvcc 13 writes frames of zstd (RFC 8878), older ones a block of LZ4,
+//! whose lengths with and without compression are in the entry's header (seen in PyTorch 2.10's
+//! wheel of CUDA 12.8, and in cuSPARSE 12).
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -15,7 +17,8 @@ use super::{CODE_BYTES_MAX, Code, CodeError, cubin, ptx, runnable, u16_at, u32_a
 
 pub(super) const MAGIC: &[u8] = b"\x50\xed\x55\xba";
 pub(super) const WRAPPER_MAGIC: &[u8] = b"\xb1\x43\x62\x46";
-/// The structure that compilers leave in a program: magic number, version, address of the fat binary, one more address.
+/// The structure that compilers leave in a program: magic number, version, fat binary's address, an
+/// address.
 pub const WRAPPER_BYTES: usize = 24;
 
 const HEADER_BYTES: usize = 16;
@@ -23,23 +26,23 @@ const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 64;
 const KIND_PTX: u16 = 1;
 const KIND_CUBIN: u16 = 2;
-/// In an entry's flags: LZ4, and from CUDA 12.4 on zstd.
+/// Flags of an entry: LZ4, and from CUDA 12.4 on zstd.
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
 
-/// An entry of a kind that is read.
+/// An entry of a supported kind.
 struct Entry<'a> {
     kind: u16,
     capability: u32,
     flags: u64,
-    /// Bytes before padding, and bytes when it is plain; of a compressed one.
+    /// Of a compressed entry: bytes before padding, and uncompressed bytes.
     compressed_bytes: u32,
     plain_bytes: u64,
     content: &'a [u8],
 }
 
 impl<'a> Entry<'a> {
-    /// What it holds, as the compiler made it.
+    /// Its uncompressed content.
     fn plain(&self) -> Result<Cow<'a, [u8]>, CodeError> {
         if self.flags & FLAG_LZ4 != 0 {
             return self.plain_of_lz4().map(Cow::Owned);
@@ -50,7 +53,7 @@ impl<'a> Entry<'a> {
         let broken = CodeError::Malformed("a compressed entry is broken");
         let decoder = StreamingDecoder::new(self.content).map_err(|_| broken.clone())?;
         let mut plain = Vec::new();
-        // One byte more than any image has, so that a frame without end is not taken for one.
+        // One byte more than any image has, to detect a frame without end.
         let read = decoder
             .take(CODE_BYTES_MAX as u64 + 1)
             .read_to_end(&mut plain);
@@ -121,7 +124,7 @@ fn entries(bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
         if header < ENTRY_BYTES {
             return None;
         }
-        // Padding follows what is used of a compressed entry.
+        // Padding follows the used bytes of a compressed entry.
         let content = rest.get(header..end)?;
         if matches!(kind, KIND_PTX | KIND_CUBIN) {
             entries.push(Entry {

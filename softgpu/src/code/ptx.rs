@@ -1,7 +1,7 @@
 //! PTX, scanned for kernels: names, parameters, static shared memory and limits on threads.
 //!
-//! The scanner knows declarations and brackets and steps over everything else, so that a text of a newer PTX version is
-//! read too. Shared memory that is declared outside the kernels is not charged to any.
+//! The scanner parses declarations and brackets and skips everything else, so it also reads newer
+//! PTX versions. Shared memory declared outside the kernels is charged to none.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -64,7 +64,7 @@ impl<'a> Scanner<'a> {
         self.tokens.get(self.at).copied()
     }
 
-    /// After `.entry`.
+    /// Parses what follows `.entry`.
     fn kernel(&mut self) -> Result<CodeKernel, CodeError> {
         let name = self.next().filter(|name| is_identifier(name));
         let mut kernel = CodeKernel {
@@ -96,7 +96,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Up to the closing bracket.
+    /// Parses up to the closing bracket.
     fn params(&mut self) -> Result<Vec<CodeParam>, CodeError> {
         let mut params: Vec<CodeParam> = Vec::new();
         loop {
@@ -122,7 +122,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// After `.global` and the like.
+    /// Parses what follows `.global` and similar words.
     fn variable(&mut self) -> Option<CodeGlobal> {
         let (name, bytes, _) = self.declaration()?;
         Some(CodeGlobal {
@@ -131,7 +131,7 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Attributes, a type, a name and dimensions: name, bytes and alignment.
+    /// Parses attributes, a type, a name and dimensions. Returns name, bytes and alignment.
     fn declaration(&mut self) -> Option<(&'a str, u64, u32)> {
         let (mut width, mut lanes, mut align) = (None, 1, None);
         loop {
@@ -171,14 +171,14 @@ impl<'a> Scanner<'a> {
         Some((name, bytes, align.unwrap_or(width)))
     }
 
-    /// After the opening bracket of a kernel: bytes of shared memory that are declared in it.
+    /// Parses what follows a kernel's opening bracket. Returns the declared bytes of shared memory.
     fn body(&mut self) -> Result<u32, CodeError> {
         let (mut depth, mut shared) = (1u32, 0u64);
         while depth > 0 {
             match self.next() {
                 Some("{") => depth += 1,
                 Some("}") => depth -= 1,
-                // `ld.shared.u32` is one token and not this one.
+                // `ld.shared.u32` is one token, different from this one.
                 Some(".shared") => {
                     if let Some((_, bytes, align)) = self.declaration() {
                         let aligned = shared.next_multiple_of(u64::from(align.max(1)));
@@ -232,7 +232,7 @@ fn is_identifier(token: &str) -> bool {
         .is_some_and(|c| c.is_ascii_alphabetic() || matches!(c, '_' | '$' | '%'))
 }
 
-/// Words and single marks, without comments and quoted texts.
+/// Words and single marks, without comments and string literals.
 fn tokens(text: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -263,7 +263,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%' | '.')
 }
 
-/// A text that declares what all of these have; of several kernels or variables of one name the first.
+/// A text that declares the contents of all of these; of equal names the first.
 pub fn write<'a>(codes: impl Iterator<Item = &'a Code>, capability: u32) -> String {
     let mut text = format!(".version 8.0\n.target sm_{capability}\n.address_size 64\n");
     let mut seen = HashSet::new();
@@ -285,7 +285,7 @@ pub fn write<'a>(codes: impl Iterator<Item = &'a Code>, capability: u32) -> Stri
 fn write_kernel(text: &mut String, kernel: &CodeKernel) {
     let mut end = 0u32;
     let params = kernel.params.iter().enumerate().map(|(index, param)| {
-        // The least alignment that puts it where it was.
+        // The least alignment that leads to its offset.
         let aligned = |align: &u32| end.checked_next_multiple_of(*align) == Some(param.offset);
         let align = (0..8).map(|power| 1 << power).find(aligned).unwrap_or(1);
         end = param.offset.saturating_add(param.size_bytes);

@@ -1,7 +1,7 @@
-//! Images that real tools wrote, and images that nobody wrote.
+//! Images written by real tools, and malformed images.
 //!
-//! `images/` was made from `images/kernels.cu`: `sm_75.cubin`, `sm_90.cubin` and `kernels.ptx` (for sm_80) by NVRTC,
-//! `two.fatbin` (a cubin for sm_90, PTX for sm_75) by nvFatbin.
+//! `images/` was made from `images/kernels.cu`: `sm_75.cubin`, `sm_90.cubin` and `kernels.ptx` (for
+//! sm_80) by NVRTC, `two.fatbin` (a cubin for sm_90, PTX for sm_75) by nvFatbin.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn kernel<'a>(code: &'a Code, name: &str) -> &'a CodeKernel {
     found.unwrap_or_else(|| panic!("no {name} in {code:?}"))
 }
 
-/// What `kernels.cu` says, whatever it was compiled to.
+/// The contents of `kernels.cu`, whatever it was compiled to.
 fn expect_kernels(code: &Code) {
     assert_eq!(code.kernels.len(), 2, "{code:?}");
     let params = |name: &str| -> Vec<(u32, u32)> {
@@ -72,7 +72,7 @@ fn a_fat_binary_gives_the_cubin_for_its_device_and_ptx_for_others() {
     }
 }
 
-/// A fat binary with these flags in the header of its one entry, a cubin for sm_90.
+/// A fat binary of one entry, a cubin for sm_90, with these flags in its header.
 fn fat_binary_of(flags: u64, content: &[u8]) -> Vec<u8> {
     let mut header = TWO[16..16 + 64].to_vec();
     header[..2].copy_from_slice(&2u16.to_le_bytes());
@@ -98,7 +98,7 @@ fn a_cubin_that_is_compressed_with_zstd_has_the_kernels_of_the_plain_one() {
     // Padding may follow the frame.
     let padded = [&compressed[..], &[0; 7]].concat();
     assert!(parse(Kind::Fatbin, &fat_binary_of(0x8011, &padded), 90).is_ok());
-    // A frame that ends too early, or none, is refused.
+    // A truncated or missing frame is refused.
     for broken in [&compressed[..compressed.len() / 2], &SM_90[..64], &[]] {
         assert!(matches!(
             parse(Kind::Fatbin, &fat_binary_of(0x8011, broken), 90),
@@ -107,7 +107,7 @@ fn a_cubin_that_is_compressed_with_zstd_has_the_kernels_of_the_plain_one() {
     }
 }
 
-/// The same of an entry of LZ4 that says these lengths of itself.
+/// As above, for an LZ4 entry with these lengths in its header.
 fn fat_binary_of_lz4(content: &[u8], compressed_bytes: u32, plain_bytes: u64) -> Vec<u8> {
     let mut bytes = fat_binary_of(0x2011, content);
     bytes[16 + 16..16 + 20].copy_from_slice(&compressed_bytes.to_le_bytes());
@@ -127,7 +127,7 @@ fn a_cubin_that_is_compressed_with_lz4_has_the_kernels_of_the_plain_one() {
         let code = fat_binary_of_lz4(content, length, plain_length);
         assert_eq!(parse(Kind::Fatbin, &code, 90).as_ref(), Ok(&plain));
     }
-    // A block that is cut, none, and lengths that are not its own.
+    // A truncated or missing block, and wrong lengths.
     for (content, length, plain_length) in [
         (&compressed[..], length / 2, plain_length),
         (&compressed[..], length + 1, plain_length),
@@ -181,7 +181,7 @@ fn the_length_is_found_without_a_byte_too_many() {
 fn what_is_no_image_is_refused() {
     assert!(matches!(extent(b"\0"), Err(CodeError::Malformed(_))));
     assert!(matches!(extent(b"\xff\xfe"), Err(CodeError::Malformed(_))));
-    // An ELF file of this machine's kind.
+    // An ELF file for the host's machine type.
     let mut host = SM_75.to_vec();
     host[0x12] = 62;
     assert!(matches!(extent(&host), Err(CodeError::Malformed(_))));
@@ -253,7 +253,7 @@ fn what_is_written_as_ptx_is_read_back() {
     assert_eq!(parse_ptx(&text, 80), Err(CodeError::NoCode(80)));
 }
 
-/// Whether these bytes have an extent that leads to an end: more than was seen, or no more.
+/// Whether these bytes have a consistent extent: more than was seen, or exactly as much.
 fn is_possible(seen: &[u8]) -> bool {
     match extent(seen) {
         Ok(Extent::AtLeast(bytes)) => bytes > seen.len(),

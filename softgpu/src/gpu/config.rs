@@ -1,4 +1,4 @@
-//! How a GPU is shared, and what it tells: settings, completions, integrals.
+//! Settings of a GPU's sharing, and its reports: completions and integrals.
 
 use crate::contention::Contention;
 use crate::governor::Governor;
@@ -17,15 +17,15 @@ pub struct Config {
     /// Shortest time between the end of a kernel and the start of the next one in its stream, in
     /// which the stream's SMs are free for others.
     pub launch_gap_ns: u64,
-    /// Whether waiting blocks of a kernel with higher priority go first. Blocks that run are never
-    /// taken off. (Between streams of one process this is CUDA's stream priority; between processes
-    /// under MPS, whether it works is a property of the machine.)
+    /// Whether waiting blocks of a kernel with higher priority start first. Running blocks are
+    /// never preempted. (Between streams of one process this is CUDA's stream priority; under MPS,
+    /// whether it works between processes depends on the machine.)
     pub block_priority: bool,
-    /// Whether kernels that wait may overtake.
+    /// Whether waiting kernels may overtake.
     pub dispatch: Dispatch,
     /// How much kernels slow each other down.
     pub contention: Contention,
-    /// How clock, power and heat go; `None`: the clock is always the highest.
+    /// Model of clock, power and temperature; `None`: the clock is always the highest.
     pub governor: Option<Governor>,
 }
 
@@ -38,23 +38,22 @@ pub enum Sharing {
     TimeSlice,
 }
 
-/// Whether a kernel's blocks may start while an earlier kernel still has blocks that wait.
+/// Whether a kernel's blocks may start while an earlier kernel still has waiting blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dispatch {
     /// No: only the first kernel in order places blocks, until all of its blocks have started; a
-    /// lower priority waits while a higher one has blocks that wait. (Where its context has a limit,
-    /// those behind it may have the SMs that it may not.) So the black-box experiments
-    /// of Amert et al., "GPU Scheduling on the NVIDIA TX2: Hidden Details Revealed" (RTSS 2017),
-    /// found it for the streams of one process. That it holds between processes under MPS is an
-    /// assumption.
+    /// lower priority waits while a higher one has waiting blocks. (If its context has a limit,
+    /// later kernels may use the SMs that it may not.) The black-box experiments of Amert et al.,
+    /// "GPU Scheduling on the NVIDIA TX2: Hidden Details Revealed" (RTSS 2017), found this for the
+    /// streams of one process. That it holds between processes under MPS is an assumption.
     HeadOfLine,
-    /// Yes, into room that the earlier kernel's blocks do not fit in.
+    /// Yes, into room that the earlier kernel's blocks do not fit into.
     FillIn,
 }
 
 impl Config {
-    /// What is assumed of the hardware: slices of 2 ms, a switch that saves and restores all of the
-    /// SMs' state, [`LAUNCH_GAP_NS`], priorities in force, no overtaking,
+    /// The assumptions about hardware: slices of 2 ms, a switch that saves and restores the SMs'
+    /// whole state, [`LAUNCH_GAP_NS`], priorities in force, no overtaking,
     /// [`Contention::CALIBRATED`], a fixed clock.
     pub fn new(sharing: Sharing, device: &Device) -> Self {
         Self {
@@ -70,15 +69,15 @@ impl Config {
     }
 }
 
-/// How many SMs a process has under MPS that asks for so much of a device's, 0 to 100 %: they come
-/// in pairs, at least one. (On an H200, of 132 SMs, 25 % were 32.)
+/// SMs of an MPS process that requests `percent` of a device's, 0 to 100 %: they come in pairs, at
+/// least one. (On an H200, of 132 SMs, 25 % were 32.)
 #[must_use]
 pub fn sms_of_percent(sms: u32, percent: f64) -> u32 {
     let pairs = f64::from(sms) * percent / 200.0;
     (pairs as u32 * 2).clamp(2.min(sms), sms)
 }
 
-/// One operation that completed.
+/// A completed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Completion {
     /// The context of the stream.
@@ -87,17 +86,16 @@ pub struct Completion {
     pub stream: StreamId,
     /// Number of the operation in the stream, as [`crate::Gpu::submit`] returned it.
     pub seq: u64,
-    /// When it started to execute: its first block, its transfer. Equal to `at_ns` for what takes
-    /// no time.
+    /// When it started to execute: its first block, its transfer. Equal to `at_ns` if it takes no
+    /// time.
     pub started_ns: u64,
     /// When it completed.
     pub at_ns: u64,
-    /// What it was.
+    /// The kind of operation.
     pub kind: OpKind,
 }
 
-/// What was used of the GPU since it was made. Integrals over time, so that a caller takes
-/// differences.
+/// Use of the GPU since its creation. Integrals over time, of which a caller takes differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Utilisation {
     /// Time in which any kernel, fill or copy inside device memory ran.
@@ -114,7 +112,7 @@ pub struct Utilisation {
     pub copy_to_host_ns: u64,
 }
 
-/// What one context used of it since the context was made.
+/// Use by one context since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextUtilisation {
     /// Time in which a kernel, fill or copy inside device memory of the context ran. Under MPS such
@@ -122,19 +120,18 @@ pub struct ContextUtilisation {
     pub busy_ns: u64,
     /// SMs with at least one block of the context × time.
     pub busy_sm_ns: u64,
-    /// Time at full memory bandwidth that would have moved as much as these did.
+    /// Time at full memory bandwidth that would have moved as much as its operations did.
     pub bandwidth_ns: u64,
 }
 
-/// A kernel starts this long after the one before it in its stream has ended, though it was launched
+/// Distance of a kernel's start from the end of the previous one in its stream, if it was launched
 /// long before: the mean of the 7249 gaps below 10 µs in a V100's timeline of ResNet-50's training
 /// (PyTorch profiler, 2021; the 1522 longer ones are the host's). On an H100 (2025) 1.1 µs and, one
 /// in three, 1.9 µs.
 pub const LAUNCH_GAP_NS: u64 = 1_400;
 
-/// A full device's registers and shared memory written out and another's read back, at the
-/// bandwidth of device memory: 64 µs on a V100. An upper bound; contexts with less on the device
-/// switch faster.
+/// Time to write out a full device's registers and shared memory and to read back another's, at the
+/// bandwidth of device memory: 64 µs on a V100. An upper bound; smaller contexts switch faster.
 fn context_switch_ns(device: &Device) -> u64 {
     let bytes_per_sm =
         u64::from(device.registers_per_sm) * 4 + u64::from(device.shared_bytes_per_sm);

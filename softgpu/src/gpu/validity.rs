@@ -1,4 +1,4 @@
-//! What is true of a [`Gpu`] between any two calls.
+//! Invariants of a [`Gpu`] between any two calls.
 
 use std::collections::{BTreeSet, VecDeque};
 

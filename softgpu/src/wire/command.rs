@@ -1,4 +1,4 @@
-//! Commands: how launches, copies and events lie in the ring.
+//! Commands: the encoding of launches, copies and events in the ring.
 
 use super::words::{Word, choice, records};
 use super::{
@@ -8,10 +8,10 @@ use super::{
 use crate::kernel::KernelShape;
 use crate::op::CopyDirection;
 
-/// What the driver asks of the server without waiting for an answer.
+/// A request of the driver without an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Command {
-    /// The slot, whose last stream has drained, is a stream from here on.
+    /// Creates a stream in the slot, whose previous stream has drained.
     CreateStream {
         /// Slot of the stream.
         stream: u32,
@@ -19,69 +19,69 @@ pub enum Command {
         context: u32,
         /// Lower goes first.
         priority: i32,
-        /// How it is ordered with the context's legacy stream.
+        /// Its ordering with the context's legacy stream.
         kind: StreamKind,
     },
-    /// No more commands for this stream; what was put still executes.
+    /// Ends the stream's commands; earlier ones still execute.
     DestroyStream {
         /// Slot of the stream.
         stream: u32,
     },
-    /// What takes its turn in a stream.
+    /// Puts work into a stream, in order.
     Submit {
         /// Slot of the stream.
         stream: u32,
         /// Its number in the stream: 1, 2, 3, … over the life of the slot.
         seq: u64,
-        /// What is to be done.
+        /// The work.
         work: Work,
     },
-    /// The driver has made a call that it was told to make.
+    /// The driver has made a call that the server requested.
     HostDone {
         /// Its number.
         call: u64,
     },
-    /// Forget the nodes of a graph.
+    /// Removes the nodes of a graph.
     GraphClear {
         /// Slot of the graph.
         graph: u32,
     },
-    /// One more node of a graph. Nodes run one after the other, in the order in which they came.
+    /// Adds a node to a graph. Nodes run one after the other, in the order of their commands.
     GraphNode {
         /// Slot of the graph.
         graph: u32,
-        /// A launch, copy, fill, record or host call. The numbers of records and calls are added to
+        /// A launch, copy, fill, record or host call. Its record and call numbers are relative to
         /// those of the graph's launch.
         work: Work,
     },
 }
 
 records! {
-    /// What takes its turn in a stream.
+    /// Work in stream order.
     Work, "command":
-    /// Run a kernel.
+    /// Runs a kernel.
     Launch = 3 {
         /// Overrides the stream's priority.
         priority: Option<i32>,
-        /// What it takes.
+        /// Its shape.
         shape: KernelShape,
-        /// [`crate::Builtin`] number of a kernel that computes; 0 is one that only takes time.
+        /// [`crate::Builtin`] number of a kernel that computes; 0: it only takes time.
         builtin: u32,
         /// Its parameters.
         params: [u64; PARAMS],
     }
-    /// Move bytes between addresses of the client, each on the device or in the host arena.
+    /// Copies bytes between addresses of the client, each on the device or in the host arena.
     Copy = 4 {
-        /// Which engine moves them.
+        /// Selects the engine.
         direction: CopyDirection,
-        /// To.
+        /// Destination.
         to: u64,
-        /// From.
+        /// Source.
         from: u64,
-        /// How many.
+        /// Size.
         bytes: u64,
     }
-    /// Fill memory with a repeated value.
+    /// Fills memory with a repeated value.
     Set = 5 {
         /// First address.
         to: u64,
@@ -89,109 +89,109 @@ records! {
         width_bytes: u32,
         /// The value.
         value: u32,
-        /// How many values.
+        /// Number of values.
         count: u64,
     }
-    /// Move a box between addresses of the client, each on the device or in the host arena.
+    /// Copies a box between addresses of the client, each on the device or in the host arena.
     CopyBox = 16 {
-        /// Which engine moves it.
+        /// Selects the engine.
         direction: CopyDirection,
-        /// To.
+        /// Destination.
         to: Spot,
-        /// From.
+        /// Source.
         from: Spot,
-        /// How much.
+        /// Size.
         extent: Extent,
     }
-    /// Fill a box with a repeated value.
+    /// Fills a box with a repeated value.
     SetBox = 17 {
-        /// Where.
+        /// Destination.
         to: Spot,
         /// Bytes of the value: 1, 2 or 4.
         width_bytes: u32,
         /// The value.
         value: u32,
-        /// How much; rows are multiples of the value.
+        /// Size; rows are multiples of the value.
         extent: Extent,
     }
-    /// Give device memory back when everything before it in the stream is complete.
+    /// Frees device memory when everything before it in the stream is complete.
     Free = 18 {
-        /// As [`super::Reply::Allocated`] said.
+        /// From [`super::Reply::Allocated`].
         address: u64,
     }
-    /// Write down when everything before it in the stream was complete.
+    /// Records the time at which everything before it in the stream is complete.
     Record = 6 {
         /// Slot of the event.
         event: u32,
         /// Number of the record.
         record: u64,
     }
-    /// Go on only when another stream's command is complete.
+    /// Waits until another stream's command is complete.
     Wait = 7 {
         /// Slot of the other stream.
         other: u32,
         /// Number in the other stream.
         other_seq: u64,
     }
-    /// Put a value in memory.
+    /// Writes a value to memory.
     WriteValue = 20 {
-        /// Where.
+        /// Destination.
         to: u64,
         /// Bytes of the value: 4 or 8.
         width_bytes: u32,
         /// The value.
         value: u64,
     }
-    /// Go on only when memory holds a value.
+    /// Waits until memory has a value.
     WaitValue = 21 {
-        /// Where.
+        /// The address.
         at: u64,
         /// Bytes of the value: 4 or 8.
         width_bytes: u32,
         /// The value.
         value: u64,
-        /// How what is there compares.
+        /// The condition.
         until: Until,
     }
-    /// Tell the driver when everything before it in the stream is complete, by the number of a call,
-    /// and go on when it answers with [`Command::HostDone`].
+    /// Requests a call by the driver when everything before it in the stream is complete, and waits
+    /// for the answer [`Command::HostDone`].
     Host = 8 {
-        /// The call; no two that are not done have the same number.
+        /// Number of the call, unique among pending calls.
         call: u64,
     }
-    /// Run the nodes of a graph.
+    /// Runs the nodes of a graph.
     GraphLaunch = 11 {
         /// Slot of the graph.
         graph: u32,
-        /// What the numbers of its records are added to.
+        /// Base of the numbers of its records.
         record: u64,
-        /// What the numbers of its host calls are added to.
+        /// Base of the numbers of its host calls.
         call: u64,
     }
 }
 
-/// When a wait for a value is over; see the CUDA driver API, `CUstreamWaitValue_flags`.
+/// Condition that ends a wait for a value; see the CUDA driver API, `CUstreamWaitValue_flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// Memory minus value, as a signed number of their width, is not negative.
     GreaterOrEqual,
-    /// They are equal.
+    /// Memory and value are equal.
     Equal,
-    /// They have a bit in common.
+    /// Memory and value have a bit in common.
     And,
     /// There is a bit that neither has.
     Nor,
 }
 
 impl Until {
-    /// That of a number, as the flags of a wait have it.
+    /// From a number, as the flags of a wait encode it.
     pub fn from_number(number: u64) -> Option<Self> {
         [Self::GreaterOrEqual, Self::Equal, Self::And, Self::Nor]
             .into_iter()
             .find(|&until| until as u64 == number)
     }
 
-    /// Whether the wait is over: `memory` and `value` are of so many bytes, 4 or 8.
+    /// Whether the wait is over: `memory` and `value` have that many bytes, 4 or 8.
     pub fn is_over(self, width_bytes: u32, memory: u64, value: u64) -> bool {
         match self {
             Self::GreaterOrEqual if width_bytes == 4 => {
@@ -206,14 +206,14 @@ impl Until {
     }
 }
 
-/// How a stream is ordered with the legacy default stream of its context.
+/// A stream's ordering with the legacy default stream of its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
-    /// It is that stream: each command comes after all that was put on blocking streams before it.
+    /// The legacy stream: each command follows all earlier commands of blocking streams.
     Legacy,
-    /// Each command comes after all that was put on the legacy stream before it.
+    /// Each command follows all earlier commands of the legacy stream.
     Blocking,
-    /// Not at all.
+    /// No ordering.
     NonBlocking,
 }
 
@@ -221,9 +221,9 @@ const CREATE_STREAM: u32 = 1;
 const DESTROY_STREAM: u32 = 2;
 const HOST_DONE: u32 = 9;
 const GRAPH_CLEAR: u32 = 10;
-/// Added to the kind of work that is a graph's node.
+/// Added to the kind of work in a graph's node.
 const GRAPH_NODE: u32 = 1 << 31;
-/// In place of a priority: the stream's.
+/// Stands for the stream's priority.
 const NO_PRIORITY: u64 = u64::MAX;
 
 impl Command {
@@ -255,8 +255,8 @@ impl Command {
         words
     }
 
-    /// Reads what a client wrote, which may be anything. Slots are in range afterwards; the rest is
-    /// for the device to judge.
+    /// Decodes a client's words, which may be anything. Slots are then in range; the device checks
+    /// the rest.
     ///
     /// # Errors
     /// [`WireError::Unknown`].
@@ -289,7 +289,7 @@ impl Command {
 }
 
 impl Work {
-    /// Bytes that it moves, fills or writes; `None` if they are more than there are addresses.
+    /// Bytes that it copies, fills or writes; `None` if they exceed the address space.
     pub fn bytes(&self) -> Option<u64> {
         match *self {
             Self::Copy { bytes, .. } => Some(bytes),
@@ -304,7 +304,7 @@ impl Work {
         }
     }
 
-    /// With slots in range and widths that there are.
+    /// Checks that slots are in range and widths are valid.
     fn checked(self) -> Result<Self, WireError> {
         let is_width = match self {
             Self::Set { width_bytes, .. } | Self::SetBox { width_bytes, .. } => {
@@ -327,7 +327,7 @@ impl Work {
         Ok(self)
     }
 
-    /// As a node of a graph.
+    /// Checks that it can be a node of a graph.
     fn node(self) -> Result<Self, WireError> {
         match self {
             Self::Launch { .. }

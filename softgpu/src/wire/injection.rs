@@ -1,8 +1,8 @@
-//! Faults that a software GPU is made to have: how they are asked for.
+//! Injected faults of a software GPU, and their text form.
 //!
-//! A text, so that people can write it: `sticky 700`, `xid 31 train`, `ecc 5 1`, `stuck`, `unstuck`, `mps-fault`, `mps-fault gpu`,
-//! `terminate-client 4711`. What each does is the server's affair; a *label* is that of a process in its statistics, and where it is
-//! missing every process is meant.
+//! Examples: `sticky 700`, `xid 31 train`, `ecc 5 1`, `stuck`, `unstuck`, `mps-fault`,
+//! `mps-fault gpu`, `terminate-client 4711`. The server implements their effects. A *label* is that
+//! of a process in the server's statistics; without one, every process is affected.
 
 use std::str::FromStr;
 
@@ -13,47 +13,47 @@ use super::{TEXT_BYTES_MAX, WireError};
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Injection {
-    /// The contexts of processes of this label get nothing more done: every call answers this CUDA result.
+    /// Every further call in contexts of processes with this label fails with this CUDA result.
     Sticky {
         /// The CUDA result.
         code: u32,
-        /// Whose.
+        /// The label.
         label: Option<String>,
     },
-    /// The driver reports this Xid, and contexts fail as NVIDIA's catalogue says of it.
+    /// The driver reports this Xid, and contexts fail as NVIDIA's catalogue describes it.
     Xid {
         /// Its number.
         number: u32,
-        /// Whose program caused it, of those that are some program's.
+        /// Label of the program that caused it, for Xids that a program causes.
         label: Option<String>,
     },
-    /// So many more errors in memory.
+    /// Adds memory errors.
     Ecc {
-        /// That were corrected.
+        /// Number of corrected errors.
         corrected: u64,
-        /// That were not.
+        /// Number of uncorrected errors.
         uncorrected: u64,
     },
-    /// Nothing completes any more, and the device is busy; or it goes on.
+    /// True: nothing completes any more, and the device is busy; false: it continues.
     Stuck(bool),
     /// MPS fails.
     MpsFault(MpsFault),
-    /// MPS is asked to end the work of this process, as by `terminate_client`: no fault, but what is done before a kill.
+    /// MPS ends this process's work, as by `terminate_client`: no fault, but a step before a kill.
     TerminateClient(u32),
 }
 
-/// What of MPS fails.
+/// The part of MPS that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MpsFault {
     /// The server dies.
     Server,
-    /// A server does not start.
+    /// A server fails to start.
     Start,
-    /// The server tells of a client's fatal fault.
+    /// The server reports a client's fatal fault.
     Gpu,
 }
 
-/// What of a text is no fault.
+/// The text is not a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no such fault; faults are `sticky CODE [LABEL]`, `xid NUMBER [LABEL]`, `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, \
@@ -62,7 +62,7 @@ pub enum MpsFault {
 pub struct NoFault;
 
 impl Injection {
-    /// Whether it is one that can be written.
+    /// Whether it can be encoded.
     pub(super) fn check(&self) -> Result<(), WireError> {
         let is_word = |label: &str| {
             let is_one = !label.is_empty() && !label.contains(char::is_whitespace);
@@ -87,7 +87,7 @@ impl FromStr for Injection {
         let label = |label: &[&str]| label.first().map(|&label| label.to_owned());
         match &words[..] {
             ["sticky", code, of @ ..] if of.len() <= 1 => Ok(Self::Sticky {
-                // A context without an error has 0.
+                // 0 would mean a context without an error.
                 code: code.parse().ok().filter(|&code| code != 0).ok_or(NoFault)?,
                 label: label(of),
             }),

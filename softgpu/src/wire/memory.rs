@@ -1,15 +1,14 @@
-//! Questions about memory: allocation, address space, pools, sharing between processes.
+//! Requests about memory: allocation, address space, pools, sharing between processes.
 //!
-//! Numbers that name a client's context are checked when the packet is read; handles, pools and
-//! addresses are the server's to judge.
+//! Decoding checks numbers of a client's contexts; the server checks handles, pools and addresses.
 
 use serde::{Deserialize, Serialize};
 
 use super::{CONTEXTS, WireError, slot};
 
-/// How an event lies in device memory that processes share: a count of its records, then for each of the last
-/// [`SharedEvent::RECORDS`] the number of the record that was reached last in that place. Each record has a word of its own,
-/// as records of several streams may be reached in any order.
+/// Layout of an event in device memory that processes share: a count of its records, then a word
+/// for each of the last [`SharedEvent::RECORDS`]: the number of the last reached record in that
+/// place. Each record has its own word, as records of several streams may be reached in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedEvent {
     /// Address of the first word.
@@ -17,118 +16,118 @@ pub struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// Records that may be on their way.
+    /// Most pending records.
     pub const RECORDS: u64 = 63;
-    /// Bytes of all words.
+    /// Size of all words.
     pub const BYTES: u64 = 8 * (1 + Self::RECORDS);
 
-    /// Where the number of a record is written when it is reached; numbers begin at 1.
+    /// Address of the word for a record's number, from 1, which is written when it is reached.
     pub fn word_of(self, record: u64) -> u64 {
         self.address + 8 * (1 + record.wrapping_sub(1) % Self::RECORDS)
     }
 }
 
-/// What a client asks about memory.
+/// A client's request about memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemoryRequest {
-    /// Device memory whose address fits in 32 bits, as CUDA 2 knew it.
+    /// Allocate device memory with a 32-bit address, as in CUDA 2.
     AllocateLow {
         /// Slot of the context.
         context: u64,
-        /// How much.
+        /// Size.
         bytes: u64,
     },
-    /// Memory that host and device share, at this offset of the host arena. It is the device's in
-    /// all accounts but takes none of its memory: it lies where it is used.
+    /// Allocate memory shared by host and device, at this offset of the host arena. It counts as
+    /// the device's everywhere but takes none of its memory: it lies where it is used.
     AllocateManaged {
         /// Slot of the context.
         context: u64,
         /// Offset in the arena.
         offset: u64,
-        /// How much.
+        /// Size.
         bytes: u64,
     },
-    /// Give it back.
+    /// Free managed memory.
     FreeManaged {
         /// Offset in the arena.
         offset: u64,
     },
-    /// Address space without memory; answered with its first address.
+    /// Reserve address space without memory; answered with its first address.
     Reserve {
-        /// How much.
+        /// Size.
         bytes: u64,
         /// Power of two.
         align: u64,
-        /// First address if it is free; 0 is any.
+        /// Preferred first address, used if it is free; 0 is any.
         wish: u64,
     },
-    /// Give address space back.
+    /// Free address space.
     Unreserve {
         /// First address.
         address: u64,
-        /// All of it.
+        /// Its whole size.
         bytes: u64,
     },
-    /// Memory without an address; answered with a handle.
+    /// Allocate memory without an address; answered with a handle.
     Create {
-        /// How much.
+        /// Size.
         bytes: u64,
     },
-    /// One name of the memory less. It lives until its last name and last mapping are gone.
+    /// Drop a reference to the memory, which lives until its last reference and mapping are gone.
     Release {
         /// The handle.
         handle: u64,
     },
-    /// One name more for the memory that is mapped at an address; answered with its handle.
+    /// Add a reference to the memory mapped at an address; answered with its handle.
     Retain {
-        /// Inside a mapping.
+        /// An address inside the mapping.
         address: u64,
     },
-    /// Memory to addresses.
+    /// Map memory.
     Map {
         /// First address, in reserved address space.
         address: u64,
-        /// How much.
+        /// Size.
         bytes: u64,
         /// The memory.
         handle: u64,
-        /// From where in it.
+        /// Offset in the memory.
         offset: u64,
     },
-    /// Whole mappings away.
+    /// Unmap whole mappings.
     Unmap {
         /// First address.
         address: u64,
-        /// How much.
+        /// Size.
         bytes: u64,
     },
-    /// Who may access whole mappings.
+    /// Set the access rights of whole mappings.
     SetAccess {
         /// First address.
         address: u64,
-        /// How much.
+        /// Size.
         bytes: u64,
         /// `CUmemAccess_flags`.
         access: u64,
     },
-    /// Makes a handle's memory known to other processes; answered with a token of two words.
+    /// Export a handle's memory to other processes; answered with a token of two words.
     ExportHandle {
         /// The handle.
         handle: u64,
     },
-    /// The same of the allocation that begins at an address; answered with token and size.
+    /// Export the allocation that begins at an address; answered with token and size.
     ExportAddress {
         /// First address.
         address: u64,
     },
-    /// A handle of another process's memory; answered with handle and size.
+    /// Import another process's memory; answered with handle and size.
     ImportHandle {
         /// First word of the token.
         low: u64,
         /// Second word.
         high: u64,
     },
-    /// Another process's memory at an address of one's own; answered with address and size.
+    /// Map another process's memory at an own address; answered with address and size.
     OpenShared {
         /// Slot of the context.
         context: u64,
@@ -137,81 +136,81 @@ pub enum MemoryRequest {
         /// Second word.
         high: u64,
     },
-    /// No longer.
+    /// Unmap it again.
     CloseShared {
         /// First address.
         address: u64,
     },
-    /// A pool; answered with its number. Pool 0 is there from the beginning.
+    /// Create a pool; answered with its number. Pool 0 always exists.
     CreatePool {
-        /// Most bytes that it holds; 0 is as many as the device has.
+        /// Most bytes that it reserves; 0 is as many as the device has.
         max_bytes: u64,
     },
-    /// No more allocations from it; it goes with its last.
+    /// Close a pool to further allocations; it is removed with its last allocation.
     DestroyPool {
         /// The pool.
         pool: u64,
     },
-    /// Device memory from a pool.
+    /// Allocate device memory from a pool.
     AllocateFromPool {
         /// Slot of the context.
         context: u64,
         /// The pool.
         pool: u64,
-        /// How much.
+        /// Size.
         bytes: u64,
     },
-    /// Answered with bytes reserved, the most reserved, bytes used, the most used.
+    /// Query a pool; answered with reserved bytes, their peak, used bytes, their peak.
     PoolState {
         /// The pool.
         pool: u64,
     },
-    /// Sets what a pool keeps when nothing uses it.
+    /// Set how many unused bytes a pool keeps.
     SetPoolThreshold {
         /// The pool.
         pool: u64,
-        /// So many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// Forgets the most that was reserved.
+    /// Reset the peak of the reserved bytes.
     ResetPoolReserved {
         /// The pool.
         pool: u64,
     },
-    /// Forgets the most that was used.
+    /// Reset the peak of the used bytes.
     ResetPoolUsed {
         /// The pool.
         pool: u64,
     },
-    /// Gives the device back what the pool does not use.
+    /// Return a pool's unused memory to the device.
     TrimPool {
         /// The pool.
         pool: u64,
-        /// But keeps so many bytes.
+        /// The number of bytes to keep.
         keep_bytes: u64,
     },
-    /// Device memory for a module's variable: taken from the device, but no allocation of the
-    /// program's.
+    /// Allocate device memory for a module's variable: it takes the device's memory, but is no
+    /// allocation of the program's.
     AllocateVariable {
         /// Slot of the context.
         context: u64,
-        /// How much.
+        /// Size.
         bytes: u64,
     },
-    /// Give it back.
+    /// Free a variable's memory.
     FreeVariable {
         /// First address.
         address: u64,
     },
-    /// One record more of the event that processes share by the words at an address; answered with its number, or refused
-    /// with CUDA_ERROR_NOT_READY while too many are on their way (see [`SharedEvent`]).
+    /// Count a record of the shared event whose words are at an address; answered with its number,
+    /// or refused with CUDA_ERROR_NOT_READY while too many are pending (see [`SharedEvent`]).
     CountRecord {
-        /// First of the words.
+        /// Address of the first word.
         address: u64,
     },
-    /// Answered with the number of that record of a shared event, and with 1 if it was reached, else 0.
+    /// Query a record of a shared event; answered with its number, and 1 if reached, else 0.
     RecordState {
-        /// First of the words.
+        /// Address of the first word.
         address: u64,
         /// The record; 0 is the last one.
         number: u64,
@@ -219,7 +218,7 @@ pub enum MemoryRequest {
 }
 
 impl MemoryRequest {
-    /// Whether it names contexts that there can be.
+    /// Checks that its contexts are in range.
     pub(super) fn check(&self) -> Result<(), WireError> {
         match *self {
             Self::AllocateLow { context, .. }

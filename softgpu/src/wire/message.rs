@@ -1,5 +1,4 @@
-//! Messages: questions and answers over the socket, each the version and then what serde and
-//! postcard make of it.
+//! Messages: requests and replies over the socket, each the version, then postcard's encoding.
 
 use postcard::Error;
 use serde::de::DeserializeOwned;
@@ -10,76 +9,75 @@ use super::{
     TEXT_BYTES_MAX, WIRE_VERSION, WireError, slot,
 };
 
-/// What a client or an operator's tool asks over the socket.
+/// A request of a client or an operator's tool over the socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// First message of a driver. A driver that has a host arena already, from the server of another
-    /// device, sends its descriptor along.
+    /// First message of a driver. A driver that already has a host arena, from another device's
+    /// server, sends its descriptor along.
     Hello {
         /// Name of this process in the server's statistics, at most [`TEXT_BYTES_MAX`] long.
         label: String,
     },
-    /// Where the driver mapped its host arena, and where it wants the device's memory.
+    /// The address at which the driver mapped its host arena, and the one for the device's memory.
     MapHost {
         /// Address of the arena's first byte.
         base: u64,
         /// Address of the device's first byte, see [`super::device_base`].
         device_base: u64,
     },
-    /// A new context.
+    /// Create a context.
     CreateContext {
         /// Connections that its streams share, 1 to [`super::CONNECTIONS_MAX`].
         connections: u32,
-        /// SMs that its kernels may use at most, if processes share the device by MPS; of the
-        /// device's, all if it has fewer.
+        /// Most SMs that its kernels may use, if MPS shares the device; clamped to the device's.
         sms_max: u32,
     },
-    /// Its work is forgotten and its memory freed.
+    /// Destroy a context: its work is dropped and its memory freed.
     DestroyContext {
         /// Slot of the context.
         context: u32,
     },
-    /// Device memory.
+    /// Allocate device memory.
     Allocate {
         /// Slot of the context.
         context: u32,
-        /// How much; more than 0.
+        /// Size; more than 0.
         bytes: u64,
     },
-    /// Give it back.
+    /// Free device memory.
     Free {
-        /// As [`Reply::Allocated`] said.
+        /// From [`Reply::Allocated`].
         address: u64,
     },
-    /// How much memory is free.
+    /// Query the free memory.
     MemoryInfo,
-    /// Anything else about memory.
+    /// Another request about memory.
     Memory(MemoryRequest),
-    /// The server's statistics as JSON, in packets; then it closes the connection.
+    /// Send the server's statistics as JSON, in packets, then close the connection.
     Stats,
-    /// What the device is and who uses it, in one packet; then it closes the connection.
+    /// Send the device's description and its users, in one packet, then close the connection.
     Monitor,
-    /// Have this fault; then it closes the connection.
+    /// Inject this fault, then close the connection.
     Inject(Injection),
-    /// The stand-in of MPS speaks.
+    /// A request of the stand-in MPS.
     Mps(MpsRequest),
 }
 
-/// What the server answers.
+/// The server's reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// To [`Request::Hello`]. With it come the descriptors of the device page, the host arena, the
-    /// client's progress bell and the server's doorbell.
+    /// To [`Request::Hello`]. The descriptors of the device page, the host arena, the client's
+    /// progress bell and the server's doorbell come with it.
     Welcome {
         /// Name of the device in the table.
         device: String,
-        /// Its identity.
+        /// Its UUID.
         uuid: [u8; 16],
         /// Whether time is virtual; the client must then be on the same clock.
         is_virtual: bool,
-        /// Whether processes share it by MPS, else in time slices.
+        /// Whether processes share it by MPS; otherwise in time slices.
         is_mps: bool,
-        /// Whether waiting blocks of a kernel with the greater priority go first, of whichever
+        /// Whether waiting blocks of the kernel with the highest priority start first, in any
         /// process.
         block_priority: bool,
     },
@@ -97,7 +95,7 @@ pub enum Reply {
     },
     /// To [`Request::MemoryInfo`].
     Memory {
-        /// Bytes that nobody holds.
+        /// Bytes that no process holds.
         free_bytes: u64,
         /// Bytes of the device.
         total_bytes: u64,
@@ -109,7 +107,7 @@ pub enum Reply {
     },
     /// To [`Request::Monitor`].
     Monitor(Monitor),
-    /// To [`Request::CreateContext`]: not now, ask again. An MPS server is awaited.
+    /// To [`Request::CreateContext`]: retry later. The server waits for an MPS server.
     Later,
     /// To the control daemon of MPS, unasked: a client of this user waits for an MPS server.
     MpsWanted {
@@ -118,7 +116,7 @@ pub enum Reply {
     },
     /// To [`MpsRequest::Clients`].
     MpsClients(MpsClients),
-    /// Not done.
+    /// The request was refused.
     Refused {
         /// A CUDA result code.
         code: u32,
@@ -126,15 +124,15 @@ pub enum Reply {
 }
 
 impl Request {
-    /// As a packet.
+    /// Encodes a packet.
     pub fn encode(&self) -> Vec<u8> {
         packet(self)
     }
 
-    /// Reads a packet from a process that is not believed.
+    /// Decodes a packet from an untrusted process.
     ///
     /// # Errors
-    /// As [`WireError`] says.
+    /// See [`WireError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let request = read(bytes, "request")?;
         match &request {
@@ -156,15 +154,15 @@ impl Request {
 }
 
 impl Reply {
-    /// As a packet.
+    /// Encodes a packet.
     pub fn encode(&self) -> Vec<u8> {
         packet(self)
     }
 
-    /// Reads the server's packet.
+    /// Decodes the server's packet.
     ///
     /// # Errors
-    /// As [`WireError`] says.
+    /// See [`WireError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let reply = read(bytes, "reply")?;
         match &reply {
@@ -209,7 +207,7 @@ mod tests {
         PROCESSES_MAX, ProcessUse, REPORTS_MAX, SAMPLES_MAX, Sample,
     };
 
-    /// One that is as large as there can be.
+    /// The largest possible reply.
     fn monitor() -> Monitor {
         Monitor {
             device: "V100-SXM2-16GB".to_owned(),
@@ -368,10 +366,10 @@ mod tests {
             start in 0usize..3, tail in prop::collection::vec(any::<u8>(), 0..400),
         ) {
             let memory = Request::Memory(MemoryRequest::Release { handle: 0 }).encode();
-            // Nothing that is ours, the version, or that and the kind of a request about memory.
+            // Nothing of ours, the version, or the version and the kind of a request about memory.
             let mut bytes = memory[..[0, 4, 5][start]].to_vec();
             bytes.extend(tail);
-            // Encodings are compared, as a number of a device may be none.
+            // Encodings are compared, as a number of a device may be NaN.
             if let Ok(request) = Request::decode(&bytes) {
                 let again = Request::decode(&request.encode());
                 prop_assert_eq!(again.ok().map(|request| request.encode()), Some(request.encode()));

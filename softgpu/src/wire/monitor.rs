@@ -1,19 +1,19 @@
-//! What a monitor (the stand-in NVML) is told: what the device is, what is taken of it and by whom.
+//! Report to a monitor (the stand-in NVML): the device's description, its use, and its users.
 //!
-//! One question, one packet, then the server closes the connection. A monitor has no page, no
-//! context and no part in the virtual clock. What was used is told as integrals at instants, so
-//! that the monitor divides differences; the last instant is now.
+//! A monitor sends one request and gets one packet, then the server closes the connection. A
+//! monitor has no page, no context and no part in the virtual clock. Use is reported as integrals
+//! at instants, so that the monitor divides differences; the last instant is now.
 
 use serde::{Deserialize, Serialize};
 
 use super::{TEXT_BYTES_MAX, WireError};
 
-/// Instants of the past that are told, at most.
+/// Most past instants in a report.
 pub const SAMPLES_MAX: usize = 64;
 /// Device time between two of them: NVML's shortest sample period (nvml.h: between 1/6 s and 1 s,
 /// depending on the product).
 pub const SAMPLE_NS: u64 = 1_000_000_000 / 6;
-/// Processes that are told, at most.
+/// Most processes in a report.
 pub const PROCESSES_MAX: usize = 256;
 
 /// A server's answer to [`super::Request::Monitor`].
@@ -21,17 +21,17 @@ pub const PROCESSES_MAX: usize = 256;
 pub struct Monitor {
     /// Name of the device in the table.
     pub device: String,
-    /// Its identity.
+    /// Its UUID.
     pub uuid: [u8; 16],
     /// Whether processes compute side by side.
     pub is_mps: bool,
-    /// Real nanoseconds per device nanosecond; 1 on the virtual clock, where there is no such thing.
+    /// Real nanoseconds per device nanosecond; 1 on the virtual clock, which has no such ratio.
     pub scale: f64,
-    /// Bytes of the device that are taken, by whomsoever.
+    /// Bytes of the device in use, by any process.
     pub used_bytes: u64,
-    /// What is broken.
+    /// Its faults.
     pub health: Health,
-    /// Clock, power and heat; none of a device without a governor.
+    /// Clock, power and temperature; `None` without a governor.
     pub governed: Option<GovernedState>,
     /// From the oldest to now; never empty.
     pub samples: Vec<Sample>,
@@ -39,36 +39,36 @@ pub struct Monitor {
     pub processes: Vec<ProcessUse>,
 }
 
-/// Reports of a device that are told, at most: the youngest.
+/// Most health reports of a device in a packet: the youngest.
 pub const REPORTS_MAX: usize = 64;
 
-/// What is broken on a device.
+/// Faults of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Errors in memory that were corrected.
+    /// Corrected memory errors.
     pub corrected: u64,
-    /// And that were not.
+    /// Uncorrected memory errors.
     pub uncorrected: u64,
-    /// A row of memory waits for a reset to be replaced.
+    /// A row of memory will be replaced at the next reset.
     pub is_pending: bool,
-    /// The device does not answer any more.
+    /// The device no longer answers.
     pub is_lost: bool,
-    /// What it reported, the oldest first.
+    /// Its health reports, the oldest first.
     pub reports: Vec<HealthReport>,
 }
 
-/// Something that a device reported.
+/// A health report of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthReport {
     /// Its number: 1 is the first.
     pub seq: u64,
     /// As `nvmlEventType…` of nvml.h.
     pub kind: u64,
-    /// As `eventData` there: of an Xid its number.
+    /// As `eventData` there: for an Xid its number.
     pub data: u64,
 }
 
-/// Clock, power and heat of a device as of now; see [`crate::Governed`].
+/// Current clock, power and temperature of a device; see [`crate::Governed`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GovernedState {
     /// SM clock.
@@ -77,16 +77,16 @@ pub struct GovernedState {
     pub power_mw: u32,
     /// °C.
     pub temperature_c: u32,
-    /// The clock is held down by power.
+    /// Power limits the clock.
     pub is_power_capped: bool,
-    /// The clock is held down by heat.
+    /// Temperature limits the clock.
     pub is_hot: bool,
 }
 
-/// What was used of the device up to an instant; see [`crate::Utilisation`].
+/// Use of the device up to an instant; see [`crate::Utilisation`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
-    /// When.
+    /// The instant.
     pub at_ns: u64,
     /// Time in which anything computed.
     pub busy_ns: u64,
@@ -99,20 +99,20 @@ pub struct Sample {
 /// A process that has a context on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessUse {
-    /// As the kernel told the server.
+    /// Its pid, as the kernel reports it to the server.
     pub pid: u32,
-    /// Device memory that it took and that was not given back.
+    /// Device memory that it holds.
     pub held_bytes: u64,
-    /// Device time since it was last looked at, between one and two [`SAMPLE_NS`] ago.
+    /// Device time since the process's last sample, between one and two [`SAMPLE_NS`] ago.
     pub window_ns: u64,
-    /// Time of that in which its work computed; of several contexts the sum.
+    /// The part of it in which its work computed, summed over contexts.
     pub busy_ns: u64,
-    /// Time of that, at full memory bandwidth, which would have moved as much.
+    /// The part of it that would have moved as much at full memory bandwidth.
     pub bandwidth_ns: u64,
 }
 
 impl Monitor {
-    /// Whether it is one that a server sends.
+    /// Checks that a server can have sent it.
     pub(super) fn check(&self) -> Result<(), WireError> {
         if self.device.len() > TEXT_BYTES_MAX {
             return Err(WireError::Text);

@@ -1,56 +1,55 @@
-//! What the stand-in of MPS says to the device server, if that leaves MPS to it (`--mps-managed`).
+//! Messages between the stand-in MPS and a device server that leaves MPS to it (`--mps-managed`).
 //!
-//! The *control daemon* is one connection for as long as it lives; over it the server says which
-//! user has a client that waits ([`super::Reply::MpsWanted`]). Each *MPS server* is a process with
-//! a connection of its own, of the user that the kernel names: it is ready when it is welcome, and
+//! The *control daemon* has one connection for its whole life. Over it, the server reports the
+//! users of waiting clients ([`super::Reply::MpsWanted`]). Each *MPS server* is a process with a
+//! connection of its own, of the user that the kernel reports: it is ready when it is welcomed, and
 //! gone when the connection or the process ends.
 
 use serde::{Deserialize, Serialize};
 
 use super::WireError;
 
-/// Clients that are told, at most.
+/// Most clients in a reply.
 pub const MPS_CLIENTS_MAX: usize = 1024;
 
-/// What is asked for MPS.
+/// A request of the stand-in MPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MpsRequest {
     /// First message of the control daemon. Refused if there is one.
     Control,
-    /// From the control daemon: the MPS server that was wanted did not start, and it tries no more.
+    /// From the control daemon: the wanted MPS server did not start; no further attempt.
     NotStarted,
     /// First message of an MPS server, ready for the clients of its user. Refused if there is one.
     Server,
-    /// Who uses which MPS server, in one packet; then the connection is closed.
+    /// List the clients of each MPS server, in one packet, then close the connection.
     Clients,
-    /// This MPS server is to take no more clients. Refused while it has one. Then the connection is
-    /// closed.
+    /// Close this MPS server to clients, then close the connection. Refused while it has one.
     End {
-        /// Its process.
+        /// Its pid.
         server: u32,
     },
 }
 
-/// A process that has a context in the care of an MPS server.
+/// A process with a context under an MPS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MpsClient {
-    /// The server's process.
+    /// The server's pid.
     pub server: u32,
-    /// The client's process.
+    /// The client's pid.
     pub pid: u32,
 }
 
 /// An answer to [`MpsRequest::Clients`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MpsClients {
-    /// Whether a fault is waited out: nobody gets a context.
+    /// Whether MPS is waiting out a fault: no client gets a context.
     pub is_in_fault: bool,
-    /// By client.
+    /// Sorted by client.
     pub clients: Vec<MpsClient>,
 }
 
 impl MpsClients {
-    /// Whether it is one that a server sends.
+    /// Checks that a server can have sent it.
     pub(super) fn check(&self) -> Result<(), WireError> {
         let is_bounded = self.clients.len() <= MPS_CLIENTS_MAX;
         is_bounded.then_some(()).ok_or(WireError::Unknown("count"))

@@ -1,7 +1,6 @@
 //! Boxes: memory that is copied or filled in rows and slices.
 
-/// A box in linear memory: rows of bytes, `pitch` bytes from row to row, `slice` bytes from slice
-/// to slice.
+/// A box in linear memory: rows of bytes, `pitch` bytes apart, in slices `slice` bytes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// Address of its first byte.
@@ -12,7 +11,7 @@ pub struct Spot {
     pub slice: u64,
 }
 
-/// How large a box is.
+/// Size of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Bytes of a row.
@@ -23,11 +22,11 @@ pub struct Extent {
     pub depth: u64,
 }
 
-/// Most rows of one box. Rows are moved one by one; a box of more is a driver of another mind.
+/// Most rows of one box. Rows are moved one by one; no correct driver sends more.
 pub const ROWS_MAX: u64 = 1 << 24;
 
 impl Extent {
-    /// Bytes of all rows; `None` if there are more than addresses.
+    /// Bytes of all rows; `None` if they exceed the address space.
     pub fn bytes(&self) -> Option<u64> {
         self.width.checked_mul(self.height)?.checked_mul(self.depth)
     }
@@ -49,8 +48,8 @@ impl Spot {
         }
     }
 
-    /// Bytes from the first to the last of a box here; 0 if it is empty. `None` if it leaves the
-    /// address space.
+    /// Bytes from the first to the last of a box here; 0 if it is empty. `None` beyond the address
+    /// space.
     pub fn span(&self, extent: &Extent) -> Option<u64> {
         if extent.bytes()? == 0 {
             return Some(0);
@@ -61,7 +60,7 @@ impl Spot {
         self.start.checked_add(bytes).map(|_| bytes)
     }
 
-    /// Address of a row, rows counted over all slices.
+    /// Address of a row; rows are counted over all slices.
     pub fn row(&self, extent: &Extent, row: u64) -> u64 {
         let (slice, row) = (row / extent.height, row % extent.height);
         self.start

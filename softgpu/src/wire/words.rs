@@ -1,17 +1,17 @@
-//! Records as words: one list of fields for the type, for writing it and for reading it.
+//! Records as words: one list of fields defines the type, its encoding and its decoding.
 
 use super::{Extent, Spot, WireError};
 
-/// What is written as one or more words.
+/// A value encoded as one or more words.
 pub(super) trait Word: Sized {
     fn put<'a>(&self, to: &mut impl Iterator<Item = &'a mut u64>);
 
-    /// Reads what a process wrote that is not believed.
+    /// Decodes words of an untrusted process.
     fn take(from: &mut impl Iterator<Item = u64>) -> Result<Self, WireError>;
 }
 
-/// Defines an enum whose variants are written as words, a number for the variant apart. What none
-/// has the number of is an unknown one of these.
+/// Defines an enum whose variants are encoded as words, separately from the variant's number. An
+/// unknown number is an error.
 macro_rules! records {
     (
         $(#[$enum_doc:meta])* $enum:ident, $what:literal:
@@ -35,7 +35,7 @@ macro_rules! records {
                 }
             }
 
-            /// Writes its fields.
+            /// Encodes its fields.
             fn put<'a>(&self, to: &mut impl Iterator<Item = &'a mut u64>) {
                 match self {
                     $(Self::$name { $($field,)* } => {
@@ -44,7 +44,7 @@ macro_rules! records {
                 }
             }
 
-            /// Reads the fields of the variant with that number.
+            /// Decodes the fields of the variant with that number.
             fn take(
                 kind: u32,
                 from: &mut impl Iterator<Item = u64>,

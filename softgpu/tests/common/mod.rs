@@ -1,5 +1,4 @@
-//! What the tests of the model share: a V100, the two kernels of Orion's Table 2, and short ways to
-//! submit.
+//! Shared by the model's tests: a V100, the kernels of Orion's Table 2, and short ways to submit.
 
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
@@ -15,7 +14,7 @@ pub(crate) fn v100() -> Device {
     Device::by_name("V100-SXM2-16GB").expect("the table has a V100")
 }
 
-/// Kernels follow each other at once, so that sums come out even.
+/// Without a launch gap, so that sums come out even.
 pub(crate) fn mps() -> Config {
     Config {
         launch_gap_ns: 0,
@@ -23,7 +22,7 @@ pub(crate) fn mps() -> Config {
     }
 }
 
-/// Neither do switches cost anything.
+/// Also without the cost of switches.
 pub(crate) fn time_slice() -> Config {
     Config {
         context_switch_ns: 0,
@@ -49,7 +48,7 @@ pub(crate) fn norm() -> KernelShape {
     shape_of_trace_entry(TraceClass::Memory, 32, NORM_NS)
 }
 
-/// Fills the V100 `waves` times with one block per SM, and nothing slows it down or fits beside it.
+/// Fills the V100 `waves` times with one block per SM; nothing slows it down or fits beside it.
 pub(crate) fn whole_gpu(waves: u64, block_ns: u64) -> KernelShape {
     KernelShape {
         grid_blocks: 80 * waves,
@@ -103,13 +102,13 @@ pub(crate) fn client(gpu: &mut Gpu, priority: i32) -> (ContextId, StreamId) {
     )
 }
 
-/// Submits what the test knows to be valid.
+/// Submits an operation that the test knows to be valid.
 pub(crate) fn put(gpu: &mut Gpu, now_ns: u64, stream: StreamId, op: Op) -> u64 {
     gpu.submit(now_ns, stream, op)
         .expect("the stream exists and the operation fits")
 }
 
-/// Goes from event to event until nothing happens any more, checking the invariants at each.
+/// Advances from event to event until nothing happens any more, checking the invariants at each.
 pub(crate) fn drain(gpu: &mut Gpu) -> Vec<Completion> {
     let mut all = Vec::new();
     while let Some(event_ns) = gpu.next_event_ns() {
@@ -119,7 +118,7 @@ pub(crate) fn drain(gpu: &mut Gpu) -> Vec<Completion> {
     all
 }
 
-/// Operation `seq` of the stream, which completed.
+/// Operation `seq` of the stream, which has completed.
 fn operation(completions: &[Completion], stream: StreamId, seq: u64) -> &Completion {
     let mut completions = completions.iter();
     let found = completions.find(|c| c.stream == stream && c.seq == seq);

@@ -1,4 +1,4 @@
-//! Every command survives the journey; any words are decoded to slots in range or refused.
+//! Every command survives encoding; any words are decoded to slots in range or refused.
 
 use proptest::prelude::*;
 
@@ -140,7 +140,7 @@ fn a_wait_is_over_when_the_flags_of_the_header_say_so() {
     for (until, width_bytes, memory, value, over) in [
         (GreaterOrEqual, 4, 5, 5, true),
         (GreaterOrEqual, 4, 4, 5, false),
-        // Cyclic: just after the wrap is after just before it.
+        // Cyclic: a value just after the wrap is greater than one just before it.
         (GreaterOrEqual, 4, 3, u64::from(u32::MAX), true),
         (GreaterOrEqual, 8, 3, u64::from(u32::MAX), false),
         (GreaterOrEqual, 8, 3, u64::MAX, true),
