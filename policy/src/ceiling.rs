@@ -1,43 +1,46 @@
-//! What a law lets best-effort work do at a moment, and how several laws compose.
+//! How much best-effort work a law allows at a moment, and how several laws compose.
 //!
-//! Every law of [`crate::pillion`] yields a [`Ceiling`]; the lease follows from their [`Ceiling::meet`], the least of each
-//! component. So the order of laws does not matter, one more law never grants more, and a law needs to know of no other.
+//! Every law of [`crate::pillion`] yields a [`Ceiling`]. The lease follows from their
+//! [`Ceiling::meet`], the least of each component. The order of laws therefore does not matter, a
+//! further law never grants more, and no law needs to know another.
 //!
-//! What a law has learnt of the work that it let go says nothing about work that another law held back. So a law whose
-//! ceiling was not the one in force does not rise meanwhile ([`Binding`]; tracking anti-windup): when the other lets go, it
-//! stands where it stood. It falls as ever.
+//! What a law learns from the work that it admitted says nothing about work that another law held
+//! back. A law whose ceiling was not in force therefore does not rise ([`Binding`]; tracking
+//! anti-windup): when the other law stops limiting, this one stands where it stood. It may always
+//! fall.
 
-/// What best-effort work may do, as far as one law goes, or several.
+/// The best-effort work that one law, or the meet of several, allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ceiling {
     /// Expected ns of it in flight while HP is idle.
     pub idle_ns: u64,
     /// The same while HP is busy; at most `idle_ns`.
     pub beside_ns: u64,
-    /// While HP is idle too a kernel must fit into the bound.
+    /// A kernel must fit into the bound while HP is idle, too.
     pub whole: bool,
-    /// What goes beside HP must suit it.
+    /// Work beside HP must suit the HP kernels.
     pub pairs: bool,
-    /// `idle_ns` is the floor: by the gain it would be less.
+    /// `idle_ns` is the floor: the gain alone would give less.
     pub floor: bool,
-    /// Whether any goes at all now.
+    /// Whether any work may go now.
     pub duty: Duty,
 }
 
-/// Whether best-effort work goes at this moment; greater is less.
+/// Whether best-effort work may go at this moment; the greater value allows less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Duty {
-    /// It does.
+    /// Work may go.
     #[default]
     On,
     /// Not in this part of the period.
     Off,
-    /// Not until what paused it lets go. Nothing lifts that, neither `max_hold` nor a promised share.
+    /// Paused by a law until that law ends the pause. Neither `max_hold` nor a promised share
+    /// overrides it.
     Paused,
 }
 
 impl Ceiling {
-    /// What suits both.
+    /// The ceiling that satisfies both.
     #[must_use]
     pub fn meet(self, other: Self) -> Self {
         Self {
@@ -50,7 +53,8 @@ impl Ceiling {
         }
     }
 
-    /// Whether it is what holds best-effort work where `all`, a meet with it, is in force: nothing is held more by another.
+    /// Whether this ceiling limits best-effort work where `all`, a meet with it, is in force: no
+    /// other law holds anything back more.
     #[must_use]
     pub fn binds(&self, all: &Self, hp_busy: bool) -> bool {
         match hp_busy {
@@ -60,33 +64,33 @@ impl Ceiling {
     }
 }
 
-/// How much of the time a law's ceiling was the one in force, while best-effort work wanted to go.
+/// How much of the time a law's ceiling was in force, while best-effort work wanted to go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Binding {
     share: f64,
 }
 
 impl Default for Binding {
-    /// A law that nothing is known of is in force.
+    /// Before any measurement the law counts as in force.
     fn default() -> Self {
         Self { share: 1.0 }
     }
 }
 
 impl Binding {
-    /// For `ns` best-effort work has wanted to go, and the law's ceiling was in force or not.
+    /// Best-effort work wanted to go for `ns`; `binds` is whether the law's ceiling was in force.
     pub(crate) fn handle_time(&mut self, ns: u64, binds: bool) {
         let weight = ns.min(OVER_NS) as f64 / OVER_NS as f64;
         self.share += weight * (f64::from(u8::from(binds)) - self.share);
     }
 
-    /// Whether the law may rise by what requests say: its ceiling was in force for most of the time.
+    /// Whether requests may raise the law: its ceiling was in force for most of the time.
     pub(crate) fn may_rise(self) -> bool {
         self.share >= 0.5
     }
 }
 
-/// The share is one of the last second or so: requests of one law's job come in bursts between another's.
+/// About one second of history: requests of one law's job come in bursts between another's.
 const OVER_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

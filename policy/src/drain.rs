@@ -1,16 +1,16 @@
-//! How much BE work has been launched since the last drain: the sum by which Orion throttles.
+//! The BE work launched since the last drain: the sum by which Orion throttles.
 //!
-//! Kernels that were launched cannot be stopped. So the sum of their expected
-//! durations is kept, and once it is over the bound nothing more goes until all
-//! of it is complete; then the sum starts again from zero.
+//! Launched kernels cannot be stopped. Orion therefore sums their expected durations. Once the sum
+//! is over the bound, nothing more goes until all of the work is complete; then the sum restarts
+//! from zero.
 //!
-//! The daemon sees not launches but, per job, a sum of charges that grows. The
-//! sum adds what it grew by. Charges may be taken back (the sum shrinks a
-//! little) and jobs come and go: one that comes brings what it has in flight,
-//! one that goes leaves its charges, for they may still execute.
+//! The daemon does not see launches but, per job, a growing sum of charges, and adds its
+//! increments. Charges may be taken back (the sum shrinks a little), and jobs attach and detach: an
+//! attaching job contributes what it has in flight, and a detaching job leaves its charges, for
+//! they may still execute.
 //!
-//! The sum is not zeroed by a drain below the bound. Listing 1 does not do it
-//! either, and a sum below the bound holds nobody.
+//! A drain below the bound does not zero the sum. Listing 1 does not either, and a sum below the
+//! bound holds nobody.
 
 use crate::{JobId, JobView, Snapshot};
 
@@ -18,8 +18,8 @@ use crate::{JobId, JobView, Snapshot};
 #[derive(Debug, Default)]
 pub(crate) struct DrainSum {
     be_duration_ns: u64,
-    /// Each job's charges as of the last snapshot. At most
-    /// [`crate::JOBS_MAX`]; grows when a job attaches, else nothing is allocated.
+    /// Each job's charges as of the last snapshot. At most [`crate::JOBS_MAX`] entries; allocates
+    /// only when a job attaches.
     seen: Vec<(JobId, u64)>,
 }
 
@@ -28,7 +28,7 @@ impl DrainSum {
         self.be_duration_ns
     }
 
-    /// Takes in a snapshot: over `over_ns` and drained, the sum is zeroed.
+    /// Handles a snapshot: zeroes the sum if it is over `over_ns` and all work is complete.
     pub(crate) fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>, over_ns: u64) {
         self.handle_jobs(snapshot.be);
         match snapshot.hp.present {
@@ -37,7 +37,7 @@ impl DrainSum {
         }
     }
 
-    /// Adds what was charged since the last call.
+    /// Adds the charges made since the last call.
     fn handle_jobs(&mut self, jobs: &[JobView]) {
         for job in jobs {
             let seen = self.seen.iter().find(|(id, _)| *id == job.id);
@@ -63,14 +63,14 @@ impl DrainSum {
         }
     }
 
-    /// Starts with what is in flight, as when gating begins.
+    /// Restarts with the work in flight, as when gating begins.
     fn restart(&mut self, jobs: &[JobView]) {
         self.be_duration_ns = jobs
             .iter()
             .fold(0, |sum, job| sum.saturating_add(job.in_flight_ns()));
     }
 
-    /// What may still be charged before the sum is over the bound.
+    /// How much may still be charged before the sum is over the bound.
     pub(crate) fn budget_ns(&self, bound_ns: u64) -> u64 {
         (bound_ns + 1).saturating_sub(self.be_duration_ns)
     }
@@ -93,10 +93,10 @@ mod tests {
     #[test]
     fn charges_of_all_jobs_add_up_and_completions_do_not_count() {
         let mut sum = DrainSum::default();
-        // Job 1 comes with 300 charged, 200 of them complete: 100 in flight.
+        // Job 1 attaches with 300 charged, 200 of them complete: 100 in flight.
         sum.handle_jobs(&[job(1, 300, 200)]);
         assert_eq!(sum.be_duration_ns(), 100);
-        // It charges 50 more and completes all; job 2 comes with 30 in flight.
+        // Job 1 charges 50 more and completes all; job 2 attaches with 30 in flight.
         sum.handle_jobs(&[job(1, 350, 350), job(2, 30, 0)]);
         assert_eq!(sum.be_duration_ns(), 180); // 100 + 50 + 30
     }
@@ -116,7 +116,7 @@ mod tests {
         let mut sum = DrainSum::default();
         let launched = [job(1, 100, 0), job(2, 50, 50)];
         sum.handle_jobs(&launched);
-        // Job 2 was complete when it came: 100 in flight, the bound is 100.
+        // Job 2 attached with nothing in flight: 100 in flight, the bound is 100.
         sum.lift_if_drained(&[job(1, 100, 100), job(2, 50, 50)], 100);
         assert_eq!(sum.be_duration_ns(), 100);
         assert_eq!(sum.budget_ns(100), 1);

@@ -1,120 +1,127 @@
-//! How long kernels take, learnt from when they were seen complete.
+//! Kernel durations, learnt from the observed times of completion.
 //!
-//! Profiles are old, of another device, or absent. What a kernel is expected to take is what best-effort work is
-//! bounded by, so a wrong duration must not stand for longer than it takes to see the kernel run. Whoever launches
-//! keeps one table: a kernel is a number below [`KERNELS_MAX`], one for each name and shape (grid, block, shared
-//! memory).
+//! Profiles are old, of another device, or absent. Best-effort work is bounded by expected
+//! durations, so a wrong one must be corrected as soon as the kernel has run. Each launching client
+//! keeps one table: a kernel is a number below [`KERNELS_MAX`], one for each name and shape (grid,
+//! block, shared memory).
 //!
-//! ## What is seen
+//! ## What is observed
 //!
-//! Completions are seen for several launches at once, and late. But of a stream in order two things are certain of each
-//! *batch*, the launches between one completion that was seen and the next:
+//! Completions are observed late, and for several launches at once. On an ordered stream, two
+//! bounds are nevertheless certain for each *batch*, the launches between one observed completion
+//! and the next:
 //!
 //! ```text
 //! before │ not complete  complete │  … batch …  │ not complete  complete │
 //!        │            a0       b0 │ first  last │            a1       b1 │
 //!
-//! at most   b1 − max(a0, first launch)      it began when the batch before was complete, and it was launched
-//! at least  a1 − max(b0, last launch)       from then on nothing but it was in the stream
+//! at most   b1 − max(a0, first launch)   it began after its launch and the batch before
+//! at least  a1 − max(b0, last launch)    from then on nothing but it was in the stream
 //! ```
 //!
-//! Nothing is concluded where what was expected lies between both ([`Seen`]). Else the durations of its kernels are
-//! moved towards the nearer of both, all by the same factor, each by as much of the way as its share of the batch is:
-//! what a kernel has to do with it is told by the other batches that it is in. The first sight of a kernel that fills its
-//! batch goes all of the way; later ones go [`DOWN`] of it when it was shorter, and [`UP`] when it was longer: other work
-//! on the device makes a batch longer than it is, and nothing makes it shorter. So in balance an estimate is a low
+//! An expected duration between both bounds ([`Seen`]) is left unchanged. Otherwise the durations
+//! of the batch's kernels move towards the nearer bound, all by the same factor, each by a part of
+//! the way equal to its share of the batch: the other batches with the kernel show which part is
+//! its own. The first observation of a kernel that fills its batch moves it all of the way. Later
+//! ones move it [`DOWN`] of the way when it was shorter and [`UP`] when it was longer: other work
+//! on the device lengthens a batch, and nothing shortens it. In balance an estimate is a low
 //! quantile, near the median where nothing disturbs.
 //!
-//! Kernels much shorter than the time between two looks are learnt as sums only, and nothing needs more. A batch that
-//! is shorter than expected is so by the kernels in it that no profile told, if there are such.
+//! Kernels much shorter than the polling interval are learnt as sums only, which is sufficient. If
+//! a batch is shorter than expected, the difference is attributed to its kernels without a profile,
+//! if any.
 //!
-//! How far a kernel's launches lie from its estimate is told by the batches that it fills alone
-//! ([`FILLS`]): the mean of the logarithms' distances, of which each further batch is an eighth.
+//! The spread of a kernel around its estimate is learnt from batches that the kernel fills alone
+//! ([`FILLS`]): the mean distance of the logarithms, to which each further batch contributes an
+//! eighth.
 //!
-//! Where nobody looks, the calls in which the application waits are the looks. That the work was not complete until shortly
-//! before such a call returned is not certain, so what they make longer goes [`UP`] of the way from the first time on.
+//! Without a polling thread, the application's own synchronisations are the observations. It is not
+//! certain that the work was incomplete until shortly before such a call returned, so these
+//! lengthen an estimate by [`UP`] of the way from the first time on.
 
 use std::collections::VecDeque;
 
-/// Kernels that are learnt; those with greater numbers stay what they were told. As many as the preload library keeps, with
-/// its graphs (32768 and 16384). 768 KiB at most.
+/// Kernels that are learnt; greater numbers keep their prior. As many as the preload library keeps,
+/// with its graphs (32768 and 16384). 768 KiB at most.
 pub const KERNELS_MAX: usize = 3 << 14;
 
-/// Launches in flight that are remembered, of a stream, 192 KiB at most; what is beyond says nothing. Where only the
-/// application's synchronisations tell of completion, more than a training step has between two of them.
+/// Launches in flight that are remembered per stream, 192 KiB at most; launches beyond teach
+/// nothing. More than a training step has between two synchronisations, where these alone report
+/// completion.
 pub const LAUNCHES_MAX: usize = 4096;
 
-/// What is known of a batch's duration, ns: see the module's text.
+/// The bounds on a batch's duration, ns: see the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// It took at least so long.
+    /// It took at least this long.
     pub least_ns: u64,
-    /// It took at most so long.
+    /// It took at most this long.
     pub most_ns: u64,
-    /// The least is what a thread that waited tells; see [`Completed::is_waited`].
+    /// The lower bound comes from a waiting thread; see [`Completed::is_waited`].
     pub is_waited: bool,
 }
 
-/// A launch of a batch: which kernel, and what was expected of it when it was launched.
+/// A launch of a batch: its kernel, and the duration expected at the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launched {
     /// The kernel's number.
     pub kernel: u32,
-    /// What the profile told, or what is assumed of a kernel that no profile names, ns.
+    /// The prior: the profile's duration, or the assumption for a kernel without a profile, ns.
     pub told_ns: u64,
-    /// A profile told it.
+    /// The prior comes from a profile.
     pub is_told: bool,
 }
 
-/// The durations that were learnt.
+/// The learnt durations.
 #[derive(Debug, Default)]
 pub struct Durations {
-    /// By the kernel's number; grows to the greatest that was seen complete.
+    /// By the kernel's number; grows to the greatest number observed complete.
     estimates: Vec<Estimate>,
-    /// Of them, those of which a launch was seen complete.
+    /// Kernels with an observed completion.
     taught: usize,
-    /// Of them, those of which a batch said how long they take at least.
+    /// Kernels with a lower bound from some batch.
     seen: usize,
-    /// Launches that were seen complete.
+    /// Launches observed complete.
     launches: u64,
 }
 
-/// What was learnt of a kernel.
+/// The learnt state of a kernel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate {
-    /// 0: what it was told.
+    /// 0: the prior holds.
     ns: u32,
-    /// Launches of it in batches that were seen complete.
+    /// Launches of it in batches that were observed complete.
     launches: u32,
-    /// Mean distance of the logarithms of what was seen and what was expected, in [`SPREAD_UNIT`]s;
-    /// `None` before the first batch that tells.
+    /// Mean distance between the logarithms of observed and expected durations, in
+    /// [`SPREAD_UNIT`]s; `None` before the first batch that determines it.
     spread: Option<u16>,
-    /// Batches that it was in, up to 255.
+    /// Batches that contained the kernel, up to 255.
     batches: u8,
-    /// Launches of it in the batch that is being looked at.
+    /// Launches of it in the batch being handled.
     in_batch: u16,
 }
 
 const _: () = assert!(KERNELS_MAX * size_of::<Estimate>() == 768 << 10);
 
-/// A kernel as far as its launches have taught.
+/// What a kernel's launches have taught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taught {
-    /// What it is expected to take, ns: a low quantile, near the median. 0: what it was told, which
-    /// no batch contradicted.
+    /// Expected duration, ns: a low quantile, near the median. 0: the prior, which no batch
+    /// contradicted.
     pub ns: u64,
-    /// What hardly any launch exceeds, as a share of `ns` in thousandths (1000: as long), up to
-    /// [`LATEST_PER_MILLE_MAX`]. `None` where it filled no batch that tells.
+    /// The duration that hardly any launch exceeds, as a share of `ns` in thousandths (1000: as
+    /// long), up to [`LATEST_PER_MILLE_MAX`]. `None` where the kernel filled no batch that
+    /// determines it.
     pub latest_per_mille: Option<u32>,
-    /// Some batch said at least how long it takes. If none did, `ns` is 0 and what it was told was
-    /// neither contradicted nor confirmed: all its launches went beside high-priority work, say.
+    /// Some batch gave a lower bound. If none did, `ns` is 0 and the prior was neither contradicted
+    /// nor confirmed, for example because all launches went beside high-priority work.
     pub is_seen: bool,
-    /// Launches that were seen complete.
+    /// Launches that were observed complete.
     pub launches: u64,
 }
 
 impl Durations {
-    /// What the kernel is expected to take.
+    /// The kernel's expected duration.
     #[must_use]
     pub fn expected_ns(&self, kernel: u32, told_ns: u64) -> u64 {
         match self.estimates.get(kernel as usize) {
@@ -123,7 +130,7 @@ impl Durations {
         }
     }
 
-    /// What launches have taught of a kernel; `None` if none was seen complete.
+    /// What launches have taught about a kernel; `None` if none was observed complete.
     #[must_use]
     pub fn taught(&self, kernel: u32) -> Option<Taught> {
         let estimate = self.estimates.get(kernel as usize)?;
@@ -139,20 +146,20 @@ impl Durations {
         })
     }
 
-    /// The same of all kernels that launches have taught of.
+    /// The same for every kernel with an observed completion.
     pub fn all(&self) -> impl Iterator<Item = (u32, Taught)> + '_ {
         let kernels = 0..self.estimates.len() as u32;
         kernels.filter_map(|kernel| Some((kernel, self.taught(kernel)?)))
     }
 
-    /// Whether some batch said how long the kernel takes at least ([`Taught::is_seen`]).
+    /// Whether some batch gave a lower bound on the kernel's duration ([`Taught::is_seen`]).
     #[must_use]
     pub fn is_seen(&self, kernel: u32) -> bool {
         let estimate = self.estimates.get(kernel as usize);
         estimate.is_some_and(|estimate| estimate.batches > 0)
     }
 
-    /// A batch was seen complete, with nothing of high priority beside it.
+    /// A batch was observed complete, with nothing of high priority beside it.
     pub fn handle_batch(&mut self, batch: &[Launched], seen: Seen) {
         if batch.is_empty() || batch.len() > LAUNCHES_MAX || seen.least_ns > seen.most_ns {
             return;
@@ -160,7 +167,7 @@ impl Durations {
         let expected = batch.iter().map(|launch| self.expected_of(launch));
         let expected_ns = expected.fold(0, u64::saturating_add).max(1);
         let nearest_ns = expected_ns.clamp(seen.least_ns, seen.most_ns).max(1);
-        // That it took no longer says nothing, and is not the first sight of a kernel.
+        // An upper bound that agrees teaches nothing, and is not a kernel's first observation.
         let is_telling = nearest_ns != expected_ns || seen.least_ns != 0;
         self.count(batch, expected_ns, is_telling.then_some(nearest_ns));
         if !is_telling {
@@ -179,7 +186,7 @@ impl Durations {
             let Some(estimate) = self.estimate_mut(launch.kernel) else {
                 continue;
             };
-            // All launches of a kernel are moved by its first one in the batch.
+            // The first launch of a kernel in the batch moves the estimate for all of its launches.
             let launches = core::mem::take(&mut estimate.in_batch);
             if launches == 0 || (factor < 1.0 && launch.is_told && !all_told) {
                 continue;
@@ -195,14 +202,14 @@ impl Durations {
             estimate.batches = estimate.batches.saturating_add(1);
             if nearest_ns != expected_ns {
                 let after_ns = before_ns * libm::pow(factor, rate * share);
-                // At least 1, as 0 is nothing; four seconds at most.
+                // At least 1, because 0 means "the prior"; four seconds at most.
                 estimate.ns = (after_ns as u32).max(1);
             }
         }
         self.seen += first_seen;
     }
 
-    /// The number is another kernel's from now on.
+    /// The number belongs to another kernel from now on.
     pub fn forget(&mut self, kernel: u32) {
         if let Some(estimate) = self.estimates.get_mut(kernel as usize) {
             self.taught -= usize::from(estimate.launches > 0);
@@ -211,13 +218,13 @@ impl Durations {
         }
     }
 
-    /// Of how many kernels [`Durations::taught`] tells something.
+    /// How many kernels [`Durations::taught`] knows.
     #[must_use]
     pub fn taught_kernels(&self) -> usize {
         self.taught
     }
 
-    /// Of how many kernels some batch said how long they take at least.
+    /// How many kernels have a lower bound from some batch.
     #[must_use]
     pub fn seen_kernels(&self) -> usize {
         self.seen
@@ -229,14 +236,15 @@ impl Durations {
         self.launches
     }
 
-    /// How many kernels are expected to take something else than they were told.
+    /// How many kernels are expected to take another time than their prior.
     #[must_use]
     pub fn learnt(&self) -> usize {
         let learnt = self.estimates.iter().filter(|estimate| estimate.ns > 0);
         learnt.count()
     }
 
-    /// Counts the launches of a batch, and how far it is from what was expected, if it tells.
+    /// Counts the launches of a batch, and its distance from the expected duration if it determines
+    /// one.
     fn count(&mut self, batch: &[Launched], expected_ns: u64, nearest_ns: Option<u64>) {
         let off_of = |ns: u64| libm::log(ns as f64 / expected_ns as f64).abs() / SPREAD_UNIT;
         let off = nearest_ns.map(off_of);
@@ -247,7 +255,7 @@ impl Durations {
             };
             let is_first = estimate.launches == 0;
             estimate.launches = estimate.launches.saturating_add(1);
-            // The first sight is of what was told, which may be anything.
+            // The first observation is compared with the prior, which may be arbitrarily wrong.
             if let Some(off) = off.filter(|_| fills && estimate.batches > 0) {
                 let before = f64::from(estimate.spread.unwrap_or(0));
                 estimate.spread = Some((before + (off - before) / SPREAD_BATCHES) as u16);
@@ -273,26 +281,26 @@ impl Durations {
     }
 }
 
-/// When something was complete: between two looks.
+/// When a completion occurred: between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// The last look that found it not complete, ns.
+    /// The last poll that found it incomplete, ns.
     pub after_ns: u64,
-    /// The look that found it complete, ns.
+    /// The poll that found it complete, ns.
     pub by_ns: u64,
-    /// `after_ns` is no look: until then a thread waited for it. That thread may have waited for a
-    /// processor, too, so it is not certain.
+    /// `after_ns` is not a poll: a thread waited until then. It may have waited for a processor,
+    /// too, so the bound is not certain.
     pub is_waited: bool,
 }
 
-/// The launches of one stream between their launch and their completion.
+/// The launches of one stream between launch and completion.
 #[derive(Debug, Default)]
 pub struct InFlight {
-    /// In order, each with its mark and when it was launched; at most [`LAUNCHES_MAX`].
+    /// In order, each with its mark and time of launch; at most [`LAUNCHES_MAX`].
     launches: VecDeque<(u64, Launched, u64)>,
     /// The mark of the last launch that found no room.
     lost: Option<u64>,
-    /// When the batch before was complete.
+    /// When the previous batch was complete.
     before: Option<Completed>,
     /// Buffer of a batch.
     batch: Vec<Launched>,
@@ -308,13 +316,14 @@ impl InFlight {
         self.launches.push_back((mark, launch, at_ns));
     }
 
-    /// Launches up to `mark` went that nobody saw go: up to there a batch is not known whole.
+    /// Launches up to `mark` went unobserved: no batch up to there is known completely.
     pub fn handle_lost(&mut self, mark: u64) {
         self.lost = self.lost.max(Some(mark));
     }
 
-    /// Everything up to `mark` was seen complete. `is_alone`: nothing of high priority was launched since the first of
-    /// it. Teaches `durations` what follows. The launches that are complete now.
+    /// Everything up to `mark` was observed complete. `is_alone`: nothing of high priority was
+    /// launched since the first of these launches. Teaches `durations`, and returns the launches
+    /// now complete.
     pub fn handle_complete(
         &mut self,
         mark: u64,
@@ -332,7 +341,7 @@ impl InFlight {
         }
         let before = self.before.replace(completed);
         if let Some(lost) = self.lost {
-            // Up to there a batch is not known whole.
+            // Up to there a batch is not known completely.
             self.lost = Some(lost).filter(|&lost| lost > mark);
             return &self.batch;
         }
@@ -348,8 +357,8 @@ impl InFlight {
         &self.batch
     }
 
-    /// The kernel's number is another's from now on: batches with a launch of it in flight are of something that nobody knows
-    /// any more, and teach nothing.
+    /// The number belongs to another kernel from now on: batches with a launch of it in flight
+    /// cannot be attributed any more, and teach nothing.
     pub fn forget(&mut self, kernel: u32) {
         let theirs = self.launches.iter().rev();
         let last = theirs
@@ -360,43 +369,43 @@ impl InFlight {
         }
     }
 
-    /// When the first launch behind `mark` went, ns; `None` if none is remembered.
+    /// When the first launch after `mark` went, ns; `None` if none is remembered.
     #[must_use]
     pub fn launched_behind(&self, mark: u64) -> Option<u64> {
         let behind = self.launches.iter().find(|(at, ..)| *at > mark);
         behind.map(|&(_, _, at_ns)| at_ns)
     }
 
-    /// The mark of the first launch that is in flight.
+    /// The mark of the first launch in flight.
     #[must_use]
     pub fn first(&self) -> Option<u64> {
         self.launches.front().map(|(mark, ..)| *mark)
     }
 }
 
-/// From a launch until the device can begin it, amply: 3 µs on a V100.
+/// A generous bound on the time from a launch until the device begins it: 3 µs on a V100.
 const START_NS: u64 = 10_000;
 
-/// Share of a batch from which on a kernel fills it.
+/// The share of a batch from which on a kernel fills it.
 const FILLS: f64 = 0.9;
 
 /// A unit of [`Estimate::spread`]: factors up to e^16.
 const SPREAD_UNIT: f64 = 1.0 / 4_096.0;
 
-/// A batch's share of the spread, as a divisor.
+/// The divisor that gives a batch's weight in the spread.
 const SPREAD_BATCHES: f64 = 8.0;
 
-/// Mean distances from the estimate to what hardly any launch exceeds: of a normal distribution 2.06
-/// lead to the 95th percentile.
+/// Mean distances from the estimate to what hardly any launch exceeds: 2.06 lead to the 95th
+/// percentile of a normal distribution.
 const SPREADS_TO_LATEST: f64 = 2.06;
 
-/// Most that [`Taught::latest_per_mille`] says.
+/// The cap on [`Taught::latest_per_mille`].
 pub const LATEST_PER_MILLE_MAX: u32 = 4_000;
 
-/// Of the way to a longer duration.
+/// Part of the way to a longer duration.
 const UP: f64 = 0.15;
 
-/// Of the way to a shorter one.
+/// Part of the way to a shorter one.
 const DOWN: f64 = 0.3;
 
 #[cfg(test)]
@@ -408,8 +417,8 @@ mod tests {
     const US: u64 = 1_000;
     const LOOK_NS: u64 = 20 * US;
 
-    /// Kernels of these true durations, launched in a row over and over `groups` at a time, seen every 20 µs; what is
-    /// expected of each in the end. `disturb` is added to what each group takes.
+    /// Launches kernels of these true durations repeatedly, `groups` at a time, polled every 20 µs,
+    /// and returns what is expected of each in the end. Each group takes `disturb` longer.
     fn learnt(
         told: &[u64],
         truth: &[u64],
@@ -451,7 +460,7 @@ mod tests {
     #[test]
     fn a_kernel_that_takes_ten_times_as_long_as_told_is_known_when_it_was_seen_once() {
         let after = learnt(&[100 * US], &[1_000 * US], &[1], 1, 0);
-        // Within the two looks, and what a launch takes to begin.
+        // Between the two polls, and the time until a launch begins.
         assert!((950 * US..=1_020 * US).contains(&after[0]), "{after:?}");
     }
 
@@ -527,12 +536,12 @@ mod tests {
         durations.forget(1);
         assert_eq!((durations.taught_kernels(), durations.taught(1)), (2, None));
         assert_eq!(durations.seen_kernels(), 2);
-        // What was told was never contradicted.
+        // The prior was never contradicted.
         assert_eq!((right.ns, right.latest_per_mille), (0, Some(1_000)));
         assert!(right.is_seen && durations.is_seen(0));
     }
 
-    /// All of its launches went beside high-priority work.
+    /// All launches went beside high-priority work.
     #[test]
     fn of_a_kernel_that_is_never_alone_nothing_is_seen() {
         let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
@@ -648,7 +657,8 @@ mod tests {
         assert_eq!(durations.expected_ns(u32::MAX, 7), 7);
     }
 
-    /// Two kernels that are told so long, the first by a profile, seen together as a sum; what is expected of each then.
+    /// The final expected durations of two kernels with these priors, the first from a profile,
+    /// observed together as a sum.
     fn learnt_of_sum(told: [u64; 2], sum_ns: u64, is_waited: bool) -> [u64; 2] {
         let mut durations = Durations::default();
         let batch = [(0, true), (1, false)].map(|(kernel, is_told)| Launched {
@@ -707,7 +717,7 @@ mod tests {
             in_flight.handle_complete(mark, at(mark * 1_000), true, &mut durations);
         }
         assert_eq!(durations.learnt(), 0);
-        // What is behind them on the stream is learnt as ever.
+        // What follows them on the stream is learnt as usual.
         in_flight.handle_complete(3, at(3_000), true, &mut durations);
         assert!((950 * US..=1_020 * US).contains(&durations.expected_ns(1, 0)));
     }

@@ -1,22 +1,19 @@
-//! A kernel as far as a policy cares.
+//! A kernel as far as a policy needs it.
 //!
-//! The *resource class* says which resource of the GPU a kernel mostly uses:
-//! compute units or memory bandwidth. Two kernels of opposite class slow each
-//! other down little when they run at once, two of the same class much
-//! (conv-bn 1.41× faster together than in turn, conv-conv 0.98×; Orion,
-//! Table 2). A kernel that was not profiled, or uses little of either, is
-//! *unknown*.
+//! The *resource class* says which resource of the GPU a kernel mostly uses: compute units or
+//! memory bandwidth. Concurrent kernels of opposite class slow each other down little, two of the
+//! same class much (conv-bn 1.41× faster together than in turn, conv-conv 0.98×; Orion, Table 2). A
+//! kernel without a profile, or with little use of either, is *unknown*.
 //!
-//! `sm_needed` is the number of SMs that would hold all blocks of the launch at
-//! once: ceil(blocks ÷ blocks per SM). It is not capped at the device's SMs:
-//! large training kernels need thousands.
+//! `sm_needed` is the number of SMs that would hold all blocks of the launch at once: ceil(blocks ÷
+//! blocks per SM). It is not capped at the device's SMs: large training kernels need thousands.
 
 /// The resource that a kernel mostly uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// The compute units: roofline says so, or ≥ 60 % of compute throughput.
+    /// The compute units, by roofline or ≥ 60 % of compute throughput.
     Compute,
-    /// The memory bandwidth: roofline says so, or ≥ 60 % of memory throughput.
+    /// The memory bandwidth, by roofline or ≥ 60 % of memory throughput.
     Memory,
     /// Neither, or not profiled.
     Unknown,
@@ -26,8 +23,8 @@ impl Class {
     /// Every class, in the order of the bits of a [`ClassSet`].
     pub const ALL: [Self; 3] = [Self::Compute, Self::Memory, Self::Unknown];
 
-    /// The class whose [`ClassSet`] bits are `bits`. Anything that is not
-    /// exactly one class, for example from a peer's record, is unknown.
+    /// The class whose [`ClassSet`] bits are `bits`. Anything but exactly one class, for example in
+    /// a peer's record, is unknown.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         match bits {
@@ -37,7 +34,7 @@ impl Class {
         }
     }
 
-    /// This class as the one bit it has in a [`ClassSet`].
+    /// This class as its one bit of a [`ClassSet`].
     #[must_use]
     pub const fn bits(self) -> u32 {
         match self {
@@ -70,8 +67,8 @@ impl ClassSet {
     /// Every class.
     pub const ALL: Self = Self(7);
 
-    /// The set with these bits. Bits that name no class are dropped, so a set
-    /// read from shared memory is always a valid one.
+    /// The set with these bits. Unknown bits are dropped, so a set read from shared memory is
+    /// always valid.
     #[must_use]
     pub const fn from_bits_truncate(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
@@ -101,7 +98,7 @@ impl ClassSet {
         Self(self.0 & !class.bits())
     }
 
-    /// What is in either set.
+    /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -133,14 +130,14 @@ pub struct Kernel {
     pub class: Class,
     /// SMs that hold all its blocks at once, not capped at the device's.
     pub sm_needed: u32,
-    /// How long it is expected to run alone, in ns; the profile's p95.
+    /// The expected solo duration, in ns; the profile's p95.
     pub expected_ns: u64,
 }
 
 impl Kernel {
-    /// What a copy counts as at the gate: work of no class that needs no SM. How long it takes is what
-    /// pinned memory over PCIe 3.0 gives (12 GB/s), or a small device's memory within the device
-    /// (200 GB/s copied): it is seen complete when it is.
+    /// A copy as the gate counts it: work of no class that needs no SM. The duration assumes pinned
+    /// memory over PCIe 3.0 (12 GB/s), or a small device's memory within the device (200 GB/s
+    /// copied); the observed completion corrects it.
     #[must_use]
     pub const fn of_copy(bytes: u64, is_within_device: bool) -> Self {
         let bytes_per_ns = if is_within_device { 200 } else { 12 };

@@ -19,8 +19,8 @@
 //! latencies alone would decide.
 //!
 //! The paper takes as the knee the middle one of three samples "that yields the lowest curvature",
-//! which is where the curve is straightest, and fits each slope on its own. Here each split of the
-//! sorted samples into left and right is solved:
+//! which is where the curve is straightest, and fits each slope on its own. This fit solves each
+//! split of the sorted samples into left and right:
 //!
 //! - Both lines are fitted, each on its side. If they meet between the two samples beside the
 //!   split, this is the optimum of the split.
@@ -32,17 +32,17 @@
 //!   solution is the optimum, because the problem is convex.
 //! - One line alone, if two are no better.
 //!
-//! With n samples these are at most 5 n solutions in closed form of O(n) each.
-//!
-//! Latencies have any unit of time, the same for samples and answers.
+//! With n samples these are at most 5 n solutions in closed form of O(n) each. Latencies have any
+//! unit of time, the same for samples and answers.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
 /// Shares of the high-priority job at which six samples serve a fit well: tenths, as the paper's,
-/// and closer where latencies bend. Chosen of nine sets by two families of curves of the simulator
-/// (36 and 9 curves of the kinds of `sim/tests/latency_curves.rs`, at the other shares from 0.1 to
-/// 0.9 by 0.05): mean errors of 1.6 and 8.0 %, where the others had 1.5 to 1.8 and 8.6 to 10.6 %.
+/// and closer where latencies bend. Chosen from nine sets on two families of curves of the
+/// simulator (36 and 9 curves of the kinds of `sim/tests/latency_curves.rs`, at the other shares
+/// from 0.1 to 0.9 by 0.05): mean errors of 1.6 and 8.0 %, where the others had 1.5 to 1.8 and 8.6
+/// to 10.6 %.
 pub const SAMPLE_SHARES: [f64; 6] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.9];
 
 /// Fewest samples of a fit: one more than the model has parameters.
@@ -51,19 +51,19 @@ pub const SAMPLES_MIN: usize = 5;
 /// Most samples of a fit.
 pub const SAMPLES_MAX: usize = 64;
 
-/// Latencies of samples: any unit from a picosecond in seconds to a week in nanoseconds, so that
-/// squares neither vanish nor overflow.
+/// Valid latencies: any unit from a picosecond in seconds to a week in nanoseconds, so that squares
+/// neither vanish nor overflow.
 pub const LATENCIES: RangeInclusive<f64> = 1e-12..=1e15;
 
-/// Shares are equal that differ by less.
+/// Shares that differ by less are equal.
 pub const SHARE_STEP: f64 = 1e-6;
 
-/// The share in force is greater than the least one by so much of it, "to accommodate prediction
-/// errors" (Mudi §5.3.2).
+/// The share in force exceeds the least one by this part of it, "to accommodate prediction errors"
+/// (Mudi §5.3.2).
 pub const SHARE_MARGIN: f64 = 0.1;
 
 /// Two lines are no better than one if they lower the sum of squares by less than this share of it,
-/// and one if its relative error is about the rounding error.
+/// or if the relative error of one is about the rounding error.
 const ROUNDING: f64 = 1e-9;
 
 /// Two lines that meet.
@@ -86,12 +86,12 @@ pub struct PieceWise {
 /// Why samples have no fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FitError {
-    /// There are fewer than [`SAMPLES_MIN`].
+    /// Fewer than [`SAMPLES_MIN`].
     TooFew {
         /// Number of samples.
         count: usize,
     },
-    /// There are more than [`SAMPLES_MAX`].
+    /// More than [`SAMPLES_MAX`].
     TooMany {
         /// Number of samples.
         count: usize,
@@ -165,8 +165,8 @@ pub fn fit(samples: &[(f64, f64)]) -> Result<PieceWise, FitError> {
 }
 
 impl PieceWise {
-    /// The p99 at this share. Beyond the sampled shares it follows the outer line, which is too
-    /// little below them, because latencies bend upwards there.
+    /// The p99 at this share. Beyond the sampled shares it follows the outer line, which is too low
+    /// below them, because latencies bend upwards there.
     #[must_use]
     pub fn at(&self, share: f64) -> f64 {
         let beyond = share - self.knee_share;
@@ -177,9 +177,9 @@ impl PieceWise {
         self.knee_p99 + slope * beyond
     }
 
-    /// The least sampled share at which the p99 is not above `limit`; `None` if it is above it at
-    /// the greatest one, or `limit` is not a number. Nothing is said of shares below the least
-    /// sampled one, so the answer is never less.
+    /// The least sampled share at which the p99 is not above `limit`; `None` if the p99 is above it
+    /// at the greatest one, or `limit` is not a number. The model is silent below the least sampled
+    /// share, so the answer is never less.
     #[must_use]
     pub fn least_share(&self, limit: f64) -> Option<f64> {
         let [least, greatest] = self.sampled;
@@ -199,8 +199,8 @@ impl PieceWise {
         Some(share.clamp(least, greatest))
     }
 
-    /// The share to put in force for this limit: [`PieceWise::least_share`] and [`SHARE_MARGIN`] of
-    /// it, at most 1, with which nothing is left to best-effort jobs.
+    /// The share to put in force for this limit: [`PieceWise::least_share`] plus [`SHARE_MARGIN`]
+    /// of it, at most 1, which leaves nothing to best-effort jobs.
     #[must_use]
     pub fn share_with_margin(&self, limit: f64) -> Option<f64> {
         let least = self.least_share(limit)?;
@@ -219,7 +219,7 @@ impl PieceWise {
     }
 }
 
-/// A sample that was checked.
+/// A checked sample.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     share: f64,
@@ -227,7 +227,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Of a squared error: a relative one is meant.
+    /// The weight of a squared error, so that errors are relative.
     fn weight(&self) -> f64 {
         1.0 / (self.p99 * self.p99)
     }
@@ -269,7 +269,7 @@ struct Line {
 }
 
 impl Line {
-    /// The line of least squares of these samples, of which there are two at least.
+    /// The line of least squares of at least two samples.
     fn of(samples: &[Sample]) -> Self {
         let sum = |value: fn(&Sample) -> f64| -> f64 {
             let samples = samples.iter();
@@ -319,7 +319,7 @@ fn one_line(samples: &[Sample]) -> PieceWise {
 }
 
 /// The lines of the first `split` samples and of the others, if they meet between both. A side with
-/// one sample has no line of its own; then the optimum has its knee at the sample beside it, which
+/// one sample has no line of its own; the optimum then has its knee at the sample beside it, which
 /// [`knees_at`] finds.
 fn free_knee(samples: &[Sample], split: usize) -> Option<PieceWise> {
     let (left, right) = samples.split_at_checked(split)?;
@@ -328,7 +328,7 @@ fn free_knee(samples: &[Sample], split: usize) -> Option<PieceWise> {
     }
     let between = left.last()?.share..=right.first()?.share;
     let (below, above) = (Line::of(left), Line::of(right));
-    // Where both are as high, from the centre of one, so that little is lost by subtraction.
+    // The intersection, computed from the centre of one line, so that subtraction loses little.
     let off = (above.at(below.share) - below.p99) / (below.slope - above.slope);
     let knee_share = below.share + off;
     // Parallel lines meet nowhere: not a number, or infinite.
@@ -342,8 +342,8 @@ fn free_knee(samples: &[Sample], split: usize) -> Option<PieceWise> {
     })
 }
 
-/// The lines with their knee at the sample `at`, which is neither the first nor the last: the
-/// optimum for each set of slopes that are free, the others being 0. The feasible ones of them.
+/// The feasible ones of the lines with their knee at the sample `at`, neither the first nor the
+/// last: the optimum for each set of free slopes, the others being 0.
 fn knees_at(samples: &[Sample], at: usize) -> impl Iterator<Item = PieceWise> {
     let sums = samples.get(at).map(|knee| Sums::new(samples, knee.share));
     let free = [[true, true], [true, false], [false, true], [false, false]];
@@ -354,8 +354,7 @@ fn knees_at(samples: &[Sample], at: usize) -> impl Iterator<Item = PieceWise> {
     lines.filter(|lines| lines.slope_below <= 0.0 && lines.slope_above <= 0.0)
 }
 
-/// Weighted sums of the normal equations with a fixed knee; of offsets from the knee, below and
-/// above it.
+/// Weighted sums of the normal equations with a fixed knee, of offsets below and above the knee.
 #[derive(Debug, Default)]
 struct Sums {
     knee_share: f64,

@@ -1,10 +1,10 @@
 //! `launch-gate`: at most one best-effort kernel in flight, and only while HP is idle.
 //!
-//! The plainest gate that protects HP: it knows nothing of kernels, neither class nor SMs nor
-//! duration. HP waits for at most one kernel, however long that is. It is what is left of Tally
-//! (ASPLOS'25) when its kernels are not transformed, the ablation `disable_transformation` of its
-//! artefact: there it costs HP's p99 13 % in the median and 146 % at worst, and best-effort jobs
-//! keep half of the GPU. So it shows what every cleverer policy has to add.
+//! The simplest gate that protects HP: it uses neither class nor SMs nor durations. HP waits for at
+//! most one kernel, however long. This is what remains of Tally (ASPLOS'25) without kernel
+//! transformation, the ablation `disable_transformation` of its artefact: there it costs HP's p99
+//! 13 % in the median and 146 % at worst, and best-effort jobs keep half of the GPU. It thus shows
+//! what every cleverer policy adds.
 //!
 //! A BE kernel goes iff all of:
 //!
@@ -12,11 +12,11 @@
 //! 2. Nothing of any BE job is in flight, counted in launches, not in expected ns.
 //! 3. It is the job's turn: while others wait, each has one kernel, in order of ids.
 //!
-//! A lease says this exactly. `budget_ns` is 1, so that spent < budget only before the first charge,
-//! because the launch path charges at least 1 ns for whatever it launches (it counts what is in
-//! flight by these charges); classes and SMs are not limited. The next lease opens at the poll after
-//! the completion was seen: with a daemon that polls every 50 µs, a job of short kernels runs one in
-//! 50 to 100 µs. In time-slice mode the law is the same.
+//! A lease states this exactly. `budget_ns` is 1, so that spent < budget only before the first
+//! charge, because the launch path charges at least 1 ns for each launch (it counts what is in
+//! flight by these charges); classes and SMs are not limited. The next lease opens at the poll
+//! after the completion was seen: with a daemon that polls every 50 µs, a job of short kernels runs
+//! one in 50 to 100 µs. The law is the same in time-slice mode.
 
 use crate::orion::LEASE_NS;
 use crate::registry::{Entry, Settings};
@@ -44,10 +44,10 @@ impl Default for LaunchGateParams {
     }
 }
 
-/// What a job may charge in one turn while others wait: whatever it launches uses it up.
+/// What a job may charge in one turn while others wait: any launch uses it up.
 const QUANTUM_NS: u64 = 1;
 
-/// The policy and what it remembers.
+/// The policy and its state.
 #[derive(Debug)]
 pub(crate) struct LaunchGate {
     params: LaunchGateParams,
@@ -85,7 +85,7 @@ impl Rules for LaunchGate {
         }
     }
 
-    /// What was spent is at least one kernel, and that one is in flight.
+    /// Nonzero `spent_ns` means at least one kernel, which is in flight.
     fn eligible(
         &self,
         snapshot: &Snapshot<'_>,

@@ -1,70 +1,65 @@
 //! What a best-effort job may launch without asking.
 //!
-//! The daemon publishes one lease per BE job; every launch of the job is
-//! checked against it where it happens, without a round trip. A lease is terms
-//! (classes, SMs, budget) plus two ends: an *epoch* and an *expiry*.
+//! The daemon publishes one lease per BE job; the job checks every launch against it locally,
+//! without a round trip. A lease is terms (classes, SMs, budget) plus two ends: an *epoch* and an
+//! *expiry*.
 //!
-//! **Epoch.** There is one `hp_epoch` per GPU, raised when an HP process
-//! launches while live leases name the current one. A lease carries the epoch
-//! of the snapshot it was made from ([`crate::Snapshot::epoch`]). When the two differ,
-//! the HP side has done something the decision did not know of, and the lease
-//! is void. **Expiry** voids it when the daemon stops renewing.
+//! **Epoch.** There is one `hp_epoch` per GPU, raised when an HP process launches while live leases
+//! name the current one. A lease carries the epoch of its snapshot ([`crate::Snapshot::epoch`]).
+//! When the two differ, the HP side has done something unknown to the decision, and the lease is
+//! void. **Expiry** voids the lease when the daemon stops renewing.
 //!
-//! **Budget.** Nanoseconds of expected work that the job may still charge,
-//! counted from the snapshot. *Spent* is what was charged since, before the
-//! kernel in question. A kernel goes while spent < budget, so the last one may
-//! pass the end: a job overshoots by at most one kernel, as in Orion, and a
-//! kernel longer than any budget still runs when nothing else is spent.
+//! **Budget.** Nanoseconds of expected work that the job may still charge, counted from the
+//! snapshot. *Spent* is what was charged since, before the kernel in question. A kernel goes while
+//! spent < budget, so the last one may pass the end: a job overshoots by at most one kernel, as in
+//! Orion, and a kernel longer than any budget still runs when nothing else is spent.
 //!
 //! A daemon that keeps the budget as two sums that only grow publishes
-//! `limit_total_ns = charged_total_ns + budget_ns`, with the `charged_total_ns`
-//! that it put into the snapshot; then spent < budget ⇔ charged < limit at any
-//! later time, and charges made between snapshot and publication are counted.
+//! `limit_total_ns = charged_total_ns + budget_ns`, with the `charged_total_ns` of the snapshot;
+//! then spent < budget ⇔ charged < limit at any later time, and charges made between snapshot and
+//! publication are counted.
 //!
-//! **Whole.** Of a lease that says so, a kernel must fit into what is left of the
-//! budget: it goes iff spent + expected ≤ budget. Nothing overshoots, and a
-//! kernel longer than the budget does not go at all.
+//! **Whole.** With this flag a kernel must fit into the rest of the budget: it goes iff spent +
+//! expected ≤ budget. Nothing overshoots, and a kernel longer than the budget does not go at all.
 //!
-//! **Standing.** The epoch is not looked at either: high-priority launches void
-//! the lease of nobody from whom they are not protected. Its budget is a cap of the
-//! job's own ([`crate::usage`]).
+//! **Standing.** With this flag the epoch is ignored: there is no high-priority work to protect
+//! from the job, so high-priority launches do not void the lease. Its budget is a cap of the job's
+//! own ([`crate::usage`]).
 //!
-//! **Ungated.** The job is not held at all: epoch, expiry and budget are not
-//! looked at, the lease holds until another is published. Launches are still
-//! charged and completed, so that what is in flight is known when the gate
-//! closes.
+//! **Ungated.** The job is not held: epoch, expiry and budget are ignored, and the lease holds
+//! until another is published. Launches are still charged and completed, so that the work in flight
+//! is known when the gate closes.
 //!
-//! Epoch and expiry are compared by whoever holds the shared words; [`admits`]
-//! is the rest.
+//! The holder of the shared words compares epoch and expiry; [`admits`] is the rest.
 
 use crate::{ClassSet, Kernel};
 
 /// The terms under which a best-effort job may launch. See the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The `hp_epoch` this lease was made under; void when it has moved on.
+    /// The `hp_epoch` of this lease; void once it has moved on.
     pub epoch: u64,
-    /// When it ends by itself, in ns of the shared clock.
+    /// When the lease expires, in ns of the shared clock.
     pub expiry_ns: u64,
     /// Resource classes that may be launched.
     pub classes: ClassSet,
-    /// A kernel is admitted iff it needs at most so many SMs.
+    /// A kernel is admitted iff it needs at most this many SMs.
     pub sms_max: u32,
     /// Expected ns that may still be charged, from the snapshot on.
     pub budget_ns: u64,
-    /// Granted while an HP kernel was executing. Launches under it are counted
-    /// as "beside a busy HP".
+    /// Granted while an HP kernel was executing. Its launches count as "beside a busy HP".
     pub beside_hp: bool,
     /// The budget is not overshot, not even by one kernel.
     pub whole: bool,
-    /// High-priority launches do not void it: nobody is protected from the job, and the budget is its own.
+    /// High-priority launches do not void it: nobody needs protection from the job, and the budget
+    /// is its own.
     pub standing: bool,
-    /// The job is not held at all.
+    /// The job is not held.
     pub ungated: bool,
 }
 
 impl Lease {
-    /// The lease of a job that nobody needs protection from.
+    /// The lease of a job from which nobody needs protection.
     #[must_use]
     pub const fn ungated(epoch: u64) -> Self {
         Self {
@@ -96,7 +91,7 @@ impl Lease {
         }
     }
 
-    /// The same until the same moment, and admits every kernel until `budget_ns` are spent.
+    /// The same with the same expiry, but it admits every kernel until `budget_ns` are spent.
     #[must_use]
     pub const fn with_budget(self, budget_ns: u64) -> Self {
         Self {
@@ -110,13 +105,11 @@ impl Lease {
 
 /// Whether `lease` lets `kernel` go after `spent_ns` have been charged to it.
 ///
-/// This is the launch path: comparisons of values already in registers, no
-/// allocation, nothing that can fail.
+/// On the launch path: comparisons of values in registers, no allocation, nothing that can fail.
 #[inline]
 #[must_use]
 pub const fn admits(lease: &Lease, spent_ns: u64, kernel: &Kernel) -> bool {
-    // `&` and not `&&`: comparisons are cheaper than a branch that is taken now
-    // and then.
+    // `&`, not `&&`: comparisons are cheaper than an unpredictable branch.
     let after_ns = spent_ns.saturating_add(kernel.expected_ns);
     lease.ungated
         || (spent_ns < lease.budget_ns)
@@ -153,7 +146,7 @@ mod tests {
     #[test]
     fn each_term_alone_can_refuse() {
         assert!(admits(&lease(), 0, &KERNEL));
-        // The 1000 ns kernel passes the 500 ns budget, by itself: allowed.
+        // The 1000 ns kernel overshoots the 500 ns budget by itself: allowed.
         assert!(admits(&lease(), 499, &KERNEL));
         assert!(!admits(&lease(), 500, &KERNEL));
         assert!(!admits(

@@ -1,51 +1,48 @@
 //! # Pillion's decisions
 //!
-//! Who may launch what, and when: pure code. State and a description of the
-//! moment go in, a lease comes out; no IO, no clock, no thread, no `unsafe`.
-//! The daemon runs it 20 000 times a second, the launch path of every
-//! best-effort process asks [`admits`] once per launch, and a simulator can run
-//! both on the same source. So the properties that the tests of this crate
-//! establish hold in all three places.
+//! Which job may launch what, and when: pure code. State and a description of the moment go in, a
+//! lease comes out; no IO, no clock, no thread, no `unsafe`. The daemon runs it 20 000 times a
+//! second, the launch path of every best-effort process calls [`admits`] once per launch, and a
+//! simulator can run both from the same source. The properties that this crate's tests establish
+//! thus hold in all three places.
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`kernel`] | a kernel as far as a policy cares: resource class, SMs, expected duration |
+//! | [`kernel`] | what a policy knows of a kernel: class, SMs, expected duration |
 //! | [`lease`] | what a best-effort job may launch without asking, and the check on the launch path |
 //! | [`ceiling`] | what one law lets best-effort work do, and the meet of several |
-//! | [`durations`] | how long kernels take, learnt from when they were seen complete |
-//! | [`looks`] | when to look whether an event was reached |
+//! | [`durations`] | kernel durations, learnt from the observed times of completion |
+//! | [`looks`] | when to poll an event |
 //! | [`timeline`] | which high-priority kernel executes now, and how long its requests take |
 //! | [`terms`] | what best-effort jobs were promised: weight and least share |
-//! | [`snapshot`] | everything a gate may look at |
+//! | [`snapshot`] | the whole input of a gate |
 //! | [`registry`] | the one list of a gate's policies |
 //! | [`policy`] | a policy of the list with its numbers, and their check |
 //! | [`rules`] | the trait of a policy at work: its law, and the lease that follows from it |
-//! | [`gate`] | the policy in force, for whoever polls |
-//! | [`pillion`] | Pillion's own policy: definition, law, lease; its parts are files of its folder |
+//! | [`gate`] | the policy in force |
+//! | [`pillion`] | Pillion's own policy: definition, law, lease; its parts are in its folder |
 //! | [`none`], [`orion`], [`temporal`], [`launch_gate`] | a policy each: definition, law, lease |
 //! | [`idle_only`] | the worked policy of docs/add-a-policy.md |
 //! | [`reef_n`], [`orion_code`] | policies that decide about queues of launches, not by lease |
-//! | [`queue`] | what such a policy sees and says |
-//! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; decides nothing |
+//! | [`queue`] | input and output of such a policy |
+//! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; no decision |
 //! | [`share`] | how much of the GPU best-effort work has beside high-priority work |
 //! | [`slo`] | the level: how much high-priority requests can bear, by how many miss their target |
-//! | [`throttle`] | best-effort work makes way where the device is overused or clocks down |
+//! | [`throttle`] | throttles best-effort work where the device is overused or clocks down |
 //! | [`usage`] | how much of the GPU's time a best-effort job may use |
 //! | [`latency_model`] | the p99 of high-priority requests at a share of the GPU, as two lines |
-//! | [`tuner`] | the batch of high-priority requests that serves best-effort jobs best, by trying |
+//! | [`tuner`] | the batch of high-priority requests that serves BE jobs best, by trying |
 //! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
-//! **How a daemon uses it.** Each poll: feed what the rings brought to one
-//! [`HpTimeline`] per high-priority client; tell the gate the requests that ended
-//! ([`Gate::handle_request`]); [`HpView::merge`] the views; fill
-//! a [`Snapshot`]; call [`Gate::handle_snapshot`] once; call [`Gate::gate`] for
-//! each best-effort job; publish each lease whose terms or limit changed or
+//! **How a daemon uses it.** Each poll: feed the rings' records to one [`HpTimeline`] per
+//! high-priority client; report the ended requests to the gate ([`Gate::handle_request`]);
+//! [`HpView::merge`] the views; fill a [`Snapshot`]; call [`Gate::handle_snapshot`] once; call
+//! [`Gate::gate`] for each best-effort job; publish each lease whose terms or limit changed or
 //! whose expiry nears.
 //!
-//! **Units.** All times are nanoseconds (`_ns`) of one monotonic clock, passed
-//! in. *HP* is high-priority, *BE* best-effort. *Expected* durations come from
-//! profiles. *In flight* is launched and not seen complete. *Beside* means
-//! while an HP kernel executes.
+//! **Units.** All times are nanoseconds (`_ns`) of one monotonic clock, passed in. *HP* is
+//! high-priority, *BE* best-effort. *Expected* durations come from profiles. *In flight* is
+//! launched and not seen complete. *Beside* means while an HP kernel executes.
 
 pub mod ceiling;
 mod drain;

@@ -1,6 +1,6 @@
-//! Which rule of the law is behind a lease: what a person is told about a job that waits.
+//! The rule of the law behind a lease, for reports about a waiting job.
 //!
-//! It is decided together with the lease ([`crate::Gate::gate_with_limit`]) and decides nothing.
+//! It is computed together with the lease ([`crate::Gate::gate_with_limit`]) and decides nothing.
 
 /// What keeps a job from launching more than its lease admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,19 +13,18 @@ pub enum Limit {
     Throttle,
     /// HP is busy, and nothing goes beside it.
     HpBusy,
-    /// HP is busy, and only what uses another resource, on fewer SMs than the threshold, goes beside
-    /// it.
+    /// HP is busy: only work of another resource, on fewer SMs than the threshold, goes beside it.
     Interference,
     /// The job has used its share of the GPU's time.
     Rate,
-    /// High-priority requests miss their target too often, and BE work goes in a part of each period alone.
+    /// High-priority requests miss their target too often: BE work goes only in a part of each
+    /// period.
     Duty,
     /// They miss it so often, or keep it in no batch, that no BE work goes, not even by `max_hold`.
     Paused,
     /// Another BE job has the turn.
     Turn,
-    /// The job launches kernels that wait for peers on other GPUs, and goes only while no HP job is
-    /// attached.
+    /// The job's kernels wait for peers on other GPUs, so it goes only while no HP job is attached.
     Collectives,
 }
 

@@ -1,59 +1,60 @@
-//! When to look whether an event was reached.
+//! When to poll an event.
 //!
-//! Who asks a device what is complete asks in vain most of the time: each answer costs a wake-up,
-//! and what it says late keeps best-effort work waiting. So the first look at an event is taken
-//! after a *part* of what the work in front of it is expected to take, and the part follows from
-//! how looks fared: three of ten first looks are to find the event reached. Further looks come
-//! every pause, and at work of many pauses after a 64th of what it has taken so far.
+//! Most polls of a device are in vain: each answer costs a wake-up, and a late answer keeps
+//! best-effort work waiting. The first poll of an event therefore comes after a *part* of the
+//! expected duration of the work before it, and the part follows from the polls' results: three of
+//! ten first polls are to find the event reached. Further polls come every pause, and for work of
+//! many pauses after a 64th of its time so far.
 //!
-//! The part is 1 at most. Work that takes longer than expected is looked at from its expected end
-//! on, and durations that are learnt ([`crate::durations`]) make that the right one; an early look
-//! is what they learn from.
+//! The part is 1 at most. Work that takes longer than expected is polled from its expected end on.
+//! Learnt durations ([`crate::durations`]) correct that end, and they learn from early polls.
 
-/// First looks of ten that are to find the event reached. With five of ten two jobs that take turns
-/// both lost a tenth of their rate in the simulator: events of each come late by the other's work.
+/// First polls of ten that are to find the event reached. With five of ten, two jobs that take
+/// turns both lost a tenth of their rate in the simulator: the other's work delays the events of
+/// each.
 const REACHED_OF_TEN: f64 = 3.0;
 
-/// The part grows by three tenths of this after a first look in vain, and shrinks by seven tenths
+/// The part grows by three tenths of this after a first poll in vain, and shrinks by seven tenths
 /// after one that found the event reached, so that both balance at three of ten.
 const STEP: f64 = 0.04;
 
-/// The least part. Expectations that are wrong by more cost looks, as many as without a part.
+/// The least part. Expectations that are further off cost polls, as many as without a part.
 const PART_MIN: f64 = 1.0 / 64.0;
 
-/// The part before anything was looked at.
+/// The initial part.
 const PART: f64 = 0.5;
 
-/// Looks at work that has taken so many pauses come less often.
+/// Work that has taken this many pauses is polled less often.
 const PAUSES: u64 = 64;
 
-/// Likewise where nobody knows how much of the work is left, as it was not followed: its end need
-/// not be known to better than a millisecond.
+/// Likewise where the remaining work is unknown because it was not followed: its end need not be
+/// known to better than a millisecond.
 const PAUSES_UNKNOWN: u64 = 16;
 
 /// The longest pause, ns.
 const PAUSE_NS_MAX: u64 = 1_000_000;
 
-/// The first look is no later after the event was recorded, ns: expectations may be wrong by far.
+/// The first poll comes at most this long after the event was recorded, ns: expectations may be
+/// wrong by far.
 const FIRST_NS_MAX: u64 = 10_000_000;
 
-/// A first look counts as one that found the event reached if it was so many pauses late at most.
+/// A first poll counts as finding the event reached only if it was at most this many pauses late.
 const LATE_PAUSES: u64 = 10;
 
-/// An event that was recorded, and since when the work in front of it runs.
+/// A recorded event, and since when the work before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// When to look, ns.
+    /// When to poll, ns.
     pub at_ns: u64,
     /// Since when the work runs, as far as is known, ns.
     since_ns: u64,
-    /// By how much of what the work has taken the next look is later.
+    /// The next poll is later by the work's time so far divided by this.
     pauses: u64,
-    /// The part has decided when; nobody has looked yet.
+    /// The part determined the time, and no poll has happened yet.
     is_first: bool,
 }
 
-/// How early one client's helper looks.
+/// How early one client's helper polls.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
     part: f64,
@@ -66,9 +67,8 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// The first look at an event that was recorded at `now_ns` behind work that runs since
-    /// `since_ns` (0: since now) and is expected to take `expected_ns`: after `pause_ns` at the
-    /// earliest.
+    /// The first poll of an event recorded at `now_ns` behind work that runs since `since_ns` (0:
+    /// since now) and is expected to take `expected_ns`: after `pause_ns` at the earliest.
     #[must_use]
     pub fn first(&self, now_ns: u64, since_ns: u64, expected_ns: u64, pause_ns: u64) -> Look {
         let since_ns = if since_ns == 0 { now_ns } else { since_ns };
@@ -84,7 +84,7 @@ impl Looks {
         }
     }
 
-    /// The first look at an event behind work of which nobody knows how much is left.
+    /// The first poll of an event behind an unknown amount of work.
     #[must_use]
     pub fn first_unknown(now_ns: u64, pause_ns: u64) -> Look {
         Look {
@@ -95,7 +95,7 @@ impl Looks {
         }
     }
 
-    /// A look at `now_ns` found the event reached, or not. The next one, where it was not.
+    /// A poll at `now_ns` found the event reached, or not. The next poll, where it was not.
     pub fn handle_look(
         &mut self,
         look: &Look,
@@ -103,7 +103,7 @@ impl Looks {
         is_reached: bool,
         pause_ns: u64,
     ) -> Look {
-        // A look that came late would have found the event not reached, perhaps.
+        // A punctual poll might have found the event not reached.
         let late_ns = now_ns.saturating_sub(look.at_ns);
         let counts = !is_reached || late_ns <= pause_ns.saturating_mul(LATE_PAUSES);
         if look.is_first && counts {
@@ -118,7 +118,7 @@ impl Looks {
 }
 
 impl Look {
-    /// The look after one at `now_ns` that found the event not reached.
+    /// The poll after one at `now_ns` that found the event not reached.
     fn next(&self, now_ns: u64, pause_ns: u64) -> Self {
         let taken_ns = now_ns.saturating_sub(self.since_ns);
         let by_taken_ns = (taken_ns / self.pauses.max(1)).min(PAUSE_NS_MAX);
@@ -137,7 +137,8 @@ mod tests {
     const US: u64 = 1_000;
     const PAUSE_NS: u64 = 20 * US;
 
-    /// Looks until work of `takes_ns` is seen complete: how many looks, and how late the last was.
+    /// Polls until work of `takes_ns` is seen complete: the number of polls, and how late the last
+    /// was.
     fn follow(looks: &mut Looks, expected_ns: u64, takes_ns: u64) -> (u32, u64) {
         let mut look = looks.first(0, 0, expected_ns, PAUSE_NS);
         for count in 1.. {
@@ -151,8 +152,8 @@ mod tests {
         unreachable!()
     }
 
-    /// Of the last thousand of 2000 events: mean looks, how late the last of each was, us, and how
-    /// many were found reached at the first look.
+    /// Of the last thousand of 2000 events: mean polls, how late the last of each was, us, and how
+    /// many first polls found the event reached.
     fn means(expected_us: u64, takes_us: impl Fn(u64) -> u64) -> (f64, f64, f64) {
         let mut looks = Looks::default();
         let followed = (0..2_000).map(|n| follow(&mut looks, expected_us * US, takes_us(n) * US));
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn work_that_takes_what_is_expected_needs_two_looks() {
-        // Of 285 to 305 us: between the first look and the end are two pauses at most.
+        // Of 285 to 305 us: between the first poll and the end are two pauses at most.
         let (count, late_us, reached) = means(300, |n| 285 + n * 7 % 20);
         assert!(count < 2.5 && late_us < 15.0, "{count} {late_us}");
         assert!((0.25..=0.35).contains(&reached), "{reached}");
@@ -198,7 +199,7 @@ mod tests {
         let mut looks = Looks::default();
         let look = looks.first(1_000 * US, 500 * US, 100 * US, PAUSE_NS);
         assert_eq!(look.at_ns, 1_020 * US);
-        // That it was reached says nothing of the part.
+        // A reached event teaches nothing about the part here.
         let before = looks.part;
         _ = looks.handle_look(&look, look.at_ns, true, PAUSE_NS);
         assert!(looks.part.to_bits() == before.to_bits());

@@ -1,9 +1,8 @@
 //! `none`: everything goes, always.
 //!
-//! The baseline: nobody is held, and high-priority streams keep the priority that they have on the
-//! device. And the switch to turn Pillion off without restarting jobs. Leases are ungated:
-//! what is launched is still charged and completed, so that everything in flight is known when
-//! another policy takes over.
+//! The baseline: nobody is held, and high-priority streams keep their priority on the device. It is
+//! also the switch that turns Pillion off without restarting jobs. Leases are ungated: launches are
+//! still charged and completed, so that the work in flight is known when another policy takes over.
 
 use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
@@ -16,7 +15,7 @@ pub const ENTRY: Entry = Entry {
     settings: Settings::Own(|| Policy::None),
 };
 
-/// The policy: it has no numbers and no memory.
+/// The policy; it has no parameters and no state.
 #[derive(Debug)]
 pub(crate) struct HoldNobody;
 

@@ -2,20 +2,18 @@
 //!
 //! A BE kernel goes iff all of:
 //!
-//! 1. *Throttle.* `be_duration ≤ DUR_THRESHOLD`. `be_duration` is the expected
-//!    ns of what all BE jobs launched since it was last zero. It becomes zero
-//!    when it is over the threshold and everything BE is complete: never before
-//!    it is over, and never while something runs. The throttle binds while HP
-//!    is idle too. `DUR_THRESHOLD` is 2.5 % of the HP request latency.
-//! 2. *Interference.* HP is idle; or `sm_needed < SM_THRESHOLD` and the kernel's
-//!    class is the opposite of the class of *every* HP kernel that executes,
-//!    where unknown on either side counts as opposite. What `SM_THRESHOLD` is,
-//!    says [`SmThreshold`].
+//! 1. *Throttle.* `be_duration ≤ DUR_THRESHOLD`. `be_duration` is the expected ns of what all BE
+//!    jobs launched since it was last zero. It becomes zero when it is over the threshold and
+//!    everything BE is complete: never before it is over, and never while something runs. The
+//!    throttle binds while HP is idle too. `DUR_THRESHOLD` is 2.5 % of the HP request latency.
+//! 2. *Interference.* HP is idle; or `sm_needed < SM_THRESHOLD` ([`SmThreshold`]) and the kernel's
+//!    class is the opposite of the class of *every* executing HP kernel, where unknown on either
+//!    side counts as opposite.
 //! 3. *Turn.* It is the job's turn ([`crate::gate`], "Turns").
 //!
-//! From that the lease: with T = `DUR_THRESHOLD`, d = `be_duration` in integer
-//! ns, d + spent ≤ T ⇔ spent < T + 1 − d, so `budget_ns` = T + 1 − d, or 0 when
-//! d > T; `sms_max` = `SM_THRESHOLD` − 1; classes = those opposite to all.
+//! The lease follows: with T = `DUR_THRESHOLD`, d = `be_duration` in integer ns, d + spent ≤ T ⇔
+//! spent < T + 1 − d, so `budget_ns` = T + 1 − d, or 0 when d > T; `sms_max` = `SM_THRESHOLD` − 1;
+//! classes = those opposite to all.
 //!
 //! ```text
 //! T = 150 000, nothing launched           budget 150 001
@@ -24,12 +22,11 @@
 //! both complete              d = 0        budget 150 001
 //! ```
 //!
-//! The listing is for one BE job and has one `be_duration`; with several, the
-//! sum over all is what HP would have to wait for, so it stays one. In
-//! time-slice mode kernels of two processes never overlap: class and SMs mean
-//! nothing, and `orion` is [`temporal`] with its own numbers.
+//! The listing is for one BE job and has one `be_duration`. With several jobs HP would have to wait
+//! for the sum over all, so there is still one. In time-slice mode kernels of two processes never
+//! overlap: class and SMs mean nothing, and `orion` is [`temporal`] with its own numbers.
 //!
-//! What the published *code* does instead is [`crate::orion_code`].
+//! [`crate::orion_code`] is what the published *code* does instead.
 
 use crate::drain::DrainSum;
 use crate::gate::{limit_of, quantum_ns};
@@ -50,8 +47,8 @@ pub const ENTRY: Entry = Entry {
 /// The numbers of `orion`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OrionParams {
-    /// `DUR_THRESHOLD` in per cent of the HP request latency. 2.5 in the paper:
-    /// HP latency is flat below 3 % and grows about linearly above (§6.4).
+    /// `DUR_THRESHOLD` in per cent of the HP request latency. 2.5 in the paper: HP latency is flat
+    /// below 3 % and grows about linearly above (§6.4).
     pub dur_threshold_pct: f64,
     /// `SM_THRESHOLD`.
     pub sm_threshold: SmThreshold,
@@ -61,23 +58,21 @@ pub struct OrionParams {
     pub lease_ns: u64,
 }
 
-/// Where `SM_THRESHOLD` comes from: beside HP goes only what needs fewer SMs.
+/// The source of `SM_THRESHOLD`: only kernels that need fewer SMs go beside HP.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum SmThreshold {
-    /// The number of SMs of the device: the paper's default, for an HP whose
-    /// latency counts.
+    /// The number of SMs of the device: the paper's default, for an HP job with a latency goal.
     #[default]
     DeviceSms,
     /// This number.
     Sms(u32),
-    /// Searched for against the throughput of an HP that trains
-    /// ([`crate::sm_search`]). The daemon does not know what an HP job does, nor
-    /// when its requests end; a simulator does.
+    /// Searched for against the throughput of a training HP job ([`crate::sm_search`]). The daemon
+    /// knows neither what an HP job does nor when its requests end; a simulator does.
     Searched(SmSearchParams),
 }
 
 impl OrionParams {
-    /// What is left of them where kernels cannot overlap.
+    /// The parameters that remain where kernels cannot overlap.
     #[must_use]
     pub const fn throttle(&self) -> TemporalParams {
         TemporalParams {
@@ -99,7 +94,7 @@ impl Default for OrionParams {
     }
 }
 
-/// The policy and what it remembers.
+/// The policy and its state.
 #[derive(Debug)]
 pub(crate) struct Orion {
     params: OrionParams,
@@ -210,8 +205,8 @@ impl Rules for Orion {
         if !self.turn.admits(&snapshot.be[job], spent_ns, quantum_ns) {
             return false;
         }
-        // Listing 1, lines 12 to 16. What is over the threshold here was not
-        // drained at the snapshot, or handle_snapshot had zeroed it.
+        // Listing 1, lines 12 to 16. A sum over the threshold here was not drained at the snapshot,
+        // or handle_snapshot had zeroed it.
         let be_duration_ns = self.drain.be_duration_ns().saturating_add(spent_ns);
         if be_duration_ns > dur_threshold_ns {
             return false;
@@ -236,8 +231,7 @@ pub(crate) fn have_different_profiles(hp: Class, be: Class) -> bool {
     }
 }
 
-/// The classes that suit everything that executes: all but the ones that do,
-/// and unknown always.
+/// The classes that suit everything that executes: all other classes, and unknown always.
 pub(crate) fn suiting(executing: ClassSet) -> ClassSet {
     ClassSet::from_bits_truncate(!executing.bits()).with(Class::Unknown)
 }
@@ -248,6 +242,6 @@ pub(crate) const DUR_THRESHOLD_PCT: f64 = 2.5;
 /// Design §1: 100 µs until 50 requests were seen; 2.5 % of a 4 ms request.
 const RESIDUAL_NS_UNKNOWN: u64 = 100_000;
 
-/// A hundred polls of 50 µs. HP's launches end a lease within microseconds by
-/// the epoch; the expiry is for a daemon that is late or has stopped.
+/// A hundred polls of 50 µs. HP's launches end a lease by the epoch within microseconds; the expiry
+/// covers a daemon that is late or has stopped.
 pub(crate) const LEASE_NS: u64 = 5_000_000;

@@ -1,5 +1,5 @@
 //! `orion-code`: what Orion's published program does (`src/scheduler/scheduler_eval.cpp`,
-//! `busy_wait_profile`, main of 2024-03-10), where the paper says something else.
+//! `busy_wait_profile`, main of 2024-03-10), where it differs from the paper.
 //!
 //! One thread spins over the queues. A pass:
 //!
@@ -11,7 +11,7 @@
 //!             or the op is an allocation, a copy, a fill or a free
 //!             or the client is in its first `warmup_requests` requests
 //!             or HP trains, has come to its update phase, and op.sm_needed ≤ threshold
-//!             or size + op.sm_needed ≤ threshold and class differs from hp_class, or either unknown
+//!             or size + op.sm_needed ≤ threshold and class differs from hp_class, or one unknown
 //!     if schedule and over:  if every BE client's last op is complete: over = false; sum = 0
 //!                            else: schedule = false
 //!     if schedule:  size += op.sm_needed;  if it is a kernel: sum += its duration
@@ -19,27 +19,30 @@
 //!                   it goes
 //! ```
 //!
-//! `threshold` is 80, the SMs of a V100, a constant of the program; beside a training HP it starts at
-//! half of what the first BE client needs at most and is searched ([`SmSearch`]) against a duration
-//! given by hand.
+//! `threshold` is 80, the SMs of a V100, a constant of the program; beside a training HP it starts
+//! at half of what the first BE client needs at most and is searched ([`SmSearch`]) against a
+//! duration given by hand.
 //!
-//! # Where it parts from the paper ([`crate::orion`])
+//! # Differences from the paper ([`crate::orion`])
 //!
 //! | paper, Listing 1 | code |
 //! |---|---|
-//! | class of the HP kernel beside which BE would run | of the HP op *submitted last*; HP submits far ahead |
-//! | `sm_needed < SM_THRESHOLD` | `≤`, and SMs that are in use are not counted: `size` is zeroed in each pass, so it only matters between BE clients of one pass |
+//! | class of the executing HP kernel | of the HP op *submitted last*; HP submits far ahead |
+//! | `sm_needed < SM_THRESHOLD` | `≤`, ignoring the SMs in use |
 //! | reset when the last BE op submitted is complete | when the last op of *every* BE client is |
-//! | 2.5 % of HP's latency | `--orion_max_be_duration` in ns, by hand; 1 unless given: one kernel at a time |
+//! | 2.5 % of HP's latency | `--orion_max_be_duration` in ns, by hand; 1 unless given |
 //! | the class decides beside HP | until the tenth BE request everything goes |
 //! | memory operations go at once | they do |
 //!
-//! HP is *busy* from the first op of a request until all of them are complete. A BE op that may not
-//! go blocks its client: the queue is in order. With several BE clients the sum is one for all. As in
-//! the paper the sum may pass the bound by one kernel, and binds while HP is idle too.
+//! `size` is zeroed in each pass, so it only matters between BE clients of one pass. The default
+//! bound of 1 ns lets one kernel go at a time.
 //!
-//! The free pass of the first ten requests ends, in the artefact's scripts, at a barrier of all
-//! clients before anything is measured; so the default here is none.
+//! HP is *busy* from the first op of a request until all of them are complete. A held BE op blocks
+//! its client: the queue is in order. With several BE clients there is one sum for all. As in the
+//! paper, the sum may pass the bound by one kernel, and binds while HP is idle too.
+//!
+//! In the artefact's scripts the free pass of the first ten requests ends at a barrier of all
+//! clients before any measurement; the default here is therefore none.
 
 use crate::Class;
 use crate::orion::have_different_profiles;
@@ -53,20 +56,20 @@ pub struct OrionCodeParams {
     pub max_be_duration_ns: u64,
     /// `max_sms`, a constant of the program.
     pub sms: u32,
-    /// Requests of a BE client in which all it asks for goes.
+    /// Requests of a BE client during which all its ops go.
     pub warmup_requests: u32,
-    /// What HP does.
+    /// The kind of HP job.
     pub hp: CodeHp,
 }
 
-/// What HP does, as the configuration of the program says it.
+/// The kind of HP job, as the program's configuration states it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CodeHp {
-    /// Requests with a latency that counts.
+    /// Requests with a latency goal.
     Inference,
     /// Iterations.
     Training {
-        /// `--orion_hp_limit`: the mean of ten iterations that HP is to stay within, in ns.
+        /// `--orion_hp_limit`: the bound on the mean of ten iterations of HP, in ns.
         request_ns_max: u64,
         /// `--orion_start_update`: how many ops of an iteration come before its update phase, in
         /// which the rule of classes does not hold; `None` for never.
@@ -77,7 +80,7 @@ pub enum CodeHp {
 }
 
 impl OrionCodeParams {
-    /// The artefact's: the bound is given by hand, on a V100.
+    /// The artefact's parameters: the bound is given by hand, on a V100.
     #[must_use]
     pub const fn new(max_be_duration_ns: u64) -> Self {
         Self {
@@ -89,18 +92,18 @@ impl OrionCodeParams {
     }
 }
 
-/// The policy and what it remembers.
+/// The policy and its state.
 #[derive(Clone, Debug)]
 pub struct OrionCode {
     params: OrionCodeParams,
-    /// `profiles[hp]`; unknown before the first op.
+    /// `seen[hp]`: ops of HP's request that have gone.
     hp_class: Class,
     /// `seen[hp]`: ops of HP's request that have gone.
     hp_issued: u32,
     /// Of these, complete.
     hp_completed: u32,
     be: Vec<BeClient>,
-    /// The BE client that was served last.
+    /// The BE client served last.
     last: usize,
     /// `large_found`.
     is_over: bool,
@@ -143,7 +146,7 @@ impl OrionCode {
         }
     }
 
-    /// One pass over the heads of the queues; appends what goes.
+    /// One pass over the heads of the queues; appends the ops that go.
     pub fn poll(&mut self, hp: Option<&Op>, be: &[Option<Op>], goes: &mut Vec<QueueClient>) {
         debug_assert_eq!(be.len(), self.be.len());
         if let Some(op) = hp {
@@ -180,7 +183,7 @@ impl OrionCode {
         }
     }
 
-    /// Everything of the client's request is complete; it took `duration_ns`.
+    /// The client's request is complete; it took `duration_ns`.
     pub fn handle_request_end(&mut self, client: QueueClient, duration_ns: u64) {
         match client {
             QueueClient::Hp => {
@@ -216,7 +219,7 @@ impl OrionCode {
                 && have_different_profiles(self.hp_class, op.kernel.class))
     }
 
-    /// Whether HP has submitted, and completed, all before its update phase.
+    /// Whether HP has submitted and completed everything before its update phase.
     fn is_update_phase(&self) -> bool {
         match self.params.hp {
             CodeHp::Training {
