@@ -1,85 +1,93 @@
 //! `pillion`: as much best-effort work as the high-priority job can afford, and no more.
 //!
-//! ## What harms HP, and what it can afford
+//! ## The slack
 //!
-//! What was launched cannot be stopped. So what a request may have to wait for is the BE work in flight
-//! when it arrives, and what goes beside it. How much of that it can afford follows from a *target*: by
-//! default a request may take 1.05 times as long as alone ([`Slo`]). The difference is its *slack*,
+//! Launched work cannot be stopped. A request may therefore have to wait for the BE work in flight
+//! when it arrives, and for the work beside it. How much it can afford follows from a *target*: by
+//! default a request may take 1.05 times its solo latency ([`Slo`]). The difference is its *slack*,
 //!
 //! ```text
 //! slack = target − solo          ResNet-50, solo 6.8 ms, target 1.05x: 340 µs
 //! ```
 //!
-//! and the two bounds of this policy are multiples of it. Both bound expected ns in flight, over all BE
-//! jobs, and both slide: what is complete leaves them at once, nothing has to drain.
+//! and both bounds of this policy are multiples of it. They bound expected ns in flight, over all
+//! BE jobs, and both slide: completed work leaves them at once, without a drain.
 //!
 //! | | bound | at gain 1 | at gain 16 |
 //! |---|---|---|---|
 //! | HP idle | gain × slack, and no less than the *floor* below | 1 slack | 16 slacks |
-//! | HP busy | ⅛ slack (gain × ⅛ below gain 1), and (gain ÷ 4 − 1) × slack where that is more | ⅛ slack | 3 slacks |
+//! | HP busy | max(min(gain, 1) ÷ 8, gain ÷ 4 − 1) × slack | ⅛ slack | 3 slacks |
 //!
-//! ## The gain: what requests were seen to afford
+//! ## The gain: feedback from requests
 //!
-//! The slack alone is no bound: with priorities between blocks a request waits for what executes and not
-//! for what is queued; a host that launches slowly leaves pauses in which BE work costs nothing; or
-//! profiles are off, and a kernel takes ten times as long as expected. So the law looks at what happens.
-//! Each HP request while BE work was there is compared with its target ([`feedback`]), or with what
-//! requests of its kind differ by alone, if that is more: within it, the gain
-//! rises a little (until one was over it, faster); over it, the gain falls, the more the longer the request took. Idle
-//! time is spent first and work beside HP grows only from gain 4 on, because a nanosecond of idle time costs HP least.
+//! The slack alone is not a sufficient bound. With priorities between blocks a request waits for
+//! executing blocks and not for queued ones; a slowly launching host leaves pauses in which BE work
+//! costs nothing; or a profile is wrong, and a kernel takes ten times as long as expected. The law
+//! therefore compares each HP request during which BE work was present with its target
+//! ([`feedback`]), or with the solo spread of its kind, if that is more. A request within the
+//! target raises the gain a little (faster until the first miss). A request over the target lowers
+//! it, the more the longer the request took. The gain spends idle time first, and work beside HP
+//! grows only from gain 4 on, because a nanosecond of idle time costs HP least.
 //!
 //! A request's beginning is known to the ns where it voided a lease. Where it did not, because no
-//! BE work could have gone, it is as exact as the look that found it: if that leaves open by more
-//! than twice the daemon's least pause and 100 µs (200 µs) when it began, nothing is concluded.
-//! Requests that met no BE work say how long requests take alone ([`solo`]); so do those that met
-//! no more than the least gain allows, while the gain is at its least. Until 16 were seen, the
-//! bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an
-//! eighth of it, what goes beside HP must suit it, and the gain is 1. Each request is held against
-//! its own *kind*, requests of the same client and about as many launches; the slack is that of the
-//! quickest client's main kind.
+//! BE work could have gone, it is as exact as the poll that found it: if the uncertainty is more
+//! than twice the daemon's least pause and 100 µs (200 µs), the request is ignored. Requests that
+//! met no BE work give the solo latency ([`solo`]); so do those that met no more than the least
+//! gain allows, while the gain is at its least. Until 16 were seen, the bounds are
+//! `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an eighth of it,
+//! work beside HP must suit it, and the gain is 1. Each request is compared with its own *kind*,
+//! requests of the same client and about as many launches; the slack is that of the quickest
+//! client's main kind.
 //!
-//! A job that trains has a share of its rate alone as its target ([`Slo::Throughput`]): then the mean of what its requests
-//! take counts, and not their tail. One that is never idle has no requests; it is measured in pieces ([`crate::timeline`]).
+//! A training job has a share of its solo rate as its target ([`Slo::Throughput`]): the mean of its
+//! requests counts, not their tail. A job that is never idle has no requests; it is measured in
+//! pieces ([`crate::timeline`]).
 //!
 //! ## The floor
 //!
-//! Where requests are over their target the gain falls, to a sixteenth at the least. Beside requests of a few ms that is a bound of
-//! some 10 µs, which costs BE work several per cent of its rate and was seen to spare HP as good as nothing: what it meets is single kernels.
-//! So while HP is idle as much may be in flight as [`orion`] lets, 2.5 % of a request, but half a slack at most: for the default target
-//! that is the same. The gain itself falls on, and with it the bound beside HP, where a narrower one does spare it, and quiet times.
-//! There is no floor
+//! Where requests are over their target the gain falls, to a sixteenth at the least. Beside
+//! requests of a few ms that is a bound of some 10 µs. It cost BE work several per cent of its rate
+//! and spared HP almost nothing, because it affects single kernels. While HP is idle, as much may
+//! therefore be in flight as in [`orion`], 2.5 % of a request, but half a slack at most: for the
+//! default target that is the same. The gain itself still falls, and with it the bound beside HP,
+//! where a narrower one does spare HP, and quiet times. There is no floor
 //!
-//! - in time slices and where `block_priority` is said not to work: what is in flight is then waited for whole;
-//! - for a job that trains, and while what requests of a client take alone is not known;
-//! - for one request in four while the gain is at its least. What runs under the floor is not alone, and beside BE jobs that always want
-//!   no other request would be: so these say what requests take that have come to take longer by themselves.
+//! - in time slices and where `block_priority` is declared not to work: HP then waits for
+//!   everything in flight;
+//! - for a training job, and while a client's solo latency is not known;
+//! - for one request in four while the gain is at its least. Work under the floor means that the
+//!   request is not alone, and beside BE jobs that always want to launch no other request would be:
+//!   this quarter detects requests that have become longer by themselves.
 //!
 //! ## Beside HP
 //!
-//! A kernel must fit into what is left of the bound ([`crate::lease`], "Whole"): short ones go beside HP,
-//! long ones wait until it is idle. Below gain 1, when HP is being hurt, a kernel must suit as well, as in
-//! [`orion`]: need fewer SMs than the device has, and be of the other class than every HP kernel that
-//! executes, or one of both unknown.
+//! A kernel must fit into the rest of the bound ([`crate::lease`], "Whole"): short ones go beside
+//! HP, long ones wait until it is idle. Below gain 1, when HP is being hurt, a kernel must suit as
+//! well, as in [`orion`]: need fewer SMs than the device has, and be of the other class than every
+//! executing HP kernel, or one of both unknown.
 //!
 //! ## Long kernels
 //!
-//! While HP is idle the last kernel may pass the end of the bound: with the least bound and no floor, one kernel at a
-//! time. With priorities between blocks a request then waits for a wave of blocks and not for the kernel.
-//! Where `block_priority` is said not to work, and requests are hurt by single kernels ([`feedback`]), a
-//! kernel must fit; one that is longer than the bound goes then in a quiet time, or when its wait at the gate
-//! has lasted `max_hold`. Where they work, a kernel that has no waves and is longer than a request's slack
-//! hurts all the same, and holding it was seen to help nobody: it goes by `max_hold`, at a worse time.
+//! While HP is idle the last kernel may pass the end of the bound: with the least bound and no
+//! floor, one kernel at a time. With priorities between blocks a request then waits for a wave of
+//! blocks and not for the kernel. Where `block_priority` is declared not to work, and single
+//! kernels hurt requests ([`feedback`]), a kernel must fit; a kernel longer than the bound then
+//! goes in a quiet time, or after a wait of `max_hold` at the gate. Where priorities work, a kernel
+//! without waves that is longer than a request's slack hurts all the same. Holding it did not help
+//! in measurements: it goes by `max_hold`, at a worse time.
 //!
-//! *Quiet time* ([`quiet`]): none of HP's last 128 pauses was shorter; for what is left of that, less a
-//! tenth, BE work may be in flight, up to 16 slacks. Periodic requests are predicted so, random ones not.
+//! *Quiet time* ([`quiet`]): none of HP's last 128 pauses was shorter; for the rest of that time,
+//! less a tenth, BE work may be in flight, up to 16 slacks. This predicts periodic requests, not
+//! random ones.
 //!
-//! ## Completions that are not seen yet
+//! ## Unobserved completions
 //!
-//! The daemon learns of a completion tens of µs late, and of several at once. If a full bound waited for
-//! the news, the device would be idle meanwhile. So while HP is idle, work in flight is predicted to
-//! complete at one expected ns per ns, counted from the last news, and leaves the bound before it is
-//! seen; but never more than one bound of it, so that twice the bound is in flight at most, however wrong
-//! a profile is. Beside HP nothing is predicted.
+//! The daemon learns of a completion tens of µs late, and of several at once. If a full bound
+//! waited for the report, the device would be idle meanwhile. While HP is idle, work in flight is
+//! therefore predicted to complete at one expected ns per ns, counted from the last report, and
+//! leaves the bound before its completion is observed. At most one bound is predicted complete, so
+//! that at most twice the bound is in flight, however wrong a profile is. Beside HP nothing is
+//! predicted.
 //!
 //! ## Time slices
 //!
@@ -87,14 +95,16 @@
 //!
 //! ## Wrong profiles
 //!
-//! Bounds are in expected ns. What a BE kernel is expected to take is learnt from its completions, whatever its profile
-//! says or if it has none ([`crate::durations`]): that is done where it is launched, as a gate sees sums and no kernels.
+//! Bounds are in expected ns. BE kernels' durations are learnt from their completions, with or
+//! without a profile ([`crate::durations`]). The launching client learns them, as a gate sees sums
+//! and no kernels.
 //!
 //! ## Jobs and turns
 //!
-//! Turns are those of [`crate::gate`], except that a turn does not end in the middle of a lease: a job that
-//! has charged no more than the idle bound (times its weight) in its turn gets all of the bound that is free. What jobs
-//! were promised, and when HP's target comes before it: [`crate::terms`].
+//! Turns are those of [`crate::gate`], except that a turn does not end in the middle of a lease: a
+//! job that has charged no more than the idle bound (times its weight) in its turn gets all of the
+//! bound that is free. [`crate::terms`] has the jobs' promises, and when HP's target comes before
+//! them.
 
 use crate::ceiling::Binding;
 use crate::gate::{in_flight_ns, quantum_ns};
@@ -135,34 +145,34 @@ pub use target::{
     Goal, MISS, MISS_MAX, RequestTarget, Slo, SloEnd, SloError, SloView, THROUGHPUT_MIN,
 };
 
-/// What has been learnt of HP's requests and pauses, and the bounds that follow.
+/// What has been learnt of HP's requests and pauses, and the resulting bounds.
 #[derive(Debug, Default)]
 struct Learnt {
     solo: Solo,
     gain: Gain,
     marked: Marked,
-    /// Goals that clients have of their own.
+    /// Goals that replace the configured one, by client.
     goals: Vec<(u64, Goal)>,
     quiet: Quiet,
     /// The meet of all laws.
     bounds: Ceiling,
-    /// Whether the gain's ceiling was the one in force.
+    /// Whether the gain's ceiling was in force.
     binding: Binding,
     /// The last snapshot.
     seen_ns: u64,
-    /// Of what is in flight so much is predicted to be complete.
+    /// The part of the work in flight that is predicted to be complete.
     ahead_ns: u64,
-    /// Since when BE work has been in flight beside an idle HP, and no completion was seen.
+    /// Since when BE work has been in flight beside an idle HP without an observed completion.
     unseen_since_ns: Option<u64>,
-    /// What had completed of all BE jobs.
+    /// Completed expected ns of all BE jobs.
     completed_ns: u64,
     /// When jobs were last seen.
     jobs_ns: Option<u64>,
     /// When BE work was last seen in flight.
     exposed_ns: Option<u64>,
-    /// When it was last seen in flight or waiting.
+    /// When BE work was last seen in flight or waiting.
     wanted_ns: Option<u64>,
-    /// When work of a BE job that is not decided about was last seen.
+    /// When work of an excluded BE job was last seen.
     excluded_ns: Option<u64>,
     /// Since when no more than the least has been in flight.
     calm_since_ns: Option<u64>,
@@ -171,23 +181,23 @@ struct Learnt {
 }
 
 impl Learnt {
-    /// The gain; the bound of idle time may have its floor in place of what follows from it.
+    /// The gain; the floor may replace the idle bound that follows from it.
     fn gain(&self) -> f64 {
         self.gain.value()
     }
 
-    /// How long a request of HP takes alone, as far as that is known.
+    /// The solo latency of an HP request, if known.
     fn solo_ns(&self, params: &PillionParams) -> Option<u64> {
         params.solo_ns.or_else(|| self.solo.least_ns())
     }
 
-    /// What a client's requests may take, where they are marked or inferred.
+    /// The goal of a client's requests, marked or inferred.
     fn goal(&self, params: &PillionParams, client: u64, is_marked: bool) -> Goal {
         let own = self.goals.iter().find(|(id, _)| *id == client);
         own.map_or_else(|| params.goal(is_marked), |(_, goal)| *goal)
     }
 
-    /// What a request takes alone and what it can afford, of the client that can afford least; `None` while none is known.
+    /// Solo latency and slack of the client with the least slack; `None` while none is known.
     fn afforded(&self, params: &PillionParams) -> Option<(u64, u64)> {
         let clients = self.solo.mains().map(|(id, main_ns)| {
             let solo_ns = params.solo_ns.unwrap_or(main_ns);
@@ -199,20 +209,20 @@ impl Learnt {
         clients.min_by_key(|(_, slack_ns)| *slack_ns).or(told)
     }
 
-    /// Whether a job that trains is held to its rate: then a mean counts.
+    /// Whether the job has a target for its rate: then a mean counts.
     fn is_training(&self, params: &PillionParams) -> bool {
         let slos = self.goals.iter().map(|(_, goal)| goal.slo);
         let is_rate = |slo: Slo| matches!(slo, Slo::Throughput(_));
         is_rate(params.goal(false).slo) || slos.into_iter().any(is_rate)
     }
 
-    /// What a request can afford; while that is not known, the bound that stands for it.
+    /// The slack of a request; while that is unknown, the bound that replaces it.
     fn slack_ns(&self, params: &PillionParams) -> u64 {
         self.afforded(params)
             .map_or(params.residual_ns_unknown, |(_, slack_ns)| slack_ns)
     }
 
-    /// A request of an HP client has ended. Before the snapshot of the same look.
+    /// A request of an HP client has ended. Call before the snapshot of the same poll.
     fn handle_request(&mut self, params: &PillionParams, client: u64, request: &Request) {
         self.requests = self.requests.wrapping_add(1);
         if self.marked.is_of(client) {
@@ -226,7 +236,7 @@ impl Learnt {
         let since = |at_ns: Option<u64>| at_ns.is_some_and(|at_ns| at_ns >= request.began_ns);
         let (was_exposed, was_wanted) = (since(self.exposed_ns), since(self.wanted_ns));
         let was_calm = self.calm_since_ns.is_some_and(|at| at <= request.began_ns);
-        // Work of a job that is left out of the decision.
+        // Work of a job that is excluded from the decision.
         let was_excluded = since(self.excluded_ns);
         let is_alone = !was_excluded && (was_calm || !was_exposed);
         self.solo
@@ -241,9 +251,9 @@ impl Learnt {
             let slack_ns = slack_ns.max(spread_ns.min(slack_ns.saturating_mul(SPREAD_MAX)));
             let excess_ns = request.measure_ns().saturating_sub(solo_ns);
             let spent = excess_ns as f64 / slack_ns.max(1) as f64;
-            // It may be what made the request late, and then bounds shrink for nothing; a request
-            // that was in time beside it is no reason to let them grow.
-            // Nor is one that another law has kept it from.
+            // Excluded work may be the reason for a late request, and then bounds shrink for
+            // nothing. A timely request beside it does not justify larger bounds, nor does one that
+            // another law protected.
             let may_rise = !was_excluded && self.binding.may_rise();
             if !may_rise && spent <= 1.0 {
                 return;
@@ -291,8 +301,8 @@ impl Learnt {
         self.marked.handle_goal(client, &goal);
     }
 
-    /// What is in flight, or waits, meets the requests of this look. What has completed since the
-    /// last snapshot was in flight between both.
+    /// Work in flight or waiting overlaps the requests of this poll. Work completed since the last
+    /// snapshot was in flight between both.
     fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         self.jobs_ns = Some(now_ns);
         if jobs.iter().any(|job| !job.drained) || completed_ns(jobs) != self.completed_ns {
@@ -303,20 +313,19 @@ impl Learnt {
         }
     }
 
-    /// Work of a BE job that is in no snapshot is in flight, or was since the last look.
+    /// Work of a BE job in no snapshot is in flight, or was since the last poll.
     fn handle_excluded(&mut self, now_ns: u64) {
         self.excluded_ns = Some(now_ns);
     }
 
-    /// An HP client has gone.
     fn handle_detach(&mut self, client: u64) {
         self.marked.handle_detach(client);
         self.solo.handle_detach(client);
         self.goals.retain(|(id, _)| *id != client);
     }
 
-    /// Takes in a snapshot: pauses, exposure, bounds.
-    /// `is_behind`: a job waits that gets less than its least share.
+    /// Updates pauses, exposure and bounds. `is_behind`: a waiting job gets less than its least
+    /// share.
     fn handle_snapshot(
         &mut self,
         params: &PillionParams,
@@ -324,7 +333,7 @@ impl Learnt {
         is_behind: bool,
     ) {
         if !snapshot.hp.present {
-            // Nobody is left of whom anything was learnt.
+            // Everything learnt belonged to clients that have detached.
             *self = Self {
                 goals: std::mem::take(&mut self.goals),
                 ..Self::default()
@@ -347,8 +356,8 @@ impl Learnt {
         self.bounds = self.next_bounds(params, snapshot, is_behind);
         self.seen_ns = now_ns;
         self.predict(snapshot, in_flight_ns, completed_ns);
-        // What takes less than a quarter of the slack from a request leaves it as good as alone; and what the least gain
-        // allows nobody can do without. What the floor or a quiet time allows beyond that is neither.
+        // A request that loses less than a quarter of its slack is as good as alone. What the least
+        // gain allows is unavoidable; what the floor or a quiet time allows beyond that is neither.
         let slack_ns = self.slack_ns(params);
         let little_ns = params.residual_ns_unknown.min(slack_ns / 4);
         let least_ns = scaled(slack_ns, GAIN_MIN);
@@ -362,7 +371,7 @@ impl Learnt {
         }
     }
 
-    /// Predicts what of the work in flight is complete already.
+    /// Predicts how much of the work in flight is complete already.
     fn predict(&mut self, snapshot: &Snapshot<'_>, in_flight_ns: u64, completed_ns: u64) {
         let is_news = completed_ns != std::mem::replace(&mut self.completed_ns, completed_ns);
         if in_flight_ns == 0 || is_news || snapshot.hp.busy {
@@ -383,7 +392,8 @@ impl Learnt {
         params.solo_ns.is_none() && (is_new || !is_known)
     }
 
-    /// The meet of all laws: that of the gain, which goes by what is inferred, and that of each client that marks its requests.
+    /// The meet of all laws: that of the gain, for inferred requests, and that of each client with
+    /// marks.
     fn next_bounds(
         &mut self,
         params: &PillionParams,
@@ -426,7 +436,7 @@ impl Learnt {
         }
     }
 
-    /// What may be in flight while HP is idle however little the gain is; 0 where there is no floor.
+    /// The least bound while HP is idle, regardless of the gain; 0 where there is no floor.
     fn floor_ns(&self, params: &PillionParams, snapshot: &Snapshot<'_>) -> u64 {
         let is_meant =
             params.block_priority && snapshot.sharing == Sharing::Mps && !self.is_training(params);
@@ -439,8 +449,9 @@ impl Learnt {
         })
     }
 
-    /// Whether the request that comes next meets no more than the gain allows, to say what it takes alone: one in four while
-    /// the gain is at its least. By the golden ratio, so that of requests that alternate each kind has its share.
+    /// Whether the next request meets no more than the gain allows, to reveal its solo latency: one
+    /// in four while the gain is at its least. By the golden ratio, so that each kind of
+    /// alternating requests has its share.
     fn is_bare(&self) -> bool {
         self.gain.is_least() && self.requests.wrapping_mul(GOLDEN) >> 62 == 0
     }
@@ -472,14 +483,15 @@ impl Learnt {
                 scaled(slack_ns, beside.max(beside_least)),
             )
         });
-        // A short request is not learnt beside as much as a long one: it would be taken for part of it.
+        // Learning a short request allows less work beside it, which would otherwise count as part
+        // of it.
         let seen_ns = self.solo.shortest_ns().filter(|_| params.solo_ns.is_none());
         let unknown_ns = params.residual_ns_unknown;
         let unknown_ns = seen_ns.map_or(unknown_ns, |ns| unknown_ns.min(ns / LEARNING_SHARE));
         let unknown = (unknown_ns, scaled(unknown_ns, BESIDE_LEAST));
         let (idle_ns, beside_ns) = match known {
             None => unknown,
-            // Some client is known and another is not: what suits both.
+            // Some client is known and another is not: the lesser bounds.
             Some(known) if is_learning => (known.0.min(unknown.0), known.1.min(unknown.1)),
             Some(known) => known,
         };
@@ -508,7 +520,7 @@ fn scaled(ns: u64, by: f64) -> u64 {
     (ns as f64 * by) as u64
 }
 
-/// The policy and what it remembers.
+/// The policy and its state.
 #[derive(Debug)]
 pub(crate) struct Pillion {
     params: PillionParams,
@@ -545,7 +557,7 @@ impl Pillion {
         }
     }
 
-    /// What of the bounds is used up: what is in flight and not predicted to be complete.
+    /// The used part of the bounds: work in flight that is not predicted to be complete.
     fn used_ns(&self, snapshot: &Snapshot<'_>) -> u64 {
         in_flight_ns(snapshot).saturating_sub(self.learnt.ahead_ns)
     }
@@ -581,7 +593,7 @@ impl Rules for Pillion {
     }
 
     fn gives_priority(&self) -> bool {
-        // Of clients whose requests are inferred nothing is held, so they keep what they have.
+        // Clients with inferred requests have no guard, so they keep their priority.
         let has_unmarked = self.learnt.solo.mains().next().is_some();
         self.params.block_priority && !has_unmarked && self.learnt.marked.gives_priority()
     }
@@ -719,8 +731,8 @@ impl Rules for Pillion {
     }
 }
 
-/// What of a bound is free. One more where the last kernel may pass the end: a sum that equals the bound
-/// is still allowed.
+/// The free part of a bound. One more where the last kernel may pass the end, because a sum that
+/// equals the bound is still allowed.
 fn free_ns(bound_ns: u64, used_ns: u64, whole: bool) -> u64 {
     (bound_ns + u64::from(!whole)).saturating_sub(used_ns)
 }
@@ -733,11 +745,12 @@ fn limit_of(lease: &Lease, open: Limit) -> Limit {
     }
 }
 
-/// Requests of one kind that differ by themselves are held against so many slacks at most: what nine of ten stay within may
-/// else be several times the shortest.
+/// The cap, in slacks, on the spread that a kind's requests are compared with: nine of ten may
+/// otherwise take up to several times the shortest.
 const SPREAD_MAX: u64 = 4;
 
-/// While a kind of requests is learnt BE work may be in flight for one in so many of the shortest seen.
+/// While a kind of requests is learnt, BE work up to the shortest one divided by this may be in
+/// flight.
 const LEARNING_SHARE: u64 = 50;
 
 /// From this gain on the bound beside HP grows with it.
@@ -746,11 +759,11 @@ const GAIN_BESIDE: f64 = 4.0;
 /// The bound beside HP below that, in slacks.
 const BESIDE_LEAST: f64 = 0.125;
 
-/// Below this gain what goes beside HP must suit it.
+/// Below this gain work beside HP must suit it.
 const GAIN_PAIRS: f64 = 1.0;
 
-/// The floor in slacks at most: what it is for the default target.
+/// The cap on the floor, in slacks: its value for the default target.
 const FLOOR_MAX: f64 = 0.5;
 
-/// The golden ratio's part after the point, in 2^64.
+/// The golden ratio's fractional part, in 2^-64.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

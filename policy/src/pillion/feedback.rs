@@ -1,14 +1,16 @@
-//! The gain: by how much the bounds are wider or narrower than the slack, from what requests took.
+//! The gain: by how much the bounds are wider or narrower than the slack, from the requests'
+//! latencies.
 //!
-//! Each request that met BE work has spent a share of its slack, (took − solo) ÷ slack. Up to 1, the gain
-//! rises by [`UP`], and by [`UP_FIRST`] until a request was over its target; above, it falls by [`UP`] for each [`DOWN`] ×
-//! spent², so that a request that takes twice its slack counts four times as much as one that just exceeds it: a tail is
-//! worse than a shift. One that takes [`SPENT_MAX`] slacks or more costs what 128 others bring: fewer than one in a hundred
-//! are late without limit while the gain stands.
-//! In balance at least two requests of three are within their target, and of those over it by another
-//! slack at most one in nine. From gain 1 to 4 it takes 18 requests at first and 70 later, back as few as 2.
+//! Each request that met BE work has spent a share of its slack, (took − solo) ÷ slack. Up to 1,
+//! the gain rises by [`UP`], and by [`UP_FIRST`] until the first request over its target. Above 1,
+//! it falls by [`UP`] for each [`DOWN`] × spent², so that a request that takes twice its slack
+//! counts four times as much as one that just exceeds it: a tail is worse than a shift. A request
+//! that takes [`SPENT_MAX`] slacks or more costs what 128 others bring: the gain holds only while
+//! fewer than one in a hundred are late without limit. In balance at least two requests of three
+//! are within their target, and of those over it by another slack at most one in nine. From gain 1
+//! to 4 it takes 18 requests at first and 70 later, and 2 are enough to fall back.
 //!
-//! Where requests are over their target under the least gain too, they are *hurt* by single kernels, until
+//! Where requests are over their target under the least gain too, single kernels *hurt* them, until
 //! the gain is back at 1.
 
 /// The gain.
@@ -40,12 +42,12 @@ impl Gain {
         self.value <= GAIN_MIN
     }
 
-    /// Whether requests were over their target though it could not fall, and it is not back at 1.
+    /// Whether requests missed their target at the least gain, and the gain is not back at 1.
     pub(crate) fn is_hurt(self) -> bool {
         self.is_hurt
     }
 
-    /// A request that met BE work has spent so much of its slack: 0 is nothing, 1 all.
+    /// A request that met BE work has spent this share of its slack: 0 is nothing, 1 all.
     pub(crate) fn handle_request(&mut self, spent: f64) {
         let spent = spent.clamp(0.0, SPENT_MAX);
         if spent > 1.0 {
@@ -61,8 +63,8 @@ impl Gain {
         self.is_hurt &= self.value < 1.0;
     }
 
-    /// The same where the mean is to spend no more than the slack: the gain rises and falls by what is left of it or
-    /// exceeds it, so that in balance the mean request spends all.
+    /// The same for a target of the mean: the gain rises and falls by the unspent or exceeded
+    /// slack, so that in balance the mean request spends all of it.
     pub(crate) fn handle_mean(&mut self, spent: f64) {
         let left = 1.0 - spent.clamp(0.0, SPENT_MAX);
         if left < 0.0 {
@@ -79,18 +81,19 @@ impl Gain {
 /// requests are seconds.
 const UP: f64 = 1.02;
 
-/// The same until a request was over it.
+/// The same until the first request over it.
 const UP_FIRST: f64 = 1.08;
 
 /// Per request over it, in steps of `UP`.
 const DOWN: f64 = 2.0;
 
-/// A request that another one delayed, or a page fault, says no more about BE work than this. With 5 instead of 8 one in
-/// fifty could be late without limit; best-effort work gets the same with both (suites robustness and busy).
+/// A request delayed by another one, or by a page fault, says no more about BE work than this. With
+/// 5 instead of 8, one in fifty could be late without limit; best-effort work gets the same with
+/// both (suites robustness and busy).
 const SPENT_MAX: f64 = 8.0;
 
-/// The least gain: of the default target 0.3 % of a request, an eighth of Orion's threshold. As good as one
-/// kernel at a time, where the bound of idle time has no floor ([`super`]).
+/// The least gain: of the default target 0.3 % of a request, an eighth of Orion's threshold. Nearly
+/// one kernel at a time, where the bound of idle time has no floor ([`super`]).
 pub(crate) const GAIN_MIN: f64 = 0.0625;
 
 /// The greatest gain: of the default target 80 % of a request.
@@ -104,7 +107,7 @@ mod tests {
         after_from(Gain::default(), requests)
     }
 
-    /// The same once one was over its target.
+    /// The same after the first request over its target.
     fn later(requests: impl IntoIterator<Item = f64>) -> f64 {
         let missed = Gain {
             has_missed: true,

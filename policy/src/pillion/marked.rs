@@ -1,51 +1,57 @@
-//! Requests whose process says when they begin and end: what they take alone, their targets, and the bounds that follow
-//! from the level ([`crate::slo`]).
+//! Marked requests, whose process reports when they begin and end: their solo latencies, their
+//! targets, and the bounds that follow from the level ([`crate::slo`]).
 //!
-//! # What they take alone
+//! # Solo service and latency
 //!
-//! *Service* is what a request takes from its beginning to its end. The first 50 of a kind and later one in 128 meet
-//! no best-effort work, which is held from the end of the request before. Those count that were seen to meet none for 98 % of
-//! the time; of a kind of which a hundred have ended and too few did, what is done beside best-effort work is estimated. Their
-//! median is the kind's service alone.
+//! *Service* is a request's time from its beginning to its end. The first 50 of a kind and later
+//! one in 128 meet no best-effort work, which is held from the end of the previous request.
+//! Requests count that met none for 98 % of the time. If a hundred of a kind have ended and too few
+//! count, progress beside best-effort work is estimated. Their median is the kind's solo service.
 //!
-//! *Latency* counts from the arrival, and holds the wait behind other requests. So what it would be alone is computed:
-//! each arrival is replayed through as many servers as the client was seen to have, each with its service alone (Kiefer and
-//! Wolfowitz's recursion; with one server Lindley's); what was cancelled is left out. What a target such as "1.2x" multiplies
-//! is the goal's quantile of the last 2048, and of as many of the last 8192 as came as often and were served as fast
-//! ([`steady`]). Requests that happened to meet no best-effort work would be a biased sample of it.
+//! *Latency* counts from the arrival, and includes the wait behind other requests. Solo latency is
+//! therefore computed: each arrival is replayed through as many servers as the client was observed
+//! to have, each with its solo service (Kiefer and Wolfowitz's recursion; with one server
+//! Lindley's); cancelled requests are left out. A target such as "1.2x" multiplies the goal's
+//! quantile of the last 2048 of these latencies, and of as many of the last 8192 as came as often
+//! and were served as fast ([`steady`]). Requests that happened to meet no best-effort work would
+//! be a biased sample of it.
 //!
 //! # The guard
 //!
-//! The level moves by thousandths; a request that is late needs help at once. So best-effort work goes beside a request
-//! only while its *predicted slack* is more than a share of its target:
+//! The level moves by thousandths; a late request needs help at once. Best-effort work therefore
+//! goes beside a request only while its *predicted slack* is more than a share of its target:
 //!
 //! ```text
-//! slack      = 1 − (time since arrival + service alone that is left) ÷ target
+//! slack      = 1 − (time since arrival + solo service that is left) ÷ target
 //! threshold  = ½ (1 − level)
 //! ```
 //!
-//! What of the service is left follows from the time without and the time with best-effort work in flight; how much slower it is with is
-//! learnt from requests that have ended.
+//! The remaining service follows from the time with and without best-effort work in flight; the
+//! slowdown with it is learnt from ended requests.
 //!
 //! # From the level to bounds
 //!
-//! | level | |
-//! |---|---|
-//! | 1 to 0 | while the guard is open: beside HP half of the slack above the threshold; while HP is idle 0.5 down to 0.05 of what a fresh request has as slack |
-//! | 0 to −1 | the threshold passes the slack of a fresh request, so that nothing wide goes beside; the bound of idle time falls to the *narrow* one, 5 % of the service |
-//! | −1 to −2 | narrow bounds: 5 % of the service while idle, an eighth of that beside, which must suit what executes |
-//! | −2 to −6 | the same for a *duty* of each 20 ms that falls from 1 to 0, which it is where one more miss would come to the floor |
+//! - *1 to 0*: while the guard is open: beside HP half of the slack above the threshold; while HP
+//!   is idle 0.5 down to 0.05 of a fresh request's slack.
+//! - *0 to −1*: the threshold passes the slack of a fresh request, so that nothing wide goes
+//!   beside; the bound of idle time falls to the *narrow* one, 5 % of the service.
+//! - *−1 to −2*: narrow bounds: 5 % of the service while idle, an eighth of that beside, which must
+//!   suit the executing kernels.
+//! - *−2 to −6*: the same for a *duty* of each 20 ms that falls from 1 to 0. It is 0 where one more
+//!   miss would reach the floor.
 //!
-//! While HP is busy and no client has a request open, what it does is not marked: the bounds beside it are the narrow ones.
+//! While HP is busy and no client has a request open, its work is unmarked: the bounds beside it
+//! are the narrow ones. Narrow bounds are those that a target of 1.05 times the service has at gain
+//! 1.
 //!
-//! *Quiet* is the time until the shortest of the last 128 times between arrivals is over, less a tenth ([`super::quiet`]). While no
-//! request is open, work that fits into it may go whatever the level is, less from −2 on, and none where the level is at its floor: so
-//! what comes at equal intervals is met by nothing, and best-effort work has the pauses.
+//! *Quiet* is the time until the shortest of the last 128 times between arrivals is over, less a
+//! tenth ([`super::quiet`]). While no request is open, work that fits into it may go at any level,
+//! less from −2 on, and none at the level's floor. Periodic requests therefore meet nothing, and
+//! best-effort work has the pauses.
 //!
-//! The level moves by requests alone. So that a client that falls silent while it is low does not stop best-effort work for
-//! good, the duty counts only while a request is open or was in the last second.
-//!
-//! Narrow bounds are those that a target of 1.05 times the service has at gain 1.
+//! The level moves by requests alone. A client that falls silent at a low level would stop
+//! best-effort work for good, so the duty counts only while a request is open or was in the last
+//! second.
 
 use super::{Goal, PillionParams, RequestTarget, SloView};
 use crate::{Ceiling, Sharing, Snapshot};
@@ -59,12 +65,12 @@ mod steady;
 use client::{Client, Now};
 pub use kept::{Kept, KeptKind};
 
-/// Something that an HP process says of a request.
+/// A report of an HP process about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Work on it begins.
+    /// Work on the request begins.
     Begin {
-        /// Its number, of which no other open request of the client is.
+        /// Its number, unique among the client's open requests.
         id: u64,
         /// Which kind of request it is, as the client counts kinds.
         kind: u32,
@@ -73,7 +79,7 @@ pub enum Mark {
         /// When work on it began.
         at_ns: u64,
     },
-    /// It is answered, or given up.
+    /// The request is answered, or given up.
     End {
         /// Its number.
         id: u64,
@@ -82,23 +88,24 @@ pub enum Mark {
         /// It was given up: it counts if its target had passed by then.
         is_cancelled: bool,
     },
-    /// What requests of a kind may take at most, as the job itself says. It only tightens: it is in force, in the place of the
-    /// configured goal, where its time is no longer and the share that may be over it no larger; and where the kind alone keeps it.
-    /// Requests beyond the eighth kind are one kind, and the tightest of their targets is its.
+    /// The job's own bound on requests of a kind. It only tightens: it replaces the configured goal
+    /// where neither its time nor its allowed share of misses is greater, and where the kind alone
+    /// keeps it. All requests beyond the eighth kind are one kind, with the tightest of their
+    /// targets.
     Target {
         /// Which kind.
         kind: u32,
         /// From its arrival to its end, ns.
         ns: u64,
-        /// So many of 1000 requests are to keep it, below 1000.
+        /// How many of 1000 requests are to keep it, below 1000.
         per_mille: u32,
     },
 }
 
-/// Clients with marks; the oldest is forgotten for one more.
+/// Clients with marks; one more displaces the oldest.
 pub(super) const CLIENTS_MAX: usize = 256;
 
-/// What requests may take, of each client that marks them.
+/// The state of each client that marks its requests.
 #[derive(Debug, Default)]
 pub(crate) struct Marked {
     clients: Vec<Client>,
@@ -107,20 +114,20 @@ pub(crate) struct Marked {
     busy_to_ns: u64,
 }
 
-/// HP's work leaves no time to others where it executed for more than this share of so many ns.
+/// HP leaves no time to others where its work executed for more than this share of that many ns.
 const SATURATED: f64 = 0.95;
 const BUSY_OVER_NS: u64 = 2_000_000_000;
 
-/// What a mark finds: what has happened since the last look.
+/// The daemon's view at a mark: what has happened since the last poll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Since {
-    /// When this look is; `None`: it was not told.
+    /// The time of this poll; `None`: unknown.
     pub(crate) now_ns: Option<u64>,
     /// When best-effort work last wanted to go.
     pub(crate) wanted_ns: Option<u64>,
-    /// Best-effort work was in flight, or it is not known.
+    /// Best-effort work was in flight, or this is unknown.
     pub(crate) is_exposed: bool,
-    /// What requests take moves the level.
+    /// Latencies move the level.
     pub(crate) feedback: bool,
 }
 
@@ -130,7 +137,7 @@ impl Marked {
         self.clients.iter().any(|known| known.id == client)
     }
 
-    /// Whether any does.
+    /// Whether no client does.
     pub(crate) fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
@@ -142,7 +149,7 @@ impl Marked {
     /// `goal` is the client's.
     pub(crate) fn handle_mark(&mut self, client: u64, mark: &Mark, goal: &Goal, since: &Since) {
         let client = self.known(client, goal);
-        // What is told of a later time than now, or of an end before the beginning, is as if it were then.
+        // A mark later than now counts as now, and an end before the beginning as the beginning.
         let latest_ns = since.now_ns.unwrap_or(u64::MAX);
         match *mark {
             Mark::Begin {
@@ -176,7 +183,7 @@ impl Marked {
         self.known(client, goal).restore(kept);
     }
 
-    /// A client that marks its requests, from now on or before.
+    /// The client's state; created at its first mark.
     fn known(&mut self, client: u64, goal: &Goal) -> &mut Client {
         let place = self.clients.iter().position(|known| known.id == client);
         let place = place.unwrap_or_else(|| {
@@ -189,7 +196,7 @@ impl Marked {
         &mut self.clients[place]
     }
 
-    /// A client has this goal from now on.
+    /// Sets the client's goal.
     pub(crate) fn handle_goal(&mut self, client: u64, goal: &Goal) {
         if let Some(client) = self.clients.iter_mut().find(|known| known.id == client) {
             client.handle_goal(goal);
@@ -208,16 +215,17 @@ impl Marked {
         client.request_target(kind)
     }
 
-    /// Whether launches need no greater priority: every client has time to spare, and HP work leaves
-    /// best-effort work none. Where HP is idle at times its kernels gain more by going first than
-    /// best-effort ones lose: with it, BE at the same p99 is more.
+    /// Whether launches need no greater priority: every client has time to spare, and HP work
+    /// leaves best-effort work none. Where HP is idle at times, its kernels gain more by going
+    /// first than best-effort ones lose: with priority, BE gets more at the same p99.
     pub(crate) fn gives_priority(&self) -> bool {
         !self.is_empty()
             && self.busy_share > SATURATED
             && self.clients.iter().all(Client::has_time_to_spare)
     }
 
-    /// Time has come to `now_ns`; since it was told last, best-effort work was in flight or not, and HP work executed or not.
+    /// Advances time to `now_ns`: since the last call, best-effort work was in flight or not, and
+    /// HP work executed or not.
     pub(crate) fn handle_time(&mut self, now_ns: u64, is_exposed: bool, is_busy: bool) {
         if !self.is_empty() {
             let since_ns = now_ns.saturating_sub(self.busy_to_ns).min(BUSY_OVER_NS);
@@ -230,14 +238,14 @@ impl Marked {
         }
     }
 
-    /// What each client's law lets best-effort work do.
+    /// The ceiling of each client's law.
     pub(crate) fn ceilings(
         &mut self,
         params: &PillionParams,
         snapshot: &Snapshot<'_>,
         is_behind: bool,
     ) -> impl Iterator<Item = Ceiling> {
-        // What HP does then is no request that a client has marked, so nothing is known of what it can bear.
+        // HP's work is then no marked request, so how much it can bear is unknown.
         let is_foreign = snapshot.hp.busy && self.clients.iter().all(Client::is_idle);
         let now = Now {
             ns: snapshot.now_ns,
@@ -260,7 +268,7 @@ impl Marked {
         })
     }
 
-    /// For `ns` best-effort work has wanted to go while `all` was in force, the meet of all laws.
+    /// Best-effort work has wanted to go for `ns` while `all` was in force, the meet of all laws.
     pub(crate) fn handle_binding(&mut self, ns: u64, all: &Ceiling, hp_busy: bool) {
         for client in &mut self.clients {
             let binds = client.ceiling.binds(all, hp_busy);
@@ -268,7 +276,7 @@ impl Marked {
         }
     }
 
-    /// When the bounds change by themselves, if they do before `until_ns`.
+    /// When the bounds change by themselves, if before `until_ns`.
     pub(crate) fn changes_ns(&self, now_ns: u64, until_ns: u64) -> u64 {
         let on_duty = |client: &Client| client.duty_ns(now_ns);
         let changes = self.clients.iter().filter_map(on_duty);

@@ -1,20 +1,21 @@
-//! When to look again: at the first moment at which the decision may change though nobody rings.
+//! When to poll again: at the first moment at which the decision may change although nobody rings.
 //!
-//! A daemon is rung by a thread that begins to wait at the gate, and by who sees work complete
-//! while one waits. What it must find out by itself is
+//! A thread that begins to wait at the gate rings the daemon, and so does a thread that observes a
+//! completion while another waits. The daemon must find out by itself
 //!
-//! - *HP idle*: that enough of what is in flight is predicted to be complete for the bound to have
-//!   room again. Where the prediction has come to its end, only news help, and they ring;
-//! - *HP busy*: that HP's work is over, which nobody rings for: its path has no system call. So it
-//!   is looked for when it is predicted to be, and from then on every pause; and, where what goes
-//!   beside HP must suit it, that a kernel of other classes executes.
+//! - *HP idle*: that enough of the work in flight is predicted to be complete for the bound to have
+//!   room again. Once the prediction has reached its end, only reported completions help, and they
+//!   ring;
+//! - *HP busy*: that HP's work is over. Nobody rings for that: HP's path has no system call. The
+//!   daemon polls at the predicted end, and from then on every pause; also, where work beside HP
+//!   must suit it, when a kernel of other classes is predicted to execute.
 //!
-//! A quiet time ([`super::quiet`]) shrinks as it passes, and with it what was granted: in one there
-//! is a look after each pause.
+//! A quiet time ([`super::quiet`]) shrinks as it passes, and with it the grant: the daemon polls
+//! after each pause in it.
 //!
-//! Predictions may be wrong, so there are longest pauses: [`IDLE_MAX`] and [`BUSY_MAX`], and
-//! [`YOUNG_MAX`] in the first three quarters of what requests take. Until then a request that
-//! came early, or ended early, is not noticed; nothing is granted wrongly in that time, as HP's
+//! Predictions may be wrong, so pauses have maxima: [`IDLE_MAX`] and [`BUSY_MAX`], and
+//! [`YOUNG_MAX`] in the first three quarters of a request's usual time. Until then a request that
+//! came or ended early is not noticed; nothing is granted wrongly in that time, because HP's
 //! launches void leases by themselves.
 
 use super::{Pillion, free_ns};
@@ -24,14 +25,14 @@ use crate::{Outlook, Snapshot};
 /// The longest pause while HP is idle or nobody waits, in shortest pauses.
 const IDLE_MAX: u64 = 8;
 
-/// The longest pause while HP is busy and somebody waits.
+/// The longest pause while HP is busy and a thread waits.
 const BUSY_MAX: u64 = 4;
 
-/// Likewise in the first three quarters of what a request takes undisturbed. A request that takes
-/// less than others is predicted to end early.
+/// The same in the first three quarters of a request's undisturbed time. A shorter request has an
+/// earlier predicted end.
 const YOUNG_MAX: u64 = 20;
 
-/// When to look again after the snapshot, not earlier than `pause_ns` after it; `outlook` is HP's.
+/// When to poll again after the snapshot, at least `pause_ns` after it; `outlook` is HP's.
 pub(crate) fn next_look_ns(
     pillion: &Pillion,
     snapshot: &Snapshot<'_>,
@@ -49,7 +50,7 @@ pub(crate) fn next_look_ns(
     let soon_ns = after(1);
     let jobs = || snapshot.be.iter();
     if jobs().filter(|job| job.waiting || !job.drained).count() > 1 {
-        // Turns pass when one of several has had enough, or nothing in flight.
+        // Turns pass when one of several has had enough, or has nothing in flight.
         return soon_ns;
     }
     if !jobs().any(|job| job.waiting) {

@@ -5,36 +5,37 @@ use super::target::{Goal, MISS, Slo};
 /// The numbers of `pillion`, and a switch for each of its mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PillionParams {
-    /// What HP's requests may take; `None`: 1.05 times what they take alone where they are inferred, 1.02 times their p99 alone
-    /// where they are marked.
+    /// The target of HP's requests; `None`: 1.05 times their solo latency where they are inferred,
+    /// 1.02 times their solo p99 where they are marked.
     pub slo: Option<Slo>,
     /// The share of marked requests that may take longer ([`Goal::miss`]).
     pub miss: f64,
-    /// How long a request takes alone, where that is known from elsewhere; else it is learnt.
+    /// A request's solo latency, if known from elsewhere; otherwise it is learnt.
     pub solo_ns: Option<u64>,
-    /// Priorities between blocks of different processes work on this device, or are hoped to.
+    /// Priorities between blocks of different processes work on this device, or are assumed to.
     pub block_priority: bool,
-    /// The gain follows what requests took; else it is 1.
+    /// The gain follows the requests' latencies; otherwise it is 1.
     pub feedback: bool,
     /// BE work goes beside HP.
     pub beside: bool,
-    /// Below gain 1 it must suit what HP executes.
+    /// Below gain 1, work beside HP must suit the executing kernels.
     pub kernel_pairs: bool,
     /// Quiet times are predicted.
     pub gap_prediction: bool,
-    /// Durations of best-effort kernels are learnt from their completions ([`crate::durations`]); by whoever launches
-    /// them, the gate itself is told no kernels.
+    /// Durations of best-effort kernels are learnt from their completions ([`crate::durations`]).
+    /// The launching client does this; the gate itself does not see kernels.
     pub learnt_durations: bool,
     /// Both bounds while HP's latency is not known, in ns.
     pub residual_ns_unknown: u64,
     /// How long a lease lasts unless it is renewed, in ns.
     pub lease_ns: u64,
-    /// A request of which is not known to within so many ns when it began says nothing: twice the
-    /// daemon's least pause, and what waking it may take ([`look_ns_max`]).
+    /// A request whose beginning is more uncertain than this is ignored, ns: twice the daemon's
+    /// least pause, and the time to wake the daemon ([`look_ns_max`]).
     pub look_ns_max: u64,
 }
 
-/// [`PillionParams::look_ns_max`] of a daemon that looks every `poll_ns`: waking it takes 40 to 90 µs.
+/// [`PillionParams::look_ns_max`] of a daemon that polls every `poll_ns`: waking it takes 40 to 90
+/// µs.
 #[must_use]
 pub const fn look_ns_max(poll_ns: u64) -> u64 {
     poll_ns.saturating_mul(2).saturating_add(100_000)
@@ -61,7 +62,7 @@ impl Default for PillionParams {
 }
 
 impl PillionParams {
-    /// The goal of every job that has none of its own; of one that marks its requests, or of which they are inferred.
+    /// The goal of every job without its own, by whether its requests are marked or inferred.
     #[must_use]
     pub fn goal(&self, is_marked: bool) -> Goal {
         let default = if is_marked { SLOWDOWN_MARKED } else { SLOWDOWN };
@@ -72,10 +73,11 @@ impl PillionParams {
     }
 }
 
-/// By default a request that is inferred may take 5 % longer than alone. Of those that met best-effort work two in three do not, so
-/// that the 99th percentile is 1.01 to 1.03 of that alone where they come at random.
+/// By default an inferred request may take 5 % longer than solo. Of those that met best-effort work
+/// two in three do not, so that the 99th percentile is 1.01 to 1.03 of the solo one for random
+/// arrivals.
 const SLOWDOWN: f64 = 1.05;
 
-/// One that is marked may take 2 % longer than the 99th percentile alone. The level spends what it is given, so with 1.05 requests
-/// would lose by their marks; docs/policy-results.md has both.
+/// A marked request may take 2 % longer than the solo 99th percentile. The level spends what it is
+/// given, so with 1.05 requests would lose by their marks; docs/policy-results.md has both.
 const SLOWDOWN_MARKED: f64 = 1.02;

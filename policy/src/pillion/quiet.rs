@@ -1,9 +1,9 @@
-//! Quiet times: how long HP will surely stay idle, from how long its pauses were.
+//! Quiet times: how long HP will certainly stay idle, from the lengths of its pauses.
 //!
-//! A pause begins when HP becomes idle and ends when it becomes busy, as far as snapshots tell; one
-//! between two snapshots is not seen. As long as a pause is younger than the shortest of the last
-//! [`PAUSES`], the rest of that, less a tenth, is quiet. Nothing is said before [`PAUSES_MIN`] were
-//! seen.
+//! A pause lasts from HP's becoming idle to its becoming busy, as far as snapshots show; a pause
+//! between two snapshots is missed. While a pause is younger than the shortest of the last
+//! [`PAUSES`], the rest of that, less a tenth, is quiet. There is no quiet time before
+//! [`PAUSES_MIN`] pauses were seen.
 
 /// Pauses remembered.
 const PAUSES: usize = 128;
@@ -35,7 +35,7 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// HP is busy or idle, since then.
+    /// HP has been busy or idle since `since_ns`.
     pub(crate) fn handle_hp(&mut self, since_ns: u64, busy: bool) {
         if !busy {
             self.idle_since_ns.get_or_insert(since_ns);
@@ -44,7 +44,7 @@ impl Quiet {
         }
     }
 
-    /// How long HP will stay idle from `now_ns` on, as far as one can tell.
+    /// How long HP is predicted to stay idle from `now_ns` on.
     pub(crate) fn left_ns(&self, now_ns: u64) -> u64 {
         let Some(since_ns) = self.idle_since_ns else {
             return 0;

@@ -1,35 +1,37 @@
-//! How long HP's requests take alone.
+//! The solo latency of HP's requests.
 //!
-//! Only requests count that met no BE work, or while the gain is at its least no more than that allows (not what the floor
-//! does), or that were shorter than what is believed by more than 3 %, which is proof that alone they are. So what BE work does to
-//! requests never raises what they are held against: else the bounds would widen as the harm grows.
-//! Of the last [`KEPT`] such requests the lower quartile is the latency, once [`REQUESTS_MIN`] were seen:
-//! what disturbs a request only lengthens it.
+//! Only these requests count: those that met no BE work; while the gain is at its least, those that
+//! met no more than it allows (without the floor); and those shorter than the current estimate by
+//! more than 3 %, which proves that the solo latency is shorter. BE work's effect on requests
+//! therefore never raises the reference that they are compared with: otherwise the bounds would
+//! widen as the harm grows. The latency is the lower quartile of the last [`KEPT`] such requests,
+//! once [`REQUESTS_MIN`] were seen: disturbances only lengthen a request.
 //!
 //! # Kinds
 //!
-//! A client may make requests of several lengths, and one that leaves the device idle in its middle is seen as two.
-//! So requests are held against others of their *kind*: of the same client and, within a fifth, as many launches.
-//! What a client's slack follows from is its *main* kind: the quickest of those that a quarter of its launches are of. A
-//! health check of one kernel is none, nor is a piece of a request. Where none has a quarter, that of most launches is
-//! main. A kind that is not main and not known yet is
-//! learnt from all of its requests: what BE work may do to them the main kind bounds. If it becomes main, that is forgotten.
+//! A client may make requests of several lengths, and a request that leaves the device idle in its
+//! middle is seen as two. Requests are therefore compared with others of their *kind*: of the same
+//! client and, within a fifth, as many launches. A client's slack follows from its *main* kind: the
+//! quickest of those with a quarter of its launches. This excludes a health check of one kernel, or
+//! a piece of a request. Where no kind has a quarter, the one with most launches is main. A kind
+//! that is neither main nor known yet is learnt from all of its requests: the main kind bounds what
+//! BE work may do to them. If it becomes main, these are forgotten.
 
-/// Requests remembered of each kind, and of each client to tell its main kind.
+/// Requests remembered of each kind, and of each client to determine its main kind.
 const KEPT: usize = 64;
 
-/// Requests that must be seen first. Of sixteen, four are as short as the quartile or shorter; what it is off by
-/// then, shorter requests mend and the feedback bears. Fifty of a job that has four in a second take 13 s, in
-/// which best-effort work gets a tenth of what it may.
+/// Requests that must be seen first. Of sixteen, four are as short as the quartile or shorter;
+/// shorter requests correct its remaining error, and the feedback tolerates it. Fifty of a job with
+/// four a second take 13 s, in which best-effort work gets a tenth of what it may.
 pub(crate) const REQUESTS_MIN: usize = 16;
 
-/// HP clients remembered; the oldest is forgotten for one more. As many as a daemon serves.
+/// HP clients remembered, as many as a daemon serves; one more displaces the oldest.
 const CLIENTS_MAX: usize = 256;
 
-/// Kinds remembered of each client; for one more that is forgotten of which there were fewest launches.
+/// Kinds remembered of each client; one more displaces the one with the fewest launches.
 const KINDS_MAX: usize = 8;
 
-/// Of a client's launches at least one of so many is of its main kind.
+/// The main kind has at least this part of a client's launches, as a divisor.
 const MAIN_SHARE: u64 = 4;
 
 /// What is known of each HP client.
@@ -49,7 +51,7 @@ struct Client {
     recent: [(u32, u64); KEPT],
     count: usize,
     next: usize,
-    /// What the main kind takes alone, if that is known.
+    /// The solo latency of the main kind, if known.
     main_ns: Option<u64>,
 }
 
@@ -60,22 +62,22 @@ struct Kind {
     count: usize,
     next: usize,
     latency_ns: Option<u64>,
-    /// By how much nine of ten exceed that at most.
+    /// The bound by which nine of ten exceed that.
     spread_ns: u64,
-    /// Requests that met BE work are among them.
+    /// Some of them met BE work.
     has_harmed: bool,
 }
 
-/// What requests of a kind take alone.
+/// The solo latency of requests of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alone {
     pub(crate) latency_ns: u64,
-    /// By how much they differ: nine of ten are so much longer or less.
+    /// The spread: nine of ten are longer by this or less.
     pub(crate) spread_ns: u64,
 }
 
 impl Solo {
-    /// What a client's requests of so many launches take alone, once it is known.
+    /// The solo latency of a client's requests of this many launches, once known.
     pub(crate) fn alone(&self, id: u64, launches: u64) -> Option<Alone> {
         let kind = self.client(id)?.kind(number(launches))?;
         Some(Alone {
@@ -84,12 +86,12 @@ impl Solo {
         })
     }
 
-    /// What the main kind takes of the client whose is quickest, of those that are known.
+    /// The least main-kind latency among the clients for which it is known.
     pub(crate) fn least_ns(&self) -> Option<u64> {
         self.least_ns
     }
 
-    /// What the main kind takes alone of each client of which that is known.
+    /// Each client's main-kind solo latency, where known.
     pub(crate) fn mains(&self) -> impl Iterator<Item = (u64, u64)> {
         let clients = self.clients.iter();
         clients.filter_map(|client| Some((client.id, client.main_ns?)))
@@ -105,7 +107,8 @@ impl Solo {
         self.shortest_ns
     }
 
-    /// A request of a client, of so many launches, took so long; `is_alone`: it met as good as no BE work.
+    /// A request of a client, with this many launches, has ended; `is_alone`: it met practically no
+    /// BE work.
     pub(crate) fn handle_request(&mut self, id: u64, launches: u64, took_ns: u64, is_alone: bool) {
         if self.client(id).is_none() {
             if self.clients.len() >= CLIENTS_MAX {
@@ -124,7 +127,6 @@ impl Solo {
         self.clients.is_empty()
     }
 
-    /// A client has gone.
     pub(crate) fn handle_detach(&mut self, id: u64) {
         self.clients.retain(|client| client.id != id);
         self.note();
@@ -146,7 +148,7 @@ impl Solo {
     }
 }
 
-/// The kind of requests of so many launches: four to a power of two.
+/// The kind of requests of this many launches: four to a power of two.
 fn number(launches: u64) -> u32 {
     let launches = launches.max(1);
     let power = launches.ilog2();
@@ -172,7 +174,7 @@ impl Client {
 
     fn handle_request(&mut self, launches: u64, took_ns: u64, is_alone: bool) {
         let number = number(launches);
-        // A request of more launches than memory holds would outweigh all others for no reason.
+        // A request of more launches than memory holds would outweigh all others without reason.
         self.recent[self.next] = (number, launches.clamp(1, u64::from(u32::MAX)));
         self.next = (self.next + 1) % KEPT;
         self.count = (self.count + 1).min(KEPT);
@@ -204,7 +206,7 @@ impl Client {
             .min()
     }
 
-    /// What the main kind takes alone, if that is known.
+    /// The solo latency of the main kind, if known.
     fn main_ns(&self) -> Option<u64> {
         let kinds = self.kinds.iter().filter(|kind| self.is_main(kind.number));
         kinds.filter_map(|kind| kind.latency_ns).min()
@@ -261,7 +263,7 @@ impl Kind {
             kept.sort_unstable();
             let quartile_ns = kept[self.count / 4];
             self.latency_ns = Some(quartile_ns);
-            // What BE work did to them is no spread of theirs.
+            // A difference that BE work caused is not their spread.
             self.spread_ns = match self.has_harmed {
                 true => 0,
                 false => kept[self.count * 9 / 10] - quartile_ns,

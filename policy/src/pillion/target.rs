@@ -1,4 +1,4 @@
-//! The target: what a high-priority request may take.
+//! The target of a high-priority request.
 
 use std::error::Error;
 use std::fmt;
@@ -7,23 +7,24 @@ use std::str::FromStr;
 use crate::PolicyError;
 use crate::slo_mean::SlopeView;
 
-/// What an HP request may take.
+/// The target of an HP request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Slo {
-    /// So many times as long as alone; more than 1.
+    /// A multiple of the solo latency, more than 1.
     Slowdown(f64),
-    /// So long, in ns.
+    /// A time, in ns.
     LatencyNs(u64),
-    /// In the mean so many times as long as in the mean alone; more than 1.
+    /// A multiple of the mean solo latency that the mean is to keep, more than 1.
     MeanSlowdown(f64),
-    /// In the mean so long, ns.
+    /// A time that the mean is to keep, ns.
     MeanNs(u64),
-    /// On the mean so long that this share of its rate alone is left, more than 0 and at most 1: for a job that trains.
+    /// The mean that leaves this share of the solo rate, more than 0 and at most 1: for a training
+    /// job.
     Throughput(f64),
 }
 
 impl Slo {
-    /// What a request may take that takes `solo_ns` alone.
+    /// The target of a request with this solo latency.
     #[must_use]
     pub fn target_ns(self, solo_ns: u64) -> u64 {
         match self {
@@ -36,7 +37,7 @@ impl Slo {
         }
     }
 
-    /// Whether the mean of requests is held to it, and not a quantile.
+    /// Whether it applies to the mean of requests, not to a quantile.
     #[must_use]
     pub const fn is_mean(self) -> bool {
         match self {
@@ -45,7 +46,7 @@ impl Slo {
         }
     }
 
-    /// What it is of, the word in records: `quantile`, `mean` or `rate`.
+    /// What it applies to, in records: `quantile`, `mean` or `rate`.
     #[must_use]
     pub const fn of(self) -> &'static str {
         match self {
@@ -55,7 +56,7 @@ impl Slo {
         }
     }
 
-    /// The same times or time, of the mean.
+    /// The same multiple or time, of the mean.
     #[must_use]
     pub const fn of_mean(self) -> Self {
         match self {
@@ -65,31 +66,31 @@ impl Slo {
         }
     }
 
-    /// By how much longer than alone it may take.
+    /// How much longer than solo a request may take.
     #[must_use]
     pub fn slack_ns(self, solo_ns: u64) -> u64 {
         self.target_ns(solo_ns).saturating_sub(solo_ns)
     }
 }
 
-/// What requests of a job may take, and the share of them that may take longer.
+/// The target of a job's requests, and the share of them that may take longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
-    /// What a request may take.
+    /// The target.
     pub slo: Slo,
-    /// The share of requests that may take longer, more than 0 and at most [`MISS_MAX`]: 0.01 for the 99th percentile. A job that
-    /// does not mark its requests has none, nor has a mean.
+    /// The share of requests that may take longer, more than 0 and at most [`MISS_MAX`]: 0.01 for
+    /// the 99th percentile. Unused for a mean and for a job that does not mark its requests.
     pub miss: f64,
 }
 
 impl Goal {
-    /// Checks that it can be meant.
+    /// Checks the ranges.
     ///
     /// # Errors
     ///
     /// [`PolicyError::Slowdown`], [`PolicyError::Throughput`] or [`PolicyError::Miss`].
     pub fn validate(&self) -> Result<(), PolicyError> {
-        // Each written so that a NaN is refused too.
+        // Each comparison also refuses a NaN.
         match self.slo {
             Slo::Slowdown(slowdown) | Slo::MeanSlowdown(slowdown)
                 if !(1.0..=SLOWDOWN_MAX).contains(&slowdown) =>
@@ -112,48 +113,51 @@ impl Goal {
     }
 }
 
-/// What a request of one kind may take.
+/// The target of a request of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTarget {
     /// From its arrival to its end, ns.
     pub ns: u64,
-    /// The mean of the requests is held to that time, and single ones may take longer.
+    /// The mean of the requests is to keep that time, and single ones may take longer.
     pub is_mean: bool,
 }
 
-/// How a goal is kept, as `status` tells it: of a client that marks its requests, the kind that most of them are of.
+/// How well a goal is kept, as `status` reports it: of a client that marks its requests, for its
+/// most frequent kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SloView {
-    /// What is in force: the job's own as its marks say ([`crate::Mark::Target`]), else what was given with
-    /// [`crate::Gate::handle_goal`], else the configured.
+    /// The goal in force: the job's own from its marks ([`crate::Mark::Target`]), else that of
+    /// [`crate::Gate::handle_goal`], else the configured one.
     pub goal: Goal,
-    /// A request may take so long from its arrival on, ns; `None` while what it takes alone is learnt.
+    /// The bound on a request's latency from its arrival on, ns; `None` while the solo latency is
+    /// being learnt.
     pub target_ns: Option<u64>,
-    /// What all but the share `goal.miss` of the last 2048 requests took at most, ns; of a mean,
-    /// that of the last 64.
+    /// The latency that all but the share `goal.miss` of the last 2048 requests kept, ns; of a
+    /// mean, that of the last 64.
     pub measured_ns: Option<u64>,
-    /// From [`crate::slo::LEAST`] to [`crate::slo::GREATEST`]; of all kinds of the client together, as what follows.
+    /// From [`crate::slo::LEAST`] to [`crate::slo::GREATEST`]; over all kinds of the client, as the
+    /// fields below.
     pub level: f64,
-    /// How the mean grows with the level, where a mean is held and that is known.
+    /// How the mean grows with the level, for a goal of the mean and where known.
     pub slope: Option<SlopeView>,
     /// Requests that were judged.
     pub requests: u64,
-    /// Those of them that took longer than their target; nothing of a mean.
+    /// The judged requests that missed their target; 0 for a goal of the mean.
     pub misses: u64,
-    /// Those of the misses that are not best-effort work's: it was paused.
+    /// The misses not due to best-effort work, which was paused.
     pub misses_at_floor: u64,
-    /// Which end it has come to.
+    /// Which end the level has reached.
     pub end: SloEnd,
 }
 
-/// Whether a goal is held, and why it is not.
+/// Whether a goal is kept, and why it is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SloEnd {
-    /// What requests take alone is not known yet, so nothing is judged.
+    /// Solo latencies are not known yet, so nothing is judged.
     Learning,
     /// The level is between its ends.
     Held,
-    /// Best-effort work is paused, and requests take longer than their target all the same.
+    /// Best-effort work is paused, and requests miss their target all the same.
     Floor,
     /// Best-effort work has all that it can get, and requests stay within their target.
     Top,
@@ -175,7 +179,8 @@ impl SloEnd {
 impl FromStr for Slo {
     type Err = SloError;
 
-    /// `1.2x`, a number from 1 to 100, or `20ms`, a number above 0; nothing between number and unit.
+    /// `1.2x`, a number from 1 to 100, or `20ms`, a number above 0; no space between number and
+    /// unit.
     fn from_str(text: &str) -> Result<Self, SloError> {
         let number = |digits: &str| digits.parse::<f64>().ok();
         let slowdown = text.strip_suffix('x').and_then(number);
@@ -202,7 +207,7 @@ impl fmt::Display for Slo {
     }
 }
 
-/// A text is no target. An operator's mistake.
+/// A text that is not a target: an operator's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SloError;
 
@@ -217,16 +222,18 @@ impl fmt::Display for SloError {
 
 impl Error for SloError {}
 
-/// Of its rate alone a training job may be asked to keep so much at least: who lets it lose more needs no gate.
+/// The least share of its solo rate that a training job may ask to keep: an operator who accepts
+/// less needs no gate.
 pub const THROUGHPUT_MIN: f64 = 0.5;
 
-/// A high-priority job that may take a hundred times as long is none.
+/// A job that may take a hundred times as long is not high-priority.
 pub(crate) const SLOWDOWN_MAX: f64 = 100.0;
 
-/// Of a job's requests so many may be over their target at most: half, which is a goal of the median.
+/// The greatest share of a job's requests that may miss their target: half, which is a goal of the
+/// median.
 pub const MISS_MAX: f64 = 0.5;
 
-/// By default one request in a hundred may take longer: a goal of the 99th percentile.
+/// The default share that may take longer: a goal of the 99th percentile.
 pub const MISS: f64 = 0.01;
 
 /// An hour.

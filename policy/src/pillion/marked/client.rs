@@ -1,4 +1,5 @@
-//! A client that marks its requests: those that are open, how they are judged, and the bounds that suit them.
+//! A client that marks its requests: its open requests, their judgement, and the bounds that suit
+//! them.
 
 use super::Since;
 use super::kind::{Kind, Target};
@@ -9,34 +10,36 @@ use crate::pillion::{GOLDEN, Goal, RequestTarget, Slo, SloEnd, SloView, scaled};
 use crate::slo::GREATEST;
 use crate::terms;
 
-/// Open requests of a client; for one more the oldest is judged as if it were given up.
+/// Open requests of a client; one more makes the oldest count as given up.
 pub(super) const OPEN_MAX: usize = 256;
 
-/// Kinds of a client; further ones are one kind with the last.
+/// Kinds of a client; further ones share the last.
 pub(super) const KINDS_MAX: usize = 8;
 
-/// Requests that a client may work on at once and be told apart in the replay.
+/// Requests in progress at once that the replay distinguishes.
 pub(super) const SERVERS_MAX: usize = 16;
 
-/// The servers of the replay are as many as requests were open at once among so many that began.
+/// The number of servers in the replay is the greatest number of requests open at once among this
+/// many.
 const SERVERS_OF: u64 = 256;
 
-/// No request waits in the replay for more than so many services.
+/// The longest wait of a request in the replay, in services.
 const BACKLOG: u64 = 100;
 
-/// A request that has taken so long, and ten times its target, is given up.
+/// A request that has taken this long, and ten times its target, counts as given up.
 const ENDLESS_NS: u64 = 10_000_000_000;
 
-/// The same of one whose target is not known.
+/// The same without a known target.
 const ENDLESS_UNKNOWN_NS: u64 = 600_000_000_000;
 
-/// The level does not rise while best-effort work wanted nothing for so long, and no duty binds while no request was.
+/// The level does not rise after best-effort work has wanted nothing for this long, and no duty
+/// applies after this long without a request.
 const IDLE_NS: u64 = 1_000_000_000;
 
-/// Of the duty.
+/// The period of the duty.
 const PERIOD_NS: u64 = 20_000_000;
 
-/// Level at which the duty begins to fall.
+/// The level at which the duty begins to fall.
 pub(super) const DUTY_FROM: f64 = -2.0;
 
 /// The narrow bound of idle time, as a share of the service.
@@ -48,28 +51,28 @@ const NARROW_BESIDE: f64 = 0.125;
 /// The bound of idle time at level 0 and what level 1 adds, as shares of a fresh request's slack.
 const WIDE_IDLE: (f64, f64) = (0.05, 0.45);
 
-/// Of the slack above the threshold so much may be in flight beside a request.
+/// The part of the slack above the threshold that may be in flight beside a request.
 const WIDE_BESIDE: f64 = 0.5;
 
-/// Less is no wide bound: a kernel of a training job is that long.
+/// The least wide bound: the length of a training job's kernel.
 const WIDE_LEAST_NS: u64 = 100_000;
 
-/// More is not in flight anywhere, whatever the slack: what was launched cannot be called back.
+/// The greatest bound in flight, whatever the slack: launched work cannot be recalled.
 const WIDE_MOST_NS: u64 = 20_000_000;
 
-/// One request in 128 meets no best-effort work: the bits that are left of it.
+/// The shift that leaves seven bits: one request in 128 meets no best-effort work.
 const BARE_SHIFT: u32 = 57;
 
-/// Of a kind that was never seen alone among so many, what it takes alone is estimated.
+/// A kind never observed alone among this many requests has its solo service estimated.
 const UNSEEN: usize = 100;
 
-/// A request was alone if it met best-effort work in one part of so many of its time at most.
+/// A request was alone if it met best-effort work for at most this part of its time, as a divisor.
 const ALONE_SHARE: u64 = 50;
 
-/// The longest time between two looks while something is in flight.
+/// The longest time between two polls while something is in flight.
 const LOOK_NS: u64 = 400_000;
 
-/// So far below its top the level counts as there: a miss in hundreds does not take it away.
+/// The level counts as at its top within this distance: a miss in hundreds does not end that.
 const TOP: f64 = 0.1;
 
 #[derive(Debug)]
@@ -81,21 +84,21 @@ pub(super) struct Client {
     pub(super) kinds: Vec<Kind>,
     /// When each server of the replay is free.
     pub(super) servers: Vec<u64>,
-    /// Requests that were open at once since that was last looked at.
+    /// The greatest number of requests open at once since the last evaluation.
     at_once: usize,
-    /// The times between arrivals: no request comes before the shortest of the last is over.
+    /// The times between arrivals: no request is expected before the shortest of the last is over.
     quiet: Quiet,
-    /// What is done of a request in a ns beside best-effort work, in ns alone.
+    /// The progress of a request in a ns beside best-effort work, in solo ns.
     pub(super) rate: f64,
     /// Requests that have begun.
     pub(super) begun: u64,
-    /// When time was last counted.
+    /// When time was last advanced.
     pub(super) seen_ns: u64,
     /// When a request last ended.
     pub(super) ended_ns: u64,
-    /// What the client's law let best-effort work do in the last look.
+    /// The ceiling of the client's law at the last poll.
     pub(super) ceiling: Ceiling,
-    /// Whether that was in force: else the level does not rise.
+    /// Whether that was in force; otherwise the level does not rise.
     pub(super) binding: Binding,
 }
 
@@ -113,21 +116,21 @@ pub(super) struct Open {
     pub(super) is_bare: bool,
 }
 
-/// What bounds are asked for.
+/// The inputs of the bounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) ns: u64,
-    /// So much may be in flight where nothing is known.
+    /// The bound on work in flight where nothing is known.
     pub(super) unknown_ns: u64,
-    /// A job waits that gets less than its least share.
+    /// A waiting job gets less than its least share.
     pub(super) is_behind: bool,
-    /// HP is busy with what no client has marked.
+    /// HP is busy with unmarked work.
     pub(super) is_foreign: bool,
     pub(super) gap_prediction: bool,
 }
 
 impl Open {
-    /// Time passes from one moment to another, with best-effort work in flight or without.
+    /// Counts the time between both moments as with or without best-effort work in flight.
     fn pass(&mut self, since_ns: u64, now_ns: u64, is_exposed: bool) {
         let ns = now_ns.saturating_sub(since_ns.max(self.began_ns));
         match is_exposed {
@@ -136,7 +139,7 @@ impl Open {
         }
     }
 
-    /// Whether it was seen to meet no best-effort work in the time in which it was served.
+    /// Whether it met no best-effort work while it was served.
     fn is_alone(&self, served_ns: u64) -> bool {
         let little_ns = served_ns / ALONE_SHARE;
         self.exposed_ns <= little_ns && self.alone_ns >= served_ns - little_ns
@@ -204,25 +207,25 @@ impl Client {
             self.servers.resize(self.at_once, 0);
         }
         if self.begun.is_multiple_of(SERVERS_OF) {
-            // Those stay that have most to do.
+            // The servers with most work stay.
             self.servers.sort_unstable_by(|a, b| b.cmp(a));
             self.servers.truncate(self.at_once);
             self.at_once = self.open.len().clamp(1, SERVERS_MAX);
         }
     }
 
-    /// Whether the request that comes next meets no best-effort work, to say what its kind takes alone.
+    /// Whether the next request meets no best-effort work, to reveal the solo service of its kind.
     fn is_next_bare(&self) -> bool {
         (self.begun + 1).wrapping_mul(GOLDEN) >> BARE_SHIFT == 0
     }
 
-    /// A request is over for us, as if its client had given it up.
+    /// Judges a request as if its client had cancelled it.
     fn give_up(&mut self, place: usize, now_ns: u64) {
         let open = self.open.remove(place);
         self.judge(&open, now_ns, true, false);
     }
 
-    /// Moves the level: `is_cancelled` counts if its target has passed.
+    /// Moves the level. A cancelled request counts only if its target has passed.
     fn judge(&mut self, open: &Open, at_ns: u64, is_cancelled: bool, may_rise: bool) {
         let took_ns = at_ns.saturating_sub(open.arrived_ns);
         let kind = &mut self.kinds[open.kind];
@@ -242,7 +245,7 @@ impl Client {
         }
     }
 
-    /// What the latency of a request that arrived then would be alone.
+    /// Computes the solo latency of a request that arrived at `arrived_ns`.
     fn replay(&mut self, kind: usize, arrived_ns: u64) {
         let kind = &mut self.kinds[kind];
         let known = kind.service_ns.zip(kind.next_service_ns());
@@ -259,7 +262,7 @@ impl Client {
     }
 
     pub(super) fn handle_target(&mut self, number: u32, ns: u64, per_mille: u32) {
-        // A share of nothing, or less, cannot be kept.
+        // A share of 0 or less cannot be kept.
         if per_mille < 1_000 {
             let miss = f64::from(1_000 - per_mille) / 1_000.0;
             let kind = self.kind(number);
@@ -286,7 +289,8 @@ impl Client {
         }
     }
 
-    /// What a request that was served for so long says of what its kind takes alone, and of what best-effort work costs.
+    /// Learns from a request served for `served_ns`: the solo service of its kind, or the cost of
+    /// best-effort work.
     fn learn(&mut self, open: &Open, served_ns: u64) {
         let kind = &mut self.kinds[open.kind];
         kind.ended += 1;
@@ -294,7 +298,7 @@ impl Client {
         if open.is_alone(served_ns) {
             kind.push_service(served_ns);
         } else if kind.service_ns.is_none() && kind.ended >= UNSEEN {
-            // None of its kind is ever alone: beside work that nobody holds, it may be.
+            // No request of its kind is ever alone, perhaps because of unmanaged work.
             let done_ns = scaled(exposed_ns, self.rate);
             kind.push_service(served_ns - exposed_ns + done_ns);
         } else if let Some(service_ns) = kind.service_ns
@@ -316,7 +320,7 @@ impl Client {
         }
     }
 
-    /// A request that does not end would hold best-effort work for good.
+    /// Whether to give the request up: one that does not end would hold best-effort work for good.
     fn is_endless(&self, open: &Open, now_ns: u64) -> bool {
         let target = self.kinds[open.kind].target(&self.goal);
         let most_ns = target.map_or(ENDLESS_UNKNOWN_NS, |target| {
@@ -325,30 +329,29 @@ impl Client {
         now_ns.saturating_sub(open.began_ns) >= most_ns
     }
 
-    /// Requests are within their targets by so much that less can be done for them.
+    /// Whether requests are within their targets by enough to do less for them.
     pub(super) fn has_time_to_spare(&self) -> bool {
         self.law.has_time_to_spare()
     }
 
-    /// No request is open.
     pub(super) fn is_idle(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Requests miss their target more often than they may, and there are some.
+    /// Whether requests miss their target more often than they may, and there are requests.
     pub(super) fn is_hurt(&self, now_ns: u64) -> bool {
         self.law.is_over() && !self.is_silent(now_ns)
     }
 
-    /// The least predicted slack of an open request, and its target, ns; `None` if none is open, and nothing of both if one is
-    /// bare or not known.
+    /// The least predicted slack of an open request, and its target, ns; `None` if none is open,
+    /// and zeros if one is bare or unknown.
     fn slack(&self, now_ns: u64) -> Option<(f64, u64)> {
         let slack = |open: &Open| {
             let kind = &self.kinds[open.kind];
             let known = kind.service_ns.zip(kind.target(&self.goal));
             let (service_ns, target) = known.filter(|_| !open.is_bare)?;
             let done_ns = open.alone_ns as f64 + self.rate * open.exposed_ns as f64;
-            // Never over before it has ended.
+            // The remaining service is never 0 before the request has ended.
             let left_ns = (service_ns as f64 - done_ns).max(service_ns as f64 / 20.0);
             let waited_ns = now_ns.saturating_sub(open.arrived_ns) as f64;
             let slack = 1.0 - (waited_ns + left_ns) / target.ns.max(1) as f64;
@@ -367,8 +370,8 @@ impl Client {
         least
     }
 
-    /// Service and target of the kind with the least slack when it is fresh; `None` while one that requests are made of
-    /// is not known.
+    /// Service and target of the kind with the least slack of a fresh request; `None` while no kind
+    /// is known.
     fn fresh(&self) -> Option<(u64, u64)> {
         let known = self.kinds.iter().filter_map(|kind| {
             let Target { ns, .. } = kind.target(&self.goal)?;
@@ -377,7 +380,7 @@ impl Client {
         known.min_by_key(|(service_ns, target_ns)| target_ns.saturating_sub(*service_ns))
     }
 
-    /// How long no request will come, as far as one can tell, and of that so much as the level leaves.
+    /// The predicted time without a request, times the duty that the level leaves.
     fn quiet_ns(&self, now_ns: u64) -> u64 {
         let is_meant = self.is_idle() && !self.is_next_bare() && self.fresh().is_some();
         match is_meant {
@@ -414,14 +417,14 @@ impl Client {
         let bounds = |idle_ns, beside_ns, pairs| Ceiling {
             idle_ns,
             beside_ns,
-            // A bound of nothing lets no kernel pass its end.
+            // A bound of 0 lets no kernel pass its end.
             whole: idle_ns == 0,
             pairs,
             floor: false,
             duty: Duty::On,
         };
         let Some((service_ns, fresh_ns)) = self.fresh() else {
-            // Services that are learnt now are what all later requests are held against: nothing goes
+            // All later requests are compared with the services being learnt now: nothing goes
             // beside them. Latencies are computed, and need no such care.
             let services = self.kinds.iter().map(|kind| kind.service_ns);
             let idle_ns = match services.min().flatten() {
@@ -459,7 +462,7 @@ impl Client {
             Some((slack, target_ns)) if slack > threshold => {
                 let room_ns = scaled(target_ns, (slack - threshold) * WIDE_BESIDE);
                 let room_ns = room_ns.clamp(WIDE_LEAST_NS, WIDE_MOST_NS);
-                // While its host pauses the request is open all the same.
+                // The request is still open while its host pauses.
                 bounds(idle_ns.max(room_ns), room_ns, false)
             }
             None | Some(_) => {
@@ -470,8 +473,8 @@ impl Client {
         }
     }
 
-    /// What may be in flight while HP is idle and a kind is learnt, so that a request that finds it counts as alone: nothing
-    /// beside short ones, of which a look is no small part.
+    /// The bound while HP is idle and a kind is being learnt, so that a request that meets the work
+    /// still counts as alone: 0 beside short requests, of which a poll interval is no small part.
     fn learning_ns(&self) -> u64 {
         let learning = self.kinds.iter().filter(|kind| kind.service_ns.is_none());
         let shortest = learning
@@ -480,12 +483,12 @@ impl Client {
         (shortest.unwrap_or(0) / ALONE_SHARE).saturating_sub(LOOK_NS)
     }
 
-    /// The kind that most requests are of.
+    /// The kind with most requests.
     fn main_kind(&self) -> Option<&Kind> {
         self.kinds.iter().max_by_key(|kind| kind.judged())
     }
 
-    /// What a request of a kind may take.
+    /// The target of a request of a kind.
     pub(super) fn request_target(&self, number: u32) -> Option<RequestTarget> {
         let known = self.kinds.iter().find(|kind| kind.number == number);
         let last = || self.kinds.get(KINDS_MAX - 1);
@@ -526,7 +529,8 @@ impl Client {
         }
     }
 
-    /// The share of each period in which best-effort work may go: none where another miss would find the level at its floor.
+    /// The share of each period in which best-effort work may go: 0 where another miss would take
+    /// the level to its floor.
     fn duty(&self) -> f64 {
         let targets = self.kinds.iter().filter_map(|kind| kind.target(&self.goal));
         let miss = targets.fold(self.goal.miss, |miss, target| miss.min(target.miss));
@@ -534,7 +538,7 @@ impl Client {
         ((self.law.value() - paused) / (DUTY_FROM - paused)).clamp(0.0, 1.0)
     }
 
-    /// No request is open, nor was in the last second.
+    /// Whether no request is open, nor was in the last second.
     fn is_silent(&self, now_ns: u64) -> bool {
         self.open.is_empty() && now_ns.saturating_sub(self.ended_ns) >= IDLE_NS
     }
@@ -549,7 +553,7 @@ impl Client {
         }
     }
 
-    /// When the duty begins or ends next.
+    /// When the duty next begins or ends.
     pub(super) fn duty_ns(&self, now_ns: u64) -> Option<u64> {
         let duty = self.duty();
         if duty >= 1.0 || self.is_silent(now_ns) {

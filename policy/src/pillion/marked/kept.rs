@@ -1,16 +1,18 @@
-//! What was learnt of the requests that a client marks, for the daemon that comes next.
+//! What was learnt of a client's marked requests, for the next daemon.
 //!
-//! It comes back from a file, so nothing of it is believed beyond what it can mean: a level in its range, times of a request
-//! and no more of them than are remembered. What cannot be meant is left out, which is as if it had not been learnt.
+//! It comes back from a file, so every value is checked against its range: the level, times of a
+//! request, and no more times than are remembered. Invalid values are dropped, as if they had not
+//! been learnt.
 
 use super::client::{Client, KINDS_MAX};
 use super::kind::Kind;
 use super::law::Law;
 
-/// A request takes so long at most, ns.
+/// The longest time of a request, ns.
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
-/// Latencies of a kind that are kept: so many of those in order, at equal distances. The 99th percentile is one of the last three.
+/// Kept latencies of a kind: this many in order, at equal distances. The 99th percentile is one of
+/// the last three.
 const LATENCIES_KEPT: usize = 256;
 
 /// See the module's text.
@@ -20,23 +22,23 @@ pub struct Kept {
     pub level: f64,
     /// A request was over its target, so the level rises slowly.
     pub has_missed: bool,
-    /// Of each kind of request.
+    /// Each kind of request.
     pub kinds: Vec<KeptKind>,
 }
 
-/// What a kind of request takes alone.
+/// Solo services and latencies of a kind of request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeptKind {
     /// As the client counts kinds.
     pub number: u32,
-    /// What each of the last took from its beginning to its end, ns.
+    /// The last services, from beginning to end, ns.
     pub services_ns: Vec<u64>,
-    /// What each would have taken from its arrival on, ns.
+    /// The latencies that they would have had from arrival on, ns.
     pub latencies_ns: Vec<u64>,
 }
 
 impl Kept {
-    /// Keeps fewer latencies, of which the quantiles are the same to one in 256. It sorts them.
+    /// Sorts the latencies and keeps fewer, with the same quantiles to one in 256.
     pub fn shorten(&mut self) {
         for kind in &mut self.kinds {
             kind.latencies_ns.sort_unstable();
@@ -63,7 +65,7 @@ impl Client {
         })
     }
 
-    /// Begins with that.
+    /// Starts with these values.
     pub(super) fn restore(&mut self, kept: &Kept) {
         self.law = Law::new(&self.goal, kept.level, kept.has_missed);
         for kind in kept.kinds.iter().take(KINDS_MAX) {

@@ -1,43 +1,44 @@
-//! A kind of requests: what they take alone, and what they may take.
+//! A kind of requests: its solo services and latencies, and its target.
 
 use super::kept::KeptKind;
 use super::steady::{self, Steady};
 use crate::pillion::target::Goal;
 
-/// Requests of a kind that meet no best-effort work, to begin with.
+/// Initial requests of a kind that meet no best-effort work.
 pub(super) const FIRST: usize = 50;
 
-/// Services alone remembered of a kind, to draw from.
+/// Solo services remembered of a kind, to draw from.
 const SERVICES_KEPT: usize = 256;
 
-/// Of fewer the greatest counts as the second greatest: one request that was slow by chance is no 99th percentile.
+/// With fewer, the greatest counts as the second greatest: one request that was slow by chance is
+/// no 99th percentile.
 const SERVICES_FEW: usize = 200;
 
-/// Of the last so many that were judged a quantile says what requests take now.
+/// The current quantile is over this many of the last judged requests.
 const TOOK_KEPT: usize = 2_048;
 
-/// A mean is of the last so many of these.
+/// A mean is over this many of them.
 const TOOK_OF_MEAN: usize = 64;
 
-/// Latencies alone that must be known before a quantile of them is a target.
+/// Solo latencies that must be known before a quantile of them is a target.
 const ARRIVALS_MIN: usize = 100;
 
-/// Before their mean is one: a mean is surer.
+/// The same for their mean, which is more certain.
 const ARRIVALS_MIN_OF_MEAN: usize = 20;
 
-/// That is computed anew after so many more.
+/// The target is computed anew after this many more.
 const ARRIVALS_STEP: usize = 50;
 
 /// Values of which the last ones are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Last {
     values_ns: Vec<u64>,
-    /// All that there ever were.
+    /// How many there ever were.
     pub(super) count: usize,
 }
 
 impl Last {
-    /// One more, of which the last `kept` are remembered.
+    /// Adds a value; the last `kept` are remembered.
     fn push(&mut self, kept: usize, ns: u64) {
         match self.values_ns.len() < kept {
             true => self.values_ns.push(ns),
@@ -78,15 +79,15 @@ impl Last {
     }
 }
 
-/// What the job itself asks for.
+/// The job's own target.
 #[derive(Clone, Copy, Debug)]
 struct Own {
-    /// Of which kind; several are one with the last.
+    /// The kind's number; several kinds may share the last.
     number: u32,
     ns: u64,
     /// The share that may take longer.
     miss: f64,
-    /// What the kind takes alone at that quantile.
+    /// The kind's solo latency at that quantile.
     alone_ns: Option<u64>,
 }
 
@@ -96,22 +97,22 @@ pub(super) struct Kind {
     pub(super) services: Last,
     /// Their median.
     pub(super) service_ns: Option<u64>,
-    /// None drawn is longer.
+    /// The cap on drawn services.
     service_max_ns: u64,
-    /// Requests that have ended, alone or not.
+    /// Ended requests, alone or not.
     pub(super) ended: usize,
-    /// By the replay.
+    /// From the replay.
     latencies: Last,
     /// How many of them count.
     steady: Steady,
-    /// Their quantile of the client's goal, or their mean.
+    /// Their quantile for the client's goal, or their mean.
     pub(super) alone_ns: Option<u64>,
-    /// What requests took that were judged.
+    /// The latencies of judged requests.
     took: Last,
     own: Option<Own>,
 }
 
-/// What a request may take, and the share that may take longer.
+/// The target of a request, and the share that may take longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) ns: u64,
@@ -134,8 +135,9 @@ impl Kind {
         }
     }
 
-    /// What a request may take; `None` while it is not known what it takes alone. The job's own target is in force if it is
-    /// tighter than the configured in both, and the kind alone keeps it.
+    /// The target of a request; `None` while the solo latency is unknown. The job's own target is
+    /// in force if it is tighter than the configured one in both values, and the kind alone keeps
+    /// it.
     pub(super) fn target(&self, goal: &Goal) -> Option<Target> {
         Some(match self.own(goal)? {
             Ok(Own { ns, miss, .. }) => Target { ns, miss },
@@ -146,7 +148,6 @@ impl Kind {
         })
     }
 
-    /// Whether the job's own target is in force.
     pub(super) fn is_own(&self, goal: &Goal) -> bool {
         matches!(self.own(goal), Some(Ok(_)))
     }
@@ -155,14 +156,15 @@ impl Kind {
     fn own(&self, goal: &Goal) -> Option<Result<Own, u64>> {
         let ns = goal.slo.target_ns(self.alone_ns?);
         let own = self.own.filter(|own| {
-            // A quantile is not tighter than a mean, nor less tight.
+            // A quantile is neither tighter nor looser than a mean.
             let is_tighter = own.ns <= ns && own.miss <= goal.miss && !goal.slo.is_mean();
             is_tighter && own.alone_ns.is_some_and(|alone_ns| own.ns >= alone_ns)
         });
         Some(own.ok_or(ns))
     }
 
-    /// The job asks for a target of the kind of that number, which may be one with others: then the tighter holds.
+    /// Sets the job's own target for the kind of that number. Where kinds share a slot, the tighter
+    /// one holds.
     pub(super) fn handle_own(&mut self, number: u32, ns: u64, miss: f64) {
         let is_held = |own: &Own| own.number != number && !(ns <= own.ns && miss <= own.miss);
         if self.own.as_ref().is_some_and(is_held) {
@@ -199,7 +201,7 @@ impl Kind {
         }
     }
 
-    /// Begins with what was known of it: as many as are remembered.
+    /// Starts with kept values: as many as are remembered.
     pub(super) fn restore(
         &mut self,
         services_ns: impl Iterator<Item = u64>,
@@ -219,14 +221,14 @@ impl Kind {
     /// The service of the next request in the replay.
     pub(super) fn next_service_ns(&self) -> Option<u64> {
         self.service_ns?;
-        // By the golden ratio: each of them in turn, and none with a period of the arrivals'.
+        // By the golden ratio: each of them in turn, without a common period with the arrivals.
         let pick = (self.latencies.count as u64).wrapping_mul(crate::pillion::GOLDEN) >> 32;
         let values_ns = &self.services.values_ns;
         let drawn_ns = values_ns[pick as usize % values_ns.len()];
         Some(drawn_ns.min(self.service_max_ns))
     }
 
-    /// A latency alone, of a request that arrived then.
+    /// A solo latency of a request that arrived at `arrived_ns`.
     pub(super) fn push_latency(&mut self, arrived_ns: u64, ns: u64, goal: &Goal) {
         self.latencies.push(steady::MOST, ns);
         self.steady
@@ -237,7 +239,7 @@ impl Kind {
         }
     }
 
-    /// The client's goal is this one: of another quantile, it may be.
+    /// Sets the client's goal, possibly of another quantile.
     pub(super) fn handle_goal(&mut self, goal: &Goal) {
         self.alone_ns = match goal.slo.is_mean() {
             true => self.mean_alone(),
@@ -264,18 +266,16 @@ impl Kind {
             .flatten()
     }
 
-    /// A request that was judged took so long.
+    /// A judged request had this latency.
     pub(super) fn push_took(&mut self, ns: u64) {
         self.took.push(TOOK_KEPT, ns);
     }
 
-    /// Requests that were judged.
     pub(super) fn judged(&self) -> usize {
         self.took.count
     }
 
-    /// What all but the goal's share of the last that were judged took at most, or what they took
-    /// in the mean.
+    /// The latency that all but the goal's share of the last judged requests kept, or their mean.
     pub(super) fn took_ns(&self, goal: &Goal) -> Option<u64> {
         match goal.slo.is_mean() {
             true => self.took.mean(TOOK_OF_MEAN),

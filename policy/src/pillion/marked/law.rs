@@ -1,35 +1,36 @@
-//! How the level of a client follows from what its requests take: by how many of them miss their
-//! target ([`crate::slo`]), or by their mean ([`crate::slo_mean`]).
+//! How a client's level follows from its requests: from the number that miss their target
+//! ([`crate::slo`]), or from their mean ([`crate::slo_mean`]).
 
 use super::kind::Target;
 use crate::pillion::Goal;
 use crate::slo::{GREATEST, LEAST, Level};
 use crate::slo_mean::{MeanLevel, NEAR, Period, SlopeView};
 
-/// A period is no shorter, ns.
+/// The shortest period, ns.
 const PERIOD_LEAST_NS: u64 = 100_000_000;
 
 /// Requests of a period in a closed loop.
 const REQUESTS_CLOSED: u32 = 4;
 
-/// Where they come at random: as many as make the mean sure to [`SURE`] slacks, by how requests of
-/// the periods before differed, within these bounds. Not by those of the period itself: one that
-/// ends once its requests look alike ends before the long ones.
+/// Requests of a period with random arrivals: as many as make the mean certain to [`SURE`] slacks,
+/// by the variance of the previous periods' requests, within these bounds. The period's own
+/// variance would be biased: a period that ends once its requests look alike ends before the long
+/// ones.
 const REQUESTS_OPEN: (f64, f64) = (20.0, 400.0);
 
-/// See [`REQUESTS_OPEN`]. Steps are then seldom cut off, which would let the mean be more than
-/// asked: a queue is long for a short time and short for a long one.
+/// See [`REQUESTS_OPEN`]. Steps are then seldom cut off, which would let the mean exceed the goal:
+/// a queue is long for a short time and short for a long one.
 const SURE: f64 = 0.25;
 
-/// Requests that wait for each other are late together, so that the standard error is so many times
-/// what it would be of independent ones.
+/// Requests that wait for each other are late together, so that the standard error is this multiple
+/// of that of independent ones.
 const TOGETHER: f64 = 2.0;
 
-/// In a closed loop a request arrives when the one before has ended: no later than this share of
-/// what it takes.
+/// In a closed loop a request arrives when the previous one has ended: no later than this share of
+/// its latency.
 const CLOSED: f64 = 0.05;
 
-/// A slack counts as no less than this share of the target.
+/// The least slack, as a share of the target.
 const SLACK_LEAST: f64 = 0.01;
 
 /// See the module's text.
@@ -39,20 +40,20 @@ pub(super) enum Law {
     Mean(Box<Means>),
 }
 
-/// The law of the mean, and the period that is not over.
+/// The law of the mean, and its current period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Means {
     level: MeanLevel,
     began_ns: u64,
     count: u32,
-    /// Sums of what requests took, in slacks, and of its squares.
+    /// Sums of the requests' latencies, in slacks, and of their squares.
     sum: f64,
     squares: f64,
     /// Requests for which best-effort work did not want to go, or another law held it.
     held: u32,
     /// The mean of the last period, in slacks.
     mean: f64,
-    /// The variance of a request, of this period and those before.
+    /// The variance of a request, over this period and the previous ones.
     variance: f64,
     /// A request of the period did not come in a closed loop.
     is_open: bool,
@@ -68,17 +69,17 @@ pub(super) struct Judged {
     pub(super) arrived_ns: u64,
     pub(super) began_ns: u64,
     pub(super) at_ns: u64,
-    /// What its kind takes alone.
+    /// The solo latency of its kind.
     pub(super) alone_ns: u64,
     pub(super) target: Target,
     pub(super) may_rise: bool,
 }
 
 impl Law {
-    /// The law of a goal, that begins at a level.
+    /// The law of a goal, starting at a level.
     pub(super) fn new(goal: &Goal, level: f64, has_missed: bool) -> Self {
         match goal.slo.is_mean() {
-            // At 0 requests end on their target at the latest; above it nothing guards them.
+            // At level 0 requests end on their target at the latest; above it nothing guards them.
             true => Self::Mean(Box::new(Means {
                 level: MeanLevel::begin(MeanLevel::value_of(level.min(0.0))),
                 ..Means::default()
@@ -87,9 +88,9 @@ impl Law {
         }
     }
 
-    /// Another goal is in force than before. A quantile goes on where it is: a miss is a miss. What
-    /// is known of a mean is in slacks of the goal before, so that it begins anew. From one law to
-    /// the other a level above 0 does not mean the same.
+    /// Replaces the goal. A quantile keeps its level: a miss is a miss. The state of a mean is in
+    /// slacks of the previous goal, so it restarts. A level above 0 has a different meaning in the
+    /// two laws.
     pub(super) fn handle_goal(&mut self, before: &Goal, goal: &Goal) {
         *self = match (before.slo.is_mean(), goal.slo.is_mean()) {
             (false, false) => return,
@@ -99,7 +100,7 @@ impl Law {
         };
     }
 
-    /// The level that the next daemon may begin at, whichever of the laws it has.
+    /// The level at which the next daemon may start, with either law.
     pub(super) fn kept(&self) -> f64 {
         match self {
             Self::Quantile(level) => level.value(),
@@ -122,11 +123,11 @@ impl Law {
         }
     }
 
-    /// The level at which best-effort work is paused, of a goal of which a share may miss.
+    /// The level at which best-effort work is paused, for a goal with this share of misses.
     pub(super) fn paused_at(&self, miss: f64) -> f64 {
         match self {
             Self::Quantile(level) => LEAST + level.fall(miss),
-            // What it is moved by in turn is no reason to let some go.
+            // The law's own small steps are no reason to end a pause.
             Self::Mean(_) => LEAST + 0.05,
         }
     }
@@ -138,8 +139,7 @@ impl Law {
         }
     }
 
-    /// Requests that were judged, those of them that missed, and those of these that did so at the
-    /// floor.
+    /// Judged requests, those that missed, and those that missed at the floor.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         match self {
             Self::Quantile(level) => (level.requests, level.misses, level.misses_at_floor),
@@ -147,7 +147,7 @@ impl Law {
         }
     }
 
-    /// The slope of the mean, where one is known.
+    /// The slope of the mean, where known.
     pub(super) fn slope(&self) -> Option<SlopeView> {
         match self {
             Self::Quantile(_) => None,
@@ -156,9 +156,9 @@ impl Law {
     }
 
     /// The least predicted slack of a request, as a share of its target, beside which best-effort
-    /// work goes; a fresh one has `fresh` of it.
+    /// work goes; a fresh request has `fresh` of it.
     ///
-    /// Of the law of the mean it is all of it at level −1 and nothing at level 0, where a request
+    /// For the law of the mean it is all of it at level −1 and nothing at level 0, where a request
     /// ends on its target, as far as predictions hold; above that requests may pass their target,
     /// without limit at level 1.
     pub(super) fn threshold(&self, fresh: f64) -> f64 {
@@ -175,13 +175,13 @@ impl Law {
     pub(super) fn has_time_to_spare(&self) -> bool {
         match self {
             Self::Quantile(level) => level.value() > SPARE_FROM,
-            // The guard alone bounds what a request takes. Were the priority given up at some
-            // level, the mean would jump there, and no level hold what lies between.
+            // The guard alone bounds a request. If the priority were given up at some level, the
+            // mean would jump there, and no level would give the means in between.
             Self::Mean(_) => true,
         }
     }
 
-    /// Requests are over their target, more often or by more than they may be.
+    /// Whether requests miss their target more often, or by more, than they may.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Quantile(level) => level.value() < 0.0,
@@ -216,7 +216,7 @@ impl Means {
         let pause_ns = judged.arrived_ns as f64 - self.ended_ns as f64;
         self.is_open |= !(0.0..=CLOSED * took_ns).contains(&pause_ns);
         self.ended_ns = judged.at_ns;
-        // One that began before the level changed says little of it.
+        // A request that began before the level changed says little of the new level.
         if judged.began_ns < self.began_ns {
             return;
         }
@@ -284,8 +284,8 @@ mod tests {
         miss: 0.01,
     };
 
-    /// Requests of 65 ms alone that take so long, each so long after the one before; the periods
-    /// that they made.
+    /// Requests of 65 ms solo with these latencies, each this pause after the previous one; returns
+    /// the number of periods.
     fn run(law: &mut Law, took_ms: &[u64], pause_ms: u64, may_rise: bool) -> u64 {
         let mut at_ns = match law {
             Law::Mean(means) => means.ended_ns,
@@ -316,15 +316,15 @@ mod tests {
     fn a_period_is_four_requests_of_a_closed_loop_and_more_at_random() {
         let mut law = Law::new(&MEAN, 0.0, false);
         assert_eq!(run(&mut law, &[80; 12], 0, true), 3);
-        // All alike: the mean is sure after the least number.
+        // All alike: the mean is certain after the least number.
         assert_eq!(run(&mut law, &[80; 40], 50, true), 5);
-        // By how these differ, 1.6 slacks from the mean, it takes 164 to be sure: 4 times 2.56 over
-        // a sixteenth.
+        // With this variance, 1.6 slacks from the mean, certainty takes 164: 4 times 2.56 over a
+        // sixteenth.
         let mixed: Vec<u64> = (0..184).map(|n| 50 + 80 * (n % 2)).collect();
         assert_eq!(run(&mut law, &mixed[..20], 50, true), 6);
         let after = run(&mut law, &mixed[..80], 50, true);
         assert_eq!(run(&mut law, &mixed[..100], 50, true), after + 1);
-        // What begins at once lasts 100 ms at least.
+        // A period lasts 100 ms at least.
         let mut law = Law::new(&MEAN, 0.0, false);
         assert_eq!(run(&mut law, &[10; 9], 0, true), 0);
         assert_eq!(run(&mut law, &[10; 1], 0, true), 1);
@@ -342,7 +342,7 @@ mod tests {
         assert!(level(120, false).0 < -0.6);
         assert!(level(70, true).0 > 0.0 && !level(70, true).1);
         assert!((level(70, false).0 + 0.5).abs() < 0.03);
-        // Less than half of a period held is no reason.
+        // Less than half of a period held is no reason to rise.
         let mut law = Law::new(&MEAN, -0.5, false);
         run(&mut law, &[70; 1], 0, false);
         run(&mut law, &[70; 7], 0, true);

@@ -1,47 +1,45 @@
-//! How many of the last requests came under one load: from these, and no older ones, what a kind
-//! takes alone is told.
+//! How many of the last requests came under one load: only these determine a kind's solo latency.
 //!
-//! A quantile of few latencies is a rough one, above all where requests queue: at seven tenths of
-//! the time the p99 of 2048 is off by up to 12 %. Many tell it better, but only if they came as
-//! often, and took as long to serve, as the last ones.
+//! A quantile of few latencies is imprecise, above all where requests queue: at 70 % load the p99
+//! of 2048 is off by up to 12 %. More latencies are better, but only if they arrived as often, and
+//! took as long to serve, as the last ones.
 
-/// So many of the last are looked at whatever they came under: at 15 requests a second those of two
-/// minutes.
+/// The number of last requests used under any load: two minutes at 15 requests a second.
 const LEAST: usize = 2_048;
 
-/// No more than so many are looked at.
+/// The greatest number used.
 pub(super) const MOST: usize = 8_192;
 
-/// The last times between arrivals are a mean of about so many.
+/// The horizon of the fast mean of times between arrivals, in requests.
 const FAST: f64 = 256.0;
 
-/// Those that they are compared with are one of so many.
+/// The horizon of the slow mean that it is compared with.
 const SLOW: f64 = 2_048.0;
 
-/// The load is another where one is so many times the other. The mean of the last is off by 4.4 %
+/// The load has changed where one mean is this multiple of the other. The fast mean is off by 4.4 %
 /// at random arrivals.
 const CHANGED: f64 = 1.25;
 
-/// A longer pause counts as so many usual times between arrivals: jobs that rest for an hour come
-/// back as they were.
+/// The cap on a pause, in usual times between arrivals: jobs that rest for an hour come back
+/// unchanged.
 const PAUSE: f64 = 16.0;
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Steady {
-    /// Requests since the load was last another.
+    /// Requests since the load last changed.
     since: usize,
     arrived_ns: Option<u64>,
-    /// Mean times between arrivals, ns, and how many they are of.
+    /// Mean times between arrivals, ns, and how many were averaged.
     fast_ns: f64,
     slow_ns: f64,
     seen: f64,
-    /// What a request took to be served when the load was last another.
+    /// A request's solo service when the load last changed.
     service_ns: u64,
 }
 
 impl Steady {
-    /// A request arrived then, and is served in so long alone.
+    /// A request arrived at `arrived_ns`, with this solo service.
     pub(super) fn handle_request(&mut self, arrived_ns: u64, service_ns: u64) {
         self.since += 1;
         if let Some(before_ns) = self.arrived_ns {
@@ -68,7 +66,7 @@ impl Steady {
         }
     }
 
-    /// So many of the last latencies tell what requests take now.
+    /// How many of the last latencies describe the present load.
     pub(super) fn count(&self) -> usize {
         self.since.clamp(LEAST, MOST)
     }
@@ -84,7 +82,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Arrivals at random, one in `every_ns` on average, `count` of them; when the last was.
+    /// Random arrivals, `count` of them, one in `every_ns` on average; returns the last one's time.
     fn arrive(
         steady: &mut Steady,
         from_ns: u64,

@@ -1,4 +1,4 @@
-//! A client's requests one by one: what they take alone, how they are judged, and the bounds that follow.
+//! A client's requests one by one: their solo latencies, their judgement, and the resulting bounds.
 
 use super::client::{DUTY_FROM, KINDS_MAX, Now, OPEN_MAX, SERVERS_MAX};
 use super::kind::{FIRST, Kind, Target};
@@ -25,7 +25,7 @@ impl Client {
     }
 }
 
-/// A client whose requests take 10 ms alone and arrive every 40 ms, none of which met anything.
+/// A client with requests of 10 ms solo that arrive every 40 ms and met no best-effort work.
 fn known() -> Client {
     let mut client = Client::new(1, DOUBLE);
     for n in 0..200 {
@@ -34,7 +34,7 @@ fn known() -> Client {
     client
 }
 
-/// A request that arrives and begins then, and takes so long; beside nothing.
+/// A request that begins at its arrival and takes `took_ns`, with nothing beside it.
 fn one(client: &mut Client, id: u64, at_ns: u64, took_ns: u64) {
     client.handle_time(at_ns, false);
     client.handle_begin(id, 0, at_ns, at_ns);
@@ -50,7 +50,7 @@ const ALONE: Since = Since {
     feedback: true,
 };
 
-/// Twice what they take alone.
+/// Twice their solo latency.
 const DOUBLE: Goal = Goal {
     slo: Slo::Slowdown(2.0),
     miss: ALPHA,
@@ -70,7 +70,7 @@ fn bounds(client: &Client, now_ns: u64) -> Ceiling {
     client.bounds(&now(now_ns))
 }
 
-/// A request that is not one of those that nothing goes beside.
+/// A request that best-effort work may go beside.
 fn begin(client: &mut Client, id: u64, arrived_ns: u64, at_ns: u64) {
     client.handle_begin(id, 0, arrived_ns, at_ns);
     client.open.last_mut().unwrap().is_bare = false;
@@ -87,7 +87,7 @@ fn until_requests_are_known_nothing_goes_beside_them() {
         one(&mut client, n, n * 40 * MS, 10 * MS);
     }
     assert_eq!(client.level().requests, 0);
-    // Of nobody anything is known, and there is no request for a second.
+    // Nothing is known of the client, and there is no request for a second.
     assert_eq!(bounds(&Client::new(1, DOUBLE), 7_000 * MS).idle_ns, 100_000);
 }
 
@@ -138,7 +138,7 @@ fn the_guard_closes_before_the_target_passes_and_stays_closed() {
     assert!(bounds(&client, at_ns).pairs);
     client.level_mut().handle_request(false, ALPHA, true);
     assert!(!bounds(&client, at_ns).pairs, "{:?}", client.level());
-    // 5 ms with best-effort work in flight: less than that was done.
+    // 5 ms with best-effort work in flight: the progress was less.
     client.handle_time(at_ns + 5 * MS, true);
     let closed = bounds(&client, at_ns + 5 * MS);
     assert!(closed.pairs && closed.beside_ns < 100_000, "{closed:?}");
@@ -207,7 +207,7 @@ fn the_duty_falls_to_nothing_at_the_floor() {
     }
     assert_eq!(before, 0);
     assert_eq!(client.duty_ns(40_001 * MS), Some(40_020 * MS));
-    // A second later nobody says any more that requests are late.
+    // A second later no request reports lateness any more.
     assert!(bounds(&client, 41_000 * MS).idle_ns > 0);
 }
 
@@ -237,7 +237,8 @@ fn what_ends_without_having_begun_changes_nothing_and_open_requests_are_bounded(
 
 #[test]
 fn a_job_may_ask_for_less_and_not_for_more_nor_for_less_than_it_takes_alone() {
-    // Alone 10 ms, and one request in fifty 14 ms: the median is 10 ms, the 99th percentile and above 14.
+    // Solo 10 ms, and one request in fifty 14 ms: the median is 10 ms, the 99th percentile and
+    // above 14.
     let mut kind = Kind::new(0);
     for n in 0..1_000_u64 {
         let ns = if n % 50 == 0 { 14 * MS } else { 10 * MS };
@@ -256,7 +257,7 @@ fn a_job_may_ask_for_less_and_not_for_more_nor_for_less_than_it_takes_alone() {
         (15, 0.5, false),
         (30, 0.001, false),
         (30, 0.5, false),
-        // Less than it takes alone at that quantile.
+        // Less than the solo latency at that quantile.
         (13, ALPHA, false),
         (13, 0.001, false),
     ] {
@@ -266,7 +267,7 @@ fn a_job_may_ask_for_less_and_not_for_more_nor_for_less_than_it_takes_alone() {
         assert_eq!(kind.target(&DOUBLE), Some(target), "{ms} {miss}");
         assert_eq!(kind.is_own(&DOUBLE), is_taken);
     }
-    // What it takes alone is that of the mark's own quantile: the median is 10 ms.
+    // The solo latency is that of the mark's own quantile: the median is 10 ms.
     let median = Goal {
         miss: 0.5,
         ..DOUBLE
@@ -421,7 +422,7 @@ fn only_what_was_seen_alone_says_what_a_kind_takes_alone() {
         ..ALONE
     };
     let mut client = Client::new(1, DOUBLE);
-    // Each begins and ends in one look, in which best-effort work was in flight.
+    // Each begins and ends within one poll, in which best-effort work was in flight.
     let one = |client: &mut Client, n: u64| {
         client.handle_time(n * 40 * MS, false);
         client.handle_begin(n, 0, n * 40 * MS, n * 40 * MS);
@@ -429,10 +430,10 @@ fn only_what_was_seen_alone_says_what_a_kind_takes_alone() {
     };
     (1..100).for_each(|n| one(&mut client, n));
     assert_eq!(client.kinds[0].services.count, 0);
-    // None ever is: what is done of a request beside best-effort work in that time.
+    // None ever is alone: the estimate is the progress beside best-effort work in that time.
     (100..200).for_each(|n| one(&mut client, n));
     assert_eq!(client.kinds[0].service_ns, Some(6 * MS));
-    // Half of the time nobody looked.
+    // No poll for half of the time.
     let mut client = known();
     let count = client.kinds[0].services.count;
     let at_ns = 1_000_000 * MS;
