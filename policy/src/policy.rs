@@ -1,13 +1,11 @@
-//! A policy of the registry with its numbers, and the check of these.
+//! A policy of the registry with its numbers, and their check.
 //!
-//! What each does, and its numbers with their defaults, is in its own file; the
-//! names are [`crate::registry`]'s, and the limits are here, so that configuration,
-//! simulator and gate agree on them.
+//! Each policy's file defines it, with its numbers and their defaults; [`crate::registry`] has the
+//! names. The limits are here, so that configuration, simulator and gate agree on them.
 //!
-//! Some policies cannot be put into a lease: they decide about queues of
-//! launches, or about how processes are placed on the GPU, or they know the
-//! future. [`SIMULATOR_ONLY`] names them, so that a daemon that is asked for one
-//! can say why not.
+//! Some policies do not fit into a lease: they decide about queues of launches, or about the
+//! placement of processes on the GPU, or they know the future. [`SIMULATOR_ONLY`] names them, so
+//! that a daemon can say why it refuses one.
 
 use std::error::Error;
 use std::fmt;
@@ -22,7 +20,7 @@ use crate::rules::Rules;
 use crate::temporal::{Temporal, TemporalParams};
 use crate::{launch_gate, none, orion, pillion, temporal};
 
-/// Which rules the gate follows.
+/// The rules that the gate follows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
     /// Nobody is held ([`crate::none`]).
@@ -39,7 +37,7 @@ pub enum Policy {
     Listed(Numbers),
 }
 
-/// Policies that run in the simulator only: the name, and why no daemon can have it.
+/// Policies that run in the simulator only: the name, and why a daemon cannot run it.
 pub const SIMULATOR_ONLY: [(&str, &str); 7] = [
     ("streams", "it runs all jobs in one process"),
     ("stream-priority", "it runs all jobs in one process"),
@@ -57,7 +55,7 @@ pub const SIMULATOR_ONLY: [(&str, &str); 7] = [
 ];
 
 impl Policy {
-    /// Every name that [`Policy::from_str`] takes, in the order shown to people.
+    /// Every name that [`Policy::from_str`] takes, in display order.
     pub const NAMES: [&'static str; POLICIES.len()] = {
         let mut names = [""; POLICIES.len()];
         let mut index = 0;
@@ -68,7 +66,7 @@ impl Policy {
         names
     };
 
-    /// What the registry has of it.
+    /// Its entry in the registry.
     #[must_use]
     pub const fn entry(&self) -> &'static Entry {
         match self {
@@ -87,7 +85,7 @@ impl Policy {
         self.entry().name
     }
 
-    /// The policy at work, which has seen nothing yet.
+    /// The policy at work, in its initial state.
     #[must_use]
     pub fn rules(&self) -> Box<dyn Rules> {
         match *self {
@@ -100,15 +98,15 @@ impl Policy {
         }
     }
 
-    /// Checks that the numbers can be meant.
+    /// Checks the ranges of the numbers.
     ///
     /// # Errors
     ///
-    /// The first number that cannot, see [`PolicyError`].
+    /// The first number out of range, see [`PolicyError`].
     pub fn validate(&self) -> Result<(), PolicyError> {
         if let Some(params) = self.throttle_params() {
             let pct = params.dur_threshold_pct;
-            // Written so that a NaN is refused too.
+            // The comparison also refuses a NaN.
             if !(pct > 0.0 && pct <= 100.0) {
                 return Err(PolicyError::DurThreshold { pct });
             }
@@ -124,8 +122,7 @@ impl Policy {
         }
     }
 
-    /// The numbers of a policy that bounds the expected BE work in flight; `None` for one that does
-    /// not.
+    /// The numbers of a policy that bounds the expected BE work in flight; otherwise `None`.
     #[must_use]
     pub const fn throttle_params(&self) -> Option<TemporalParams> {
         match self {
@@ -135,8 +132,8 @@ impl Policy {
         }
     }
 
-    /// How long a lease lasts unless it is renewed, in ns; `None` for a policy whose leases have no
-    /// end, or whose numbers do not say.
+    /// How long a lease lasts unless it is renewed, in ns; `None` for a policy without a fixed
+    /// duration.
     #[must_use]
     pub const fn lease_ns(&self) -> Option<u64> {
         match self {
@@ -164,54 +161,54 @@ impl FromStr for Policy {
     }
 }
 
-/// Where in [`SIMULATOR_ONLY`] a policy is, if it is one of them.
+/// The index of `name` in [`SIMULATOR_ONLY`], if listed.
 #[must_use]
 pub fn simulator_only(name: &str) -> Option<usize> {
     SIMULATOR_ONLY.iter().position(|(known, _)| *known == name)
 }
 
-/// Why a policy cannot be used. An operator's mistake.
+/// Why a policy cannot be used: an operator's mistake.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyError {
     /// No policy has this name. The message lists the names.
     UnknownName {
-        /// What was asked for.
+        /// The given value.
         given: String,
     },
     /// The policy runs in the simulator only.
     SimulatorOnly {
-        /// Which of [`SIMULATOR_ONLY`].
+        /// Its index in [`SIMULATOR_ONLY`].
         index: usize,
     },
     /// `dur_threshold_pct` is not above 0 and at most 100.
     DurThreshold {
-        /// What was asked for.
+        /// The given value.
         pct: f64,
     },
-    /// What a request may take is not from 1 to 100 times what it takes alone.
+    /// A target is not from 1 to 100 times the solo latency.
     Slowdown {
-        /// What was asked for.
+        /// The given value.
         slowdown: f64,
     },
-    /// What a training job is to keep of its rate is not from half of it to all.
+    /// A training job's target is not from half of its rate to all of it.
     Throughput {
-        /// What was asked for.
+        /// The given value.
         share: f64,
     },
-    /// The share of requests that may be over their target is not above 0 and at most a half.
+    /// The share of requests that may miss their target is not above 0 and at most a half.
     Miss {
-        /// What was asked for.
+        /// The given value.
         miss: f64,
     },
     /// `lease_ns` is not between 1 ms and 1 s.
     LeaseNs {
-        /// What was asked for.
+        /// The given value.
         lease_ns: u64,
     },
 }
 
 impl PolicyError {
-    /// What was probably meant, as one would write it.
+    /// The suggested correction, as the user would write it.
     #[must_use]
     pub fn nearest(&self) -> String {
         match self {
@@ -277,8 +274,7 @@ impl fmt::Display for PolicyError {
 
 impl Error for PolicyError {}
 
-/// The name that begins so, else the one with the fewest letters to change; of
-/// equals the first.
+/// The name with this prefix, else the one with the least edit distance; the first of equals.
 fn nearest_name(given: &str) -> &'static str {
     let given = given.to_lowercase();
     let distance = |name: &&&str| {
@@ -310,7 +306,7 @@ fn edit_distance(a: &[u8], b: &[u8]) -> usize {
 /// The longest poll (clients, but no BE work) is 1 ms: a lease must outlive it.
 const LEASE_NS_MIN: u64 = 1_000_000;
 
-/// A dead daemon must not be obeyed for longer than a person notices.
+/// How long a dead daemon may be obeyed: less than a person notices.
 const LEASE_NS_MAX: u64 = 1_000_000_000;
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
-//! The probe: whether the device is in trouble, and what that means for best-effort work.
-//!
-//! **Law.** MuxFlow's SysProbe (§4.1). Once a second the device says up to six *metrics*, and each
-//! has two bounds, *unhealthy* and *overlimit*. From them follows the state:
+//! The probe: whether the device is in trouble, and the consequences for best-effort work.
+//! **Law.** MuxFlow's SysProbe (§4.1). Once a second the device reports up to six *metrics*, each
+//! with two bounds, *unhealthy* and *overlimit*. They determine the state:
 //!
 //! ```text
 //! Init ──► Healthy ◄──────── Unhealthy ◄──────── Overlimit
@@ -11,27 +10,27 @@
 //! ```
 //!
 //! - Unhealthy as soon as a metric passes its first bound, Overlimit as soon as one passes the
-//!   second: three samples in a row, of memory one.
-//! - Overlimit → Unhealthy once *all* were below their second bound for 30 s · 2^(n − 1), n being
-//!   how often it was entered in the two hours before, and two hours at most. A single sample above
-//!   one begins that time anew.
+//!   second: three samples in a row, one for memory.
+//! - Overlimit → Unhealthy once *all* were below their second bound for 30 s · 2^(n − 1), and two
+//!   hours at most; n is the number of entries in the previous two hours. A single sample above one
+//!   restarts that time.
 //! - Unhealthy → Healthy once all were below 0.95 of their first bound for a minute, and from there
 //!   to Unhealthy after another minute at the earliest: a metric at its first bound changes the
 //!   state once a minute at most.
-//! - Disabled while the driver says that the device is lost; then Unhealthy, or Overlimit again if
+//! - Disabled while the driver reports the device as lost; then Unhealthy, or Overlimit again if
 //!   its time had not passed.
 //!
-//! While it is Unhealthy, Overlimit or Disabled, best-effort jobs that come wait; on entering
-//! Overlimit those that are there are ended ([`Outcome::evicts`]), and again, a minute later at the
-//! earliest, while the memory is full.
+//! In Unhealthy, Overlimit and Disabled, arriving best-effort jobs wait. Entering Overlimit ends
+//! the attached ones ([`Outcome::evicts`]), and a full memory does so again, a minute later at the
+//! earliest.
 //!
-//! **What is not known** makes nothing better: a metric that was known and is not any more keeps its
-//! level, and no time without it counts. One that was never known is left out. After
-//! [`BLIND_NS`] of that the probe is [`ProbeView::blind`].
+//! **Missing values** improve nothing: a metric that is no longer reported keeps its level, and no
+//! time without it counts. A metric that was never reported is left out. After [`BLIND_NS`] without
+//! a known metric the probe is [`ProbeView::blind`].
 //!
-//! **Clock.** It counts while the device is busy for half of the time at least: an idle one clocks
-//! down, and that is no trouble. Power counts only with a clock below 0.9 of what high-priority work
-//! has alone: a device at its power limit with its full clock does what it is paid for.
+//! **Clock.** It counts while the device is busy for half of the time at least: an idle device
+//! clocks down without trouble. Power counts only with a clock below 0.9 of high-priority work's
+//! solo clock: a device at its power limit with its full clock works as intended.
 //!
 //! Source: MuxFlow (2024) §4.1 for states, metrics and the exponential back-off. It gives no
 //! bounds: these are ours and untried on hardware. It evicts at Unhealthy in §6 and at Overlimit in
@@ -43,53 +42,53 @@ use crate::throttle::BLIND_NS;
 /// Between two samples, ns.
 pub const PERIOD_NS: u64 = 1_000_000_000;
 
-/// Samples in a row until a metric counts as worse; of memory one, as it is used up at once.
+/// Samples in a row until a metric counts as worse; one for memory, which fills at once.
 const WORSE_AFTER: u32 = 3;
 
-/// A longer gap between two samples is no time of which anything is known, ns.
+/// A longer gap between two samples counts as unknown time, ns.
 const GAP_NS: u64 = 3 * PERIOD_NS;
 
 /// The first back-off, ns.
 const HOLD_NS: u64 = 30_000_000_000;
 
-/// Entries of Overlimit count for so long, and no back-off is longer, ns.
+/// The window in which entries of Overlimit count, and the longest back-off, ns.
 const WINDOW_NS: u64 = 7_200_000_000_000;
 
-/// All is calm for so long before it is Healthy, and that lasts as long, ns.
+/// How long all must be calm before Healthy, and the least time in Healthy, ns.
 const CALM_NS: u64 = 60_000_000_000;
 
-/// Of its first bound, what a metric must be below to be calm.
+/// A metric is calm below this share of its first bound.
 const CALM: f64 = 0.95;
 
-/// Of the clock of high-priority work alone: below, power counts.
+/// Power counts below this share of high-priority work's solo clock.
 const SLOW: f64 = 0.9;
 
-/// A device that is busy less is idle, and its clock says nothing.
+/// A device busy for less of the time is idle, and its clock is meaningless.
 const BUSY: f64 = 0.5;
 
-/// Evictions for memory that fills anew are so far apart, ns.
+/// The least time between evictions for memory that fills again, ns.
 const AGAIN_NS: u64 = 60_000_000_000;
 
-/// After so long those that were clients of an earlier daemon are ours, ns.
+/// After this time the clients of an earlier daemon have reattached, ns.
 const RETURNED_NS: u64 = 5_000_000_000;
 
-/// More entries than the back-off makes possible in [`WINDOW_NS`].
+/// More entries than the back-off allows in [`WINDOW_NS`].
 const ENTRIES_MAX: usize = 64;
 
-/// What is looked at.
+/// A metric of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// The share of the time in which the device was busy.
     Utilisation,
-    /// The share of its SMs that were.
+    /// The share of busy SMs.
     SmActivity,
-    /// The SM clock as a share of what high-priority work has alone; less is worse.
+    /// The SM clock as a share of high-priority work's solo clock; less is worse.
     Clock,
-    /// The share of its memory that is used.
+    /// The share of used memory.
     Memory,
     /// °C.
     Temperature,
-    /// What it draws as a share of its limit.
+    /// Power draw as a share of its limit.
     Power,
 }
 
@@ -104,7 +103,7 @@ impl Metric {
         Self::Power,
     ];
 
-    /// As in configuration and status.
+    /// The word in configuration and status.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -123,7 +122,7 @@ impl Metric {
         matches!(self, Self::Clock)
     }
 
-    /// So that more is worse.
+    /// The value, with a sign that makes more worse.
     fn badness(self, value: f64) -> f64 {
         if self.is_worse_below() { -value } else { value }
     }
@@ -139,21 +138,21 @@ impl Metric {
 /// Bounds of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// It is not looked at.
+    /// Ignored.
     Off,
     /// Unhealthy from the first on; Overlimit from the second on, if there is one.
     At(f64, Option<f64>),
-    /// By so many °C below the temperature at which the device slows itself down; unknown where it
-    /// does not say which that is.
+    /// This many °C below the device's slowdown temperature; unknown where the device does not
+    /// report that.
     BelowSlowdown(f64, f64),
 }
 
-/// What the probe goes by.
+/// The probe's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProbeParams {
     /// By metric, in the order of [`Metric::ALL`].
     pub bounds: [Bound; 6],
-    /// The clock of high-priority work alone, MHz; `None`: as the throttle has learnt it.
+    /// High-priority work's solo clock, MHz; `None`: as the throttle has learnt it.
     pub clock_mhz: Option<u32>,
 }
 
@@ -173,14 +172,14 @@ impl Default for ProbeParams {
     }
 }
 
-/// How the device is.
+/// The state of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeState {
     /// Nothing is known yet.
     Init,
     /// Nothing is wrong.
     Healthy,
-    /// No more best-effort work.
+    /// No further best-effort work.
     Unhealthy,
     /// No best-effort work.
     Overlimit,
@@ -210,7 +209,7 @@ impl ProbeState {
         }
     }
 
-    /// Whether best-effort jobs that come wait.
+    /// Whether arriving best-effort jobs wait.
     #[must_use]
     pub const fn holds_comers(self) -> bool {
         matches!(self, Self::Unhealthy | Self::Overlimit | Self::Disabled)
@@ -220,62 +219,61 @@ impl ProbeState {
 /// What outlives a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptProbe {
-    /// The state then.
+    /// The state.
     pub state: ProbeState,
-    /// The metric that made it so.
+    /// The metric that caused it.
     pub metric: Option<Metric>,
     /// How long ago Overlimit was entered, ns, the oldest first.
     pub entered_ns: Vec<u64>,
-    /// The clock of high-priority work alone that was known, MHz.
+    /// High-priority work's solo clock, if known, MHz.
     pub clock_mhz: Option<u32>,
 }
 
-/// What follows from a sample.
+/// The consequences of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The state changed: from which, and the metric that did it, with its value.
+    /// The state changed: the previous state, and the metric that caused it, with its value.
     pub changed: Option<(ProbeState, Option<(Metric, f64)>)>,
-    /// Best-effort jobs that are there are to be ended.
+    /// The attached best-effort jobs are to be ended.
     pub evicts: bool,
 }
 
-/// One metric as it stands, for people.
+/// One metric's state, for reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricView {
-    /// Which.
+    /// The metric.
     pub metric: Metric,
-    /// Its last value; none before one.
+    /// Its last value; `None` before one.
     pub value: Option<f64>,
-    /// Unhealthy from there on; none while that is not known.
+    /// Unhealthy from this value on; `None` while unknown.
     pub unhealthy: Option<f64>,
-    /// Overlimit from there on.
+    /// Overlimit from this value on.
     pub overlimit: Option<f64>,
 }
 
-/// The probe as it stands, for people.
+/// The probe's state, for reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeView {
     /// The state.
     pub state: ProbeState,
-    /// The metric that made it so, or keeps it so.
+    /// The metric that caused or keeps it.
     pub metric: Option<Metric>,
-    /// How often it was Overlimit in the last two hours.
+    /// Entries of Overlimit in the last two hours.
     pub entries: usize,
-    /// When the state may become better at the earliest; none where nothing is to become better.
+    /// When the state may improve at the earliest; `None` where nothing can improve.
     pub until_ns: Option<u64>,
-    /// Those that are looked at.
+    /// The metrics in use.
     pub metrics: Vec<MetricView>,
-    /// Something that was known is not known for [`BLIND_NS`], or nothing ever was.
+    /// A metric has been missing for [`BLIND_NS`], or none was ever reported.
     pub blind: bool,
 }
 
-/// One metric.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gauge {
     value: Option<f64>,
     /// As of the last value: `None` where its bounds are not known.
     bounds: Option<(f64, Option<f64>)>,
-    /// When it was known last.
+    /// When it was last known.
     known_ns: Option<u64>,
     /// Samples in a row above the first bound, and above the second.
     above: [u32; 2],
@@ -288,31 +286,31 @@ pub struct Probe {
     params: ProbeParams,
     state: ProbeState,
     gauges: [Gauge; 6],
-    /// Of the state.
+    /// The metric behind the state.
     cause: Option<Metric>,
-    /// When Overlimit was entered, the oldest first; before zero, too, where the clock is younger.
+    /// When Overlimit was entered, the oldest first; possibly before zero, where the clock is
+    /// younger.
     entries: Vec<i64>,
-    /// How long all was as it must be for the next better state.
+    /// How long the condition for the next better state has held.
     better_ns: u64,
-    /// The last sample in which all that was ever known was known.
+    /// The last sample in which every metric ever known was known.
     seen_ns: Option<u64>,
-    /// When it came to be Healthy after it was not.
+    /// When it last became Healthy.
     healed_ns: Option<u64>,
     begun_ns: u64,
-    /// When the state began.
     changed_ns: u64,
-    /// It was Overlimit, and its back-off has not passed: so it is again after Disabled.
+    /// It was Overlimit, and its back-off has not passed: it returns to Overlimit after Disabled.
     is_owed: bool,
-    /// When best-effort jobs were ended last.
+    /// When best-effort jobs were last ended.
     evicted_ns: u64,
-    /// The probe was restored in Overlimit, and best-effort jobs are to be ended once more.
+    /// Restored in Overlimit: best-effort jobs are to be ended once more.
     is_eviction_due: bool,
-    /// The clock of high-priority work alone, as it was last known, MHz.
+    /// High-priority work's solo clock, as last known, MHz.
     alone_mhz: Option<u32>,
 }
 
 impl Probe {
-    /// One that knows nothing at `now_ns`.
+    /// A probe without observations, at `now_ns`.
     #[must_use]
     pub fn new(now_ns: u64, params: ProbeParams) -> Self {
         Self {
@@ -333,9 +331,9 @@ impl Probe {
         }
     }
 
-    /// One that goes on at `now_ns` where another has ended. What was not seen in between counts as
-    /// no better: the back-off begins anew, and best-effort jobs are ended that the other could not
-    /// end any more.
+    /// Continues at `now_ns` where another daemon's probe has ended. The unobserved time counts as
+    /// no better: the back-off restarts, and best-effort jobs that the other probe could no longer
+    /// end are ended.
     #[must_use]
     pub fn restore(now_ns: u64, params: ProbeParams, kept: &KeptProbe) -> Self {
         let mut ages: Vec<u64> = kept.entered_ns.clone();
@@ -356,7 +354,7 @@ impl Probe {
         restored
     }
 
-    /// Nothing becomes better before the metric that made it so is known.
+    /// Nothing improves before the metric behind the state is known.
     fn await_cause(&mut self, now_ns: u64) {
         let Some(metric) = self.cause else { return };
         let place = metric as usize;
@@ -365,7 +363,7 @@ impl Probe {
         }
     }
 
-    /// What is to outlive the daemon, as of `now_ns`.
+    /// The state that is to outlive the daemon, as of `now_ns`.
     #[must_use]
     pub fn kept(&self, now_ns: u64) -> KeptProbe {
         let ages = self.entries.iter();
@@ -381,8 +379,8 @@ impl Probe {
         }
     }
 
-    /// From now on these bounds. The state stays; a metric with other bounds counts anew, and if
-    /// it was known it is awaited.
+    /// Replaces the bounds. The state stays; a metric with new bounds counts anew, and is awaited
+    /// if it was known.
     pub fn set_params(&mut self, params: ProbeParams) {
         let bounds = self.params.bounds.iter().zip(&params.bounds);
         for (gauge, (old, new)) in self.gauges.iter_mut().zip(bounds) {
@@ -402,8 +400,8 @@ impl Probe {
         self.state
     }
 
-    /// The device was read, or said nothing. `clock_alone_mhz`: the clock of high-priority work
-    /// alone, where it was learnt.
+    /// The device was read, or reported nothing. `clock_alone_mhz`: high-priority work's solo
+    /// clock, where learnt.
     pub fn handle_reading(
         &mut self,
         now_ns: u64,
@@ -414,7 +412,7 @@ impl Probe {
             return self.change(now_ns, ProbeState::Disabled, None);
         }
         let (reading, _) = said.checked();
-        // What was learnt stays where nobody learns it any more.
+        // The learnt clock stays where nothing learns it any more.
         let known_mhz = self.params.clock_mhz.or(clock_alone_mhz);
         self.alone_mhz = known_mhz.or(self.alone_mhz);
         let mut is_known = false;
@@ -436,7 +434,7 @@ impl Probe {
         }
     }
 
-    /// Whether best-effort jobs are to be ended though the state is Overlimit already.
+    /// Whether to end best-effort jobs although the state is Overlimit already.
     fn evicts_anew(&mut self, now_ns: u64) -> bool {
         if self.state != ProbeState::Overlimit {
             return false;
@@ -451,7 +449,7 @@ impl Probe {
         evicts
     }
 
-    /// Of the time since the last sample what is known to have been as this one is.
+    /// How much of the time since the last sample is known to have been like it.
     fn elapsed_ns(&mut self, now_ns: u64) -> u64 {
         let mut known = self.gauges.iter().filter_map(|gauge| gauge.known_ns);
         if !known.all(|known_ns| known_ns == now_ns) {
@@ -462,7 +460,7 @@ impl Probe {
         since_ns.filter(|&ns| ns <= GAP_NS).unwrap_or(0)
     }
 
-    /// The state that follows, and whose doing it is.
+    /// The next state, and the metric behind it.
     fn next(&mut self, now_ns: u64, elapsed_ns: u64) -> Option<(ProbeState, Option<Metric>)> {
         let passes = |gauges: &[Gauge; 6], bound: usize| {
             let all = Metric::ALL.into_iter().zip(gauges);
@@ -561,7 +559,7 @@ impl Probe {
         (HOLD_NS << doublings).min(WINDOW_NS)
     }
 
-    /// How it stands at `now_ns`.
+    /// The state at `now_ns`.
     #[must_use]
     pub fn view(&self, now_ns: u64) -> ProbeView {
         let needed_ns = match self.state {
@@ -608,7 +606,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// `None`: it is not looked at, or not known.
+    /// `None`: ignored, or not known.
     fn of(
         metric: Metric,
         bound: Bound,
@@ -657,7 +655,7 @@ impl Gauge {
         } = sample;
         let bad = metric.badness(value);
         let first = metric.badness(bounds.0);
-        // Of a bound where less is worse, as far on the other side.
+        // For a bound where less is worse, as far on the other side.
         let calm = if first > 0.0 {
             first * CALM
         } else {

@@ -1,43 +1,44 @@
-//! What a best-effort job gets of what it wants, and what holds it.
+//! How much of the GPU a best-effort job gets of what it wants, and what holds it.
 //!
-//! Decides nothing: these are numbers for people, and for whoever promises a job a share. The daemon tells it
-//! every decision about the job ([`Progress::handle_decision`]); between two decisions the job is taken to be as
-//! the earlier one found it.
+//! Decides nothing: these numbers serve reports and promised shares. The daemon passes every
+//! decision about the job ([`Progress::handle_decision`]); between two decisions the job is assumed
+//! to stay as the earlier one found it.
 //!
-//! - It *wants* the GPU while a thread of it waits at the gate or work of it is in flight.
-//! - It *stands still* while a thread waits and nothing of it is in flight. That time is held against the rule
-//!   behind the lease ([`Limit`]). A thread that waits while the GPU still has work of the job loses nothing.
+//! - A job *wants* the GPU while one of its threads waits at the gate or its work is in flight.
+//! - It *stands still* while a thread waits and nothing of it is in flight. That time is attributed
+//!   to the rule behind the lease ([`Limit`]). A thread that waits while the GPU still has work of
+//!   the job loses nothing.
 //! - Its *work* is expected ns seen complete.
 //!
 //! ## Share
 //!
-//! Time is cut into windows of a second; those in which the job wanted nothing (it reads files, say) are left
-//! out. The share is that of the last ten windows together:
+//! Time is cut into windows of a second; windows in which the job wanted nothing (it reads files,
+//! say) are left out. The share covers the last ten windows together:
 //!
-//! - *of its rate alone*, once that is known: work per ns here, over work per ns in windows in which no HP
-//!   client was attached. Slowdown by what executes beside it is in it, and CPU time, too.
-//! - else *of what it asked*: the part of the time in which it did not stand still. That is an upper bound,
-//!   because a kernel that goes slowly beside HP's counts in full.
+//! - *of its solo rate*, once known: work per ns here, over work per ns in windows without an
+//!   attached HP client. This includes the slowdown by work beside it, and CPU time.
+//! - else *of what it asked*: the part of the time in which it did not stand still. That is an
+//!   upper bound, because a kernel that runs slowly beside HP's counts in full.
 
 use crate::{JobView, Limit};
 
 /// Length of a window, ns.
 pub const WINDOW_NS: u64 = 1_000_000_000;
 
-/// Windows that a share is of.
+/// Windows of a share.
 pub const WINDOWS: usize = 10;
 
-/// Time alone from which on the rate alone counts as known, ns: iterations of a training job take up to
+/// Solo time after which the solo rate counts as known, ns: iterations of a training job take up to
 /// about a second.
 const ALONE_NS_MIN: u64 = 3 * WINDOW_NS;
 
-/// Beyond this much time alone older windows count half, so that the rate follows the job, ns.
+/// Beyond this solo time older windows count half, so that the rate follows the job, ns.
 const ALONE_NS_MAX: u64 = 60 * WINDOW_NS;
 
 /// A part of what a job could have had.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Share {
-    /// Of its rate alone, 0 to 1.
+    /// Of its solo rate, 0 to 1.
     OfAlone(f64),
     /// Of the time in which it wanted the GPU, 0 to 1.
     OfAsked(f64),
@@ -53,7 +54,7 @@ impl Share {
     }
 }
 
-/// Time that a job stood still, in ns, by the rule that held it, as in [`Limit::ALL`].
+/// The time that a job stood still, in ns, by the rule that held it, as in [`Limit::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held([u64; Limit::ALL.len()]);
 
@@ -63,7 +64,7 @@ impl Held {
         Limit::ALL.into_iter().zip(self.0)
     }
 
-    /// All of it.
+    /// The sum over all rules.
     #[must_use]
     pub fn sum_ns(&self) -> u64 {
         self.0.iter().sum()
@@ -84,18 +85,18 @@ impl Held {
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     last: Option<Look>,
-    /// The window that has begun.
+    /// The current window.
     current: Window,
-    /// Those before it in which the job wanted something, the oldest overwritten.
+    /// Earlier windows in which the job wanted something; the oldest is overwritten.
     windows: [Window; WINDOWS],
     next: usize,
-    /// Time and work alone.
+    /// Solo time and work.
     alone_ns: u64,
     alone_work_ns: u64,
     held: Held,
 }
 
-/// What a decision found.
+/// The job at a decision.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     at_ns: u64,
@@ -117,8 +118,8 @@ struct Window {
 }
 
 impl Progress {
-    /// A decision at `now_ns` found the job like this; `limit` is the rule behind its lease. Time must not go backwards;
-    /// a second decision of the same moment replaces the first.
+    /// A decision at `now_ns` found the job in this state; `limit` is the rule behind its lease.
+    /// Time must not go backwards; a second decision at the same moment replaces the first.
     pub fn handle_decision(&mut self, now_ns: u64, job: &JobView, limit: Limit, hp_present: bool) {
         let look = Look {
             at_ns: now_ns,
@@ -133,7 +134,7 @@ impl Progress {
         }
     }
 
-    /// What it got of what it could have had; `None` while no window has ended in which it wanted anything.
+    /// The job's share; `None` until a window has ended in which it wanted anything.
     #[must_use]
     pub fn share(&self) -> Option<Share> {
         let recent = self.recent();
@@ -149,19 +150,19 @@ impl Progress {
         Some(Share::OfAlone((rate / alone).min(1.0)))
     }
 
-    /// The time that the share and [`Progress::held_recently`] are of, ns.
+    /// The time covered by the share and [`Progress::held_recently`], ns.
     #[must_use]
     pub fn recent_ns(&self) -> u64 {
         self.recent().ns
     }
 
-    /// Time that it stood still in that time.
+    /// How long it stood still in that time.
     #[must_use]
     pub fn held_recently(&self) -> Held {
         self.recent().held
     }
 
-    /// Time that it stood still, ever.
+    /// How long it ever stood still.
     #[must_use]
     pub fn held(&self) -> Held {
         self.held
@@ -223,7 +224,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A job that is played, a decision every millisecond.
+    /// A simulated job with a decision every millisecond.
     #[derive(Default)]
     struct Player {
         progress: Progress,
@@ -232,7 +233,7 @@ mod tests {
     }
 
     impl Player {
-        /// For so many ms: it completes `work_ns` in each, waits or not, has work in flight or not.
+        /// For `ms`: it completes `work_ns` in each, waits or not, has work in flight or not.
         fn play(&mut self, ms: u64, work_ns: u64, waiting: bool, drained: bool, limit: Limit) {
             let hp_present = limit != Limit::Ungated;
             for _ in 0..ms {
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn once_its_rate_alone_is_known_the_share_is_of_that() {
         let mut job = Player::default();
-        // Alone it computes for a fifth of the time on the CPU.
+        // Solo it computes for a fifth of the time on the CPU.
         job.play(5_000, MS * 8 / 10, false, false, Limit::Ungated);
         close(job.progress.share(), Share::OfAlone(1.0));
         job.play(12_000, MS * 4 / 10, false, false, Limit::Budget);

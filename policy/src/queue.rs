@@ -1,15 +1,15 @@
-//! What a policy that decides about queues of launches sees and says.
+//! Input and output of a policy that decides about queues of launches.
 //!
-//! Orion's and REEF's own programs intercept every launch, put it into a software queue of its
-//! client, and one thread takes from the heads of the queues what goes to the device now. Such a
-//! policy is no lease: it is asked again for each launch. It is a state machine of its own
-//! ([`crate::orion_code`], [`crate::reef_n`]) with the same three doors:
+//! Orion's and REEF's own programs intercept every launch and put it into a software queue of its
+//! client; one thread selects the launches for the device from the heads of the queues. Such a
+//! policy is no lease: each launch needs a new decision. It is a state machine of its own
+//! ([`crate::orion_code`], [`crate::reef_n`]) with the same three entry points:
 //!
-//! - `poll`: one pass over the heads of all queues. Says what goes, at most one op of each client;
-//!   whoever drives it takes these from their queues and asks again until nothing goes.
+//! - `poll`: one pass over the heads of all queues. Returns the ops that go, at most one of each
+//!   client; the caller takes these from their queues and polls again until nothing goes.
 //! - `handle_complete`: the oldest op of a client that had gone is complete.
-//! - `handle_request_end`: all ops of the client's request (inference batch, training iteration) are
-//!   complete.
+//! - `handle_request_end`: all ops of the client's request (inference batch, training iteration)
+//!   are complete.
 //!
 //! There is one HP client, as in both programs.
 
@@ -18,9 +18,9 @@ use crate::Kernel;
 /// An intercepted call at the head of a client's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// What it is.
+    /// Its kind.
     pub kind: OpKind,
-    /// For a kernel what its profile says; for a memory operation without meaning.
+    /// A kernel's profile; meaningless for a memory operation.
     pub kernel: Kernel,
 }
 
@@ -38,7 +38,7 @@ impl Op {
 /// Kinds of intercepted calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
-    /// A kernel launch, or an operator that launches some.
+    /// A kernel launch, or an operator with several launches.
     Kernel,
     /// An allocation, a free, a copy or a fill.
     Memory,

@@ -1,44 +1,42 @@
-//! What a device says of itself, and which of it can be.
+//! A device's readings, and the check of their ranges.
 
-/// Power that no device draws, W.
+/// Possible power, W.
 const POWER_W: [f64; 2] = [0.0, 10_000.0];
-/// Temperatures of a device that works, °C.
+/// Temperatures of a working device, °C.
 const TEMPERATURE_C: [f64; 2] = [-50.0, 150.0];
 /// Clocks of a device, MHz.
 const CLOCK_MHZ: [f64; 2] = [1.0, 10_000.0];
-/// A share of the whole.
 const SHARE: [f64; 2] = [0.0, 1.0];
 
-/// What the device said of itself. `None`: it did not.
+/// A device's reading. `None`: not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DeviceReading {
-    /// How much of the time it was busy lately, 0 to 1.
+    /// The busy share of recent time, 0 to 1.
     pub busy: Option<f64>,
-    /// How many of its SMs were busy lately, 0 to 1, in the mean over time.
+    /// The recent mean share of busy SMs, 0 to 1.
     pub sm_activity: Option<f64>,
     /// Its SM clock, MHz.
     pub clock_mhz: Option<u32>,
-    /// The highest SM clock it has, MHz.
+    /// Its highest SM clock, MHz.
     pub clock_max_mhz: Option<u32>,
-    /// What it draws, W.
+    /// Power draw, W.
     pub power_w: Option<f64>,
-    /// °C.
+    /// Temperature, °C.
     pub temperature_c: Option<f64>,
     /// Why its clock is not higher, the bits `nvmlClocksEventReason…` of nvml.h.
     pub event_reasons: Option<u64>,
-    /// How much of its memory is used, 0 to 1.
+    /// The used share of its memory, 0 to 1.
     pub memory_used: Option<f64>,
-    /// What it may draw, W.
+    /// Power limit, W.
     pub power_limit_w: Option<f64>,
     /// The temperature at which it slows itself down, °C.
     pub slowdown_c: Option<f64>,
-    /// Its driver says that it is lost.
+    /// The driver reports it as lost.
     pub is_lost: bool,
 }
 
 impl DeviceReading {
-    /// Without what cannot be: what is not a number or out of its range. And how many values that
-    /// were.
+    /// The reading without impossible values (no number, or out of range), and how many there were.
     #[must_use]
     pub fn checked(self) -> (Self, u64) {
         let mut dropped = 0;
@@ -55,7 +53,7 @@ impl DeviceReading {
         if let [Some(clock), Some(max)] = clocks
             && clock > max
         {
-            // Which of them is wrong is not known.
+            // Either of the two may be wrong.
             (clocks, above) = ([None; 2], 2);
         }
         let [clock_mhz, clock_max_mhz] = clocks;
@@ -98,7 +96,7 @@ mod tests {
             ..DeviceReading::default()
         };
         assert_eq!(reading.checked(), (kept, 3));
-        // A clock above the highest, and one that is none.
+        // A clock above the highest, and one that is not a number.
         for (clock_mhz, clock_max_mhz, kept, dropped) in [
             (1_600, 1_590, [None, None], 2),
             (u32::MAX, 1_590, [None, Some(1_590)], 1),

@@ -1,20 +1,19 @@
-//! `reef-n`: REEF (OSDI'22) on a GPU whose kernels cannot be killed, as the Orion paper has it as a
-//! baseline.
+//! `reef-n`: REEF (OSDI'22) on a GPU whose kernels cannot be killed, the Orion paper's baseline.
 //!
-//! REEF preempts by killing what runs and padding real-time kernels with best-effort ones; NVIDIA's
-//! GPUs cannot kill, and REEF-N is what is left. It was never published. The Orion paper (§6.1):
+//! REEF preempts by killing running kernels and padding real-time kernels with best-effort ones.
+//! NVIDIA's GPUs cannot kill; REEF-N is the rest, and was never published. The Orion paper (§6.1):
 //! "REEF-N … allows high-priority kernels to bypass best-effort kernels in software queues before
 //! submission to GPU"; "we implement REEF-N and the kernel selection rules from the original paper,
 //! which schedule kernels based on their size (number of SMs) and expected latency. We use a
 //! software queue size of 12 kernels". So:
 //!
-//! 1. An HP kernel goes at once, past all BE kernels that wait in software queues.
+//! 1. An HP kernel goes at once, past all BE kernels in software queues.
 //! 2. *Beside HP* (from the first kernel of a request until its last is complete) BE kernels only
-//!    pad: with each HP kernel at most one BE kernel goes, the first of the clients, in turn, whose
-//!    head fits what the HP kernel leaves, `sm_needed ≤ SMs − HP's sm_needed`, and is expected to
-//!    last no longer than it.
-//! 3. *While HP is idle* BE kernels go, each client with at most 12 in flight. These cannot be taken
-//!    back: they are what HP waits for.
+//!    pad: with each HP kernel at most one BE kernel goes, of the first client, in turn, whose head
+//!    fits the rest of the device, `sm_needed ≤ SMs − HP's sm_needed`, and is expected to last no
+//!    longer.
+//! 3. *While HP is idle* BE kernels go, each client with at most 12 in flight. They cannot be
+//!    recalled: HP waits for them.
 //! 4. Resource classes count for nothing, and streams have no priorities.
 //!
 //! ```text
@@ -24,9 +23,9 @@
 //! HP idle                           BE goes until 12 are in flight
 //! ```
 //!
-//! *The published code* (`--algo reef`, notes in Orion's repository) is no program of these rules:
+//! *The published code* (`--algo reef`, notes in Orion's repository) does not follow these rules:
 //! its depth of 12 is a number of busy polls after which one op of each BE client goes, HP or not,
-//! and it asks for BE kernels with *at least* HP's SMs. The paper's words are followed here.
+//! and it requires BE kernels with *at least* HP's SMs. This module follows the paper.
 
 use crate::Kernel;
 use crate::queue::{Op, OpKind, QueueClient, round_robin};
@@ -51,7 +50,7 @@ impl ReefNParams {
 /// "a software queue size of 12 kernels, based on discussions with the REEF authors".
 const DEPTH: u32 = 12;
 
-/// The policy and what it remembers.
+/// The policy and its state.
 #[derive(Clone, Debug)]
 pub struct ReefN {
     params: ReefNParams,
@@ -59,7 +58,7 @@ pub struct ReefN {
     hp_request: bool,
     /// Ops in flight by BE client.
     in_flight: Vec<u32>,
-    /// The BE client that was served last.
+    /// The BE client served last.
     last: usize,
 }
 
@@ -75,7 +74,7 @@ impl ReefN {
         }
     }
 
-    /// One pass over the heads of the queues; appends what goes.
+    /// One pass over the heads of the queues; appends the ops that go.
     pub fn poll(&mut self, hp: Option<&Op>, be: &[Option<Op>], goes: &mut Vec<QueueClient>) {
         debug_assert_eq!(be.len(), self.in_flight.len());
         if let Some(op) = hp {
@@ -104,7 +103,7 @@ impl ReefN {
         }
     }
 
-    /// Everything of the client's request is complete.
+    /// The client's request is complete.
     pub fn handle_request_end(&mut self, client: QueueClient) {
         if client == QueueClient::Hp {
             self.hp_request = false;

@@ -1,14 +1,15 @@
-//! The one list of policies. Whatever takes or shows a policy's name reads it: configuration,
-//! `config check`, status, simulator, the options of `pillion`, the fault simulation, tests.
+//! The one list of policies. Everything that takes or shows a policy's name reads it:
+//! configuration, `config check`, status, simulator, the options of `pillion`, the fault
+//! simulation, tests.
 //!
-//! A policy is a file with an [`Entry`], and the entry's line in [`POLICIES`]. How to write one is
-//! docs/add-a-policy.md.
+//! A policy is a file with an [`Entry`], and the entry's line in [`POLICIES`]. docs/add-a-policy.md
+//! explains how to write one.
 
 use std::iter;
 
 use crate::{Policy, Rules};
 
-/// The policies, in the order shown to people.
+/// The policies, in display order.
 pub const POLICIES: &[&Entry] = &[
     &crate::none::ENTRY,
     &crate::pillion::ENTRY,
@@ -17,8 +18,8 @@ pub const POLICIES: &[&Entry] = &[
     &crate::launch_gate::ENTRY,
 ];
 
-/// Policies that are accepted by name and shown in no list: the worked policy of
-/// docs/add-a-policy.md, so that the document's text is compiled and runs wherever a policy runs.
+/// Policies that are accepted by name but not listed: the worked policy of docs/add-a-policy.md, so
+/// that the document's text is compiled and runs wherever a policy runs.
 pub const EXAMPLES: &[&Entry] = &[&crate::idle_only::ENTRY];
 
 /// Every policy that is accepted.
@@ -32,14 +33,14 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     all().find(|entry| entry.name == name)
 }
 
-/// What is known of a policy before it is in force.
+/// A policy's description.
 #[derive(Debug)]
 pub struct Entry {
     /// The name in configuration, options and tables.
     pub name: &'static str,
     /// What best-effort jobs may do, in a line.
     pub about: &'static str,
-    /// Its numbers, and how it is made.
+    /// Its numbers, and its constructor.
     pub settings: Settings,
 }
 
@@ -50,18 +51,18 @@ impl PartialEq for Entry {
     }
 }
 
-/// What numbers a policy has.
+/// The numbers of a policy.
 #[derive(Clone, Copy, Debug)]
 pub enum Settings {
     /// Plain numbers, each a key of `[policy]`: daemon and simulator read them by this list.
     Numbers {
         /// At most [`NUMBERS_MAX`].
         params: &'static [Param],
-        /// The policy at work, which has seen nothing yet.
+        /// The policy at work, in its initial state.
         rules: fn(&Numbers) -> Box<dyn Rules>,
     },
-    /// A variant of [`Policy`], whose keys daemon and simulator read one by one. This is the policy
-    /// with its defaults.
+    /// A variant of [`Policy`], whose keys daemon and simulator read one by one; returns the
+    /// defaults.
     Own(fn() -> Policy),
 }
 
@@ -75,7 +76,7 @@ impl Entry {
         }
     }
 
-    /// Its plain numbers; none of a policy that has its own settings.
+    /// Its plain numbers; empty for a policy with its own settings.
     #[must_use]
     pub const fn params(&self) -> &'static [Param] {
         match self.settings {
@@ -90,7 +91,7 @@ impl Entry {
 pub struct Param {
     /// Its key, as in a daemon's configuration where that has it.
     pub key: &'static str,
-    /// What it is, in a line.
+    /// Its meaning, in a line.
     pub about: &'static str,
     /// Least value.
     pub least: f64,
@@ -124,13 +125,13 @@ impl Param {
         }
     }
 
-    /// Whether it can be set to this.
+    /// Whether it accepts this value.
     #[must_use]
     pub fn takes(&self, value: f64) -> bool {
         (self.least..=self.most).contains(&value) && (!self.is_whole || value.fract() == 0.0)
     }
 
-    /// What it can be set to, in words.
+    /// The accepted values, in words.
     #[must_use]
     pub fn wanted(&self) -> String {
         let (least, most) = (self.least, self.most);
@@ -143,7 +144,7 @@ impl Param {
         }
     }
 
-    /// The nearest value that it takes.
+    /// The nearest accepted value.
     #[must_use]
     pub fn nearest(&self, value: f64) -> f64 {
         let near = value.clamp(self.least, self.most);
@@ -176,7 +177,7 @@ impl Numbers {
         Self { entry, values }
     }
 
-    /// Which policy.
+    /// The policy's entry.
     #[must_use]
     pub const fn entry(&self) -> &'static Entry {
         self.entry
@@ -190,7 +191,7 @@ impl Numbers {
         }
     }
 
-    /// The number `key` that is in force, if the policy has one.
+    /// The value of the number `key`, if the policy has one.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<f64> {
         self.place(key).map(|place| self.values[place])
@@ -207,8 +208,8 @@ impl Numbers {
         (us * 1e3) as u64
     }
 
-    /// Sets the number `key` to `value`, which must be one that its [`Param`] takes; false if the
-    /// policy has no such number.
+    /// Sets the number `key` to `value`, which its [`Param`] must accept; false if the policy has
+    /// no such number.
     pub fn set(&mut self, key: &str, value: f64) -> bool {
         let place = self.place(key);
         if let Some(place) = place {

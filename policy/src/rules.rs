@@ -1,10 +1,10 @@
-//! The trait of a policy at work: what it decides, and what it remembers between two decisions.
+//! The trait of a policy at work: its decisions, and its state between them.
 //!
-//! One function must be written, [`Rules::lease`]. All others have a default that fits a policy
-//! without memory. [`crate::Gate`] calls them, in the order of its module's text, and handles two
-//! cases before any policy: no high-priority client is attached, and then nothing is held.
+//! Only [`Rules::lease`] is required. The other functions have defaults that fit a policy without
+//! state. [`crate::Gate`] calls them, in the order of its module's text, and handles the case of no
+//! attached high-priority client itself: nothing is held then.
 //!
-//! docs/add-a-policy.md goes through a whole one.
+//! docs/add-a-policy.md develops a complete one.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ use crate::{
     RequestTarget, SloView, Snapshot, admits,
 };
 
-/// A policy at work. Pure: all that it may look at is in its arguments, the time too.
+/// A policy at work. Pure: its arguments, time included, are its only input.
 pub trait Rules: fmt::Debug + Send {
     /// The lease of the job at index `job` of `snapshot.be`, under the epoch of the snapshot, and
-    /// which rule limits it. A high-priority client is attached. The same snapshot gives the same
-    /// lease however often this is called.
+    /// the rule that limits it. A high-priority client is attached. The same snapshot gives the
+    /// same lease however often this is called.
     fn lease(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit);
 
     /// The law for one kernel: whether it goes after `spent_ns` were charged since the snapshot. A
-    /// policy that follows a paper states the paper's law here, so that lease and law check each
-    /// other; the default is what the lease says.
+    /// policy from a paper states the paper's law here, so that lease and law check each other; the
+    /// default follows the lease.
     fn eligible(
         &self,
         snapshot: &Snapshot<'_>,
@@ -33,11 +33,11 @@ pub trait Rules: fmt::Debug + Send {
         admits(&self.lease(snapshot, job).0, spent_ns, kernel)
     }
 
-    /// Takes in what has happened since the last snapshot. Once per poll, before
-    /// [`Rules::lease`]; also while no high-priority client is attached.
+    /// Handles what has happened since the last snapshot. Once per poll, before [`Rules::lease`];
+    /// also while no high-priority client is attached.
     fn handle_snapshot(&mut self, _snapshot: &Snapshot<'_>) {}
 
-    /// When to poll again, if nobody rings, while best-effort work waits or is in flight.
+    /// When to poll again if nobody rings, while best-effort work waits or is in flight.
     fn next_look_ns(&self, snapshot: &Snapshot<'_>, _outlook: &Outlook, pause_ns: u64) -> u64 {
         snapshot.now_ns.saturating_add(pause_ns)
     }

@@ -1,29 +1,29 @@
-//! The share of the GPU that best-effort work has beside high-priority work: 100 % less what that
-//! uses of the SMs.
+//! The share of the GPU for best-effort work beside high-priority work: 100 % less high-priority
+//! work's use of the SMs.
 //!
-//! **Law.** MuxFlow's (§4.2). Each second it is seen how much of the SMs high-priority work was to
-//! use: Σ expected ns · min(SMs needed, SMs) / SMs, of what was launched in it. x is the mean of the
-//! last [`SECONDS`], and best-effort work has 1 − x of the GPU, from [`PERCENT_MIN`] to 100 %. What
-//! counts is what kernels take alone, which best-effort work beside them does not change: a share by
-//! how long they took would shrink by its own fault.
+//! **Law.** MuxFlow's (§4.2). Each second gives high-priority work's expected use of the SMs: Σ
+//! expected ns · min(SMs needed, SMs) / SMs, over the second's launches. x is the mean of the last
+//! [`SECONDS`], and best-effort work has 1 − x of the GPU, from [`PERCENT_MIN`] to 100 %. Solo
+//! durations count, which best-effort work beside the kernels does not change: a share by actual
+//! durations would shrink by its own effect.
 //!
-//! Under MPS it is a share of the SMs. Nobody can change that of a process that runs, so it holds
-//! for jobs that start (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`), and one that may be is started anew
-//! for it: where it differs by [`HYSTERESIS`], and not before it has run for
+//! Under MPS it is a share of the SMs. It cannot change for a running process, so it applies to
+//! starting jobs (`CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`), and a job that allows it is restarted for
+//! it: where the share differs by [`HYSTERESIS`], and not before it has run for
 //! [`ShareParams::restart_ns`]. In time slices a process has all SMs in its turn, and the share is
-//! one of the time, of all best-effort jobs together, while a high-priority client is there
+//! one of the time, of all best-effort jobs together, while a high-priority client is attached
 //! ([`crate::Gate::handle_share`]).
 //!
-//! Or it follows how the target of high-priority requests is held: [`outer`].
+//! Alternatively it follows how well the target of high-priority requests is kept: [`outer`].
 //!
-//! Until [`SECONDS_MIN`] were seen no share is known. While no high-priority client is there it stays
-//! what it was: one may come back, and best-effort jobs keep for long what they are started with.
+//! The share is unknown until [`SECONDS_MIN`] were observed. Without a high-priority client it
+//! stays unchanged: one may come back, and best-effort jobs keep their initial share for long.
 //!
-//! Source: MuxFlow (2024) §4.2, which has the mean over a profile of the job. Ours: [`SECONDS`] is a
-//! quarter of an hour, the least time between two starts; [`HYSTERESIS`] is eight times the standard
-//! deviation of a minute's mean, of ten requests in a second at random that use .3. A quantile of the
-//! seconds was considered and left out: of those requests the 90th percentile is .42, and what comes
-//! in a burst is the gate's matter.
+//! Source: MuxFlow (2024) §4.2, which has the mean over a profile of the job. Ours: [`SECONDS`] is
+//! a quarter of an hour, the least time between two starts; [`HYSTERESIS`] is eight times the
+//! standard deviation of a minute's mean, of ten random requests a second that use .3. A quantile
+//! of the seconds was considered and left out: of those requests the 90th percentile is .42, and
+//! the gate handles bursts.
 
 use std::collections::VecDeque;
 
@@ -31,57 +31,58 @@ pub mod outer;
 
 use outer::{Held, Outer};
 
-/// Seconds that the mean is of.
+/// The number of seconds in the mean.
 pub const SECONDS: usize = 900;
 
-/// Seconds that must have been seen.
+/// Seconds that must have been observed.
 pub const SECONDS_MIN: usize = 10;
 
-/// Best-effort work has that much, whatever high-priority work uses, per cent.
+/// The least share of best-effort work, whatever high-priority work uses, per cent.
 pub const PERCENT_MIN: u32 = 10;
 
-/// A dynamic share is a multiple of that, per cent: what is learnt of kernels is kept apart for each.
+/// A dynamic share is a multiple of this, per cent: kernel durations are learnt separately for
+/// each.
 pub const STEP: u32 = 5;
 
-/// A job that has another share than it would get now by so much is started anew, per cent.
+/// A job is restarted when its share differs from the current one by this much, per cent.
 pub const HYSTERESIS: u32 = 10;
 
-/// Between two starts of a job, unless something else is said, ns: what a start costs is seconds, and
-/// the mean is of as long.
+/// The default least time between two starts of a job, ns: a start costs seconds, and the mean
+/// covers as long.
 pub const RESTART_NS: u64 = SECONDS as u64 * SECOND_NS;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What share is to hold.
+/// The configured share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareParams {
-    /// Where it comes from.
+    /// Its source.
     pub mode: ShareMode,
-    /// A job that may be started anew runs so long before it is, ns.
+    /// The least time that a restartable job runs before a restart, ns.
     pub restart_ns: u64,
 }
 
-/// Where the share comes from.
+/// The source of the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareMode {
-    /// It is so many per cent, from [`PERCENT_MIN`] to 100.
+    /// Fixed, in per cent from [`PERCENT_MIN`] to 100.
     Static(u32),
-    /// It is what high-priority work leaves.
+    /// The part that high-priority work leaves.
     Dynamic,
-    /// It follows how the target of high-priority requests is held ([`outer`]).
+    /// Follows how well the target of high-priority requests is kept ([`outer`]).
     Target,
 }
 
-/// The share as it stands, for people.
+/// The current share, for reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ShareView {
-    /// Where it comes from.
+    /// Its source.
     pub mode: ShareMode,
-    /// Per cent; none while it is not known.
+    /// Per cent; `None` while unknown.
     pub percent: Option<u32>,
-    /// x, 0 to 1; none before a second was seen.
+    /// x, 0 to 1; `None` before the first second.
     pub used: Option<f64>,
-    /// Seconds that were seen, at most [`SECONDS`].
+    /// Observed seconds, at most [`SECONDS`].
     pub seconds: usize,
 }
 
@@ -89,9 +90,9 @@ pub struct ShareView {
 #[derive(Debug, Default)]
 pub struct BeShare {
     params: Option<ShareParams>,
-    /// What was used in the last seconds, 0 to 1 each.
+    /// The used share of the last seconds, 0 to 1 each.
     seconds: VecDeque<f64>,
-    /// When the second that is not over began, and what was used in it, ns of all SMs.
+    /// When the current second began, and the use in it, ns of all SMs.
     since_ns: Option<u64>,
     used_ns: f64,
     /// x.
@@ -100,34 +101,34 @@ pub struct BeShare {
 }
 
 impl BeShare {
-    /// From now on that holds, or nothing. What was seen stays.
+    /// Replaces the configured share; `None`: none. Observations stay.
     pub fn set(&mut self, params: Option<ShareParams>) {
         self.params = params;
     }
 
-    /// Whether it goes by what is used.
+    /// Whether it follows the use.
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
         self.params
             .is_some_and(|params| params.mode == ShareMode::Dynamic)
     }
 
-    /// Whether it goes by how the target is held.
+    /// Whether it follows the target.
     #[must_use]
     pub fn is_by_target(&self) -> bool {
         self.params
             .is_some_and(|params| params.mode == ShareMode::Target)
     }
 
-    /// So the target of high-priority requests is held now; `None` where none is, or nothing is
-    /// judged.
+    /// How well the target of high-priority requests is kept now; `None` where there is none, or
+    /// nothing is judged.
     pub fn handle_held(&mut self, now_ns: u64, held: Option<Held>) {
         self.outer.handle_held(now_ns, held);
     }
 
-    /// High-priority clients have launched since the last call what takes `sm_ns` of all SMs' time
-    /// alone; a number that is none counts as nothing. The first call, and the first after
-    /// [`Self::pause`], begins a second, and what it says is of before.
+    /// High-priority clients have launched work of `sm_ns` solo ns of all SMs since the last call;
+    /// a value that is not a number counts as 0. The first call, and the first after
+    /// [`Self::pause`], begins a second, and its value belongs to the time before.
     pub fn handle_used(&mut self, now_ns: u64, sm_ns: f64) {
         let Some(since_ns) = self.since_ns else {
             (self.since_ns, self.used_ns) = (Some(now_ns), 0.0);
@@ -150,13 +151,12 @@ impl BeShare {
         (self.since_ns, self.used_ns) = (Some(now_ns), 0.0);
     }
 
-    /// Nothing is known of what high-priority work uses, or there is none: the second that has begun
-    /// does not count.
+    /// High-priority work's use is unknown, or there is none: the current second does not count.
     pub fn pause(&mut self) {
         self.since_ns = None;
     }
 
-    /// The share, per cent; `None` while it is not known, and where none is to hold.
+    /// The share, per cent; `None` while unknown, and where none is configured.
     #[must_use]
     pub fn percent(&self) -> Option<u32> {
         match self.params?.mode {
@@ -173,7 +173,7 @@ impl BeShare {
         }
     }
 
-    /// Whether a job that was started with `with` per cent so long ago is to be started anew.
+    /// Whether to restart a job that was started with `with` per cent this long ago.
     #[must_use]
     pub fn is_stale(&self, with: u32, runs_ns: u64) -> bool {
         let (params, now) = (self.params, self.percent());
@@ -183,7 +183,7 @@ impl BeShare {
         })
     }
 
-    /// As it stands; `None` where none is to hold.
+    /// The current share; `None` where none is configured.
     #[must_use]
     pub fn view(&self) -> Option<ShareView> {
         Some(ShareView {
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn best_effort_work_has_what_high_priority_work_leaves() {
         let mut share = dynamic();
-        // What was launched before anybody counted is of no second.
+        // Launches from before the first call belong to no second.
         share.handle_used(0, 1e12);
         for tick in 1..=5 * 9 {
             share.handle_used(tick * SECOND_NS / 5, 0.06e9);
@@ -226,12 +226,12 @@ mod tests {
         }
         let view = share.view().unwrap();
         assert_eq!((view.percent, view.seconds), (Some(70), 60));
-        // It works more, and after a quarter of an hour nothing else is known.
+        // The load grows, and after a quarter of an hour all earlier seconds have left the mean.
         for second in 61..=960 {
             share.handle_used(second * SECOND_NS, 0.97e9);
         }
         assert_eq!(share.percent(), Some(PERCENT_MIN));
-        // It is not there for an hour, and comes again.
+        // It is absent for an hour, and returns.
         share.pause();
         share.handle_used(4_560 * SECOND_NS, 7e9);
         assert_eq!(share.percent(), Some(PERCENT_MIN));

@@ -1,32 +1,38 @@
-//! The level: how much best-effort work high-priority requests can bear, by how many of them miss their target.
+//! The level: how much best-effort work high-priority requests can bear, from the number that miss
+//! their target.
 //!
-//! A target says that of the requests a share α may take longer (p99: α = 0.01). The level is one number, the only
-//! integrator of its law. A request within its target raises it by η, one over it lowers it by η(1 − α)/α, so that it stays
-//! where a share α misses. What the level allows is [`crate::pillion`]'s business.
+//! A target allows a share α of the requests to take longer (p99: α = 0.01). The level is one
+//! number, the only integrator of its law. A request within its target raises it by η, one over it
+//! lowers it by η(1 − α)/α, so that it is stationary where a share α misses. [`crate::pillion`]
+//! defines what the level allows.
 //!
 //! # The bound
 //!
-//! Whatever requests do, in any order, as long as it does not stand at the floor,
+//! For any sequence of requests,
 //!
 //! ```text
 //! misses − misses at the floor ≤ α (requests + range/η)
 //! ```
 //!
-//! because the sum of all steps cannot be less than minus the range. A step that the top or a freeze cuts off only lowers the
-//! level, as a larger fall does, and a larger step before the first miss cannot pass the top. At the floor best-effort work is paused, so what is
-//! missed there is not its doing. Price of the range: with 7/0.001 = 7000 more requests' share, 70 misses, may be spent at once.
+//! because the sum of all steps cannot be less than minus the range. A step that the top or a
+//! freeze cuts off only lowers the level, as a larger fall does, and a larger step before the first
+//! miss cannot pass the top. At the floor best-effort work is paused, so it does not cause the
+//! misses there. The price of the range: the share of 7/0.001 = 7000 more requests, 70 misses, may
+//! be spent at once.
 //!
-//! *At the floor* is where one more miss would come to it or below ([`Level::is_at_floor`]); best-effort work is paused from there
-//! on. Where fewer than two in a thousand may miss, η is less, so that a miss costs half a unit and not all of the range.
+//! *At the floor* is where one more miss would reach it or pass it ([`Level::is_at_floor`]); from
+//! there on best-effort work is paused. Where fewer than two in a thousand may miss, η is smaller,
+//! so that a miss costs half a unit and not all of the range.
 //!
 //! # Spread misses
 //!
-//! The level begins at 0 and may belong at −5, and a step of load may take it there later: by falls of 0.099 that would be fifty
-//! misses. Misses of a queue come in bursts, and those of a level that is too high are spread: they are in six of the last eight blocks
-//! of 25 requests. Then each costs six times as much ([`Level::fall`]). Steps that are larger in both directions and decay
-//! (Angelopoulos, Barber and Bates 2024) come down as fast, but after a burst they leave the level low while they become small:
-//! simulated with ten times to begin with and three ways to decay, requests at half of the time were 7 to 15 % within their targets after
-//! 5000 of them.
+//! The level begins at 0 and may belong at −5, and a step of load may require that later: by falls
+//! of 0.099 that would cost fifty misses. A queue's misses come in bursts, and those of a level
+//! that is too high are spread: they are in six of the last eight blocks of 25 requests. Each then
+//! costs six times as much ([`Level::fall`]). Steps that are larger in both directions and decay
+//! (Angelopoulos, Barber and Bates 2024) come down as fast, but after a burst they leave the level
+//! low while they shrink: in simulations with ten times as large initial steps and three kinds of
+//! decay, requests at half load were 7 to 15 % within their targets after 5000 of them.
 //!
 //! Source: a quantile law with saturation in the place of GPUColo's mean law (§IV–V).
 
@@ -36,17 +42,17 @@ pub const LEAST: f64 = -6.0;
 /// The top: best-effort work may go whenever a request can bear it.
 pub const GREATEST: f64 = 1.0;
 
-/// η, for a request within its target. A miss at α = 0.01 costs 0.099, so 70 in a row cross the range: Poisson
-/// arrivals bring misses in bursts, and a smaller range would be crossed by each of them.
+/// η, for a request within its target. A miss at α = 0.01 costs 0.099, so 70 in a row cross the
+/// range: Poisson arrivals bring misses in bursts, each of which would cross a smaller range.
 pub const STEP: f64 = 0.001;
 
-/// Until the first miss the level rises by so many steps for a request.
+/// Steps per request until the first miss.
 const FIRST_STEPS: f64 = 10.0;
 
-/// A miss that is one of many spread ones lowers the level by so many steps of one.
+/// The factor on a fall for a spread miss.
 const SPREAD_STEPS: f64 = 6.0;
 
-/// And by no more than that.
+/// The greatest such fall.
 const SPREAD_FALL_MAX: f64 = 1.0;
 
 /// See the module's text.
@@ -54,19 +60,19 @@ const SPREAD_FALL_MAX: f64 = 1.0;
 pub struct Level {
     value: f64,
     spread: Spread,
-    /// One was over its target.
+    /// A request was over its target.
     has_missed: bool,
     /// Requests that were judged.
     pub requests: u64,
-    /// Those of them that were over their target.
+    /// The judged requests that were over their target.
     pub misses: u64,
-    /// Those of the misses that found the level at its floor ([`Level::is_at_floor`]).
+    /// The misses that found the level at its floor ([`Level::is_at_floor`]).
     pub misses_at_floor: u64,
 }
 
 impl Level {
-    /// One that stands there already, between [`LEAST`] and [`GREATEST`]; what is no number begins as ever. A request was over its
-    /// target before, or none.
+    /// A level that starts at `value`, between [`LEAST`] and [`GREATEST`], or as usual if `value`
+    /// is not a number. `has_missed`: a request was over its target before.
     #[must_use]
     pub fn begin(value: f64, has_missed: bool) -> Self {
         match value.is_nan() {
@@ -91,13 +97,13 @@ impl Level {
         self.value
     }
 
-    /// Whether another miss of a goal whose share is `alpha` finds it at the floor.
+    /// Whether another miss, for a goal with the share `alpha`, finds it at the floor.
     #[must_use]
     pub fn is_at_floor(&self, alpha: f64) -> bool {
         self.value - self.fall(alpha) <= LEAST
     }
 
-    /// What another miss lowers it by, of a goal of which a share `alpha` may miss.
+    /// The fall at the next miss, for a goal with the share `alpha` of misses.
     #[must_use]
     pub fn fall(&self, alpha: f64) -> f64 {
         let fall = fall(alpha);
@@ -107,8 +113,9 @@ impl Level {
         }
     }
 
-    /// A request was over its target, of which a share `alpha` may be (more than 0, less than 1); or within it.
-    /// `may_rise`: best-effort work wanted to go, so a request within its target is a reason to let more go.
+    /// A request was over its target, which a share `alpha` may be (more than 0, less than 1), or
+    /// within it. `may_rise`: best-effort work wanted to go, so that a request within its target
+    /// justifies more.
     pub fn handle_request(&mut self, is_miss: bool, alpha: f64, may_rise: bool) {
         self.requests += 1;
         if is_miss {
@@ -120,7 +127,7 @@ impl Level {
             let steps = if self.has_missed { 1.0 } else { FIRST_STEPS };
             self.value = (self.value + step(alpha) * steps).min(GREATEST);
         }
-        // Last: what best-effort work did until now followed from what was known before.
+        // Last, because the best-effort work until now followed from the earlier knowledge.
         if alpha <= SPREAD_ALPHA_MAX {
             self.spread.handle_request(is_miss, alpha);
         }
@@ -129,23 +136,24 @@ impl Level {
 
 /// Whether misses are spread over the last requests, or came in bursts.
 ///
-/// Requests are counted in blocks in which a quarter of a miss may be: of 25 where one in a hundred may. Where a share α misses, each
-/// for itself, two in a thousand times six of eight blocks have one; in a burst of a queue few have.
+/// Requests are counted in blocks in which a quarter of a miss is allowed: of 25 where one in a
+/// hundred may miss. With independent misses of a share α, six of eight blocks have one two in a
+/// thousand times; in a burst of a queue few blocks have one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Spread {
-    /// Misses that may have been in the block that is not over.
+    /// Allowed misses in the current block.
     may_be: f64,
-    /// A bit for each of the last blocks, the newest lowest: it has a miss.
+    /// One bit per block, the newest lowest: the block has a miss.
     blocks: u8,
 }
 
-/// Misses that may be in a block.
+/// Allowed misses of a block.
 const BLOCK: f64 = 0.25;
 
-/// So many of the last eight blocks.
+/// Of the last eight blocks.
 const SPREAD_BLOCKS: u32 = 6;
 
-/// Where more may miss there are many of them anyway, and each costs little.
+/// Above this share there are many misses anyway, and each costs little.
 const SPREAD_ALPHA_MAX: f64 = 0.05;
 
 impl Spread {
@@ -163,17 +171,18 @@ impl Spread {
     }
 }
 
-/// A miss lowers the level by no more: where fewer than two in a thousand may miss, the step of a request within its target is
-/// less instead. Else one miss would cross the range, and best-effort work be paused for thousands of requests.
+/// The greatest fall at a miss: where fewer than two in a thousand may miss, η is smaller instead.
+/// Otherwise one miss would cross the range, and best-effort work would be paused for thousands of
+/// requests.
 const FALL_MAX: f64 = 0.5;
 
-/// What a miss lowers the level by, of a goal of which a share `alpha` may miss.
+/// The fall at a miss, for a goal with the share `alpha` of misses.
 #[must_use]
 pub fn fall(alpha: f64) -> f64 {
     (STEP * (1.0 - alpha) / alpha).min(FALL_MAX)
 }
 
-/// η: what a request within its target raises it by.
+/// η: the rise for a request within its target.
 #[must_use]
 pub fn step(alpha: f64) -> f64 {
     STEP.min(FALL_MAX * alpha / (1.0 - alpha))
@@ -223,7 +232,8 @@ mod tests {
         }
     }
 
-    /// The adversary of the bound: as many misses as it can have above the floor. While they are spread each costs it more.
+    /// The bound's adversary: as many misses as possible above the floor. Spread misses cost it
+    /// more each.
     #[test]
     fn an_adversary_gets_what_the_bound_leaves_it_and_no_more() {
         let mut level = Level::default();
@@ -232,7 +242,7 @@ mod tests {
         }
         assert_eq!(level.misses_at_floor, 0);
         assert!(has_kept_the_bound(&level, ALPHA));
-        // It begins at 0, so a range of 6 and not of 7 is its to spend: α × (10 000 + 6 000).
+        // It begins at 0, so it can spend a range of 6, not 7: α × (10 000 + 6 000).
         assert!((155..=160).contains(&level.misses), "{level:?}");
     }
 
@@ -243,7 +253,7 @@ mod tests {
             level.handle_request(true, ALPHA, true);
         }
         assert!((level.value() + 60.0 * 0.099).abs() < 1e-9, "{level:?}");
-        // One in fifteen misses: it is where it belongs by fewer misses than half of those.
+        // One in fifteen misses: the level settles with fewer misses than half of those.
         let mut level = Level::begin(0.0, true);
         let mut requests = 0_u32;
         while level.value() > -5.0 {
@@ -252,14 +262,14 @@ mod tests {
         }
         assert!((15..25).contains(&level.misses), "{level:?}");
         assert!((level.fall(ALPHA) - 0.594).abs() < 1e-9);
-        // And for 200 requests without any its steps are the small ones again.
+        // After 200 requests without a miss the steps are small again.
         for _ in 0..200 {
             level.handle_request(false, ALPHA, true);
         }
         assert!((level.fall(ALPHA) - 0.099).abs() < 1e-9);
     }
 
-    /// It ran beside them until it is known that misses are spread.
+    /// Best-effort work ran beside them until misses are known to be spread.
     #[test]
     fn the_miss_that_shows_that_they_are_spread_is_of_best_effort_work_still() {
         let mut level = Level::begin(-5.3, true);
@@ -268,7 +278,7 @@ mod tests {
         }
         assert_eq!((level.misses, level.misses_at_floor), (6, 0), "{level:?}");
         assert!(level.is_at_floor(ALPHA), "{level:?}");
-        // Requests of which half may miss are no blocks of those of which one in a hundred may.
+        // Blocks for a goal that half may miss differ from those for one in a hundred.
         let mut level = Level::begin(0.0, true);
         for n in 0..10_000_u32 {
             level.handle_request(n % 2 == 0, 0.5, true);
@@ -296,7 +306,7 @@ mod tests {
         }
     }
 
-    /// Misses by chance, one in a hundred, each for itself.
+    /// Random independent misses, one in a hundred.
     #[test]
     fn at_its_share_misses_are_hardly_ever_spread() {
         let mut level = Level::begin(0.0, true);

@@ -1,5 +1,5 @@
-//! The level by a mean: best-effort work is steered on the same scale as by [`crate::slo`], by what
-//! requests take in the mean of a period and not by how many miss.
+//! The level for a mean: steers best-effort work on the same scale as [`crate::slo`], by the mean
+//! latency of a period instead of the number of misses.
 //!
 //! # Law
 //!
@@ -10,49 +10,49 @@
 //! v ← v + g (L − l) / m
 //! ```
 //!
-//! The integral leaves no steady error. The paper takes g = 1 and a slope that was identified
-//! before; the slope of a device differs by a factor of several along the level, and with g = 1 the
-//! level then jumps between two values for good. So there are three cases:
+//! The integral leaves no steady error. The paper takes g = 1 and a previously identified slope; a
+//! device's slope differs by a factor of several along the level, and with g = 1 the level then
+//! oscillates between two values. So there are three cases:
 //!
 //! - *Near* the target ([`NEAR`], or three standard errors of the period's mean), g is [`GAIN`].
-//! - *Far* from it, with one level known that is too low and one that is too high: the next one
-//!   is between both, where a straight line through them meets the target (regula falsi; an end
-//!   that stays counts half as much each time, the Illinois rule, Dowell and Jarratt 1971). Of a
-//!   curve of any shape it cannot jump for good.
+//! - *Far* from it, with one level known to be too low and one too high: the next one is between
+//!   both, where a straight line through them meets the target (regula falsi; an end that stays
+//!   counts half as much each time, the Illinois rule, Dowell and Jarratt 1971). This cannot
+//!   oscillate forever on a curve of any shape.
 //! - *Far* from it on one side so far: g is 1, and steps in the same direction double.
 //!
 //! # The slope
 //!
-//! Means are given in units of the slack: 0 is what requests take alone, 1 their target. The slope
-//! is identified by least squares with forgetting over the steps of consecutive periods, Δl = m Δv;
-//! what a load that changes slowly adds leaves no trace in a difference. So that there are steps at
-//! the target too, the level that is applied is moved up and down in turn ([`MeanLevel::value`]).
-//! The estimate counts where it is positive and [`ERRORS_MIN`] of its standard errors from nothing.
-//! The slope in force is the steepest of it and the straight line between the two known levels;
-//! where there is neither, 1: the whole slack for a unit of the level.
+//! Means are in units of the slack: 0 is the solo latency, 1 the target. The slope is identified by
+//! least squares with forgetting over the steps of consecutive periods, Δl = m Δv; a slowly
+//! changing load leaves no trace in a difference. To have steps at the target too, the applied
+//! level is moved up and down in turn ([`MeanLevel::value`]). The estimate counts where it is
+//! positive and [`ERRORS_MIN`] of its standard errors from 0. The slope in force is the steepest of
+//! it and the straight line between the two known levels; where there is neither, 1: the whole
+//! slack for a unit of the level.
 //!
 //! # Freezing
 //!
-//! A period in which another law held best-effort work, or in which it wanted nothing, says nothing
-//! of the slope, nor of which levels are too high; it lets the level fall by the gain, and not
+//! A period in which another law held best-effort work, or in which it wanted nothing, reveals
+//! neither the slope nor which levels are too high; it lets the level fall by the gain, and not
 //! rise.
 
 use crate::slo::GREATEST;
 
-/// The least value: best-effort work is paused. The level of [`crate::slo`] goes down to −6, and
-/// between its −2 and −1 nothing changes: an integral has no use for that, so it is left out.
+/// The least value: best-effort work is paused. The level of [`crate::slo`] goes down to −6, but
+/// nothing changes between its −2 and −1, which an integral cannot use; that part is left out.
 pub const MEAN_LEAST: f64 = -5.0;
 
-/// Where the part that is left out begins, in values of a mean, and how long it is.
+/// The start of the part that is left out, in values of a mean, and its length.
 const LEFT_OUT: (f64, f64) = (-1.0, 1.0);
 
-/// g near the target. With 0.2 the mean errs by 2.5 % on a plant that is not linear, with 1 by 9 %.
+/// g near the target. With 0.2 the mean errs by 2.5 % on a nonlinear plant, with 1 by 9 %.
 pub const GAIN: f64 = 0.3;
 
-/// g is so many times that at most, where the mean stays on one side of the target.
+/// The greatest factor on g where the mean stays on one side of the target.
 const GAIN_TIMES: f64 = 3.0;
 
-/// What is near, in slacks.
+/// The distance that counts as near, in slacks.
 pub const NEAR: f64 = 0.1;
 
 /// The same, in standard errors of a period's mean.
@@ -61,44 +61,44 @@ const NEAR_ERRORS: f64 = 3.0;
 /// Longest step near the target, and far from it on one side.
 const STEP_MAX: (f64, f64) = (0.3, 1.5);
 
-/// Far from the target a step is no shorter, for an error of a slack or more.
+/// The shortest step far from the target, for an error of a slack or more.
 const STEP_LEAST: f64 = 0.3;
 
-/// The same in the other direction: best-effort work is taken away faster than it is given.
+/// The same downwards: best-effort work is taken away faster than it is given.
 const STEP_DOWN_MAX: f64 = 2.5;
 
-/// It doubles so many times at most.
+/// The greatest number of doublings.
 const DOUBLINGS: i32 = 3;
 
-/// A known level is forgotten after so many periods.
+/// A known level is forgotten after this many periods.
 const KNOWN_PERIODS: u32 = 8;
 
-/// Two known levels are further apart: what is far from the target between closer ones was of
-/// another load. More than what the applied level is moved by.
+/// The least distance of two known levels: with closer ones, a mean far from the target in between
+/// belonged to another load. More than the applied level is moved by.
 const APART: f64 = 0.05;
 
-/// By how much the applied level is moved: so much, or what moves the mean by so many slacks.
+/// The move of the applied level: this much, or as much as moves the mean by this many slacks.
 const DITHER: (f64, f64) = (0.02, 0.015);
 
-/// Of what was learnt of the slope so much counts a period later.
+/// The weight of the slope's history after a further period.
 const FORGETTING: f64 = 0.9;
 
-/// A longer step is no slope at a place.
+/// Longer steps do not measure a local slope.
 const SLOPE_STEP_MAX: f64 = 0.5;
 
-/// Slacks for a unit of the level, where nothing was identified.
+/// Slacks for a unit of the level, before identification.
 pub const SLOPE_UNKNOWN: f64 = 1.0;
 
-/// Near the target the slope counts as no less.
+/// The least slope near the target.
 const SLOPE_LEAST: f64 = 0.5;
 
-/// Standard errors between an estimate that counts and nothing.
+/// The least significance of an estimate, in standard errors.
 const ERRORS_MIN: f64 = 3.0;
 
-/// What requests took in a period.
+/// The requests' latencies in a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Period {
-    /// Their mean: 0 is what they take alone, 1 the target.
+    /// Their mean: 0 is the solo latency, 1 the target.
     pub mean: f64,
     /// Its standard error, in the same unit.
     pub error: f64,
@@ -109,13 +109,13 @@ pub struct Period {
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct MeanLevel {
-    /// Where the law is.
+    /// The law's value.
     at: f64,
-    /// In force in this period: that, moved.
+    /// The value in force in this period: `at`, moved.
     applied: f64,
     is_up: bool,
     slope: Slope,
-    /// What was applied in the period before, and its mean.
+    /// The value applied in the previous period, and its mean.
     before: Option<(f64, f64)>,
     low: Option<Known>,
     high: Option<Known>,
@@ -125,7 +125,7 @@ pub struct MeanLevel {
     periods: u64,
 }
 
-/// A level of which a mean is known.
+/// A level with a known mean.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     value: f64,
@@ -142,12 +142,12 @@ struct Slope {
     weight: f64,
 }
 
-/// What is known of the slope, for `status`.
+/// The identified slope, for `status`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlopeView {
     /// m: slacks for a unit of the level.
     pub m: f64,
-    /// The share of what the mean differed by from period to period that m explains, 0 to 1 (R²).
+    /// The share of the mean's changes between periods that m explains, 0 to 1 (R²).
     pub r2: f64,
 }
 
@@ -187,8 +187,8 @@ impl Default for MeanLevel {
 }
 
 impl MeanLevel {
-    /// One that stands there already, between [`MEAN_LEAST`] and [`GREATEST`]; what is no number
-    /// begins at 0.
+    /// A level that starts at `value`, between [`MEAN_LEAST`] and [`GREATEST`]; at 0 if that is not
+    /// a number.
     #[must_use]
     pub fn begin(value: f64) -> Self {
         let value = if value.is_nan() { 0.0 } else { value };
@@ -208,7 +208,7 @@ impl MeanLevel {
         level
     }
 
-    /// What is in force in this period, from [`MEAN_LEAST`] to [`GREATEST`].
+    /// The value in force in this period, from [`MEAN_LEAST`] to [`GREATEST`].
     #[must_use]
     pub fn value(&self) -> f64 {
         self.applied
@@ -224,7 +224,7 @@ impl MeanLevel {
         }
     }
 
-    /// The value of that level of [`crate::slo::Level`].
+    /// The value at that level of [`crate::slo::Level`].
     #[must_use]
     pub fn value_of(level: f64) -> f64 {
         let (from, long) = LEFT_OUT;
@@ -234,13 +234,13 @@ impl MeanLevel {
         }
     }
 
-    /// Periods that were judged.
+    /// Judged periods.
     #[must_use]
     pub fn periods(&self) -> u64 {
         self.periods
     }
 
-    /// The slope that was identified; `None` where none counts.
+    /// The identified slope; `None` where none is significant.
     #[must_use]
     pub fn slope(&self) -> Option<SlopeView> {
         self.slope.estimate()
@@ -263,7 +263,7 @@ impl MeanLevel {
         self.applied = (self.at + by).clamp(MEAN_LEAST, GREATEST);
     }
 
-    /// A period has ended. What is no number counts for nothing.
+    /// A period has ended. A value that is not a number counts for nothing.
     pub fn handle_period(&mut self, period: &Period) {
         let Period {
             mean,
@@ -296,7 +296,7 @@ impl MeanLevel {
         self.apply();
     }
 
-    /// Of a period in which best-effort work was held nothing is learnt; it is no reason to rise.
+    /// A period in which best-effort work was held teaches nothing and is no reason to rise.
     fn handle_frozen(&mut self, mean: f64) {
         self.before = None;
         let step = GAIN * (mean - 1.0).max(0.0) / self.slope_in_force().max(SLOPE_LEAST);
@@ -304,7 +304,7 @@ impl MeanLevel {
         self.apply();
     }
 
-    /// What is applied is too high or not.
+    /// The applied level is too high or too low.
     fn handle_known(&mut self, mean: f64) {
         for known in [&mut self.low, &mut self.high] {
             if let Some(of) = known {
@@ -317,7 +317,7 @@ impl MeanLevel {
             mean,
             periods: 0,
         };
-        // What contradicts it was of another load.
+        // A contradicting known level was of another load.
         match mean > 1.0 {
             true => {
                 self.high = Some(here);
@@ -333,7 +333,7 @@ impl MeanLevel {
     fn next(&self, mean: f64, error: f64) -> f64 {
         let left = 1.0 - mean;
         if left.abs() <= NEAR.max(NEAR_ERRORS * error) {
-            // On one side for many periods: the slope is less than it was.
+            // On one side for many periods: the slope has decreased.
             let gain = GAIN * (1.0 + f64::from(self.run) / 2.0).min(GAIN_TIMES);
             let step = gain * left / self.slope_in_force().max(SLOPE_LEAST);
             return self.at + step.clamp(-STEP_MAX.0, STEP_MAX.0);

@@ -1,13 +1,13 @@
-//! The search for `SM_THRESHOLD` beside an HP job that trains.
+//! The search for `SM_THRESHOLD` beside a training HP job.
 //!
-//! An HP whose latency counts is best served by a threshold of the device's SMs. One that trains
-//! can stand more: "`SM_THRESHOLD` can be increased for more aggressive collocation. Tuning is done
+//! An HP job with a latency goal is best served by a threshold of the device's SMs. A training one
+//! tolerates more: "`SM_THRESHOLD` can be increased for more aggressive collocation. Tuning is done
 //! by monitoring the throughput of the high-priority job and adjusting the `SM_THRESHOLD` with
-//! binary search, using the maximum number of SMs needed by any kernel of the best-effort job as the
-//! max value and zero as the min value in the search" (Orion §5.1.1).
+//! binary search, using the maximum number of SMs needed by any kernel of the best-effort job as
+//! the max value and zero as the min value in the search" (Orion §5.1.1).
 //!
 //! So: `low` = 0, `high` = that maximum, `threshold` = (low + high) ÷ 2. Each *window* of
-//! [`WINDOW_REQUESTS`] requests of HP is a measurement of the threshold it ran under:
+//! [`WINDOW_REQUESTS`] requests of HP is a measurement of the threshold in force:
 //!
 //! ```text
 //! mean duration ≤ bound   HP can stand it      low  = threshold
@@ -15,10 +15,9 @@
 //! then                    threshold = (low + high) ÷ 2
 //! ```
 //!
-//! until both are one apart. From then on the threshold is `low`, the highest that HP is known to
-//! stand (or 0), and does not move again: the paper searches once. (The published code goes on; its
+//! until both are one apart. From then on the threshold is `low`, the highest known to be tolerated
+//! (or 0), and does not move again: the paper searches once. (The published code goes on; its
 //! integer halving then sticks at `low` too.)
-//!
 //! ```text
 //! BE needs up to 100 SMs, HP stands 37      low  high  threshold
 //!                                             0   100         50   too much
@@ -30,10 +29,10 @@
 //!                                            37    38         37   found
 //! ```
 //!
-//! *The bound* is HP's own loss of throughput: with a request of `solo_ns` alone and a loss of L %,
-//! mean ≤ `solo_ns` ÷ (1 − L/100). What Orion aimed at the paper does not say; it reports that HP
-//! training keeps its throughput "within 16 % of ideal" (§6.2.2), which is the default. The published
-//! code takes absolute bounds by hand, 1.2 to 1.5 times the solo iteration.
+//! *The bound* is HP's own loss of throughput: with a request of `solo_ns` and a loss of L %, mean
+//! ≤ `solo_ns` ÷ (1 − L/100). The paper does not state Orion's bound; it reports that HP training
+//! keeps its throughput "within 16 % of ideal" (§6.2.2), which is the default. The published code
+//! takes absolute bounds by hand, 1.2 to 1.5 times the solo iteration.
 
 /// Requests of one measurement; the number of the published code.
 pub const WINDOW_REQUESTS: u32 = 10;
@@ -41,14 +40,14 @@ pub const WINDOW_REQUESTS: u32 = 10;
 /// Orion §6.2.2: throughput of a training HP "within 16 % of ideal".
 pub const LOSS_PCT_MAX: f64 = 16.0;
 
-/// What a search needs to know.
+/// The inputs of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmSearchParams {
     /// The most SMs that any kernel of the BE jobs needs; not capped at the device's.
     pub sm_needed_max: u32,
-    /// How long an HP request (a training iteration) takes alone, in ns.
+    /// The solo duration of an HP request (a training iteration), in ns.
     pub solo_ns: u64,
-    /// How much of its throughput HP may lose, in per cent: 0 or more and less than 100.
+    /// HP's acceptable loss of throughput, in per cent: 0 or more and less than 100.
     pub loss_pct_max: f64,
 }
 
@@ -63,7 +62,7 @@ pub struct SmSearch {
 }
 
 impl SmSearch {
-    /// A search that has measured nothing.
+    /// A search without measurements.
     #[must_use]
     pub const fn new(params: SmSearchParams) -> Self {
         Self {
@@ -120,8 +119,8 @@ mod tests {
         loss_pct_max: 16.0,
     };
 
-    /// The thresholds that were measured, with an HP that takes its solo time up to `stands` and
-    /// twice as long above, and the one that was found.
+    /// The measured thresholds, and the result, with an HP that takes its solo time up to `stands`
+    /// and twice as long above.
     fn measured(params: SmSearchParams, stands: u32) -> (Vec<u32>, u32) {
         let mut search = SmSearch::new(params);
         let mut thresholds = Vec::new();
@@ -162,14 +161,14 @@ mod tests {
             sm_needed_max: 6_272,
             ..PARAMS
         };
-        // 2^12 < 6272 ≤ 2^13; what is halved is rounded in favour of going down.
+        // 2^12 < 6272 ≤ 2^13; halving rounds down.
         assert_eq!(measured(params, 0).0.len(), 12);
         assert_eq!(measured(params, 10_000).0.len(), 13);
     }
 
     #[test]
     fn the_bound_is_the_loss_of_throughput_and_met_exactly_it_is_stood() {
-        // 84 µs alone, 16 % less throughput: 84 ÷ 0.84 = 100 µs.
+        // 84 µs solo, 16 % less throughput: 84 ÷ 0.84 = 100 µs.
         for (duration_ns, threshold) in [(99_999, 75), (100_000, 75), (100_001, 25)] {
             let mut search = SmSearch::new(PARAMS);
             (0..WINDOW_REQUESTS).for_each(|_| search.handle_request(duration_ns));

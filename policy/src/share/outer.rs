@@ -1,62 +1,62 @@
-//! The outer loop: the share of best-effort work follows from how the target of high-priority
-//! requests is held.
+//! The outer loop: the share of best-effort work follows from how well the target of high-priority
+//! requests is kept.
 //!
-//! The level ([`crate::slo`]) is the inner loop, and faster. What it cannot do is to give
-//! best-effort jobs more SMs than they were started with, or to make those that run beside a
-//! request take less of it. So where it stands at its end for [`PERIOD_NS`] the share changes:
+//! The level ([`crate::slo`]) is the inner, faster loop. It cannot give best-effort jobs more SMs
+//! than they were started with, or make those that run beside a request use less of it. So where it
+//! stays at its end for [`PERIOD_NS`] the share changes:
 //!
 //! - At its top, and requests are within their target by more than [`SPARE`]: the share grows by
-//!   what is left of the target, over what a per cent of the share was seen to cost.
-//! - Below −1, where nothing wide goes beside requests, and best-effort work is not paused: it falls
-//!   by [`STEP_DOWN`].
-//! - At its floor it stays: best-effort work is paused, and what is missed is not its doing. Between
-//!   −1 and the top it stays, too.
+//!   the rest of the target, over the observed cost of a per cent of the share.
+//! - Below −1, where nothing wide goes beside requests, and best-effort work is not paused: it
+//!   falls by [`STEP_DOWN`].
+//! - At its floor it stays: best-effort work is paused, and does not cause the misses. Between −1
+//!   and the top it stays, too.
 //!
-//! After a fall it does not grow for [`TOO_LARGE_NS`], or two shares would be taken in turn, and
-//! jobs be started anew each time. It changes only while it is in force: under MPS a job has the
-//! share that it was started with, and of one that nobody has tried nothing is known.
+//! After a fall it does not grow for [`TOO_LARGE_NS`]; otherwise two shares would alternate, and
+//! jobs be restarted each time. It changes only while it is in force: under MPS a job has its
+//! initial share, and nothing is known of a share that was not tried.
 //!
 //! Source: GPUColo (2024) §V moves the shares of both jobs in an outer loop, and gives no law. Here
 //! high-priority jobs keep all SMs.
 
 use super::{PERCENT_MIN, SECOND_NS};
 
-/// Between two changes: 25 periods of the level at least, and a start of a job is seconds.
+/// Between two changes: 25 periods of the level at least, and a start of a job takes seconds.
 pub const PERIOD_NS: u64 = 100 * SECOND_NS;
 
-/// Of their target so much must be left for more.
+/// The part of their target that must be left for a larger share.
 pub const SPARE: f64 = 0.02;
 
-/// What the share falls by, per cent: less starts no job anew ([`super::HYSTERESIS`]).
+/// A fall, per cent: a smaller one restarts no job ([`super::HYSTERESIS`]).
 pub const STEP_DOWN: f64 = 10.0;
 
-/// What it grows by at least and at most, per cent.
+/// The least and greatest growth, per cent.
 const STEP_UP: (f64, f64) = (10.0, 30.0);
 
-/// After a fall it does not grow for so long, ns.
+/// The time without growth after a fall, ns.
 pub const TOO_LARGE_NS: u64 = 3_600 * SECOND_NS;
 
-/// Requests that ended longer ago say nothing of now, ns.
+/// Requests that ended longer ago are out of date, ns.
 const STALE_NS: u64 = 10 * SECOND_NS;
 
-/// What a per cent of the share costs requests where nothing was seen, as a share of their target.
+/// The assumed cost of a per cent of the share, as a share of the requests' target.
 const COST_UNKNOWN: f64 = 0.01;
 
 /// Below this level nothing wide goes beside requests.
 const NARROW: f64 = -1.0;
 
-/// How the target of high-priority requests is held.
+/// How well the target of high-priority requests is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// The level, of the job that has the least.
+    /// The least level of the jobs.
     pub level: f64,
-    /// What its requests take, over their target: 1 is the target.
+    /// Its requests' latency over their target: 1 is the target.
     pub measured: f64,
-    /// It is at its top.
+    /// The level is at its top.
     pub is_top: bool,
-    /// It is at its floor.
+    /// The level is at its floor.
     pub is_floor: bool,
-    /// Requests that were judged so far, of all jobs.
+    /// Judged requests so far, of all jobs.
     pub requests: u64,
 }
 
@@ -68,9 +68,9 @@ pub(super) struct Outer {
     wants: Option<(bool, u64)>,
     /// Share and measure before the last change.
     before: Option<(f64, f64)>,
-    /// When it fell last.
+    /// When it last fell.
     fell_ns: Option<u64>,
-    /// Requests that were judged, and when there was a new one.
+    /// Judged requests, and when there was a new one.
     judged: (u64, u64),
 }
 
@@ -91,7 +91,7 @@ impl Outer {
         self.percent
     }
 
-    /// This is how the target is held now; `None` where nobody knows.
+    /// How well the target is kept now; `None` where unknown.
     pub(super) fn handle_held(&mut self, now_ns: u64, held: Option<Held>) {
         let requests = held.map_or(self.judged.0, |held| held.requests);
         if requests != self.judged.0 {
@@ -99,7 +99,7 @@ impl Outer {
         }
         let is_stale = now_ns.saturating_sub(self.judged.1) > STALE_NS;
         let Some(held) = held.filter(|_| !is_stale) else {
-            // One look that finds nothing is no reason to begin anew.
+            // One poll without an observation is no reason to restart the period.
             self.wants = self.wants.filter(|_| !is_stale);
             return;
         };
@@ -149,7 +149,8 @@ impl Outer {
 mod tests {
     use super::*;
 
-    /// It is looked at each second, for that long; what requests take is a function of the share.
+    /// Polls each second for `seconds`; `held` is a function of the share. Returns the number of
+    /// changes.
     fn run(outer: &mut Outer, from_s: u64, seconds: u64, held: impl Fn(f64) -> Held) -> u32 {
         let mut changes = 0;
         for second in from_s..from_s + seconds {
@@ -164,8 +165,8 @@ mod tests {
         changes
     }
 
-    /// Requests that take so much of their target for each per cent, where the level can do what it
-    /// can between half of it and all.
+    /// Requests that take `cost` of their target for each per cent; the level can handle shares
+    /// between half of it and all.
     fn plant(cost: f64) -> impl Fn(f64) -> Held {
         move |percent| {
             let open = 0.6 + cost * percent;
@@ -185,7 +186,7 @@ mod tests {
         run(&mut outer, 0, 3_000, plant(0.01));
         // From 70 % on something wide goes beside.
         assert_eq!(outer.percent(), 70.0);
-        // Less disturbs: another batch, it may be. It does not grow for an hour.
+        // Less disturbance, perhaps from another batch. It does not grow for an hour.
         run(&mut outer, 3_000, 600, plant(0.003));
         assert_eq!(outer.percent(), 70.0);
         run(&mut outer, 3_600, 3_600, plant(0.003));
@@ -199,7 +200,8 @@ mod tests {
         assert_eq!(run(&mut outer, 100, 202, plant(0.02)), 2);
         assert_eq!(outer.percent(), 80.0);
         run(&mut outer, 302, 3_000, plant(0.02));
-        // At 35 % the level can do the rest; it comes there in steps of ten, and stays for good.
+        // At 35 % the level can do the rest; the share reaches it in steps of ten, and stays for
+        // good.
         assert_eq!(outer.percent(), 30.0);
         assert_eq!(run(&mut outer, 4_000, 20_000, plant(0.02)), 0);
     }
@@ -215,7 +217,7 @@ mod tests {
         };
         let mut outer = Outer::default();
         assert_eq!(run(&mut outer, 0, 5_000, floor), 0);
-        // The period begins anew after looks that find nothing for more than ten seconds.
+        // The period restarts after more than ten seconds of polls without an observation.
         for second in 5_000..6_000 {
             let held = Held {
                 requests: second,
@@ -223,7 +225,7 @@ mod tests {
             };
             outer.handle_held(second * SECOND_NS, (second % 90 < 75).then_some(held));
         }
-        // Nor does what was so before requests came no more.
+        // The same for a state from before requests stopped coming.
         for second in 6_000..7_000 {
             outer.handle_held(second * SECOND_NS, Some(plant(0.02)(100.0)));
         }
