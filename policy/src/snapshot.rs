@@ -1,7 +1,7 @@
-//! Everything a gate may look at, as plain values at one moment.
+//! The complete input of a gate, as plain values at one moment.
 //!
-//! The daemon fills a snapshot each poll; nothing in it is allocated: the list
-//! of jobs is borrowed from a buffer that the daemon keeps.
+//! The daemon fills a snapshot each poll without allocation: the list of jobs is borrowed from a
+//! buffer that the daemon keeps.
 
 use crate::{Class, ClassSet};
 
@@ -10,15 +10,15 @@ use crate::{Class, ClassSet};
 pub enum Sharing {
     /// Under MPS kernels of different processes execute at once.
     Mps,
-    /// Without MPS they take turns by time slice and never overlap.
+    /// Without MPS processes take turns by time slice and never overlap.
     TimeSlice,
 }
 
-/// Names a best-effort job for as long as the daemon lives; never used twice.
+/// Names a best-effort job for the daemon's lifetime; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub u64);
 
-/// The moment that a decision is made for.
+/// The state at the moment of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
     /// Now, in ns of the shared clock. Never goes backwards.
@@ -27,8 +27,7 @@ pub struct Snapshot<'a> {
     pub sharing: Sharing,
     /// SMs of the device.
     pub sms: u32,
-    /// `hp_epoch` when the HP rings had been drained for this snapshot. Leases
-    /// made from it carry it.
+    /// `hp_epoch` when the HP rings were drained for this snapshot. Its leases carry it.
     pub epoch: u64,
     /// The HP side, all its clients together.
     pub hp: HpView,
@@ -36,27 +35,26 @@ pub struct Snapshot<'a> {
     pub be: &'a [JobView],
 }
 
-/// The high-priority side at one moment: one client
-/// ([`crate::HpTimeline::poll_view`])
-/// or all together ([`HpView::merge`]).
+/// The high-priority side at one moment: one client ([`crate::HpTimeline::poll_view`]) or all
+/// together ([`HpView::merge`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HpView {
     /// An HP client is attached, whether or not it has launched anything.
     pub present: bool,
     /// HP work is in flight.
     pub busy: bool,
-    /// Since when it is busy, or idle, ns; 0: not known, as where it has never been busy.
+    /// Since when HP is busy, or idle, ns; 0: unknown, as before it was ever busy.
     pub since_ns: u64,
-    /// Classes of the HP kernels that execute now, one per busy stream. Not
-    /// empty iff busy. A launch beside HP must suit each of them.
+    /// Classes of the executing HP kernels, one per busy stream. Not empty iff busy. A launch
+    /// beside HP must suit each of them.
     pub executing: ClassSet,
-    /// How long an HP request takes undisturbed, the smallest of all clients
-    /// for which it is known.
+    /// The undisturbed duration of an HP request, the smallest of all clients for which it is
+    /// known.
     pub latency_ns: Option<u64>,
     /// Some client has launched but its latency is not known yet.
     pub learning: bool,
-    /// Of the clients that have launched, how many requests were seen of the one of which fewest were;
-    /// `u64::MAX` where none has launched.
+    /// The number of observed requests, the least of the clients that have launched; `u64::MAX`
+    /// where none has.
     pub requests_least: u64,
 }
 
@@ -78,15 +76,14 @@ impl HpView {
         ..Self::ABSENT
     };
 
-    /// Classes of work of which nothing is known, for example because its
-    /// record was dropped. Both compute and memory, so that only an unknown
-    /// kernel suits it: what may be hurt is assumed to be the kind that would
-    /// be. (A launch whose *kernel* is unknown is different: those are
-    /// "very small" in practice, Orion §5.2, and suit everything.)
+    /// Classes of unknown work, for example after a dropped record. Both compute and memory, so
+    /// that only an unknown kernel suits it: the victim is assumed to be of the sensitive kind. (A
+    /// launch whose *kernel* is unknown is different: those are "very small" in practice, Orion
+    /// §5.2, and suit everything.)
     pub const NOTHING_KNOWN: ClassSet = ClassSet::EMPTY.with(Class::Compute).with(Class::Memory);
 
-    /// All clients as one: busy if any is, executing what any executes, as
-    /// quick to answer as the quickest. No client at all is [`HpView::ABSENT`].
+    /// All clients as one: busy if any is, executing what any executes, with the least latency. No
+    /// client at all is [`HpView::ABSENT`].
     #[must_use]
     pub fn merge(views: impl IntoIterator<Item = Self>) -> Self {
         views.into_iter().fold(Self::ABSENT, |all, one| Self {
@@ -108,8 +105,8 @@ impl HpView {
         })
     }
 
-    /// Whether the fields agree: work in flight means that somebody is there
-    /// and something executes, and the other way round.
+    /// Whether the fields agree: there is work in flight iff a client is present and something
+    /// executes.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.busy != self.executing.is_empty() && (self.present || !self.busy)
@@ -118,22 +115,21 @@ impl HpView {
 
 /// One best-effort job at one moment.
 ///
-/// The two sums only grow, except that a charge is taken back when its launch
-/// did not go; every reader tolerates that. They come from memory that the job
-/// can write. Too large a sum in flight holds back all BE jobs together, as a
-/// kernel that never ends would, so a daemon detaches a job that does not drain.
+/// The two sums only grow, except that a charge is taken back when its launch did not go; every
+/// reader tolerates that. They come from memory that the job can write. Too large a sum in flight
+/// holds back all BE jobs, as a kernel that never ends would, so a daemon detaches a job that does
+/// not drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobView {
     /// Which job.
     pub id: JobId,
-    /// Expected ns charged since the job attached: every launch that went or
-    /// is about to.
+    /// Expected ns charged since the job attached: every launch that went or is about to.
     pub charged_total_ns: u64,
-    /// Expected ns of the launches seen complete (or given back because their
-    /// process died) since the job attached; the same numbers as were charged.
+    /// Expected ns of the launches seen complete (or given back because their process died) since
+    /// the job attached; the same numbers as were charged.
     pub completed_total_ns: u64,
-    /// Every launch it submitted is complete; counted in launches, not in ns,
-    /// so that a kernel expected to take 0 ns counts too.
+    /// Every submitted launch is complete; counted in launches, not in ns, so that a kernel
+    /// expected to take 0 ns counts too.
     pub drained: bool,
     /// At least one of its threads is held at the gate.
     pub waiting: bool,

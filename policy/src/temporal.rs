@@ -1,11 +1,10 @@
 //! `temporal`: best-effort work only while HP is idle.
 //!
 //! A BE kernel goes iff HP is idle, it is the job's turn, and the expected ns of BE work in flight
-//! are ≤ `DUR_THRESHOLD`, which is that of `orion`. The bound rolls: what has completed leaves it at
-//! once, there is no bubble in which everything drains. `budget_ns` = T + 1 − in flight. HP waits
-//! for at most T plus one kernel.
+//! are ≤ `DUR_THRESHOLD`, that of `orion`. The bound rolls: completed work leaves it at once,
+//! without draining. `budget_ns` = T + 1 − in flight. HP waits for at most T plus one kernel.
 //!
-//! It is not the baseline that the Orion paper calls temporal sharing, which lets one *request* run
+//! It is neither the baseline that the Orion paper calls temporal sharing, which runs one *request*
 //! at a time, so that HP waits for a whole training iteration; nor the driver's time slices, which
 //! are `none` without MPS.
 
@@ -34,14 +33,14 @@ pub struct TemporalParams {
 }
 
 impl TemporalParams {
-    /// `DUR_THRESHOLD` in ns for this HP side: the percentage of its latency,
-    /// the fixed number where that is not known, and the smaller of both where
-    /// it is known of some clients only. 0 means one kernel at a time.
+    /// `DUR_THRESHOLD` in ns for this HP side: the percentage of its latency, the fixed number
+    /// where that is unknown, and the smaller of both where it is known of some clients only. 0
+    /// means one kernel at a time.
     #[must_use]
     pub fn dur_threshold_ns(&self, hp: &HpView) -> u64 {
         let known_ns = hp.latency_ns.map(|latency_ns| {
-            // A float holds every latency up to 2^53 ns, 104 days, exactly; the
-            // conversion back saturates.
+            // A float holds every latency up to 2^53 ns, 104 days, exactly; the conversion back
+            // saturates.
             (latency_ns as f64 * self.dur_threshold_pct / 100.0) as u64
         });
         let bound_ns = match (known_ns, hp.learning) {
@@ -60,7 +59,7 @@ impl Default for TemporalParams {
     }
 }
 
-/// The policy and what it remembers.
+/// The policy and its state.
 #[derive(Debug)]
 pub(crate) struct Temporal {
     params: TemporalParams,
@@ -120,7 +119,7 @@ pub(crate) fn lease(
     (lease, limit_of(rolling_ns, turn_ns))
 }
 
-/// The law: whether a kernel, whichever, goes after `spent_ns`.
+/// The law: whether any kernel goes after `spent_ns`.
 pub(crate) fn eligible(
     params: &TemporalParams,
     turn: &Turn,
@@ -141,7 +140,7 @@ pub(crate) fn is_open(params: &TemporalParams, snapshot: &Snapshot<'_>) -> bool 
     !snapshot.hp.busy && rolling_budget_ns(snapshot, bound_ns) > 0
 }
 
-/// What may still be charged before more than the bound is in flight.
+/// How much may still be charged before more than the bound is in flight.
 fn rolling_budget_ns(snapshot: &Snapshot<'_>, bound_ns: u64) -> u64 {
     quantum_ns(bound_ns).saturating_sub(in_flight_ns(snapshot))
 }

@@ -1,22 +1,24 @@
-//! What best-effort jobs were promised: a weight against each other, and a least share.
+//! The terms promised to best-effort jobs: a weight against each other, and a least share.
 //!
-//! **Weight.** While several jobs wait, a job's turn lasts for as many quanta as its weight is ([`crate::gate`], "Turns"): in
-//! the long run two jobs that always want to launch charge expected work in the ratio of their weights.
+//! **Weight.** While several jobs wait, a job's turn lasts as many quanta as its weight
+//! ([`crate::gate`], "Turns"): in the long run two jobs that always want to launch charge expected
+//! work in the ratio of their weights.
 //!
-//! **Least share** (`min_progress`). Whoever asks the gate compares what a job gets with what it was promised
-//! ([`crate::progress`]) and says whether it is *behind*. Of those that wait, jobs that are behind have every second turn, so
-//! that no other job starves for them. And
-//! while one waits, the bounds of [`crate::pillion`] are no narrower than [`BEHIND_IDLE`] and [`BEHIND_BESIDE`] slacks, if HP's
-//! requests are within their target (a gain of 1 or more). Where they are not, HP wins: the promise lifts nothing.
+//! **Least share** (`min_progress`). The gate's caller compares a job's share with the promised one
+//! ([`crate::progress`]) and reports whether the job is *behind*. Waiting jobs that are behind have
+//! every second turn, so that no other job starves. While one waits, the bounds of
+//! [`crate::pillion`] are no narrower than [`BEHIND_IDLE`] and [`BEHIND_BESIDE`] slacks, if HP's
+//! requests are within their target (a gain of 1 or more). Otherwise HP wins: the promise lifts
+//! nothing.
 
 use crate::{JobId, JobView};
 
-/// What a best-effort job was promised, and whether it gets it.
+/// A best-effort job's terms, and whether they are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobTerms {
     /// Quanta in a turn, 1 to [`WEIGHT_MAX`].
     pub weight: u32,
-    /// It gets less than its least share.
+    /// The job gets less than its least share.
     pub is_behind: bool,
 }
 
@@ -32,13 +34,12 @@ impl Default for JobTerms {
 /// Greatest weight: a turn of a hundred quanta is a second for the others at the widest bounds.
 pub const WEIGHT_MAX: u32 = 100;
 
-/// Expected BE ns in flight while HP is idle and a job is behind, in slacks, at least.
+/// Least bound on expected BE ns in flight while HP is idle and a job is behind, in slacks.
 pub const BEHIND_IDLE: f64 = 4.0;
 
 /// The same while HP is busy.
 pub const BEHIND_BESIDE: f64 = 1.0;
 
-/// The terms of the jobs that have any.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     /// At most [`crate::JOBS_MAX`]; others have the default.
@@ -63,13 +64,13 @@ impl Terms {
         }
     }
 
-    /// Forgets jobs that have gone.
+    /// Forgets detached jobs.
     pub(crate) fn retain(&mut self, jobs: &[JobView]) {
         self.jobs
             .retain(|(id, _)| jobs.iter().any(|job| job.id == *id));
     }
 
-    /// Whether a job waits that is behind.
+    /// Whether a waiting job is behind.
     pub(crate) fn is_any_behind(&self, jobs: &[JobView]) -> bool {
         let mut waiting = jobs.iter().filter(|job| job.waiting);
         !self.jobs.is_empty() && waiting.any(|job| self.of(job.id).is_behind)

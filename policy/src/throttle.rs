@@ -1,107 +1,105 @@
-//! The throttle: best-effort work makes way where the device is used more than it should be, or
-//! clocks down.
+//! The throttle: slows best-effort work where the device is overused or clocks down.
 //!
-//! **Law.** ByteCUDA's (MuxFlow §4.1), without a sleep. Five times a second the device says how
-//! much of the time it was busy, U, and its SM clock, C. With T the clock that high-priority work
-//! has alone and H the highest there is, usage is
+//! **Law.** ByteCUDA's (MuxFlow §4.1), without a sleep. Five times a second the device reports the
+//! busy share of time, U, and its SM clock, C. With T, high-priority work's solo clock, and H, the
+//! highest clock, usage is
 //!
 //! ```text
 //! V = U · a     a = 1 + 8 (T − C)/T            if C < T
 //!               a = 1 − 0.2 (C − T)/(H − T)    if C ≥ T    (H ≤ T: 1)
 //! ```
 //!
-//! so a device that slows down counts as overused before it is full. A controller in velocity form
-//! moves the *rate* of all best-effort jobs together, from 0.02 to 1, by Δr = 0.4 Δe + 0.2 e with e
-//! = [`ThrottleParams::utilisation`] − V, and a quarter of that where C < T. The rate fills a
-//! bucket of expected ns, 20 ms of it deep, from which each launch of theirs takes; empty, they are
-//! closed until it is half full.
+//! so that a device that slows down counts as overused before it is full. A controller in velocity
+//! form moves the *rate* of all best-effort jobs together, from 0.02 to 1, by Δr = 0.4 Δe + 0.2 e
+//! with e = [`ThrottleParams::utilisation`] − V, and by a quarter of that where C < T. The rate
+//! fills a bucket of expected ns, 20 ms deep, from which each of their launches takes; an empty
+//! bucket closes them until it is half full.
 //!
-//! With these gains the loop is stable where V moves by less than twice what the rate does. That is
-//! once as far as busy time goes. But a clock that falls by a tenth where the device is three
-//! tenths busier makes V move three times as much, and one that falls by a fifth five times: with
-//! the whole gains best-effort work swung between a third and two thirds of the time, hence the
-//! quarter.
+//! With these gains the loop is stable where V moves by less than twice what the rate does. Busy
+//! time alone has a factor of one. But with a clock that falls by a tenth where the device is three
+//! tenths busier, V moves three times as much, and with a fall of a fifth five times: at the whole
+//! gains best-effort work swung between a third and two thirds of the time, hence the quarter.
 //!
-//! A *ceiling* of that rate may be told besides, with a throttle or without: the share of best-effort
-//! work in time slices ([`crate::share`]).
+//! A *ceiling* on the rate may be set besides, with or without a throttle: best-effort work's share
+//! in time slices ([`crate::share`]).
 //!
-//! It is in force while a high-priority client is attached. The rate rises only by a reading since
-//! whose last the bucket was empty: else another law holds them, and that there is room says
-//! nothing. What is no reading (nothing, NaN, more than all of the time) is dropped and counted,
-//! and moves nothing; after [`BLIND_NS`] of it [`ThrottleView::blind`].
+//! The throttle is in force while a high-priority client is attached. Only a reading with an empty
+//! bucket since the previous one raises the rate: otherwise another law holds the jobs, and free
+//! capacity proves nothing. An invalid reading (missing, NaN, more than all of the time) is dropped
+//! and counted, and moves nothing; after [`BLIND_NS`] of them [`ThrottleView::blind`] is set.
 //!
-//! T is configured, or the lower quartile of the clocks that were read while high-priority work
-//! executed and no best-effort work was in flight; until that is known a is 1.
+//! T is configured, or the lower quartile of the clocks read while high-priority work executed and
+//! no best-effort work was in flight; until then a is 1.
 //!
 //! Source: MuxFlow (2024) §4.1 for the law and the form of a; it gives no constants. These are ours
-//! and were compared with no others: 8 makes a device at nine tenths of T, and full, count as 1.8
-//! of it; 0.2 lets one at its highest clock be full.
+//! and were compared with no others: 8 makes a full device at nine tenths of T count as 1.8; 0.2
+//! lets one at its highest clock be full.
 
 use crate::gate::in_flight_ns;
 use crate::lease::Lease;
 use crate::usage::{OPENS_AT, PERIOD_NS, bounded};
 use crate::{DeviceReading, JobId, JobView, Limit, Snapshot};
 
-/// Without a reading for so long the throttle is blind, ns.
+/// Time without a reading until the throttle is blind, ns.
 pub const BLIND_NS: u64 = 10_000_000_000;
 
-/// The set points that make sense: a tenth of the time to all of it.
+/// The valid set points: a tenth of the time to all of it.
 pub const UTILISATION: [f64; 2] = [0.1, 1.0];
 
-/// The set point where none is said: a tenth is left for high-priority work that comes.
+/// The default set point: leaves a tenth for arriving high-priority work.
 pub const UTILISATION_DEFAULT: f64 = 0.9;
 
-/// The rate's bounds: a job that is never let go keeps what it has of the device for good.
+/// The rate's bounds: a job that is never let go keeps its part of the device for good.
 const RATE: [f64; 2] = [0.02, 1.0];
 
-/// Gain by which the error's change moves the rate, and the error.
+/// Gains for the change of the error, and for the error.
 const GAINS: [f64; 2] = [0.4, 0.2];
 
-/// Of these where the clock is below T.
+/// The factor on both where the clock is below T.
 const GAIN_SLOW: f64 = 0.25;
 
-/// How much more usage counts below T, and how much less above.
+/// The gain on usage below T, and the reduction above.
 const CLOCK_GAINS: [f64; 2] = [8.0, 0.2];
 
-/// So much of it left is none: what short kernels leave until the next look, which fills it
-/// meanwhile.
+/// The bucket counts as empty below this: short kernels leave that much until the next poll, which
+/// refills it.
 const EMPTY_AT: f64 = 1.0 / 16.0;
 
-/// Nobody waits longer for what was charged: it may be another's, wrong, or never have run.
+/// The longest wait for earlier charges: they may be another job's, wrong, or never have run.
 const DEBT_NS_MAX: u64 = 10_000_000_000;
 
-/// Clocks that T is learnt from, and how many are needed.
+/// Clocks from which T is learnt, and how many are needed.
 const CLOCKS: usize = 256;
 const CLOCKS_MIN: usize = 20;
 
-/// What a snapshot told of high-priority work holds so long, ns.
+/// How long a snapshot's view of high-priority work holds, ns.
 const ALONE_NS: u64 = 10_000_000;
 
-/// What the throttle holds.
+/// The throttle's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleParams {
-    /// Usage that is held, within [`UTILISATION`].
+    /// The set point of usage, within [`UTILISATION`].
     pub utilisation: f64,
     /// T, MHz; `None`: learnt.
     pub clock_mhz: Option<u32>,
 }
 
-/// The throttle as it stands, for people.
+/// The throttle's state, for reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleView {
-    /// What is held, [`ThrottleParams::utilisation`].
+    /// The set point, [`ThrottleParams::utilisation`].
     pub utilisation: f64,
-    /// Usage, V, as of the last reading; none before one.
+    /// Usage, V, as of the last reading; `None` before one.
     pub usage: Option<f64>,
     /// That reading.
     pub reading: DeviceReading,
-    /// T, MHz; none while it is not known.
+    /// T, MHz; `None` while unknown.
     pub clock_mhz: Option<u32>,
     /// The share of the time that best-effort jobs may charge together.
     pub rate: f64,
-    /// Readings that were none.
+    /// Invalid readings.
     pub dropped: u64,
-    /// There was none for [`BLIND_NS`].
+    /// No valid reading for [`BLIND_NS`].
     pub blind: bool,
 }
 
@@ -111,19 +109,19 @@ pub(crate) struct Throttle {
     params: Option<ThrottleParams>,
     /// By the throttle's own law.
     rate: f64,
-    /// The rate is no greater, whatever the law says.
+    /// The cap on the rate, whatever the law says.
     ceiling: f64,
     /// Of the last reading.
     error: Option<f64>,
     usage: Option<f64>,
     reading: DeviceReading,
-    /// When there was one last, or the first was to be.
+    /// When the last reading came, or the first one was due.
     read_ns: Option<u64>,
     dropped: u64,
     /// The last clocks of high-priority work alone, and how many there ever were.
     clocks: Vec<u32>,
     clocks_seen: usize,
-    /// High-priority work executed in the last snapshot, and no best-effort work was in flight.
+    /// In the last snapshot high-priority work executed, and no best-effort work was in flight.
     is_alone: bool,
     /// A high-priority client was attached in it.
     is_in_force: bool,
@@ -132,7 +130,7 @@ pub(crate) struct Throttle {
     level_ns: f64,
     is_open: bool,
     seen_ns: Option<u64>,
-    /// What each job had charged by then.
+    /// Each job's charges as of then.
     charged: Vec<(JobId, u64)>,
 }
 
@@ -161,7 +159,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// From now on that holds, or nothing. What was learnt of clocks stays.
+    /// Replaces the parameters; `None`: no throttle. The learnt clocks stay.
     pub(crate) fn set(&mut self, params: Option<ThrottleParams>) {
         if self.params.is_some() && params.is_none() {
             *self = Self {
@@ -174,23 +172,23 @@ impl Throttle {
         self.params = params;
     }
 
-    /// All best-effort jobs together charge at most that share of the time from now on, 0.02 to 1.
+    /// The ceiling on the time that all best-effort jobs together may charge, 0.02 to 1.
     pub(crate) fn set_ceiling(&mut self, ceiling: f64) {
         self.ceiling = ceiling.clamp(RATE[0], RATE[1]);
         if !self.is_on() {
-            // Nobody tells what is charged from now on, and nothing is owed by then.
+            // From now on no charges are reported, and nothing is owed afterwards.
             self.charged.clear();
             self.seen_ns = None;
             (self.level_ns, self.is_open) = (self.depth_ns(), true);
         }
     }
 
-    /// How fast the bucket fills.
+    /// The rate at which the bucket fills.
     fn fill(&self) -> f64 {
         self.rate.min(self.ceiling)
     }
 
-    /// Whether anything is to be held at all.
+    /// Whether it can hold anything.
     fn is_on(&self) -> bool {
         self.params.is_some() || self.ceiling < RATE[1]
     }
@@ -209,7 +207,7 @@ impl Throttle {
         })
     }
 
-    /// Whether best-effort jobs are held by it.
+    /// Whether it holds best-effort jobs now.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_binding() && !self.is_open
     }
@@ -228,7 +226,7 @@ impl Throttle {
         })
     }
 
-    /// By how much more than its busy time the device counts as used.
+    /// The factor a on the busy time.
     fn clock_factor(&self, reading: &DeviceReading) -> f64 {
         let known = reading.clock_mhz.zip(self.threshold_mhz());
         let Some((clock, threshold)) = known.filter(|&(_, threshold)| threshold > 0) else {
@@ -269,8 +267,8 @@ impl Throttle {
         self.reading = reading;
         let is_slow = usage > busy;
         let gain = if is_slow { GAIN_SLOW } else { 1.0 };
-        // Weighed before its change is taken: a clock that comes and goes moves the rate by nothing
-        // in sum.
+        // Weighted before its change is taken: a clock that comes and goes moves the rate by
+        // nothing in sum.
         let error = gain * (params.utilisation - usage);
         let before = self.error.replace(error).unwrap_or(error);
         let moved = GAINS[0] * (error - before) + GAINS[1] * error;
@@ -280,14 +278,14 @@ impl Throttle {
         }
     }
 
-    /// What best-effort jobs have charged by now, and who else is there.
+    /// The best-effort jobs' charges, and who else is attached.
     pub(crate) fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
         if !self.is_on() {
             return;
         }
         let was_in_force = std::mem::replace(&mut self.is_in_force, snapshot.hp.present);
         if self.is_in_force && !was_in_force {
-            // What was read is of another time.
+            // Earlier readings belong to another time.
             self.error = None;
             self.has_bound = false;
             self.read_ns = Some(snapshot.now_ns);
@@ -304,8 +302,7 @@ impl Throttle {
             let known = self.charged.iter().find(|(known, _)| *known == id);
             known.map(|(_, charged_ns)| *charged_ns)
         };
-        // What a job had charged before it was seen is not of this time, and what is taken back
-        // comes back.
+        // Charges from before the job was seen do not count, and charges taken back are refunded.
         let spent_ns = jobs.iter().map(|job| {
             let charged_ns = job.charged_total_ns as f64;
             charged_ns - before(job.id).map_or(charged_ns, |ns| ns as f64)
@@ -324,12 +321,12 @@ impl Throttle {
         let filled_ns = now_ns.saturating_sub(since_ns) as f64 * fill;
         let debt_max_ns = fill * DEBT_NS_MAX as f64;
         self.level_ns = (self.level_ns + filled_ns - spent_ns).clamp(-debt_max_ns, depth_ns);
-        // Nothing is held at the full rate: what is expected may be more than all of the time.
+        // The full rate holds nothing: expected work may be more than all of the time.
         if fill >= RATE[1] {
             (self.level_ns, self.is_open) = (self.level_ns.max(0.0), true);
         } else if self.level_ns <= depth_ns * EMPTY_AT {
             self.is_open = false;
-            // Where the ceiling holds them, that there is room says nothing of the rate.
+            // While the ceiling holds them, free capacity proves nothing about the rate.
             self.has_bound |= self.rate <= self.ceiling;
         } else if self.level_ns >= depth_ns * OPENS_AT {
             self.is_open = true;
@@ -340,7 +337,7 @@ impl Throttle {
         self.fill() * PERIOD_NS as f64
     }
 
-    /// What a best-effort job may charge; without end at the full rate.
+    /// What a best-effort job may charge; unlimited at the full rate.
     fn budget_ns(&self) -> u64 {
         match self.fill() >= RATE[1] {
             true => u64::MAX,
@@ -348,7 +345,7 @@ impl Throttle {
         }
     }
 
-    /// A decision about a best-effort job, and the throttle.
+    /// Combines a decision about a best-effort job with the throttle.
     pub(crate) fn meet(&self, snapshot: &Snapshot<'_>, decided: (Lease, Limit)) -> (Lease, Limit) {
         match self.is_binding() {
             true => bounded(snapshot, decided, self.is_open, self.budget_ns()),
@@ -356,7 +353,7 @@ impl Throttle {
         }
     }
 
-    /// The law for one kernel, as far as the throttle goes, after `spent_ns` were charged.
+    /// The throttle's law for one kernel, after `spent_ns` were charged.
     pub(crate) fn admits(&self, spent_ns: u64, is_whole: bool) -> bool {
         !self.is_binding() || self.is_open && (is_whole || spent_ns < self.budget_ns())
     }

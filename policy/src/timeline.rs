@@ -2,29 +2,26 @@
 //!
 //! ## Problem
 //!
-//! An HP process launches far ahead of the GPU: when the daemon looks, hundreds
-//! of launches may be in flight, and only one per stream executes. Whether a BE
-//! kernel may go beside it depends on *that* kernel's class, not on the last one
-//! submitted (which is what Orion's published code looks at). The HP process
-//! tells what it launched, in order, at no cost, but what has completed only
-//! when the application synchronises anyway. In between we predict.
+//! An HP process launches far ahead of the GPU: at a poll hundreds of launches may be in flight,
+//! and only one per stream executes. Whether a BE kernel may go beside it depends on *that*
+//! kernel's class, not on the last one submitted (which Orion's published code uses). The HP
+//! process reports its launches, in order, at no cost, but completions only when the application
+//! synchronises anyway. The timeline predicts what happens in between.
 //!
 //! ## Prediction
 //!
-//! Per stream a queue of launches in order of their sequence numbers. A launch
+//! Each stream has a queue of launches in order of their sequence numbers. A launch
 //!
-//! - starts when its predecessor is predicted to end, or when it arrives, if
-//!   that is later;
+//! - starts when its predecessor is predicted to end, or when it arrives, if that is later;
 //! - ends `expected_ns` after it starts;
-//! - executes from its start until its successor's. So when prediction has run
-//!   out and no completion was seen, the last launch is the one executing:
-//!   a stream is busy until told otherwise, however wrong the profile.
+//! - executes from its start until its successor's. When prediction has run out and no completion
+//!   was seen, the last launch is therefore executing: a stream is busy until a completion is
+//!   reported, however wrong the profile.
 //!
-//! A completion up to number *n* at time *t* takes everything up to *n* out of
-//! the queue. If prediction had not come that far, the launch after *n* starts
-//! at *t*; if it was already further, it stays there. One stream executes one
-//! launch at a time; several busy streams execute several, and a BE kernel must
-//! suit all of them.
+//! A completion up to number *n* at time *t* removes everything up to *n* from the queue. If
+//! prediction had not come that far, the launch after *n* starts at *t*; if it was already further,
+//! it stays there. One stream executes one launch at a time; several busy streams execute several,
+//! and a BE kernel must suit all of them.
 //!
 //! ```text
 //! expected   a 100   b 50   c 200, all arrive at 0
@@ -35,105 +32,101 @@
 //!
 //! ## Requests
 //!
-//! A request is a *busy period* of the client: from the first launch on an idle
-//! client until everything is complete. Its length is the latency that the
-//! throttle is a fraction of. The last 200 are kept, and after 50 the latency is
-//! their lower quartile. Why not the mean or the median: what counts is how long
-//! a request takes *alone* (Orion profiles it so), but we measure while BE work
-//! disturbs it and while requests queue behind each other, which merges two
-//! periods into one. Both only lengthen. The quartile is right as long as one
-//! request in four is little disturbed; a median would let the throttle widen as
-//! the disturbance it causes grows. Why not the minimum: one health check of a
-//! single kernel would tie BE down for 200 requests. A request that leaves the
-//! GPU idle in its middle counts as several shorter ones; that errs to HP's side.
+//! A request is a *busy period* of the client: from the first launch on an idle client until
+//! everything is complete. Its length is the latency that the throttle is a fraction of. The last
+//! 200 are kept, and after 50 the latency is their lower quartile. Not the mean or the median: the
+//! *solo* latency counts (Orion profiles it so), but the measurements include disturbance by BE
+//! work and queueing between requests, which merges two periods into one. Both only lengthen. The
+//! quartile is right as long as one request in four is little disturbed; a median would let the
+//! throttle widen as the disturbance it causes grows. Not the minimum: one health check of a single
+//! kernel would tie BE down for 200 requests. A request that leaves the GPU idle in its middle
+//! counts as several shorter ones; that error favours HP.
 //!
-//! A client that is busy for a second and longer (a training job that never synchronises) has no requests. It is measured in
-//! *pieces* instead: from one completion to one at least 100 ms later. What a piece took is stated for 100 ms of expected
-//! work ([`Request::measure_ns`]), so that pieces can be compared, whatever is in them and whatever profiles are off by.
+//! A client that is busy for a second and longer (a training job that never synchronises) has no
+//! requests. It is measured in *pieces* instead: from one completion to one at least 100 ms later.
+//! The duration of a piece is stated for 100 ms of expected work ([`Request::measure_ns`]), so that
+//! pieces are comparable, whatever they contain and however far profiles are off.
 //!
-//! A period that began and ended in the same poll has no measured length and is
-//! not counted, nor is one in which a record was lost. Those that count are also
-//! handed out one by one ([`HpTimeline::take_request`]).
+//! A period that began and ended in the same poll has no measured length and is not counted, nor is
+//! one with a lost record. The counted ones are also handed out one by one
+//! ([`HpTimeline::take_request`]).
 //!
 //! ## Lost and late records
 //!
-//! When a ring was full, records are lost: launches nobody knows of, or
-//! completions. Then HP counts as busy until its next completion, executing
-//! something of which nothing is known ([`HpView::NOTHING_KNOWN`]).
+//! A full ring loses records: launches or completions that stay unknown. HP then counts as busy
+//! until its next completion, executing unknown work ([`HpView::NOTHING_KNOWN`]).
 //!
-//! Threads have their own rings, so a completion may be read before the launch
-//! it is about, and launches of one stream out of order. Completed numbers are
-//! remembered per stream, launches sorted in; calls for one client may come in
-//! any order as long as time does not go backwards.
+//! Threads have their own rings, so a completion may be read before its launch, and launches of one
+//! stream out of order. The timeline remembers completed numbers per stream and sorts launches in;
+//! calls for one client may come in any order as long as time does not go backwards.
 //!
-//! Times are ns of the daemon's clock. A completion has the time at which the client knew of it. A
-//! launch has the time at which it was made if it voided a lease; of others only the two looks are
-//! known between which they were made, so of a request that begins with one of those the middle is
-//! taken, and it is known by how much that may be wrong ([`Request::unsure_ns`]).
+//! Times are ns of the daemon's clock. A completion carries the time at which the client learnt of
+//! it. A launch that voided a lease carries its own time; other launches are only known to lie
+//! between two polls. A request that begins with such a launch is taken to begin in the middle,
+//! with a known uncertainty ([`Request::unsure_ns`]).
 
 use std::collections::VecDeque;
 
 use crate::{ClassSet, HpView, Kernel};
 
-/// Streams of one client that can be told apart. A launch on a stream beyond
-/// counts as lost.
+/// Distinguishable streams of one client. A launch on a stream beyond counts as lost.
 pub const STREAMS_MAX: u32 = 4_096;
 
-/// Launches remembered per stream; beyond it the two oldest become one. PyTorch
-/// runs at most a few thousand launches ahead (the driver's own queue holds
-/// 1024 and then blocks), so this is met only by streams that are never
-/// synchronised. 16384 × 32 bytes = 512 KiB.
+/// Launches remembered per stream; beyond it the two oldest become one. PyTorch runs at most a few
+/// thousand launches ahead (the driver's own queue holds 1024 and then blocks), so only streams
+/// without synchronisation reach this. 16384 × 32 bytes = 512 KiB.
 pub const LAUNCHES_MAX: usize = 16_384;
 
-/// Launches of one client, on all its streams, that there is room for without a second thought: 2 MiB. Beyond it no stream gets more
-/// room than it has, its two oldest becoming one instead, and a stream that is through gives its room back. Four streams that are
-/// never synchronised, or a client that lies, get so far.
+/// Launches of one client, on all its streams, with unconditional room: 2 MiB. Beyond it no
+/// stream's room grows (its two oldest become one instead), and a drained stream gives its room
+/// back. Four streams without synchronisation, or a lying client, reach it.
 pub const ROOM_MAX: usize = 4 * LAUNCHES_MAX;
 
-/// How far back from the end a launch that was read late is sorted in. Only
-/// threads that launch on one stream at the same moment are read out of order,
-/// so this exceeds their rings' number (64) amply.
+/// How far back from the end a late launch is sorted in. Only threads that launch on one stream at
+/// the same moment are read out of order, so this exceeds their rings' number (64) amply.
 pub const REORDER_MAX: usize = 256;
 
-/// Requests that must be seen before their latency counts as known (design:
-/// "until 50 requests were seen").
+/// Requests that must be seen before their latency counts as known (design: "until 50 requests were
+/// seen").
 pub const REQUESTS_MIN: usize = 50;
 
-/// Requests remembered. Four times the minimum: the quartile of the last 200
-/// follows a change of batch size within 50 to 150 requests, seconds.
+/// Requests remembered. Four times the minimum: the quartile of the last 200 follows a change of
+/// batch size within 50 to 150 requests, seconds.
 pub const REQUESTS_KEPT: usize = 200;
 
-/// Requests that have ended and nobody has taken; beyond it the oldest is
-/// forgotten. A look brings one or two, after a pause of the daemon some more.
+/// Ended requests that were not taken; beyond it the oldest is dropped. A poll brings one or two,
+/// more after a pause of the daemon.
 pub const ENDED_MAX: usize = 64;
 
 /// Launches of a client whose ends are predicted ahead, and one of each of its further streams;
-/// what is behind them counts as far off.
+/// later launches count as far off.
 const OUTLOOK_MAX: usize = 64;
 
-/// A busy period that lasts so long is cut into pieces: no request does, and an iteration of a training job hardly.
+/// A longer busy period is cut into pieces: no request lasts that long, and hardly an iteration of
+/// a training job.
 pub const LONG_NS: u64 = 1_000_000_000;
 
-/// Least length of a piece, and the expected work that its measure is for.
+/// Least length of a piece, and the expected work that its measure refers to.
 pub const PIECE_NS: u64 = 100_000_000;
 
-/// A request of one client that has ended, or a piece of one that does not end.
+/// An ended request of one client, or a piece of one that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When its first launch was made, as far as that is known.
+    /// When its first launch was made, as far as known.
     pub began_ns: u64,
     /// When its last completion was known to the client; later than `began_ns`.
     pub ended_ns: u64,
-    /// Launches in it; of a piece `u64::MAX`, so that pieces are alike.
+    /// Its launches; `u64::MAX` for a piece, so that pieces are alike.
     pub launches: u64,
-    /// Of a piece the expected ns that were completed in it; 0 of a request.
+    /// For a piece the expected ns completed in it; 0 for a request.
     pub work_ns: u64,
-    /// By so much it may have begun earlier or later, ns.
+    /// The uncertainty of its beginning, ns, in both directions.
     pub unsure_ns: u64,
 }
 
 impl Request {
-    /// What it is compared by: of a request how long it took, of a piece how long 100 ms of expected work took.
+    /// The measure for comparisons: a request's duration; a piece's duration for 100 ms of expected
+    /// work.
     #[must_use]
     pub fn measure_ns(&self) -> u64 {
         match self.work_ns {
@@ -142,20 +135,19 @@ impl Request {
         }
     }
 
-    /// How long it took.
+    /// Its duration.
     #[must_use]
     pub const fn took_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.began_ns)
     }
 }
 
-/// What is predicted of high-priority work in flight.
+/// The prediction for high-priority work in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
-    /// When it is over; past or present if it should be by now, `u64::MAX` if later than was looked
-    /// for.
+    /// When it is over; not in the future if overdue, `u64::MAX` if beyond the search limit.
     pub ends_ns: u64,
-    /// When what executes in a stream is of other classes, or nothing; past if it should be.
+    /// When a stream executes other classes, or nothing; in the past if overdue.
     pub changes_ns: u64,
 }
 
@@ -169,7 +161,7 @@ impl Outlook {
         }
     }
 
-    /// Of two clients: over when both are, and changed when one is.
+    /// For two clients: over when both are, and changed when one is.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         Self {
@@ -182,8 +174,8 @@ impl Outlook {
 /// One launch of a high-priority client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Index of the stream in the client, below [`STREAMS_MAX`]. When an index
-    /// is used for a new stream, numbers go on where the old one stopped.
+    /// Index of the stream in the client, below [`STREAMS_MAX`]. When an index is reused for a new
+    /// stream, numbers continue where the old one stopped.
     pub stream: u32,
     /// Number in that stream, from 1 upwards.
     pub seq: u64,
@@ -191,18 +183,16 @@ pub struct Launch {
     pub kernel: Kernel,
 }
 
-/// What one high-priority client has in flight, what of it executes, and how
-/// long its requests take.
+/// One high-priority client: its work in flight, what of it executes, and how long its requests
+/// take.
 ///
-/// Methods are of two kinds: `handle_*` for what happened, and [`HpTimeline::poll_view`] for how
-/// things stand. Time must not go backwards but between two of these, where records say themselves
-/// when something was.
+/// `handle_*` methods take events, and [`HpTimeline::poll_view`] returns the state. Time must not
+/// go backwards except between two of these, where records carry their own times.
 #[derive(Debug, Default)]
 pub struct HpTimeline {
     /// By stream index; grows to the highest index seen.
     streams: Vec<Stream>,
-    /// Indices of the streams that have launches in flight, so that a poll
-    /// looks at nothing else.
+    /// Indices of the streams with launches in flight, so that a poll visits only these.
     busy_streams: Vec<u32>,
     /// Launches that the streams have room for.
     room: usize,
@@ -212,17 +202,16 @@ pub struct HpTimeline {
     busy_since_ns: Option<u64>,
     /// When the last busy period ended.
     idle_since_ns: u64,
-    /// By so much the current busy period may have begun earlier or later.
+    /// The uncertainty of the current busy period's beginning.
     period_unsure_ns: u64,
     /// A record was lost during the current busy period.
     period_tainted: bool,
     /// Launches read in the current busy period.
     period_launches: u64,
-    /// The piece of a long busy period that has begun: when, and the expected ns completed in it.
+    /// The current piece of a long busy period: its beginning, and the expected ns completed in it.
     piece: Option<(u64, u64)>,
     /// Expected ns completed in the current busy period.
     period_work_ns: u64,
-    /// Pieces seen.
     pieces: u64,
     /// The client has launched at least once.
     launched: bool,
@@ -242,7 +231,7 @@ impl HpTimeline {
         self.handle_launch_since(launch, at_ns, at_ns);
     }
 
-    /// A launch was made not before `since_ns`, and is read at `at_ns`.
+    /// A launch was made at `since_ns` or later, and is read at `at_ns`.
     pub fn handle_launch_since(&mut self, launch: &Launch, since_ns: u64, at_ns: u64) {
         self.launched = true;
         let may_grow = self.room < ROOM_MAX;
@@ -262,15 +251,14 @@ impl HpTimeline {
             self.busy_streams.push(launch.stream);
         }
         if self.busy_since_ns.is_none() {
-            // In the middle of both, so that many of them are right on the mean.
+            // In the middle of both, so that the mean of many is right.
             let half_ns = at_ns.saturating_sub(since_ns.max(self.idle_since_ns)) / 2;
             self.busy_since_ns = Some(at_ns - half_ns);
             self.period_unsure_ns = half_ns;
         }
     }
 
-    /// Everything on `stream` up to and including number `seq` is complete, as
-    /// is known since `at_ns`.
+    /// Everything on `stream` up to and including number `seq` is complete, as known since `at_ns`.
     pub fn handle_complete(&mut self, stream: u32, seq: u64, at_ns: u64) {
         self.lost = false;
         let is_full = self.room >= ROOM_MAX;
@@ -298,9 +286,8 @@ impl HpTimeline {
         }
     }
 
-    /// Records of this client were lost, found out at `at_ns`. Call it after
-    /// everything that its rings still held was handled: what was in a full
-    /// ring is older than what did not get in.
+    /// Records of this client were lost, found out at `at_ns`. Call it after everything in its
+    /// rings was handled: the contents of a full ring are older than the lost records.
     pub fn handle_dropped(&mut self, at_ns: u64) {
         self.lost = true;
         self.launched = true;
@@ -308,8 +295,8 @@ impl HpTimeline {
         self.busy_since_ns.get_or_insert(at_ns);
     }
 
-    /// How things stand at `now_ns`. Takes `&mut self` because prediction walks
-    /// each launch once, when time has passed it, and never again.
+    /// The state at `now_ns`. Takes `&mut self` because prediction walks each launch once, when
+    /// time has passed it, and never again.
     #[must_use]
     pub fn poll_view(&mut self, now_ns: u64) -> HpView {
         let mut executing = ClassSet::EMPTY;
@@ -337,8 +324,7 @@ impl HpTimeline {
         view
     }
 
-    /// The next request that has ended, in order, if any has since this was asked
-    /// last.
+    /// The next ended request, in order, if any has ended since the last call.
     pub fn take_request(&mut self) -> Option<Request> {
         self.ended.pop_front()
     }
@@ -349,18 +335,17 @@ impl HpTimeline {
         self.busy_since_ns.is_some()
     }
 
-    /// Whether everything on that stream up to that number is complete, as far as is known. A stream
-    /// that cannot be told apart has nothing in flight.
+    /// Whether everything on that stream up to that number is complete, as far as known. An
+    /// indistinguishable stream has nothing in flight.
     #[must_use]
     pub fn is_complete(&self, stream: u32, seq: u64) -> bool {
         let stream = self.streams.get(stream as usize);
         stream.is_none_or(|stream| seq <= stream.done_seq)
     }
 
-    /// When all in flight is predicted to be over, and when a kernel of other classes than at
-    /// `now_ns`, or none, is predicted to execute first in a stream; neither is looked for beyond
-    /// `until_ns`, and what is there is told as `u64::MAX`. Call after [`HpTimeline::poll_view`] of
-    /// that moment.
+    /// When all work in flight is predicted to be over, and when a stream first executes a kernel
+    /// of other classes than at `now_ns`, or none. Both are searched up to `until_ns`; later ones
+    /// are `u64::MAX`. Call after [`HpTimeline::poll_view`] of that moment.
     #[must_use]
     pub fn outlook(&self, now_ns: u64, until_ns: u64) -> Outlook {
         let mut outlook = Outlook {
@@ -371,7 +356,7 @@ impl HpTimeline {
         for &index in &self.busy_streams {
             let stream = &self.streams[index as usize];
             let mut end_ns = stream.cursor_start_ns;
-            // Until when what executes is of the same classes.
+            // How long the executing classes stay the same.
             let (mut changes_ns, mut executing) = (None, None);
             for entry in stream.entries.range(stream.cursor..) {
                 if changes_ns.is_none() && *executing.get_or_insert(entry.classes) != entry.classes
@@ -393,7 +378,8 @@ impl HpTimeline {
         outlook
     }
 
-    /// What is known to be in flight: launches, of which some may stand for several, and their expected ns. What was lost is not among them.
+    /// Known work in flight, without lost records: launches, some of which may stand for several,
+    /// and their expected ns.
     #[must_use]
     pub fn in_flight(&self) -> (u64, u64) {
         let streams = self.busy_streams.iter();
@@ -403,8 +389,7 @@ impl HpTimeline {
         })
     }
 
-    /// How long a request takes undisturbed; `None` until [`REQUESTS_MIN`] were
-    /// seen.
+    /// A request's undisturbed duration; `None` until [`REQUESTS_MIN`] were seen.
     #[must_use]
     pub fn latency_ns(&self) -> Option<u64> {
         self.requests.latency_ns
@@ -422,7 +407,7 @@ impl HpTimeline {
         Some(&mut self.streams[index])
     }
 
-    /// In a long busy period a piece may have ended.
+    /// Ends a piece of a long busy period if it is due.
     fn end_piece(&mut self, at_ns: u64) {
         let Some(since_ns) = self.busy_since_ns else {
             return;
@@ -476,7 +461,7 @@ impl HpTimeline {
     }
 }
 
-/// One or, after a merge, several launches in a row.
+/// One launch, or several in a row after a merge.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// The (last) number; the entry is complete when this is.
@@ -489,14 +474,14 @@ struct Entry {
 
 /// What one stream has in flight, in order.
 ///
-/// Invariant: `entries` are sorted by `seq`, all above `done_seq`; `cursor`
-/// names one of them unless there are none.
+/// Invariant: `entries` are sorted by `seq`, all above `done_seq`; `cursor` names one of them
+/// unless there are none.
 #[derive(Debug, Default)]
 struct Stream {
     entries: VecDeque<Entry>,
     /// Highest number known to be complete.
     done_seq: u64,
-    /// Index of the entry predicted to execute, as of the last look.
+    /// Index of the entry predicted to execute, as of the last poll.
     cursor: usize,
     /// When that entry started, as predicted.
     cursor_start_ns: u64,
@@ -519,8 +504,8 @@ impl Stream {
         while index > floor && self.entries[index - 1].seq > launch.seq {
             index -= 1;
         }
-        // Beyond the reach of sorting the number is raised to its place's, so
-        // that the order holds; such a launch is believed complete a bit late.
+        // Beyond the reach of sorting the number is raised to its place's, so that the order holds;
+        // such a launch counts as complete slightly late.
         let before_seq = index
             .checked_sub(1)
             .map_or(0, |before| self.entries[before].seq);
@@ -537,7 +522,7 @@ impl Stream {
         debug_assert!(self.is_valid());
     }
 
-    /// Returns the expected ns that are complete by it.
+    /// Returns the expected ns completed by it.
     fn complete(&mut self, seq: u64, at_ns: u64) -> u64 {
         self.advance(at_ns);
         self.done_seq = self.done_seq.max(seq);
@@ -548,8 +533,7 @@ impl Stream {
             done += 1;
         }
         if done > self.cursor {
-            // The device is ahead of the prediction: the next one has started,
-            // at the latest now.
+            // The device is ahead of the prediction: the next one has started, at the latest now.
             self.cursor = 0;
             self.cursor_start_ns = at_ns;
         } else {
@@ -580,8 +564,8 @@ impl Stream {
         }
     }
 
-    /// Makes one entry of the two oldest. It executes as long as both, is of
-    /// both classes, and completes with the younger: busy until then.
+    /// Merges the two oldest entries. The result executes as long as both, is of both classes, and
+    /// completes with the younger: busy until then.
     fn merge_oldest(&mut self) {
         let Some(oldest) = self.entries.pop_front() else {
             return;

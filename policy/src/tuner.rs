@@ -1,10 +1,10 @@
-//! The batch of high-priority requests with which best-effort jobs are fastest, found by trying
-//! (Mudi, EuroSys'25, section 5.3.1).
+//! The batch size of high-priority requests with which best-effort jobs are fastest, found by
+//! trying (Mudi, EuroSys'25, section 5.3.1).
 //!
 //! A high-priority job that answers W requests a second in batches of b has a batch every b/W
 //! seconds, which takes P(b). Larger batches use less of the GPU for a request and hold it longer.
-//! Which b leaves best-effort jobs the shortest iterations is not known before, so batches are
-//! tried, one at a time, and only such as keep the latency target.
+//! The b with the shortest best-effort iterations is not known beforehand, so batches are tried,
+//! one at a time, and only such as keep the latency target.
 //!
 //! # The safe set
 //!
@@ -15,13 +15,13 @@
 //! W P(b)/b < 0.95              the job keeps up with its requests
 //! ```
 //!
-//! (The paper prints W P(b)/b ≤ SLO, which compares a utilisation with a time.) The bound is of a
-//! Gaussian process of ln b: what was observed of P over what the latency model predicts
+//! (The paper prints W P(b)/b ≤ SLO, which compares a utilisation with a time.) The bound is that
+//! of a Gaussian process of ln b: observed P over the latency model's prediction
 //! ([`crate::latency_model`]), plus [`SAFE_DEVIATIONS`] standard deviations. Before the first
 //! observation only predictions are known, and the batch with the widest margin comes first. If no
 //! batch is safe by that bound, this one may be tried by a lower one ([`PROBE_DEVIATIONS`]), so
-//! that a safe set of a few batches is found. If it is not safe by that one either, the search says
-//! so ([`Choice::Infeasible`]).
+//! that a safe set of a few batches is found. If it is not safe by that one either, the result is
+//! [`Choice::Infeasible`].
 //!
 //! # The choice
 //!
@@ -39,14 +39,12 @@
 //! [`EVALUATIONS_MAX`] evaluations at the latest.
 //!
 //! Before the end comes the border of the safe set: a batch that is expected to be safe, is not by
-//! its bound, and may be faster, is *hopeful*. While what is uncertain of its latency is not only
-//! noise ([`HOPE`]), the safe batch next to it is tried, which may make it safe (as the expanders
-//! of SafeOpt, Sui et al. 2015).
+//! its bound, and may be faster, is *hopeful*. While its latency's uncertainty exceeds the noise
+//! ([`HOPE`]), the safe batch next to it is tried, which may make it safe (as the expanders of
+//! SafeOpt, Sui et al. 2015).
 //!
-//! The search begins anew where best-effort jobs come or go ([`Tuner::handle_best_effort`]), or W
-//! changes by half ([`RATE_CHANGE`]).
-//!
-//! Deterministic: equal observations have equal choices.
+//! The search restarts where best-effort jobs come or go ([`Tuner::handle_best_effort`]), or W
+//! changes by half ([`RATE_CHANGE`]). It is deterministic: equal observations have equal choices.
 
 mod process;
 
@@ -64,15 +62,14 @@ pub const EVALUATIONS_MAX: usize = 25;
 /// The share of the time that a high-priority job's batches may take.
 pub const UTILISATION_MAX: f64 = 0.95;
 
-/// A search begins anew when the rate of requests differs from its rate at the beginning by this
-/// share of it (Mudi §5.3.2).
+/// The relative change of the request rate since the beginning at which a search restarts (Mudi
+/// §5.3.2).
 pub const RATE_CHANGE: f64 = 0.5;
 
 /// δ: with a probability of 1 − δ the bounds of all evaluations hold.
 pub const DELTA: f64 = 0.1;
 
-/// Standard deviations between what is expected of P and its upper bound: one in a hundred is above
-/// it.
+/// Standard deviations between the expected P and its upper bound: one in a hundred is above it.
 pub const SAFE_DEVIATIONS: f64 = 2.33;
 
 /// The same where no batch is safe, for the one with the widest margin: three in ten are above it.
@@ -88,8 +85,8 @@ pub const END_DEVIATIONS: f64 = 1.5;
 /// half of the noise of an observation, as after four of them.
 pub const HOPE: f64 = 0.02;
 
-/// The logarithm of observed over predicted latency. Predictions are wrong in common by 10 %, and
-/// each by 7 %; the paper's are wrong by 5 to 16 % (§7.3).
+/// The logarithm of observed over predicted latency. Predictions have a common error of 10 % and
+/// individual ones of 7 %; the paper's are wrong by 5 to 16 % (§7.3).
 const LATENCY: Prior = Prior {
     constant: 0.10,
     amplitude: 0.07,
@@ -100,11 +97,11 @@ const LATENCY: Prior = Prior {
 /// Relative error of an observation.
 const NOISE: f64 = 0.04;
 
-/// Latencies are not smooth in ln b, because blocks come in waves: so far a batch may be off the
-/// process.
+/// How far a batch may be off the process: latencies are not smooth in ln b, because blocks come in
+/// waves.
 const MISFIT: f64 = 0.02;
 
-/// The logarithm of the iteration time, but for its mean.
+/// The logarithm of the iteration time, less its mean.
 const ITERATION: Prior = Prior {
     constant: 1.0,
     amplitude: 0.2,
@@ -114,53 +111,53 @@ const ITERATION: Prior = Prior {
 
 const SECOND_NS: f64 = 1e9;
 
-/// What a search is for.
+/// The parameters of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TunerParams {
-    /// R: the batches that may be tried, in any order; 1 to [`BATCHES_MAX`] of them, none 0.
+    /// R: the candidate batches, in any order; 1 to [`BATCHES_MAX`] of them, none 0.
     pub batches: Vec<u32>,
     /// W: requests per second.
     pub rate_per_s: f64,
-    /// Within this a request is to be answered, from its arrival on, ns.
+    /// The latency target of a request, from its arrival on, ns.
     pub slo_ns: u64,
 }
 
-/// What is expected of a batch before it was tried.
+/// The prediction for a batch before it was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prediction {
     /// The batch.
     pub batch: u32,
-    /// P: the p99 of what a batch takes beside the best-effort jobs, ns.
+    /// P: the p99 of a batch's duration beside the best-effort jobs, ns.
     pub p99_ns: u64,
 }
 
-/// What was seen of a batch.
+/// An observation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// The batch.
     pub batch: u32,
-    /// P: the p99 of what a batch took, ns.
+    /// P: the p99 of a batch's duration, ns.
     pub p99_ns: u64,
-    /// What is to be least: the mean iteration time of best-effort jobs, ns.
+    /// The quantity to minimise: the mean iteration time of best-effort jobs, ns.
     pub iteration_ns: u64,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Put this batch in force, and say what is seen of it ([`Tuner::handle_observation`]).
+    /// Put this batch in force, and report its observation ([`Tuner::handle_observation`]).
     Try(u32),
     /// The search has ended: keep this batch.
     Keep(u32),
-    /// No batch is safe: best-effort jobs are to be paused. So it stays until the search begins
-    /// anew, or the rate changes.
+    /// No batch is safe: pause best-effort jobs. Holds until the search restarts or the rate
+    /// changes.
     Infeasible,
 }
 
 /// Why there is no search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TunerError {
-    /// There is no candidate, or more than [`BATCHES_MAX`].
+    /// No candidate, or more than [`BATCHES_MAX`].
     Batches {
         /// Number of candidates.
         count: usize,
@@ -174,7 +171,7 @@ pub enum TunerError {
     },
     /// The target is 0.
     Slo,
-    /// Nothing is predicted, so that no batch is known to be safe.
+    /// No prediction, so that no batch is known to be safe.
     NoPrediction,
     /// A predicted latency is 0.
     Prediction {
@@ -223,7 +220,7 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// A search that begins.
+    /// A new search.
     ///
     /// # Errors
     /// See [`TunerError`].
@@ -251,7 +248,7 @@ impl Tuner {
         })
     }
 
-    /// What to do next. The same until something is handled.
+    /// The next step. The same until something is handled.
     #[must_use]
     pub fn next(&self) -> Choice {
         let outlook = self.outlook();
@@ -273,8 +270,8 @@ impl Tuner {
         next.map_or(Choice::Keep(best.batch), Choice::Try)
     }
 
-    /// A batch was in force, and this was seen of it. False where it counts for nothing: a number
-    /// is 0, or the search has had [`EVALUATIONS_MAX`].
+    /// The observation of a batch in force. False where it is ignored: a number is 0, or the search
+    /// has had [`EVALUATIONS_MAX`].
     pub fn handle_observation(&mut self, observation: Observation) -> bool {
         let Observation {
             batch,
@@ -289,8 +286,8 @@ impl Tuner {
         counts
     }
 
-    /// Requests come at this rate now. Whether the search begins anew, because it differs from the
-    /// one that it began with by [`RATE_CHANGE`]; otherwise only the safe set is another.
+    /// Sets the request rate. Returns whether the search restarts, because the rate differs from
+    /// the initial one by [`RATE_CHANGE`]; otherwise only the safe set changes.
     ///
     /// # Errors
     /// [`TunerError::Rate`]; nothing changes.
@@ -304,8 +301,8 @@ impl Tuner {
         Ok(is_anew)
     }
 
-    /// Best-effort jobs came or went, and this is expected beside those that are there now. The
-    /// search begins anew.
+    /// Best-effort jobs came or went; `predicted` are the predictions beside the present ones. The
+    /// search restarts.
     ///
     /// # Errors
     /// See [`TunerError`]; nothing changes.
@@ -321,7 +318,7 @@ impl Tuner {
         self.observed.len()
     }
 
-    /// The batches that are safe by what is known now, ascending.
+    /// The batches that are safe by present knowledge, ascending.
     #[must_use]
     pub fn safe_batches(&self) -> Vec<u32> {
         self.outlook().safe().map(|safe| safe.batch).collect()
@@ -379,7 +376,7 @@ impl Tuner {
         Process::new(LATENCY, &values.collect::<Vec<_>>())
     }
 
-    /// The logarithm of the iteration time less the mean of those observed, by ln b.
+    /// The logarithm of the iteration time less the observed mean, by ln b.
     fn iteration(&self) -> Process {
         let logarithm = |seen: &Observation| libm::log(seen.iteration_ns as f64);
         let sum: f64 = self.observed.iter().map(logarithm).sum();
@@ -389,8 +386,8 @@ impl Tuner {
         Process::new(ITERATION, &values.collect::<Vec<_>>())
     }
 
-    /// How much longer than `p99_ns` a batch might take, as a factor, until it breaks a condition
-    /// of the safe set; 1 or less where it does so already.
+    /// The factor on `p99_ns` at which a batch breaks a condition of the safe set; 1 or less where
+    /// it does so already.
     fn margin(&self, batch: u32, p99_ns: f64) -> f64 {
         let batch = f64::from(batch);
         let wait_ns = (batch - 1.0) / self.rate_per_s * SECOND_NS;
@@ -399,9 +396,9 @@ impl Tuner {
         of_target.min(UTILISATION_MAX * every_ns / p99_ns)
     }
 
-    /// What is predicted of ln P at ln b. Between predictions on a line; a smaller batch than all
-    /// takes as long as the smallest, a larger one than all as much longer as it is larger: neither
-    /// takes longer than that.
+    /// The predicted ln P at ln b. Between predictions on a line; a batch below all takes as long
+    /// as the smallest, one above all proportionally longer than the largest: both are upper
+    /// bounds.
     fn predicted_at(&self, point: f64) -> f64 {
         let after = self.predicted.partition_point(|&(at, _)| at < point);
         let before = after
@@ -419,7 +416,7 @@ impl Tuner {
     }
 }
 
-/// All candidates, by what is known now.
+/// All candidates, by present knowledge.
 #[derive(Debug)]
 struct Outlook {
     iteration: Process,
@@ -435,14 +432,14 @@ impl Outlook {
         self.safe().max_by(Candidate::by_margin)
     }
 
-    /// The one with the least expected iteration time of the safe ones that were tried; of all safe
-    /// ones where no tried one is safe any more.
+    /// The tried safe candidate with the least expected iteration time; of all safe ones where no
+    /// tried one is safe any more.
     fn best(&self) -> Option<&Candidate> {
         let tried = self.safe().filter(|of| of.is_tried);
         most_promising(tried, 0.0).or_else(|| most_promising(self.safe(), 0.0))
     }
 
-    /// The batch to try; `None` where nothing may be better than the best one.
+    /// The batch to try; `None` where none may be better than the best one.
     fn next(&self, best: &Candidate, deviations: f64) -> Option<u32> {
         let may_be_better = |other: &&Candidate| {
             let gain = best.iteration.mean - other.iteration.mean;
@@ -463,7 +460,7 @@ impl Outlook {
     }
 }
 
-/// A candidate, by what is known now.
+/// A candidate, by present knowledge.
 #[derive(Clone, Debug)]
 struct Candidate {
     batch: u32,
@@ -488,18 +485,18 @@ impl Candidate {
 /// [`Tuner::margin`] of a candidate by bounds of its latency.
 #[derive(Clone, Copy, Debug)]
 struct Margins {
-    /// [`SAFE_DEVIATIONS`] above what is expected.
+    /// [`SAFE_DEVIATIONS`] above the expected latency.
     safe: f64,
     /// [`PROBE_DEVIATIONS`] above it.
     probe: f64,
-    /// What is expected.
+    /// The expected latency.
     expected: f64,
 }
 
 /// Whether a candidate may be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It may.
+    /// Yes.
     Safe,
     /// Not yet.
     Hopeful,
@@ -508,7 +505,7 @@ enum Standing {
 }
 
 impl Standing {
-    /// By the margins of a candidate, and the standard deviation of the logarithm of its latency.
+    /// From a candidate's margins, and the standard deviation of the logarithm of its latency.
     fn new(margins: &Margins, deviation: f64) -> Self {
         let is_hopeful = margins.expected >= 1.0 && deviation > HOPE;
         match (margins.safe >= 1.0, is_hopeful) {
@@ -528,7 +525,7 @@ fn most_promising<'a>(
     candidates.min_by(|one, other| bound(one).total_cmp(&bound(other)))
 }
 
-/// β of the n-th evaluation of so many candidates, above 0 for every n.
+/// β of the n-th evaluation with this many candidates, above 0 for every n.
 #[must_use]
 pub fn beta(candidates: usize, evaluation: usize) -> f64 {
     let n = evaluation.max(1) as f64;
@@ -547,7 +544,7 @@ fn checked_rate(per_s: f64) -> Result<f64, TunerError> {
     }
 }
 
-/// As (ln b, ln P), ascending in b; of several for one batch the longest.
+/// As (ln b, ln P), ascending in b; the longest of several for one batch.
 fn checked_predictions(predicted: &[Prediction]) -> Result<Vec<(f64, f64)>, TunerError> {
     if predicted.is_empty() {
         return Err(TunerError::NoPrediction);
@@ -567,7 +564,7 @@ fn checked_predictions(predicted: &[Prediction]) -> Result<Vec<(f64, f64)>, Tune
 mod tests {
     use super::*;
 
-    /// Whatever is seen, also at one batch only and of the longest times there are.
+    /// For all observations, also of one batch only and of the longest times.
     #[test]
     fn all_that_is_known_is_finite_in_25_rounds() {
         for p99_ns in [1, 10_000_000, u64::MAX] {

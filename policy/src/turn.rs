@@ -1,18 +1,17 @@
-//! Whose turn it is among best-effort jobs.
+//! The turn among best-effort jobs.
 //!
-//! The rules are in [`crate::gate`], "Turns". Here is the bookkeeping: who has
-//! the turn, what it has charged in it, and since when it has not moved.
+//! [`crate::gate`], "Turns", has the rules. This is the bookkeeping: the holder of the turn, its
+//! charges in it, and since when they have not moved.
 
 use crate::terms::Terms;
 use crate::{JobId, JobView, Snapshot};
 
-/// How long a holder may charge nothing, though it could, before the turn goes
-/// to a job that waits. Ten times what waking a sleeper takes (40 to 90 µs,
-/// measured): shorter, and a job would lose its turn before it wakes, again and
-/// again. It delays others only while the holder is stalled.
+/// How long a holder may charge nothing, though it could, before the turn passes to a waiting job.
+/// Ten times the time to wake a sleeper (40 to 90 µs, measured): with less, a job would lose its
+/// turn before it wakes, repeatedly. It delays others only while the holder is stalled.
 pub const TURN_PATIENCE_NS: u64 = 1_000_000;
 
-/// How long turns last, and who comes first.
+/// How long turns last, and which jobs come first.
 #[derive(Debug)]
 pub(crate) struct Rules<'a> {
     /// What a job of weight 1 may charge in a turn.
@@ -21,7 +20,7 @@ pub(crate) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// What this job may.
+    /// What this job may charge in a turn.
     pub(crate) fn quantum_ns(&self, id: JobId) -> u64 {
         let weight = self.terms.of(id).weight;
         self.quantum_ns.saturating_mul(weight.into())
@@ -32,10 +31,11 @@ impl Rules<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     holder: Option<JobId>,
-    /// Who had the last turn that went by order of ids, and the last that went to a job that was behind.
+    /// The holders of the last turn by order of ids, and of the last turn for a job that was
+    /// behind.
     ordinary: Option<JobId>,
     promised: Option<JobId>,
-    /// This turn is one of the latter.
+    /// This turn is for a job that was behind.
     was_promised: bool,
     /// Others wait for the turn.
     contended: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// What `job` has charged in this turn, if it is the holder.
+    /// The charges of `job` in this turn, if it is the holder.
     fn used_ns(&self, job: &JobView) -> u64 {
         job.charged_total_ns.saturating_sub(self.began_charged_ns)
     }
@@ -64,15 +64,15 @@ impl Turn {
         Some(quantum_ns.saturating_sub(self.used_ns(job)))
     }
 
-    /// The law of turns: the job has the turn, and either nobody else waits or it has not yet
+    /// The law of turns: the job has the turn, and either no other job waits or it has not yet
     /// charged a quantum in this turn.
     pub(crate) fn admits(&self, job: &JobView, spent_ns: u64, quantum_ns: u64) -> bool {
         let used_ns = self.used_ns(job).saturating_add(spent_ns);
         self.holder == Some(job.id) && (!self.contended || used_ns < quantum_ns)
     }
 
-    /// [`Turn::handle_jobs`] under a policy that promises jobs nothing. With nobody to protect the
-    /// holder could always launch.
+    /// [`Turn::handle_jobs`] under a policy without promises. With nobody to protect the holder
+    /// could always launch.
     pub(crate) fn handle_snapshot(
         &mut self,
         snapshot: &Snapshot<'_>,
@@ -85,8 +85,8 @@ impl Turn {
         self.handle_jobs(snapshot.now_ns, snapshot.be, &rules, is_open);
     }
 
-    /// Passes the turn if it is over. `is_open`: the holder could launch
-    /// something now, as far as throttle and HP's idleness go.
+    /// Passes the turn if it is over. `is_open`: throttle and HP's idleness would let the holder
+    /// launch something now.
     pub(crate) fn handle_jobs(
         &mut self,
         now_ns: u64,
@@ -116,8 +116,9 @@ impl Turn {
         self.used_ns(holder) >= quantum_ns || is_idle || stalled_ns >= TURN_PATIENCE_NS
     }
 
-    /// Gives the turn to the next job that waits, or to the next at all if none does, so that a job alone
-    /// need not ask first. Every second turn is for the next job that waits and is behind, if there is one.
+    /// Gives the turn to the next waiting job, or to the next at all if none waits, so that a job
+    /// alone need not wait first. Every second turn is for the next waiting job that is behind, if
+    /// there is one.
     fn pass(&mut self, now_ns: u64, jobs: &[JobView], rules: &Rules<'_>) {
         let is_behind = |job: &JobView| job.waiting && rules.terms.of(job.id).is_behind;
         let promised = match self.was_promised {
@@ -150,7 +151,7 @@ impl Turn {
     }
 }
 
-/// The job with the smallest id above `last`, else the smallest id, of those that `may`.
+/// The job with the smallest id above `last`, else the smallest id, among those accepted by `may`.
 fn next(last: Option<JobId>, jobs: &[JobView], may: impl Fn(&JobView) -> bool) -> Option<&JobView> {
     let comes_round = |job: &JobView| last.is_some_and(|last| job.id <= last);
     jobs.iter()

@@ -1,63 +1,61 @@
-//! How much of the GPU's time a best-effort job may use: caps, whoever else is there.
+//! Caps on the GPU's time for best-effort jobs, independent of all other work.
 //!
 //! **Law.** A capped job has a token bucket of expected ns. It fills with time, by the job's share
-//! of it; each launch takes what it is expected to take; the depth is [`PERIOD_NS`] of the share.
-//! An empty bucket closes the job, and it opens again once the bucket is half full, so that it goes
-//! in bursts and is not woken for each kernel. The kernel that empties it may be longer than what
-//! was left: the rest is a debt, which time pays, so the share is exact over any time that is long
-//! beside one kernel. Nothing is held back longer than the debt lasts, and nobody sleeps for it:
-//! the lease has a budget.
+//! of it; each launch takes its expected duration; the depth is [`PERIOD_NS`] of the share. An
+//! empty bucket closes the job, and it opens again once the bucket is half full, so that the job
+//! goes in bursts and is not woken for each kernel. The kernel that empties the bucket may be
+//! longer than the rest: the difference is a debt that time pays, so the share is exact over any
+//! time that is long beside one kernel. Nothing is held longer than the debt lasts, and nobody
+//! sleeps for it: the lease has a budget.
 //!
-//! **Trim.** What is expected is not what it took: beside other processes a kernel takes longer
-//! under MPS, and where processes take turns a kernel that was cut is taken for a longer one; a
-//! kernel that nobody knows counts as 100 us. So each launch costs what it is expected to take,
-//! times the job's *factor*: what it was measured to compute in the last seconds over what it has
-//! charged in them, both with weights that fall by half in [`HALF_NS`]. What charges cost too
-//! little or too much until then is owed, and paid by the rate of the bucket. Without a measurement
-//! the factor stays, and after [`BLIND_NS`] of work without one it is 1 at least.
+//! **Trim.** The expected duration is not the actual one: beside other processes a kernel takes
+//! longer under MPS; in time slices a kernel that was interrupted looks longer; an unknown kernel
+//! counts as 100 us. Each launch therefore costs its expected duration times the job's *factor*:
+//! the measured compute time of the last seconds over the charges in them, both with weights that
+//! fall by half in [`HALF_NS`]. Earlier charges that cost too little or too much are owed, and paid
+//! by the rate of the bucket. Without a measurement the factor stays, and after [`BLIND_NS`] of
+//! work without one it is 1 at least.
 //!
-//! A cap is no matter of high-priority work: it holds without any, and nothing lifts it, neither
-//! `max_hold` nor a promise. While a job is closed by it, it wants no turn, and other laws take it
-//! for one that does not wait.
+//! A cap is independent of high-priority work: it holds without any, and nothing lifts it, neither
+//! `max_hold` nor a promise. A job that it closes wants no turn, and other laws treat it as not
+//! waiting.
 //!
-//! Source: ByteCUDA's throttle as MuxFlow §4.1 has it delays launches by a PID controller on the
-//! device's utilisation. A utilisation is everybody's and comes late: HAMi-core's caps of 30 and 70
-//! % gave 46 and 55. Charges are the job's own and known before the launch.
+//! Source: ByteCUDA's throttle in MuxFlow §4.1 delays launches by a PID controller on the device's
+//! utilisation. Utilisation is shared and late: HAMi-core's caps of 30 and 70 % gave 46 and 55.
+//! Charges are the job's own and known before the launch.
 
 use crate::lease::Lease;
 use crate::{JobId, JobView, Limit, Snapshot};
 
-/// A bucket holds what fills it in so long, ns.
+/// The time that fills a bucket, ns.
 pub const PERIOD_NS: u64 = 20_000_000;
 
-/// What was measured so long ago counts half, ns.
+/// The age at which a measurement counts half, ns.
 pub const HALF_NS: u64 = 700_000_000;
 
-/// A job that works and of which nothing was measured for so long is not trimmed to more than its
-/// charges, ns.
+/// A working job without a measurement for this long is not trimmed to more than its charges, ns.
 pub const BLIND_NS: u64 = 10_000_000_000;
 
-/// The factor's bounds: kernels that nobody knows count as 100 us and take from 6 us to 6 ms. A
-/// measurement beyond them is wrong, or not of what was charged.
+/// The factor's bounds: unknown kernels count as 100 us and take from 6 us to 6 ms. A measurement
+/// beyond them is wrong, or of other work than the charges.
 pub const FACTOR: [f64; 2] = [1.0 / 16.0, 64.0];
 
 /// The least share: with one kernel of a second that is a hold of 100 s.
 pub const SHARE_MIN: f64 = 0.01;
 
-/// A part of the GPU's time as a cap has it, [`SHARE_MIN`] to 1; 1 is no cap.
+/// Whether `share` is a valid part of the GPU's time for a cap, [`SHARE_MIN`] to 1; 1 is no cap.
 #[must_use]
 pub fn is_share(share: f64) -> bool {
     (SHARE_MIN..=1.0).contains(&share)
 }
 
-/// The caps of the jobs that have one.
 #[derive(Debug, Default)]
 pub(crate) struct Caps {
     /// At most [`crate::JOBS_MAX`].
     jobs: Vec<Capped>,
 }
 
-/// What a job that has gone has used beyond its share: whoever comes again under its name pays it.
+/// What a detached job has used beyond its share: the next job under its name pays it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
     ns: u64,
@@ -68,18 +66,17 @@ pub struct Debt {
 struct Capped {
     id: JobId,
     share: f64,
-    /// None before the job was first seen.
+    /// `None` before the job was first seen.
     seen: Option<Seen>,
     /// Expected ns that it may charge; below 0 a debt.
     level_ns: f64,
     is_open: bool,
     trim: Trim,
-    /// What it was measured to compute more than its charges cost, ns; below 0 less. Paid by the
-    /// rate.
+    /// Measured compute time beyond the cost of its charges, ns; below 0 less. Paid by the rate.
     owed_ns: f64,
 }
 
-/// What a job was measured to compute, and what it has charged meanwhile.
+/// A job's measured compute time, and its charges meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trim {
     last: Option<Seen>,
@@ -89,15 +86,15 @@ struct Trim {
     busy_ns: f64,
     charged_ns: f64,
     factor: Option<f64>,
-    /// What it computed more than its charges cost since it was last seen to compute, ns.
+    /// Compute time beyond the cost of its charges since it was last seen to compute, ns.
     residual_ns: f64,
 }
 
 impl Trim {
-    /// In the last moments the job computed in that share of the time; by now it has charged so
-    /// much. Returns what it computed more than its charges cost, ns. What was charged before the
-    /// first measurement is of no use. That it did not compute is no evidence before it is seen to
-    /// compute again: whoever measures may have lost sight of it.
+    /// The job recently computed for that share of the time, with these charges by now. Returns the
+    /// compute time beyond the cost of its charges, ns. Charges before the first measurement are
+    /// ignored. An absence of computing is no evidence before the job is seen to compute again: the
+    /// measurement may have lost it.
     fn handle_busy(&mut self, now: Seen, share: f64) -> f64 {
         if share <= 0.0 && (!self.has_worked || self.is_blind(now)) {
             return 0.0;
@@ -126,7 +123,7 @@ impl Trim {
         std::mem::take(&mut self.residual_ns)
     }
 
-    /// It works, and nothing of that was seen for long.
+    /// It works, and no measurement has shown that for long.
     fn is_blind(&self, now: Seen) -> bool {
         let worked = self.worked.unwrap_or(now);
         let charged_ns = now.charged_ns.saturating_sub(worked.charged_ns) as f64;
@@ -149,7 +146,7 @@ struct Seen {
 }
 
 impl Caps {
-    /// A job's share from now on; one that is none, or all, is no cap.
+    /// Sets a job's share; an invalid one, or 1, is no cap.
     pub(crate) fn set(&mut self, id: JobId, share: f64) {
         let is_cap = is_share(share) && share < 1.0;
         let place = self.jobs.iter().position(|job| job.id == id);
@@ -170,7 +167,7 @@ impl Caps {
         self.jobs.is_empty()
     }
 
-    /// What the jobs have charged by now; of others it is seen later.
+    /// The jobs' charges as of now; other jobs are seen later.
     pub(crate) fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         for capped in &mut self.jobs {
             if let Some(job) = jobs.iter().find(|job| job.id == capped.id) {
@@ -179,7 +176,7 @@ impl Caps {
         }
     }
 
-    /// The job has gone; what it owes.
+    /// The job has detached; returns what it owes.
     pub(crate) fn handle_gone(&mut self, id: JobId) -> Option<Debt> {
         let place = self.jobs.iter().position(|job| job.id == id)?;
         let job = self.jobs.swap_remove(place);
@@ -189,7 +186,7 @@ impl Caps {
         })
     }
 
-    /// A job that has a cap owes that since it was here before.
+    /// A capped job owes this from an earlier attachment.
     pub(crate) fn restore(&mut self, now_ns: u64, id: JobId, debt: Debt) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id) {
             let paid_ns = now_ns.saturating_sub(debt.at_ns) as f64 * job.share;
@@ -198,7 +195,7 @@ impl Caps {
         }
     }
 
-    /// What is measured of the job from now on is of other processes: it begins anew.
+    /// Further measurements of the job are of other processes: trimming restarts.
     pub(crate) fn handle_other_processes(&mut self, id: JobId) {
         if let Some(job) = self.jobs.iter_mut().find(|job| job.id == id) {
             job.trim.last = None;
@@ -206,9 +203,9 @@ impl Caps {
         }
     }
 
-    /// The job was measured to compute in that share of the time lately: a finite number from 0 on.
-    /// More than 1 is possible where it has several processes. 0 says nothing of a job that was
-    /// never seen to compute.
+    /// The job was recently measured to compute for that share of the time: a finite number from 0
+    /// on. More than 1 is possible with several processes. 0 means nothing for a job that was never
+    /// seen to compute.
     pub(crate) fn handle_busy(&mut self, now_ns: u64, id: JobId, share: f64) {
         let known = self.jobs.iter_mut().find(|job| job.id == id);
         // No device has more processes.
@@ -226,8 +223,8 @@ impl Caps {
         }
     }
 
-    /// What a capped job's charges cost times what they say, and whether nothing was measured of it
-    /// for [`BLIND_NS`]; `None` of a job without a cap.
+    /// The factor on a capped job's charges, and whether no measurement arrived for [`BLIND_NS`];
+    /// `None` for a job without a cap.
     pub(crate) fn factor(&self, now_ns: u64, id: JobId) -> Option<(f64, bool)> {
         let job = self.of(id)?;
         let now = Seen {
@@ -242,7 +239,7 @@ impl Caps {
         self.of(id).is_some_and(|job| !job.is_open)
     }
 
-    /// A decision about the job at index `job`, and the job's cap.
+    /// Combines a decision about the job at index `job` with the job's cap.
     pub(crate) fn meet(
         &self,
         snapshot: &Snapshot<'_>,
@@ -255,14 +252,13 @@ impl Caps {
         bounded(snapshot, (lease, limit), capped.is_open, capped.budget_ns())
     }
 
-    /// The law for one kernel of the job at index `job`, as far as the cap goes, after `spent_ns`
-    /// were charged.
+    /// The cap's law for one kernel of the job at index `job`, after `spent_ns` were charged.
     pub(crate) fn admits(&self, id: JobId, spent_ns: u64, is_whole: bool) -> bool {
         self.of(id)
             .is_none_or(|job| job.is_open && (is_whole || (spent_ns as f64) < job.chargeable_ns()))
     }
 
-    /// When the next job opens that waits and is closed; `None` if there is none.
+    /// When the next waiting, closed job opens; `None` if there is none.
     pub(crate) fn opens_ns(&self, jobs: &[JobView]) -> Option<u64> {
         let is_waited_for =
             |capped: &&Capped| jobs.iter().any(|job| job.id == capped.id && job.waiting);
@@ -301,7 +297,7 @@ impl Capped {
         let last = self.seen.replace(seen).unwrap_or(seen);
         self.trim.worked.get_or_insert(seen);
         let passed_ns = now_ns.saturating_sub(last.at_ns) as f64;
-        // Charges that were taken back come back.
+        // Charges that were taken back are refunded.
         let spent_ns = (charged_ns as f64 - last.charged_ns as f64) * self.trim.factor(seen);
         let depth_ns = depth_ns(self.share);
         let rate = self.rate();
@@ -314,13 +310,13 @@ impl Capped {
         }
     }
 
-    /// How fast the bucket fills: the share, less what is owed of it.
+    /// The rate at which the bucket fills: the share, less what is owed of it.
     fn rate(&self) -> f64 {
         let paid = self.owed_ns / PAYS_NS as f64;
         (self.share - paid).clamp(self.share * 0.5, self.share * 1.5)
     }
 
-    /// What it may charge while it is open: a sum that costs less than the level.
+    /// What it may charge while it is open: charges that cost less than the level.
     fn chargeable_ns(&self) -> f64 {
         let now = self.seen.unwrap_or_default();
         self.level_ns / self.trim.factor(now)
@@ -333,19 +329,20 @@ impl Capped {
     fn opens_ns(&self) -> u64 {
         let missing_ns = depth_ns(self.share) * OPENS_AT - self.level_ns;
         let at_ns = self.seen.map_or(0, |seen| seen.at_ns);
-        // Not before it is there, whatever was rounded.
+        // Rounded up, so that it is not early.
         at_ns.saturating_add((missing_ns / self.rate()).max(0.0) as u64 + 1)
     }
 }
 
-/// A decision about a job whose bucket is open or not, and leaves it so much.
+/// Limits a decision about a job by its bucket, which is open or not and allows
+/// `budget_ns`.
 pub(crate) fn bounded(
     snapshot: &Snapshot<'_>,
     (lease, limit): (Lease, Limit),
     is_open: bool,
     budget_ns: u64,
 ) -> (Lease, Limit) {
-    // What pauses it is stronger: it holds collective kernels, too.
+    // A pause is stronger: it holds collective kernels, too.
     if limit == Limit::Paused {
         return (lease, limit);
     }
@@ -368,9 +365,9 @@ pub(crate) fn bounded(
         };
         return (lease, Limit::Budget);
     }
-    // A kernel must fit into what is left of another law's bound, and need not fit into what is
-    // left of the bucket. One number cannot say both; the bound is short, and what goes beyond
-    // the bucket is a debt.
+    // A kernel must fit into the rest of another law's bound, and need not fit into the rest of the
+    // bucket. One number cannot state both; the bound is short, and the excess over the bucket is a
+    // debt.
     let lease = match lease.whole {
         true => lease,
         false => Lease {
@@ -385,17 +382,17 @@ fn depth_ns(share: f64) -> f64 {
     share * PERIOD_NS as f64
 }
 
-/// What is owed is paid at the rate that would take so long, ns: twice what lies between two
-/// measurements, so that it does not swing.
+/// The time in which the debt would be paid at its present rate, ns: twice the interval of
+/// measurements, so that it does not oscillate.
 const PAYS_NS: u64 = 400_000_000;
 
-/// So much of a job's share is owed at most, ns.
+/// The greatest debt of a job's share, ns.
 const OWED_MAX_NS: u64 = 200_000_000;
 
-/// Charges below that say nothing of a factor, ns.
+/// Charges below this say nothing about a factor, ns.
 const EVIDENCE_NS: f64 = 2e6;
 
-/// So full a bucket must be for a job that was closed to go on.
+/// The level at which a closed job's bucket opens.
 pub(crate) const OPENS_AT: f64 = 0.5;
 
 #[cfg(test)]
@@ -453,7 +450,7 @@ mod tests {
         assert!(caps.is_closed(JobId(1)));
         caps.handle_jobs(150 * MS, &[job(15 * MS, true)]);
         assert!(!caps.is_closed(JobId(1)));
-        // What was taken back was never used; the bucket overflows.
+        // Refunded charges were never used; the bucket overflows.
         caps.handle_jobs(150 * MS, &[job(0, true)]);
         assert!(caps.admits(JobId(1), 5 * MS - 1, false));
         assert!(!caps.admits(JobId(1), 5 * MS, false));
@@ -472,7 +469,7 @@ mod tests {
         }
         caps.set(JobId(1), SHARE_MIN);
         assert_eq!(caps.share(JobId(1)), SHARE_MIN);
-        // It is not seen for a while, and has gone.
+        // It is not seen for a while, and has detached.
         caps.handle_jobs(0, &[]);
         assert!(!caps.is_empty());
         assert_eq!(caps.handle_gone(JobId(1)), None);
@@ -492,7 +489,7 @@ mod tests {
         (10..50).for_each(|at| step(&mut caps, at, 0.0));
         assert_eq!(caps.factor(9_800 * MS, JobId(1)), Some((1.0, false)));
         assert_eq!((caps.jobs[0].owed_ns, caps.jobs[0].rate()), (0.0, 0.5));
-        // Of other processes nothing follows until two readings are of them.
+        // Other processes have no factor until two readings are of them.
         caps.handle_other_processes(JobId(1));
         step(&mut caps, 50, 4.0);
         assert_eq!(caps.factor(10_000 * MS, JobId(1)), Some((1.0, false)));
@@ -516,7 +513,7 @@ mod tests {
         caps.set(JobId(1), 0.5);
         let factor = |caps: &Caps, ms: u64| caps.factor(ms * MS, JobId(1)).unwrap();
         assert_eq!(factor(&caps, 0), (1.0, false));
-        // In each 200 ms 50 are charged, and it computes for 80.
+        // Per 200 ms, 50 are charged, and it computes for 80.
         for step in 0..10 {
             caps.handle_jobs(step * 200 * MS, &[job(step * 50 * MS, true)]);
             caps.handle_busy(step * 200 * MS, JobId(1), 0.4);
@@ -528,18 +525,17 @@ mod tests {
         caps.handle_jobs(1_800 * MS, &[job(454 * MS, true)]);
         let spent_ns = level_ns - caps.jobs[0].level_ns;
         assert!((spent_ns - 6.4e6).abs() < 1.0, "{spent_ns}");
-        // It stays where nothing is measured, and where nothing was charged, of which nothing
-        // follows.
+        // It stays without a measurement, and without charges, which prove nothing.
         assert_eq!(factor(&caps, 11_799), (known, false));
         assert_eq!(factor(&caps, 11_800), (known, true));
-        // What made it cheap is forgotten then.
+        // What made it cheap is then forgotten.
         for step in 60..70 {
             caps.handle_jobs(step * 200 * MS, &[job(step * 50 * MS, true)]);
             caps.handle_busy(step * 200 * MS, JobId(1), 0.125);
         }
         let (known, is_blind) = factor(&caps, 13_800);
         assert!((0.5..0.56).contains(&known) && !is_blind, "{known}");
-        // It rests, and then works unseen.
+        // It rests, and then works unobserved.
         assert_eq!(factor(&caps, 23_800), (known, false));
         caps.handle_jobs(23_800 * MS, &[job(3_455 * MS, true)]);
         assert_eq!(factor(&caps, 23_800), (1.0, true));
@@ -561,7 +557,7 @@ mod tests {
     }
 
     proptest! {
-        /// One more law never grants more: what a bucket leaves of a decision is within it.
+        /// A further law never grants more: the bucket's part of a decision is within it.
         #[test]
         fn a_bucket_admits_nothing_that_was_not_admitted_before(
             (is_open, left_ns, budget_ns) in (any::<bool>(), 0..4_u64, 0..4_u64),

@@ -1,6 +1,5 @@
-//! The gate through its public door: tables with the arithmetic worked out, the
-//! property that ties lease and law together, and a small world in which jobs
-//! use their leases.
+//! The gate through its public interface: tables with worked arithmetic, the property that ties
+//! lease and law together, and a small world in which jobs use their leases.
 
 mod world;
 
@@ -78,7 +77,7 @@ fn kernel(class: Class, sm_needed: u32) -> Kernel {
     }
 }
 
-/// The lease of the first job after a gate has seen only this snapshot.
+/// The lease of the first job from a gate with only this snapshot.
 fn first_lease(policy: Policy, snapshot: &Snapshot<'_>) -> Lease {
     let mut gate = Gate::new(policy);
     gate.handle_snapshot(snapshot);
@@ -364,7 +363,7 @@ fn launch_gate_lets_one_kernel_go_whatever_it_is_and_the_next_when_it_is_complet
                 goes,
                 "{charged_ns} {completed_ns}"
             );
-            // What has gone has charged at least 1 ns.
+            // The launched kernel has charged at least 1 ns.
             assert!(!admits(&lease, 1, &huge));
             let busy = Snapshot {
                 hp: busy(UNKNOWN),
@@ -449,7 +448,7 @@ fn a_job_held_by_its_kernels_class_lets_another_try_after_the_patience() {
 
 // --- A world ------------------------------------------------------------------
 
-/// One poll, after which no more is in flight than the bound and the kernel that may pass its end.
+/// One poll, after which at most the bound and the kernel that may pass its end are in flight.
 fn poll(world: &mut World, hp: HpView) {
     world.poll(hp);
     let in_flight_ns = world.in_flight_ns();
@@ -459,7 +458,7 @@ fn poll(world: &mut World, hp: HpView) {
     );
 }
 
-/// HP is idle for most of the time, and busy with the jobs' own class else.
+/// HP is idle most of the time, and otherwise busy with the jobs' own class.
 fn hp_at(poll: u64) -> HpView {
     if poll % 10 < 3 { busy(COMPUTE) } else { IDLE }
 }
@@ -559,7 +558,7 @@ fn the_rule_behind_a_lease_is_named() {
     }
 }
 
-/// What each job used of the GPU's time in ten seconds after one, beside a high-priority side that is there or is not.
+/// Each job's use of the GPU's time in ten seconds after one, with or without a high-priority side.
 fn used(policy: Policy, hp: HpView, jobs: &[(f64, u64)]) -> Vec<f64> {
     let kernels: Vec<u64> = jobs.iter().map(|job| job.1).collect();
     let mut world = World::new(policy, &kernels);

@@ -1,12 +1,11 @@
-//! The fit of two lines: what is two lines is recovered, nothing fits better, and what is no curve
-//! is refused.
+//! The fit of two lines: recovers two lines, has no better fit, and refuses invalid samples.
 
 use policy::latency_model::{
     FitError, PieceWise, SAMPLE_SHARES, SAMPLES_MAX, SAMPLES_MIN, SHARE_MARGIN, fit,
 };
 use proptest::prelude::*;
 
-/// Of two lines without noise.
+/// Two lines without noise.
 #[derive(Clone, Debug)]
 struct Curve {
     knee: f64,
@@ -27,7 +26,7 @@ impl Curve {
     }
 }
 
-/// In milliseconds; bent up as latencies are, or down. At share 1 it is above 0.
+/// In milliseconds; bent up as latencies are, or down. Above 0 at share 1.
 fn any_curve() -> impl Strategy<Value = Curve> {
     let slopes = prop_oneof![
         (1.0..100.0_f64, 0.0..0.8_f64),
@@ -46,7 +45,7 @@ fn any_curve() -> impl Strategy<Value = Curve> {
     )
 }
 
-/// Two at least on each side of the knee, a hundredth apart at least, in any order.
+/// At least two on each side of the knee, at least a hundredth apart, in any order.
 fn any_shares(knee: f64) -> impl Strategy<Value = Vec<f64>> {
     let side = |from: f64, to: f64| {
         let gaps = prop::collection::vec(0.1..1.0_f64, 3..8);
@@ -79,7 +78,7 @@ fn curve_and_shares() -> impl Strategy<Value = (Curve, Vec<f64>)> {
     both.prop_filter("enough", |(_, shares)| shares.len() >= SAMPLES_MIN)
 }
 
-/// Latencies of any sort, also rising ones.
+/// Any latencies, also rising ones.
 fn any_samples() -> impl Strategy<Value = Vec<(f64, f64)>> {
     let places = prop::sample::subsequence((1..=20).collect::<Vec<u32>>(), SAMPLES_MIN..9);
     places.prop_flat_map(|places| {
@@ -186,12 +185,12 @@ proptest! {
             }
         }
         prop_assert!(model.residual <= best.0 + 1e-12, "{} > {best:?}", model.residual);
-        // The search is no straw man.
+        // The search itself finds good fits.
         prop_assert!(best.0 <= model.residual * 1.5 + 1e-3, "{} < {best:?}", model.residual);
     }
 }
 
-/// The least residual on a grid within these bounds of knee and slopes, and where.
+/// The least residual on a grid within these bounds of knee and slopes, and its place.
 fn searched(samples: &[(f64, f64)], bounds: [(f64, f64); 3]) -> (f64, [f64; 3]) {
     const PLACES: u32 = 40;
     let place = |index: u32, (from, to): (f64, f64)| {
@@ -236,7 +235,7 @@ fn a_share_follows_from_a_limit() {
     assert!(near(model.least_share(20.0), 0.4));
     assert!(near(model.least_share(18.0), 0.6));
     assert!(near(model.share_with_margin(18.0), 0.66));
-    // Nothing is known of less than a tenth, and a limit that .9 does not keep is kept by none.
+    // Nothing is known below a tenth, and a limit that .9 does not keep is kept by none.
     assert_eq!(model.least_share(1000.0), Some(0.1));
     assert_eq!(model.least_share(14.9), None);
     assert_eq!(model.least_share(f64::NAN), None);

@@ -1,5 +1,5 @@
-//! Marks, goals and times as a client that lies may send them: whatever they are, the level, the bounds and the target are
-//! numbers that can be meant.
+//! Marks, goals and times from a lying client: level, bounds and target stay valid whatever they
+//! are.
 
 use policy::slo::{GREATEST, LEAST};
 use policy::{
@@ -8,7 +8,6 @@ use policy::{
 };
 use proptest::prelude::*;
 
-/// Something that happens.
 #[derive(Clone, Debug)]
 enum Event {
     Mark(u64, Mark),
@@ -18,7 +17,7 @@ enum Event {
     Detach(u64),
 }
 
-/// Times of a millisecond and less apart most often, and anywhere.
+/// Times mostly a millisecond or less apart, and arbitrary ones.
 fn any_time() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => 0..50_000_000_u64,
@@ -89,7 +88,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A gate that hears of events, and the last moment it was told of.
+/// A gate that receives events, and the last moment reported to it.
 struct Heard {
     gate: Gate,
     now_ns: u64,
@@ -135,7 +134,8 @@ impl Heard {
         }
     }
 
-    /// A request of a client ends, 40 ms after the last of any, that took so long beside best-effort work.
+    /// A request of a client ends, 40 ms after the last of any, after `took_ns` beside best-effort
+    /// work.
     fn request(&mut self, client: u64, id: u64, took_ns: u64) {
         self.now_ns += 40_000_000;
         let at_ns = self.now_ns;
@@ -162,7 +162,6 @@ impl Heard {
             .map_or(f64::NAN, |view| view.level)
     }
 
-    /// What limits the job now.
     fn limit(&mut self) -> Limit {
         self.look(false, false);
         let be = [JobView {
@@ -238,7 +237,7 @@ impl Heard {
 
     fn check(&self) -> Result<(), TestCaseError> {
         let bounds = self.gate.ceiling().expect("it is pillion");
-        // One more than a bound is what a gate counts up to.
+        // A gate counts up to one more than a bound.
         prop_assert!(bounds.idle_ns < u64::MAX && bounds.beside_ns <= bounds.idle_ns);
         let Policy::Pillion(params) = self.gate.policy() else {
             return Ok(());
@@ -257,7 +256,7 @@ impl Heard {
     }
 }
 
-/// A client whose requests are known: 10 ms alone, every 40 ms, in looks that saw no best-effort work.
+/// A client with known requests: 10 ms solo, every 40 ms, in polls that saw no best-effort work.
 fn known(gate: &mut Gate) -> u64 {
     let mut heard = Heard {
         gate: std::mem::replace(gate, Gate::new(Policy::None)),
@@ -289,7 +288,7 @@ proptest! {
             ..PillionParams::default()
         };
         let policy = Policy::Pillion(params);
-        // One that cannot be meant is refused before there is a gate.
+        // Invalid numbers are refused before there is a gate.
         let policy = match policy.validate() {
             Ok(()) => policy,
             Err(_) => Policy::Pillion(PillionParams::default()),
@@ -335,19 +334,19 @@ fn a_goal_of_a_clients_own_holds_in_the_place_of_the_configured() {
     assert_eq!(slack_us(&gate), Some(500));
     gate.handle_goal(0, goal(1.5));
     assert_eq!(slack_us(&gate), Some(5_000));
-    // What cannot be meant, or none: the configured.
+    // An invalid goal, or none: the configured one.
     gate.handle_goal(0, goal(f64::NAN));
     assert_eq!(slack_us(&gate), Some(500));
     gate.handle_goal(0, goal(1.5));
     gate.handle_goal(0, None);
     assert_eq!(slack_us(&gate), Some(500));
-    // Of two clients that which can afford less.
+    // Of two clients, the one with less slack.
     gate.handle_goal(0, goal(1.5));
     inferred(&mut gate, &[1]);
     assert_eq!(slack_us(&gate), Some(500));
     gate.handle_goal(1, goal(2.0));
     assert_eq!(slack_us(&gate), Some(5_000));
-    // It has gone: another of that number would have the configured.
+    // It has detached: another client of that number would have the configured goal.
     gate.handle_detach(1);
     gate.handle_detach(0);
     inferred(&mut gate, &[0]);
@@ -374,7 +373,7 @@ fn a_marked_clients_view_has_its_own_goal_and_of_a_job_that_trains_its_mean() {
     };
     gate.handle_goal(0, Some(rate));
     let view = gate.slo_view(0).expect("it marks its iterations");
-    // 10 ms alone, of which nine tenths of the rate are 11.1 ms.
+    // 10 ms solo; nine tenths of the rate are 11.1 ms.
     assert_eq!((view.goal, view.target_ns), (rate, Some(11_111_111)));
     assert_eq!(view.measured_ns, Some(10_000_000));
 }
@@ -461,7 +460,8 @@ fn below_minus_two_it_is_the_duty_that_limits_and_at_the_floor_the_pause_until_t
 
 #[test]
 fn a_law_stands_where_it_stood_after_a_minute_in_which_another_was_in_force() {
-    // Requests of client 1 are in time for a minute, beside client 0 of which all are late; or beside none.
+    // Requests of client 1 are in time for a minute, beside client 0 with only late ones; or beside
+    // none.
     let after_a_minute = |is_another: bool| {
         let mut gate = double();
         let mut heard = Heard {
@@ -508,7 +508,7 @@ fn by_default_marked_requests_have_two_per_cent_of_their_p99_and_inferred_ones_f
     known(&mut gate);
     let view = gate.slo_view(0).expect("it marks its requests");
     assert_eq!(view.target_ns, Some(10_200_000));
-    // What is configured holds for both.
+    // The configured goal holds for both.
     let mut gate = double();
     inferred(&mut gate, &[0]);
     assert_eq!(gate.slack_ns(), Some(10_000_000));
@@ -575,11 +575,11 @@ fn what_was_learnt_of_a_client_holds_under_the_next_gate_from_its_first_request_
     assert_eq!(view(&after).level, view(&before).level);
     assert_eq!(view(&after).target_ns, view(&before).target_ns);
     assert_eq!((view(&after).requests, view(&after).misses), (0, 0));
-    // One was late before, so the level rises by a step and not by ten.
+    // One was late before, so the level rises by one step and not by ten.
     after.request(0, 1, 10_000_000);
     let rise = view(&after).level - view(&before).level;
     assert!((rise - 0.001).abs() < 1e-9, "{rise}");
-    // What is short enough is kept whole, and its quantiles else.
+    // Short lists are kept whole, and long ones keep their quantiles.
     let mut long = Kept {
         kinds: vec![KeptKind {
             latencies_ns: (1..=2_048).rev().collect(),

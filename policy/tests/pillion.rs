@@ -1,5 +1,5 @@
-//! `pillion` through the door of a gate: its bounds and what moves them, with the arithmetic worked out,
-//! and what holds whatever happens.
+//! `pillion` through a gate: its bounds and what moves them, with worked arithmetic, and its
+//! invariants.
 
 use policy::pillion::look_ns_max;
 use policy::{
@@ -20,14 +20,14 @@ const BUSY: HpView = HpView {
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
-/// A request alone; its slack at 1.05 times is 340 µs.
+/// A solo request; its slack at 1.05 times is 340 µs.
 const SOLO_NS: u64 = 6_800 * US;
 const SLACK_NS: u64 = 340 * US;
 
 fn params() -> PillionParams {
     PillionParams {
         solo_ns: Some(SOLO_NS),
-        // Requests here come as if by a clock.
+        // Requests here are periodic.
         gap_prediction: false,
         ..PillionParams::default()
     }
@@ -69,12 +69,12 @@ fn request(gate: &mut Gate, began_ns: u64, took_ns: u64, be: JobView) -> u64 {
     seen_request(gate, (3, began_ns, took_ns), be, 50 * US)
 }
 
-/// The same, of so many launches, while the job is seen so almost to the end.
+/// The same, with `launches`, while the job is seen as `be` almost to the end.
 fn request_of(gate: &mut Gate, launches: u64, began_ns: u64, took_ns: u64, be: JobView) -> u64 {
     seen_request(gate, (launches, began_ns, took_ns), be, US)
 }
 
-/// A request of which the last look is so long before the end.
+/// A request whose last poll comes this long before the end.
 fn seen_request(
     gate: &mut Gate,
     (launches, began_ns, took_ns): (u64, u64, u64),
@@ -97,7 +97,7 @@ fn seen_request(
     ended_ns
 }
 
-/// A gate that has to learn what requests take alone.
+/// A gate that has to learn the solo latency.
 fn unlearnt() -> Gate {
     gate(PillionParams {
         solo_ns: None,
@@ -122,14 +122,14 @@ fn new_client(hp: HpView, requests_least: u64) -> HpView {
     }
 }
 
-/// So many requests without best-effort work, one after the other; when the last ended.
+/// `count` requests in sequence without best-effort work; returns the last one's end.
 fn alone(gate: &mut Gate, count: u64, took_ns: impl Fn(u64) -> u64) -> u64 {
     (0..count).fold(MS, |now_ns, index| {
         request(gate, now_ns + MS, took_ns(index), quiet())
     })
 }
 
-/// Requests that all took so long beside work in flight.
+/// Requests of equal duration beside work in flight.
 fn requests(gate: &mut Gate, count: u64, took_ns: u64) {
     for index in 1..=count {
         request(gate, index * 100 * MS, took_ns, job(1, 1_000, 0));
@@ -151,12 +151,12 @@ fn the_bounds_are_one_slack_while_hp_is_idle_and_an_eighth_beside_it() {
     let idle = lease(&mut gate, &at(MS, IDLE, &be));
     assert_eq!(idle.budget_ns, SLACK_NS + 1);
     assert!(!idle.whole && !idle.beside_hp && idle.classes == ClassSet::ALL);
-    // 1 ms passes the 340 µs: it goes, a request waits for a wave of it only.
+    // 1 ms passes the 340 µs: it goes, and a request waits only for a wave of it.
     assert!(admits(&idle, 0, &kernel(Class::Compute, 500, MS)));
     let beside = lease(&mut gate, &at(2 * MS, BUSY, &be));
     assert_eq!(beside.budget_ns, SLACK_NS / 8);
     assert!(beside.whole && beside.beside_hp);
-    // 42.5 µs: a kernel of 42 goes, whatever it is, and one of 43 does not.
+    // 42.5 µs: any kernel of 42 goes, and one of 43 does not.
     assert!(admits(&beside, 0, &kernel(Class::Compute, 500, 42 * US)));
     assert!(!admits(&beside, 0, &kernel(Class::Memory, 1, 43 * US)));
 }
@@ -188,7 +188,7 @@ fn beside_a_client_that_is_not_known_yet_the_bounds_are_what_suits_both() {
     assert!(!admits(&beside, 0, &kernel(Class::Compute, 1, US)));
     assert!(!admits(&beside, 0, &kernel(Class::Memory, 80, US)));
     assert!(admits(&beside, 0, &kernel(Class::Memory, 79, US)));
-    // One client is known, its requests are hurt; another comes.
+    // One client is known, and its requests are hurt; another attaches.
     let mut both = unlearnt();
     let mut now_ns = alone(&mut both, 50, |_| SOLO_NS);
     for _ in 0..40 {
@@ -196,11 +196,11 @@ fn beside_a_client_that_is_not_known_yet_the_bounds_are_what_suits_both() {
     }
     let idle = lease(&mut both, &at(now_ns + MS, new_client(IDLE, 0), &be));
     assert_eq!(idle.budget_ns, SLACK_NS / 16 + 1);
-    // Nobody is left: nothing is remembered.
+    // No client is left: nothing is remembered.
     both.handle_detach(1);
     both.handle_snapshot(&at(now_ns + 2 * MS, HpView::ABSENT, &be));
     assert_eq!((both.gain(), both.solo_ns()), (Some(1.0), None));
-    // With a latency that was told there is nothing to learn.
+    // With a configured latency there is nothing to learn.
     assert_eq!(
         lease(&mut gate, &at(MS, new_client(IDLE, 0), &be)).budget_ns,
         SLACK_NS + 1
@@ -210,7 +210,7 @@ fn beside_a_client_that_is_not_known_yet_the_bounds_are_what_suits_both() {
 #[test]
 fn requests_that_differ_alone_may_differ_as_much_beside_best_effort_work() {
     let mut gate = unlearnt();
-    // Alone 6.8 to 8.26 ms, 30 µs apart: the quartile is 7.16, nine of ten are below 8.15.
+    // Solo 6.8 to 8.26 ms, 30 µs apart: the quartile is 7.16, nine of ten are below 8.15.
     let mut now_ns = alone(&mut gate, 50, |index| SOLO_NS + index * 30 * US);
     for index in 0..200 {
         let took_ns = SOLO_NS + index % 40 * 30 * US;
@@ -246,7 +246,7 @@ fn requests_of_two_lengths_are_each_held_against_their_own() {
             now_ns = request_of(&mut gate, launches, now_ns + MS, took_ns, quiet());
         }
     }
-    // A fifth of the launches are of the short ones: the slack is that of the long ones.
+    // A fifth of the launches belong to the short ones: the slack is that of the long ones.
     assert_eq!(gate.solo_ns(), Some(SOLO_NS));
     for _ in 0..50 {
         now_ns = request_of(&mut gate, 100, now_ns + MS, 3 * MS, job(1, 9_000_000, 0));
@@ -277,7 +277,7 @@ fn a_client_whose_requests_are_all_of_different_kinds_is_learnt_by_the_commonest
             now_ns = request_of(&mut gate, launches, now_ns + MS, took_ns, quiet());
         }
     }
-    // None has a quarter of the launches; the largest requests have most.
+    // No kind has a quarter of the launches; the largest requests have most.
     assert_eq!(gate.solo_ns(), Some(1_280 * US));
 }
 
@@ -288,7 +288,7 @@ fn a_kind_that_becomes_main_forgets_what_it_learnt_of_requests_that_were_hurt() 
     for _ in 0..20 {
         now_ns = request_of(&mut gate, 400, now_ns + MS, SOLO_NS, quiet());
     }
-    // Another model: 2 ms alone, 3 ms beside what the first could afford.
+    // Another model: 2 ms solo, 3 ms beside what the first could afford.
     for _ in 0..60 {
         now_ns = request_of(&mut gate, 80, now_ns + MS, 3 * MS, job(1, 9_000_000, 0));
         assert_ne!(gate.solo_ns(), Some(3 * MS));
@@ -302,10 +302,11 @@ fn a_kind_that_becomes_main_forgets_what_it_learnt_of_requests_that_were_hurt() 
 #[test]
 fn requests_of_one_kind_that_differ_by_themselves_are_not_all_within_their_target() {
     let mut gate = unlearnt();
-    // As many launches each, 2 to 6.8 ms: batches of several sizes.
+    // Equal launches, 2 to 6.8 ms: batches of several sizes.
     let took_ns = |index: u64| 2 * MS + index % 25 * 200 * US;
     let mut now_ns = alone(&mut gate, 50, took_ns);
-    // The quartile is 3.2 ms and its slack 160 µs: nine of ten are within 3 ms of it, and what is over four slacks counts.
+    // The quartile is 3.2 ms and its slack 160 µs: nine of ten are within 3 ms of it, and the
+    // excess over four slacks counts.
     for _ in 0..50 {
         now_ns = request(&mut gate, now_ns + MS, 6 * MS, job(1, 9_000_000, 0));
     }
@@ -327,7 +328,7 @@ fn what_runs_at_the_least_gain_is_not_alone_if_more_than_the_least_is_in_flight(
 #[test]
 fn requests_within_their_target_widen_the_bounds_and_beside_hp_last() {
     let mut gate = gate(params());
-    // Until one is over its target the gain rises by 8 % each: 1.08^18 = 4.0.
+    // Until the first miss the gain rises by 8 % each: 1.08^18 = 4.0.
     requests(&mut gate, 18, SOLO_NS + SLACK_NS);
     let four = gate.ceiling().expect("it is pillion");
     // 4 slacks; beside HP still an eighth.
@@ -413,7 +414,7 @@ fn a_request_of_which_is_not_known_when_it_began_says_nothing() {
 fn best_effort_work_that_began_and_completed_between_two_looks_was_met() {
     let mut gate = gate(PillionParams::default());
     let mut now_ns = alone(&mut gate, 50, |_| SOLO_NS);
-    // A request that took longer beside such work is no word on what it takes alone.
+    // A longer request beside such work does not raise the solo latency.
     for round in 0..5 {
         let before = job(1, round * 1_000, round * 1_000);
         let after = job(1, (round + 1) * 1_000, (round + 1) * 1_000);
@@ -523,7 +524,7 @@ fn work_counts_as_complete_when_it_is_expected_to_be_but_for_one_bound_at_most()
         let idle = lease(&mut gate, &at(now_us * US, IDLE, &full));
         assert_eq!(idle.budget_ns, budget_ns, "at {now_us} µs");
     }
-    // News: what is left is counted from there.
+    // A completion: the rest is counted from there.
     let some = [job(1, 2 * SLACK_NS, SLACK_NS)];
     assert_eq!(lease(&mut gate, &at(2 * MS, IDLE, &some)).budget_ns, 1);
     let beside = lease(&mut gate, &at(2 * MS + 50 * US, BUSY, &some));
@@ -583,13 +584,13 @@ fn a_job_that_is_behind_comes_first_and_lifts_the_bounds_until_hp_is_at_risk() {
     assert_eq!((bounds.idle_ns, bounds.beside_ns), (4 * SLACK_NS, SLACK_NS));
     assert!(gate.gate(&at(MS, BUSY, &be), 2).budget_ns > 0);
     assert_eq!(gate.gate(&at(MS, BUSY, &be), 0).budget_ns, 0);
-    // Where HP's requests are over their target HP wins.
+    // HP wins where its requests are over their target.
     requests(&mut gate, 5, SOLO_NS + 2 * SLACK_NS);
     gate.handle_terms(JobId(3), behind);
     gate.handle_snapshot(&at(1_000 * MS, IDLE, &be));
     let bounds = gate.ceiling().expect("it is pillion");
     assert!(bounds.idle_ns < SLACK_NS, "{bounds:?}");
-    // It has what it was promised, or does not want it.
+    // It has its promised share, or does not want it.
     let mut content = self::gate(params());
     content.handle_terms(JobId(3), behind);
     let resting = JobView {
@@ -634,7 +635,7 @@ fn a_turn_is_not_cut_short_in_the_middle_of_a_lease() {
     let mut gate = gate(params());
     let be = [job(1, 0, 0), job(2, 0, 0)];
     assert_eq!(lease(&mut gate, &at(MS, IDLE, &be)).budget_ns, SLACK_NS + 1);
-    // 300 of 340 µs of the turn are used and complete: all of the bound again.
+    // 300 of 340 µs of the turn are used and complete: the whole bound again.
     let be = [job(1, 300 * US, 300 * US), job(2, 0, 0)];
     assert_eq!(
         lease(&mut gate, &at(2 * MS, IDLE, &be)).budget_ns,
@@ -685,12 +686,12 @@ fn the_next_poll_is_when_room_is_predicted_or_high_priority_work_is_over() {
     assert_eq!(after(IDLE, &[charged(10)], idle), 50);
     // More than a bound ahead nothing is predicted, and completions ring.
     assert_eq!(after(IDLE, &[charged(1_000)], idle), 400);
-    // There is room, and the thread that waits is woken for it.
+    // There is room, and the waiting thread is woken for it.
     assert_eq!(after(IDLE, &[job(1, 0, 0)], idle), 400);
     assert_eq!(after(BUSY, &[charged(0)], over_in(130)), 130);
     assert_eq!(after(BUSY, &[charged(0)], over_in(5_000)), 200);
     assert_eq!(after(BUSY, &[charged(0)], over_in(0)), 50);
-    // It is busy since 0.1 ms, or 5 ms, and its requests take 6.8 ms.
+    // Busy since 0.1 ms, or 5 ms; its requests take 6.8 ms.
     let since = |us: u64| HpView {
         since_ns: now_ns - us * US,
         latency_ns: Some(SOLO_NS),

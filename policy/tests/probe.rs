@@ -1,11 +1,11 @@
-//! The probe: what its states follow from, that it is patient, and that it does not forget.
+//! The probe: the causes of its states, its patience, and its persistence.
 
 use policy::{Bound, DeviceReading, KeptProbe, Metric, Probe, ProbeParams, ProbeState};
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A device that is well in all six.
+/// A device that is well in all six metrics.
 fn well() -> DeviceReading {
     DeviceReading {
         busy: Some(0.6),
@@ -33,7 +33,7 @@ fn all_six() -> ProbeParams {
     params
 }
 
-/// One that is so bad in a metric: 0 is well, 1 at the first bound, 2 at the second.
+/// A reading this bad in a metric: 0 is well, 1 at the first bound, 2 at the second.
 fn bad(metric: Metric, badness: f64) -> DeviceReading {
     let between = |points: [f64; 3]| match badness {
         ..=1.0 => points[0] + (points[1] - points[0]) * badness,
@@ -58,7 +58,6 @@ fn bad(metric: Metric, badness: f64) -> DeviceReading {
 struct Rig {
     probe: Probe,
     now_ns: u64,
-    /// When it changed, and to what.
     changes: Vec<(u64, ProbeState, ProbeState)>,
     evictions: usize,
 }
@@ -87,7 +86,7 @@ impl Rig {
         (0..seconds).for_each(|_| self.say(reading));
     }
 
-    /// Seconds until the state is that one, with these readings.
+    /// Seconds until that state, with these readings.
     fn seconds_until(&mut self, state: ProbeState, reading: DeviceReading) -> u64 {
         let begun_ns = self.now_ns;
         while self.probe.state() != state {
@@ -140,7 +139,7 @@ fn what_is_no_trouble_is_none() {
         ..well()
     };
     rig.say_for(100, at_limit);
-    // By default busy is what a device should be.
+    // By default a busy device is well.
     let mut default = Rig::new(ProbeParams::default());
     let full = DeviceReading {
         busy: Some(1.0),
@@ -162,7 +161,7 @@ fn the_way_back_takes_longer_each_time_and_leads_over_unhealthy() {
         rig.seconds_until(ProbeState::Overlimit, hot);
         let until_ns = rig.probe.view(rig.now_ns).until_ns.unwrap();
         assert_eq!(until_ns - rig.now_ns, hold_s * SECOND_NS);
-        // One sample above begins it anew.
+        // One sample above restarts it.
         rig.say_for(hold_s - 1, well());
         rig.say(hot);
         assert_eq!(rig.seconds_until(ProbeState::Unhealthy, well()), hold_s);
@@ -223,18 +222,18 @@ fn a_daemon_that_is_killed_in_overlimit_leaves_the_back_off_to_the_next() {
     assert_eq!(next.probe.kept(next.now_ns), kept);
     let view = next.probe.view(next.now_ns);
     assert_eq!((view.state, view.entries), (ProbeState::Overlimit, 2));
-    // Without its memory nothing is known of what was wrong.
+    // Without its memory the cause is unknown.
     let blind = DeviceReading {
         memory_used: None,
         ..well()
     };
-    // Whoever could not be ended any more is, once they are clients again.
+    // Jobs that could not be ended any more are, once they are clients again.
     next.say_for(4, blind);
     assert_eq!(next.evictions, 0);
     next.say_for(500, blind);
     assert_eq!(next.evictions, 1);
     assert_eq!(next.probe.state(), ProbeState::Overlimit);
-    // The 50 s of before do not count: nobody has seen what came between. The first sample has no
+    // The 50 s before do not count: the time in between was unobserved. The first sample has no
     // time before it.
     assert_eq!(next.seconds_until(ProbeState::Unhealthy, well()), 61);
     assert_eq!(next.seconds_until(ProbeState::Healthy, well()), 60);
@@ -256,7 +255,7 @@ fn a_lost_device_is_disabled_and_comes_back_as_unhealthy() {
     assert_eq!(rig.probe.state(), ProbeState::Unhealthy);
     assert_eq!(rig.seconds_until(ProbeState::Healthy, well()), 60);
     assert_eq!(rig.evictions, 0);
-    // One that was Overlimit is so again, and has not entered it anew.
+    // A probe that was Overlimit is so again, without a new entry.
     rig.seconds_until(ProbeState::Overlimit, bad(Metric::Memory, 2.1));
     rig.say_for(20, well());
     rig.say(lost);
@@ -275,7 +274,7 @@ fn a_probe_says_when_it_is_blind() {
     rig.say_for(1, DeviceReading::default());
     assert!(rig.probe.view(rig.now_ns).blind);
     assert_eq!(rig.probe.state(), ProbeState::Init);
-    // What never was known is left out.
+    // Metrics that were never known are left out.
     let some = DeviceReading {
         sm_activity: None,
         slowdown_c: None,
@@ -305,7 +304,7 @@ fn other_bounds_count_from_then_on() {
     };
     rig.say_for(100, silent);
     assert_eq!(rig.probe.state(), ProbeState::Unhealthy);
-    // The gap is no time of which anything is known.
+    // The gap counts as unknown time.
     assert_eq!(rig.seconds_until(ProbeState::Healthy, warm), 61);
     params.bounds[Metric::Temperature as usize] = Bound::Off;
     rig.probe.set_params(params);
@@ -345,7 +344,7 @@ fn metric() -> impl Strategy<Value = Metric> {
     (0..Metric::ALL.len()).prop_map(|place| Metric::ALL[place])
 }
 
-/// A reading, and now and then one that says less, or nothing.
+/// A reading, sometimes one with less, or nothing.
 fn said() -> impl Strategy<Value = DeviceReading> {
     let of = (metric(), 0.0..2.5_f64).prop_map(|(metric, badness)| bad(metric, badness));
     prop_oneof![
@@ -357,7 +356,7 @@ fn said() -> impl Strategy<Value = DeviceReading> {
     ]
 }
 
-/// Runs of the same.
+/// Runs of equal readings.
 fn runs() -> impl Strategy<Value = Vec<(DeviceReading, u64)>> {
     prop::collection::vec((said(), prop_oneof![Just(1), 1..150_u64]), 1..60)
 }
@@ -424,7 +423,7 @@ proptest! {
         }
     }
 
-    /// Whatever happened, a metric that was known and is not any more makes nothing better.
+    /// Whatever happened, a metric that is no longer known improves nothing.
     #[test]
     fn a_signal_that_goes_blind_never_loosens(runs in runs(), blind in 1..3_000_u64) {
         let mut rig = Rig::new(all_six());
@@ -449,7 +448,7 @@ proptest! {
         }
     }
 
-    /// Each entry waits its time, whatever happens in it.
+    /// Each entry waits its full time, whatever happens in it.
     #[test]
     fn no_way_out_of_overlimit_is_shorter_than_the_back_off(runs in runs()) {
         let mut rig = Rig::new(all_six());

@@ -1,7 +1,9 @@
-//! What holds of the gate whatever happens: lease and law agree, budgets are valid, work in flight is bounded, nobody starves.
+//! Invariants of the gate: lease and law agree, budgets are valid, work in flight is bounded,
+//! nobody starves.
 //!
-//! A gate lives through *moments*: looks of a daemon, and what has happened since the look before. Nothing in them is likely:
-//! jobs that come and go, take charges back, high-priority clients of any age, requests of any length.
+//! A gate lives through *moments*: polls of a daemon, and the events since the previous poll. They
+//! are deliberately unlikely: jobs that come and go, take charges back, high-priority clients of
+//! any age, requests of any length.
 
 mod world;
 
@@ -19,7 +21,7 @@ use policy::{
 use world::{POLL_NS, World, wanting};
 
 const US: u64 = 1_000;
-/// What was launched before it is known how long requests take alone is learnt of so many.
+/// Requests after which the solo latency is known.
 const REQUESTS_MIN: u64 = 16;
 
 const IDLE: HpView = HpView {
@@ -35,7 +37,6 @@ fn launch_gate() -> Policy {
     Policy::LaunchGate(LaunchGateParams::default())
 }
 
-/// Each mechanism is on in half of the daemons.
 fn any_pillion() -> impl Strategy<Value = Policy> {
     let solo = prop::option::of(prop_oneof![Just(0), Just(u64::MAX), 1..20_000_000_u64]);
     (any::<[bool; 5]>(), solo).prop_map(|(switches, solo_ns)| {
@@ -94,12 +95,12 @@ fn any_hp() -> impl Strategy<Value = HpView> {
     )
 }
 
-/// A job's progress between two looks.
+/// A job's progress between two polls.
 #[derive(Clone, Debug)]
 struct Progress {
     charged_ns: u64,
     completed_ns: u64,
-    /// Some of it is a charge taken back.
+    /// Part of it is a charge taken back.
     refunds: bool,
     waiting: bool,
     terms: JobTerms,
@@ -123,14 +124,15 @@ fn any_progress() -> impl Strategy<Value = Progress> {
     })
 }
 
-/// A look, and what has happened since the one before.
+/// A poll, and the events since the previous one.
 #[derive(Clone, Debug)]
 struct Moment {
     step_ns: u64,
     hp: HpView,
-    /// Of a high-priority client a request has ended that took so long and had so many launches, or a piece of one.
+    /// A high-priority client's request has ended, with this duration and number of launches, or a
+    /// piece of one.
     request: Option<(u64, u64, u64, bool)>,
-    /// A high-priority client has gone.
+    /// A high-priority client has detached.
     gone: Option<u64>,
     /// By id; only the first `jobs` are attached.
     progress: Vec<Progress>,
@@ -202,7 +204,6 @@ impl Life {
         }
     }
 
-    /// Lives through `moments`.
     fn through(policy: Policy, sharing: Sharing, moments: &[Moment]) -> Self {
         let mut life = Self::new(policy, sharing);
         for moment in moments {
@@ -262,7 +263,7 @@ impl Life {
         self.gate.handle_snapshot(&snapshot);
     }
 
-    /// Leases, budgets and bounds are such as can be meant.
+    /// Leases, budgets and bounds are valid.
     fn check(&self) -> Result<(), TestCaseError> {
         let snapshot = self.snapshot();
         let leases = (0..self.jobs).map(|job| self.gate.gate(&snapshot, job));
@@ -303,7 +304,7 @@ impl Life {
         Ok(())
     }
 
-    /// What may be in flight at most, as far as the budget says: the last kernel may pass its end.
+    /// The budget's bound on work in flight: the last kernel may pass its end.
     fn most_ns(&self, snapshot: &Snapshot<'_>) -> Result<u64, TestCaseError> {
         let is_drained = snapshot.be.iter().all(|job| job.drained);
         Ok(match self.gate.policy() {
@@ -317,7 +318,7 @@ impl Life {
         })
     }
 
-    /// The same under `pillion`, of which the bounds are checked too.
+    /// The same under `pillion`, with a check of its bounds.
     fn most_ns_of_pillion(&self, params: &PillionParams) -> Result<u64, TestCaseError> {
         let bounds = self.gate.ceiling().expect("it is pillion");
         let gain = self.gate.gain().expect("it is pillion");
@@ -330,7 +331,7 @@ impl Life {
         prop_assert!(bounds.idle_ns as f64 <= 16.0 * slack_ns, "{:?}", bounds);
         let is_new = params.solo_ns.is_none() && self.hp.requests_least < REQUESTS_MIN;
         if is_new {
-            // Whoever else is known: nobody who is not may be harmed by what others can afford.
+            // Whatever is known of others: what they can afford must not harm an unknown client.
             prop_assert!(bounds.idle_ns <= params.residual_ns_unknown, "{:?}", bounds);
             prop_assert!(
                 bounds.beside_ns <= params.residual_ns_unknown / 8,
@@ -432,8 +433,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// After any events: who is protected and who not, one job at a time, no more than the bound less what is in flight, and no
-    /// more beside a new client than is right for it.
+    /// After any events: which jobs are protected, one job at a time, no more than the bound less
+    /// what is in flight, and no more beside a new client than is right for it.
     #[test]
     fn budgets_and_bounds_are_valid_after_any_sequence_of_events(
         policy in any_policy(),
@@ -448,7 +449,7 @@ proptest! {
     }
 }
 
-/// What a run of [`life`] met, over all runs.
+/// The cases met over all runs of [`life`].
 #[derive(Default)]
 struct Met {
     whole: Cell<u64>,
@@ -460,7 +461,8 @@ fn count(met: &Cell<u64>) {
     met.set(met.get() + 1);
 }
 
-/// How long a step takes, completions in it, whether HP is busy, and how long the request took that has ended in it.
+/// A step's duration, completions in it, whether HP is busy, and the duration of the request that
+/// ended in it.
 type Step = (u64, u64, bool, u64);
 
 /// Jobs that always want to launch, of kernels of these lengths.
@@ -534,7 +536,8 @@ fn life(
     Ok(())
 }
 
-/// In a third of the runs requests take about as long as alone, in another longer, in the others as long as they like.
+/// In a third of the runs requests take about their solo time, in another longer, in the others any
+/// time.
 fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     let took = prop::sample::select(vec![
         6_000_000..7_200_000_u64,
@@ -547,7 +550,7 @@ fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// Whatever jobs were promised; HP's requests and the news of completions come as they like.
+/// For any terms of jobs, requests of HP and reports of completions.
 #[test]
 fn in_flight_is_never_more_than_twice_the_bound_and_what_passes_its_end() {
     let met = Met::default();
@@ -585,12 +588,12 @@ fn in_flight_is_never_more_than_twice_the_bound_and_what_passes_its_end() {
     assert!(met.iter().all(|&launches| launches > 0), "{met:?}");
 }
 
-/// A known high-priority client, and one that comes later, whose requests take turns with the first one's.
+/// A known high-priority client, and a later one, whose requests alternate with the first one's.
 struct Pair {
     gate: Gate,
     params: PillionParams,
     now_ns: u64,
-    /// Requests of each; of the second none before it comes.
+    /// Requests of each; `None` for the second until it attaches.
     requests: [Option<u64>; 2],
     took_ns: [u64; 2],
     be: JobView,
@@ -608,7 +611,8 @@ impl Pair {
         }
     }
 
-    /// A look after so long; best-effort work launches what its lease allows, and all of that completes until the next look.
+    /// A poll after this time; best-effort work launches what its lease allows, and all of that
+    /// completes until the next poll.
     fn look(&mut self, after_ns: u64, busy: bool) {
         self.now_ns += after_ns;
         self.be.completed_total_ns = self.be.charged_total_ns;
@@ -633,7 +637,7 @@ impl Pair {
         }
     }
 
-    /// A request of one of them, all of whose looks come in time.
+    /// A request of one of them, with punctual polls.
     fn request(&mut self, client: usize) {
         let took_ns = self.took_ns[client];
         self.look(1_000 * US, false);
@@ -656,7 +660,7 @@ impl Pair {
         self.gate.ceiling().expect("it is pillion")
     }
 
-    /// The new one is not known: nothing beside it that its requests, however short, would feel.
+    /// The new client is unknown: no work beside it that its requests, however short, would feel.
     fn check_new(&self) -> Result<(), TestCaseError> {
         let bounds = self.bounds();
         let is_seen = self.requests[1] > Some(0);
@@ -674,10 +678,10 @@ impl Pair {
     }
 }
 
-/// A client that nobody knows comes beside one whose requests can afford several times what it may.
+/// An unknown client attaches beside one whose requests can afford several times what its own may.
 #[test]
 fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_itself() {
-    // Times that the known client could afford more; that the new one was seen beside it.
+    // How often the known client could afford more, and how often the new one was seen beside it.
     let met: [Cell<u64>; 2] = Default::default();
     let took = || 2_100 * US..30_000 * US;
     let cases = (any::<[bool; 3]>(), took(), took(), 0..60_u64, 1..4_u64);
@@ -712,7 +716,7 @@ fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_
             pair.check_new()?;
             pair.request(1);
         }
-        // Both are known: what the quicker of them can afford.
+        // Both are known: the slack of the quicker one.
         let least_ns = first_ns.min(second_ns);
         prop_assert_eq!(pair.gate.solo_ns(), Some(least_ns));
         let slack_ns = params.goal(false).slo.target_ns(least_ns) - least_ns;
@@ -721,7 +725,7 @@ fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_
             "{:?}",
             pair.bounds()
         );
-        // It goes, and the first one has what it had.
+        // It detaches, and the first one has what it had.
         pair.gate.handle_detach(1);
         pair.requests[1] = None;
         pair.look(50 * US, false);
@@ -732,7 +736,7 @@ fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_
     assert!(met.iter().all(|met| met.get() > 100), "{met:?}");
 }
 
-/// What one turn may charge, and what may be in flight before the last kernel, ns.
+/// The charges of one turn, and the work in flight before the last kernel, ns.
 fn bounds_ns(policy: &Policy, hp: &HpView, is_behind: bool) -> (u64, u64) {
     match policy {
         Policy::Orion(params) => {
@@ -740,7 +744,8 @@ fn bounds_ns(policy: &Policy, hp: &HpView, is_behind: bool) -> (u64, u64) {
             (bound_ns, bound_ns)
         }
         Policy::Temporal(params) => (params.dur_threshold_ns(hp), params.dur_threshold_ns(hp)),
-        // Of a latency of 6.8 ms, four of them for a job that is behind; with what is predicted to be complete twice as much.
+        // For a latency of 6.8 ms, four slacks for a job that is behind; twice as much with
+        // predicted completions.
         Policy::Pillion(_) => {
             let bound_ns = if is_behind { 4 * 340 * US } else { 340 * US };
             (bound_ns, 2 * bound_ns)
@@ -767,8 +772,9 @@ fn any_gated() -> impl Strategy<Value = Policy> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// HP is busy for some of every ten looks. Turns pass on: between two turns of a job each of the others has at most two
-    /// (one as a job that is behind), of a quantum by its weight and one kernel each.
+    /// HP is busy for some of every ten polls. Turns pass on: between two turns of a job each of
+    /// the others has at most two (one as a job that is behind), of a quantum by its weight and one
+    /// kernel each.
     #[test]
     fn work_in_flight_is_bounded_and_no_job_that_wants_to_launch_starves(
         policy in any_gated(),

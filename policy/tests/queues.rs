@@ -1,5 +1,5 @@
-//! The policies that decide about queues, through their public door: scenarios worked out by hand,
-//! and what holds whatever is launched.
+//! The policies that decide about queues, through their public interface: scenarios worked out by
+//! hand, and invariants.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ fn memory_op() -> Op {
     }
 }
 
-/// What goes in one pass.
+/// The ops that go in one pass.
 fn code_goes(code: &mut OrionCode, hp: Option<Op>, be: &[Option<Op>]) -> Vec<QueueClient> {
     let mut goes = Vec::new();
     code.poll(hp.as_ref(), be, &mut goes);
@@ -52,7 +52,7 @@ fn code(be_count: usize) -> OrionCode {
 fn the_code_throttles_after_the_kernel_that_passes_the_bound_until_all_is_complete() {
     let mut code = code(1);
     let large = [Some(op(Class::Compute, 500, 80))];
-    // HP is idle. sum: 80, 160 (not above 160), 240: over, and it goes all the same.
+    // HP is idle. sum: 80, 160 (not above 160), 240: over, and it still goes.
     for _ in 0..3 {
         assert_eq!(code_goes(&mut code, None, &large), [BE0]);
     }
@@ -61,7 +61,7 @@ fn the_code_throttles_after_the_kernel_that_passes_the_bound_until_all_is_comple
     code.handle_complete(BE0);
     code.handle_complete(BE0);
     assert_eq!(code_goes(&mut code, None, &large), []);
-    // Drained: the sum begins anew with this one, in the same pass.
+    // Drained: the sum restarts with this one, in the same pass.
     code.handle_complete(BE0);
     for _ in 0..3 {
         assert_eq!(code_goes(&mut code, None, &large), [BE0]);
@@ -100,7 +100,7 @@ fn the_code_goes_by_the_class_of_the_hp_op_submitted_last() {
     // HP submits a compute kernel: a memory kernel of 80 ≤ 80 SMs goes.
     let hp = Some(op(Class::Compute, 80, 1_000));
     assert_eq!(code_goes(&mut code, hp, &memory), [HP, BE0]);
-    // The compute kernel executes for a millisecond, but HP has submitted a memory kernel behind it.
+    // The compute kernel executes for 1 ms, but HP has submitted a memory kernel behind it.
     let hp = Some(op(Class::Memory, 80, 1_000));
     assert_eq!(code_goes(&mut code, hp, &memory), [HP]);
     assert_eq!(code_goes(&mut code, None, &memory), []);
@@ -314,9 +314,9 @@ fn reef_takes_the_first_client_in_turn_whose_head_fits() {
     assert_eq!(reef_goes(&mut reef, hp, &[large, small]), [HP, BE1]);
 }
 
-// --- Whatever is launched ---------------------------------------------------------
+// --- Invariants -------------------------------------------------------------------
 
-/// Either policy behind one door.
+/// Either policy behind one interface.
 #[derive(Debug)]
 enum Any {
     Code(OrionCode),
@@ -358,7 +358,7 @@ fn any_queue() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(any_op(), 0..30)
 }
 
-/// Queues that are served, in rounds in which one op of each client at most completes.
+/// Served queues, in rounds in which at most one op of each client completes.
 struct World {
     policy: Any,
     hp: VecDeque<Op>,

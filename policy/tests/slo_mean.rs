@@ -1,12 +1,11 @@
-//! The level by a mean, on plants that are not linear, from any start.
+//! The level for a mean, on nonlinear plants, from any start.
 
 use policy::slo::GREATEST;
 use policy::slo_mean::{MEAN_LEAST, MeanLevel, Period};
 use proptest::prelude::*;
 
-/// What requests take in the mean at a level, in slacks: something that grows with the duty up to
-/// −1, and what goes beside requests above it. Where it is 1 its slope is 0.5 to 2.5, the one that
-/// is assumed times 0.5 to 2.5.
+/// The mean latency at a level, in slacks: grows with the duty up to −1, and with the work beside
+/// requests above it. Where it is 1 its slope is 0.5 to 2.5, the assumed one times 0.5 to 2.5.
 #[derive(Clone, Copy, Debug)]
 struct Plant {
     duty: f64,
@@ -25,13 +24,13 @@ impl Plant {
     }
 }
 
-/// The means of periods, each with noise of that much at most, which the law is told as it is.
+/// The means of periods, each with noise up to `most`, which the law knows.
 fn run(level: &mut MeanLevel, plant: &Plant, noise: &[f64], most: f64) -> Vec<f64> {
     let periods = noise.iter().map(|noise| {
         let mean = plant.mean(level.value());
         level.handle_period(&Period {
             mean: mean + noise * most,
-            // Of equal chances between both ends.
+            // Uniform between both ends.
             error: most / 3.0_f64.sqrt(),
             may_rise: true,
         });
@@ -61,9 +60,9 @@ fn drawn_plant(state: &mut u64) -> Plant {
     }
 }
 
-/// Of 10 000 plants, from any start or after 40 periods of another plant: of how many the mean of a
-/// period after the tenth is off by more than 0.07 slacks, which are 2 % of a target of 1.4 times
-/// alone; and the most.
+/// Over 10 000 plants, from any start or after 40 periods of another plant: how many have a mean
+/// after the tenth period that is off by more than 0.07 slacks, which are 2 % of a target of 1.4
+/// times solo; and the greatest error.
 fn off_after_ten_periods(is_after_another: bool) -> (u32, f64) {
     let (mut state, mut off, mut most) = (88_172_645_463_325_252, 0, 0.0_f64);
     for _ in 0..10_000 {
@@ -78,7 +77,7 @@ fn off_after_ten_periods(is_after_another: bool) -> (u32, f64) {
         let worst = errors.fold(0.0, f64::max);
         off += u32::from(worst > 0.07);
         most = most.max(worst);
-        // It has learnt the slope that is there.
+        // It has learnt the true slope.
         let at = level.value();
         let slope = (plant.mean(at + 0.01) - plant.mean(at - 0.01)) / 0.02;
         let known = level.slope();
@@ -101,9 +100,8 @@ fn a_plant_that_changes_is_followed_within_ten_periods() {
     assert!(off <= 2 && most < 0.15, "{off} of 10 000, {most} slacks");
 }
 
-/// Of 1000 plants with noise of so much at most: the mean of the means, at worst; how far single
-/// ones are from it, at the median; and how much two in turn have in common (autocorrelation), at
-/// worst in the direction of a cycle of two.
+/// Over 1000 plants with noise up to `most`: the worst mean of the means; the median deviation of
+/// single ones; and the worst autocorrelation at a lag of one, in the direction of a cycle of two.
 fn with_noise(most: f64) -> (f64, f64, f64) {
     let mut state = 88_172_645_463_325_252;
     let (mut off, mut spreads, mut cycle) = (0.0_f64, Vec::new(), 0.0_f64);
@@ -127,7 +125,7 @@ fn with_noise(most: f64) -> (f64, f64, f64) {
     (off, spreads[500], cycle)
 }
 
-/// The deviation of the noise is 0.58 of the most.
+/// The standard deviation of the noise is 0.58 of `most`.
 #[test]
 fn noise_makes_no_limit_cycle() {
     for (most, off_most, spread_most) in NOISE {
@@ -157,7 +155,7 @@ proptest! {
             let before = level.value();
             level.handle_period(&Period { mean, error, may_rise });
             prop_assert!((MEAN_LEAST..=GREATEST).contains(&level.value()), "{level:?}");
-            // But for what it is moved by in turn.
+            // Except for the alternating move of the applied level.
             prop_assert!(may_rise || level.value() <= before + 0.04 + 1e-9, "{before}, {level:?}");
         }
     }

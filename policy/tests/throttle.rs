@@ -1,5 +1,5 @@
-//! The throttle through the gate's door: a device whose clock falls, jobs that always want to
-//! launch, and what they get.
+//! The throttle through the gate: a device with a falling clock, jobs that always want to launch,
+//! and their shares.
 
 mod world;
 
@@ -17,8 +17,8 @@ const MS: u64 = 1_000_000;
 const READ_NS: u64 = 200 * MS;
 const READ_POLLS: u64 = READ_NS / POLL_NS;
 
-/// A high-priority client that is there and has nothing to do; its requests take 2 s, so that no
-/// other law holds much.
+/// An attached high-priority client without work; its requests take 2 s, so that no other law holds
+/// much.
 const IDLE: HpView = HpView {
     latency_ns: Some(2_000 * MS),
     ..HpView::IDLE
@@ -39,12 +39,12 @@ fn throttle(utilisation: f64, clock_mhz: Option<u32>) -> Option<ThrottleParams> 
     })
 }
 
-/// Jobs that want all of the device, beside high-priority work that takes a share of it, and a
-/// clock that falls with its use.
+/// Jobs that want all of the device, beside high-priority work with a share of it, and a clock that
+/// falls with its use.
 struct Device {
     world: World,
     hp: f64,
-    /// By how much of the time it is busy.
+    /// The clock by the busy share of the time.
     clock_mhz: fn(f64) -> Option<u32>,
     now_ns: u64,
 }
@@ -65,7 +65,7 @@ impl Device {
         self.world.be.iter().map(|job| job.charged_total_ns).sum()
     }
 
-    /// Until the device is read next; what share of the time best-effort jobs used.
+    /// Runs until the next reading; returns the share of the time that best-effort jobs used.
     fn period(&mut self) -> f64 {
         let before_ns = self.charged_ns();
         for _ in 0..READ_POLLS {
@@ -74,7 +74,7 @@ impl Device {
         self.now_ns += READ_NS;
         let used = (self.charged_ns() - before_ns) as f64 / READ_NS as f64;
         let busy = (self.hp + used).min(1.0);
-        // As NVML says it.
+        // As NVML reports it.
         let busy = (busy * 100.0).round() / 100.0;
         self.read(DeviceReading {
             busy: Some(busy),
@@ -89,7 +89,7 @@ impl Device {
         self.world.gate.handle_reading(self.now_ns, reading);
     }
 
-    /// The mean share that best-effort jobs have in ten seconds, after five.
+    /// The mean share of best-effort jobs in ten seconds, after five.
     fn settled(&mut self) -> f64 {
         (0..25).for_each(|_| _ = self.period());
         let periods = 50;
@@ -114,9 +114,9 @@ fn usage_is_held_at_what_was_set_under_every_policy() {
 
 #[test]
 fn a_device_that_clocks_down_sheds_best_effort_work_until_it_does_not() {
-    // Above seven tenths of the time it gets hot: its clock falls by a tenth or a fifth at all of
-    // it.
-    // V = b (1 + 8 (b − 0.7) s/1400) is 0.9 there, where the clock falls by s MHz for each time that it is busy more.
+    // Above seven tenths of the time the device gets hot: its clock falls by a tenth or a fifth at
+    // full use. V = b (1 + 8 (b − 0.7) s/1400) is 0.9 there, where the clock falls by s MHz per
+    // unit of busy share.
     type Clock = fn(f64) -> Option<u32>;
     let by_a_tenth: Clock = |busy| Some((1_400.0 - 467.0 * (busy - 0.7).max(0.0)) as u32);
     let by_a_fifth: Clock = |busy| Some((1_400.0 - 933.0 * (busy - 0.7).max(0.0)) as u32);
@@ -136,12 +136,12 @@ fn a_device_that_clocks_down_sheds_best_effort_work_until_it_does_not() {
         );
         let view = device.world.gate.throttle_view(device.now_ns);
         let usage = view.and_then(|view| view.usage).expect("it was read");
-        // A hundredth of the time, as NVML counts, is a twentieth of it.
+        // A hundredth of the time, NVML's resolution, is a twentieth of the usage.
         assert!((usage - 0.9).abs() < 0.15, "{usage}");
     }
 }
 
-/// A clock that dips now and then lets no more go than one that does not.
+/// A clock that dips at times admits no more than one that does not.
 #[test]
 fn a_clock_that_comes_and_goes_about_that_of_high_priority_work_opens_nothing() {
     for every in [2, 4] {
@@ -177,8 +177,7 @@ fn short_kernels_get_what_is_left_after_high_priority_work_falls_too() {
     );
 }
 
-/// An hour that was charged, by a wrong profile, is not held against others for longer than ten
-/// seconds.
+/// A wrongly charged hour is not held against others for longer than ten seconds.
 #[test]
 fn nobody_pays_for_what_another_job_has_charged_for_long() {
     let temporal = Policy::Temporal(TemporalParams::default());
@@ -255,7 +254,7 @@ fn while_another_law_holds_it_does_not_rise() {
         0.3,
     );
     let held = device.settled();
-    // For a minute nothing goes beside a high-priority job that is busy for all of it, and uses
+    // For a minute nothing goes beside a high-priority job that is busy all the time, and uses
     // little.
     let busy = HpView {
         busy: true,
@@ -309,8 +308,7 @@ fn without_high_priority_work_nothing_is_throttled_and_out_of_range_is_no_thrott
     }
 }
 
-/// T is what the clock is while high-priority work is alone, and not what it falls to beside
-/// others.
+/// T is the clock while high-priority work is alone, not the lower one beside others.
 #[test]
 fn the_clock_of_high_priority_work_alone_is_learnt() {
     let mut gate = Gate::new(Policy::None);
@@ -353,7 +351,7 @@ fn the_clock_of_high_priority_work_alone_is_learnt() {
 }
 
 proptest! {
-    /// As of all other laws: what a lease admits is what the law lets go.
+    /// As for all other laws, the lease admits exactly what the law lets go.
     #[test]
     fn what_a_throttled_lease_admits_is_what_the_law_makes_eligible(
         place in 0..3_usize,
@@ -383,7 +381,7 @@ proptest! {
         }
     }
 
-    /// No reading, whatever it says, takes the rate out of its range.
+    /// No reading takes the rate out of its range.
     #[test]
     fn no_reading_takes_the_rate_out_of_its_range(
         readings in prop::collection::vec((any::<f64>(), any::<u32>(), any::<u32>()), 1..100),
@@ -402,7 +400,7 @@ proptest! {
     }
 }
 
-/// A share in time slices: with a throttle or without, and not where nobody high-priority is.
+/// A share in time slices: with or without a throttle, and not without a high-priority client.
 #[test]
 fn best_effort_jobs_use_no_more_than_their_share_together() {
     for policy in policies() {
@@ -421,7 +419,7 @@ fn best_effort_jobs_use_no_more_than_their_share_together() {
                 (used - most).abs() < 0.03 || !is_held && used > 0.7,
                 "{policy:?} {share} {params:?}: {used}"
             );
-            // It goes, and nothing of what was charged meanwhile is owed when it comes again.
+            // It detaches, and nothing charged meanwhile is owed when it returns.
             device.world.gate.handle_throttle(None);
             device.world.gate.handle_share(1.0);
             (0..50).for_each(|_| _ = device.period());
@@ -432,7 +430,7 @@ fn best_effort_jobs_use_no_more_than_their_share_together() {
     }
 }
 
-/// That there is room below the set point while the share holds best-effort jobs loosens nothing.
+/// Room below the set point while the share holds best-effort jobs loosens nothing.
 #[test]
 fn while_the_share_binds_the_throttle_does_not_rise() {
     let temporal = Policy::Temporal(TemporalParams::default());
@@ -447,7 +445,7 @@ fn while_the_share_binds_the_throttle_does_not_rise() {
     assert!(rate(&device) <= before + 0.05, "{}", rate(&device));
 }
 
-/// A share that goes and comes again finds no debt of before.
+/// A share that is removed and set again finds no earlier debt.
 #[test]
 fn what_was_owed_of_a_share_that_is_gone_is_forgotten() {
     let mut gate = Gate::new(Policy::None);

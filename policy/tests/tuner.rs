@@ -1,5 +1,5 @@
-//! The tuner on plants that are made up: how many evaluations it takes, how good what it finds is,
-//! and how often it tries a batch that breaks the latency target.
+//! The tuner on synthetic plants: the number of evaluations, the quality of the result, and how
+//! often it tries a batch that breaks the latency target.
 
 use policy::tuner::{
     BATCHES_MAX, Choice, EVALUATIONS_MAX, Observation, Prediction, Tuner, TunerError, TunerParams,
@@ -39,9 +39,9 @@ impl Random {
 /// A high-priority job beside a training.
 ///
 /// A batch takes `start_ns`, and `each_ns` for every `wave` requests of it. While it executes, the
-/// training goes on at the pace `pace`, less with larger batches by `crowding`. So small batches
-/// cost it time, and large ones pace. In the simulator too latencies are affine but for waves of
-/// blocks, and the iterations of a training that is limited to half of the SMs become longer by a
+/// training goes on at the pace `pace`, less with larger batches by `crowding`. Small batches thus
+/// cost the training time, and large ones pace. In the simulator too latencies are affine but for
+/// waves of blocks, and the iterations of a training limited to half of the SMs become longer by a
 /// quarter from 2 to 64 images a batch.
 #[derive(Clone, Debug)]
 struct Plant {
@@ -86,7 +86,7 @@ impl Plant {
         plant
     }
 
-    /// One with three safe batches at least.
+    /// A plant with at least three safe batches.
     fn possible(random: &mut Random) -> Self {
         loop {
             let plant = Self::new(random);
@@ -135,13 +135,12 @@ impl Plant {
         self.safe().min_by(least).expect("three are safe at least")
     }
 
-    /// How much longer iterations are than with the best batch, as a share.
+    /// The relative increase of iterations over the best batch.
     fn loss(&self, batch: u32) -> f64 {
         self.iteration_ns(batch) / self.iteration_ns(self.best()) - 1.0
     }
 
-    /// As a latency model has it: for powers of two, wrong in common and each on its own by such
-    /// relative errors.
+    /// As from a latency model: for powers of two, with a common and an individual relative error.
     fn predictions(&self, errors: [f64; 2], random: &mut Random) -> Vec<Prediction> {
         let common = errors[0] * random.normal();
         let batches = self.batches().filter(|batch| batch.is_power_of_two());
@@ -172,13 +171,13 @@ impl Plant {
     }
 }
 
-/// How a search went.
+/// The result of a search.
 #[derive(Clone, Debug)]
 struct Searched {
     plant: Plant,
     /// The batches that were tried.
     tried: Vec<u32>,
-    /// The batch that was kept; `None` where the search gave up.
+    /// The kept batch; `None` where the search gave up.
     kept: Option<u32>,
 }
 
@@ -208,7 +207,6 @@ impl Searched {
     }
 }
 
-/// Many searches.
 struct Searches(Vec<Searched>);
 
 impl Searches {
@@ -261,14 +259,14 @@ impl Searches {
     }
 }
 
-/// Predictions are wrong by 10 % in common and by 5 % each, observations by 1 to 5 %.
+/// Predictions have errors of 10 % in common and 5 % each, observations of 1 to 5 %.
 #[test]
 fn few_evaluations_find_nearly_the_best_and_hardly_any_is_unsafe() {
     let searches = Searches::new([0.1, 0.05]);
     searches.show("predictions wrong by 10 %");
     assert!(searches.mean_evaluations() <= 12.0);
     assert!(searches.unsafe_share() <= 0.01);
-    // The batch that comes first, with the widest margin, loses 2.3 %.
+    // The first batch, with the widest margin, loses 2.3 %.
     assert!(searches.mean_loss() <= 0.005);
     assert!(searches.share(|of| of.loss().is_some_and(|loss| loss > 0.02)) <= 0.035);
     assert!(searches.share(|of| of.kept.is_none()) <= 0.03);
@@ -276,7 +274,7 @@ fn few_evaluations_find_nearly_the_best_and_hardly_any_is_unsafe() {
     assert!(searches.share(is_kept_unsafe) <= 0.001);
 }
 
-/// By 16 % and 10 %: as an interference model that has learnt (Mudi §7.3).
+/// Errors of 16 % and 10 %: as a learnt interference model (Mudi §7.3).
 #[test]
 fn worse_predictions_are_no_less_safe_than_promised() {
     let searches = Searches::new([0.16, 0.1]);
@@ -286,7 +284,7 @@ fn worse_predictions_are_no_less_safe_than_promised() {
     assert!(searches.mean_loss() <= 0.005);
 }
 
-/// So that neither the largest nor the smallest safe batch is an answer.
+/// So that neither the largest nor the smallest safe batch is a solution.
 #[test]
 fn the_best_batch_lies_in_each_third_of_the_safe_set() {
     let mut counts = [0; 3];
@@ -345,18 +343,18 @@ const fn seen(batch: u32, p99_ms: u64, iteration_ms: u64) -> Observation {
 
 #[test]
 fn the_safe_set_keeps_target_and_utilisation_by_an_upper_bound() {
-    // Unseen, the bound is exp(2.33 √(.1² + .07² + .02²)) = 1.334 times 10 ms. 13.34 ms / .95 =
-    // 14.04 requests, and 36.66 ms to wait.
+    // Before observations the bound is exp(2.33 √(.1² + .07² + .02²)) = 1.334 times 10 ms. 13.34 ms
+    // / .95 = 14.04 requests, and 36.66 ms to wait.
     let mut tuner = level(50 * MS);
     assert_eq!(tuner.safe_batches(), (15..=37).collect::<Vec<u32>>());
-    // Seen ten times at 30 as predicted, the bound is about 1.06 times there, and more at batches
-    // that differ more.
+    // After ten observations at 30 as predicted, the bound is about 1.06 times there, and more at
+    // more different batches.
     for _ in 0..10 {
         assert!(tuner.handle_observation(seen(30, 10, 100)));
     }
     let safe = tuner.safe_batches();
     assert_eq!((safe.first(), safe.last()), (Some(&13), Some(&40)));
-    // What takes half as much again is noticed at once.
+    // A batch that takes half as much again is noticed at once.
     let mut tuner = level(50 * MS);
     tuner.handle_observation(seen(30, 15, 100));
     let safe = tuner.safe_batches();
@@ -374,20 +372,20 @@ fn the_widest_margin_comes_first() {
 
 #[test]
 fn where_nothing_is_safe_it_says_so() {
-    // As expected, 11 keep up with 10 ms and wait for as long.
+    // At the expected latency, 11 keep up with 10 ms and wait for as long.
     assert_eq!(level(19 * MS).next(), Choice::Infeasible);
     // By the lower bound of a probe, 1.064 times, 12 keep up and have 21.6 ms.
     assert_eq!(level(21 * MS).next(), Choice::Infeasible);
-    // By the bound of others, 1.334 times, 15 do and have 27.3 ms. Until then one is tried.
+    // By the others' bound, 1.334 times, 15 do and have 27.3 ms. Until then one is tried.
     assert_eq!(level(24 * MS).safe_batches(), [13]);
     assert_eq!(level(24 * MS).next(), Choice::Try(13));
     assert_eq!(level(28 * MS).safe_batches(), [15]);
-    // Found out by a look.
+    // Found out by an observation.
     let mut tuner = level(50 * MS);
     tuner.handle_observation(seen(26, 60, 100));
     assert_eq!(tuner.next(), Choice::Infeasible);
     assert_eq!(tuner.safe_batches(), []);
-    // Best-effort jobs that disturb less come.
+    // Less disturbing best-effort jobs come.
     let predicted = [Prediction {
         batch: 64,
         p99_ns: 10 * MS,
@@ -413,7 +411,7 @@ fn it_begins_anew_where_the_rate_changes_by_half() {
             assert!(tuner.handle_observation(seen(26, 10, 100)));
         }
     }
-    // Less than half moves the safe set alone.
+    // A change of less than half moves only the safe set.
     let before = tuner.safe_batches();
     assert_eq!(tuner.handle_rate(1000.0), Ok(false));
     assert!(tuner.safe_batches().first() > before.first());
@@ -444,7 +442,7 @@ fn a_reading_of_nothing_counts_for_nothing() {
         assert!(!tuner.handle_observation(nothing));
     }
     assert_eq!(tuner.evaluations(), 0);
-    // The longest there is is a number like others.
+    // The longest time is a number like others.
     let longest = Observation {
         batch: u32::MAX,
         p99_ns: u64::MAX,

@@ -1,4 +1,5 @@
-//! docs/add-a-policy.md shows what is compiled, and people are told of every policy.
+//! docs/add-a-policy.md shows the compiled policy, and the example configuration has every
+//! policy.
 
 use std::fs;
 use std::path::Path;

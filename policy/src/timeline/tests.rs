@@ -154,7 +154,7 @@ fn what_is_in_flight_is_what_was_launched_and_is_not_complete() {
     assert_eq!(timeline.in_flight(), (4, 1_350));
     timeline.handle_complete(0, 2, 20);
     assert_eq!(timeline.in_flight(), (2, 1_200));
-    // Of what was lost nothing is known.
+    // Lost records are not among them.
     timeline.handle_dropped(30);
     timeline.handle_complete(4, 9, 40);
     timeline.handle_dropped(50);
@@ -220,7 +220,7 @@ fn a_client_that_keeps_all_streams_full_gets_only_so_much_room() {
             }
         }
         assert!(room(&timeline) <= most);
-        // What became one is busy until its last is complete.
+        // A merged entry is busy until its last launch is complete.
         for stream in 0..STREAMS_MAX {
             timeline.handle_complete(stream, round * 200 + 199, 1);
         }
@@ -232,7 +232,7 @@ fn a_client_that_keeps_all_streams_full_gets_only_so_much_room() {
     }
 }
 
-/// One request of `took_ns` on an idle client, and when it ended.
+/// One request of `took_ns` on an idle client; returns its end.
 fn request(timeline: &mut HpTimeline, seq: u64, start_ns: u64, took_ns: u64) -> u64 {
     timeline.handle_launch(&launch(0, seq, Class::Compute, 10), start_ns);
     timeline.handle_complete(0, seq, start_ns + took_ns);
@@ -339,9 +339,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever the order of records: the view is valid, the client is busy
-    /// as long as a launch above its stream's last completion is known, and
-    /// idle after everything was completed.
+    /// Whatever the order of records: the view is valid, the client is busy as long as a launch
+    /// above its stream's last completion is known, and idle after everything was completed.
     #[test]
     fn busy_exactly_while_a_launch_is_not_known_to_be_complete(
         events in prop::collection::vec((0..50_u64, event()), 0..80),
@@ -381,7 +380,8 @@ proptest! {
     }
 }
 
-/// Completions of a client that never drains: 10 launches of 10 ms expected in each 100 ms, or slower.
+/// Completions of a client that never drains: 10 launches of 10 ms expected in each 100 ms,
+/// `slower` times as slow.
 fn training(timeline: &mut HpTimeline, from_ms: u64, to_ms: u64, slower: u64) {
     for at_ms in (from_ms..to_ms).step_by(10) {
         let seq = at_ms / 10;
@@ -427,7 +427,7 @@ fn a_launch_that_is_read_late_leaves_it_open_by_how_much_its_request_began_earli
     timeline.handle_launch_since(&launch(0, 1, Class::Compute, 30), 40, 100);
     timeline.handle_complete(0, 1, 150);
     assert_eq!(unsure_ns(&mut timeline), Some(30));
-    // The first launch says so, not those that follow.
+    // The uncertainty is the first launch's, not that of the following ones.
     timeline.handle_launch(&launch(0, 2, Class::Compute, 30), 200);
     timeline.handle_launch_since(&launch(0, 3, Class::Compute, 30), 200, 260);
     timeline.handle_complete(0, 3, 300);
@@ -457,14 +457,14 @@ fn the_outlook_is_the_end_of_the_last_stream_and_the_first_change() {
             changes_ns: 40
         }
     );
-    // Beyond what is looked for it is far.
+    // Beyond the search limit it is far off.
     assert_eq!(timeline.outlook(20, 120).ends_ns, u64::MAX);
     // The second kernel executes: it is the one that changes.
     let _ = timeline.poll_view(110);
     assert_eq!(timeline.outlook(110, 1_000_000).changes_ns, 40);
     timeline.handle_complete(1, 1, 111);
     assert_eq!(timeline.outlook(111, 1_000_000).changes_ns, 150);
-    // One that is overdue may be over now.
+    // An overdue kernel may be over now.
     let _ = timeline.poll_view(400);
     assert_eq!(timeline.outlook(400, 1_000_000).ends_ns, 400);
 }

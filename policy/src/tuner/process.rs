@@ -1,8 +1,8 @@
-//! A Gaussian process on the line: what is known of a function from noisy values of it.
+//! A Gaussian process on the line: a function known from noisy values.
 //!
-//! The function is a constant that is not known plus a smooth part with the covariance a² exp(−(x −
-//! y)²/2ℓ²) (the RBF kernel). With values y at n points, K the covariance of these points and s²
-//! the variance of noise (Rasmussen and Williams 2006, algorithm 2.1):
+//! The function is an unknown constant plus a smooth part with the covariance a² exp(−(x − y)²/2ℓ²)
+//! (the RBF kernel). With values y at n points, K the covariance of these points and s² the
+//! variance of noise (Rasmussen and Williams 2006, algorithm 2.1):
 //!
 //! ```text
 //! K + s² I = L Lᵀ                         Cholesky
@@ -15,21 +15,21 @@
 /// Most values.
 pub(super) const POINTS_MAX: usize = 32;
 
-/// What is assumed of a function.
+/// The assumptions about a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Prior {
     /// Standard deviation of the constant.
     pub(super) constant: f64,
     /// a, the standard deviation of the smooth part.
     pub(super) amplitude: f64,
-    /// ℓ, the distance at which the smooth part is another.
+    /// ℓ, the correlation length of the smooth part.
     pub(super) length: f64,
     /// s, the standard deviation of a value's noise; above 0, so that K + s² I is positive
     /// definite.
     pub(super) noise: f64,
 }
 
-/// A function of which some values are known.
+/// A function with some known values.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     prior: Prior,
@@ -61,8 +61,8 @@ impl Prior {
 }
 
 impl Process {
-    /// The function with these values (point, value); all finite. Those beyond [`POINTS_MAX`] count
-    /// for nothing.
+    /// The function with these values (point, value); all finite. Those beyond [`POINTS_MAX`] are
+    /// ignored.
     pub(super) fn new(prior: Prior, values: &[(f64, f64)]) -> Self {
         let mut process = Self {
             prior,
@@ -76,7 +76,7 @@ impl Process {
         process
     }
 
-    /// A row of L and a value more.
+    /// Adds a value, and a row to L.
     fn add(&mut self, point: f64, value: f64) {
         let mut row = self.explained(point);
         let variance = self.prior.covariance(point, point) - dot(&row, &row);
@@ -122,7 +122,7 @@ impl Process {
     }
 }
 
-/// Over as many as the shorter one has.
+/// Over the length of the shorter one.
 fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }

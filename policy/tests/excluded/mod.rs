@@ -1,4 +1,4 @@
-//! Work of jobs that no decision is about.
+//! Work of jobs that are excluded from decisions.
 
 use super::*;
 

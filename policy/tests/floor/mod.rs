@@ -1,5 +1,5 @@
-//! The floor of the bound of idle time: what may be in flight however much requests are hurt, where that holds, and that what
-//! runs under it never counts as alone.
+//! The floor of the bound of idle time: its size however much requests are hurt, where it applies,
+//! and that work under it never counts as alone.
 
 use policy::{Gate, JobView, PillionParams, Sharing, Slo, Snapshot};
 
@@ -8,12 +8,12 @@ use crate::{
     unlearnt,
 };
 
-/// A best-effort job that has so much in flight all the time.
+/// A best-effort job that always has `ns` in flight.
 fn in_flight(ns: u64) -> JobView {
     job(1, ns, 0)
 }
 
-/// What has the gain at its least, and when: requests that take eight times as long as alone.
+/// Requests of eight times the solo latency, which take the gain to its least; returns when.
 fn hurt(gate: &mut Gate, be: JobView) -> u64 {
     let mut now_ns = MS;
     for _ in 0..20 {
@@ -23,7 +23,7 @@ fn hurt(gate: &mut Gate, be: JobView) -> u64 {
     now_ns
 }
 
-/// The bounds of idle time of so many requests that are hurt, each as it stands when the request before has ended.
+/// The bounds of idle time of `count` hurt requests, each as of the end of the previous request.
 fn hurt_idle_ns(params: PillionParams, sharing: Sharing, count: usize) -> Vec<u64> {
     let mut gate = gate(params);
     let be = in_flight(1_000);
@@ -61,7 +61,7 @@ fn while_hp_is_idle_no_less_is_in_flight_than_orion_lets_but_for_one_request_in_
         };
         assert_eq!(count(floor_us), 300, "{slo:?} {found:?}");
         assert_eq!(count(slack_us / 16), 100, "{slo:?} {found:?}");
-        // Of requests that are of two, three or eight kinds by turns each kind has its share.
+        // Of requests of two, three or eight alternating kinds each kind has its share.
         for turns in [2, 3, 8] {
             for first in 0..turns {
                 let of_kind = found.iter().skip(first).step_by(turns);
@@ -71,7 +71,7 @@ fn while_hp_is_idle_no_less_is_in_flight_than_orion_lets_but_for_one_request_in_
             }
         }
     }
-    // A target that is far off needs none.
+    // A distant target needs no floor.
     let far = of_slo(Slo::Slowdown(3.0));
     assert!(far.iter().all(|ns| ns.abs_diff(850 * US) < US), "{far:?}");
 }
@@ -144,7 +144,8 @@ fn what_runs_under_the_floor_is_not_alone() {
 fn requests_that_take_longer_by_themselves_are_learnt_beside_a_job_that_always_wants() {
     let mut gate = unlearnt();
     let mut now_ns = alone(&mut gate, 50, |_| SOLO_NS);
-    // From now on they take half as long again whatever is in flight, and always as much is as may be.
+    // From now on they take half as long again whatever is in flight, and the bound is always used
+    // up.
     let mut requests = 0;
     while gate.solo_ns() == Some(SOLO_NS) && requests < 1_000 {
         let bounds = gate.ceiling().expect("it is pillion");

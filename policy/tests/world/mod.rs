@@ -1,11 +1,11 @@
-//! A small world in which best-effort jobs use the leases of a gate: jobs that always want to launch, on a GPU without time of
-//! its own. Shared by the test programs beside it.
+//! A small world in which best-effort jobs use the leases of a gate: jobs that always want to
+//! launch, on a GPU that advances with polls. Shared by the test programs beside it.
 
 use std::collections::VecDeque;
 
 use policy::{Class, Gate, HpView, JobId, JobView, Kernel, Policy, Sharing, Snapshot, admits};
 
-/// Between two looks of the daemon, ns.
+/// The daemon's poll interval, ns.
 pub(crate) const POLL_NS: u64 = 50_000;
 
 /// A job that always wants to launch and has launched nothing.
@@ -19,8 +19,8 @@ pub(crate) fn wanting(id: u64) -> JobView {
     }
 }
 
-/// Jobs that always want to launch, each with kernels of one length, on a GPU that runs them one after the other in order
-/// of launch; their news come when the daemon looks.
+/// Jobs that always want to launch, each with kernels of one length, on a GPU that runs them one
+/// after the other in order of launch; completions are reported when the daemon polls.
 pub(crate) struct World {
     pub(crate) gate: Gate,
     pub(crate) be: Vec<JobView>,
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// One poll of the daemon, and the launches that follow from it.
+    /// One poll of the daemon, and the resulting launches.
     pub(crate) fn poll(&mut self, hp: HpView) {
         self.now_ns += POLL_NS;
         while let Some(&(index, cost_ns, end_ns)) = self.queue.front()
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// Expected work of all jobs together.
+    /// Expected work in flight of all jobs together.
     #[allow(dead_code, reason = "not every test looks at it")]
     pub(crate) fn in_flight_ns(&self) -> u64 {
         self.be.iter().map(JobView::in_flight_ns).sum()
