@@ -334,8 +334,7 @@ impl Capped {
     }
 }
 
-/// Limits a decision about a job by its bucket, which is open or not and allows
-/// `budget_ns`.
+/// Limits a decision about a job by its bucket, which is open or not and allows `budget_ns`.
 pub(crate) fn bounded(
     snapshot: &Snapshot<'_>,
     (lease, limit): (Lease, Limit),

@@ -1,5 +1,4 @@
-//! docs/add-a-policy.md shows the compiled policy, and the example configuration has every
-//! policy.
+//! docs/add-a-policy.md shows the compiled policy, and the example configuration has every policy.
 
 use std::fs;
 use std::path::Path;
