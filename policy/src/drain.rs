@@ -37,7 +37,6 @@ impl DrainSum {
         }
     }
 
-    /// Adds the charges made since the last call.
     fn handle_jobs(&mut self, jobs: &[JobView]) {
         for job in jobs {
             let seen = self.seen.iter().find(|(id, _)| *id == job.id);

@@ -77,15 +77,12 @@ pub struct Launched {
 pub struct Durations {
     /// By the kernel's number; grows to the greatest number observed complete.
     estimates: Vec<Estimate>,
-    /// Kernels with an observed completion.
     taught: usize,
     /// Kernels with a lower bound from some batch.
     seen: usize,
-    /// Launches observed complete.
     launches: u64,
 }
 
-/// The learnt state of a kernel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate {
     /// 0: the prior holds.
@@ -302,7 +299,6 @@ pub struct InFlight {
     lost: Option<u64>,
     /// When the previous batch was complete.
     before: Option<Completed>,
-    /// Buffer of a batch.
     batch: Vec<Launched>,
 }
 

@@ -219,7 +219,6 @@ impl PieceWise {
     }
 }
 
-/// A checked sample.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     share: f64,
@@ -233,7 +232,6 @@ impl Sample {
     }
 }
 
-/// The samples, each share above the one before.
 fn checked(samples: &[(f64, f64)]) -> Result<Vec<Sample>, FitError> {
     let count = samples.len();
     if count < SAMPLES_MIN {

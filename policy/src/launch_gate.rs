@@ -47,7 +47,6 @@ impl Default for LaunchGateParams {
 /// What a job may charge in one turn while others wait: any launch uses it up.
 const QUANTUM_NS: u64 = 1;
 
-/// The policy and its state.
 #[derive(Debug)]
 pub(crate) struct LaunchGate {
     params: LaunchGateParams,

@@ -8,7 +8,7 @@
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`kernel`] | what policies know of a kernel: class, SMs, expected duration |
+//! | [`kernel`] | a policy's view of a kernel: class, SMs, duration |
 //! | [`lease`] | what a best-effort job may launch without asking, and the check on the launch path |
 //! | [`ceiling`] | what one law lets best-effort work do, and the meet of several |
 //! | [`durations`] | kernel durations, learnt from the observed times of completion |

@@ -21,7 +21,6 @@ const STEP: f64 = 0.04;
 /// The least part. Expectations that are further off cost polls, as many as without a part.
 const PART_MIN: f64 = 1.0 / 64.0;
 
-/// The initial part.
 const PART: f64 = 0.5;
 
 /// Work that has taken this many pauses is polled less often.

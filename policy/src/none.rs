@@ -29,7 +29,6 @@ impl Rules for HoldNobody {
     }
 }
 
-/// The lease of every job.
 pub(crate) fn lease(snapshot: &Snapshot<'_>) -> (Lease, Limit) {
     (Lease::ungated(snapshot.epoch), Limit::Ungated)
 }

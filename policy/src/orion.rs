@@ -94,7 +94,6 @@ impl Default for OrionParams {
     }
 }
 
-/// The policy and its state.
 #[derive(Debug)]
 pub(crate) struct Orion {
     params: OrionParams,
@@ -117,7 +116,6 @@ impl Orion {
         }
     }
 
-    /// `SM_THRESHOLD` now.
     fn threshold(&self, device_sms: u32) -> u32 {
         match (self.params.sm_threshold, self.sm_search) {
             (SmThreshold::DeviceSms, _) => device_sms,

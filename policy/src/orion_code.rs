@@ -96,14 +96,13 @@ impl OrionCodeParams {
 #[derive(Clone, Debug)]
 pub struct OrionCode {
     params: OrionCodeParams,
-    /// `seen[hp]`: ops of HP's request that have gone.
+    /// `profiles[hp]`; unknown before the first op.
     hp_class: Class,
     /// `seen[hp]`: ops of HP's request that have gone.
     hp_issued: u32,
     /// Of these, complete.
     hp_completed: u32,
     be: Vec<BeClient>,
-    /// The BE client served last.
     last: usize,
     /// `large_found`.
     is_over: bool,

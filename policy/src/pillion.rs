@@ -145,7 +145,6 @@ pub use target::{
     Goal, MISS, MISS_MAX, RequestTarget, Slo, SloEnd, SloError, SloView, THROUGHPUT_MIN,
 };
 
-/// What has been learnt of HP's requests and pauses, and the resulting bounds.
 #[derive(Debug, Default)]
 struct Learnt {
     solo: Solo,
@@ -154,11 +153,8 @@ struct Learnt {
     /// Goals that replace the configured one, by client.
     goals: Vec<(u64, Goal)>,
     quiet: Quiet,
-    /// The meet of all laws.
     bounds: Ceiling,
-    /// Whether the gain's ceiling was in force.
     binding: Binding,
-    /// The last snapshot.
     seen_ns: u64,
     /// The part of the work in flight that is predicted to be complete.
     ahead_ns: u64,
@@ -168,15 +164,12 @@ struct Learnt {
     completed_ns: u64,
     /// When jobs were last seen.
     jobs_ns: Option<u64>,
-    /// When BE work was last seen in flight.
     exposed_ns: Option<u64>,
     /// When BE work was last seen in flight or waiting.
     wanted_ns: Option<u64>,
-    /// When work of an excluded BE job was last seen.
     excluded_ns: Option<u64>,
     /// Since when no more than the least has been in flight.
     calm_since_ns: Option<u64>,
-    /// Requests that have ended.
     requests: u64,
 }
 
@@ -186,7 +179,6 @@ impl Learnt {
         self.gain.value()
     }
 
-    /// The solo latency of an HP request, if known.
     fn solo_ns(&self, params: &PillionParams) -> Option<u64> {
         params.solo_ns.or_else(|| self.solo.least_ns())
     }
@@ -216,7 +208,6 @@ impl Learnt {
         is_rate(params.goal(false).slo) || slos.into_iter().any(is_rate)
     }
 
-    /// The slack of a request; while that is unknown, the bound that replaces it.
     fn slack_ns(&self, params: &PillionParams) -> u64 {
         self.afforded(params)
             .map_or(params.residual_ns_unknown, |(_, slack_ns)| slack_ns)
@@ -456,7 +447,6 @@ impl Learnt {
         self.gain.is_least() && self.requests.wrapping_mul(GOLDEN) >> 62 == 0
     }
 
-    /// The bounds without the floor.
     fn bounds_by_gain(
         &self,
         params: &PillionParams,
@@ -520,7 +510,6 @@ fn scaled(ns: u64, by: f64) -> u64 {
     (ns as f64 * by) as u64
 }
 
-/// The policy and its state.
 #[derive(Debug)]
 pub(crate) struct Pillion {
     params: PillionParams,

@@ -149,7 +149,6 @@ impl Policy {
 impl FromStr for Policy {
     type Err = PolicyError;
 
-    /// The policy of that name with default numbers.
     fn from_str(name: &str) -> Result<Self, PolicyError> {
         let policy = registry::find(name).map(Entry::policy);
         policy.ok_or_else(|| match simulator_only(name) {

@@ -48,7 +48,6 @@ const WORSE_AFTER: u32 = 3;
 /// A longer gap between two samples counts as unknown time, ns.
 const GAP_NS: u64 = 3 * PERIOD_NS;
 
-/// The first back-off, ns.
 const HOLD_NS: u64 = 30_000_000_000;
 
 /// The window in which entries of Overlimit count, and the longest back-off, ns.
@@ -273,7 +272,6 @@ struct Gauge {
     value: Option<f64>,
     /// As of the last value: `None` where its bounds are not known.
     bounds: Option<(f64, Option<f64>)>,
-    /// When it was last known.
     known_ns: Option<u64>,
     /// Samples in a row above the first bound, and above the second.
     above: [u32; 2],
@@ -301,7 +299,6 @@ pub struct Probe {
     changed_ns: u64,
     /// It was Overlimit, and its back-off has not passed: it returns to Overlimit after Disabled.
     is_owed: bool,
-    /// When best-effort jobs were last ended.
     evicted_ns: u64,
     /// Restored in Overlimit: best-effort jobs are to be ended once more.
     is_eviction_due: bool,

@@ -85,7 +85,6 @@ impl Held {
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     last: Option<Look>,
-    /// The current window.
     current: Window,
     /// Earlier windows in which the job wanted something; the oldest is overwritten.
     windows: [Window; WINDOWS],
@@ -96,7 +95,6 @@ pub struct Progress {
     held: Held,
 }
 
-/// The job at a decision.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     at_ns: u64,

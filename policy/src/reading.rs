@@ -1,6 +1,5 @@
 //! A device's readings, and the check of their ranges.
 
-/// Possible power, W.
 const POWER_W: [f64; 2] = [0.0, 10_000.0];
 /// Temperatures of a working device, °C.
 const TEMPERATURE_C: [f64; 2] = [-50.0, 150.0];

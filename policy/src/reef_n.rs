@@ -56,9 +56,7 @@ pub struct ReefN {
     params: ReefNParams,
     /// From the first op of a request until it ends.
     hp_request: bool,
-    /// Ops in flight by BE client.
     in_flight: Vec<u32>,
-    /// The BE client served last.
     last: usize,
 }
 

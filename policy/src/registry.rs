@@ -168,7 +168,6 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// The defaults.
     fn of(entry: &'static Entry) -> Self {
         let mut values = [0.0; NUMBERS_MAX];
         for (value, param) in iter::zip(&mut values, entry.params()) {
@@ -183,7 +182,6 @@ impl Numbers {
         self.entry
     }
 
-    /// The policy at work.
     pub(crate) fn rules(&self) -> Box<dyn Rules> {
         match self.entry.settings {
             Settings::Numbers { rules, .. } => rules(self),

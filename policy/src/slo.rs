@@ -60,7 +60,6 @@ const SPREAD_FALL_MAX: f64 = 1.0;
 pub struct Level {
     value: f64,
     spread: Spread,
-    /// A request was over its target.
     has_missed: bool,
     /// Requests that were judged.
     pub requests: u64,

@@ -246,7 +246,6 @@ impl MeanLevel {
         self.slope.estimate()
     }
 
-    /// The slope in force.
     fn slope_in_force(&self) -> f64 {
         let line = self.low.zip(self.high).map(|(low, high)| {
             let rise = high.mean - low.mean;

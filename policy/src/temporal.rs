@@ -59,7 +59,6 @@ impl Default for TemporalParams {
     }
 }
 
-/// The policy and its state.
 #[derive(Debug)]
 pub(crate) struct Temporal {
     params: TemporalParams,
@@ -97,7 +96,6 @@ impl Rules for Temporal {
     }
 }
 
-/// The lease of the job at index `job`.
 pub(crate) fn lease(
     params: &TemporalParams,
     turn: &Turn,

@@ -64,13 +64,11 @@ impl Terms {
         }
     }
 
-    /// Forgets detached jobs.
     pub(crate) fn retain(&mut self, jobs: &[JobView]) {
         self.jobs
             .retain(|(id, _)| jobs.iter().any(|job| job.id == *id));
     }
 
-    /// Whether a waiting job is behind.
     pub(crate) fn is_any_behind(&self, jobs: &[JobView]) -> bool {
         let mut waiting = jobs.iter().filter(|job| job.waiting);
         !self.jobs.is_empty() && waiting.any(|job| self.of(job.id).is_behind)

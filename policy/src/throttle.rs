@@ -52,7 +52,6 @@ pub const UTILISATION_DEFAULT: f64 = 0.9;
 /// The rate's bounds: a job that is never let go keeps its part of the device for good.
 const RATE: [f64; 2] = [0.02, 1.0];
 
-/// Gains for the change of the error, and for the error.
 const GAINS: [f64; 2] = [0.4, 0.2];
 
 /// The factor on both where the clock is below T.
@@ -103,7 +102,6 @@ pub struct ThrottleView {
     pub blind: bool,
 }
 
-/// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     params: Option<ThrottleParams>,

@@ -200,20 +200,17 @@ pub struct HpTimeline {
     lost: bool,
     /// When the current busy period began; `None` iff idle.
     busy_since_ns: Option<u64>,
-    /// When the last busy period ended.
     idle_since_ns: u64,
     /// The uncertainty of the current busy period's beginning.
     period_unsure_ns: u64,
     /// A record was lost during the current busy period.
     period_tainted: bool,
-    /// Launches read in the current busy period.
     period_launches: u64,
     /// The current piece of a long busy period: its beginning, and the expected ns completed in it.
     piece: Option<(u64, u64)>,
     /// Expected ns completed in the current busy period.
     period_work_ns: u64,
     pieces: u64,
-    /// The client has launched at least once.
     launched: bool,
     requests: Requests,
     ended: VecDeque<Request>,
@@ -597,7 +594,6 @@ impl Stream {
 #[derive(Debug)]
 struct Requests {
     took_ns: [u64; REQUESTS_KEPT],
-    /// How many of `took_ns` are filled.
     count: usize,
     /// Where the next one goes.
     next: usize,

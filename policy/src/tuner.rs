@@ -416,7 +416,6 @@ impl Tuner {
     }
 }
 
-/// All candidates, by present knowledge.
 #[derive(Debug)]
 struct Outlook {
     iteration: Process,
@@ -460,7 +459,6 @@ impl Outlook {
     }
 }
 
-/// A candidate, by present knowledge.
 #[derive(Clone, Debug)]
 struct Candidate {
     batch: u32,
@@ -493,7 +491,6 @@ struct Margins {
     expected: f64,
 }
 
-/// Whether a candidate may be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// Yes.

@@ -14,7 +14,6 @@ pub const TURN_PATIENCE_NS: u64 = 1_000_000;
 /// How long turns last, and which jobs come first.
 #[derive(Debug)]
 pub(crate) struct Rules<'a> {
-    /// What a job of weight 1 may charge in a turn.
     pub(crate) quantum_ns: u64,
     pub(crate) terms: &'a Terms,
 }
@@ -27,7 +26,6 @@ impl Rules<'_> {
     }
 }
 
-/// The round-robin turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     holder: Option<JobId>,
@@ -41,7 +39,6 @@ pub(crate) struct Turn {
     contended: bool,
     /// The holder's charges when its turn, or its last one alone, began.
     began_charged_ns: u64,
-    /// The holder's charges at the last snapshot.
     last_charged_ns: u64,
     /// When the holder last charged something, or could not have.
     moved_at_ns: u64,

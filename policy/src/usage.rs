@@ -158,7 +158,6 @@ impl Caps {
         }
     }
 
-    /// The job's share; 1 if it has no cap.
     pub(crate) fn share(&self, id: JobId) -> f64 {
         self.of(id).map_or(1.0, |job| job.share)
     }
@@ -234,7 +233,6 @@ impl Caps {
         Some((job.trim.factor(now), job.trim.is_blind(now)))
     }
 
-    /// Whether the job may charge nothing now.
     pub(crate) fn is_closed(&self, id: JobId) -> bool {
         self.of(id).is_some_and(|job| !job.is_open)
     }

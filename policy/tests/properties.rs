@@ -104,7 +104,6 @@ struct Progress {
     refunds: bool,
     waiting: bool,
     terms: JobTerms,
-    /// Its share of the GPU's time.
     cap: f64,
 }
 
@@ -132,7 +131,6 @@ struct Moment {
     /// A high-priority client's request has ended, with this duration and number of launches, or a
     /// piece of one.
     request: Option<(u64, u64, u64, bool)>,
-    /// A high-priority client has detached.
     gone: Option<u64>,
     /// By id; only the first `jobs` are attached.
     progress: Vec<Progress>,
@@ -172,7 +170,6 @@ fn job(id: u64) -> JobView {
     }
 }
 
-/// A high-priority job that computes.
 fn busy_hp() -> HpView {
     HpView {
         busy: true,
@@ -181,7 +178,6 @@ fn busy_hp() -> HpView {
     }
 }
 
-/// A gate and the last snapshot's parts.
 struct Life {
     gate: Gate,
     sharing: Sharing,
@@ -263,7 +259,6 @@ impl Life {
         self.gate.handle_snapshot(&snapshot);
     }
 
-    /// Leases, budgets and bounds are valid.
     fn check(&self) -> Result<(), TestCaseError> {
         let snapshot = self.snapshot();
         let leases = (0..self.jobs).map(|job| self.gate.gate(&snapshot, job));
@@ -351,12 +346,10 @@ fn any_sharing() -> impl Strategy<Value = Sharing> {
     prop_oneof![3 => Just(Sharing::Mps), 1 => Just(Sharing::TimeSlice)]
 }
 
-/// SMs around the thresholds in use.
 fn any_sms() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), Just(79), Just(80), Just(u32::MAX), 0..300_u32]
 }
 
-/// `narrow` admits nothing that `wide` does not.
 fn is_within(narrow: &Lease, wide: &Lease) -> bool {
     let admits_nothing = !narrow.ungated && narrow.budget_ns == 0;
     wide.ungated
@@ -536,8 +529,7 @@ fn life(
     Ok(())
 }
 
-/// In a third of the runs requests take about their solo time, in another longer, in the others any
-/// time.
+/// In a third of the runs requests take about their solo time, in another longer, in the others any.
 fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     let took = prop::sample::select(vec![
         6_000_000..7_200_000_u64,

@@ -13,12 +13,10 @@
 //! Where requests are over their target under the least gain too, single kernels *hurt* them, until
 //! the gain is back at 1.
 
-/// The gain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gain {
     value: f64,
     is_hurt: bool,
-    /// A request was over its target.
     has_missed: bool,
 }
 

@@ -171,7 +171,6 @@ impl Marked {
         }
     }
 
-    /// See [`crate::Gate::kept`].
     pub(crate) fn kept(&self, client: u64) -> Option<Kept> {
         let client = self.clients.iter().find(|known| known.id == client)?;
         client.kept()
@@ -196,20 +195,17 @@ impl Marked {
         &mut self.clients[place]
     }
 
-    /// Sets the client's goal.
     pub(crate) fn handle_goal(&mut self, client: u64, goal: &Goal) {
         if let Some(client) = self.clients.iter_mut().find(|known| known.id == client) {
             client.handle_goal(goal);
         }
     }
 
-    /// See [`crate::Gate::slo_view`].
     pub(crate) fn slo_view(&self, client: u64) -> Option<SloView> {
         let client = self.clients.iter().find(|known| known.id == client)?;
         Some(client.view())
     }
 
-    /// See [`crate::Gate::request_target`].
     pub(crate) fn request_target(&self, client: u64, kind: u32) -> Option<RequestTarget> {
         let client = self.clients.iter().find(|known| known.id == client)?;
         client.request_target(kind)

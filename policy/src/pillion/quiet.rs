@@ -5,13 +5,10 @@
 //! [`PAUSES`], the rest of that, less a tenth, is quiet. There is no quiet time before
 //! [`PAUSES_MIN`] pauses were seen.
 
-/// Pauses remembered.
 const PAUSES: usize = 128;
 
-/// Pauses that must be seen first.
 const PAUSES_MIN: usize = 64;
 
-/// The lengths of HP's last pauses.
 #[derive(Debug)]
 pub(crate) struct Quiet {
     pauses_ns: [u64; PAUSES],

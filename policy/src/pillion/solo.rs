@@ -34,7 +34,6 @@ const KINDS_MAX: usize = 8;
 /// The main kind has at least this part of a client's launches, as a divisor.
 const MAIN_SHARE: u64 = 4;
 
-/// What is known of each HP client.
 #[derive(Debug, Default)]
 pub(crate) struct Solo {
     clients: Vec<Client>,
@@ -68,7 +67,6 @@ struct Kind {
     has_harmed: bool,
 }
 
-/// The solo latency of requests of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alone {
     pub(crate) latency_ns: u64,
@@ -206,7 +204,6 @@ impl Client {
             .min()
     }
 
-    /// The solo latency of the main kind, if known.
     fn main_ns(&self) -> Option<u64> {
         let kinds = self.kinds.iter().filter(|kind| self.is_main(kind.number));
         kinds.filter_map(|kind| kind.latency_ns).min()

@@ -60,7 +60,6 @@ pub struct Held {
     pub requests: u64,
 }
 
-/// See the module's text.
 #[derive(Clone, Debug)]
 pub(super) struct Outer {
     percent: f64,
@@ -68,7 +67,6 @@ pub(super) struct Outer {
     wants: Option<(bool, u64)>,
     /// Share and measure before the last change.
     before: Option<(f64, f64)>,
-    /// When it last fell.
     fell_ns: Option<u64>,
     /// Judged requests, and when there was a new one.
     judged: (u64, u64),

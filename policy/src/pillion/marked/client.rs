@@ -90,11 +90,9 @@ pub(super) struct Client {
     quiet: Quiet,
     /// The progress of a request in a ns beside best-effort work, in solo ns.
     pub(super) rate: f64,
-    /// Requests that have begun.
     pub(super) begun: u64,
     /// When time was last advanced.
     pub(super) seen_ns: u64,
-    /// When a request last ended.
     pub(super) ended_ns: u64,
     /// The ceiling of the client's law at the last poll.
     pub(super) ceiling: Ceiling,
@@ -102,7 +100,6 @@ pub(super) struct Client {
     pub(super) binding: Binding,
 }
 
-/// A request that has begun and not ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) id: u64,
@@ -483,12 +480,10 @@ impl Client {
         (shortest.unwrap_or(0) / ALONE_SHARE).saturating_sub(LOOK_NS)
     }
 
-    /// The kind with most requests.
     fn main_kind(&self) -> Option<&Kind> {
         self.kinds.iter().max_by_key(|kind| kind.judged())
     }
 
-    /// The target of a request of a kind.
     pub(super) fn request_target(&self, number: u32) -> Option<RequestTarget> {
         let known = self.kinds.iter().find(|kind| kind.number == number);
         let last = || self.kinds.get(KINDS_MAX - 1);

@@ -8,7 +8,6 @@ use super::client::{Client, KINDS_MAX};
 use super::kind::Kind;
 use super::law::Law;
 
-/// The longest time of a request, ns.
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
 /// Kept latencies of a kind: this many in order, at equal distances. The 99th percentile is one of

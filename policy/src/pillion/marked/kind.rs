@@ -62,7 +62,6 @@ impl Last {
         parts.concat()
     }
 
-    /// The mean of the last `count`.
     fn mean(&self, count: usize) -> Option<u64> {
         let last = self.last(count);
         let sum = last.iter().map(|&ns| u128::from(ns)).sum::<u128>();
@@ -79,7 +78,6 @@ impl Last {
     }
 }
 
-/// The job's own target.
 #[derive(Clone, Copy, Debug)]
 struct Own {
     /// The kind's number; several kinds may share the last.
@@ -99,7 +97,6 @@ pub(super) struct Kind {
     pub(super) service_ns: Option<u64>,
     /// The cap on drawn services.
     service_max_ns: u64,
-    /// Ended requests, alone or not.
     pub(super) ended: usize,
     /// From the replay.
     latencies: Last,
@@ -107,7 +104,6 @@ pub(super) struct Kind {
     steady: Steady,
     /// Their quantile for the client's goal, or their mean.
     pub(super) alone_ns: Option<u64>,
-    /// The latencies of judged requests.
     took: Last,
     own: Option<Own>,
 }
@@ -178,7 +174,6 @@ impl Kind {
         });
     }
 
-    /// A service alone.
     pub(super) fn push_service(&mut self, ns: u64) {
         self.services.push(SERVICES_KEPT, ns);
         if self.services.count >= FIRST {
@@ -239,7 +234,6 @@ impl Kind {
         }
     }
 
-    /// Sets the client's goal, possibly of another quantile.
     pub(super) fn handle_goal(&mut self, goal: &Goal) {
         self.alone_ns = match goal.slo.is_mean() {
             true => self.mean_alone(),

@@ -6,7 +6,6 @@ use crate::pillion::Goal;
 use crate::slo::{GREATEST, LEAST, Level};
 use crate::slo_mean::{MeanLevel, NEAR, Period, SlopeView};
 
-/// The shortest period, ns.
 const PERIOD_LEAST_NS: u64 = 100_000_000;
 
 /// Requests of a period in a closed loop.
@@ -33,7 +32,6 @@ const CLOSED: f64 = 0.05;
 /// The least slack, as a share of the target.
 const SLACK_LEAST: f64 = 0.01;
 
-/// See the module's text.
 #[derive(Clone, Debug)]
 pub(super) enum Law {
     Quantile(Level),
@@ -57,13 +55,10 @@ pub(super) struct Means {
     variance: f64,
     /// A request of the period did not come in a closed loop.
     is_open: bool,
-    /// When the last request ended.
     ended_ns: u64,
-    /// Requests that were judged.
     requests: u64,
 }
 
-/// A request that is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Judged {
     pub(super) arrived_ns: u64,
@@ -147,7 +142,6 @@ impl Law {
         }
     }
 
-    /// The slope of the mean, where known.
     pub(super) fn slope(&self) -> Option<SlopeView> {
         match self {
             Self::Quantile(_) => None,

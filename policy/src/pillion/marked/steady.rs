@@ -24,7 +24,6 @@ const CHANGED: f64 = 1.25;
 /// unchanged.
 const PAUSE: f64 = 16.0;
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct Steady {
     /// Requests since the load last changed.
