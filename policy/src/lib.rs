@@ -9,7 +9,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`kernel`] | a policy's view of a kernel: class, SMs, duration |
-//! | [`lease`] | what a best-effort job may launch without asking, and the check on the launch path |
+//! | [`lease`] | what a best-effort job may launch without asking, and the launch path's check |
 //! | [`ceiling`] | what one law lets best-effort work do, and the meet of several |
 //! | [`durations`] | kernel durations, learnt from the observed times of completion |
 //! | [`looks`] | when to poll an event |

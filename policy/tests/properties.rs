@@ -529,7 +529,7 @@ fn life(
     Ok(())
 }
 
-/// In a third of the runs requests take about their solo time, in another longer, in the others any.
+/// In a third of the runs requests take about their solo time, in a third longer, else any.
 fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     let took = prop::sample::select(vec![
         6_000_000..7_200_000_u64,

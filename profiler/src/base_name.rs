@@ -1,12 +1,12 @@
 //! The function's own name in a kernel's name, without namespaces, template arguments and
 //! parameters.
 //!
-//! It is what two spellings of one kernel have in common: NVIDIA's tools print
+//! This is what two spellings of one kernel have in common: NVIDIA's tools print
 //! `<unnamed>::f<(bool)0>(int)`, PyTorch's profiler `(anonymous namespace)::f<false>(int)`, and the
 //! driver knows `_ZN12_GLOBAL__N_11fILb0EEEvi`.
 
-/// The function's own name in `name`, which may be demangled by any demangler, mangled (Itanium
-/// C++ ABI) or plain.
+/// The function's own name in `name`, which may be demangled by any demangler, mangled (Itanium C++
+/// ABI) or plain.
 #[must_use]
 pub fn base(name: &str) -> &str {
     if let Some(base) = name.strip_prefix("_Z").and_then(mangled_base) {
@@ -15,9 +15,9 @@ pub fn base(name: &str) -> &str {
     demangled_base(name).unwrap_or(name)
 }
 
-/// The last part of the (nested) name of a mangled function: what follows `_Z`. Template
-/// arguments come after it (`I…E`), so the scan stops at the first thing that is no length. Of a
-/// nested name that was cut off within that part, what is left of it.
+/// The last part of the (nested) name of a mangled function: what follows `_Z`. Template arguments
+/// come after it (`I…E`), so the scan stops at the first thing that is not a length. Of a nested
+/// name that was truncated within that part, returns the rest of the part.
 fn mangled_base(rest: &str) -> Option<&str> {
     let mut rest = rest.strip_prefix('N').unwrap_or(rest);
     // cv- and ref-qualifiers, and the mark of internal linkage.
@@ -40,8 +40,8 @@ fn mangled_base(rest: &str) -> Option<&str> {
     }
 }
 
-/// The function's own name in a demangled one: the last part, at no depth of brackets, before the
-/// parameters.
+/// The function's own name in a demangled one: the last part before the parameters, outside all
+/// brackets.
 fn demangled_base(name: &str) -> Option<&str> {
     let mut start = 0;
     let mut end = 0;
@@ -61,7 +61,7 @@ fn demangled_base(name: &str) -> Option<&str> {
             '(' if end > start => return name.get(start..end),
             '<' | '(' | '[' | '{' => {
                 // Template arguments, or `<unnamed>`, `(anonymous namespace)`, `{lambda()#1}`; a
-                // name that was cut off within them ends here.
+                // name truncated within them ends here.
                 let Some(after) = skip_brackets(name, at) else {
                     break;
                 };
@@ -87,7 +87,7 @@ fn operator(name: &str, start: usize) -> Option<&str> {
     name.get(start..end)
 }
 
-/// The position after the bracket that closes the one at `open`; `None` if nothing does.
+/// The position after the bracket that closes the one at `open`, if any.
 fn skip_brackets(name: &str, open: usize) -> Option<usize> {
     let mut depth = 0usize;
     let mut before = ' ';
@@ -158,7 +158,7 @@ mod tests {
             ),
             ("_Z99x", "_Z99x"),
             ("_Z", "_Z"),
-            // Cut off, as tools do with long names.
+            // Truncated, as tools do with long names.
             ("f<", "f"),
             (
                 "void at::native::reduce_kernel<512, at::native::ReduceOp<float, softmax",

@@ -1,22 +1,22 @@
-//! What can be wrong with a trace or profile file, in words an operator can act on.
+//! Errors of trace and profile files.
 //!
-//! Every variant is one cause. Those that concern a place in a file start with that place
-//! (`file:line:column`), then give the value found, then what would be right, and the nearest right
-//! word where there is one.
+//! Every variant is one cause that an operator can act on. A message about a place in a file starts
+//! with that place (`file:line:column`), followed by the value found, the expected one, and the
+//! nearest valid word where there is one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::limits::FILE_BYTES_MAX;
 
-/// Where in a file something is wrong.
+/// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file, as the caller named it.
     pub path: Box<Path>,
     /// Line, from 1.
     pub line: usize,
-    /// Column in characters, from 1; `None` where the whole line is meant.
+    /// Column in characters, from 1; `None` for the whole line.
     pub column: Option<usize>,
 }
 
@@ -41,7 +41,7 @@ impl Place {
         }
     }
 
-    /// The place of byte `offset` in `text`; past its end, the end.
+    /// The place of byte `offset` in `text`; at most its end.
     #[must_use]
     pub fn of_offset(path: &Path, text: &str, offset: usize) -> Self {
         let before = text.get(..offset).unwrap_or(text);
@@ -71,7 +71,7 @@ pub enum Error {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
 
@@ -85,24 +85,24 @@ pub enum Error {
     /// The file is not UTF-8 text.
     #[error("{place}: byte 0x{byte:02x} is not UTF-8 text")]
     NotText {
-        /// Where the first byte is that is not text.
+        /// The first byte that is not text.
         place: Place,
         /// That byte.
         byte: u8,
     },
 
-    /// The content is of no format that is accepted here.
+    /// The content has none of the accepted formats.
     #[error("{}: {found}; accepted here: {accepted}", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// What the file looks like, or how it starts.
+        /// The apparent format, or how the file starts.
         found: String,
-        /// The formats that are accepted and how one recognises them.
+        /// The accepted formats and their marks.
         accepted: &'static str,
     },
 
-    /// The right format, in a version that this program does not know.
+    /// A known format in an unknown version.
     #[error("{place}: {format} version {found}; this program reads versions up to {supported}")]
     UnsupportedVersion {
         /// Where the version stands.
@@ -111,20 +111,20 @@ pub enum Error {
         format: &'static str,
         /// The file's version, as written.
         found: String,
-        /// The newest version this program reads.
+        /// The newest supported version.
         supported: u32,
     },
 
-    /// The text breaks the grammar of its format.
+    /// The text violates the grammar of its format.
     #[error("{place}: {reason}")]
     Syntax {
-        /// Where it does.
+        /// The place of the violation.
         place: Place,
         /// What was found and what was expected.
         reason: String,
     },
 
-    /// A key, column or line keyword that the format does not have.
+    /// A key, column or line keyword unknown to the format.
     #[error("{place}: unknown {what} {found}; expected {expected}{}", hint(*nearest))]
     UnknownKey {
         /// Where it stands.
@@ -133,35 +133,35 @@ pub enum Error {
         what: &'static str,
         /// The word found, quoted.
         found: String,
-        /// The nearest right one.
+        /// The nearest valid word.
         nearest: Option<&'static str>,
-        /// The right ones.
+        /// The valid words.
         expected: String,
     },
 
-    /// A key that must be there is not.
+    /// A required key is missing.
     #[error("{place}: {inside} has no {key}; expected {expected}")]
     MissingKey {
-        /// The start of what lacks it.
+        /// The start of the incomplete item.
         place: Place,
-        /// What lacks it.
+        /// The incomplete item.
         inside: &'static str,
         /// The key.
         key: &'static str,
-        /// What its value would be.
+        /// The expected value.
         expected: &'static str,
     },
 
-    /// The same thing stands in the file twice.
+    /// The same item occurs twice.
     #[error("{place}: {what} {found} again; it is already at line {first_line}")]
     Duplicate {
-        /// Where it stands for the second time.
+        /// The second occurrence.
         place: Place,
-        /// What it is.
+        /// The item's kind.
         what: &'static str,
         /// The value, quoted.
         found: String,
-        /// Line of the first.
+        /// Line of the first occurrence.
         first_line: usize,
     },
 
@@ -174,9 +174,9 @@ pub enum Error {
         key: &'static str,
         /// The value, as it stands in the file.
         found: String,
-        /// What would be right.
+        /// The valid values.
         expected: String,
-        /// The nearest right word, where words are expected.
+        /// The nearest valid word, where words are expected.
         nearest: Option<&'static str>,
     },
 
@@ -190,16 +190,16 @@ pub enum Error {
         place: Place,
         /// Number of comma-separated fields found.
         fields: usize,
-        /// The likely cause and its mend.
+        /// The likely cause and its remedy.
         reason: String,
     },
 
-    /// A list that must not be empty is.
+    /// A list that must not be empty is empty.
     #[error("{place}: no {what}; expected at least one")]
     Empty {
         /// The end of the file.
         place: Place,
-        /// What there is none of.
+        /// The missing items.
         what: &'static str,
     },
 
@@ -208,14 +208,14 @@ pub enum Error {
     TooMany {
         /// Where the bound is crossed.
         place: Place,
-        /// What there is too much of.
+        /// The items in excess.
         what: &'static str,
         /// The bound.
         limit: usize,
     },
 }
 
-/// The causes that are found in many places.
+/// Constructors of common errors.
 impl Error {
     pub(crate) fn syntax(place: Place, reason: impl Into<String>) -> Self {
         let reason = reason.into();
@@ -230,7 +230,7 @@ impl Error {
         Self::Empty { place, what }
     }
 
-    /// `found` again, which stands at `first_line` already.
+    /// `found`, which stands at `first_line` already.
     pub(crate) fn duplicate(
         place: Place,
         what: &'static str,

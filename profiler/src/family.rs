@@ -1,37 +1,36 @@
-//! The resource class of a kernel by its name, where nothing was measured.
+//! The resource class of a kernel from its name, where nothing was measured.
 //!
-//! Frameworks and libraries launch few kinds of kernels, *families*, and most of a family are bound
-//! by the same resource whatever the model: an elementwise kernel moves 4 to 12 bytes for each
-//! operation, a matrix product does hundreds of operations for each byte. [`table::RULES`] is the
-//! list, one line a rule; [`estimate`] finds the first rule that applies.
+//! Frameworks and libraries launch few kinds of kernels, *families*, and most of a family have the
+//! same bound whatever the model: an elementwise kernel moves 4 to 12 bytes for each operation, a
+//! matrix product does hundreds of operations for each byte. [`table::RULES`] is the list, one line
+//! a rule; [`estimate`] finds the first rule that applies.
 //!
-//! **What an estimate can cost.** A policy lets a best-effort kernel run beside a high-priority one
-//! if their classes are opposite or one of them is unknown. So a class, right or wrong, only takes
-//! pairs away from those that a kernel of unknown class may form: an estimate never admits a pair
-//! that was held back before it. A wrong one is no worse for the high-priority job than no estimate;
-//! it holds back best-effort kernels that could have run. For the same reason a family that is bound
-//! now by this and now by that gets no class: it would cost best-effort jobs their speed, and the
-//! pairs that it would take away are as often harmless ones as harmful ones.
+//! **The cost of an estimate.** A policy lets a best-effort kernel run beside a high-priority one
+//! if their classes are opposite or one of them is unknown. A class, right or wrong, therefore only
+//! removes pairs that a kernel of unknown class may form: an estimate never admits a pair that was
+//! held before. A wrong one is no worse for the high-priority job than none; it holds best-effort
+//! kernels that could have run. For the same reason a family with varying bounds gets no class: it
+//! would slow best-effort jobs, and the removed pairs would be harmless as often as harmful.
 //!
-//! **Where confidence comes from.** [`Family::confidence_pct`] is the share of recorded GPU time
-//! whose measured class was the estimated one, of all launches of the family in Orion's recordings
-//! that get a class; a launch whose measured class is unknown counts as wrong. The test
-//! `class_estimates` computes it anew. A family that no recording with measured classes has gets no
-//! figure: its class rests on the reason in the table alone.
+//! **The source of confidence.** [`Family::confidence_pct`] is the share of recorded GPU time whose
+//! measured class was the estimated one, over all classed launches of the family in Orion's
+//! recordings; a launch whose measured class is unknown counts as wrong. The test `class_estimates`
+//! recomputes it. A family without a recording of measured classes has no figure: its class rests
+//! on the reason in the table alone.
 //!
-//! **What is not classed.** Launches that end before they bind anything: those that last less than
+//! **Launches without a class.** Those that end before they reach any bound: launches shorter than
 //! [`DURATION_NS_MIN`], and of families whose grid grows with their data ([`Bound::MemoryIfLarge`])
-//! those that need fewer SMs than the GPU has. That second gate is for best-effort jobs:
-//! `libpillion.so` leaves [`Launch::device_sms`] out for a high-priority one, whose small launches
-//! so keep best-effort kernels of their class away. With the gate for both, requests of one of
-//! Orion's pairs (ResNet-50 beside BERT's training, `pillion`) took 0.011 of their time alone
-//! longer at p99 than with measured classes, with the gate for high-priority jobs alone 0.013 (BERT
-//! beside MobileNet's training); with this none takes 0.008 longer, and no best-effort job loses
-//! 0.002 of its throughput (`sim/tests/estimated_classes.rs`).
+//! those that need fewer SMs than the GPU has. The second gate is for best-effort jobs:
+//! `libpillion.so` omits [`Launch::device_sms`] for a high-priority one, whose small launches thus
+//! keep best-effort kernels of their class away. With the gate for both, requests of one of Orion's
+//! pairs (ResNet-50 beside BERT's training, `pillion`) took 0.011 of their solo time longer at p99
+//! than with measured classes, with the gate for high-priority jobs alone 0.013 (BERT beside
+//! MobileNet's training); with the present gate none takes 0.008 longer, and no best-effort job
+//! loses 0.002 of its throughput (`sim/tests/estimated_classes.rs`).
 //!
-//! Names may be mangled, demangled by any tool, or plain; nothing is allocated, and no name is
-//! demangled. A launch is judged once for each kernel and shape, so a search of the whole table is
-//! quick enough (some ten microseconds).
+//! Names may be mangled, demangled by any tool, or plain; the search neither allocates nor
+//! demangles. It runs once for each kernel and shape, so scanning the whole table is fast enough
+//! (some ten microseconds).
 
 use crate::base_name::base;
 use crate::profile::ClassRule;
@@ -44,15 +43,15 @@ mod work;
 use table::{RULES, WRAPPERS};
 pub use work::Intensity;
 
-/// A launch that lasts less is all start and end, ns. The shortest launches of Orion's recordings
+/// A shorter launch consists of start and end only, ns. The shortest launches of Orion's recordings
 /// of real models last 2.7 µs.
 pub const DURATION_NS_MIN: u64 = 2_000;
 
-/// A share of recorded time below which a family gets no class, percent. Nearest below is pooling
-/// forward (of four recordings two say compute and two memory), nearest above reductions.
+/// The share of recorded time below which a family gets no class, percent. Nearest below is pooling
+/// forward (of four recordings two measure compute and two memory), nearest above reductions.
 pub const CONFIDENCE_PCT_MIN: u8 = 75;
 
-/// What is known of a launch; only the name must be.
+/// The known properties of a launch; only the name is required.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Launch<'a> {
     /// The kernel's name, in any spelling; empty if only the call is known.
@@ -61,9 +60,9 @@ pub struct Launch<'a> {
     pub sm_needed: Option<u32>,
     /// SMs of the GPU, if launches that do not fill them are to get no class.
     pub device_sms: Option<u32>,
-    /// How long it lasts, ns.
+    /// Its duration, ns.
     pub duration_ns: Option<u64>,
-    /// What the sizes say of the call of a library in which it is launched.
+    /// The intensity, from the sizes of the library call that launches it.
     pub intensity: Option<Intensity>,
 }
 
@@ -72,14 +71,14 @@ pub struct Launch<'a> {
 pub struct Estimate {
     /// The class: compute or memory.
     pub class: ResourceClass,
-    /// The family it follows from; `None` where sizes of the call decided.
+    /// The family behind it; `None` where the call's sizes decided.
     pub family: Option<Family>,
-    /// See [`Family::confidence_pct`]; `None` where sizes of the call decided.
+    /// See [`Family::confidence_pct`]; `None` where the call's sizes decided.
     pub confidence_pct: Option<u8>,
 }
 
 impl Estimate {
-    /// The rule it was made by: by name, or from the sizes of the call.
+    /// The rule behind it: the name, or the call's sizes.
     #[must_use]
     pub const fn rule(&self) -> ClassRule {
         match self.family {
@@ -198,14 +197,14 @@ impl Family {
         }
     }
 
-    /// The family that [`Family::word`] writes as `word`.
+    /// The family of this word, see [`Family::word`].
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|family| family.word() == word)
     }
 
-    /// Share of recorded GPU time that was classed right, percent (see the module's
-    /// documentation); `None` where no recording with measured classes has the family.
+    /// The correctly classed share of recorded GPU time, percent (see the module's documentation);
+    /// `None` where no recording with measured classes has the family.
     #[must_use]
     pub const fn confidence_pct(self) -> Option<u8> {
         match self {
@@ -224,13 +223,13 @@ impl Family {
         }
     }
 
-    /// Whether sizes of an operator say more of it than the name.
+    /// Whether an operator's sizes are more informative than the name.
     const fn is_product(self) -> bool {
         matches!(self, Self::Gemm | Self::Conv)
     }
 }
 
-/// What the kernels of a rule are bound by.
+/// The bound of a rule's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Compute.
@@ -238,9 +237,9 @@ pub enum Bound {
     /// Memory.
     Memory,
     /// Memory, if the launch needs at least all SMs of the GPU: its grid grows with its data, and a
-    /// small one ends before it binds anything.
+    /// small one ends before it reaches any bound.
     MemoryIfLarge,
-    /// Now this, now that, or neither.
+    /// Varying, or none.
     Neither,
 }
 
@@ -249,17 +248,17 @@ pub enum Bound {
 pub struct Rule {
     /// The family.
     pub family: Family,
-    /// What its names contain, in small letters; after `^` what they begin with, after `|` what a
-    /// word of them begins with (`|fft` is in `vector_fft` and not in `offtarget`), before `$` what
-    /// they end with but for a number (`conv$` is in `conv_12`).
+    /// Parts of its names, in small letters; after `^` a prefix of the name, after `|` a prefix of
+    /// a word (`|fft` is in `vector_fft` and not in `offtarget`), before `$` a suffix apart from a
+    /// number (`conv$` is in `conv_12`).
     pub found_by: &'static [&'static str],
-    /// What it is bound by.
+    /// Its bound.
     pub bound: Bound,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub why: &'static str,
 }
 
-/// The class of a launch by family, sizes and name; `None` where none of them says enough.
+/// The class of a launch from family, sizes and name; `None` where none of them suffices.
 #[must_use]
 pub fn estimate(launch: &Launch<'_>) -> Option<Estimate> {
     if launch.duration_ns.is_some_and(|ns| ns < DURATION_NS_MIN) {
@@ -293,8 +292,8 @@ pub fn estimate(launch: &Launch<'_>) -> Option<Estimate> {
     })
 }
 
-/// The rule that finds a kernel of this name: by the function's own name, or, where that is a frame
-/// for many kernels, by what it is a frame for.
+/// The rule for a kernel of this name: by the function's own name, or, for a generic frame, by its
+/// content.
 #[must_use]
 pub fn rule_of(name: &str) -> Option<&'static Rule> {
     let own = base(name);
@@ -309,14 +308,12 @@ pub fn rule_of(name: &str) -> Option<&'static Rule> {
     frame::paths(name, own).find_map(of).or_else(|| of(name))
 }
 
-/// Whether a launch needs fewer SMs than there are.
 fn is_small(launch: &Launch<'_>) -> bool {
     let both = launch.sm_needed.zip(launch.device_sms);
     both.is_some_and(|(needed, sms)| needed < sms)
 }
 
-/// Whether `text` has `part` in it, as [`Rule::found_by`] says; of letters the case makes no
-/// difference.
+/// Whether `text` contains `part` as [`Rule::found_by`] defines, ignoring case.
 fn is_found(text: &str, part: &str) -> bool {
     let (text, part) = (text.as_bytes(), part.as_bytes());
     let (at_start, part) = without(part, <[u8]>::strip_prefix, b"^");
@@ -332,7 +329,7 @@ fn is_found(text: &str, part: &str) -> bool {
     })
 }
 
-/// Whether a mark was there, and the part without it.
+/// Whether the mark was present, and the part without it.
 fn without<'a>(
     part: &'a [u8],
     strip: fn(&'a [u8], &'static [u8; 1]) -> Option<&'a [u8]>,
@@ -341,7 +338,7 @@ fn without<'a>(
     strip(part, mark).map_or((false, part), |rest| (true, rest))
 }
 
-/// A name without the number that a compiler gave it: `fusion` of `fusion_12`.
+/// A name without a compiler's number: `fusion` of `fusion_12`.
 fn without_number(text: &[u8]) -> &[u8] {
     let is_number = |byte: &&u8| byte.is_ascii_digit() || matches!(byte, b'_' | b'.');
     let digits = text.iter().rev().take_while(is_number).count();

@@ -1,14 +1,13 @@
-//! What runs of one program have taught, as one profile.
+//! What the runs of one program have taught, as one profile.
 //!
-//! A process notes how long its kernels took ([`Profile`], each kernel's `count` being all launches
-//! that the note rests on, those of the runs before included). The note of a run that ends is joined
-//! with what is kept of the runs before it ([`joined`]): a kernel that both have is as the newer one
-//! says, because a run begins with what is kept and learns on from there. So a duration that has
-//! changed (another driver, another clock) is right again after one run, and a kernel that this run
-//! did not launch is not forgotten.
+//! A process notes its kernels' durations ([`Profile`]; each kernel's `count` includes the launches
+//! of earlier runs). When a run ends, its note is joined with the kept profile ([`joined`]). The
+//! note has precedence for kernels in both, because a run starts from the kept profile and learns
+//! on. A changed duration (another driver, another clock) is therefore right again after one run,
+//! and a kernel that this run did not launch is not forgotten.
 //!
-//! What is kept is bounded in kernels ([`KERNELS_MAX`]) and bytes; of more, those stay on which the
-//! program spent most time.
+//! The kept profile is bounded in kernels ([`KERNELS_MAX`]) and bytes; the kernels with the most
+//! total time stay.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,8 +15,8 @@ use crate::limits::{DURATION_NS_MAX, NUMBER_MAX};
 use crate::profile::{Durations, KernelProfile, Operator, Profile};
 use crate::text;
 
-/// Most kernels and shapes kept of one program. A network has hundreds; one that meets every length
-/// of a text launches most of them once.
+/// Most kernels and shapes kept of one program. A network has hundreds; a program that meets every
+/// length of a text launches most of them once.
 pub const KERNELS_MAX: usize = 4_096;
 
 type Key<'a> = (&'a str, [u32; 3], [u32; 3], u32, Option<&'a Operator>);
@@ -34,8 +33,8 @@ fn key(kernel: &KernelProfile) -> Key<'_> {
     )
 }
 
-/// What is kept after a run that noted `now`, where `before` was kept before it. `now` alone if the
-/// two are not of the same GPU and number of SMs. The order is that of `before`, then of `now`.
+/// The profile to keep after a run that noted `now`, where `before` was kept. `now` alone if the
+/// two differ in GPU or number of SMs. The order is that of `before`, then of `now`.
 #[must_use]
 pub fn joined(before: Profile, mut now: Profile) -> Profile {
     let is_same = before.gpu == now.gpu && sms(&before) == sms(&now);
@@ -61,8 +60,8 @@ pub fn joined(before: Profile, mut now: Profile) -> Profile {
     now
 }
 
-/// Leaves one kernel of each key: what a process notes is not believed to have no more, and a
-/// profile with two is not read.
+/// Keeps one kernel of each key: a process's note is untrusted, and a profile with duplicates is
+/// not read.
 fn keep_first(kernels: &mut Vec<KernelProfile>) {
     let mut seen = HashSet::new();
     let is_first: Vec<bool> = kernels.iter().map(|k| seen.insert(key(k))).collect();
@@ -70,11 +69,10 @@ fn keep_first(kernels: &mut Vec<KernelProfile>) {
     kernels.retain(|_| is_first.next().unwrap_or(false));
 }
 
-/// Leaves out the kernels that took least time in all, until there are no more than
-/// [`KERNELS_MAX`], and the text has no more than `bytes_max`.
+/// Drops the kernels with the least total time, down to [`KERNELS_MAX`] and a text of `bytes_max`.
 pub fn bound(profile: &mut Profile, bytes_max: usize) {
     keep_longest(&mut profile.kernels, KERNELS_MAX);
-    // Each time at least an eighth goes, so this ends.
+    // At least an eighth goes each time, so this ends.
     while !profile.kernels.is_empty() && profile.write().len() > bytes_max {
         let count = profile.kernels.len();
         keep_longest(&mut profile.kernels, count - count.div_ceil(8));
@@ -87,7 +85,7 @@ fn keep_longest(kernels: &mut Vec<KernelProfile>, count: usize) {
     }
     let mut sums: Vec<u64> = kernels.iter().map(|k| k.durations.sum_ns).collect();
     sums.sort_unstable_by(|a, b| b.cmp(a));
-    // The least that stays; of those that are equal to it the first ones.
+    // The least sum that stays; of those equal to it the first ones.
     let least_ns = sums.get(count.wrapping_sub(1)).copied().unwrap_or(u64::MAX);
     let longer = sums.iter().filter(|&&sum_ns| sum_ns > least_ns).count();
     let mut equal = count.saturating_sub(longer);
@@ -102,15 +100,15 @@ fn keep_longest(kernels: &mut Vec<KernelProfile>, count: usize) {
 fn newer(old: &KernelProfile, new: &KernelProfile) -> KernelProfile {
     let count = old.count.max(new.count);
     KernelProfile {
-        // Two processes may have run at once: neither knows of the other's launches.
+        // Two processes may have run at once, without each other's launches.
         count,
         durations: durations(new.durations.median_ns, new.durations.p95_ns, count),
         ..new.clone()
     }
 }
 
-/// Durations of which the two quantiles are known, at least 1 ns each, and how many launches there
-/// were, but not their sum: it is taken to be that of as many medians.
+/// Durations from two quantiles, at least 1 ns each, and the number of launches. The sum is assumed
+/// to be that of as many medians.
 #[must_use]
 pub fn durations(median_ns: u64, p95_ns: u64, count: u64) -> Durations {
     let median_ns = median_ns.clamp(1, DURATION_NS_MAX);
@@ -132,7 +130,7 @@ fn sms(profile: &Profile) -> Option<u32> {
     profile.measured.as_ref()?.sms
 }
 
-/// `given` with the kernels of `kept` whose names it does not have at all.
+/// `given` plus the kernels of `kept` whose names it lacks entirely.
 #[must_use]
 pub fn completed(mut given: Profile, kept: Profile) -> Profile {
     let names: HashSet<String> = given
@@ -249,7 +247,7 @@ mod tests {
         );
     }
 
-    /// A parser takes these for different ones, because their names for people are.
+    /// A parser takes these for different ones, because their display names differ.
     #[test]
     fn of_two_kernels_that_the_driver_knows_by_one_name_one_is_kept() {
         let mut shown = kernel("shown", 3, 50);
@@ -271,7 +269,6 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was noted is a profile that is read again.
         #[test]
         fn what_is_joined_is_a_profile(
             all in proptest::collection::vec((0..6u8, any::<bool>(), 1..u64::MAX, any::<u64>()), 0..12),

@@ -1,18 +1,17 @@
-//! What is known about kernels before they run: traces, profiles and their look-up.
+//! Knowledge about kernels before they run: traces, profiles and their look-up.
 //!
 //! A *trace* ([`Trace`]) is what a job launches, in order; replay turns it into driver calls. A
-//! *profile* ([`Profile`]) is what was measured about kernels; the gate asks it, by name and shape,
-//! how long a launch will take, how many SMs it needs and whether it is bound by compute or by
-//! memory ([`ProfileIndex`]). Both have a text format of our own (`docs/formats.md`), and both can
-//! be read from Orion's kernel files ([`orion`]).
+//! *profile* ([`Profile`]) is what was measured about kernels. The gate asks it, by name and shape,
+//! for a launch's duration, SM need and bound ([`ProfileIndex`]). Both have a text format of our
+//! own (`docs/formats.md`), and both can be read from Orion's kernel files ([`orion`]).
 //!
-//! This crate is linked into a library that is preloaded into other people's programs. Therefore:
-//! no unsafe code, no panic on any input, few dependencies, a bound on everything that is read
+//! This crate is linked into a library that is preloaded into other people's programs. It therefore
+//! has no unsafe code, no panic on any input, few dependencies, a bound on everything that is read
 //! ([`limits`]), and no allocation in a look-up.
 //!
 //! Units: durations are nanoseconds (`_ns`), shared memory is bytes (`_bytes`), demands are shares
-//! of what the whole device can do (0 to 1). Lines and columns in errors count from 1; columns
-//! count characters.
+//! of the whole device's capacity (0 to 1). Lines and columns in errors count from 1; columns count
+//! characters.
 
 pub mod base_name;
 pub mod error;

@@ -1,12 +1,12 @@
 //! Bounds on everything that is read.
 //!
 //! A value beyond its bound is a mistake in the file (a wrong unit, a shifted column), and must be
-//! named as one before it becomes a launch that the driver refuses or a sum that overflows. Device
-//! limits are those of the CUDA C++ Programming Guide, "Compute Capabilities", greatest over all
-//! devices: whether a given device takes a launch is for its driver to say.
+//! reported as one before it becomes a launch that the driver refuses or a sum that overflows.
+//! Device limits are those of the CUDA C++ Programming Guide, "Compute Capabilities", the greatest
+//! over all devices; the driver judges a launch for its device.
 
-/// Longest file that is read, bytes. The largest real one so far has 0.3 MB; what is beyond this
-/// bound is no trace or profile, and must not fill the memory of the job that names it.
+/// Longest file, bytes. The largest real one so far has 0.3 MB; a longer file is no trace or
+/// profile, and must not fill the memory of the job that names it.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Most launches in one trace. With [`DURATION_NS_MAX`] it keeps every sum of durations below 2⁶².
@@ -24,8 +24,8 @@ pub const BLOCK_MAX: [u32; 3] = [1_024, 1_024, 64];
 /// Most threads in a block.
 pub const BLOCK_THREADS_MAX: u32 = 1_024;
 
-/// Most shared memory of one block, bytes. The most that any device has is 227 KiB; the bound
-/// leaves room for devices to come.
+/// Most shared memory of one block, bytes. The most on any device is 227 KiB; the bound leaves room
+/// for future devices.
 pub const SHARED_BYTES_MAX: u32 = 1 << 20;
 
 /// Most registers of a thread.
@@ -34,5 +34,5 @@ pub const REGISTERS_MAX: u32 = 255;
 /// Greatest SM need, so that a grid with two blocks for each SM still exists.
 pub const SM_NEEDED_MAX: u32 = GRID_MAX[0] / 2;
 
-/// Greatest number that a profile can say (TOML's).
+/// Greatest number in a profile (TOML's).
 pub const NUMBER_MAX: u64 = i64::MAX as u64;

@@ -1,15 +1,15 @@
 //! Look-up of a launch in a profile.
 //!
-//! The library asks at every launch, so a look-up neither allocates nor locks: two binary
+//! The library looks up every launch, so a look-up neither allocates nor locks: two binary
 //! searches, of which the one by name can be done once per kernel ([`ProfileIndex::name_id`]) and
 //! only the one by shape at each launch ([`ProfileIndex::find_shape`]).
 //!
 //! The driver knows a kernel by its mangled name. A profile has that where a source stated it, and
-//! else perhaps only the name that people read; a launch is then found by the base name of the two
-//! ([`crate::base_name`]), among the kernels whose mangled name the profile does not know. Before
-//! that, [`ProfileIndex::find_in_any_spelling`] compares whole names in one spelling
-//! ([`crate::names`]), which tells instances of one template apart; it allocates, so the library asks
-//! it once per kernel and shape.
+//! otherwise perhaps only the display name; a launch is then found by the base name of the two
+//! ([`crate::base_name`]), among the kernels without a mangled name in the profile. Before that,
+//! [`ProfileIndex::find_in_any_spelling`] compares whole names in one spelling ([`crate::names`]),
+//! which distinguishes instances of one template; it allocates, so the library calls it once per
+//! kernel and shape.
 //!
 //! A launch whose exact shape was never measured is judged by its nearest relative. The order:
 //!
@@ -18,12 +18,13 @@
 //! 3. [`Match::NameOnly`]: same name.
 //! 4. [`Match::Unknown`]: nothing; the caller has its own rule for unknown kernels.
 //!
-//! A launch in an operator (a call of cuBLAS or cuDNN, [`Operator`]) is looked up among the kernels that the profile has in
-//! that operator ([`ProfileIndex::find_launch`]); if none of these matches as well as one that is found without it, by the
-//! kernel alone. Who knows the operator and not its kernels asks [`ProfileIndex::of_operator`].
+//! A launch in an operator (a call of cuBLAS or cuDNN, [`Operator`]) is looked up among the
+//! profile's kernels in that operator ([`ProfileIndex::find_launch`]); if none of these matches as
+//! well as one found without it, by the kernel alone. For an operator with unknown kernels there is
+//! [`ProfileIndex::of_operator`].
 //!
-//! Where several kernels match equally well, the one with the largest p95 is taken: to expect too
-//! much costs best-effort work a little, to expect too little costs the high-priority job latency.
+//! Of several equally good matches the one with the largest p95 is taken: expecting too much costs
+//! best-effort work a little, expecting too little costs the high-priority job latency.
 
 use std::cmp::Reverse;
 
@@ -32,7 +33,7 @@ use crate::base_name::base;
 use crate::names;
 use crate::profile::{KernelProfile, Operator, Profile};
 
-/// How well a look-up matched, best first.
+/// The quality of a match, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Match {
     /// Name, grid, block and shared memory are the same.
@@ -45,30 +46,30 @@ pub enum Match {
     Unknown,
 }
 
-/// What [`ProfileIndex::find_launch`] found.
+/// The result of [`ProfileIndex::find_launch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// The kernel; there unless the match is [`Match::Unknown`].
+    /// The kernel; present unless the match is [`Match::Unknown`].
     pub kernel: Option<&'a KernelProfile>,
-    /// How well it matches.
+    /// The match's quality.
     pub quality: Match,
     /// Whether it was found by its operator.
     pub is_in_operator: bool,
 }
 
-/// What a profile says of an operator as a whole.
+/// A profile's knowledge of an operator as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfOperator {
     /// The class of its longest kernel.
     pub class: ResourceClass,
-    /// The most SMs that one of its kernels needs.
+    /// The greatest SM need of its kernels.
     pub sm_needed: u32,
-    /// The p95 of its kernels together, each once, ns; of the longest alone where the profile does not state the sizes of
-    /// the calls that it has.
+    /// The p95 of its kernels together, each once, ns; of the longest alone where the profile does
+    /// not state the calls' sizes.
     pub expected_ns: u64,
 }
 
-/// A name that a particular [`ProfileIndex`] has. Keep it with the kernel, not across indices.
+/// A name in a particular [`ProfileIndex`]. Keep it with the kernel, not across indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameId {
     group: u32,
@@ -79,16 +80,15 @@ pub struct NameId {
 #[derive(Clone, Debug)]
 pub struct ProfileIndex {
     profile: Profile,
-    /// All kernels, by the name the driver knows them by, as far as the profile knows that.
+    /// All kernels, by their driver name, where the profile knows it.
     named: Groups,
-    /// Those of which it does not, by base name.
+    /// Kernels without a known driver name, by base name.
     based: Groups,
     /// Their names in canonical spelling, sorted, with their positions in `named.names`.
     spellings: Vec<(String, u32)>,
     has_operators: bool,
 }
 
-/// Kernels in groups of one name.
 #[derive(Clone, Debug)]
 struct Groups {
     /// Kernels of one name, sorted by name.
@@ -107,23 +107,23 @@ struct NameGroup {
     longest: u32,
 }
 
-/// The name the driver knows `kernel` by, as far as the profile knows it.
+/// The driver's name of `kernel`, as far as the profile knows it.
 fn driver_name(kernel: &KernelProfile) -> &str {
     kernel.mangled.as_deref().unwrap_or(&kernel.name)
 }
 
-/// The name of `kernel` without all that spellings differ in.
+/// The name of `kernel` without everything in which spellings differ.
 fn base_name(kernel: &KernelProfile) -> &str {
     base(&kernel.name)
 }
 
-/// Whether the profile has only a name that people read: one with brackets, spaces or colons.
+/// Whether the profile has only a display name: one with brackets, spaces or colons.
 fn is_demangled(kernel: &KernelProfile) -> bool {
     kernel.mangled.is_none() && kernel.name.contains(['(', '<', ' ', ':'])
 }
 
 impl Groups {
-    /// The kernels that `has` lets in, grouped by `name`.
+    /// The kernels accepted by `has`, grouped by `name`.
     fn new(
         kernels: &[KernelProfile],
         has: fn(&KernelProfile) -> bool,
@@ -158,7 +158,6 @@ impl Groups {
         Self { names, order }
     }
 
-    /// The group of that name.
     fn find(
         &self,
         kernels: &[KernelProfile],
@@ -191,7 +190,7 @@ impl ProfileIndex {
         }
     }
 
-    /// Whether any kernel's operator is stated: if none is, operators make no difference.
+    /// Whether any kernel states its operator: otherwise operators make no difference.
     #[must_use]
     pub const fn has_operators(&self) -> bool {
         self.has_operators
@@ -203,7 +202,7 @@ impl ProfileIndex {
         &self.profile
     }
 
-    /// The best match for a launch, and how good it is; the kernel is there unless the match is
+    /// The best match for a launch, and its quality; the kernel is present unless the match is
     /// [`Match::Unknown`].
     #[must_use]
     pub fn find(
@@ -216,9 +215,8 @@ impl ProfileIndex {
         self.find_shape(self.name_id(name), grid, block, shared_bytes)
     }
 
-    /// The best match for a launch of a kernel that may be spelt in another way in the profile: by
-    /// the name as it is, then by the whole name in one spelling, then as [`ProfileIndex::find`] does.
-    /// Allocates.
+    /// The best match for a launch of a kernel that the profile may spell differently: by the name
+    /// as it is, then by the whole name in one spelling, then as [`ProfileIndex::find`]. Allocates.
     #[must_use]
     pub fn find_in_any_spelling(
         &self,
@@ -233,9 +231,10 @@ impl ProfileIndex {
             .unwrap_or((None, Match::Unknown))
     }
 
-    /// The best match for a launch, in an operator if it is in one, of a kernel that may be spelt in another way: among the
-    /// kernels in operators that cover this one, those that state most first; if these match less well than the best of
-    /// all, or there are none, [`ProfileIndex::find_in_any_spelling`]. Allocates.
+    /// The best match for a launch, possibly in an operator, of a kernel that the profile may spell
+    /// differently. Searches the kernels in operators that cover this one, those that state most
+    /// first; if these match less well than the best of all, or there are none,
+    /// [`ProfileIndex::find_in_any_spelling`]. Allocates.
     #[must_use]
     pub fn find_launch(
         &self,
@@ -283,12 +282,13 @@ impl ProfileIndex {
         }
     }
 
-    /// What the profile says of an operator of which no kernel is known, from the kernels that it has in operators that
-    /// cover this one, as far as they state most. `None` if it has none.
+    /// The profile's knowledge of an operator with unknown kernels, from the kernels in operators
+    /// that cover this one and state most. `None` if there is none.
     ///
-    /// Kernels of which the sizes of the call are stated are one call's, so it takes as long as all of them. Without sizes
-    /// they are those of every call of that name (a network's plans of `cudnnBackendExecute`, say), and which of them one
-    /// call launches is not known: it is taken to be the longest.
+    /// Kernels of a call with stated sizes belong to one call, which takes as long as all of them.
+    /// Without sizes they belong to every call of that name (a network's plans of
+    /// `cudnnBackendExecute`, say), and it is unknown which of them one call launches: the longest
+    /// is assumed.
     #[must_use]
     pub fn of_operator(&self, operator: &Operator) -> Option<OfOperator> {
         let covered = || {
@@ -299,7 +299,7 @@ impl ProfileIndex {
         };
         let most = covered().map(stated).max()?;
         let mut kernels: Vec<_> = covered().filter(|kernel| stated(kernel) == most).collect();
-        // Of a kernel that it launched in several shapes, the longest.
+        // Of a kernel launched in several shapes, the longest.
         kernels.sort_by_key(|kernel| (driver_name(kernel), Reverse(kernel.durations.p95_ns)));
         kernels.dedup_by_key(|kernel| driver_name(kernel));
         let longest = kernels
@@ -318,7 +318,7 @@ impl ProfileIndex {
         })
     }
 
-    /// The names that may be meant by one, in any spelling.
+    /// The names that `name` may denote, in any spelling.
     fn ids_in_any_spelling(&self, name: &str) -> Vec<NameId> {
         let kernels = &self.profile.kernels;
         if self.named.find(kernels, name, driver_name).is_none() {
@@ -331,7 +331,6 @@ impl ProfileIndex {
         self.name_id(name).into_iter().collect()
     }
 
-    /// The kernels of a name.
     fn kernels_of(&self, name: NameId) -> impl Iterator<Item = &KernelProfile> {
         let groups = if name.is_base {
             &self.based
@@ -354,7 +353,7 @@ impl ProfileIndex {
             let is_base = false;
             return Some(NameId { group, is_base });
         }
-        // Of a plain name nothing is left out; it would have been found.
+        // A plain name lacks nothing; it would have been found.
         let mangled = name.starts_with("_Z").then_some(name)?;
         let group = self.based.find(kernels, base(mangled), base_name)?;
         let is_base = true;
@@ -411,13 +410,12 @@ impl ProfileIndex {
     }
 }
 
-/// Whether the sizes of a kernel's operator are stated.
 fn has_sizes(kernel: &KernelProfile) -> bool {
     let stated = kernel.operator.as_ref();
     stated.is_some_and(|stated| !stated.sizes.is_empty())
 }
 
-/// Whether a kernel's operator is this one, as far as it is stated.
+/// Whether a kernel's operator matches this one in everything stated.
 fn covered(kernel: &KernelProfile, operator: &Operator) -> bool {
     let stated = kernel.operator.as_ref();
     stated.is_some_and(|stated| stated.covers(operator))
@@ -432,7 +430,6 @@ fn p95_ns(kernel: Option<&KernelProfile>) -> u64 {
     kernel.map_or(0, |kernel| kernel.durations.p95_ns)
 }
 
-/// The canonical spellings of the names that people read.
 fn spelt(kernels: &[KernelProfile], named: &Groups) -> Vec<(String, u32)> {
     let mut spellings = Vec::new();
     for (position, group) in (0..).zip(&named.names) {
@@ -445,7 +442,6 @@ fn spelt(kernels: &[KernelProfile], named: &Groups) -> Vec<(String, u32)> {
     spellings
 }
 
-/// The names that are spelt like this.
 fn ids_of<'a>(spellings: &'a [(String, u32)], wanted: &'a str) -> impl Iterator<Item = NameId> {
     let first = spellings.partition_point(|(spelling, _)| spelling.as_str() < wanted);
     spellings

@@ -1,9 +1,10 @@
 //! The spellings of a kernel's name.
 //!
-//! The driver knows a C++ kernel by its mangled name. Tools demangle it, each in its own way: libstdc++ (PyTorch) writes
-//! `(anonymous namespace)`, `true` and `4ul` where NVIDIA's tools write `<unnamed>`, `(bool)1` and `(unsigned long)4`.
-//! [`canonical`] is one spelling for all that mean the same. Where spellings differ more than that, only the base name
-//! is common to them ([`crate::base_name`]).
+//! The driver knows a C++ kernel by its mangled name. Tools demangle it differently: libstdc++
+//! (PyTorch) writes `(anonymous namespace)`, `true` and `4ul` where NVIDIA's tools write
+//! `<unnamed>`, `(bool)1` and `(unsigned long)4`. [`canonical`] is one spelling for all equivalent
+//! ones. Where spellings differ more than that, they share only the base name
+//! ([`crate::base_name`]).
 
 use std::fmt::{self, Write};
 
@@ -12,7 +13,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 /// Longest demangled name, bytes. Substitutions can make a short mangled name grow without end.
 const DEMANGLED_BYTES_MAX: usize = 64 << 10;
 
-/// How demanglers write what has no name.
+/// Demanglers' words for an unnamed entity.
 const UNNAMED: [&str; 2] = ["(anonymous namespace)", "<unnamed>"];
 
 /// Types that NVIDIA's tools write before the value of a template argument.
@@ -32,7 +33,7 @@ const CASTS: [&str; 13] = [
     "(unsigned)",
 ];
 
-/// A mangled C++ name as people read it, with parameters; `None` for any other name.
+/// A mangled C++ name in demangled form, with parameters; `None` for any other name.
 #[must_use]
 pub fn demangled(name: &str) -> Option<String> {
     if !name.starts_with("_Z") {
@@ -46,7 +47,7 @@ pub fn demangled(name: &str) -> Option<String> {
     Some(text.0)
 }
 
-/// One spelling for all that mean the same kernel. For comparison only: blanks are gone.
+/// One spelling for all equivalent names of a kernel. For comparison only: it has no blanks.
 #[must_use]
 pub fn canonical(name: &str) -> String {
     let demangled = demangled(name);
@@ -64,8 +65,7 @@ pub fn canonical(name: &str) -> String {
     result
 }
 
-/// The first thing of a text: how long it is, and how it is written. `before` is what was written
-/// last.
+/// The first token of a text: its length, and its spelling. `before` is what was written last.
 fn token(text: &str, before: Option<char>) -> (usize, &str) {
     if let Some(unnamed) = UNNAMED.iter().find(|unnamed| text.starts_with(**unnamed)) {
         return (unnamed.len(), "<unnamed>");
@@ -90,7 +90,7 @@ fn token(text: &str, before: Option<char>) -> (usize, &str) {
         }
         _ => spelling,
     };
-    // Part of a longer word is no word of its own.
+    // A part of a longer word is no word of its own.
     match before.is_some_and(is_of_word) {
         true => (word, spelling),
         false => (word, written),
@@ -101,7 +101,7 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// A text that takes no more than it may.
+/// A text with a bounded length.
 struct Bounded(String);
 
 impl Write for Bounded {

@@ -1,14 +1,14 @@
-//! The nearest right word to a wrong one, for error messages.
+//! The nearest valid word to a wrong one, for error messages.
 //!
 //! Distance is optimal string alignment: insertions, deletions, substitutions and swaps of two
-//! neighbours count 1 each, case-insensitively, because those are what fingers do wrong.
+//! neighbours count 1 each, case-insensitively, because these are the usual typing errors.
 
-/// Longest word, in characters, that is compared: the cost is quadratic, and nobody mistypes
-/// a longer one into something worth guessing.
+/// Longest compared word, in characters: the cost is quadratic, and a longer mistyped word is not
+/// worth guessing.
 const WORD_CHARS_MAX: usize = 64;
 
-/// The candidate nearest to `word`, if one is near enough to be what was meant: at most a third of
-/// the longer word wrong. Of equally near ones the first.
+/// The candidate nearest to `word`, if it is near enough to be intended: at most a third of the
+/// longer word wrong. Of equally near ones the first.
 ///
 /// ```
 /// assert_eq!(profiler::nearest::nearest("polcy", ["gpu", "policy", "socket"]), Some("policy"));

@@ -1,10 +1,10 @@
 //! How many blocks of a launch fit on one SM, and how many SMs it needs.
 //!
-//! The rule is that of NVIDIA's occupancy calculator; in this form it gave the same four limits
-//! and the same waves as Nsight Compute on 88 of 88 real launches (A6000, A30, H100, GB200, B200).
-//! Clusters are not in it: a tool's own limits, where it states them, go first.
+//! The rule is that of NVIDIA's occupancy calculator; in this form it gave the same four limits and
+//! the same waves as Nsight Compute on 88 of 88 real launches (A6000, A30, H100, GB200, B200). It
+//! does not cover clusters: a tool's own limits, where stated, have precedence.
 
-/// What one SM holds.
+/// The capacity of one SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmLimits {
     /// Resident warps.
@@ -15,15 +15,15 @@ pub struct SmLimits {
     pub registers: u32,
     /// Most shared memory, bytes.
     pub shared_bytes: u32,
-    /// Shared memory is given out in multiples of this, bytes.
+    /// The allocation granularity of shared memory, bytes.
     pub shared_granularity_bytes: u32,
-    /// Shared memory that the driver keeps of every block, bytes.
+    /// Shared memory that the driver reserves of every block, bytes.
     pub shared_reserved_bytes: u32,
 }
 
 impl SmLimits {
     /// The limits of a compute capability: CUDA C++ Programming Guide, "Technical Specifications
-    /// per Compute Capability". `None` for one that is not known here.
+    /// per Compute Capability". `None` for an unknown one.
     #[must_use]
     pub fn of(major: u32, minor: u32) -> Option<Self> {
         let (warps, blocks, shared_kib) = match (major, minor) {
@@ -52,7 +52,7 @@ impl SmLimits {
     }
 }
 
-/// Limits on the blocks of a launch that are resident on one SM.
+/// Limits on a launch's resident blocks on one SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimits {
     /// By the slots for blocks.
@@ -76,7 +76,7 @@ impl BlockLimits {
     }
 }
 
-/// What a block takes of an SM.
+/// A block's use of an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Threads.
@@ -89,13 +89,13 @@ pub struct Block {
 
 /// A warp has 32 threads on every device so far.
 const WARP_THREADS: u32 = 32;
-/// Registers are given to warps in multiples of this.
+/// The allocation granularity of a warp's registers.
 const REGISTERS_PER_WARP_GRANULARITY: u32 = 256;
 /// An SM has four parts, each with its own registers and warps.
 const SM_PARTS: u32 = 4;
 
-/// How many blocks fit on an SM, by each of its limits. `carveout_bytes` is the shared memory that
-/// was set aside for the launch; where it is not known, the most that the SM could set aside.
+/// How many blocks fit on an SM, by each of its limits. `carveout_bytes` is the shared memory set
+/// aside for the launch; if unknown, the most that the SM could set aside.
 #[must_use]
 pub fn block_limits(sm: &SmLimits, block: &Block, carveout_bytes: Option<u32>) -> BlockLimits {
     let warps = block.threads.div_ceil(WARP_THREADS).max(1);
@@ -174,9 +174,9 @@ mod tests {
             [gb200.blocks, gb200.registers, gb200.shared, gb200.warps],
             [32, 1, 1, 5]
         );
-        // An A6000 that had set aside 8 KiB: 8 blocks of nothing but the driver's 1 KiB.
+        // An A6000 with 8 KiB set aside: 8 blocks with only the driver's 1 KiB.
         assert_eq!(limits((8, 6), (128, 16, 1024), Some(8_192)).shared, 8);
-        // Before 8.0 the driver takes nothing, so shared memory does not limit.
+        // Before 8.0 the driver reserves nothing, so shared memory does not limit.
         assert_eq!(limits((7, 0), (128, 16, 0), None).shared, 32);
     }
 

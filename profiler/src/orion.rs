@@ -1,7 +1,7 @@
 //! Reader of Orion's kernel files.
 //!
-//! Orion (EuroSys'24; github.com/eth-easl/orion, `benchmarking/model_kernels`) describes a job by
-//! a file of comma-separated text without quoting: a header, then one row per launch, in order:
+//! Orion (EuroSys'24; github.com/eth-easl/orion, `benchmarking/model_kernels`) describes a job by a
+//! file of comma-separated text without quoting: a header, then one row per launch, in order:
 //!
 //! ```text
 //! Name,Profile,Memory_footprint,SM_usage,Duration
@@ -9,14 +9,14 @@
 //! ```
 //!
 //! `Profile` is 1 for compute-bound, 0 for memory-bound, -1 for unknown. `SM_usage` is the number
-//! of SMs the launch needs on a V100; it is not capped at the SMs that a V100 has. `Duration` is
-//! in ns. `Memory_footprint` is 0 or 1 in every published file and Orion never reads it: it is
-//! checked and dropped. Grid, block, registers and shared memory are not in the file, and names
-//! repeat over very different launches.
+//! of SMs the launch needs on a V100; it is not capped at the SMs that a V100 has. `Duration` is in
+//! ns. `Memory_footprint` is 0 or 1 in every published file and Orion never reads it: it is checked
+//! and dropped. Grid, block, registers and shared memory are not in the file, and names repeat over
+//! very different launches.
 //!
 //! Orion's own loader splits at commas and trusts the rest. One published file
 //! (`profiling/postprocessing/profiles/resnet50_32_fb1_new`) has template names with commas in
-//! them; guessing where such a name ends would be guessing, so it is refused, with the reason.
+//! them; the end of such a name is ambiguous, so the file is refused, with the reason.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -30,7 +30,6 @@ use crate::text::{self, Format, NAME_EXPECTED, is_name, looks_like, shown};
 /// The first line of every Orion kernel file.
 pub const HEADER: &str = "Name,Profile,Memory_footprint,SM_usage,Duration";
 
-/// The columns of [`HEADER`].
 const COLUMNS: [&str; 5] = [
     "Name",
     "Profile",
@@ -42,13 +41,13 @@ const COLUMNS: [&str; 5] = [
 /// One launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Name of the kernel or operator; the same name stands for many different launches.
+    /// Name of the kernel or operator; shared by many different launches.
     pub name: String,
-    /// What it is bound by.
+    /// Its resource class.
     pub class: ResourceClass,
     /// SMs it needs, 1..=[`SM_NEEDED_MAX`]; more than a V100's 80 means several waves of blocks.
     pub sm_needed: u32,
-    /// How long it lasted alone, ns, 1..=[`DURATION_NS_MAX`].
+    /// Its solo duration, ns, 1..=[`DURATION_NS_MAX`].
     pub duration_ns: u64,
 }
 
@@ -63,8 +62,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
 /// The launches in `text`, at least one. `path` is for messages.
 ///
 /// # Errors
-/// The first thing that is wrong, with its place: header, number of fields, a value, no rows, or
-/// too many.
+/// The first error, with its place: header, number of fields, a value, no rows, or too many.
 pub fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, Error> {
     if Format::detect(text) != Some(Format::Orion) {
         return Err(Error::UnknownFormat {
@@ -127,7 +125,6 @@ fn check_header(line: &str, path: &Path, number: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// One row as a launch.
 fn parse_row(line: &str, path: &Path, number: usize) -> Result<Entry, Error> {
     let mut fields = [(0, ""); COLUMNS.len()];
     let mut count = 0;
@@ -188,12 +185,12 @@ fn parse_duration(field: &str) -> Option<u64> {
     in_range.then_some(nanoseconds as u64)
 }
 
-/// Why a row has the wrong number of fields, as far as one can tell.
+/// The likely reason for a row's wrong number of fields.
 fn count_reason(line: &str, count: usize) -> String {
     if count < COLUMNS.len() {
         return format!("{} missing", COLUMNS[count..].join(", "));
     }
-    // The last four fields are numbers; if they are, whatever is before them was meant as the name.
+    // The last four fields are numbers; if they are, everything before was meant as the name.
     let mut from_right = line.rsplitn(COLUMNS.len(), ',');
     let numbers = from_right
         .by_ref()
@@ -341,7 +338,7 @@ mod tests {
         }
     }
 
-    /// An error begins with the file's name, and what is read is within the limits.
+    /// An error begins with the file's name, and an accepted file is within the limits.
     fn expect_read_or_refused(text: &str) -> Result<(), TestCaseError> {
         match parse(text, Path::new("f")) {
             Ok(entries) => {

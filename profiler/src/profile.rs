@@ -1,8 +1,7 @@
 //! Profiles: what was measured about kernels.
 //!
-//! A profile says, for each kernel and launch shape, how often it was seen, how long it lasted
-//! (quantiles, not only a mean), how many SMs it needs and what it is bound by. It is a TOML file:
-//!
+//! A profile states, for each kernel and launch shape, its launches, their durations (quantiles,
+//! not only a mean), its SM need and its resource class. It is a TOML file:
 //! ```toml
 //! format = "pillion-profile"
 //! version = 2
@@ -22,22 +21,21 @@
 //! class_rule = "given"
 //! ```
 //!
-//! These keys must be there. Version 2 may add what an import found: the mangled name, and what
-//! class and SM need were judged by ([`Evidence`]), and the call of a library that it was launched in ([`Operator`]), in the
-//! kernel; what the GPU is ([`Measured`])
-//! what should be known before the profile is trusted (`notices`), and the job's
-//! requests ([`Requests`]), in the file. A value that
-//! was not measured is left out, never written as 0. Version 1, without these, is read too.
+//! These keys are required. Version 2 may add an import's findings. In the kernel: the mangled
+//! name, the evidence for class and SM need ([`Evidence`]), and the library call that launched it
+//! ([`Operator`]). In the file: the GPU ([`Measured`]), cautions about the profile (`notices`), and
+//! the job's requests ([`Requests`]). A value that was not measured is left out, never written as
+//! 0. Version 1, without these, is read too.
 //!
 //! Version 3 may have classes that were estimated by the kernel's name ([`ClassRule::Name`]), with
-//! their family and confidence ([`Evidence`]). What is written is version 2 unless a kernel has one,
-//! so that a program that reads up to version 2 reads every profile that has nothing new.
+//! their family and confidence ([`Evidence`]). The writer uses version 2 unless a kernel has such a
+//! class, so that a program that reads up to version 2 reads every profile without one.
 //!
 //! A kernel's key is (name, mangled, grid, block, shared_bytes, operator), of which there is one
-//! `[[kernel]]` each, in order of first launch. A grid of `[0, 0, 0]` says that the source did not state the shape: such
-//! a kernel is found by name only. [`Profile::write`] always writes this layout, so that equal
-//! profiles are equal files and a version-control system shows what changed. A comment is read
-//! over, and lost when the file is written again.
+//! `[[kernel]]` each, in order of first launch. A grid of `[0, 0, 0]` means that the source did not
+//! state the shape: such a kernel is found by name only. [`Profile::write`] always writes this
+//! layout, so that equal profiles are equal files and a version-control system shows changes.
+//! Comments are ignored, and lost when the file is written again.
 
 use std::path::Path;
 
@@ -61,13 +59,13 @@ pub use requests::{RequestRule, Requests};
 /// The value of `format` in a profile.
 pub const FORMAT: &str = "pillion-profile";
 
-/// The newest version of the profile format; it and those before it are read.
+/// The newest version of the profile format; it and all earlier ones are read.
 pub const VERSION: u32 = 3;
 
-/// The version that is written where no class was estimated by name.
+/// The version written where no class was estimated by name.
 const VERSION_WITHOUT_NAMES: u32 = 2;
 
-/// What [`Profile::load`] says it accepts when it is given something else.
+/// The accepted formats, in messages of [`Profile::load`].
 const ACCEPTED: &str = "a Pillion profile (TOML with `format = \"pillion-profile\"`), a Pillion \
                         trace (first line `pillion-trace 1`) or an Orion kernel file (first line \
                         `Name,Profile,Memory_footprint,SM_usage,Duration`)";
@@ -75,60 +73,60 @@ const ACCEPTED: &str = "a Pillion profile (TOML with `format = \"pillion-profile
 /// What was measured about kernels on one kind of GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Name of the GPU, as in the device table, on which it was measured.
+    /// The measured GPU's name, as in the device table.
     pub gpu: String,
-    /// What it was made from, for people: names of files or programs.
+    /// Its origins, for display: names of files or programs.
     pub sources: Vec<String>,
-    /// What to know before trusting it, a sentence each.
+    /// Cautions about its reliability, a sentence each.
     pub notices: Vec<String>,
-    /// The GPU as the sources described it; `None` where no source did.
+    /// The GPU as the sources described it; `None` where none did.
     pub measured: Option<Measured>,
-    /// The requests of the job; `None` if none were told apart.
+    /// The requests of the job; `None` if none were distinguished.
     pub requests: Option<Requests>,
-    /// The kernels in order of first launch. In a profile that was read no two have the same
-    /// (name, mangled, grid, block, shared_bytes, operator).
+    /// The kernels in order of first launch. In a profile that was read no two have the same (name,
+    /// mangled, grid, block, shared_bytes, operator).
     pub kernels: Vec<KernelProfile>,
 }
 
 /// What was measured about one kernel in one launch shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProfile {
-    /// The name the driver knows it by, or, where `mangled` is that, the one people know it by.
+    /// The driver's name, or, where `mangled` is that, the display name.
     pub name: String,
-    /// The name the driver knows it by, where it is known and another.
+    /// The driver's name, where known and different.
     pub mangled: Option<String>,
     /// Blocks in x, y, z; `[0, 0, 0]` if the source did not state the shape.
     pub grid: [u32; 3],
     /// Threads of a block in x, y, z; `[0, 0, 0]` if the source did not state the shape.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block as asked for at launch, bytes.
+    /// Dynamic shared memory of a block as requested at launch, bytes.
     pub shared_bytes: u32,
     /// Launches measured, at least 1.
     pub count: u64,
-    /// How long they lasted.
+    /// Their durations.
     pub durations: Durations,
     /// Registers of a thread; 0 if the source did not state them.
     pub registers: u32,
-    /// SMs it needs so that all its blocks run at once, at least 1; not capped at what the GPU has.
+    /// SMs that run all its blocks at once, at least 1; not capped at the GPU's.
     pub sm_needed: u32,
-    /// What it is bound by.
+    /// Its resource class.
     pub class: ResourceClass,
-    /// How that was decided.
+    /// The rule behind the class.
     pub class_rule: ClassRule,
-    /// What SM need and class were judged by.
+    /// The evidence for SM need and class.
     pub evidence: Evidence,
     /// The operator in which it was launched, where the source states it.
     pub operator: Option<Operator>,
 }
 
-/// How long the launches of a kernel lasted. Quantiles are nearest-rank.
+/// The durations of a kernel's launches. Quantiles are nearest-rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Durations {
-    /// All launches together, ns.
+    /// The sum of all launches, ns.
     pub sum_ns: u64,
     /// The median, ns.
     pub median_ns: u64,
-    /// The 95th percentile, ns: what the gate expects of a launch.
+    /// The 95th percentile, ns: the expected duration at the gate.
     pub p95_ns: u64,
 }
 
@@ -147,24 +145,24 @@ impl Durations {
     }
 }
 
-/// How a kernel's class was decided.
+/// The rule behind a kernel's class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassRule {
     /// By its place under the roofline.
     Roofline,
-    /// By which of compute and memory throughput reached 60 %.
+    /// By whether compute or memory throughput reached 60 %.
     Throughput,
     /// By the rule of the vendor's own tool, from its two throughputs.
     Vendor,
-    /// From the shapes of the tensors that it worked on; nothing was measured.
+    /// From the shapes of its tensors; nothing was measured.
     Estimated,
-    /// The source said so.
+    /// Stated by the source.
     Given,
-    /// By what was measured on another GPU, scaled to the peaks of this one.
+    /// By measurements on another GPU, scaled to the peaks of this one.
     Scaled,
-    /// Nothing was known to decide it by.
+    /// Undecided.
     Unknown,
-    /// By the family that its name belongs to; nothing was measured.
+    /// By its name's family; nothing was measured.
     Name,
 }
 
@@ -181,7 +179,7 @@ impl ClassRule {
         Self::Name,
     ];
 
-    /// Those that a profile of `version` may have.
+    /// The rules that a profile of `version` may have.
     fn of_version(version: u64) -> &'static [Self] {
         match Self::ALL.as_slice() {
             [until_2 @ .., _] if version < 3 => until_2,
@@ -217,17 +215,18 @@ impl Profile {
     /// The Pillion profile in `text`. `path` is for messages.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first error, with its place.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         parse::parse(text, path)
     }
 
-    /// Reads what is known about kernels from the file at `path`, told apart by content: a Pillion
-    /// profile, or a Pillion trace or Orion kernel file, which say how long launches last.
+    /// Reads knowledge about kernels from the file at `path`, in the format of its content: a
+    /// Pillion profile, a Pillion trace or an Orion kernel file, which state the durations of
+    /// launches.
     ///
     /// # Errors
-    /// Those of [`text::read_text`], the readers of the three formats, and
-    /// [`Error::UnknownFormat`] for what is none of them.
+    /// Those of [`text::read_text`], the readers of the three formats, and [`Error::UnknownFormat`]
+    /// for anything else.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = text::read_text(path)?;
         let trace = match Format::detect(&text) {
@@ -253,8 +252,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// What a trace says about its kernels. A kernel that is never launched is left out. No
-    /// sources are named.
+    /// The knowledge in a trace. Omits kernels that are never launched. Names no sources.
     #[must_use]
     pub fn from_trace(trace: &Trace) -> Self {
         let mut counts = vec![0u64; trace.kernels.len()];

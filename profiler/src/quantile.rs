@@ -1,7 +1,7 @@
-//! Nearest-rank quantiles: always a value that was measured, never one in between.
+//! Nearest-rank quantiles: always a measured value, never an interpolated one.
 //!
 //! The q-quantile of n sorted values is the ⌈q·n⌉-th. It needs no interpolation rule, so two
-//! programs agree on it, and the tail of a small sample is not made to look better than it was.
+//! programs agree on it, and it does not flatter the tail of a small sample.
 
 /// The nearest-rank quantile of `sorted` (ascending) at `per_mille` thousandths: 500 is the median,
 /// 950 p95, 990 p99. 0 is the least value; 1000 and above the greatest. `None` for no values.
@@ -17,8 +17,8 @@ pub fn nearest_rank(sorted: &[u64], per_mille: u32) -> Option<u64> {
 /// The median.
 pub const MEDIAN_PER_MILLE: u32 = 500;
 
-/// The quantile that the gate uses as a kernel's expected duration: a kernel seldom lasts longer,
-/// and one slow outlier in the profile does not shut the gate.
+/// The quantile for a kernel's expected duration at the gate: a kernel seldom lasts longer, and one
+/// slow outlier in the profile does not shut the gate.
 pub const P95_PER_MILLE: u32 = 950;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Which resource a kernel is bound by.
+//! A kernel's resource class.
 //!
 //! The gate puts a best-effort kernel beside a high-priority one when the two are bound by
 //! different resources (Orion, EuroSys'24, §5.1).
 
 use std::fmt;
 
-/// Throughput from which on a kernel counts as bound, percent of the peak (Orion, §5.1; NVIDIA's rule for
-/// "low" utilisation has the same number).
+/// The throughput from which on a kernel counts as bound, percent of the peak (Orion, §5.1;
+/// NVIDIA's rule for "low" utilisation has the same number).
 pub const BOUND_PCT: f64 = 60.0;
 
 /// The resource that bounds a kernel.
@@ -16,7 +16,7 @@ pub enum ResourceClass {
     Compute,
     /// Bound by the memory bandwidth.
     Memory,
-    /// Too little of either to say, or never measured.
+    /// Too little of either to judge, or never measured.
     Unknown,
 }
 
@@ -34,7 +34,7 @@ impl ResourceClass {
         }
     }
 
-    /// The class that [`ResourceClass::word`] writes as `word`.
+    /// The class of this word, see [`ResourceClass::word`].
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.word() == word)

@@ -1,39 +1,39 @@
-//! A profile of one GPU, for another.
+//! Scales a profile of one GPU to another.
 //!
-//! A launch is looked up by name and shape, whatever GPU the profile was measured on; what differs is how
-//! long it lasts, how many SMs it needs and what bounds it. So before a profile is used on another GPU it
-//! is scaled, once. The law is the *wave scaling* of Habitat (Yu et al., "A Runtime-Based Computational
-//! Performance Predictor for Deep Neural Network Training", USENIX ATC'21):
-//!
+//! A launch is looked up by name and shape, on any GPU; its duration, SM need and bound differ
+//! between GPUs. A profile is therefore scaled once before its use on another GPU. The law is the
+//! *wave scaling* of Habitat (Yu et al., "A Runtime-Based Computational Performance Predictor for
+//! Deep Neural Network Training", USENIX ATC'21):
 //! ```text
 //! T_d = T_o × (D_o ÷ D_d)^γ × (waves_d ÷ waves_o × C_o ÷ C_d)^(1 − γ)
 //! ```
 //!
-//! with D the bandwidth of device memory, C the clock, waves the rounds in which the grid's blocks run, and
-//! γ how much a kernel is bound by memory. Habitat takes γ from the operations and bytes that it counts (1
-//! for bytes only, ½ at the ridge, towards 0 above). A profile has a class instead, and that is where γ comes
-//! from here, with three readings of our own:
+//! with D the bandwidth of device memory, C the clock, waves the rounds in which the grid's blocks
+//! run, and γ how much a kernel is bound by memory. Habitat takes γ from counted operations and
+//! bytes (1 for bytes only, ½ at the ridge, towards 0 above). A profile has a class instead, from
+//! which γ follows here, with three readings of our own:
 //!
-//! - `memory`: γ = 1, time goes with bandwidth alone. (Habitat also multiplies by the ratio of the waves'
-//!   sizes, so that more SMs with the same bandwidth make a small grid slower; left out.)
-//! - `compute`: γ = 0. A busy SM works through its blocks at its own rate however many are resident, so a
-//!   wave is a block on each SM, and C is clock × FP32 units of an SM.
-//! - `unknown`: the slower of the two, with waves of as many blocks as are resident and the clock alone: such
-//!   a kernel waits for latency, which more bandwidth or more units do not shorten. To expect too much costs
-//!   best-effort work a little, to expect too little costs the high-priority job latency.
+//! - `memory`: γ = 1, time goes with bandwidth alone. (Habitat also multiplies by the ratio of the
+//!   waves' sizes, so that more SMs with the same bandwidth make a small grid slower; left out.)
+//! - `compute`: γ = 0. A busy SM works through its blocks at its own rate however many are
+//!   resident, so a wave is a block on each SM, and C is clock × FP32 units of an SM.
+//! - `unknown`: the slower of the two, with waves of as many blocks as are resident and the clock
+//!   alone: such a kernel waits for latency, which more bandwidth or more units do not shorten.
+//!   Expecting too much costs best-effort work a little, expecting too little costs the
+//!   high-priority job latency.
 //!
-//! No launch is expected to end sooner than the peaks allow what was counted of it. So every duration is
-//! monotone: more SMs, a higher clock or more bandwidth never make it longer; and on a GPU of the same
-//! figures nothing changes.
+//! No launch is expected to end sooner than the peaks allow for its counted work. Every duration is
+//! therefore monotone: more SMs, a higher clock or more bandwidth never make it longer; and on a
+//! GPU of the same figures nothing changes.
 //!
-//! The SM need follows from the occupancy of the other architecture, where the calculator gives what was
-//! measured on the first. Classes are judged anew: by the throughputs, each in percent of the other GPU's
-//! peak (that of level 2 caches is taken to go with bandwidth), or by its ridge where the roofline decided.
-//! Everything that is scaled is less certain than what was measured; its rule is
-//! [`ClassRule::Scaled`]. Habitat's published average error, over whole training iterations on six GPUs and with
-//! learnt models for what libraries choose by architecture, is 11.8 %; `tests/scaling.rs` has kernels that ran on
-//! several GPUs. What a library implements differently on another architecture has another name there, and is not
-//! found in the profile at all.
+//! The SM need follows from the occupancy of the other architecture, where the calculator
+//! reproduces the measurement on the first. Classes are judged anew: by the throughputs, each in
+//! percent of the other GPU's peak (that of level 2 caches is assumed to go with bandwidth), or by
+//! its ridge where the roofline decided. Scaled values are less certain than measured ones; their
+//! rule is [`ClassRule::Scaled`]. Habitat's published average error, over whole training iterations
+//! on six GPUs and with learnt models for what libraries choose by architecture, is 11.8 %;
+//! `tests/scaling.rs` has kernels that ran on several GPUs. A library's different implementation on
+//! another architecture has another name there, and is not found in the profile at all.
 
 use std::fmt;
 
@@ -47,12 +47,12 @@ use crate::profile::{
 };
 use crate::resource_class::BOUND_PCT;
 
-/// A GPU, as far as it matters for durations. What is not known is `None`.
+/// The properties of a GPU that determine durations. Unknown ones are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
     /// Its name: the device table's, or the driver's.
     pub name: String,
-    /// SMs that the job sees.
+    /// SMs visible to the job.
     pub sms: Option<u32>,
     /// Highest clock of the SMs, MHz.
     pub clock_mhz: Option<u32>,
@@ -62,25 +62,25 @@ pub struct Gpu {
     pub compute_capability: Option<(u32, u32)>,
 }
 
-/// How a profile fits the GPU that it is used on.
+/// How a profile fits its GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It was measured on that model.
+    /// Measured on that model.
     Measured,
-    /// It was measured on another and scaled.
+    /// Measured on another model and scaled.
     Scaled {
         /// The GPU it was measured on.
         from: String,
         /// The GPU it is used on.
         to: String,
     },
-    /// It was measured on another and is used as it is.
+    /// Measured on another model and used unchanged.
     Unscaled {
         /// The GPU it was measured on.
         from: String,
         /// The GPU it is used on.
         to: String,
-        /// The one of the two whose peaks are not known.
+        /// The one of the two with unknown peaks.
         unknown: String,
     },
 }
@@ -127,7 +127,7 @@ impl From<&Device> for Gpu {
 }
 
 impl Gpu {
-    /// The GPU that `profile` was measured on: as its sources described it, the rest from the device table.
+    /// The GPU of `profile`: as its sources described it, the rest from the device table.
     #[must_use]
     pub fn of_profile(profile: &Profile) -> Self {
         let measured = profile.measured.clone().unwrap_or_default();
@@ -141,8 +141,8 @@ impl Gpu {
         gpu.completed()
     }
 
-    /// With what the device table knows where this does not: all of the same model, and of another board with
-    /// the same chip all but its memory.
+    /// Fills unknown properties from the device table: all of the same model, and all but the
+    /// memory from another board with the same chip.
     #[must_use]
     pub fn completed(mut self) -> Self {
         let model = devices::model_of(&self.name).map(Self::from);
@@ -157,8 +157,8 @@ impl Gpu {
         self
     }
 
-    /// Whether durations measured on this GPU hold on `other`: the same model with as many SMs. (Under an MPS
-    /// limit, or in a MIG slice, a job sees fewer.)
+    /// Whether durations measured on this GPU hold on `other`: the same model with as many SMs.
+    /// (Under an MPS limit, or in a MIG slice, a job sees fewer.)
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let is_same_model = match (
@@ -189,14 +189,14 @@ impl Gpu {
         })
     }
 
-    /// What to call it in a profile: by the device table, else as it is.
+    /// Its name in a profile: from the device table, or its own.
     fn table_name(&self) -> String {
         let model = devices::model_of(&self.name);
         model.map_or_else(|| self.name.clone(), |model| model.name.clone())
     }
 }
 
-/// The figures of a GPU that the law needs.
+/// The law's figures of a GPU.
 struct Figures {
     sms: u32,
     /// MHz.
@@ -214,8 +214,8 @@ pub fn fit(profile: &Profile, to: &Gpu) -> Fit {
     law(profile, &to.clone().completed()).1
 }
 
-/// `profile` for the GPU `to`, and how it fits. It is changed only if it was measured on another one and the
-/// figures of both are known.
+/// `profile` for the GPU `to`, and how it fits. Changed only if it was measured on another one and
+/// the figures of both are known.
 #[must_use]
 pub fn scale(mut profile: Profile, to: &Gpu) -> (Profile, Fit) {
     let to = to.clone().completed();
@@ -242,7 +242,7 @@ pub fn scale(mut profile: Profile, to: &Gpu) -> (Profile, Fit) {
     (profile, fit)
 }
 
-/// The law from `profile`'s GPU to `to`, where there is need and figures for it.
+/// The law from `profile`'s GPU to `to`, where needed and its figures are known.
 fn law(profile: &Profile, to: &Gpu) -> (Option<Law>, Fit) {
     let from = Gpu::of_profile(profile);
     if from.is_like(to) {
@@ -276,7 +276,7 @@ fn law(profile: &Profile, to: &Gpu) -> (Option<Law>, Fit) {
     }
 }
 
-/// The medians of what a request launches, together.
+/// The sum of the medians of a request's launches.
 fn order_ns(profile: &Profile) -> f64 {
     let median = |index: usize| {
         profile
@@ -294,14 +294,13 @@ fn order_ns(profile: &Profile) -> f64 {
         .sum()
 }
 
-/// From one GPU to another.
 struct Law {
     from: Figures,
     to: Figures,
 }
 
 impl Law {
-    /// Makes of `kernel` what it is expected to be on the other GPU.
+    /// Turns `kernel` into its expectation on the other GPU.
     fn scale(&self, kernel: &mut KernelProfile) {
         let blocks_before = kernel.evidence.blocks_per_sm;
         let blocks_after = self.blocks_per_sm(kernel);
@@ -325,21 +324,21 @@ impl Law {
         evidence.compute_pct = evidence.compute_pct.and_then(of_compute);
         evidence.dram_pct = evidence.dram_pct.and_then(of_memory);
         evidence.l2_pct = evidence.l2_pct.and_then(of_memory);
-        // The peak of the L1 caches, and so of the busiest part, follows from none of the figures.
+        // None of the figures gives the peak of the L1 caches, nor of the busiest part.
         evidence.memory_pct = None;
         evidence.l1_pct = None;
         evidence.roofline = evidence.roofline.map(|place| Roofline {
             mflop_per_s: (place.mflop_per_s as f64 / factor) as u64,
             mbyte_per_s: (place.mbyte_per_s as f64 / factor) as u64,
         });
-        // What a name makes likely, it does on any GPU; durations do not rest on it.
+        // A name's evidence holds on any GPU; durations do not rest on it.
         if !matches!(kernel.class_rule, ClassRule::Unknown | ClassRule::Name) {
             kernel.class = judged(kernel, ridge_side);
             kernel.class_rule = ClassRule::Scaled;
         }
     }
 
-    /// How many times as long it lasts.
+    /// The factor on its duration.
     fn factor(&self, kernel: &KernelProfile, before: Option<u32>, after: Option<u32>) -> f64 {
         let clock = self.from.clock / self.to.clock;
         let memory = 1.0 / self.bandwidth_ratio();
@@ -353,7 +352,7 @@ impl Law {
             };
             rounds(&self.to, resident.1) / rounds(&self.from, resident.0)
         };
-        // What a name makes likely must not make a launch shorter than what is certain does.
+        // An estimate by name must not make a launch shorter than certain knowledge does.
         let class = match kernel.class_rule {
             ClassRule::Name => ResourceClass::Unknown,
             _ => kernel.class,
@@ -367,7 +366,8 @@ impl Law {
             }
         };
         let evidence = &kernel.evidence;
-        // No faster than the peaks allow what was counted. A little over 100 % is the counter's error.
+        // No faster than the peaks allow for the counted work. A little over 100 % is the counter's
+        // error.
         let floor = |percent: Option<Percent>, ratio: f64| {
             percent.map_or(0.0, |percent| percent.value().min(100.0) / 100.0 / ratio)
         };
@@ -381,20 +381,20 @@ impl Law {
         self.to.bandwidth / self.from.bandwidth
     }
 
-    /// FP32 units of an SM likewise; 1 where an architecture is not known.
+    /// The same for FP32 units of an SM; 1 where an architecture is unknown.
     fn lanes_ratio(&self) -> f64 {
         let lanes = self.to.lanes.zip(self.from.lanes);
         lanes.map_or(1.0, |(to, from)| f64::from(to) / f64::from(from))
     }
 
-    /// Peak of all SMs likewise.
+    /// The same for the peak of all SMs.
     fn compute_ratio(&self) -> f64 {
         let sms = f64::from(self.to.sms) / f64::from(self.from.sms);
         sms * self.to.clock / self.from.clock * self.lanes_ratio()
     }
 
-    /// Blocks on an SM of the other GPU: by the calculator, where that gives what was measured on the first;
-    /// else what was measured, as far as it fits.
+    /// Blocks on an SM of the other GPU: from the calculator, where that reproduces the measurement
+    /// on the first; otherwise the measurement, as far as it fits.
     fn blocks_per_sm(&self, kernel: &KernelProfile) -> Option<u32> {
         let measured = kernel.evidence.blocks_per_sm?;
         let fit = |sm: &SmLimits| {
@@ -422,7 +422,7 @@ impl Law {
         Some(scaled.max(1))
     }
 
-    /// Where the kernel lies under the roofs of the two GPUs, if operations and bytes were counted.
+    /// The kernel's side of the ridge on both GPUs, if operations and bytes were counted.
     fn ridge_side(&self, kernel: &KernelProfile) -> Option<(ResourceClass, ResourceClass)> {
         let place = kernel.evidence.roofline?;
         let intensity = place.mflop_per_s as f64 / place.mbyte_per_s.max(1) as f64;
@@ -466,8 +466,8 @@ fn judged(
     }
 }
 
-/// Latencies of requests whose kernels lasted `before_ns` and last `after_ns`: the time that the GPU stood still
-/// between them is the host's, and stays.
+/// Latencies of requests whose kernels lasted `before_ns` and last `after_ns`: the idle time of the
+/// GPU between them is the host's, and stays.
 fn shifted(requests: &Requests, before_ns: f64, after_ns: f64) -> Durations {
     let more_ns = after_ns - before_ns;
     let shift =

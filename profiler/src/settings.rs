@@ -1,12 +1,13 @@
-//! Settings in TOML, read by serde, with the place of everything that is wrong in them.
+//! Settings in TOML, read by serde, with the place of every fault.
 //!
 //! A daemon's configuration and a simulator's scenario are structs that serde fills. Serde stops at
-//! the first mistake, so a [`Reader`] takes out the key at that place and reads again: all keys and
-//! values that cannot be read are reported at once. What goes together is checked after that, by
-//! the owner of the struct, on a file whose values are right one by one.
+//! the first mistake, so a [`Reader`] removes the key at that place and reads again: all unreadable
+//! keys and values are reported at once. The owner of the struct checks combinations afterwards, on
+//! a file whose values are individually valid.
 //!
-//! The messages of serde are worded anew: `poll_us is 5; must be a whole number from 10 to 1000;
-//! nearest is 10`. A message of a `Deserialize` of ours that has `, expected …` is worded so too.
+//! Serde's messages are reworded:
+//! `poll_us is 5; must be a whole number from 10 to 1000; nearest is 10`. A message of our own
+//! `Deserialize` with `, expected …` is reworded, too.
 
 use std::fmt::{self, Display};
 use std::marker::PhantomData;
@@ -28,16 +29,16 @@ pub use layers::Layers;
 /// A value with its place.
 pub type Value<'i> = Spanned<DeValue<'i>>;
 
-/// Faults of one file after which no more are looked for, so that reading again is bounded.
+/// Faults of one file after which the search ends, so that rereading is bounded.
 const FAULTS_MAX: usize = 100;
 
-/// How toml begins to speak of an enum's value that is no text.
+/// The start of toml's message about an enum's value that is no text.
 const NO_WORD: &str = "wanted ";
 
-/// What serde says of a key that must be there, before its name.
+/// The start of serde's message about a missing key, before its name.
 const MISSING: &str = "missing field `";
 
-/// Words of serde and toml for types, and ours.
+/// Serde's and toml's words for types, and ours.
 const TYPES: [(&str, &str); 4] = [
     ("a boolean", "true or false"),
     ("a sequence", "a list"),
@@ -45,12 +46,12 @@ const TYPES: [(&str, &str); 4] = [
     ("u64", "a whole number from 0"),
 ];
 
-/// One thing that is wrong in a file of settings.
+/// One fault in a file of settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
+    /// Its place.
     pub place: Place,
-    /// What was found there, and what would be right.
+    /// The value found, and the valid ones.
     pub what: String,
 }
 
@@ -60,7 +61,7 @@ impl Display for Fault {
     }
 }
 
-/// All of them, a line each.
+/// All faults, a line each.
 #[must_use]
 pub fn lines(faults: &[Fault]) -> String {
     let lines: Vec<String> = faults.iter().map(Fault::to_string).collect();
@@ -79,7 +80,7 @@ pub fn at<'d, 'i>(document: &'d DeTable<'i>, path: &str) -> Option<&'d Value<'i>
     })
 }
 
-/// Where the value at a path begins; what is above it, where there is no such value.
+/// Where the value at a path begins; its parent, where there is no such value.
 #[must_use]
 pub fn offset(document: &DeTable<'_>, path: &str) -> usize {
     let mut paths = std::iter::successors(Some(path), |path| Some(path.rsplit_once('.')?.0));
@@ -96,7 +97,7 @@ pub struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    /// Of these files.
+    /// A reader of these files.
     #[must_use]
     pub fn of(layers: &'t Layers) -> Self {
         let faults = Vec::new();
@@ -109,11 +110,10 @@ impl<'t> Reader<'t> {
         self.layers
     }
 
-    /// What was read, or everything that was wrong, in the order of the files; what was found twice,
-    /// once.
+    /// The result, or all faults in the order of the files, without duplicates.
     ///
     /// # Errors
-    /// Something was wrong.
+    /// There was a fault.
     pub fn finish<T>(mut self, read: Option<T>) -> Result<T, Vec<Fault>> {
         self.faults.sort_by_key(|(offset, _)| *offset);
         let mut faults: Vec<Fault> = self.faults.into_iter().map(|(_, fault)| fault).collect();
@@ -121,7 +121,7 @@ impl<'t> Reader<'t> {
         read.filter(|_| faults.is_empty()).ok_or(faults)
     }
 
-    /// What the document says; none and a fault for each key or value that cannot be read.
+    /// Reads the document; `None` and a fault for each unreadable key or value.
     pub fn read<'i, T: Deserialize<'i>>(&mut self, document: &DeTable<'i>) -> Option<T> {
         let mut rest = document.clone();
         // The place of the document itself is in none of its values.
@@ -134,12 +134,12 @@ impl<'t> Reader<'t> {
                 Err(error) => error,
             };
             let span = error.span().unwrap_or(whole.clone());
-            // As a text that is no word, so that serde lists the words.
+            // Replaced by an invalid word, so that serde lists the words.
             let is_no_word = error.message().starts_with(NO_WORD);
             let instead = is_no_word.then(|| DeValue::String("".into()));
             let spot = take_out(&mut rest, ("", false), &span, instead);
             let is_known = spot.is_some();
-            // What is missing now may have been taken out.
+            // A key missing now may have been removed.
             if (is_right || !error.message().starts_with(MISSING)) && !(is_no_word && is_known) {
                 self.explain(error.message(), span, spot);
             }
@@ -151,7 +151,6 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// A message of serde in our words.
     fn explain(&mut self, message: &str, span: Range<usize>, spot: Option<Spot>) {
         let [table, key, value] = spot.unwrap_or([WHOLE; 3].map(str::to_owned));
         let (found, expected) = message.rsplit_once(", expected ").unwrap_or((message, ""));
@@ -184,7 +183,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The value at `span` is not what `key` takes.
+    /// The value at `span` is invalid for `key`.
     pub fn bad(&mut self, span: Range<usize>, key: &str, wanted: impl Display) {
         let found = self.shown(span.clone());
         self.fault(span.start, format!("{key} is {found}; must be {wanted}"));
@@ -203,7 +202,7 @@ impl<'t> Reader<'t> {
         format!("{start}…")
     }
 
-    /// Something is wrong at byte `offset` of the files.
+    /// A fault at byte `offset` of the files.
     pub fn fault(&mut self, offset: usize, what: impl Display) {
         let fault = Fault {
             place: self.layers.place(offset),
@@ -213,13 +212,12 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// What a document is called as a table.
+/// The name of a document as a table.
 const WHOLE: &str = "the file";
 
-/// Where something is wrong, as the file has it: a table, a key in that, and its value as a table.
+/// The place of a fault in the file: a table, a key in that, and its value as a table.
 type Spot = [String; 3];
 
-/// A table as a header names it.
 fn header((path, is_list): (&str, bool)) -> String {
     match is_list {
         _ if path.is_empty() => WHOLE.to_owned(),
@@ -228,7 +226,7 @@ fn header((path, is_list): (&str, bool)) -> String {
     }
 }
 
-/// Takes out the innermost key whose name or value is at `span`, or puts `instead` there.
+/// Removes the innermost key whose name or value is at `span`, or replaces its value by `instead`.
 fn take_out<'i>(
     table: &mut DeTable<'i>,
     name: (&str, bool),
@@ -276,16 +274,16 @@ fn take_out<'i>(
     Some([header(name), key, value])
 }
 
-/// What stands before the nearest right value in a message.
+/// What precedes the nearest valid value in a message.
 const NEAREST: &str = "; nearest is ";
 
-/// The end of a message that has the nearest right value, if one is near.
+/// The end of a message with the nearest valid value, if one is near.
 #[must_use]
 pub fn or_nearest(near: Option<String>) -> String {
     near.map_or_else(String::new, |near| format!("{NEAREST}{near}"))
 }
 
-/// The word nearest to a wrong one, in quotes: one that is spelt alike, or that begins so.
+/// The word nearest to a wrong one, in quotes: one with a similar spelling, or with this beginning.
 #[must_use]
 pub fn nearest_word(wrong: &str, words: &[&str]) -> Option<String> {
     let wrong = wrong.trim_matches('"');
@@ -294,13 +292,13 @@ pub fn nearest_word(wrong: &str, words: &[&str]) -> Option<String> {
     near.map(|word| format!("\"{word}\""))
 }
 
-/// The error of a value that is not what is `wanted`.
+/// The error for a value that is not `wanted`.
 pub fn wrong<E: serde::de::Error>(wanted: impl Display, near: Option<String>) -> E {
     let near = or_nearest(near);
     E::custom(format_args!("invalid value, expected {wanted}{near}"))
 }
 
-/// A table. Serde by itself would take a list for a struct too.
+/// A table. Serde alone would accept a list for a struct, too.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Table<T>(pub T);
 
@@ -327,7 +325,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
 /// For a field that is a list of tables.
 ///
 /// # Errors
-/// It is something else, or one of them is wrong.
+/// The value is something else, or one of them is invalid.
 pub fn tables<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -353,7 +351,7 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, M
 /// For a field that is a whole number from `LEAST` to `MOST`.
 ///
 /// # Errors
-/// It is another.
+/// The value is another.
 pub fn whole<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -376,7 +374,7 @@ impl<'de, const MOST: u64> Deserialize<'de> for Decimal<MOST> {
 /// For a field that is a number above 0 and at most `MOST`.
 ///
 /// # Errors
-/// It is another.
+/// The value is another.
 pub fn decimal<'de, D, const MOST: u64>(deserializer: D) -> Result<f64, D::Error>
 where
     D: Deserializer<'de>,
@@ -387,7 +385,7 @@ where
 /// A number in `range`, whole or with a fraction.
 ///
 /// # Errors
-/// It is another.
+/// The value is another.
 pub fn number<'de, D>(deserializer: D, range: RangeInclusive<f64>) -> Result<f64, D::Error>
 where
     D: Deserializer<'de>,
@@ -396,7 +394,7 @@ where
     deserializer.deserialize_any(Number { range, is_whole })
 }
 
-/// Takes numbers in a range, of which [`f64`] has every whole one.
+/// Accepts numbers in a range in which [`f64`] represents every whole one.
 struct Number {
     range: RangeInclusive<f64>,
     is_whole: bool,
@@ -444,17 +442,17 @@ impl Visitor<'_> for Number {
         self.take(number, is_of_type)
     }
 
-    /// A text is refused, but says which number was meant.
+    /// A text is refused, but the error names the intended number.
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<f64, E> {
         self.take(text.parse().unwrap_or(f64::NAN), false)
     }
 }
 
-/// What a text says by `parse`, whose error is the nearest right text, if one is near; `wanted` is
+/// A text's value by `parse`, whose error is the nearest valid text, if one is near; `wanted` is
 /// for messages.
 ///
 /// # Errors
-/// It is no text, or `parse` refuses it.
+/// The value is no text, or `parse` refuses it.
 pub fn text<'de, D, T, P>(deserializer: D, wanted: &str, parse: P) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -479,7 +477,7 @@ impl<T, P: FnOnce(&str) -> Result<T, Option<String>>> Visitor<'_> for Text<'_, P
         (self.parse)(text).map_err(|near| wrong(self.wanted, near))
     }
 
-    /// A number is refused, but would be right in quotes where its text is.
+    /// A number is refused, but suggested in quotes where its text is valid.
     fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
         let is_right = (self.parse)(&number.to_string()).is_ok();
         let near = is_right.then(|| format!("\"{number}\""));
@@ -487,10 +485,10 @@ impl<T, P: FnOnce(&str) -> Result<T, Option<String>>> Visitor<'_> for Text<'_, P
     }
 }
 
-/// One of `words`, as its index: where serde cannot know the words of an enum.
+/// One of `words`, as its index, for enums whose words serde cannot know.
 ///
 /// # Errors
-/// It is none of them.
+/// The value is none of them.
 pub fn word<'de, D: Deserializer<'de>>(deserializer: D, words: &[&str]) -> Result<usize, D::Error> {
     let wanted = format!("one of {}", words.join(", "));
     text(deserializer, &wanted, |text| {

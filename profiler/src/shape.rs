@@ -1,18 +1,18 @@
-//! The shape that stands for a kernel of which only SM need, duration and class are known.
+//! The launch shape for a kernel with only SM need, duration and class.
 //!
 //! Orion's files have no grid, block, registers or shared memory. To launch such an entry, a shape
-//! is chosen that needs as many SMs as the file says and lasts as long: one wave of blocks fills
-//! the SMs of the device the file was measured on, so `waves = ⌈sm_needed ÷ 80⌉` and one block
-//! lasts `duration ÷ waves`. Which limit allows the blocks of one SM differs by class, as it does
-//! in real kernels: matrix kernels are limited by shared memory (one block per SM), element-wise
-//! ones by threads (two), others here by registers (one). Demands are those of Orion's Table 2
-//! (convolution .89 compute and .20 bandwidth on all SMs; batch norm .14 and .80, reached on 40 %
-//! of them), scaled by the share of the device's SMs that the kernel can fill.
+//! is chosen that needs as many SMs as the file states and lasts as long: one wave of blocks fills
+//! the SMs of the measured device, so `waves = ⌈sm_needed ÷ 80⌉` and one block lasts
+//! `duration ÷ waves`. The limit on an SM's blocks differs by class, as in real kernels: matrix
+//! kernels are limited by shared memory (one block per SM), element-wise ones by threads (two),
+//! others here by registers (one). Demands are those of Orion's Table 2 (convolution .89 compute
+//! and .20 bandwidth on all SMs; batch norm .14 and .80, reached on 40 % of them), scaled by the
+//! share of the device's SMs that the kernel can fill.
 
 use crate::ResourceClass;
 use crate::limits::SM_NEEDED_MAX;
 
-/// The device on which Orion's files were measured, by its name in the device table.
+/// The device of Orion's measurements, by its name in the device table.
 pub const ORION_DEVICE: &str = "V100-SXM2-16GB";
 
 /// SMs of [`ORION_DEVICE`].
@@ -34,8 +34,7 @@ pub struct Shape {
     pub registers: u32,
     /// Time of one block alone on its SM, ns; at least 1.
     pub block_ns: u64,
-    /// Share of the device's compute throughput that the kernel uses when it runs on all SMs it
-    /// needs, 0 to 1.
+    /// Share of the device's compute throughput that the kernel uses on all SMs it needs, 0 to 1.
     pub compute_demand: f32,
     /// The same of the memory bandwidth.
     pub bandwidth_demand: f32,
@@ -44,13 +43,13 @@ pub struct Shape {
 /// The shape for a kernel that needs `sm_needed` SMs (uncapped: more than the device has means
 /// several waves) and lasts `duration_ns` alone on [`ORION_DEVICE`].
 ///
-/// `sm_needed` is taken to be within 1..=[`SM_NEEDED_MAX`]; what is outside is brought inside.
+/// `sm_needed` is clamped to 1..=[`SM_NEEDED_MAX`].
 #[must_use]
 pub fn shape_for(class: ResourceClass, sm_needed: u32, duration_ns: u64) -> Shape {
     let sm_needed = sm_needed.clamp(1, SM_NEEDED_MAX);
     let waves = u64::from(sm_needed.div_ceil(ORION_DEVICE_SMS));
     let block_ns = (duration_ns.saturating_add(waves / 2) / waves).max(1);
-    // In double precision, so that the shortest decimal of the result is the one a person expects.
+    // In double precision, so that the shortest decimal of the result is the expected one.
     let sm_share = (f64::from(sm_needed) / f64::from(ORION_DEVICE_SMS)).min(1.0);
     let (blocks, threads, registers, shared_bytes) = match class {
         ResourceClass::Compute => (sm_needed, 512, 64, 65_536),
@@ -124,8 +123,8 @@ mod tests {
         ) {
             let waves = u64::from(sm_needed.div_ceil(ORION_DEVICE_SMS));
             let total_ns = shape_for(class, sm_needed, duration_ns).block_ns * waves;
-            // Rounding one block's time to a whole ns errs by at most half a ns a wave, one where
-            // a block would be shorter than that.
+            // Rounding one block's time to a whole ns errs by at most half a ns a wave, one where a
+            // block would be shorter than that.
             prop_assert!(total_ns.abs_diff(duration_ns) <= waves);
         }
     }

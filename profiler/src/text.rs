@@ -1,7 +1,7 @@
-//! From a path to text: bounded reading, UTF-8, and telling formats apart by content.
+//! From a path to text: bounded reading, UTF-8, and recognition of formats by content.
 //!
-//! File names say nothing (Orion's have no extension), so the first line that is neither blank nor
-//! a comment decides.
+//! File names are meaningless (Orion's have no extension), so the first line that is neither blank
+//! nor a comment decides.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,7 @@ use crate::error::{Error, Place};
 use crate::limits::FILE_BYTES_MAX;
 use crate::trace;
 
-/// What a file is, by its content.
+/// The format of a file, by its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// An Orion kernel file: `Name,Profile,…`.
@@ -23,8 +23,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of `text` by its first line that is neither blank nor a comment; `None` if it
-    /// looks like none of them. A format that is recognised may still turn out to be malformed.
+    /// The format of `text` by its first line that is neither blank nor a comment; `None` if
+    /// unknown. Text of a recognised format may still be malformed.
     #[must_use]
     pub fn detect(text: &str) -> Option<Self> {
         let line = first_line(text)?;
@@ -42,7 +42,7 @@ impl Format {
         }
     }
 
-    /// What to call it in a message.
+    /// Its name in messages.
     pub(crate) const fn description(self) -> &'static str {
         match self {
             Self::Orion => "an Orion kernel file",
@@ -52,7 +52,7 @@ impl Format {
     }
 }
 
-/// What a file that is of no accepted format looks like, for a message.
+/// The apparent kind of a file of no accepted format, for a message.
 pub(crate) fn looks_like(text: &str) -> String {
     match (Format::detect(text), first_line(text)) {
         (Some(format), _) => format!("looks like {}", format.description()),
@@ -83,8 +83,7 @@ pub fn read_text(path: &Path) -> Result<String, Error> {
     decode(&bytes, path).map(str::to_owned)
 }
 
-/// `bytes` as text, without the byte-order mark that some editors put in front. `path` is for the
-/// message.
+/// `bytes` as text, without the byte-order mark of some editors. `path` is for the message.
 ///
 /// # Errors
 /// [`Error::NotText`] with the first byte that is not UTF-8.
@@ -104,8 +103,8 @@ pub fn decode<'a>(bytes: &'a [u8], path: &Path) -> Result<&'a str, Error> {
     }
 }
 
-/// Whether `line` starts a table or a key as TOML has them; JSON starts with brackets too, but
-/// has no bare words in them.
+/// Whether `line` starts a table or a key as in TOML; JSON starts with brackets too, but has no
+/// bare words in them.
 fn starts_toml(line: &str) -> bool {
     let is_word =
         |text: &str| text.starts_with(|first: char| first.is_alphabetic() || first == '_');
@@ -122,10 +121,10 @@ fn first_line(text: &str) -> Option<&str> {
         .find(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Most characters of a value that a message repeats.
+/// Most characters of a value in a message.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// A value as messages show it: quoted, control characters escaped, cut if long.
+/// A value as messages show it: quoted, control characters escaped, truncated if long.
 pub(crate) fn shown(value: &str) -> String {
     let mut shown = String::from("`");
     for (index, character) in value.chars().enumerate() {
@@ -143,14 +142,14 @@ pub(crate) fn shown(value: &str) -> String {
     shown
 }
 
-/// Whether `name` can name a kernel, device or source: something, and nothing that a line or
-/// a C string could not hold.
+/// Whether `name` can name a kernel, device or source: not empty, and nothing that a line or a C
+/// string could not hold.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_control) && name.trim() == name
 }
 
-/// What [`is_name`] asks, for messages.
+/// The requirement of [`is_name`], for messages.
 pub(crate) const NAME_EXPECTED: &str =
     "a name: not empty, without control characters and without spaces at its ends";
 

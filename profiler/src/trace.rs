@@ -2,27 +2,30 @@
 //!
 //! A trace is a table of kernels and a list of launches, each an index into the table. It can be
 //! made from an Orion kernel file ([`Trace::from_orion`]) or read from our own format, which is
-//! line-based text, so that a version-control system can show what changed:
+//! line-based text, so that a version-control system can show changes. (The example's `kernel` line
+//! is broken here.)
 //!
 //! ```text
 //! pillion-trace 1
 //! device V100-SXM2-16GB
-//! kernel class=compute grid=98,1,1 block=512,1,1 shared_bytes=65536 registers=64 sm_needed=98 block_ns=50240 duration_ns=100480 compute_demand=0.89 bandwidth_demand=0.2 source="Conv" name="Conv#c98@100000"
+//! kernel class=compute grid=98,1,1 block=512,1,1 shared_bytes=65536 registers=64 sm_needed=98
+//!     block_ns=50240 duration_ns=100480 compute_demand=0.89 bandwidth_demand=0.2
+//!     source="Conv" name="Conv#c98@100000"
 //! launch 0
 //! launch 0 x3
 //! ```
 //!
-//! The first line is the format and its version, the second the device on which durations were
-//! measured. Every `kernel` line has every key, once; the keys may come in any order. Kernels are
-//! numbered from 0 in order of their lines. `launch I` launches kernel I once, `launch I xN` N
-//! times in a row; it may name only kernels on lines above it. Blank lines and lines that start
-//! with `#` say nothing. The *canonical* form, which [`Trace::write`] writes, is the one above: no
-//! comments, keys in this order, all kernels before all launches, runs as long as possible.
+//! The first line is the format and its version, the second the measured device. Every `kernel`
+//! line has every key, once; the keys may come in any order. Kernels are numbered from 0 in order
+//! of their lines. `launch I` launches kernel I once, `launch I xN` N times in a row; it may name
+//! only kernels on lines above it. Blank lines and lines that start with `#` are ignored. The
+//! *canonical* form, which [`Trace::write`] writes, is the one above: no comments, keys in this
+//! order, all kernels before all launches, runs as long as possible.
 //!
-//! *Identity*: Orion's rows have names that stand for very different launches, so one row is one
-//! launch and its kernel is (name, SM need, class, duration bin), where the bin is the duration
+//! *Identity*: one name in Orion's rows stands for very different launches. One row is therefore
+//! one launch and its kernel is (name, SM need, class, duration bin), where the bin is the duration
 //! rounded to two significant digits. All launches of one kernel last the mean of its members, so
-//! the trace lasts as long as the file said.
+//! the trace lasts as long as the file states.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -42,30 +45,30 @@ pub const FORMAT: &str = "pillion-trace";
 /// The version of the trace format that is read and written.
 pub const VERSION: u32 = 1;
 
-/// What [`Trace::parse`] says it accepts when it is given something else.
+/// The accepted formats, in messages of [`Trace::parse`].
 const ACCEPTED: &str = "a Pillion trace (first line `pillion-trace 1`) or an Orion kernel file \
                         (first line `Name,Profile,Memory_footprint,SM_usage,Duration`)";
 
 /// What a job launches, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// Name of the device, as in the device table, on which durations were measured.
+    /// Name of the measured device, as in the device table.
     pub device: String,
-    /// The distinct kernels; in a trace made from an Orion file in order of first launch.
+    /// The distinct kernels; in a trace from an Orion file in order of first launch.
     pub kernels: Vec<TraceKernel>,
-    /// The launches in order, each an index into `kernels`. A trace that was read has at least one
-    /// and at most [`LAUNCHES_MAX`](crate::limits::LAUNCHES_MAX), and every index is in range.
+    /// The launches in order, each an index into `kernels`. A trace that was read has 1 to
+    /// [`LAUNCHES_MAX`](crate::limits::LAUNCHES_MAX) launches, and every index is in range.
     pub launches: Vec<u32>,
 }
 
-/// A kernel of a trace: how to launch it and how it behaves.
+/// A kernel of a trace: its launch parameters and its behaviour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceKernel {
-    /// The name under which it is launched; unique in the trace.
+    /// Its name at launch; unique in the trace.
     pub name: String,
-    /// The name it had where it was measured; not unique.
+    /// Its name where it was measured; not unique.
     pub source_name: String,
-    /// What it is bound by.
+    /// Its resource class.
     pub class: ResourceClass,
     /// Blocks in x, y, z.
     pub grid: [u32; 3],
@@ -75,7 +78,7 @@ pub struct TraceKernel {
     pub shared_bytes: u32,
     /// Registers of a thread.
     pub registers: u32,
-    /// SMs it needs so that all its blocks run at once; not capped at what the device has.
+    /// SMs that run all its blocks at once; not capped at the device's.
     pub sm_needed: u32,
     /// Time of one block alone on its SM, ns.
     pub block_ns: u64,
@@ -88,7 +91,7 @@ pub struct TraceKernel {
 }
 
 impl Trace {
-    /// Reads the trace at `path`: a Pillion trace or an Orion kernel file, told apart by content.
+    /// Reads the trace at `path`: a Pillion trace or an Orion kernel file, recognised by content.
     ///
     /// # Errors
     /// Those of [`text::read_text`] and [`Trace::parse`].
@@ -99,7 +102,7 @@ impl Trace {
     /// The trace in `text`, of either format. `path` is for messages.
     ///
     /// # Errors
-    /// [`Error::UnknownFormat`], or the first thing that is wrong, with its place.
+    /// [`Error::UnknownFormat`], or the first error, with its place.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         match Format::detect(text) {
             Some(Format::Trace) => parse::parse(text, path),
@@ -112,8 +115,8 @@ impl Trace {
         }
     }
 
-    /// The trace that launches `entries` in order on the device Orion measured them on, with the
-    /// shapes of [`shape_for`].
+    /// The trace that launches `entries` in order on Orion's device, with the shapes of
+    /// [`shape_for`].
     #[must_use]
     pub fn from_orion(entries: &[orion::Entry]) -> Self {
         let mut indices: HashMap<Identity<'_>, u32> = HashMap::new();
@@ -145,8 +148,8 @@ impl Trace {
         }
     }
 
-    /// The trace in our format, in its canonical form: equal traces give equal text, and reading it
-    /// gives an equal trace.
+    /// The trace in canonical form: equal traces give equal text, and reading it gives an equal
+    /// trace.
     #[must_use]
     pub fn write(&self) -> String {
         write::write(self)
@@ -159,7 +162,7 @@ impl Trace {
             .filter_map(|&index| self.kernels.get(index as usize))
     }
 
-    /// How long the launches last one after another, alone on the device, ns.
+    /// The sum of the launches' solo durations, ns.
     #[must_use]
     pub fn duration_ns_sum(&self) -> u64 {
         self.launched()
@@ -167,7 +170,7 @@ impl Trace {
     }
 }
 
-/// What makes rows of an Orion file launches of one kernel.
+/// The identity that makes rows of an Orion file launches of one kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Identity<'a> {
     name: &'a str,
@@ -187,7 +190,6 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// The rows of one identity, summed up.
 struct Members<'a> {
     identity: Identity<'a>,
     duration_ns_sum: u128,
@@ -195,7 +197,7 @@ struct Members<'a> {
 }
 
 impl Members<'_> {
-    /// Their kernel. What follows the last `#` of its name has a fixed form, so that names differ
+    /// Their kernel. The part after the last `#` of its name has a fixed form, so that names differ
     /// wherever identities do.
     fn kernel(&self) -> TraceKernel {
         let Identity {

@@ -6,8 +6,8 @@
 //! then let go together; and *slow* if the measured class is unknown, because a pair that is allowed
 //! is then held back. What is printed is what `docs/formats.md` has.
 //!
-//! The files are not part of the repository (`testing::data`); every file that lies in the folder is
-//! scored.
+//! The files are not part of the repository (`testing::data`); every file that lies in the folder
+//! is scored.
 
 #[macro_use]
 extern crate testing;

@@ -28,7 +28,8 @@ struct Expected {
 }
 
 /// Counts, class counts, share over 80 SMs and longest launch as tabulated in the study of Orion's
-/// artefact; sums, and all of `mobilenetv2_32_fb1` and `resnet50_32_fb0`, by `awk` over the columns.
+/// artefact; sums, and all of `mobilenetv2_32_fb1` and `resnet50_32_fb0`, by `awk` over the
+/// columns.
 const FILES: [Expected; 11] = [
     expected("resnet50_4_fwd", 175, 6_498_424, [54, 80, 41], 39, 380),
     expected("resnet101_4_fwd", 345, 11_567_105, [105, 148, 92], 35, 380),

@@ -1,9 +1,10 @@
 //! The law of scaling against kernels that somebody ran on several GPUs.
 //!
-//! The times are NVBench's (cold, GPU) of the repository `R100001/Programming-Massively-Parallel-Processors`,
-//! folder `Performance-Tests-NvBench`, with what it prints of the GPUs: an addition of two arrays, coalesced or
-//! not, and a convolution of an image with blocks of 16 × 16. Its results say what share of the bandwidth the
-//! additions reach. The same executable ran on all.
+//! The times are NVBench's (cold, GPU) of the repository
+//! `R100001/Programming-Massively-Parallel-Processors`, folder `Performance-Tests-NvBench`, with
+//! what it prints of the GPUs: an addition of two arrays, coalesced or not, and a convolution of an
+//! image with blocks of 16 × 16. Its results say what share of the bandwidth the additions reach.
+//! The same executable ran on all.
 
 use std::path::Path;
 
@@ -114,8 +115,9 @@ fn kernels_of_one_architecture_last_as_expected_on_another_gpu_within_five_perce
     }
 }
 
-/// On the older GPU the addition reaches 60 % of the bandwidth, so what bounds it there is something else, and
-/// the newer one is faster than the law says. Too much is expected, not too little.
+/// On the older GPU the addition reaches 60 % of the bandwidth, so what bounds it there is
+/// something else, and the newer one is faster than the law says. Too much is expected, not too
+/// little.
 #[test]
 fn of_a_kernel_that_reaches_less_of_its_peaks_too_much_is_expected() {
     for (class, least, most) in [("memory", 1.5, 1.6), ("unknown", 1.5, 1.7)] {

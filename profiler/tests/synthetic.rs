@@ -1,8 +1,8 @@
 //! The synthetic traces of `examples/traces`, and how they are made.
 //!
-//! They let tests replay something short without anybody's measured data. They are invented: shaped like an
-//! inference request and a training iteration, measured on nothing, and labelled so in the files.
-//! `PILLION_REGENERATE=1 cargo test -p pillion-profiler --test synthetic` writes them anew.
+//! They let tests replay something short without anybody's measured data. They are invented: shaped
+//! like an inference request and a training iteration, measured on nothing, and labelled so in the
+//! files. `PILLION_REGENERATE=1 cargo test -p pillion-profiler --test synthetic` writes them anew.
 
 use std::path::{Path, PathBuf};
 

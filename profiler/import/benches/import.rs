@@ -1,8 +1,8 @@
 //! How long imports take and how much memory, on files made here.
 //!
 //! `cargo bench -p pillion-import` measures a 100 000-launch export of Nsight Systems and a 35 MB
-//! trace of PyTorch; `-- --large` adds a trace of 1 GB. Each import is a process of its own, so that
-//! its greatest memory is its own.
+//! trace of PyTorch; `-- --large` adds a trace of 1 GB. Each import is a process of its own, so
+//! that its greatest memory is its own.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -1,6 +1,6 @@
 //! The roofline of a profile as an SVG picture: operations per second over operations per byte of
-//! device memory, both logarithmic, under what the GPU can do at most. It stands alone, and is light or dark as
-//! its reader is.
+//! device memory, both logarithmic, under what the GPU can do at most. It stands alone, and is
+//! light or dark as its reader is.
 
 use std::fmt::Write;
 

@@ -1,8 +1,9 @@
 //! Copies of profilers' files that can be shared.
 //!
-//! Exports hold the environment, output, user, host and file names of the profiled program. To take these out
-//! one would have to know where each version puts them; so nothing is taken out: a new file gets what is known
-//! to be needed, and imports to the same profile. What a program called its kernels and ranges stays.
+//! Exports hold the environment, output, user, host and file names of the profiled program. To take
+//! these out one would have to know where each version puts them; so nothing is taken out: a new
+//! file gets what is known to be needed, and imports to the same profile. What a program called its
+//! kernels and ranges stays.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -16,8 +17,8 @@ use crate::error::Error;
 use crate::input::Input;
 use crate::{Context, ncu, nsys_sqlite, read, trace};
 
-/// Copies what an import reads from the file at `from` into a new one at `to`, which must not exist; compressed
-/// if the other is.
+/// Copies what an import reads from the file at `from` into a new one at `to`, which must not
+/// exist; compressed if the other is.
 ///
 /// # Errors
 /// Those of [`read`], [`Error::NotSuitable`] for what cannot be or need not be copied, and [`Error::NotCopied`].

@@ -6,9 +6,9 @@
 //!
 //! What is kept: kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them
 //! (`correlation`), annotations of the program, and, where shapes were recorded, what the operator
-//! of a kernel computes (`External id`; [`work`]): products of matrices are calls of cuBLAS, and their kernels are told
-//! apart by them. Times are microseconds, whole until 2.2 and with
-//! decimals since.
+//! of a kernel computes (`External id`; [`work`]): products of matrices are calls of cuBLAS, and
+//! their kernels are told apart by them. Times are microseconds, whole until 2.2 and with decimals
+//! since.
 //!
 //! Writers break JSON in known ways; [`lenient`] mends those.
 

@@ -1,10 +1,9 @@
-//! What a frame is a frame for: the names of types and functions in its template arguments.
+//! The content of a frame: the names of types and functions in its template arguments.
 
 use core::iter::from_fn;
 
 /// The paths (`a::b::C`, or `1a1b1C` where the name is mangled) that follow the function's own name
-/// `own` in `name`, in the order in which they are written: that of the work comes before those of
-/// its parts.
+/// `own` in `name`, in written order: that of the work comes before those of its parts.
 pub(super) fn paths<'a>(name: &'a str, own: &'a str) -> impl Iterator<Item = &'a str> {
     // `own` is a part of `name`.
     let end = own.as_ptr().addr() + own.len() - name.as_ptr().addr();
@@ -21,7 +20,7 @@ pub(super) fn paths<'a>(name: &'a str, own: &'a str) -> impl Iterator<Item = &'a
     })
 }
 
-/// The first path of a demangled text, and what comes after it.
+/// The first path of a demangled text, and the rest.
 fn demangled_path(text: &str) -> Option<(&str, &str)> {
     let is_of_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
     let text = text.get(text.find(is_of_path)?..)?;
@@ -29,8 +28,7 @@ fn demangled_path(text: &str) -> Option<(&str, &str)> {
     text.split_at_checked(end)
 }
 
-/// The same of a mangled one (Itanium C++ ABI): names that follow each other, each after its
-/// length.
+/// The same for a mangled text (Itanium C++ ABI): consecutive names, each after its length.
 fn mangled_path(text: &str) -> Option<(&str, &str)> {
     let mut rest = text;
     loop {
@@ -45,7 +43,7 @@ fn mangled_path(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// What follows an identifier that `text` begins with; nothing if the text was cut within it.
+/// What follows an identifier at the start of `text`; nothing if the text was truncated within it.
 fn after_identifier(text: &str) -> Option<&str> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let length: usize = text.get(..digits)?.parse().ok()?;
@@ -54,7 +52,7 @@ fn after_identifier(text: &str) -> Option<&str> {
 }
 
 /// What follows one code that is no identifier, of which a number may be a part: a literal
-/// (`Li128E`), a name that was there before (`S1_`) or a parameter (`T_`).
+/// (`Li128E`), an earlier name (`S1_`) or a parameter (`T_`).
 fn after_code(text: &str) -> Option<&str> {
     let mut characters = text.chars();
     let first = characters.next()?;

@@ -1,8 +1,8 @@
 //! The table of families: the first line that finds a name applies.
 //!
-//! A line names its kernels by what the kernel does, so that a library's next release and another
-//! framework's kernel of the same kind are found too. More special lines come first: the backward
-//! half of a pooling before pooling, a product with a vector before a product.
+//! A line names its kernels by their function, so that it also finds a library's next release and
+//! another framework's kernel of the same kind. More special lines come first: the backward half of
+//! a pooling before pooling, a product with a vector before a product.
 
 use super::Bound::{Compute, Memory, MemoryIfLarge, Neither};
 use super::{Bound, Family, Rule};
@@ -44,7 +44,7 @@ const fn rule(
 pub(super) const RULES: [Rule; 53] = [
     rule(Family::Collective, Neither, &["^nccl", "^oneccl", "nvshmem", "_on_stream_kernel", "cross_device_reduce", "multimem_all", "all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "reducescatter", "all_to_all", "alltoall"], "waits for another GPU"),
     rule(Family::Setup, Neither, &["computeoffsets", "computeboffsets", "offsetskernel", "precompute_indices", "initkernel", "prepare_varlen", "singletile", "exclusivesum", "gemm_pointers", "moe_align"], "prepares the kernel after it, or one block; a few µs"),
-    // torch.compile says in a prefix what a generated kernel is; the rest lists all that was fused.
+    // A prefix states the kind of torch.compile's kernels; the rest lists all fused operations.
     rule(Family::Elementwise, MemoryIfLarge, &["^triton_poi", "^triton_for", "^triton_unk"], "TorchInductor's pointwise kernels"),
     rule(Family::Reduction, MemoryIfLarge, &["^triton_red", "^triton_per", "^triton_spl"], "TorchInductor's reductions: each element read once or twice"),
     rule(Family::AttentionDecode, Memory, &["flex_decoding"], "each key and value is read for one or few queries"),
@@ -65,7 +65,7 @@ pub(super) const RULES: [Rule; 53] = [
     rule(Family::Dropout, Memory, &["dropout"], "elementwise, a random number for 4 elements"),
     rule(Family::Elementwise, MemoryIfLarge, &["attention_mask", "attn_mask"], "writes what attention reads"),
     rule(Family::Copy, Memory, &["bwd_dot_do", "bwd_convert", "bwd_preprocess", "bwd_postprocess", "bwdpreprocess", "bwdpostprocess", "splitkv_combine", "flash_attn_combine", "fwdcombine", "merge_attn_states", "mergestate", "marlin_repack", "reshape_and_cache", "copy_blocks", "swap_blocks", "concat_and_cache", "rotary", "|rope"], "around attention or a product: a pass over tensors"),
-    // Launched for a prompt and for one token; the name says nothing of which.
+    // Launched for a prompt and for one token; the name does not distinguish them.
     rule(Family::Attention, Neither, &["flashattnfwd", "flashattentionforward", "unified_attention", "batchprefill", "singleprefill", "batchmla", "_mla_", "splitkv", "split_kv", "fmhasm"], "by the number of queries: many in a prompt, one for each further token"),
     rule(Family::AttentionDecode, Memory, &["paged_attention", "pagedattention", "flash_decod", "batchdecode", "singledecode", "decode_attention", "fwd_grouped_kernel_stage", "masked_multihead", "|mmha", "kernel_mha", "flash_attn_ext_vec", "flash_attn_vec_ext", "mqa_decode"], "each key and value is read for one or few queries"),
     rule(Family::Attention, Compute, &["flash_fwd", "flash_bwd", "flashattnbwd", "flashattentionbackward", "fmha", "sdpa", "attn_fwd", "attn_bwd", "attention_bwd", "attention_backward"], "two products for each pair of blocks, which stay on the SM"),
@@ -91,11 +91,11 @@ pub(super) const RULES: [Rule; 53] = [
     rule(Family::Copy, MemoryIfLarge, &["transpose", "permute_", "catarray", "memcpy", "memset", "copy", "swapdimension", "shuffleintensor", "concat", "reshape", "^wrapped_", "tensor_kernel_flip", "flip_filter", "roll_cuda", "reflection_pad", "replication_pad"], "moves and computes nothing"),
     rule(Family::Elementwise, MemoryIfLarge, &["elementwise", "elemwise", "elem_wise", "element_mul", "pointwise", "act_and_mul", "silu", "gelu", "swiglu", "geglu", "|relu", "sigmoid", "activation", "eigenmetakernel", "triu_tril", "fillfunctor", "fill_kernel", "cast_kernel", "convert_kernel", "bias_add", "biasadd", "op_tensor", "optensor", "op_generic_tensor", "add_tensor", "__for_each", "detail::for_each", "6detail8for_each", "__parallel_for", "parallelforagent", "detail::transform", "6detail9transform"], "0.1 to 1 operation for each byte"),
     rule(Family::Elementwise, Memory, &["globalkernel"], "cuBLASLt's epilogue: bias and activation in a pass of its own"),
-    // User code and the samples that tutorials have.
+    // User code and the samples of tutorials.
     rule(Family::Elementwise, MemoryIfLarge, &["vecadd", "vec_add", "vectoradd", "vector_add", "add_kernel", "add_parallel", "^add$", "stream_triad", "stream_copy"], "an addition for three numbers"),
     rule(Family::Elementwise, MemoryIfLarge, &["^cupy_copy", "^cupy_fill", "^cupy_add", "^cupy_subtract", "^cupy_multiply", "^cupy_true_divide__float32", "^cupy_sqrt__float32"], "CuPy's functions of one or two arrays"),
     rule(Family::Reduction, MemoryIfLarge, &["^cupy_sum", "^cupy_max", "^cupy_min", "^cupy_mean", "^cupy_amax", "^cupy_amin"], "CuPy's reductions"),
-    // XLA names a kernel after what it fused; a product would be called by its library's name.
+    // XLA names a kernel after the fused operations; a product would have its library's name.
     rule(Family::Reduction, MemoryIfLarge, &["reduce_fusion$", "^input_reduce"], "XLA's fusions with a reduction"),
     rule(Family::Copy, MemoryIfLarge, &["transpose_fusion$", "slice_fusion$", "^input_concat"], "XLA's fusions that move"),
     rule(Family::Elementwise, MemoryIfLarge, &["^fusion$", "_fusion$", "^broadcast$", "^convert$", "^select$", "^compare$", "^multiply$", "^subtract$", "^divide$"], "XLA's fusions"),

@@ -1,4 +1,4 @@
-//! Real names of all frameworks, mangled and not, and that no name is any trouble.
+//! Real names of all frameworks, mangled and not, and robustness against any name.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,6 @@ fn family_of(name: &str) -> Option<Family> {
     rule_of(name).map(|rule| rule.family)
 }
 
-/// Family and class of each.
 fn assert_all(family: Family, class: Option<ResourceClass>, names: &[&str]) {
     for name in names {
         assert_eq!(family_of(name), Some(family), "{name}");
@@ -209,7 +208,7 @@ fn products_are_compute_and_narrow_ones_memory() {
     );
 }
 
-/// Names that hold a product's or attention's, and are a pass over its tensors.
+/// Names that contain a product's or attention's, and are a pass over its tensors.
 #[test]
 fn what_is_around_a_product_is_not_taken_for_it() {
     assert_all(
@@ -518,7 +517,6 @@ fn call(name: &str, sizes: &[u64], number: &str) -> Operator {
     }
 }
 
-/// Class and rule of a kernel in a call.
 fn in_call(name: &str, operator: &Operator) -> Option<(ResourceClass, ClassRule)> {
     let launch = Launch {
         name,
@@ -576,7 +574,7 @@ fn a_name_for_many_rows_and_for_few_has_no_class() {
             "grouped_gemm_kernel",
         ],
     );
-    // Where the sizes of the call are known they say it.
+    // Where the call's sizes are known, they decide.
     let prompt = call("gemm", &[4096, 4096, 4096], "f16");
     let marlin = "void marlin::Marlin<c10::Half, 128, 1>(int)";
     assert_eq!(
@@ -585,8 +583,8 @@ fn a_name_for_many_rows_and_for_few_has_no_class() {
     );
 }
 
-/// Words that end or go on within other words, and what is found by an earlier word of a name than
-/// the one that says what it is.
+/// Words that end or go on within other words, and words found by an earlier word of a name than
+/// the deciding one.
 #[test]
 fn parts_of_other_words_are_not_taken_for_a_family() {
     for name in [
@@ -629,7 +627,7 @@ fn parts_of_other_words_are_not_taken_for_a_family() {
     assert_all(Family::Collective, None, &collective);
 }
 
-/// A frame is judged by its first argument that says something, however the rest is configured.
+/// A frame is judged by its first informative argument, whatever its other configuration.
 #[test]
 fn a_frame_is_judged_by_the_work_before_its_parts() {
     assert_all(
@@ -648,7 +646,7 @@ fn a_frame_is_judged_by_the_work_before_its_parts() {
     assert_all(Family::Elementwise, Some(Memory), &[transform]);
 }
 
-/// Tools cut off long names; what is lost must not be guessed from what is left of the arguments.
+/// Tools truncate long names; the lost part must not be guessed from the rest of the arguments.
 #[test]
 fn a_name_that_was_cut_off_is_judged_by_its_own_part() {
     let loops = [
@@ -702,7 +700,7 @@ fn the_table_is_well_formed() {
         assert!(found.contains(&family), "{}", family.word());
         assert_eq!(Family::from_word(family.word()), Some(family));
     }
-    // A share that was right can only be stated of a family of which something gets a class.
+    // Confidence is only stated of a family with at least one class.
     for family in Family::ALL {
         let mut rules = RULES.iter().filter(|rule| rule.family == family);
         let has_class = rules.any(|rule| rule.bound != Bound::Neither);

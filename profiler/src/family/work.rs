@@ -1,15 +1,15 @@
-//! What sizes tell of a product or a convolution: those of its call, and that of the tile in its
-//! name.
+//! The information in sizes about a product or a convolution: those of its call, and that of the
+//! tile in its name.
 
 use crate::profile::Operator;
 use crate::resource_class::ResourceClass;
 
-/// Operations for each byte of device memory at which a GPU goes from bound by memory to bound by
-/// compute, single precision on FP32 units: V100 17, T4 25, A100 10, H100 20.
+/// Operations for each byte of device memory at which a GPU goes from memory-bound to
+/// compute-bound, single precision on FP32 units: V100 17, T4 25, A100 10, H100 20.
 const RIDGE_FP32: f64 = 15.0;
 
 /// The same in double precision: V100 9, A100 13 and H100 20 with tensor cores, 6 and 10 without;
-/// T4 and what is made for graphics below 2.
+/// T4 and graphics GPUs below 2.
 const RIDGE_FP64: f64 = 10.0;
 
 /// The same for the tensor cores with TF32, which takes 32 bits a number: A100 100, H100 148.
@@ -27,31 +27,31 @@ const RIDGE_4_BITS: f64 = 1100.0;
 /// Real operations of a complex multiplication and addition, over those of a real one.
 const COMPLEX_FACTOR: f64 = 4.0;
 
-/// What names of kernels for tensor cores have in them.
+/// Words in the names of kernels for tensor cores.
 const TENSOR_WORDS: [&str; 14] = [
     "tensorop", "s884", "h884", "s1688", "h1688", "s16816", "h16816", "nvjet", "tf32", "bf16",
     "f16f16", "e4m3", "s16832", "i16832",
 ];
 
-/// Operations for each byte that a tile alone reaches, at 16 bits, up to which a kernel is meant
-/// for products with few rows or columns: 32 × 32 and 64 × 16 are, 64 × 32 is not.
+/// The greatest operations per byte that a tile alone reaches, at 16 bits, of a kernel for products
+/// with few rows or columns: 32 × 32 and 64 × 16 are such tiles, 64 × 32 is not.
 const NARROW_TILE: u64 = 16;
 
-/// Operations ÷ bytes of a call, by its sizes, against the ridges of GPUs. Each byte is taken to
-/// move once.
+/// Operations ÷ bytes of a call, from its sizes, against the ridges of GPUs. Each byte is assumed
+/// to move once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Intensity {
     /// Below every ridge.
     Low,
-    /// Above that of the units for single precision, and below that of the tensor cores, which a
-    /// kernel may use instead.
+    /// Above the ridge of the units for single precision, and below that of the tensor cores, which
+    /// a kernel may use instead.
     Middle,
     /// Above every ridge.
     High,
 }
 
 impl Intensity {
-    /// That of a call; `None` of one whose sizes are not stated, or that is neither a product nor a
+    /// The intensity of a call; `None` without stated sizes, or for neither a product nor a
     /// convolution.
     #[must_use]
     pub fn of(operator: &Operator) -> Option<Self> {
@@ -86,8 +86,8 @@ impl Intensity {
         }
     }
 
-    /// The class of the kernel of that name that does the work of the call; where no name is known
-    /// (it is empty), that of any kernel that does, if there is but one.
+    /// The class of the named kernel that does the work of the call; with an empty name, of any
+    /// kernel that does, if they agree.
     pub(super) fn class(self, name: &str) -> Option<ResourceClass> {
         match self {
             Self::Low => Some(ResourceClass::Memory),
@@ -108,9 +108,9 @@ fn product(sizes: &[u64]) -> Option<(f64, f64)> {
     Some((2.0 * m * n * k, m * k + k * n + m * n))
 }
 
-/// Operations and elements of a convolution, by a tensor (images, channels, extents) and the
-/// filters (outputs, channels of a group, extents). The stride is not stated and taken as 1, so
-/// that both tensors have the same extents.
+/// Operations and elements of a convolution, from a tensor (images, channels, extents) and the
+/// filters (outputs, channels of a group, extents). The stride is not stated and assumed to be 1,
+/// so that both tensors have the same extents.
 fn convolution(sizes: &[u64]) -> Option<(f64, f64)> {
     let half = sizes.len() / 2;
     if !sizes.len().is_multiple_of(2) || !(3..=5).contains(&half) {
@@ -130,7 +130,6 @@ fn convolution(sizes: &[u64]) -> Option<(f64, f64)> {
     Some((flop, elements))
 }
 
-/// Whether a kernel of this name uses tensor cores.
 fn is_tensor(name: &str) -> bool {
     TENSOR_WORDS.iter().any(|word| name.contains(word))
 }
@@ -144,8 +143,8 @@ pub(super) fn has_narrow_tile(name: &str) -> bool {
         })
 }
 
-/// The first two numbers of a name with an `x` between them that are the tile's: those behind a
-/// letter are something else (`bf16x9` is a way to multiply), but for `tilesize`.
+/// The tile's numbers: the first two of a name with an `x` between them. Numbers behind a letter
+/// are something else (`bf16x9` is a way to multiply), except for `tilesize`.
 fn tile(name: &str) -> Option<(u64, u64)> {
     let bytes = name.as_bytes();
     let at_x = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'x');

@@ -1,4 +1,4 @@
-//! Look-up against a plain search through all kernels, and its order of fall-backs.
+//! Look-up against a linear search through all kernels, and its order of fall-backs.
 
 use proptest::prelude::*;
 
@@ -37,7 +37,6 @@ fn gemm(sizes: &[u64], layout: Option<&str>) -> Operator {
     }
 }
 
-/// A kernel in an operator.
 fn within(operator: Operator, kernel: KernelProfile) -> KernelProfile {
     KernelProfile {
         operator: Some(operator),
@@ -147,7 +146,7 @@ fn a_name_looked_up_once_finds_every_shape() {
     );
 }
 
-/// What the module's documentation says, without any order or index.
+/// The module's documented rules, without any order or index.
 fn plain_search(
     kernels: &[KernelProfile],
     name: &str,
@@ -201,7 +200,7 @@ fn a_kernel_is_found_by_the_name_the_driver_knows() {
     let driver = "_ZN2at12_GLOBAL__N_14fillIfEEvPf";
     for (name, blocks, expected) in [
         ("_ZN2nn4gemmILi8EEEvPf", 8, (Some(10), Match::Exact)),
-        // Of gemm the profile knows the mangled name, and this is another.
+        // The profile knows gemm's mangled name, and this is another.
         ("_ZN2nn4gemmILi4EEEvPf", 8, (None, Match::Unknown)),
         (driver, 4, (Some(20), Match::Exact)),
         (driver, 8, (Some(30), Match::Exact)),
@@ -238,7 +237,7 @@ proptest! {
     }
 }
 
-/// p95, quality, and whether by operator, of a launch of `sgemm` in one.
+/// p95, quality, and whether by operator, of a launch of `sgemm` in an operator.
 fn launch(
     index: &ProfileIndex,
     operator: &Operator,
@@ -265,7 +264,7 @@ fn a_launch_in_an_operator_is_found_by_both_and_else_by_the_kernel_alone() {
         (&small, 8, 0, (Some(10), Match::Exact, true)),
         (&large, 8, 0, (Some(900), Match::Exact, true)),
         (&small, 8, 1, (Some(10), Match::WithoutShared, true)),
-        // Of another operator the longest of the shape, of another shape that of the operator.
+        // For another operator the longest of the shape, for another shape that of the operator.
         (&other, 8, 0, (Some(900), Match::Exact, false)),
         (&small, 32, 0, (Some(10), Match::NameOnly, true)),
         // The exact shape counts more than the operator.
@@ -294,7 +293,8 @@ fn an_operator_that_states_more_comes_first() {
     assert_eq!(of(&gemm(&[9, 9, 9], Some("nn"))), Some(500));
 }
 
-/// Plans of `cudnnBackendExecute` are not told apart: all that a network launched in any of them is under one name.
+/// Plans of `cudnnBackendExecute` are indistinguishable: one name covers all that a network
+/// launched in any of them.
 #[test]
 fn an_operator_whose_sizes_are_not_stated_is_its_longest_kernel() {
     let backend = |number: Option<&str>| Operator {
@@ -325,7 +325,7 @@ fn an_operator_as_a_whole_is_each_of_its_kernels_once() {
     ]);
     let whole = index.of_operator(&both).expect("it has kernels");
     assert_eq!(whole.expected_ns, 137);
-    // Of a size that was not measured, what is known of all sizes.
+    // For an unmeasured size, the knowledge of all sizes.
     let whole = index.of_operator(&gemm(&[1, 2, 3], None)).expect("by name");
     assert_eq!(whole.expected_ns, 5000);
     let gemv = Operator {

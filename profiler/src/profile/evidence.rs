@@ -1,4 +1,4 @@
-//! What a profile's judgements rest on: the measured figures behind SM need and class.
+//! The measured figures behind a profile's SM need and class.
 //!
 //! A figure that was not measured is absent, never 0. Figures are whole numbers of small units, so
 //! that a profile that is read and written again is the same text.
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use crate::family::Family;
 
-/// What SM need and class of a kernel were judged by.
+/// The evidence for a kernel's SM need and class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Shared memory of a block that the kernel declares, bytes.
@@ -31,7 +31,7 @@ pub struct Evidence {
     pub roofline: Option<Roofline>,
     /// The family by which its class was estimated.
     pub class_family: Option<Family>,
-    /// How much of the GPU time of that family was estimated right where it was measured.
+    /// The correctly estimated share of that family's measured GPU time.
     pub class_confidence_pct: Option<Percent>,
 }
 
@@ -44,10 +44,10 @@ pub struct Roofline {
     pub mbyte_per_s: u64,
 }
 
-/// A GPU as the files that were measured on it describe it.
+/// A GPU as its measured files describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// SMs that the jobs saw.
+    /// SMs visible to the jobs.
     pub sms: Option<u32>,
     /// CUDA compute capability, major and minor.
     pub compute_capability: Option<(u32, u32)>,
@@ -66,7 +66,7 @@ impl Percent {
     /// peak were sampled apart; ten times the peak is no such error.
     pub const MAX: Self = Self(100_000);
 
-    /// `percent` (0 to 1000), rounded to hundredths; `None` for what is no such number.
+    /// `percent` (0 to 1000), rounded to hundredths; `None` for other numbers.
     #[must_use]
     pub fn new(percent: f64) -> Option<Self> {
         let hundredths = (percent * 100.0).round();

@@ -1,28 +1,28 @@
-//! The call of a library in which a kernel was launched.
+//! The library call in which a kernel was launched.
 //!
-//! One kernel of cuBLAS multiplies matrices of all sizes, in the same launch shape where only what is summed over
-//! differs; how long it runs is then told by the call. A profile states of it what its source does, and only that is
-//! compared.
+//! One kernel of cuBLAS multiplies matrices of all sizes, in the same launch shape where only the
+//! summed dimension differs; the call then determines its duration. A profile states as much of the
+//! call as its source, and only that is compared.
 
 use std::fmt;
 
-/// Most sizes that are stated of an operator: the dimensions of two tensors of up to five.
+/// Most stated sizes of an operator: the dimensions of two tensors of up to five.
 pub(super) const SIZES_MAX: usize = 10;
 
 /// A call of cuBLAS, cuBLASLt or cuDNN.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Operator {
-    /// What it does: `gemm`, `gemv`, `conv_forward`; the interposer's table (`abi`) has all names.
+    /// Its function: `gemm`, `gemv`, `conv_forward`; the interposer's table (`abi`) has all names.
     pub name: String,
-    /// Of a product m, n and k, as cuBLAS counts them (columns first); of others the dimensions of their tensors. Empty if
-    /// not stated.
+    /// m, n and k of a product, as cuBLAS counts them (columns first); otherwise the tensors'
+    /// dimensions. Empty if not stated.
     pub sizes: Vec<u64>,
-    /// How many products; `None` if not stated.
+    /// The number of products; `None` if not stated.
     pub batch: Option<u64>,
-    /// What the matrices or tensors consist of, e.g. `f16`; `None` if not stated.
+    /// The number format of the matrices or tensors, e.g. `f16`; `None` if not stated.
     pub number: Option<String>,
-    /// How the two factors of a product are taken: `n`, `t` (transposed) or `c` (and conjugated) each; `None` if not
-    /// stated.
+    /// The layout of the two factors of a product: `n`, `t` (transposed) or `c` (and conjugated)
+    /// each; `None` if not stated.
     pub layout: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Operator {
             + usize::from(self.layout.is_some())
     }
 
-    /// Whether `call` is one of those that this states: what is not stated may be anything.
+    /// Whether `call` agrees with everything stated here.
     #[must_use]
     pub fn covers(&self, call: &Self) -> bool {
         fn agrees<T: PartialEq>(stated: Option<&T>, of_call: Option<&T>) -> bool {
@@ -51,7 +51,7 @@ impl Operator {
 }
 
 impl Operator {
-    /// It as one line for programs, from which [`Operator::of_line`] makes an equal one.
+    /// One line for programs, from which [`Operator::of_line`] makes an equal operator.
     #[must_use]
     pub fn line(&self) -> String {
         let sizes: Vec<String> = self.sizes.iter().map(ToString::to_string).collect();

@@ -1,7 +1,7 @@
-//! Reads a profile, with the place of everything that is wrong in it.
+//! Reads a profile, with the place of every error.
 //!
-//! The TOML is walked by hand rather than derived, because only so does every message have the
-//! place of the key or value it speaks of, its text, and the nearest right word.
+//! The TOML is walked by hand rather than derived: only so does every message have the place of its
+//! key or value, its text, and the nearest valid word.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -32,7 +32,7 @@ const KEYS: [&str; 8] = [
 /// How many of [`KEYS`] version 1 has.
 const KEYS_OF_1: usize = 5;
 
-/// Keys of `[measured]`, none of which must be there.
+/// Keys of `[measured]`, all optional.
 const MEASURED_KEYS: [&str; 4] = ["sms", "compute_capability", "clock_mhz", "bandwidth_gb_s"];
 
 /// Keys of `[requests]`: one of the first two, and all others.
@@ -45,7 +45,7 @@ const REQUESTS_KEYS: [&str; 6] = [
     "order",
 ];
 
-/// Keys of a kernel: the ten that must be there, those of version 2 that may, and the last two, of
+/// Keys of a kernel: ten required ones, the optional ones of version 2, and the last two, of
 /// version 3.
 const KERNEL_KEYS: [&str; 24] = [
     "name",
@@ -74,21 +74,19 @@ const KERNEL_KEYS: [&str; 24] = [
     "class_confidence_pct",
 ];
 
-/// How many of [`KERNEL_KEYS`] version 1 has, all of which must be there.
+/// The number of [`KERNEL_KEYS`] in version 1, all required.
 const KERNEL_KEYS_OF_1: usize = 10;
 
-/// How many of [`KERNEL_KEYS`] version 2 has.
+/// The number of [`KERNEL_KEYS`] in version 2.
 const KERNEL_KEYS_OF_2: usize = 22;
 
-/// Keys of `operator`, of which only the first must be there.
+/// Keys of `operator`; only the first is required.
 const OPERATOR_KEYS: [&str; 5] = ["name", "sizes", "batch", "number", "layout"];
 
-/// Keys of `duration_ns`.
 const DURATION_KEYS: [&str; 3] = ["sum", "median", "p95"];
 
 type Value<'i> = Spanned<DeValue<'i>>;
 
-/// The profile in `text`.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
     let document = DeTable::parse(text).map_err(|error| {
         Error::syntax(
@@ -134,7 +132,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
     })
 }
 
-/// The `[measured]` table, if it is there.
+/// The `[measured]` table, if present.
 fn parse_measured(table: &Table<'_>) -> Result<Option<Measured>, Error> {
     let file = table.file;
     let Some(value) = table.table.get("measured") else {
@@ -158,8 +156,7 @@ fn parse_measured(table: &Table<'_>) -> Result<Option<Measured>, Error> {
     }))
 }
 
-/// The `[requests]` table, if it is there. Its order names kernels by their place, of which there
-/// are `kernels`.
+/// The `[requests]` table, if present. Its order is of indices below `kernels`.
 fn parse_requests(table: &Table<'_>, kernels: usize) -> Result<Option<Requests>, Error> {
     const EXPECTED: &str =
         "range = \"NAME\" or gap_ns = NS, count, latency_ns, same_order and order";
@@ -205,10 +202,10 @@ fn parse_requests(table: &Table<'_>, kernels: usize) -> Result<Option<Requests>,
     }))
 }
 
-/// Format and version come first: of another version nothing else can be judged.
+/// Format and version come first: another version cannot be judged further.
 fn check_version(table: &Table<'_>) -> Result<u64, Error> {
     const EXPECTED: &str = "format = \"pillion-profile\" and version = 2";
-    // A mistyped `format` is better named as such than as missing.
+    // A mistyped `format` is better reported as such than as missing.
     if table.table.get("format").is_none() || table.table.get("version").is_none() {
         table.check_keys(&KEYS)?;
     }
@@ -231,7 +228,6 @@ fn check_version(table: &Table<'_>) -> Result<u64, Error> {
     })
 }
 
-/// The kernels, each key once.
 fn parse_kernels(
     file: Source<'_>,
     values: &[Value<'_>],
@@ -244,7 +240,7 @@ fn parse_kernels(
     };
     let known = KERNEL_KEYS.get(..known).unwrap_or(&KERNEL_KEYS);
     let mut kernels = Vec::with_capacity(values.len());
-    // Where each begins: a line is counted from the start of the text, so only where it is said.
+    // Where each begins: lines are counted from the start of the text, so only on demand.
     let mut firsts = HashMap::new();
     for value in values {
         let table = file.table("kernel", value, "a [[kernel]] table")?;
@@ -281,7 +277,6 @@ fn parse_kernels(
     Ok(kernels)
 }
 
-/// One kernel.
 fn parse_kernel(table: &Table<'_>, version: u64) -> Result<KernelProfile, Error> {
     let file = table.file;
     let class = file.word(
@@ -329,7 +324,6 @@ fn parse_kernel(table: &Table<'_>, version: u64) -> Result<KernelProfile, Error>
     })
 }
 
-/// What there is of the evidence.
 fn parse_evidence(table: &Table<'_>) -> Result<Evidence, Error> {
     let flops = table.optional_number("mflop_per_s", 0, NUMBER_MAX)?;
     let bytes = table.optional_number("mbyte_per_s", 0, NUMBER_MAX)?;
@@ -358,7 +352,7 @@ fn parse_evidence(table: &Table<'_>) -> Result<Evidence, Error> {
     })
 }
 
-/// `{ name, sizes, batch, number, layout }`, of which what was not stated is left out.
+/// `{ name, sizes, batch, number, layout }`, with optional parts left out.
 fn parse_operator(file: Source<'_>, value: &Value<'_>) -> Result<Operator, Error> {
     const EXPECTED: &str =
         "{ name = \"NAME\", sizes = [N, ...], batch = N, number = \"f16\", layout = \"tn\" }";
@@ -394,7 +388,7 @@ fn parse_operator(file: Source<'_>, value: &Value<'_>) -> Result<Operator, Error
     })
 }
 
-/// `{ sum, median, p95 }`, which must be possible together.
+/// `{ sum, median, p95 }`, which must be consistent.
 fn parse_durations(file: Source<'_>, value: &Value<'_>) -> Result<Durations, Error> {
     const EXPECTED: &str = "{ sum = NS, median = NS, p95 = NS }";
     let table = file.table("duration_ns", value, EXPECTED)?;
@@ -419,18 +413,15 @@ fn parse_durations(file: Source<'_>, value: &Value<'_>) -> Result<Durations, Err
     })
 }
 
-/// The file, for places and for the text of values.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     text: &'a str,
     path: &'a Path,
 }
 
-/// A table of the file.
 struct Table<'a> {
     file: Source<'a>,
     span: Range<usize>,
-    /// What to call it.
     inside: &'static str,
     table: &'a DeTable<'a>,
 }
@@ -468,7 +459,7 @@ impl<'a> Table<'a> {
         self.value(key, "every [[kernel]] to have every key")
     }
 
-    /// The number of a key that need not be there.
+    /// The number of an optional key.
     fn optional_number(
         &self,
         key: &'static str,
@@ -481,14 +472,12 @@ impl<'a> Table<'a> {
             .transpose()
     }
 
-    /// The same in 32 bits.
     fn optional(&self, key: &'static str, least: u64, most: u32) -> Result<Option<u32>, Error> {
         let number = self.optional_number(key, least, most.into())?;
         // The upper bound is a u32, so nothing is lost.
         Ok(number.map(|number| number as u32))
     }
 
-    /// The percentage of a key that need not be there.
     fn percent(&self, key: &'static str) -> Result<Option<Percent>, Error> {
         let Some(value) = self.table.get(key) else {
             return Ok(None);
@@ -515,7 +504,7 @@ impl<'a> Source<'a> {
         Place::of_offset(self.path, self.text, offset)
     }
 
-    /// The error for a wrong value: what stands in the file at `span`.
+    /// The error for the wrong value at `span`.
     fn bad(&self, key: &'static str, span: Range<usize>, expected: &str) -> Error {
         let found = self.text.get(span.clone()).unwrap_or("").trim();
         Error::BadValue {
@@ -570,7 +559,7 @@ impl<'a> Source<'a> {
             })
     }
 
-    /// Grid or block; from version 2 on `[0, 0, 0]` says that it was not stated.
+    /// Grid or block; from version 2 on `[0, 0, 0]` means that it was not stated.
     fn shape(
         &self,
         key: &'static str,
@@ -632,7 +621,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The integer, if it is not negative and 64 bits hold it.
+/// The integer, if it is not negative and fits into 64 bits.
 fn unsigned(integer: &DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }

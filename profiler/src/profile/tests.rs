@@ -203,7 +203,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_would_be_right() {
     }
 }
 
-/// Operators that are wrong, as the first kernel's value of `operator`, and what is said.
+/// Invalid values of the first kernel's `operator`, and the messages.
 const WRONG_OPERATORS: &[(&str, &str)] = &[
     ("7", "p:17:12: operator = `7`; expected { name = "),
     (
@@ -270,7 +270,7 @@ fn a_kernel_may_stand_once_for_each_operator() {
     assert!(error.contains(", operator gemm 1x2x3"), "{error}");
 }
 
-/// Two instances of a template, which people are shown by one name.
+/// Two instances of a template with one display name.
 #[test]
 fn a_kernel_may_stand_once_for_each_mangled_name() {
     let (head, kernel) = EXAMPLE.split_at(EXAMPLE.rfind("\n[[kernel]]").expect("two kernels"));
@@ -512,14 +512,14 @@ fn a_class_by_name_has_its_family_and_takes_version_3() {
     let wrong = text.replacen("\"conv\"", "\"konv\"", 1);
     let error = parse(&wrong).expect_err("no such family");
     assert!(error.starts_with("p:17:16: class_family = "), "{error}");
-    // Nothing of it is in the versions before.
+    // Earlier versions have none of it.
     let old = text.replacen("version = 3", "version = 2", 1);
     let error = parse(&old).expect_err("version 2 has no such key");
     assert!(error.contains("unknown key `class_family`"), "{error}");
     let rule_alone = EXAMPLE.replacen("\"given\"", "\"name\"", 1);
     let error = parse(&rule_alone).expect_err("version 2 has no such rule");
     assert!(error.starts_with("p:16:14: class_rule = "), "{error}");
-    // A profile of version 3 that has nothing of it is written so that older programs read it.
+    // A profile of version 3 with nothing new is written so that older programs read it.
     let nothing_new = EXAMPLE.replacen("version = 2", "version = 3", 1);
     assert_eq!(
         parse(&nothing_new).map(|profile| profile.write()),

@@ -7,7 +7,6 @@ use super::{
     VERSION, VERSION_WITHOUT_NAMES,
 };
 
-/// `profile` as text.
 pub(super) fn write(profile: &Profile) -> String {
     let mut text = String::new();
     write_all(&mut text, profile).expect("a String takes all that is written to it");
@@ -38,7 +37,7 @@ fn write_all(text: &mut String, profile: &Profile) -> fmt::Result {
     Ok(())
 }
 
-/// The first version that has all that the profile says, of those that are written.
+/// The least version, of those written, that has everything in the profile.
 fn version_of(profile: &Profile) -> u32 {
     let is_estimated = |kernel: &KernelProfile| {
         let evidence = &kernel.evidence;
@@ -53,13 +52,11 @@ fn version_of(profile: &Profile) -> u32 {
     }
 }
 
-/// Quoted and joined.
 fn list(values: &[String], between: &str) -> String {
     let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
     values.join(between)
 }
 
-/// The `[measured]` table, after a blank line.
 fn write_measured(text: &mut String, measured: &Measured) -> fmt::Result {
     writeln!(text, "\n[measured]")?;
     write_optional(text, "sms", measured.sms)?;
@@ -70,7 +67,6 @@ fn write_measured(text: &mut String, measured: &Measured) -> fmt::Result {
     write_optional(text, "bandwidth_gb_s", measured.bandwidth_gb_s)
 }
 
-/// The `[requests]` table, after a blank line.
 fn write_requests(text: &mut String, requests: &Requests) -> fmt::Result {
     writeln!(text, "\n[requests]")?;
     match &requests.rule {
@@ -92,7 +88,6 @@ fn write_requests(text: &mut String, requests: &Requests) -> fmt::Result {
     writeln!(text, "order = [{}]", runs.join(", "))
 }
 
-/// One `[[kernel]]`, after a blank line.
 fn write_kernel(text: &mut String, kernel: &KernelProfile) -> fmt::Result {
     let durations = kernel.durations;
     writeln!(text, "\n[[kernel]]")?;
@@ -119,7 +114,7 @@ fn write_kernel(text: &mut String, kernel: &KernelProfile) -> fmt::Result {
     write_evidence(text, &kernel.evidence)
 }
 
-/// An operator, with what is stated of it.
+/// An operator's stated parts.
 fn write_operator(text: &mut String, operator: &Operator) -> fmt::Result {
     write!(text, "operator = {{ name = {}", quoted(&operator.name))?;
     if !operator.sizes.is_empty() {
@@ -137,7 +132,6 @@ fn write_operator(text: &mut String, operator: &Operator) -> fmt::Result {
     writeln!(text, " }}")
 }
 
-/// What there is of the evidence, a line each.
 fn write_evidence(text: &mut String, evidence: &Evidence) -> fmt::Result {
     write_optional(text, "static_shared_bytes", evidence.static_shared_bytes)?;
     write_optional(text, "blocks_per_sm", evidence.blocks_per_sm)?;
@@ -155,7 +149,7 @@ fn write_evidence(text: &mut String, evidence: &Evidence) -> fmt::Result {
     write_optional(text, "class_confidence_pct", evidence.class_confidence_pct)
 }
 
-/// A line for a value that is there.
+/// A line for a present value.
 fn write_optional(text: &mut String, key: &str, value: Option<impl fmt::Display>) -> fmt::Result {
     match value {
         Some(value) => writeln!(text, "{key} = {value}"),
@@ -163,7 +157,6 @@ fn write_optional(text: &mut String, key: &str, value: Option<impl fmt::Display>
     }
 }
 
-/// A TOML basic string.
 fn quoted(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('"');

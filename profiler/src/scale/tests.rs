@@ -1,4 +1,4 @@
-//! The law of scaling: what must hold whatever the figures, and what it says of known GPUs.
+//! The law of scaling: its invariants, and its results for known GPUs.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ const KERNEL: &str = "[[kernel]]\nname = \"f\"\ngrid = [1024, 1, 1]\nblock = [25
     class = \"memory\"\nclass_rule = \"throughput\"\nstatic_shared_bytes = 0\nblocks_per_sm = 8\n\
     compute_pct = 20.00\ndram_pct = 90.00\n";
 
-/// A profile measured on `gpu`, its kernel changed.
+/// A profile measured on `gpu`, with its kernel's text `from` replaced by `to`.
 fn profile(gpu: &str, from: &str, to: &str) -> Profile {
     assert!(KERNEL.contains(from), "{from}");
     let kernel = KERNEL.replacen(from, to, 1);
@@ -53,7 +53,8 @@ fn a_kernel_bound_by_memory_goes_with_the_bandwidth() {
         kernel.durations.p95_ns,
         (110_000.0_f64 * 320.0 / 1555.0).ceil() as u64
     );
-    // A T4's SM has room for 4 of these blocks, an A100's for 8: the 8 that were measured on a T4 cannot be.
+    // A T4's SM has room for 4 of these blocks, an A100's for 8: the measured 8 on a T4 are
+    // impossible.
     assert_eq!(
         (kernel.class, kernel.class_rule),
         (ResourceClass::Memory, ClassRule::Scaled)
@@ -82,7 +83,8 @@ fn a_kernel_bound_by_compute_goes_with_sms_clock_and_units() {
     );
     before.kernels[0].class = ResourceClass::Compute;
     let (after, _) = scale(before, &device("A40"));
-    // 1024 blocks are 10 on an A100's busiest SM and 13 on an A40's; 1410 and 1740 MHz; 64 and 128 units.
+    // 1024 blocks are 10 on an A100's busiest SM and 13 on an A40's; 1410 and 1740 MHz; 64 and 128
+    // units.
     let expected = 110_000.0 * 13.0 / 10.0 * 1410.0 / 1740.0 / 2.0;
     assert_eq!(
         after.kernels[0].durations.p95_ns,
@@ -93,7 +95,7 @@ fn a_kernel_bound_by_compute_goes_with_sms_clock_and_units() {
     assert_eq!(after.kernels[0].sm_needed, 171);
 }
 
-/// What a name makes likely protects nobody: a wrong class must not make a launch look shorter.
+/// An estimate by name protects nobody: a wrong class must not make a launch look shorter.
 #[test]
 fn an_estimated_class_makes_no_launch_shorter() {
     let scaled = |class: &str, rule: &str| {
@@ -122,7 +124,7 @@ fn an_estimated_class_makes_no_launch_shorter() {
 
 #[test]
 fn a_class_is_judged_by_the_peaks_of_the_other_gpu() {
-    // An H100's ridge is twice as high as an A100's: what just is bound by memory there is not here.
+    // An H100's ridge is twice as high as an A100's: what is barely memory-bound there is not here.
     let before = profile(
         "H100-SXM5-80GB",
         "compute_pct = 20.00\ndram_pct = 90.00",
@@ -273,7 +275,8 @@ fn any_gpu() -> impl Strategy<Value = Gpu> {
 proptest! {
     #[test]
     fn on_a_gpu_of_the_same_figures_nothing_changes(before in any_profile()) {
-        // Throughputs that bound nothing make no class of `throughput`, and one below the line makes none.
+        // Throughputs that bound nothing make no class of `throughput`, and one below the line
+        // makes none.
         let twin = Gpu { name: "twin".to_owned(), ..device("T4") };
         let (after, _) = scale(before.clone(), &twin);
         let (before, after) = (&before.kernels[0], &after.kernels[0]);

@@ -1,4 +1,4 @@
-//! Files of settings of which a later one takes precedence, and the place of every value in them.
+//! Files of settings with precedence, and the place of every value in them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,18 @@ use toml::de::{DeTable, DeValue};
 use super::Fault;
 use crate::error::Place;
 
-/// Files of settings, in the order in which they are read: what a later one says of a key counts.
-/// Tables are joined key by key; a list replaces a list.
+/// Files of settings, in reading order: a later file's keys have precedence. Tables are merged key
+/// by key; a list replaces a list.
 ///
-/// A place is one number for all of them: a byte of the texts, one behind the other.
+/// A place is one number for all files: a byte of the concatenated texts.
 #[derive(Debug, Default)]
 pub struct Layers(Vec<Layer>);
 
 #[derive(Debug)]
 struct Layer {
     path: PathBuf,
-    /// Behind as many spaces as all files before have bytes: TOML ignores them, and every place that
-    /// the parser tells is one of all files.
+    /// The text, after as many spaces as all earlier files have bytes: TOML ignores them, so that
+    /// every place from the parser is one of all files.
     padded: String,
     start: usize,
 }
@@ -39,7 +39,7 @@ impl Layers {
         layers
     }
 
-    /// Puts a file over those that are there; `path` only names it.
+    /// Puts a file over the present ones; `path` only names it.
     pub fn push(&mut self, path: &Path, text: &str) {
         let start = self.end();
         self.0.push(Layer {
@@ -57,14 +57,14 @@ impl Layers {
     /// Where the next file would begin.
     #[must_use]
     pub fn end(&self) -> usize {
-        // With one byte between two files, the end of one is not the beginning of the next.
+        // One byte between two files separates the end of one from the beginning of the next.
         self.0.last().map_or(0, |layer| layer.padded.len() + 1)
     }
 
-    /// What all of them say together.
+    /// The merged document.
     ///
     /// # Errors
-    /// One is not TOML: one fault, at the place where it stops being.
+    /// One file is not TOML: one fault, at the place of the syntax error.
     pub fn document(&self) -> Result<DeTable<'_>, Vec<Fault>> {
         let mut whole = DeTable::default();
         for layer in &self.0 {
@@ -93,7 +93,7 @@ impl Layers {
         }
     }
 
-    /// What stands at these bytes; nothing where they are of several files.
+    /// The text at these bytes; empty where they span files.
     #[must_use]
     pub fn text(&self, span: std::ops::Range<usize>) -> &str {
         let layer = self.at(span.start);
@@ -106,7 +106,7 @@ impl Layers {
     }
 }
 
-/// What `over` says counts, and what it leaves open stays.
+/// The keys of `over` have precedence, and all others stay.
 fn put_over<'t>(table: &mut DeTable<'t>, over: DeTable<'t>) {
     for (key, value) in over {
         let above = table.remove(&**key.get_ref());

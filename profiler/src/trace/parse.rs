@@ -33,7 +33,6 @@ const KEYS: [&str; 12] = [
     "name",
 ];
 
-/// The trace in `text`.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Trace, Error> {
     let mut reader = Reader::default();
     let mut lines = 0;
@@ -64,7 +63,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Trace, Error> {
     }
 }
 
-/// What was read so far.
+/// The state while reading.
 #[derive(Default)]
 struct Reader {
     header_seen: bool,
@@ -77,7 +76,6 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes in one line.
     fn handle_line(&mut self, mut cursor: Cursor<'_>) -> Result<(), Error> {
         cursor.skip_spaces();
         if cursor.at_end() || cursor.rest().starts_with('#') {
@@ -174,7 +172,7 @@ impl Reader {
     }
 }
 
-/// Checks the first line, of which `word` was taken.
+/// Checks the first line, from which `word` was taken.
 fn check_header(word: &str, place: Place, mut cursor: Cursor<'_>) -> Result<(), Error> {
     if word != FORMAT {
         return Err(Error::syntax(
@@ -208,7 +206,7 @@ fn check_header(word: &str, place: Place, mut cursor: Cursor<'_>) -> Result<(), 
     cursor.expect_end()
 }
 
-/// The kernel that a line describes; `cursor` is after the word `kernel` at `place`.
+/// The kernel of a line; `cursor` is after the word `kernel` at `place`.
 fn parse_kernel(place: Place, mut cursor: Cursor<'_>) -> Result<TraceKernel, Error> {
     let mut values: [Option<(Place, String)>; KEYS.len()] = [const { None }; KEYS.len()];
     loop {
@@ -272,7 +270,6 @@ impl Fields {
         Ok(kernel)
     }
 
-    /// The value of `key` and its place.
     fn value(&self, key: &'static str) -> Result<&(Place, String), Error> {
         let index = KEYS.iter().position(|&known| known == key);
         index
@@ -349,7 +346,6 @@ impl Fields {
     }
 }
 
-/// A position in one line.
 struct Cursor<'a> {
     path: &'a Path,
     line: usize,
@@ -377,7 +373,7 @@ impl<'a> Cursor<'a> {
         self.offset += rest.len() - rest.trim_start().len();
     }
 
-    /// Takes what is up to the next character for which `ends` holds.
+    /// Takes everything up to the next character for which `ends` holds.
     fn take_until(&mut self, ends: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let taken = rest.split(ends).next().unwrap_or(rest);
@@ -451,7 +447,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A wrong value with nothing near it to suggest.
+/// A wrong value without a suggestion.
 fn bad_value(place: Place, key: &'static str, found: &str, expected: &str) -> Error {
     let (found, expected) = (shown(found), expected.to_owned());
     Error::BadValue {

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use super::{FORMAT, Trace, TraceKernel, VERSION};
 
-/// The canonical form of `trace`.
 pub(super) fn write(trace: &Trace) -> String {
     let mut text = format!("{FORMAT} {VERSION}\ndevice {}\n", trace.device);
     for kernel in &trace.kernels {

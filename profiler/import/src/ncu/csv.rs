@@ -34,8 +34,8 @@ use crate::source::{Source, SourceBuilder};
 const REMEDY: &str = "use `ncu --csv --page raw` (or `ncu --import FILE.ncu-rep --csv --page raw`), \
                       or import the .ncu-rep file itself";
 
-/// Whether `line` is the header of a table: one with a column for the launch's number. It has been the first one in
-/// all versions.
+/// Whether `line` is the header of a table: one with a column for the launch's number. It has been
+/// the first one in all versions.
 pub(crate) fn is_header(line: &str) -> bool {
     let has = |cell: &str| line.contains(cell);
     line.starts_with("\"ID\",") || line.starts_with('"') && has("\"ID\"") && has("\"Kernel Name\"")

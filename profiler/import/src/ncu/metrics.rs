@@ -377,7 +377,8 @@ impl Values {
     }
 
     /// A size. Printed as `1.02 Kbyte` it is 1 024 bytes: sizes that the hardware gives out are
-    /// multiples of 16 bytes, so the nearest such is meant where two decimals of a Kbyte leave room.
+    /// multiples of 16 bytes, so the nearest such is meant where two decimals of a Kbyte leave
+    /// room.
     fn bytes(&self, metric: Metric) -> Option<u32> {
         let value = self.of(metric)?;
         let bytes = self.number(metric)?;

@@ -1,9 +1,9 @@
 //! A copy of a table of Nsight Compute with nothing in it but what an import reads.
 //!
-//! Around and inside a table stand the output of the program and paths; in it, names of process and host, named
-//! ranges, and advice that may quote the source. Nothing is taken out: a new table gets the columns that say
-//! which launch a row is of, and of the metrics those that are numbers (all of them, because from all it follows
-//! which separators the locale has) or are read.
+//! Around and inside a table stand the output of the program and paths; in it, names of process and
+//! host, named ranges, and advice that may quote the source. Nothing is taken out: a new table gets
+//! the columns that say which launch a row is of, and of the metrics those that are numbers (all of
+//! them, because from all it follows which separators the locale has) or are read.
 
 use std::io::{self, Write};
 use std::path::Path;

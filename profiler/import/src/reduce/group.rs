@@ -212,8 +212,8 @@ impl<'a> Groups<'a> {
         mangled.or_else(|| only(self.by_base.get(&(&*kernel.names.base, shape.0, shape.1))))
     }
 
-    /// The only place, or the first of several that differ in nothing but their operators; what is counted there is shared
-    /// among them in the end ([`Groups::share_counters`]).
+    /// The only place, or the first of several that differ in nothing but their operators; what is
+    /// counted there is shared among them in the end ([`Groups::share_counters`]).
     fn one_of(&self, places: &[usize]) -> Option<usize> {
         let (first, rest) = places.split_first()?;
         let apart_from_operator = |place: &usize| {

@@ -1,9 +1,9 @@
 //! A copy of a trace with nothing in it but what an import reads.
 //!
-//! A trace holds stacks of Python with the paths of sources, names of hosts and processes, environment and
-//! arguments. Nothing is taken out of it: a new trace gets the events that an import reads, of these the
-//! arguments that it reads, and of the GPUs their figures. What a program called its kernels and ranges stays;
-//! a thread or stream that has a name gets a number.
+//! A trace holds stacks of Python with the paths of sources, names of hosts and processes,
+//! environment and arguments. Nothing is taken out of it: a new trace gets the events that an
+//! import reads, of these the arguments that it reads, and of the GPUs their figures. What a
+//! program called its kernels and ranges stays; a thread or stream that has a name gets a number.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -142,8 +142,9 @@ fn element(args: &Args) -> Option<(f64, Option<&'static str>)> {
         })
 }
 
-/// The call of cuBLAS or cuBLASLt that a product becomes. PyTorch's matrices have their rows one after the other and cuBLAS'
-/// their columns, so that it asks for the transposed product: n, m, k. How the factors lie is not told.
+/// The call of cuBLAS or cuBLASLt that a product becomes. PyTorch's matrices have their rows one
+/// after the other and cuBLAS' their columns, so that it asks for the transposed product: n, m, k.
+/// How the factors lie is not told.
 fn gemm(left: &[f64], right: &[f64], args: &Args) -> Option<Operator> {
     let (batch, m, k, n) = match (left, right) {
         (&[m, k], &[_, n]) => (1.0, m, k, n),

@@ -1,5 +1,5 @@
-//! Classes estimated from shapes against those that counters give, for the kernels of which both are known: the table in
-//! `docs/formats.md` is what comes out here.
+//! Classes estimated from shapes against those that counters give, for the kernels of which both
+//! are known: the table in `docs/formats.md` is what comes out here.
 
 use std::path::Path;
 
@@ -8,8 +8,9 @@ use tempfile::TempDir;
 
 use crate::common::{data, import, read};
 
-/// A kernel that Nsight Compute measured, and what it computes: the peak bandwidth where the file does not state it (the
-/// RTX 5070's as the measured program printed it), the model by whose ridge shapes are judged, operator and inputs.
+/// A kernel that Nsight Compute measured, and what it computes: the peak bandwidth where the file
+/// does not state it (the RTX 5070's as the measured program printed it), the model by whose ridge
+/// shapes are judged, operator and inputs.
 struct Case {
     name: &'static str,
     file: &'static str,

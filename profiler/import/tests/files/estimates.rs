@@ -89,8 +89,8 @@ fn files() -> Vec<(String, PathBuf)> {
     files
 }
 
-/// The profile of a file; `None` for one that is no recording. The RTX 5070's files do not state its
-/// bandwidth, which the measured program printed.
+/// The profile of a file; `None` for one that is no recording. The RTX 5070's files do not state
+/// its bandwidth, which the measured program printed.
 fn profile_of(set: &str, path: &Path) -> Option<Profile> {
     let mut source = read(path).ok()?;
     if set == "ncu_metrics_win_rtx5070" {

@@ -1,5 +1,5 @@
-//! Real output of Nsight Compute, 2023 to 2026, read in place; the H100 report against the values that NVIDIA's own library
-//! gives for it (`kb.ncu_report.json`).
+//! Real output of Nsight Compute, 2023 to 2026, read in place; the H100 report against the values
+//! that NVIDIA's own library gives for it (`kb.ncu_report.json`).
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Real reports of `nsys stats` and kernel files of Orion, read in place, against the SQLite export of the same run and against
-//! each other.
+//! Real reports of `nsys stats` and kernel files of Orion, read in place, against the SQLite export
+//! of the same run and against each other.
 
 use std::path::Path;
 

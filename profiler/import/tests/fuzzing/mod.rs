@@ -1,8 +1,9 @@
 //! Inputs that are broken at random, for readers of what strangers write: the same for all of them.
 //!
-//! A run is decided by its seed, which a failure prints. `PILLION_FUZZ_SECONDS` says how long each reader is tried (1 s if not
-//! set; CI takes 60), `PILLION_FUZZ_SEED` where to begin. An input that fails is kept as a file; what once failed belongs into
-//! the folder `tests/finds` of the reader's crate, under a name that says what it was, and is tried first, always.
+//! A run is decided by its seed, which a failure prints. `PILLION_FUZZ_SECONDS` says how long each
+//! reader is tried (1 s if not set; CI takes 60), `PILLION_FUZZ_SEED` where to begin. An input that
+//! fails is kept as a file; what once failed belongs into the folder `tests/finds` of the reader's
+//! crate, under a name that says what it was, and is tried first, always.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
