@@ -1,11 +1,11 @@
 //! The daemon's configuration: one TOML file per GPU, and one for all ([`source`]).
 //!
-//! `examples/gpu0.toml` is a whole file with every key explained. A file is either right or refused
-//! with every key and value that cannot be read, or else with everything that does not go together;
-//! each with its place, its value and the nearest right one. Nothing is guessed and no unknown key
-//! is skipped: a mistyped bound that is ignored would protect nobody.
+//! `examples/gpu0.toml` is a whole file with every key explained. A file is either valid, or
+//! rejected with every unreadable key and value, or else with every inconsistency; each with its
+//! place, its value and the nearest valid one. Nothing is guessed and no unknown key is skipped:
+//! ignoring a mistyped bound would protect nobody.
 //!
-//! Times in the file are in the unit that its key names (`_us`, `_ms`); here they are nanoseconds.
+//! Times in the file are in the unit of their key (`_us`, `_ms`); here they are nanoseconds.
 
 pub mod fault_rules;
 mod faults;
@@ -45,70 +45,69 @@ pub struct Config {
     pub gpu: Select,
     /// `[gpu] sharing`: whether jobs run under MPS; none: `auto`.
     pub sharing: Option<Sharing>,
-    /// `[policy] name` and its numbers. What [`Config::block_priority`] leaves open is off there
+    /// `[policy] name` and its parameters. If [`Config::block_priority`] is none, it is off there
     /// until [`Config::set_block_priority`].
     pub policy: Policy,
     /// `[policy] block_priority`; none: `auto`.
     pub block_priority: Option<bool>,
-    /// `[policy] poll_us`: the least time between two looks of the daemon while best-effort work
-    /// waits or runs, ns.
+    /// `[policy] poll_us`: least poll interval of the daemon while best-effort work waits or runs,
+    /// ns.
     pub poll_ns: u64,
     /// `[policy] max_hold_ms`: longest wait at the gate before one launch is granted, ns.
     pub max_hold_ns: u64,
-    /// `[policy] unknown_kernel_us`: expected duration of a kernel that no profile knows, ns.
+    /// `[policy] unknown_kernel_us`: expected duration of a kernel without profile, ns.
     pub unknown_kernel_ns: u64,
-    /// `[policy] on_daemon_loss`: what best-effort launches do when the daemon is gone.
+    /// `[policy] on_daemon_loss`: the fate of best-effort launches without a daemon.
     pub on_daemon_loss: OnDaemonLoss,
-    /// `[policy] collectives`: what is done about best-effort jobs that launch collectives.
+    /// `[policy] collectives`: the treatment of best-effort jobs that launch collectives.
     pub on_collectives: OnCollectives,
-    /// `[socket] path`, if it is not the usual one.
+    /// `[socket] path`, if not the default.
     pub socket_path: Option<PathBuf>,
-    /// `[memory]`: what jobs may hold of the GPU's memory.
+    /// `[memory]`: quotas of GPU memory.
     pub memory: MemoryRules,
-    /// `[high_priority]`: who may be; `None`: everybody.
+    /// `[high_priority]`: who may be high-priority; `None`: everybody.
     pub high_priority: Option<HpAccess>,
-    /// `[limits]`: how much of the daemon one user may take.
+    /// `[limits]`: one user's limits.
     pub limits: Limits,
-    /// `[jobs.NAME]`: what best-effort jobs were promised.
+    /// `[jobs.NAME]`: promises to best-effort jobs.
     pub jobs: Vec<JobRule>,
-    /// `[throttle]`: how much the GPU may be used; `None` without the section.
+    /// `[throttle]`: limit of the GPU's usage; `None` without the section.
     pub throttle: Option<ThrottleParams>,
-    /// `[share]`: how much of the GPU best-effort work has beside high-priority work; `None` without
-    /// the section.
+    /// `[share]`: the best-effort share beside high-priority work; `None` without the section.
     pub share: Option<ShareParams>,
     /// `[probe]`: when the GPU is in trouble; `None` without the section.
     pub probe: Option<ProbeParams>,
-    /// `[tuner]`: how batches of high-priority requests are searched; `None` without the section.
+    /// `[tuner]`: search for batches of high-priority requests; `None` without the section.
     pub tuner: Option<TunerRules>,
-    /// `[faults]`: what is looked for, and what is done about it.
+    /// `[faults]`: detection of faults, and reactions.
     pub faults: FaultRules,
-    /// `[unmanaged]`: what is done about processes that use the GPU past Pillion.
+    /// `[unmanaged]`: reaction to processes that use the GPU outside Pillion.
     pub unmanaged: UnmanagedRules,
-    /// `[mps]`: how MPS is asked and started, and whether this daemon sees to it.
+    /// `[mps]`: commands for MPS, and whether this daemon manages it.
     pub mps: MpsRules,
-    /// `[learnt]`: whether and where durations are kept.
+    /// `[learnt]`: whether and where durations are saved.
     pub learnt: LearntRules,
 }
 
-/// How the batch of high-priority requests is searched that best-effort jobs are fastest beside.
+/// The search for the batch of high-priority requests beside which best-effort jobs are fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunerRules {
-    /// `settle`: by so many requests each batch is judged at least.
+    /// `settle`: least number of requests to judge a batch.
     pub settle: usize,
 }
 
-/// Whether what runs teach of a program's kernels is kept for its next start, and where.
+/// Whether durations learnt in a program's runs are saved for its next start, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LearntRules {
-    /// `keep`; none: unless time is virtual, where the moment at which a run ends is left to chance.
+    /// `keep`; none: unless time is virtual, where the end of a run is not deterministic.
     pub keep: Option<bool>,
-    /// `folder`, if it is not the usual one.
+    /// `folder`, if not the default.
     #[serde(deserialize_with = "parse::folder")]
     pub folder: Option<PathBuf>,
 }
 
-/// What a best-effort job was promised, and may use at most.
+/// Promises to a best-effort job, and its cap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRule {
     /// The job's id (`PILLION_JOB`), or the name of a program of it.
@@ -117,11 +116,11 @@ pub struct JobRule {
     pub weight: u32,
     /// Least share of its rate alone, 0 to 1; 0 promises nothing.
     pub min_progress: f64,
-    /// The most that it may use of the GPU's time, under any policy; none: all.
+    /// Cap on its GPU time, under any policy; none: no cap.
     pub max_share: Option<Cap>,
 }
 
-/// What jobs may hold of the GPU's memory.
+/// Rules for jobs' GPU memory.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryRules {
@@ -131,40 +130,40 @@ pub struct MemoryRules {
     /// `high_priority`: quota of a high-priority job that asks for none.
     #[serde(deserialize_with = "memory::quota")]
     pub high_priority: Quota,
-    /// `context`: what is charged for each process's context.
+    /// `context`: charge for each process's context.
     pub context: Context,
-    /// `excess`: what is done about memory that a job's processes have and that is in no account.
+    /// `excess`: reaction to memory of a job's processes outside their accounts.
     pub excess: OnExcess,
-    /// `slack`: so much of it is none of anybody's concern, bytes: what a runtime takes besides.
+    /// `slack`: tolerated part of it, bytes: a runtime's own allocations.
     #[serde(rename = "slack", deserialize_with = "memory::size")]
     pub slack_bytes: u64,
-    /// `[[memory.rules]]`: what jobs cannot have more than, whatever they ask for.
+    /// `[[memory.rules]]`: upper bounds of quotas, whatever jobs ask for.
     #[serde(deserialize_with = "tables")]
     pub rules: Vec<Rule>,
 }
 
-/// What is charged for a process's context.
+/// Charge for a process's context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// What NVML showed of processes that had nothing else.
+    /// As measured by NVML for processes without other memory.
     Measured,
 }
 
-/// What is done about memory that a job's processes have past their accounts.
+/// Reaction to memory of a job's processes outside their accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExcess {
-    /// Nothing is compared.
+    /// No comparison.
     Ignore,
-    /// It is said, in log and status.
+    /// Report in log and status.
     Report,
-    /// It is said, and of a job that has more than its quota with it, the process with the most is ended.
+    /// Report, and in a job over its quota because of it, end the process with most.
     Evict,
 }
 
-/// `slack` if it is not said. Tools that are charged for nothing, module code and printf buffers take some ten MiB.
+/// Default of `slack`. Uncharged tools, module code and printf buffers take some ten MiB.
 pub const SLACK_BYTES: u64 = 256 << 20;
 
 impl<'de> Deserialize<'de> for Context {
@@ -178,7 +177,7 @@ impl<'de> Deserialize<'de> for Context {
 }
 
 impl Default for MemoryRules {
-    /// As MuxFlow has it: 40 % for a best-effort job, and high-priority jobs what they want.
+    /// As in MuxFlow: 40 % for a best-effort job, and no limit for high-priority jobs.
     fn default() -> Self {
         Self {
             best_effort: Quota::Percent(40.0),
@@ -191,11 +190,12 @@ impl Default for MemoryRules {
     }
 }
 
-/// What best-effort launches do when the daemon is gone: its connection has ended, or it was silent for 5 s.
+/// The fate of best-effort launches without a daemon: its connection has ended, or it was silent
+/// for 5 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDaemonLoss {
-    /// They go, as if there were no Pillion.
+    /// They go, as without Pillion.
     #[default]
     Run,
     /// They wait for its return, each for at most `max_hold_ms`.
@@ -203,7 +203,7 @@ pub enum OnDaemonLoss {
 }
 
 impl OnDaemonLoss {
-    /// The word in the file.
+    /// The name in the file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -213,28 +213,28 @@ impl OnDaemonLoss {
     }
 }
 
-/// What is done about best-effort jobs that launch kernels of collective communication, which wait
-/// for their peers on other GPUs.
+/// The treatment of best-effort jobs that launch collective kernels, which wait for peers on other
+/// GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnCollectives {
-    /// They are granted nothing while a high-priority client is attached.
+    /// Grant nothing while a high-priority client is attached.
     #[default]
     Refuse,
-    /// They are gated as other jobs are.
+    /// Gate them like other jobs.
     Gate,
 }
 
-/// Longest path of a socket: what the kernel's `sockaddr_un` holds (108 bytes with the final zero,
-/// unix(7)), less what the socket is first called.
+/// Longest socket path: the size of the kernel's `sockaddr_un` (108 bytes with the final zero,
+/// unix(7)), less the suffix of the temporary name.
 pub const PATH_BYTES_MAX: usize = 107 - NEW_SUFFIX.len();
 
-/// For what the daemon finds out by itself.
+/// Leaves a choice to the daemon.
 pub const AUTO: &str = "auto";
-/// The words of `[gpu] sharing`.
+/// The values of `[gpu] sharing`.
 pub const SHARING_NAMES: [&str; 3] = [AUTO, "mps", "timeslice"];
 
-/// The word for a way of sharing.
+/// The name of a way of sharing.
 #[must_use]
 pub const fn sharing_name(sharing: Sharing) -> &'static str {
     match sharing {
@@ -244,11 +244,11 @@ pub const fn sharing_name(sharing: Sharing) -> &'static str {
 }
 
 impl Config {
-    /// Checks the text of a configuration file by itself; `path` only names it in faults.
+    /// Checks the text of a configuration file on its own; `path` only names it in faults.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] with what is wrong, in the order of the file.
+    /// [`ConfigError::Invalid`] with all faults, in the order of the file.
     pub fn check(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let named = parse::Named {
             given: None,
@@ -259,7 +259,7 @@ impl Config {
 }
 
 impl Config {
-    /// Whether priorities between blocks of different processes work on this GPU, where the file
+    /// Sets whether priorities between blocks of different processes work on this GPU, if the file
     /// leaves that open.
     pub fn set_block_priority(&mut self, is_known_to_work: bool) {
         if let Policy::Pillion(params) = &mut self.policy {
@@ -267,15 +267,14 @@ impl Config {
         }
     }
 
-    /// Programs that would be run and cannot be, a sentence each.
+    /// Configured programs that cannot be run, a sentence each.
     #[must_use]
     pub fn missing_programs(&self) -> Vec<String> {
         self.mps.missing_programs(self.faults.restarts_mps())
     }
 
-    /// The first section in which `next` says something that a running daemon cannot take over: which GPU
-    /// it serves, how that is shared, what jobs may hold of its memory, MPS, and where clients
-    /// find it.
+    /// The first section with a change in `next` that a running daemon cannot apply: its GPU, how
+    /// that is shared, memory quotas, MPS, and the socket.
     #[must_use]
     pub fn fixed_difference(&self, next: &Self) -> Option<&'static str> {
         if (&self.gpu, self.sharing) != (&next.gpu, next.sharing) {
@@ -294,42 +293,42 @@ impl Config {
     }
 }
 
-/// Why a configuration cannot be used. An operator's mistake.
+/// Why a configuration is unusable. An operator's mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The operating system refuses the file.
+    /// The system cannot read the file.
     #[error("{}: cannot be read: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A file of what holds for all GPUs, in place of one's.
+    /// The defaults for all GPUs, in place of one GPU's file.
     #[error("{}: is for all GPUs; a daemon needs a file of its GPU's, or --gpu, which takes this one, too", .0.display())]
     ForAll(PathBuf),
-    /// A file that somebody else could have put beside another.
+    /// A file that another user could have put beside another.
     #[error("{}: is neither root's, nor this user's, nor that of the owner of the file beside it", .0.display())]
     Foreign(PathBuf),
     /// Two files of a folder name the same GPU.
     #[error("{}: names GPU {gpu}, as {} does; a GPU has one file", second.display(), first.display())]
     Twice {
-        /// As the second names it.
+        /// As in the second file.
         gpu: String,
         /// One file.
         first: PathBuf,
         /// The other.
         second: PathBuf,
     },
-    /// Something in the file is wrong; one line each.
+    /// The file has faults; one line each.
     #[error("{}", lines(.0))]
     Invalid(Vec<Fault>),
-    /// The file is right, and says what a running daemon cannot take over.
+    /// The file is valid, but a running daemon cannot apply it.
     #[error("{files}: {section} has changed, which takes a restart")]
     Fixed {
         /// The files.
         files: String,
-        /// Where in it.
+        /// The section.
         section: &'static str,
     },
 }

@@ -1,9 +1,9 @@
 //! Starts the daemon in the background: `pilliond --detach`.
 //!
-//! This process starts another of the same program, waits until that is ready, and ends. So the
+//! This process starts another of the same program, waits until that is ready, and exits. So the
 //! daemon is nobody's child: a job that waits for its children must not meet one that it did not
-//! start. How it began is said on its standard output, and what it logs goes where this process's
-//! standard error goes.
+//! start. The result is written to standard output, and the daemon logs to this process's standard
+//! error.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,16 +16,16 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid, umask};
 use rustix::stdio::dup2_stdout;
 
-/// Longest wait for the daemon. A driver that has to wake its GPUs takes seconds.
+/// Longest wait for the daemon. A driver that wakes its GPUs takes seconds.
 const READY: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
 };
 
-/// Told to the process that goes on.
+/// Marks the background process.
 pub(crate) const ENV: &str = "PILLION_DETACHED";
 
-/// Starts a daemon with this process's arguments but `--detach`, and says where it listens.
+/// Starts a daemon with this process's arguments without `--detach`, and prints its socket.
 pub(crate) fn start() -> anyhow::Result<ExitCode> {
     close_inherited();
     let program = std::env::current_exe().context("where this program lies")?;
@@ -50,7 +50,7 @@ pub(crate) fn start() -> anyhow::Result<ExitCode> {
         BufReader::new(output).read_line(&mut said)?;
     }
     if said.is_empty() {
-        // It has said why on standard error.
+        // It has written the reason to standard error.
         let code = daemon
             .wait()?
             .code()
@@ -61,7 +61,7 @@ pub(crate) fn start() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has whatever this process was given besides its standard streams end with it: somebody may wait
+/// Closes all inherited descriptors but the standard streams in the new process: somebody may wait
 /// for the end of a pipe, or for a lock.
 #[expect(unsafe_code, reason = "marks descriptors by their numbers")]
 fn close_inherited() {
@@ -70,18 +70,19 @@ fn close_inherited() {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     for number in numbers.filter(|&number: &i32| number > 2) {
-        // SAFETY: no descriptor is closed here, and none of this program is meant to outlive an exec.
+        // SAFETY: this closes no descriptor, and none of this program's is meant to survive an
+        // exec.
         unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// Leaves the session and the terminal of the process that started this one, if this one is to go on
-/// by itself, and the limits that were meant for that process's job.
+/// In the background process: leaves the session and terminal of its parent, and drops limits that
+/// were meant for the parent's job.
 pub(crate) fn leave_session() {
     if std::env::var_os(ENV).is_none() {
         return;
     }
-    // It leads no group of its own, so nothing refuses this.
+    // It leads no process group, so this cannot fail.
     let _ = setsid();
     umask(Mode::from_raw_mode(0o022));
     for resource in [Resource::Cpu, Resource::As, Resource::Fsize] {
@@ -91,12 +92,12 @@ pub(crate) fn leave_session() {
     }
 }
 
-/// Says that the daemon is ready, after which its output is nobody's.
+/// Prints that the daemon is ready, then disconnects its standard output.
 pub(crate) fn tell_ready(ready: &str) -> anyhow::Result<()> {
     if std::env::var_os(ENV).is_none() {
         return Ok(());
     }
-    // What is read again was made absolute.
+    // Files for reloads have absolute paths.
     let _ = std::env::set_current_dir("/");
     writeln!(std::io::stdout(), "{ready}").context("saying that the daemon is ready")?;
     dup2_stdout(File::options().write(true).open("/dev/null")?).context("closing the output")

@@ -1,31 +1,30 @@
 //! The daemon of one GPU.
 //!
-//! `pilliond` watches what high-priority clients launch, and publishes to each best-effort job a
-//! lease: what it may launch now without asking. The decisions are `policy`'s; here is what stands
-//! around them.
+//! `pilliond` tracks the launches of high-priority clients, and publishes to each best-effort job a
+//! lease: what the job may launch now without asking. `policy` makes the decisions; this crate has
+//! everything around them.
 //!
-//! | group | what is in it |
+//! | group | content |
 //! |---|---|
 //! | [`daemon`] | the threads: for decisions, for clients, for memory and for faults |
-//! | [`faults`] | how a fault is recognised, and what is done about it |
-//! | [`report`] | what people and programs are told: the status, events |
+//! | [`faults`] | detection of faults, and reactions |
+//! | [`report`] | output for people and programs: the status, events |
 //! | [`host`] | the machine around: NVML, the driver, processes, sockets, files |
-//! | [`mod@core`] | everything the daemon knows and decides: no IO, time as an argument |
-//! | [`config`] | the file an operator writes, and what its values mean |
+//! | [`mod@core`] | the daemon's knowledge and decisions: no IO, time as an argument |
+//! | [`config`] | the operator's file, and the meaning of its values |
 //!
 //! Each group uses those below it in this table, never one above (`tests/layers.rs`).
 //!
 //! **Threads.** The *poll thread* runs [`core::state::State::poll`] as often as needed and waits
 //! through `protocol::clock::Clock`, so it takes part in virtual time. The *control thread*
-//! accepts, serves and buries clients in real time: a client keeps the virtual processor while it
-//! waits for a reply, so whoever replies must not need it. They share the state under one lock that
-//! neither holds while it waits. Beside them, in real time: one that watches memory
-//! (`daemon::memory_watch`), one that looks for faults and sees to what rules do about them, one
-//! that waits for what NVML reports (`daemon::fault_watch`), and, where it is told to, one that
-//! manages MPS (`daemon::mps_watch`).
+//! accepts, serves and detaches clients in real time: a client keeps the virtual processor while it
+//! waits for a reply, so the replying thread must not need it. They share the state under one lock,
+//! which neither holds while it waits. Further threads run in real time: one watches memory
+//! (`daemon::memory_watch`), one polls for faults and executes rules, one waits for NVML's events
+//! (both `daemon::fault_watch`), and, if configured, one manages MPS (`daemon::mps_watch`).
 //!
-//! **Trust.** Pages are written by other processes. Each word is read once, clamped to what it can
-//! mean, and used; see [`core::state`]. Packets are decoded by `protocol::hello`.
+//! **Trust.** Other processes write the pages. Each word is read once, clamped to its valid range,
+//! and used; see [`core::state`]. `protocol::hello` decodes packets.
 
 #[cfg(test)]
 #[macro_use]

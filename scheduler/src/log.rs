@@ -1,9 +1,9 @@
-//! What the daemon logs to standard error, a line for each message.
+//! The daemon's log on standard error, a line for each message.
 //!
-//! Where standard error is the journal of systemd, each line begins with its priority in angle
-//! brackets (sd-daemon(3)) and has no time, as the journal has one. Elsewhere a line begins with the
-//! time of day and its offset from UTC (RFC 3339), or on a virtual clock, which has no time of day,
-//! with the seconds of that clock.
+//! If standard error is the journal of systemd, each line begins with its priority in angle
+//! brackets (sd-daemon(3)) and has no time, as the journal adds one. Otherwise a line begins with
+//! the wall-clock time and its offset from UTC (RFC 3339), or, on a virtual clock, with the seconds
+//! of that clock.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Logs from now on what `PILLION_LOG` asks for.
+/// Starts logging by `PILLION_LOG`.
 pub(crate) fn start() {
     let filter = std::env::var("PILLION_LOG").unwrap_or_default();
     let filter = EnvFilter::builder()
@@ -42,12 +42,12 @@ pub(crate) fn fatal(why: &str) {
     }
 }
 
-/// What a line begins with.
+/// The beginning of a line.
 #[derive(Clone)]
 enum Head {
     /// Its priority.
     Priority,
-    /// The time of day in this zone, which is read once; on a virtual clock its seconds.
+    /// The wall-clock time in this zone, which is read once; on a virtual clock its seconds.
     Time(TimeZone),
 }
 
@@ -60,8 +60,8 @@ impl Head {
     }
 }
 
-/// Whether standard error is what `JOURNAL_STREAM` names by device and inode (systemd.exec(5)). The
-/// variable alone proves nothing: programs that a service starts inherit it, wherever they write to.
+/// Whether standard error is the file in `JOURNAL_STREAM`, by device and inode (systemd.exec(5)).
+/// The variable alone proves nothing: a service's children inherit it, wherever they write.
 fn is_journal(journal_stream: Option<&str>) -> bool {
     let named = journal_stream.and_then(|text| text.split_once(':'));
     let named = named.and_then(|(device, inode)| Some((device.parse().ok()?, inode.parse().ok()?)));
@@ -88,7 +88,7 @@ fn rfc_3339(time: &Zoned) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string()
 }
 
-/// Messages as lines with that head.
+/// Formats messages as lines with that head.
 struct Lines {
     head: Head,
     with_time: Format<Full, Head>,
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// What a subscriber of such lines writes.
+    /// Output of a subscriber with such lines.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 

@@ -1,7 +1,7 @@
 //! `pilliond`: the daemon of one GPU. See the library's text.
 //!
-//! Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 the command line or the configuration
-//! cannot be used. SIGHUP makes it read its configuration again.
+//! Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 invalid command line or configuration.
+//! SIGHUP reloads the configuration.
 
 mod detached;
 mod log;
@@ -30,14 +30,14 @@ use scheduler::host::{device, socket};
 use scheduler::report::told_once;
 use sd_notify::NotifyState;
 
-/// How long the daemon may take to end after a signal. On a virtual clock that has stopped the poll
-/// thread never gets its turn again.
+/// Time for the daemon to end after a signal. On a stopped virtual clock the poll thread never runs
+/// again.
 const END_TIMEOUT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
 };
 
-/// How often within its time the service manager's watchdog is told: one that is late is none that is missing.
+/// Watchdog notifications per timeout of the service manager: a late one is not a missing one.
 const WATCHDOG_BEATS: u32 = 4;
 
 /// Schedules one GPU: high-priority jobs go first, best-effort jobs use what they leave.
@@ -113,11 +113,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Descriptors that the daemon may come to need: two for each client, two for each process whose memory is counted, one for each
-/// job and for each process that is being ended, and some.
+/// Descriptors that the daemon may need: two for each client, two for each process with an account,
+/// one for each job and for each process being ended, and some.
 const DESCRIPTORS: u64 = 4_096;
 
-/// A login's soft limit (1024) would do for a few hundred processes. The hard one is the operator's.
+/// A login's soft limit (1024) would suffice for a few hundred processes. The hard limit is the
+/// operator's.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit
@@ -138,7 +139,7 @@ fn raise_descriptors() {
     }
 }
 
-/// The file that `--config` names, which is read again wherever the daemon is then.
+/// The file of `--config`, made absolute for reloads.
 fn own_file(path: &Path) -> anyhow::Result<Source> {
     let path = std::path::absolute(path)?;
     if source::is_defaults(&path) {
@@ -161,7 +162,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let (config, layers) = source.read()?;
     let shown = Shown::of(&layers, &config);
     raise_descriptors();
-    // Before any thread is started, so that all inherit it: one thread waits for signals.
+    // Before any thread starts, so that all inherit the mask: one thread waits for signals.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
@@ -191,7 +192,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(within) = sd_notify::watchdog_enabled().filter(|within| !within.is_zero()) {
         keep_alive(daemon.pulse(), within / WATCHDOG_BEATS)?;
     }
-    // Now, because this thread becomes the poll thread. On a virtual clock one thread of all runs at a time.
+    // Now, because this thread becomes the poll thread. On a virtual clock one thread of all runs
+    // at a time.
     if !clock.is_virtual() {
         ask_for_real_time();
     }
@@ -204,7 +206,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has this thread run before all others when it wakes, if it may. Without that it is late on a busy host, and best-effort jobs wait longer.
+/// Requests real-time priority for this thread. Without it the thread is late on a busy host, and
+/// best-effort jobs wait longer.
 fn ask_for_real_time() {
     match realtime::begin() {
         Ok(Begun::RealTime) => {
@@ -221,8 +224,8 @@ fn ask_for_real_time() {
     }
 }
 
-/// Reads the configuration again on SIGHUP; ends the daemon on any other of these signals, in order if it
-/// can, after a while anyway.
+/// Reloads the configuration on SIGHUP; ends the daemon on any other of these signals, in order if
+/// possible, after a timeout anyway.
 fn obey(
     signals: SigSet,
     stopper: Stopper,
@@ -251,14 +254,14 @@ fn obey(
     Ok(())
 }
 
-/// Tells the service manager's watchdog, as long as it is so, that the daemon decides; looked for every so often.
+/// Notifies the service manager's watchdog every `every` while the daemon decides.
 fn keep_alive(mut pulse: Pulse, every: Duration) -> anyhow::Result<()> {
     let every = Timespec::try_from(every).context("WATCHDOG_USEC")?;
     let beat = move || loop {
         if pulse.is_beating() {
             tell_manager(&[NotifyState::Watchdog]);
         }
-        // Real time: so is the manager's.
+        // Real time, like the manager's.
         let _ = poll(&mut [], Some(&every));
     };
     thread::Builder::new()
@@ -268,9 +271,11 @@ fn keep_alive(mut pulse: Pulse, every: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the configuration again; what came of it is an event. The service manager is told when it begins and that it is over.
+/// Reloads the configuration, and reports the result as an event. Notifies the service manager of
+/// begin and end.
 fn reload(reloader: &mut Reloader, source: &Source) {
-    // Without the time the manager may take the READY of before for the end (sd_notify(3), RELOADING=1).
+    // Without the time the manager may take an earlier READY for the end (sd_notify(3),
+    // RELOADING=1).
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell_manager(&[NotifyState::Reloading, now]),
         Err(_) => tell_manager(&[NotifyState::Reloading]),
@@ -279,12 +284,12 @@ fn reload(reloader: &mut Reloader, source: &Source) {
         Ok(()) => String::new(),
         Err(error) => format!("as before, as the configuration is wrong: {error}"),
     };
-    // In one line, as everything in that message is.
+    // In one line, as the protocol requires.
     let status = status.replace('\n', " ");
     tell_manager(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// Tells the service manager that started the daemon, if one did and wants to know (`sd_notify(3)`).
+/// Notifies the service manager that started the daemon, if any (`sd_notify(3)`).
 fn tell_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the service manager could not be told: {error}");

@@ -1,29 +1,34 @@
-//! Fault simulation: the daemon's core and the library's client against each other, with everything
-//! that can go wrong between them, from a seed.
+//! Fault simulation: the daemon's core and the library's client against each other, with all their
+//! faults, from a seed.
 //!
-//! What runs is what ships: [`State`](crate::core::state::State) with the policy behind it,
-//! [`Ledgers`](crate::core::ledgers::Ledgers), the library's [`client`], the pages and `protocol`'s
-//! rings, leases and ledgers in them. Played are what stands around a client in a process (the
-//! application, the driver, threads and signals: [`process`]), the device (what is in flight, whose
-//! memory is back), NVML, the control thread's conversation ([`daemon`]) and time. No thread, no
-//! socket, no clock: equal seeds are equal runs. `.ci/weaken` puts faults into the client and
-//! expects this to see them.
+//! The shipped code runs: [`State`](crate::core::state::State) with its policy,
+//! [`Ledgers`](crate::core::ledgers::Ledgers), the library's [`client`], and the pages with
+//! `protocol`'s rings, leases and ledgers. Simulated are the rest of a client's process (the
+//! application, the driver, threads and signals: [`process`]), the device (work in flight, freed
+//! memory), NVML, the control thread's conversation ([`daemon`]) and time. No thread, no socket, no
+//! clock: equal seeds are equal runs. `.ci/weaken` puts faults into the client, which the
+//! simulation must detect.
 //!
-//! **What happens** is drawn at each step ([`world`]): launches, completions, allocations; processes come and are killed; a
-//! connection ends although its process lives; the daemon is killed and another one comes; ends are noticed late and out
-//! of order; packets are garbled and welcomes lost; rings overflow; NVML is late, or wrong; time jumps; contexts are lost and Xids
-//! reported, and rules hold jobs or drain the GPU ([`faults`]); accounts of memory go from daemon to daemon ([`accounts`]); the operator
-//! gives another configuration ([`plan`]); jobs are stopped ([`stopper`], [`stopping`]); liars of several jobs and users write anything into what they may write, and bring any page.
-//! Whoever is at work may be interrupted by the others, and killed, between any two
-//! steps: in this build between the calls that it makes, and with `--cfg stepped` between any two accesses of shared
-//! memory (`protocol::sync`), inside the shipped code, on both sides.
+//! **Events** are drawn at each step ([`world`]): launches, completions, allocations; processes
+//! come and are killed; a connection ends although its process lives; the daemon is killed and
+//! another one comes; ends are noticed late and out of order; packets are garbled and replies lost;
+//! rings overflow; NVML is late, or wrong; time jumps; contexts are lost and Xids reported, and
+//! rules hold jobs or drain the GPU ([`faults`]); memory accounts pass from daemon to daemon
+//! ([`accounts`]); the operator changes the configuration ([`plan`]); jobs are stopped
+//! ([`stopper`], [`stopping`]); liars of several jobs and users write anything wherever they may,
+//! and bring any page.
 //!
-//! **What must hold** is checked by [`check`], at each grant, each launch and each quiet moment, and once all have left.
+//! Any party may be interrupted by the others, and killed, between any two steps: in this build
+//! between its calls, and with `--cfg stepped` between any two accesses of shared memory
+//! (`protocol::sync`), inside the shipped code, on both sides.
+//!
+//! **Invariants** are checked by [`check`], at each grant, each launch and each quiet moment, and
+//! once all have left.
 //!
 //! ```text
-//! PILLION_SIM_SEEDS=100000 cargo test --release -p pillion-scheduler simulation     more seeds
-//! PILLION_SIM_SEED=4711    cargo test --release -p pillion-scheduler simulation     one, with its story
-//! RUSTFLAGS="--cfg stepped" cargo test … --target-dir target/stepped                between any two accesses
+//! PILLION_SIM_SEEDS=100000 cargo test --release -p pillion-scheduler simulation  more seeds
+//! PILLION_SIM_SEED=4711    cargo test --release -p pillion-scheduler simulation  with its story
+//! RUSTFLAGS="--cfg stepped" cargo test … --target-dir target/stepped             any two accesses
 //! ```
 
 mod accounts;
@@ -47,14 +52,15 @@ use rand_pcg::Pcg64Mcg;
 
 use world::World;
 
-/// Seeds that are run if `PILLION_SIM_SEEDS` does not say. All of them go between any two accesses, in CI's own build for that.
+/// Seeds to run without `PILLION_SIM_SEEDS`. CI runs the larger number between any two accesses, in
+/// a separate build.
 const SEEDS: u64 = if cfg!(stepped) { 10_000 } else { 1_000 };
 
-/// Lines of a failed seed's story that are shown, the last ones.
+/// Printed lines of a failed seed's story, the last ones.
 const STORY_LINES: usize = 80;
 
-/// Seeds that find what was found once, and what it was. What a seed draws changes with what is played: these were seen to fail, between
-/// any two accesses, with the fault put back.
+/// Seeds of past findings, with the finding. A seed's draws change with the simulation: these were
+/// seen to fail, between any two accesses, with the fault put back.
 const FOUND: [(u64, &str); 2] = [
     (
         16,
@@ -71,7 +77,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().expect("a whole number"))
 }
 
-/// Runs one seed: what is wrong with it, and its story if it is wanted.
+/// Runs one seed: its failure, and its story if requested.
 fn play(seed: u64, is_told: bool) -> (Result<(), String>, Vec<String>) {
     let world = World::new(seed, is_told);
     let result = catch_unwind(AssertUnwindSafe(|| world.live()));
@@ -115,7 +121,7 @@ fn whatever_fails_wherever_nobody_else_is_hurt_and_everything_comes_back() {
                         return;
                     }
                     if let Err(what) = catch_unwind(|| expect_right(seed)) {
-                        // The others need not go on.
+                        // The others can stop.
                         next.store(seeds, Ordering::Relaxed);
                         resume_unwind(what);
                     }

@@ -1,7 +1,8 @@
-//! The daemon's readers on what strangers can write: packets, records in rings, words in pages, and its configuration. Each is read or
-//! refused, never with a panic, and the daemon goes on serving others.
+//! The daemon's readers on hostile input: packets, records in rings, words in pages, and its
+//! configuration. Each is read or rejected, never with a panic, and the daemon continues to serve
+//! others.
 //!
-//! How inputs are broken, seeds and times are in `fuzzing`, which the readers of profiles are tried by too.
+//! `fuzzing` has the mutations, seeds and times, which test the readers of profiles, too.
 
 #[path = "../../profiler/import/tests/fuzzing/mod.rs"]
 mod fuzzing;
@@ -32,7 +33,7 @@ use tempfile::TempDir;
 
 const UUID: &str = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f";
 
-/// Pieces of packets: the magic, versions, kinds, lengths that are more than there is, no text at all.
+/// Pieces of packets: the magic, versions, kinds, excessive lengths, invalid text.
 const PACKET_WORDS: [&[u8]; 12] = [
     b"PLN1",
     b"\x02\0\x01\0",
@@ -92,7 +93,7 @@ const NOTE_WORDS: [&[u8]; 14] = [
     "\u{2028}".as_bytes(),
 ];
 
-/// What the library and the tools send, of this version and of older ones.
+/// Packets of the library and the tools, of this version and of older ones.
 fn packets() -> Vec<Vec<u8>> {
     let attach = |class, job: &str, device: &str, memory: Option<&str>| {
         Request::Attach(Attach {
@@ -189,7 +190,7 @@ fn replies() -> Vec<Vec<u8>> {
     replies.iter().map(Reply::encode).collect()
 }
 
-/// What is read of a packet is written and read again the same; so nothing is made up, and nothing lost.
+/// A decoded packet is encoded and decoded again to the same: nothing is invented or lost.
 fn read_packet(bytes: &[u8]) {
     if let Ok(request) = Request::decode(bytes) {
         assert_eq!(Request::decode(&request.encode()).expect("ours"), request);
@@ -205,7 +206,7 @@ fn read_config(bytes: &[u8]) {
         return;
     };
     match Config::check(path, text) {
-        // What is right means the same at every reading.
+        // A valid text means the same at every reading.
         Ok(config) => assert_eq!(Config::check(path, text).ok(), Some(config)),
         Err(ConfigError::Invalid(faults)) => {
             assert!(!faults.is_empty());
@@ -258,7 +259,7 @@ impl Running {
         self.folder.path().join("gpu.sock")
     }
 
-    /// It answers, and what it says is JSON.
+    /// It answers with JSON.
     fn check(&self) {
         let status = ask_status(&self.socket()).expect("it answers");
         let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
@@ -276,7 +277,7 @@ impl Drop for Running {
     }
 }
 
-/// A conversation of some packets, each whole or broken, now and then with descriptors; how it goes is chance.
+/// A random conversation of some packets, each whole or broken, sometimes with descriptors.
 fn talk(running: &Running, bytes: &[u8], held: &Mutex<Vec<OwnedFd>>, random: &mut Random) {
     let connection = connect_to(&running.socket()).expect("it listens");
     let memory = create_sealed("pillion-fuzz", 4096).expect("room");
@@ -284,13 +285,13 @@ fn talk(running: &Running, bytes: &[u8], held: &Mutex<Vec<OwnedFd>>, random: &mu
     for _ in 0..=random.below(3) {
         let fds = [memory.as_fd(), file.as_fd()];
         let fds = &fds[..random.below(3)];
-        // It may have hung up, or let no descriptors in.
+        // It may have hung up, or refuse descriptors.
         let _ = send(&connection, bytes, fds);
     }
     match random.below(4) {
         // Without waiting for an answer.
         0 => {}
-        // Some stay for a while: clients, the silent, and who never reads.
+        // Some stay for a while: clients, silent ones, and some that never read.
         1 => {
             let mut held = held.lock().expect("nobody panics with it");
             held.push(connection);
@@ -312,8 +313,8 @@ fn talk(running: &Running, bytes: &[u8], held: &Mutex<Vec<OwnedFd>>, random: &mu
     drop(connection);
 }
 
-/// A client's connection and pages: what all share, its own, a best-effort one's lease, and its job's ledger as long as this process
-/// is given one (there is a bound, because the process lives on).
+/// A client's connection and pages: the shared ones, its own, a best-effort one's lease, and its
+/// job's ledger as long as this process gets one (there is a bound, because the process lives on).
 fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
     for memory in [Some("1GiB".to_owned()), None] {
         let connection = connect_to(&running.socket()).expect("it listens");
@@ -340,7 +341,7 @@ fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
     panic!("without an account there is no bound but that of clients")
 }
 
-/// Records as the library pushes them, and such as differ from these.
+/// Records as the library pushes them, and variants.
 fn records() -> Vec<Vec<u8>> {
     let launch = |stream, seq| {
         Record::Launch(Launch {
@@ -391,7 +392,7 @@ fn records() -> Vec<Vec<u8>> {
     records.iter().map(bytes).collect()
 }
 
-/// Writes `bytes` somewhere into pages of a client that is attached meanwhile: at a ring, at a counter, or anywhere.
+/// Writes `bytes` into pages of an attached client: at a ring, at a counter, or anywhere.
 fn scribble(running: &Running, bytes: &[u8], random: &mut Random) {
     let class = [JobClass::HighPriority, JobClass::BestEffort][random.below(2)];
     let (connection, pages) = pages_of(running, class);
@@ -404,10 +405,10 @@ fn scribble(running: &Running, bytes: &[u8], random: &mut Random) {
             1 => rings.min(size) + 8 * random.below(300),
             _ => 8 * random.below(512),
         };
-        // What may not be written is refused.
+        // Writes to read-only pages fail.
         let _ = rustix::io::pwrite(page, bytes, at as u64);
         if class == JobClass::HighPriority {
-            // The first ring is somebody's and has something in it, so that what lies in it is read.
+            // Claim the first ring and fill it, so that its content is read.
             let owner = std::mem::offset_of!(ClientPage, ring_owner);
             let _ = rustix::io::pwrite(&pages[3], &1_u32.to_ne_bytes(), owner as u64);
             let tail = random.below(4).to_ne_bytes();
@@ -508,8 +509,8 @@ fn notes() -> Vec<Vec<u8>> {
     texts.map(String::into_bytes).to_vec()
 }
 
-/// A process that notes `bytes`, or has them somewhere in its notebook, and ends. What is kept of
-/// its program is a profile each time.
+/// A process that notes `bytes`, or has them somewhere in its notebook, and ends. The saved text of
+/// its program is always a valid profile.
 fn note(running: &Running, bytes: &[u8], random: &mut Random) {
     let (file, mut notebook) = Notebook::create().expect("room");
     for _ in 0..=random.below(3) {
@@ -528,7 +529,7 @@ fn note(running: &Running, bytes: &[u8], random: &mut Random) {
     let notebook = (random.below(8) != 0).then(|| file.as_fd());
     let kept = ask_learnt(&connection, &of, notebook).expect("it answers");
     if let Some(kept) = kept {
-        // A file of the daemon's disk has none.
+        // A file on the daemon's disk has no seals.
         let seals = rustix::fs::fcntl_get_seals(&kept).expect("it is a memory file");
         assert!(seals.contains(rustix::fs::SealFlags::WRITE), "{seals:?}");
         let mut text = String::new();
@@ -551,7 +552,7 @@ fn notebooks() {
             running.check();
         }
     });
-    // What is whole is kept, whatever came before it.
+    // A valid note is saved, whatever came before it.
     for whole in notes() {
         note(&running, &whole, &mut Random::of(1));
     }
@@ -562,7 +563,7 @@ fn notebooks() {
     ask_learnt(&connection, &of, Some(file.as_fd())).expect("it answers");
     drop(connection);
     let connection = connect_to(&running.socket()).expect("it listens");
-    // The answer comes after what the one before has noted was kept.
+    // The answer follows the saving of the previous note.
     let kept = ask_learnt(&connection, &of, None).expect("it answers");
     assert!(kept.is_some());
     let list = ask_learnt_list(&running.socket(), Duration::from_secs(10)).expect("it answers");
@@ -617,7 +618,7 @@ fn logs_of_mps() {
         let found = follower.poll(&["valid".to_owned()]);
         assert!(found.len() <= 64, "{}", found.len());
         for line in found {
-            // What is no text takes three bytes for each.
+            // Invalid text takes three bytes for each.
             assert!(line.len() <= 3 * 1024 && !line.contains('\n'), "{line:?}");
         }
         assert_eq!(follower.take_trouble(), None);
@@ -627,7 +628,7 @@ fn logs_of_mps() {
 #[test]
 fn the_configuration() {
     let example = include_str!("../../examples/gpu0.toml");
-    // As it is, and with all that is commented out.
+    // As it is, and with all commented-out keys enabled.
     let whole: String = example
         .lines()
         .map(|line| match line.strip_prefix("# ") {

@@ -1,10 +1,10 @@
-//! The order of the crate's groups of modules, read from what each file imports.
+//! The order of the crate's groups of modules, read from each file's imports.
 
 use testing::layers::Layers;
 
 /// A group uses itself and those before it, none after it.
 const ORDER: [&str; 6] = ["config", "core", "host", "report", "faults", "daemon"];
-/// What does IO, reads a clock or starts a thread.
+/// IO, clocks and threads.
 const IO: [&str; 8] = [
     "std::fs",
     "std::process",

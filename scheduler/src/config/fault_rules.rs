@@ -1,4 +1,4 @@
-//! `[faults]`: what is looked for, and what is done about a fault.
+//! `[faults]`: detection of faults, and reactions.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::config::faults::{RuleSection, stuck};
 
-/// What can be wrong.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
@@ -17,11 +17,11 @@ pub enum FaultKind {
     DiedInFlight,
     /// The driver reports an Xid.
     Xid,
-    /// Memory of the GPU was wrong and could not be corrected, or waits to be replaced.
+    /// Uncorrectable errors of GPU memory, or memory that waits to be remapped.
     Ecc,
-    /// Memory of the GPU was wrong and was corrected.
+    /// Corrected errors of GPU memory.
     EccCorrected,
-    /// MPS's control daemon or server says that it failed.
+    /// MPS's control daemon or server reports a failure.
     MpsFault,
     /// The GPU is busy and nothing completes.
     Stuck,
@@ -30,7 +30,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// The words of the file, in the order of [`FaultKind::ALL`].
+    /// The names in the file, in the order of [`FaultKind::ALL`].
     pub const NAMES: [&'static str; 8] = [
         "sticky-error",
         "died-in-flight",
@@ -41,7 +41,7 @@ impl FaultKind {
         "stuck",
         "job-stuck",
     ];
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 8] = [
         Self::StickyError,
         Self::DiedInFlight,
@@ -53,7 +53,7 @@ impl FaultKind {
         Self::JobStuck,
     ];
 
-    /// The word in the file.
+    /// The name in the file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -66,11 +66,11 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// `[faults]`: what is looked for, and the rules.
+/// `[faults]`: parameters and rules.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultRules {
-    /// `stuck_s`: so long may a busy GPU complete nothing, ns; none: it is not looked for.
+    /// `stuck_s`: how long a busy GPU may complete nothing, ns; none: not watched.
     #[serde(rename = "stuck_s", deserialize_with = "stuck")]
     pub stuck_ns: Option<u64>,
     /// `[[faults.rules]]`.
@@ -78,7 +78,7 @@ pub struct FaultRules {
     pub rules: Vec<FaultRule>,
 }
 
-/// `stuck_s` if it is not said. Kernels of minutes exist, and only events follow by default.
+/// Default of `stuck_s`. Kernels of minutes exist, and by default only events follow.
 pub const STUCK_NS: u64 = 60_000_000_000;
 
 impl Default for FaultRules {
@@ -99,7 +99,7 @@ impl FaultRules {
     }
 }
 
-/// What follows from a fault.
+/// The reaction to a fault.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "RuleSection")]
 pub struct FaultRule {
@@ -107,39 +107,38 @@ pub struct FaultRule {
     pub fault: FaultKind,
     /// `codes`: CUDA results or Xids; empty: any.
     pub codes: Vec<u64>,
-    /// `action`, with what belongs to it.
+    /// `action`, with its parameters.
     pub action: Action,
-    /// `per_hour`: how often at most.
+    /// `per_hour`: limit of the action.
     pub per_hour: u32,
 }
 
-/// `per_hour` if it is not said.
+/// Default of `per_hour`.
 pub const PER_HOUR: u32 = 3;
-/// `grace_s` if it is not said, ns.
+/// Default of `grace_s`, ns.
 pub const GRACE_NS: u64 = 10_000_000_000;
 
-/// What can be done.
+/// Possible actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing but the event.
+    /// Only the event.
     Report,
-    /// Best-effort launches wait until an operator says otherwise: those of the job whose fault it
-    /// is, if that is a best-effort job; of a high-priority job's fault those of all its user's;
-    /// else all.
+    /// Hold best-effort launches until an operator releases them: of the job at fault, if
+    /// best-effort; for a high-priority job's fault, of all its user's jobs; else of all.
     HoldBe,
-    /// The processes of the job whose fault it is are ended; whoever supervises it starts it anew.
+    /// End the processes of the job at fault; its supervisor restarts it.
     RestartJob {
-        /// From SIGTERM until they are made to.
+        /// From SIGTERM to the kill.
         grace_ns: u64,
     },
-    /// MPS is told to quit and started again.
+    /// Make MPS quit, and start it again.
     RestartMps,
-    /// No new high-priority job is taken, and best-effort launches wait.
+    /// Take no new high-priority job, and hold best-effort launches.
     DrainGpu,
 }
 
 impl Action {
-    /// The words of the file.
+    /// The names in the file.
     pub const NAMES: [&'static str; 5] = [
         "report",
         "hold-be",
@@ -148,7 +147,7 @@ impl Action {
         "drain-gpu",
     ];
 
-    /// The word in the file.
+    /// The name in the file.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -161,13 +160,12 @@ impl Action {
     }
 }
 
-/// Xids after which nothing that runs on the GPU can be trusted or goes on, until it is reset:
-/// NVIDIA's catalogue has them under "reset GPU" or worse.
+/// Xids after which no work on the GPU can be trusted or continue until a reset: NVIDIA's catalogue
+/// lists them under "reset GPU" or worse.
 pub const XIDS_OF_A_BROKEN_GPU: [u64; 8] = [48, 61, 62, 64, 79, 95, 119, 120];
 
-/// What is done where the file says nothing: a GPU that is broken takes no more work. All else is
-/// said and no more, because a daemon that ends or holds jobs by itself can do more harm than the
-/// fault.
+/// Default reactions: a broken GPU takes no more work. Everything else is only reported, because a
+/// daemon that ends or holds jobs by itself can do more harm than the fault.
 #[must_use]
 pub fn default_rules() -> Vec<FaultRule> {
     let rule = |fault, codes: &[u64], action| FaultRule {

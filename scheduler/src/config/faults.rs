@@ -1,4 +1,4 @@
-//! Values of `[faults]`, and what in it must go together.
+//! Values of `[faults]`, and their consistency.
 
 use abi::types::CUresult;
 use profiler::settings::{self, Reader, Whole};
@@ -12,13 +12,13 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// NVIDIA's catalogue ends far below.
 const XID_MAX: u64 = 9_999;
 
-/// `stuck_s`: up to a day. 0 switches it off.
+/// `stuck_s`: up to a day. 0 turns it off.
 pub(super) fn stuck<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let seconds = Whole::<0, 86_400>::deserialize(deserializer)?.0;
     Ok(Some(seconds * SECOND_NS).filter(|&ns| ns > 0))
 }
 
-/// A rule as it stands in the file.
+/// A rule in the file's form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RuleSection {
@@ -58,7 +58,7 @@ impl From<RuleSection> for FaultRule {
     }
 }
 
-/// What is right key by key may still not go together.
+/// Checks values that are valid separately for consistency.
 pub(super) fn check(rules: &[FaultRule], reader: &mut Reader<'_>, document: &DeTable<'_>) {
     for (index, rule) in rules.iter().enumerate() {
         let FaultRule { fault, action, .. } = rule;

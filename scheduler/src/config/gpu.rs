@@ -1,8 +1,8 @@
-//! Which GPU a daemon schedules: how one is named, and what the daemon knows of it.
+//! The GPU that a daemon schedules: how it is selected, and its description.
 //!
-//! A GPU is named by its index, its UUID or the beginning of it, or its PCI bus id. The index
-//! counts GPUs in the order of their bus ids, as `nvidia-smi` does; CUDA's own order puts the
-//! fastest first and depends on the environment, so it would name another GPU for every user.
+//! A GPU is selected by its index, its UUID or a prefix of it, or its PCI bus id. The index counts
+//! GPUs in the order of their bus ids, as `nvidia-smi` does. CUDA's own order puts the fastest
+//! first and depends on the environment, so it would select another GPU for every user.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -10,21 +10,21 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How an operator names a GPU.
+/// An operator's selection of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Select {
-    /// The n-th of this machine in the order of bus ids, from 0.
+    /// The n-th GPU of this machine in the order of bus ids, from 0.
     Index(usize),
-    /// The one whose UUID begins so.
+    /// The GPU whose UUID has this prefix.
     Uuid(String),
-    /// The one at this bus id.
+    /// The GPU at this bus id.
     Pci(PciAddress),
 }
 
 impl FromStr for Select {
     type Err = Infallible;
 
-    /// A number is an index, what looks like a bus id is one, and anything else begins a UUID.
+    /// A number is an index, a bus id is one, and anything else is a prefix of a UUID.
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(match (text.parse(), text.parse()) {
             (Ok(index), _) => Self::Index(index),
@@ -44,8 +44,8 @@ impl fmt::Display for Select {
     }
 }
 
-/// A PCI bus id. Written `domain:bus:device.function` in hexadecimal; domain and function may be
-/// left out when reading.
+/// A PCI bus id. Written `domain:bus:device.function` in hexadecimal; domain and function are
+/// optional in input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PciAddress {
     /// PCI domain; `nvidia-smi` prints eight digits, CUDA four.
@@ -114,23 +114,22 @@ pub struct Gpu {
     pub uuid: String,
     /// Model.
     pub name: String,
-    /// Where it is plugged in.
+    /// PCI bus id.
     pub pci: PciAddress,
     /// Streaming multiprocessors.
     pub sms: u32,
-    /// Memory, bytes; 0 if the driver does not say.
+    /// Memory, bytes; 0 if the driver does not report it.
     pub memory_bytes: u64,
-    /// The newest CUDA version of its driver, as `cuDriverGetVersion` says it; 0 if that does not
-    /// say.
+    /// The newest CUDA version of its driver, from `cuDriverGetVersion`; 0 if unknown.
     pub cuda_driver: u32,
-    /// Whether priorities between blocks of different processes work, as a software GPU's server
-    /// says; no other driver does.
+    /// Whether priorities between blocks of different processes work, as reported by a software
+    /// GPU's server; other drivers do not report it.
     pub block_priority: Option<bool>,
 }
 
 impl Gpu {
-    /// Whether a driver's word for a device's UUID means this GPU. A driver tells 16 bytes and not
-    /// whether they are a GPU's or a MIG instance's, so what stands before them does not count.
+    /// Whether a driver's UUID means this GPU. A driver reports 16 bytes and not whether they are a
+    /// GPU's or a MIG instance's, so the prefix does not count.
     #[must_use]
     pub fn is(&self, uuid: &str) -> bool {
         let bytes = |uuid: &str| {
@@ -141,32 +140,32 @@ impl Gpu {
     }
 }
 
-/// Why a name does not lead to one GPU. An operator's mistake.
+/// Why a selection does not yield one GPU. An operator's mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
-    /// No GPU has that name.
+    /// No such GPU.
     #[error("no GPU with {select}; this machine has {found}")]
     Missing {
-        /// What was asked for.
+        /// The selection.
         select: Select,
-        /// What there is.
+        /// The present GPUs.
         found: String,
     },
-    /// Several GPUs' UUIDs begin so.
+    /// Several UUIDs have that prefix.
     #[error("{select} is the beginning of several UUIDs: {found}")]
     Ambiguous {
-        /// What was asked for.
+        /// The selection.
         select: Select,
-        /// The GPUs that fit.
+        /// The matching GPUs.
         found: String,
     },
 }
 
-/// The one GPU of `gpus` that `select` names.
+/// The one GPU of `gpus` that `select` selects.
 ///
 /// # Errors
 ///
-/// None or several fit; the message lists the GPUs there are.
+/// None or several match; the message lists the present GPUs.
 pub fn choose(mut gpus: Vec<Gpu>, select: &Select) -> Result<Gpu, SelectError> {
     gpus.sort_by_key(|gpu| gpu.pci);
     let fits: Vec<&Gpu> = match select {

@@ -1,10 +1,10 @@
-//! Who may be high-priority, and how much of the daemon one user may take.
+//! Who may be high-priority, and one user's limits.
 //!
-//! Both are the operator's (`[high_priority]` and `[limits]` of the configuration), and both are about whose a process is as
-//! the kernel knows it, never about what it says of itself.
+//! The operator sets both (`[high_priority]` and `[limits]` of the configuration), and both use a
+//! process's owner as the kernel reports it, never what the process claims.
 //!
-//! A job that asks for high-priority and may not have it is best-effort, not turned away: turned away it would run
-//! unmanaged, and so harm whom the list protects.
+//! A job that asks for high priority without permission is best-effort, not refused: refused, it
+//! would run unmanaged, and so harm the jobs that the list protects.
 
 use profiler::settings::whole;
 use serde::Deserialize;
@@ -12,31 +12,31 @@ use serde::Deserialize;
 use crate::config::memory::{cgroups, ids};
 use crate::config::memory_rules::{Owner, is_below};
 
-/// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
-/// two reads of each ring that it has claimed per poll if it is high-priority.
+/// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and, if
+/// high-priority, two reads of each of its claimed rings per poll.
 pub const CLIENTS_MAX: usize = 256;
 
-/// Connections whose request has not arrived yet. For one more, the oldest of the user with most of
-/// them is closed.
+/// Connections whose request has not arrived. Beyond it the oldest of the user with most of them is
+/// closed.
 pub const UNHEARD_MAX: usize = 64;
 
-/// Who may be high-priority: who is in any of the lists.
+/// Who may be high-priority: members of any of the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HpAccess {
     /// User ids.
     #[serde(deserialize_with = "ids::<_, false>")]
     pub users: Vec<u32>,
-    /// Group ids: of the process's own group, or one that it is also in.
+    /// Group ids: the process's own or a supplementary one.
     #[serde(deserialize_with = "ids::<_, true>")]
     pub groups: Vec<u32>,
-    /// Paths of cgroups without a slash at their end; those below are meant too. Empty is the root.
+    /// Paths of cgroups without a trailing slash, including those below. Empty is the root.
     #[serde(deserialize_with = "cgroups")]
     pub cgroups: Vec<String>,
 }
 
 impl HpAccess {
-    /// Whether a process of `owner` may. What cannot be seen of it gives it nothing.
+    /// Whether a process of `owner` may. Invisible properties grant nothing.
     pub(crate) fn allows(&self, owner: &Owner) -> bool {
         let is_in = |rule: &String| owner.cgroups.iter().any(|path| is_below(rule, path));
         self.users.contains(&owner.uid)
@@ -45,7 +45,7 @@ impl HpAccess {
     }
 }
 
-/// How much of the daemon one user may take, so that something is left for others.
+/// One user's limits, so that something is left for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -55,24 +55,26 @@ pub struct Limits {
     /// `jobs_per_user`: best-effort jobs.
     #[serde(deserialize_with = "whole::<_, _, 1, { policy::JOBS_MAX as u64 }>")]
     pub jobs_per_user: usize,
-    /// `connections_per_user`: connections that have not said yet what they want; another one takes the place of the oldest.
+    /// `connections_per_user`: connections whose request has not arrived; beyond it the oldest is
+    /// closed.
     #[serde(deserialize_with = "whole::<_, _, 1, { UNHEARD_MAX as u64 }>")]
     pub connections_per_user: usize,
 }
 
 impl Limits {
-    /// Of one user's clients, places that its best-effort jobs leave to its high-priority ones: a sixth, and no more than all
-    /// best-effort jobs leave to all high-priority ones.
+    /// Of one user's clients, places that best-effort jobs leave to the user's high-priority ones:
+    /// a sixth, and no more than all best-effort jobs leave to all high-priority ones.
     pub(crate) fn hp_room_of_user(&self) -> usize {
         (self.clients_per_user / 6).min(HP_ROOM)
     }
 }
 
-/// Places for clients that best-effort jobs, whosever they are, leave to high-priority ones.
+/// Clients' places that all best-effort jobs leave to high-priority ones.
 pub const HP_ROOM: usize = CLIENTS_MAX / 8;
 
 impl Default for Limits {
-    /// Three quarters of what there is for one user; of connections, which are silent for microseconds, a quarter.
+    /// Three quarters of the total for one user; of connections, which are silent for microseconds,
+    /// a quarter.
     fn default() -> Self {
         Self {
             clients_per_user: CLIENTS_MAX * 3 / 4,
@@ -108,7 +110,7 @@ mod tests {
             (owner(1001, &[100], "/system.slice/serve.service/a"), true),
             (owner(1001, &[100], "/system.slice/serve.service2"), false),
             (owner(1001, &[100], "/user.slice"), false),
-            // Root is nobody special: in containers everybody is.
+            // Root has no privilege here: in containers everybody is root.
             (owner(0, &[0], "/"), false),
         ] {
             assert_eq!(access.allows(&owner), may, "{owner:?}");

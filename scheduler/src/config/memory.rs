@@ -14,7 +14,7 @@ pub(super) fn quota<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Quota,
     })
 }
 
-/// Bytes, which may be none.
+/// Bytes, or zero.
 pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     settings::text(deserializer, "a size such as 300MiB", |text| {
         bytes(text).ok_or(None)
@@ -28,12 +28,12 @@ pub(super) fn bytes(text: &str) -> Option<u64> {
     }
 }
 
-/// A number, or the name of a user (or group) of this machine.
+/// An id, or the name of a user (or group) of this machine.
 struct Id<const IS_GROUP: bool>(u32);
 
 impl<'de, const IS_GROUP: bool> Deserialize<'de> for Id<IS_GROUP> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // In the file each name that people know stands at the beginning of a line, before a colon.
+        // In the file each name stands at the beginning of a line, before a colon.
         let (noun, file) = match IS_GROUP {
             true => ("group", "/etc/group"),
             false => ("user", "/etc/passwd"),
@@ -69,7 +69,7 @@ where
     Ok(ids.into_iter().map(|id| id.0).collect())
 }
 
-/// The path of a cgroup, without the slash at its end.
+/// The path of a cgroup, without a trailing slash.
 struct Cgroup(String);
 
 impl<'de> Deserialize<'de> for Cgroup {

@@ -1,8 +1,9 @@
-//! The operator's rules of memory: what jobs of a user, a group or a cgroup cannot have more than, whatever they ask for.
+//! The operator's memory rules: upper bounds of quotas for jobs of a user, a group or a cgroup,
+//! whatever they ask for.
 //!
-//! Whose a process is comes from the kernel and not from the process ([`crate::host::peer`]): its
-//! user and groups, and the cgroup that it is in when it attaches (cgroups(7)). A login without a
-//! job's environment is under its user's rules all the same.
+//! The owner of a process is known from the kernel ([`crate::host::peer`]): its user and groups,
+//! and its cgroup when it attaches (cgroups(7)). A login without a job's environment is subject to
+//! its user's rules all the same.
 
 use protocol::quota::Quota;
 use serde::de::Error as _;
@@ -10,25 +11,25 @@ use serde::{Deserialize, Deserializer};
 
 use crate::config::memory::{cgroup, id, quota};
 
-/// One rule. What it does not name is anybody's.
+/// One rule. Unset properties match anybody.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct Rule {
     /// User id.
     #[serde(default, deserialize_with = "id::<_, false>")]
     pub user: Option<u32>,
-    /// Group id: the process's own group, or one that it is also in.
+    /// Group id: the process's own or a supplementary one.
     #[serde(default, deserialize_with = "id::<_, true>")]
     pub group: Option<u32>,
-    /// Path of a cgroup without a slash at its end; those below it are meant too. Empty is the root.
+    /// Path of a cgroup without a trailing slash, including those below. Empty is the root.
     #[serde(default, deserialize_with = "cgroup")]
     pub cgroup: Option<String>,
-    /// The most that each of its jobs may hold.
+    /// Upper bound for each of its jobs.
     #[serde(deserialize_with = "quota")]
     pub quota: Quota,
 }
 
-/// Whose a process is.
+/// The owner of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
@@ -37,7 +38,7 @@ pub(crate) struct Owner {
     pub(crate) cgroups: Vec<String>,
 }
 
-/// Each line is hierarchy, controllers and path, with colons between.
+/// Each line is hierarchy, controllers and path, separated by colons.
 pub(crate) fn cgroups(text: &str) -> Vec<String> {
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     paths
@@ -64,8 +65,8 @@ impl Rule {
     }
 }
 
-/// The most that a job of `owner` may hold of a device with `device_bytes`, by all rules that are for it; `None` if none is. A
-/// part of what nobody knows is nothing: rules are kept or nothing is granted.
+/// The bound for a job of `owner` on a device with `device_bytes`, by all matching rules; `None`
+/// without any. A percentage of an unknown size is zero: rules are kept or nothing is granted.
 pub(crate) fn most_bytes(rules: &[Rule], owner: &Owner, device_bytes: u64) -> Option<u64> {
     let its = rules.iter().filter(|rule| rule.is_for(owner));
     its.filter_map(|rule| rule.quota.bytes_of(device_bytes))
@@ -125,7 +126,7 @@ mod tests {
         ] {
             assert_eq!(rule.is_for(&owner()), is_for, "{rule:?}");
         }
-        // Of whom nothing can be seen but the user.
+        // Only the user is visible.
         let hidden = Owner {
             uid: 1000,
             ..Owner::default()

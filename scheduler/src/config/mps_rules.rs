@@ -1,4 +1,4 @@
-//! `[mps]`: how NVIDIA's MPS is asked, started and ended, and whether that is this daemon's to do.
+//! `[mps]`: commands to query, start and end NVIDIA's MPS, and whether this daemon manages it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,18 +11,18 @@ use toml::de::{DeTable, DeValue};
 const LOGS_MAX: usize = 8;
 const WORDS_MAX: usize = 64;
 
-/// `restarts_per_hour` if it is not said.
+/// Default of `restarts_per_hour`.
 pub const RESTARTS_PER_HOUR: u32 = 3;
 
-/// The program that speaks with MPS's control daemon, where NVIDIA's packages put it.
+/// The program that talks to MPS's control daemon, at the path of NVIDIA's packages.
 const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
-/// What makes it a control daemon in the background (its manual page).
+/// Starts a control daemon in the background (its manual page).
 const IN_BACKGROUND: &str = "-d";
-/// What makes that one with static partitions ("Legacy MPS v2 Interface" in NVIDIA's MPS guide;
-/// R535 and R550 do not know it, and end).
+/// Starts it with static partitions ("Legacy MPS v2 Interface" in NVIDIA's MPS guide; R535 and R550
+/// do not know it, and exit).
 const STATIC_PARTITIONING: &str = "-S";
 
-/// Keys that were in `[faults]`, and what they are called in `[mps]`.
+/// Former keys of `[faults]`, and their names in `[mps]`.
 const MOVED: [(&str, &str); 5] = [
     ("mps_control", "control"),
     ("mps_start", "start"),
@@ -35,27 +35,27 @@ const MOVED: [(&str, &str); 5] = [
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MpsRules {
-    /// `manage`: the control daemon is started where there is none, watched, and restarted.
+    /// `manage`: start the control daemon if missing, watch and restart it.
     pub manage: bool,
-    /// `control`: the command that takes `quit` on its standard input and so ends MPS.
+    /// `control`: the command that reads `quit` on its standard input and so ends MPS.
     #[serde(deserialize_with = "command")]
     pub control: Vec<String>,
-    /// `start`: the command that starts it, and comes back when it is there.
+    /// `start`: the command that starts MPS, and returns when it runs.
     #[serde(deserialize_with = "command")]
     pub start: Vec<String>,
-    /// `terminate`: the command that takes questions and `terminate_client` on its standard input.
+    /// `terminate`: the command that reads questions and `terminate_client` on its standard input.
     #[serde(deserialize_with = "command")]
     pub terminate: Vec<String>,
-    /// `logs`: files that MPS writes.
+    /// `logs`: log files of MPS.
     #[serde(deserialize_with = "logs")]
     pub logs: Vec<PathBuf>,
-    /// `patterns`: what else in a line of these is a fault.
+    /// `patterns`: further parts of a log line that mean a fault.
     #[serde(deserialize_with = "patterns")]
     pub patterns: Vec<String>,
-    /// `restarts_per_hour`: so often at most with `manage`; the first start is none.
+    /// `restarts_per_hour`: limit with `manage`; the first start does not count.
     #[serde(deserialize_with = "restarts")]
     pub restarts_per_hour: u32,
-    /// `static_partitioning`: with `manage`, MPS is started with static partitions.
+    /// `static_partitioning`: with `manage`, start MPS with static partitions.
     pub static_partitioning: bool,
 }
 
@@ -76,7 +76,7 @@ impl Default for MpsRules {
 }
 
 impl MpsRules {
-    /// What starts MPS, with what `static_partitioning` adds.
+    /// The command that starts MPS, including the option for `static_partitioning`.
     #[must_use]
     pub fn start_command(&self) -> Vec<String> {
         let more = self.static_partitioning.then_some(STATIC_PARTITIONING);
@@ -84,9 +84,8 @@ impl MpsRules {
         words.chain(more.map(str::to_owned)).collect()
     }
 
-    /// Programs that would be run and cannot be, a sentence each; `is_restarting`: a rule restarts
-    /// MPS. What MPS needs by default and nobody has asked for is left out: it may not be
-    /// installed.
+    /// Configured programs that cannot be run, a sentence each; `is_restarting`: a rule restarts
+    /// MPS. Unused default programs of MPS, which may not be installed, are left out.
     #[must_use]
     pub fn missing_programs(&self, is_restarting: bool) -> Vec<String> {
         let is_used = is_restarting || self.manage;
@@ -105,7 +104,7 @@ impl MpsRules {
         doubts.collect()
     }
 
-    /// `logs` that are not there, a sentence each. They may come.
+    /// Missing `logs`, a sentence each. They may come.
     #[must_use]
     pub fn missing_logs(&self) -> Vec<String> {
         let missing = self.logs.iter().filter(|path| !path.exists());
@@ -125,8 +124,8 @@ fn why_not_executable(program: &Path) -> Option<String> {
     }
 }
 
-/// Takes keys out of `[faults]` that are in `[mps]` now, and says so of each: what is left is read
-/// as if they were not there.
+/// Removes former keys from `[faults]`, with a fault for each: the rest is read as if they were
+/// absent.
 pub(super) fn refuse_moved(reader: &mut Reader<'_>, document: &mut DeTable<'_>) {
     let Some(DeValue::Table(faults)) = document.get_mut("faults").map(Spanned::get_mut) else {
         return;
@@ -139,7 +138,7 @@ pub(super) fn refuse_moved(reader: &mut Reader<'_>, document: &mut DeTable<'_>) 
     }
 }
 
-/// What is right key by key may still not go together.
+/// Checks values that are valid separately for consistency.
 pub(super) fn check(rules: &MpsRules, reader: &mut Reader<'_>, document: &DeTable<'_>) {
     let given = |key: &str| settings::at(document, &format!("mps.{key}")).map(Spanned::span);
     for key in ["restarts_per_hour", "static_partitioning"] {
@@ -160,11 +159,11 @@ pub(super) fn check(rules: &MpsRules, reader: &mut Reader<'_>, document: &DeTabl
 }
 
 fn restarts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    // More than one in three minutes mends nothing.
+    // More than one in three minutes repairs nothing.
     Ok(Whole::<0, 20>::deserialize(deserializer)?.0 as u32)
 }
 
-/// A list of texts that `is_right`.
+/// A list of texts that satisfy `is_right`.
 fn texts<'de, D: Deserializer<'de>>(
     deserializer: D,
     wanted: &str,

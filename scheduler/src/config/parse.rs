@@ -1,4 +1,4 @@
-//! Reads a configuration: the sections as they stand in the file, and what must go together.
+//! Reads a configuration: the sections in the file's form, and their consistency.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use crate::config::limits::{HpAccess, Limits};
 use crate::config::mps_rules::MpsRules;
 use crate::config::unmanaged_rules::UnmanagedRules;
 
-/// Keys that not every policy has, and the policies that look at them.
+/// Keys of some policies only, with those policies.
 const OWN_KEYS: [(&str, &[&str]); 15] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
@@ -49,21 +49,22 @@ const OWN_KEYS: [(&str, &[&str]); 15] = [
     ("learnt_durations", &["pillion"]),
 ];
 
-/// The highest quantile: of the next one fewer than one request in ten thousand is, and of none is that known.
+/// The highest quantile, which one request in ten thousand exceeds: nothing is known of rarer ones.
 const QUANTILE_MAX: f64 = 0.9999;
 
-/// Pillion's own: it protects by what requests were seen to take, so it needs the least to be said.
+/// Pillion's own policy: it protects by measured request durations, so it needs the least
+/// configuration.
 const POLICY_DEFAULT: &str = "pillion";
 
-/// How the GPU is named.
+/// How the GPU is selected.
 pub(super) struct Named<'s> {
-    /// Otherwise than by a file.
+    /// Other than by a file.
     pub(super) given: Option<&'s Select>,
-    /// Where the GPU's own files begin: those before are for all GPUs, and name none.
+    /// Begin of the GPU's own files: those before are for all GPUs, and select none.
     pub(super) own_start: usize,
 }
 
-/// The configuration that these files say together, or what is wrong with it, in their order.
+/// The configuration in these files, or its faults, in the files' order.
 pub(super) fn parse(layers: &Layers, named: &Named<'_>) -> Result<Config, Vec<Fault>> {
     let mut document = layers.document()?;
     let mut reader = Reader::of(layers);
@@ -105,7 +106,7 @@ struct File {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct GpuSection {
-    /// Most GPUs in a machine, amply.
+    /// Far more GPUs than a machine has.
     index: Option<Whole<0, 255>>,
     #[serde(deserialize_with = "uuid")]
     uuid: Option<Select>,
@@ -120,12 +121,12 @@ struct GpuSection {
 struct PolicySection {
     #[serde(deserialize_with = "policy_name")]
     name: Option<String>,
-    /// Below 10 us the daemon would do nothing but look; above 1 ms, its slowest look, a lease
-    /// could end before it is renewed.
+    /// Below 10 us the daemon would only poll; above 1 ms, its longest poll interval, a lease could
+    /// end before its renewal.
     poll_us: Option<Whole<10, 1_000>>,
-    /// Above a minute it would no longer keep an application from a deadlock that people notice.
+    /// Beyond a minute it would no longer save an application from a noticeable deadlock.
     max_hold_ms: Option<Whole<1, 60_000>>,
-    /// Up to a second: kernels that long are always profiled.
+    /// Up to a second: longer kernels are always profiled.
     unknown_kernel_us: Option<Whole<1, 1_000_000>>,
     on_daemon_loss: OnDaemonLoss,
     collectives: OnCollectives,
@@ -168,7 +169,7 @@ struct JobSection {
 struct ThrottleSection {
     #[serde(deserialize_with = "utilisation")]
     utilisation: Option<f64>,
-    /// No GPU's is outside.
+    /// Every GPU's clock is within.
     clock_mhz: Option<Whole<100, 10_000>>,
 }
 
@@ -185,7 +186,7 @@ struct ShareSection {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TunerSection {
-    /// Of fewer than twenty the p99 is the longest but chance; more than ten thousand take hours.
+    /// Of fewer than twenty the p99 is the longest by chance; more than ten thousand take hours.
     settle: Option<Whole<20, 10_000>>,
 }
 
@@ -209,7 +210,7 @@ struct SocketSection {
     path: Option<PathBuf>,
 }
 
-/// On, off, or found out.
+/// On, off, or automatic.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(
     untagged,
@@ -227,7 +228,7 @@ enum Auto {
 }
 
 impl File {
-    /// The configuration, and a fault for everything that does not go together.
+    /// The configuration, with a fault for every inconsistency.
     fn validate(
         self,
         named: &Named<'_>,
@@ -300,7 +301,7 @@ impl File {
     }
 }
 
-/// Refuses what the policy does not look at, as a bound that is written but not in force is worse
+/// Rejects keys that the policy ignores, because a bound that is written but not in force is worse
 /// than none, and two targets.
 fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
     let get = |key: &str| settings::at(document, &format!("policy.{key}"));
@@ -342,7 +343,8 @@ fn not_looked_at(key: &str, name: &str, user: &str) -> String {
     format!("{key} is set, but policy {name} does not look at it; nearest is name = \"{user}\"")
 }
 
-/// Refuses promises that the policy does not look at, and that the job's own cap breaks. A cap holds under every policy.
+/// Rejects promises that the policy ignores, and those above the job's own cap. A cap holds under
+/// every policy.
 fn check_jobs(
     name: &str,
     jobs: &BTreeMap<String, Table<JobSection>>,
@@ -384,7 +386,7 @@ impl ThrottleSection {
 }
 
 impl ShareSection {
-    /// Refuses a percentage that is not looked at, and a static share that is none.
+    /// Rejects an ignored percentage, and a static share without one.
     fn params(self, reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<ShareParams> {
         let start = |key: &str| settings::at(document, key).map_or(0, |value| value.span().start);
         let restart_ns = self
@@ -467,7 +469,7 @@ impl GpuSection {
 }
 
 impl PolicySection {
-    /// `block_priority`; none where it is found out.
+    /// `block_priority`; none: automatic.
     fn block_priority(&self) -> Option<bool> {
         match self.block_priority {
             Some(Switch::Set(is_on)) => Some(is_on),
@@ -475,7 +477,7 @@ impl PolicySection {
         }
     }
 
-    /// `poll_ns`: how often the daemon looks.
+    /// `poll_ns`: the daemon's poll interval.
     fn policy(&self, poll_ns: u64) -> Policy {
         let defaults = OrionParams::default();
         let pct = self.dur_threshold_pct.map(|pct| pct.0);
@@ -503,7 +505,7 @@ impl PolicySection {
         }
     }
 
-    /// The numbers and switches of `pillion`.
+    /// The parameters of `pillion`.
     fn pillion(&self, common: &TemporalParams, poll_ns: u64) -> PillionParams {
         let defaults = PillionParams::default();
         PillionParams {
@@ -523,7 +525,7 @@ impl PolicySection {
     }
 }
 
-/// What only the simulator has is refused with the reason, everything else with the list.
+/// Rejects simulator-only policies with the reason, everything else with the list.
 fn policy_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let mut simulators = None;
     let wanted = format!("one of {}", Policy::NAMES.join(", "));
@@ -552,7 +554,7 @@ fn slo_p99<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D:
     })
 }
 
-/// As `slo_p99` has it, of the mean.
+/// In the form of `slo_p99`, for the mean.
 fn slo_mean<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {
     let slo = slo_p99(deserializer)?;
     Ok(slo.map(Slo::of_mean))
@@ -562,10 +564,10 @@ fn slo_miss<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D
     settings::number(deserializer, f64::MIN_POSITIVE..=MISS_MAX).map(Some)
 }
 
-/// The share of requests that are over that quantile.
+/// The share of requests over that quantile.
 fn slo_quantile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     let quantile = settings::number(deserializer, 1.0 - MISS_MAX..=QUANTILE_MAX)?;
-    // As somebody would write it: 1 - 0.99 is not 0.01.
+    // Rounded to the written value: 1 - 0.99 is not 0.01.
     Ok(Some(((1.0 - quantile) * 1e9).round() / 1e9))
 }
 
@@ -607,7 +609,7 @@ fn pci<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Select>, D::
     })
 }
 
-/// `GPU-` or `MIG-` and at least one character of what follows, or more.
+/// `GPU-` or `MIG-` and at least one further character.
 fn uuid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Select>, D::Error> {
     let wanted = "a UUID as nvidia-smi -L prints it, GPU-… or MIG-…, or its beginning";
     let is_part = |c: char| c.is_ascii_alphanumeric() || "-/".contains(c);

@@ -1,16 +1,16 @@
 //! Keys of `[policy]` that are plain numbers of a policy of the registry.
 //!
-//! A policy with settings of its own has its keys in `parse`; a policy with plain numbers names its
-//! keys, their limits and their defaults in its registry entry, and needs nothing here. serde
-//! cannot know these keys, so they are taken out of the table before serde reads it.
+//! A policy with its own settings has its keys in `parse`; a policy with plain numbers lists its
+//! keys, limits and defaults in its registry entry, and needs nothing here. serde cannot know these
+//! keys, so they are taken out of the table before serde reads it.
 
 use policy::Policy;
 use policy::registry::Numbers;
 use profiler::settings::{Reader, or_nearest};
 use toml::de::{DeTable, DeValue};
 
-/// The numbers of the policy that the document names, if it is one with plain numbers: those that
-/// the document sets, the others as they are.
+/// The numbers of the document's policy, if it has plain numbers: those in the document, else the
+/// defaults.
 pub(super) fn take(reader: &mut Reader<'_>, document: &mut DeTable<'_>) -> Option<Numbers> {
     let section = document.get_mut("policy")?.get_mut();
     let DeValue::Table(table) = section else {

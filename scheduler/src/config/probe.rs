@@ -1,10 +1,10 @@
-//! `[probe]`: the bounds of the metrics that the probe looks at.
+//! `[probe]`: bounds of the probe's metrics.
 
 use policy::{Bound, Metric, ProbeParams};
 use profiler::settings::{self, Whole};
 use serde::{Deserialize, Deserializer};
 
-/// The section as it stands in the file.
+/// The section in the file's form.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ProbeSection {
@@ -20,12 +20,12 @@ pub(super) struct ProbeSection {
     temperature_c: Option<Bound>,
     #[serde(deserialize_with = "power")]
     power: Option<Bound>,
-    /// As `[throttle]` has it.
+    /// As in `[throttle]`.
     clock_mhz: Option<Whole<100, 10_000>>,
 }
 
 impl ProbeSection {
-    /// What is not said is as by default; `throttle_mhz`: the clock that `[throttle]` says.
+    /// Applies defaults; `throttle_mhz`: the clock in `[throttle]`.
     pub(super) fn params(self, throttle_mhz: Option<u32>) -> ProbeParams {
         let given = [
             self.utilisation,
@@ -46,7 +46,7 @@ impl ProbeSection {
     }
 }
 
-/// A bound as it may stand there.
+/// A bound in the file's form.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Given {
@@ -54,7 +54,7 @@ enum Given {
     At(Vec<f64>),
 }
 
-/// What a metric's bounds may be, and an example.
+/// Limits of a metric's bounds, and an example.
 fn range(metric: Metric) -> ([f64; 2], &'static str) {
     match metric {
         Metric::Utilisation | Metric::SmActivity => ([0.01, 1.0], "[0.95, 0.99]"),

@@ -1,4 +1,4 @@
-//! What is in force of a configuration, and which file said so.
+//! The configuration in force, and the file behind each setting.
 
 use policy::Policy;
 use profiler::settings::Layers;
@@ -8,10 +8,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// The version of this document: changes when a reader of the old one would be misled.
+/// Version of this document: changes when a reader of the old one would be misled.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Who says what no file says.
+/// Origin of settings that no file contains.
 pub const BUILT_IN: &str = "default";
 
 /// Every setting in force, in the order of sections and keys.
@@ -19,7 +19,7 @@ pub const BUILT_IN: &str = "default";
 pub struct Shown {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The files that were read, a later one over an earlier one.
+    /// The files read; a later one overrides an earlier one.
     pub files: Vec<String>,
     /// The settings.
     pub settings: Vec<Setting>,
@@ -28,16 +28,16 @@ pub struct Shown {
 /// One key of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Section and key, such as `policy.poll_us`; of a list of tables with the place in it, from 0.
+    /// Section and key, such as `policy.poll_us`; in a list of tables with the index, from 0.
     pub key: String,
-    /// As the file has it.
+    /// In the file's form.
     pub value: Value,
     /// File, line and column, or [`BUILT_IN`].
     pub origin: String,
 }
 
 impl Shown {
-    /// What `config` says, which was read from `layers`.
+    /// For `config`, read from `layers`.
     #[must_use]
     pub fn of(layers: &Layers, config: &Config) -> Self {
         let mut said = Vec::new();
@@ -65,8 +65,8 @@ impl Shown {
     }
 }
 
-/// What holds under this policy where no file says anything. The example shows every key; those of
-/// which it shows the value that holds anyway change nothing when they are said.
+/// The defaults under this policy. The example shows every key; keys with their default value
+/// change nothing.
 fn built_in(policy: &Policy) -> Vec<Setting> {
     let name = policy.name();
     let check = |section: &str, line: &str| {
@@ -116,7 +116,7 @@ fn built_in(policy: &Policy) -> Vec<Setting> {
     settings
 }
 
-/// The values of a table, each with its place.
+/// The values of a table, with their places.
 fn collect(layers: &Layers, table: &DeTable<'_>, above: &str, settings: &mut Vec<Setting>) {
     for (key, value) in table {
         let key = match above {
@@ -124,7 +124,7 @@ fn collect(layers: &Layers, table: &DeTable<'_>, above: &str, settings: &mut Vec
             above => format!("{above}.{}", key.get_ref()),
         };
         match value.get_ref() {
-            // A section that is there may switch something on.
+            // The presence of an empty section may turn something on.
             DeValue::Table(table) if table.is_empty() => settings.push(Setting {
                 key,
                 value: Value::Object(serde_json::Map::new()),
@@ -148,7 +148,7 @@ fn collect(layers: &Layers, table: &DeTable<'_>, above: &str, settings: &mut Vec
     }
 }
 
-/// A value as a program reads it.
+/// A value for programs.
 fn value_of(text: &str) -> Value {
     let read = toml::from_str::<toml::Table>(&format!("value = {text}"));
     let value = read.ok().and_then(|mut table| table.remove("value"));

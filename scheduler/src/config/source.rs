@@ -1,9 +1,9 @@
-//! Which files a daemon's configuration is read from.
+//! The files of a daemon's configuration.
 //!
-//! A GPU has a file of its own, or none. Above it, in the same folder, `default.toml` says what
-//! holds for all GPUs; what the GPU's file says of a key counts. Each of both has drop-ins: the
-//! files of the folder `default.d`, or of `gpu0.d` for `gpu0.toml`, in the order of their names,
-//! each over the one before. So a package, an operator and a tool can each own a file.
+//! A GPU has a file of its own, or none. In the same folder `default.toml` has the defaults for all
+//! GPUs; a key in the GPU's file overrides them. Both have drop-ins: the files of the folder
+//! `default.d`, or of `gpu0.d` for `gpu0.toml`, in the order of their names, each overriding the
+//! previous. So a package, an operator and a tool can each own a file.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use toml::de::{DeTable, DeValue};
 use super::gpu::{self, Gpu, Select};
 use super::{Config, ConfigError, Fault, parse};
 
-/// The file of what holds for all GPUs of a folder.
+/// The file of defaults for all GPUs of a folder.
 pub const DEFAULTS: &str = "default.toml";
-/// Root's folder of configurations, and that of users who have none of their own.
+/// Configuration folder of root, and of users without their own.
 pub const SYSTEM_FOLDER: &str = "/etc/pillion";
 
-/// Where a daemon's configuration comes from. It is read again from there.
+/// Source of a daemon's configuration, for reloads, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A file, with what is above and below it.
+    /// A file, with its defaults and drop-ins.
     File(PathBuf),
-    /// No file of the GPU's own: what holds for all GPUs of a folder.
+    /// No file of the GPU's own: only the folder's defaults.
     Defaults {
-        /// The folder, which need not be there.
+        /// The folder, which need not exist.
         folder: PathBuf,
         /// The GPU.
         gpu: Select,
@@ -35,11 +35,12 @@ pub enum Source {
 }
 
 impl Source {
-    /// That of the GPU that `select` names among `gpus`: the file of `folder` that names it, if one
-    /// does.
+    /// The source for the GPU that `select` selects among `gpus`: the file of `folder` that names
+    /// it, if any.
     ///
     /// # Errors
-    /// A file in it cannot be read or is not TOML, so that it may be that GPU's, or two are.
+    /// A file in it cannot be read or is not TOML, so that it may be that GPU's, or two files name
+    /// it.
     pub fn of_gpu(folder: &Path, select: &Select, gpus: &[Gpu]) -> Result<Self, ConfigError> {
         let uuid = |select: &Select| Some(gpu::choose(gpus.to_vec(), select).ok()?.uuid);
         let wanted = uuid(select);
@@ -68,15 +69,15 @@ impl Source {
         ))
     }
 
-    /// The configuration.
+    /// Loads the configuration.
     ///
     /// # Errors
-    /// A file cannot be read, or something in one is wrong.
+    /// A file cannot be read, or has a fault.
     pub fn load(&self) -> Result<Config, ConfigError> {
         Ok(self.read()?.0)
     }
 
-    /// The configuration, and the files that it was read from.
+    /// Loads the configuration, and the files behind it.
     ///
     /// # Errors
     /// As [`Source::load`].
@@ -88,7 +89,7 @@ impl Source {
         };
         let defaults = folder.map(|folder| folder.join(DEFAULTS));
         if let Some(path) = defaults.filter(|_| !own.is_some_and(|own| is_defaults(own))) {
-            // A folder without it is as usual as one with it; its drop-ins may be there all the same.
+            // The file is optional; its drop-ins may exist all the same.
             match read(&path) {
                 Err(ConfigError::Unreadable { source, .. })
                     if matches!(
@@ -105,7 +106,7 @@ impl Source {
             push_drop_ins(&mut layers, path)?;
         }
         let is_for_all = own.is_none_or(|own| is_defaults(own));
-        // What holds for all GPUs is checked as if it were one's.
+        // Defaults for all GPUs are checked as if they were one GPU's.
         let any = Select::Index(0);
         let given = given.or(is_for_all.then_some(&any));
         let named = parse::Named { given, own_start };
@@ -113,7 +114,7 @@ impl Source {
         Ok((config, layers))
     }
 
-    /// Where it comes from, in words for messages.
+    /// The source's path for messages.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         match self {
@@ -123,15 +124,15 @@ impl Source {
     }
 }
 
-/// Whether a file is of what holds for all GPUs of its folder.
+/// Whether a file has the defaults for all GPUs of its folder.
 #[must_use]
 pub fn is_defaults(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == DEFAULTS)
 }
 
-/// The folder in which this user's configurations are: root's is `/etc/pillion`, another's
-/// `$XDG_CONFIG_HOME/pillion` (`~/.config/pillion`), if it is there, else `/etc/pillion`, too.
-/// `PILLION_CONFIG_FOLDER` names another.
+/// The folder of this user's configurations: root's is `/etc/pillion`, another's
+/// `$XDG_CONFIG_HOME/pillion` (`~/.config/pillion`) if it exists, else `/etc/pillion`, too.
+/// `PILLION_CONFIG_FOLDER` overrides it.
 #[must_use]
 pub fn usual_folder() -> PathBuf {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
@@ -148,8 +149,7 @@ pub fn usual_folder() -> PathBuf {
     of_user.unwrap_or_else(|| SYSTEM_FOLDER.into())
 }
 
-/// The files of a folder that are configurations, in the order of their names; none of a folder that
-/// is not there.
+/// The configuration files of a folder, in the order of their names; none if it does not exist.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -173,7 +173,7 @@ pub fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
 }
 
 fn push_drop_ins(layers: &mut Layers, path: &Path) -> Result<(), ConfigError> {
-    // What a shell passes on (`/dev/fd/3`) has no folder of drop-ins.
+    // A file passed by a shell (`/dev/fd/3`) has no folder of drop-ins.
     if path.extension().is_none_or(|it| it != "toml") {
         return Ok(());
     }
@@ -199,7 +199,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     })
 }
 
-/// The GPU that a document names, as far as one can read it.
+/// The GPU that a document selects, as far as it is readable.
 fn named_by(document: &DeTable<'_>) -> Option<Select> {
     let value = |key: &str| settings::at(document, &format!("gpu.{key}"));
     let text = |key: &str| Some(value(key)?.get_ref().as_str()?.to_owned());

@@ -1,4 +1,4 @@
-//! Every kind of fault is named with its place, its value and the nearest right one.
+//! Every kind of fault is reported with its place, its value and the nearest valid one.
 
 use std::path::Path;
 
@@ -25,14 +25,14 @@ fn check(text: &str) -> Result<Config, ConfigError> {
     Config::check(Path::new("gpu0.toml"), text)
 }
 
-/// The faults of a text that must have some, one line each.
+/// The faults of an invalid text, one line each.
 fn faults(text: &str) -> String {
     check(text).expect_err("a fault").to_string()
 }
 
 const LEAST: &str = "[gpu]\nindex = 0\nsharing = \"auto\"\n";
 
-/// Where nothing is said of it. Priorities between blocks are off until it is known that they work.
+/// The defaults. Priorities between blocks are off until they are known to work.
 fn pillion() -> PillionParams {
     PillionParams {
         block_priority: false,
@@ -46,7 +46,7 @@ fn the_example_is_the_default() {
     assert_eq!(check(text).unwrap(), check(LEAST).unwrap());
 }
 
-/// The example with the keys that it shows commented out, and how many these are.
+/// The example with its commented-out keys enabled, and the number of these.
 fn example_with_all_keys() -> (String, u32) {
     let text = include_str!("../../../examples/gpu0.toml");
     let is_key = |line: &str| {
@@ -96,7 +96,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
         panic!("{defaults:?}");
     };
     let expected = Config {
-        // What is inferred; for what is marked the default is another.
+        // For inferred requests; the default for marked ones is another.
         policy: Policy::Pillion(PillionParams {
             slo: Some(Slo::Slowdown(1.05)),
             ..policy
@@ -403,7 +403,7 @@ fn a_table_that_is_none_is_said_to_be() {
     let text = "policy = 3\n[gpu]\nindex = 0\nsharing = \"mps\"\n";
     let expected = "gpu0.toml:1:10: policy is 3; must be a table; nearest is [policy]";
     assert_eq!(faults(text), expected);
-    // A list whose items would fit the fields of a table is none.
+    // A list is rejected even if its items would fit the table's fields.
     assert_eq!(
         faults(&format!("limits = [7]\n{LEAST}")),
         "gpu0.toml:1:10: limits is [7]; must be a table; nearest is [limits]"

@@ -1,4 +1,4 @@
-//! Values of `[unmanaged]`: what is done about processes that use the GPU past Pillion.
+//! Values of `[unmanaged]`: reaction to processes that use the GPU outside Pillion.
 
 use profiler::settings::{self, Reader, Whole};
 use serde::{Deserialize, Deserializer};
@@ -6,19 +6,19 @@ use toml::de::DeTable;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// `grace_s` if it is not said, ns.
+/// Default of `grace_s`, ns.
 pub const GRACE_NS: u64 = 30 * SECOND_NS;
 
-/// What is done about processes that use the GPU and are no clients.
+/// Reaction to processes that use the GPU and are no clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UnmanagedRules {
     /// `action`.
     pub action: OnUnmanaged,
-    /// `grace_s`: how long a process is left alone after it was first seen, ns.
+    /// `grace_s`: time from the first sighting to the request to end, ns.
     #[serde(rename = "grace_s", deserialize_with = "grace")]
     pub grace_ns: u64,
-    /// `root`: processes of root are ended, too.
+    /// `root`: end processes of root, too.
     pub root: bool,
 }
 
@@ -26,15 +26,15 @@ pub struct UnmanagedRules {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnmanaged {
-    /// They are named, in status, events and log.
+    /// Name them in status, events and log.
     #[default]
     Report,
-    /// They are named, and those that are surely named are ended.
+    /// Name them, and end those that are surely named.
     Evict,
 }
 
 impl Default for UnmanagedRules {
-    /// Nothing is ended.
+    /// Ends nothing.
     fn default() -> Self {
         Self {
             action: OnUnmanaged::Report,
@@ -50,7 +50,7 @@ fn grace<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(seconds * SECOND_NS)
 }
 
-/// Refuses keys that the action does not look at: a rule that is written is to be in force.
+/// Rejects keys that the action ignores: a written rule must be in force.
 pub(super) fn check(rules: &UnmanagedRules, reader: &mut Reader<'_>, document: &DeTable<'_>) {
     if rules.action == OnUnmanaged::Evict {
         return;

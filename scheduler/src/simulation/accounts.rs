@@ -1,8 +1,8 @@
-//! Accounts of memory from one daemon to the next: what processes bring along, what the kernel says of those in it, and what must be
-//! in it.
+//! Memory accounts across daemons: the pages that processes bring, the kernel's view of the
+//! processes in them, and their required content.
 //!
-//! Each process knows in which page it is booked ([`Booked`]): the one that it has used since it had its seat, or, killed on its way
-//! from one to another, possibly both.
+//! Each process knows the page with its booking ([`Booked`]): the one it has used since it
+//! attached, or, if killed on its way from one to another, possibly both.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,17 +24,17 @@ pub(super) struct Place {
     pub(super) page: Mapping<LedgerPage>,
     pub(super) fd: std::sync::Arc<OwnedFd>,
     pub(super) slot: usize,
-    /// It is the one that it had at the daemon before.
+    /// The place from the previous daemon.
     pub(super) is_kept: bool,
     file: (u64, u64),
 }
 
-/// Where what a process holds is booked.
+/// Where a process's holdings are booked.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Booked {
     /// The page's file, and the slot.
     at: Option<((u64, u64), usize)>,
-    /// It is on its way there: a part may be elsewhere.
+    /// Moving there: a part may be elsewhere.
     is_moving: bool,
 }
 
@@ -62,7 +62,7 @@ fn image(process: &Process) -> Image {
     Image::begun(process.started_ticks())
 }
 
-/// What the kernel says of a process that has a slot in a page which another brings.
+/// The kernel's view of a process with a slot in a page that another brings.
 fn found(number: u32, started_ticks: u64) -> io::Result<Found> {
     let process = super::world::with_world(|world| {
         let processes = world.processes.borrow();
@@ -80,7 +80,7 @@ fn found(number: u32, started_ticks: u64) -> io::Result<Found> {
     })
 }
 
-/// What it brings from the daemon before, and says of it.
+/// The account and slot that it brings from the previous daemon, true or not.
 pub(super) fn brought(world: &World, process: &Process) -> Option<(OwnedFd, u16)> {
     let seat = process.seat()?;
     let place = seat.ledger.as_ref()?;
@@ -92,7 +92,7 @@ pub(super) fn brought(world: &World, process: &Process) -> Option<(OwnedFd, u16)
             place.slot,
         ),
         1 if process.is_liar => (place.fd.try_clone(), world.below(8) as usize),
-        // One that does not.
+        // Another slot.
         2 => return None,
         _ => (place.fd.try_clone(), place.slot),
     };
@@ -126,7 +126,7 @@ pub(super) fn open_account(
     let there = ledgers.page_of(key).filter(|(_, slots)| !slots.is_empty());
     let there = there.map(|(fd, _)| identity(&*fd).unwrap());
     let opened = ledgers.handle_attach(key, comer).ok()?;
-    // The job's page is that of who comes first, with all that is in it.
+    // The first process's page becomes the job's, with its content.
     let is_to_go_on = own.is_some() && there.is_none_or(|there| Some(there) == own);
     assert!(
         opened.is_kept || !is_to_go_on || process.is_liar || !process.is_alive.get(),
@@ -146,12 +146,12 @@ pub(super) fn cancel_account(ledgers: &mut Ledgers, key: &JobKey, opened: Option
 }
 
 impl Process {
-    /// The same for all that this process will ever be.
+    /// Unchanged for the whole life of the process.
     pub(super) fn started_ticks(&self) -> u64 {
         10 * u64::from(self.pid)
     }
 
-    /// It has a seat, and is about to go on in its account, or in another.
+    /// It attached, and is about to continue in its account, or in another.
     pub(super) fn begin_to_move(&self, seat: &Seat) {
         let Some(place) = &seat.ledger else { return };
         let is_moving = !place.is_kept && self.held_bytes.get() > 0;
@@ -161,7 +161,7 @@ impl Process {
         });
     }
 
-    /// It goes on in its account of memory, or in another.
+    /// It continues in its account, or in another.
     pub(super) fn go_on(&self, world: &World, before: Option<&Seat>, seat: &Seat) {
         let Some(place) = &seat.ledger else { return };
         let held_bytes = self.held_bytes.get();
@@ -182,10 +182,10 @@ impl Process {
         });
     }
 
-    /// What it has in that slot of that page, at least and at most, bytes.
+    /// Its holdings in that slot of that page, at least and at most, bytes.
     fn has_at(&self, file: (u64, u64), slot: usize, now_ns: u64) -> (u64, u64) {
         let (held, next) = (self.held_bytes.get(), self.next_bytes.get());
-        // A daemon before may have been killed while it took it back.
+        // A previous daemon may have been killed while it released them.
         let is_free = !self.is_alive.get() && now_ns >= self.free_ns.get();
         let Booked { at, is_moving } = self.booked.get();
         match at == Some((file, slot)) {
@@ -193,18 +193,18 @@ impl Process {
             true if is_free => (0, held.max(next)),
             _ if is_moving => (0, held.max(next)),
             true => (held.min(next), held.max(next)),
-            // What has ended, or has come with nothing in hand, has one slot more.
+            // An ended process, or one that brought nothing, has one more slot.
             false => (0, 0),
         }
     }
 }
 
-/// A job's sum is what its processes hold, also those that are dead and whose memory is not back: of one that was killed in the
-/// middle of a change with the change or without it, of one on its way from one page to the next what has come.
+/// A job's sum equals its processes' holdings, including dead ones whose memory is not released:
+/// with or without an interrupted change, and with the moved part of an interrupted move.
 pub(super) fn check(world: &World, daemon: &Daemon) {
     let ledgers = daemon.ledgers.borrow();
     let processes = world.processes.borrow();
-    // Whoever is known to be in an account is of its user, whatever liars have written there.
+    // Known processes in an account belong to its user, whatever liars have written there.
     for holding in ledgers.holdings() {
         let holder = processes.iter().find(|other| other.pid == holding.pid);
         let uid = holder
@@ -241,11 +241,11 @@ pub(super) fn check(world: &World, daemon: &Daemon) {
             is_within || may_be_over.contains(&key),
             "{key:?} is over its quota: {status:?}"
         );
-        // Who is at work may have looked at the quota of before.
+        // A process at work may have checked the old quota.
         let is_at_rest = (holders.iter())
             .all(|(it, _)| !it.is_alive.get() || it.held_bytes.get() == it.next_bytes.get());
-        // A process that is not here yet, or whose welcome was lost, may bring a page from before
-        // another quota was set, with what it holds and what dead processes of the job held.
+        // A process that has not attached, or whose reply was lost, may bring a page from before a
+        // change of the quota, with its own and dead processes' holdings.
         let is_one_away = processes.iter().any(|other| {
             let is_here = holders.iter().any(|(it, _)| it.pid == other.pid);
             other.is_alive.get() && !is_here && key_of(other) == key

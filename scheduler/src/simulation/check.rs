@@ -1,4 +1,4 @@
-//! What must hold, and what of the past is needed to see it.
+//! The invariants, and the history that they need.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
@@ -21,49 +21,49 @@ use crate::config::limits::CLIENTS_MAX;
 use crate::core::job_key::JobKey;
 use crate::core::state::{BeJob, ENDED_MAX, Look, Refused, State};
 
-/// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
-/// the announcement, an exchange, a count, and the same of a drop.
+/// Most accesses of shared memory in one high-priority launch: a record's eight words, two indices,
+/// a fence, two words of the announcement, an exchange, a count, and the same for a drop.
 const LAUNCH_ACCESSES_MAX: u64 = 32;
-/// The same of the search for a ring: of its own, and for a free one.
+/// As above, for claiming a ring: the search for its own, and for a free one.
 const CLAIM_ACCESSES_MAX: u64 = 2 * RINGS as u64;
-/// Announcements that are remembered.
+/// Remembered announcements.
 const ANNOUNCED_MAX: usize = 64;
-/// Looks, 50 µs apart, within which everybody who waits is to be granted something once nothing goes wrong: two and a half
-/// seconds, as a job that lied is left out of the decision after two.
+/// Polls, 50 µs apart, within which every waiter must be granted something once faults stop: two
+/// and a half seconds, as a job that lied is left out of the decision after two.
 const LOOKS_MAX: u64 = 50_000;
 
-/// Looks, 9 ms apart, within which nobody is to be granted anything on a drained GPU: longer than a launch is held without a fault.
+/// Polls, 9 ms apart, within which nothing may be granted on a drained GPU: longer than a hold
+/// without a fault.
 const DRAINED_LOOKS: u64 = 4;
 
-/// What is remembered for the checks.
+/// History for the checks.
 #[derive(Default)]
 pub(super) struct Facts {
     /// Polls begun and ended.
     pub(super) polls: Cell<u64>,
-    /// Polls that somebody is in the middle of.
+    /// Polls in progress.
     pub(super) polling: Cell<u32>,
-    /// High-priority clients that came.
+    /// Attached high-priority clients ever.
     pub(super) hp_comings: Cell<u64>,
-    /// Accesses of what ran last, without what interrupted it.
+    /// Accesses of the last activity, without its interruptions.
     pub(super) last_accesses: Cell<u64>,
-    /// Jobs that may hold more than their quota, until they are seen within it with nobody at work on it: another quota was set, or
-    /// a process booked with a new daemon what it held.
+    /// Jobs that may exceed their quota, until they are within it while idle: the quota changed, or
+    /// a process booked its earlier holdings with a new daemon.
     pub(super) may_be_over: RefCell<Vec<JobKey>>,
-    /// Largest bound on best-effort work in flight that was in force, ns.
+    /// Largest bound on best-effort work in flight so far, ns.
     bound_ns: Cell<u64>,
-    /// What was in flight of a job when more of it was granted, at most, since that was checked,
-    /// ns.
+    /// Most work in flight of a job at a grant, since the last check, ns.
     in_flight_ns: Cell<u64>,
-    /// From which moment on leases are of a policy that gates; none: they need not be.
+    /// Since when leases are made by a gating policy; none: not necessarily.
     gating_since: Cell<Option<u64>>,
     /// A policy without a plain bound was in force.
     was_unbounded: Cell<bool>,
     announced: RefCell<Vec<Announced>>,
-    /// Jobs that launched collective kernels, with the number of the daemon that was told.
+    /// Jobs that launched collective kernels, with the daemon that knows of it.
     collective: RefCell<Vec<(u64, JobKey)>>,
 }
 
-/// An announcement of high-priority work, from its beginning to its end.
+/// Begin and end of an announcement of high-priority work.
 struct Announced {
     daemon: u64,
     begun: u64,
@@ -71,7 +71,7 @@ struct Announced {
 }
 
 impl Facts {
-    /// That configuration is in force from the next poll on.
+    /// That configuration applies from the next poll on.
     pub(super) fn handle_config(&self, config: &Config) {
         if !plan::is_gating(config) {
             self.gating_since.set(None);
@@ -81,7 +81,7 @@ impl Facts {
             .set(self.was_unbounded.get() | is_unbounded);
     }
 
-    /// What bound its last poll set is not known.
+    /// The bound of its last poll is unknown.
     pub(super) fn handle_daemon_killed(&self) {
         self.in_flight_ns.set(0);
     }
@@ -92,7 +92,7 @@ impl Facts {
     }
 
     pub(super) fn handle_announced(&self, seat: &Seat, begun: u64, ended: u64) {
-        // The daemon serves it no more: no lease names the epoch for it.
+        // The daemon serves it no more: no lease has the epoch for it.
         if seat.is_over.get() {
             return;
         }
@@ -108,16 +108,16 @@ impl Facts {
     }
 }
 
-/// A best-effort launch came to the gate, or looks again.
+/// A best-effort launch at the gate, or its recheck.
 pub(super) struct Asked {
     at: u64,
-    /// Since when it waits; none: it has only come.
+    /// Begin of the wait; none: a new launch.
     since_ns: Option<u64>,
-    /// When its daemon was last heard of.
+    /// When its daemon was last heard.
     heard_ns: u64,
     polls: u64,
     hp_comings: u64,
-    /// What was in flight of the job, ns.
+    /// Work in flight of the job, ns.
     in_flight_ns: u64,
 }
 
@@ -140,14 +140,13 @@ impl Asked {
 }
 
 impl Asked {
-    /// Since before this its job is held because of a fault.
+    /// Its job has been held for a fault since before this.
     pub(super) fn is_held(&self, world: &World, process: &Process, seat: &Seat) -> bool {
         is_held(world, process, seat, self)
     }
 }
 
-/// When the daemon of `seat` was last heard of. One that sleeps has its time from the first ring
-/// on.
+/// When the daemon of `seat` was last heard. A sleeping one has its time from the first ring on.
 fn heard_ns(process: &Process, seat: &Seat, since_ns: Option<u64>) -> u64 {
     let daemon = &seat.client.link.daemon;
     let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
@@ -171,7 +170,8 @@ impl World {
         found.is_some_and(|process| !process.is_alive.get())
     }
 
-    /// Whether NVML shows memory of a process. Late, so a dead one's for a while; and now and then it forgets a living one's.
+    /// Whether NVML lists a process. Late, so a dead one's stays for a while; and occasionally a
+    /// living one's is missing.
     pub(super) fn is_listed(&self, pid: u32) -> bool {
         let processes = self.processes.borrow();
         let found = processes.iter().find(|process| process.pid == pid);
@@ -182,7 +182,7 @@ impl World {
     }
 }
 
-/// The clients of `daemon` that keep to the rules.
+/// Honest clients of `daemon`.
 fn clients(world: &World, number: u64) -> Vec<(Rc<Process>, Rc<Seat>)> {
     let processes = world.processes.borrow();
     let seated = processes
@@ -191,12 +191,12 @@ fn clients(world: &World, number: u64) -> Vec<(Rc<Process>, Rc<Seat>)> {
     seated.filter(|(process, _)| !process.is_liar).collect()
 }
 
-/// Whether it is certain what high-priority processes do.
+/// Whether high-priority processes are surely honest.
 fn is_hp_honest(world: &World) -> bool {
     !world.plan.has_lying_hp
 }
 
-/// What is in flight of the job of `seat`, as far as its daemon can know, ns.
+/// Work in flight of the job of `seat`, as far as its daemon can know, ns.
 fn in_flight_ns(clients: &[(Rc<Process>, Rc<Seat>)], seat: &Seat) -> u64 {
     let is_known =
         |(_, other): &&(Rc<Process>, Rc<Seat>)| other.key == seat.key && other.is_booked.get();
@@ -243,18 +243,18 @@ pub(super) fn granted(world: &World, process: &Process, seat: &Seat, terms: &Ter
         );
     }
     if !world.facts.was_unbounded.get() {
-        // What others were granted meanwhile may be behind this one's charge.
+        // Grants of others meanwhile may follow this one's charge.
         let in_flight_ns = in_flight_ns(&others, seat).min(asked.in_flight_ns);
         let most_ns = &world.facts.in_flight_ns;
         most_ns.set(most_ns.get().max(in_flight_ns));
-        // In the middle of a poll that has published a lease its bound is not known yet.
+        // During a poll that has published a lease, its bound is not known yet.
         if world.facts.polling.get() == 0 {
             check_bound(world);
         }
     }
 }
 
-/// What was in flight of a job when more of it was granted is no more than the bound allows.
+/// A job's work in flight at a grant is within the bound.
 fn check_bound(world: &World) {
     let (in_flight_ns, bound_ns) = (world.facts.in_flight_ns.take(), world.facts.bound_ns.get());
     assert!(
@@ -263,13 +263,13 @@ fn check_bound(world: &World) {
     );
 }
 
-/// Whether the leases that it found were made under a policy that gates.
+/// Whether the leases that it found were made under a gating policy.
 fn is_gated(world: &World, asked: &Asked) -> bool {
     let since = world.facts.gating_since.get();
     since.is_some_and(|since| since < asked.at)
 }
 
-/// A lease is as if there was nobody to protect: then no client of a daemon before is waited for.
+/// With an ungated lease no client of a previous daemon is expected.
 fn is_nobody_expected(world: &World, process: &Process) {
     let daemon = world.daemon.borrow();
     let until_ns = daemon
@@ -282,7 +282,7 @@ fn is_nobody_expected(world: &World, process: &Process) {
     );
 }
 
-/// How many clients a user has, and how many best-effort jobs.
+/// Clients of a user, and its best-effort jobs.
 fn share_of(state: &State, uid: u32) -> (usize, usize) {
     let jobs = || state.jobs.iter().filter(|job| job.key.uid == uid);
     let best_effort = jobs().filter(|job| job.key.class == JobClass::BestEffort);
@@ -290,7 +290,8 @@ fn share_of(state: &State, uid: u32) -> (usize, usize) {
     (clients, best_effort.count())
 }
 
-/// A process has become a client, the first of its job if `is_new`: its user has no more of them than it may.
+/// A process was accepted as a client, the first of its job if `is_new`: its user is within its
+/// limits.
 pub(super) fn let_in(state: &State, config: &Config, key: &JobKey, is_new: bool) {
     let (clients, jobs) = share_of(state, key.uid);
     let limits = &config.limits;
@@ -299,7 +300,7 @@ pub(super) fn let_in(state: &State, config: &Config, key: &JobKey, is_new: bool)
     assert!(!is_new_be || jobs <= limits.jobs_per_user, "{jobs} jobs");
 }
 
-/// A process may not be a client: its user has as many as it may.
+/// A process was refused: its user is at its limits.
 pub(super) fn turned_away(state: &State, config: &Config, key: &JobKey, refused: &Refused) {
     let (clients, jobs) = share_of(state, key.uid);
     let limits = &config.limits;
@@ -319,7 +320,8 @@ pub(super) fn turned_away(state: &State, config: &Config, key: &JobKey, refused:
     assert!(is_right, "{refused}: of {clients} clients and {jobs} jobs");
 }
 
-/// Since before a best-effort launch came to the gate its job is held because of a fault, by a daemon that serves it.
+/// Its job has been held for a fault since before a best-effort launch came to the gate, by its
+/// serving daemon.
 fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool {
     let daemon = world.daemon.borrow().clone();
     let daemon = daemon.filter(|daemon| daemon.number == seat.daemon && !daemon.is_dead.get());
@@ -328,9 +330,8 @@ fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool
     is_served && since.is_some_and(|since| since < asked.at)
 }
 
-/// A launch of `process` that is of no collective kernel, or of a job that is held, goes although
-/// no lease allows it: because it has waited for long, or because the daemon is gone and it is not
-/// to wait for that.
+/// A non-collective launch of `process`, or one of a held job, goes without a lease: its wait timed
+/// out, or the daemon is gone and it need not wait for that.
 pub(super) fn went_without_lease(world: &World, process: &Process, seat: &Seat, asked: &Asked) {
     let page = &seat.client.link.daemon;
     let (holds, max_hold_ns) = world.aside(|| {
@@ -357,8 +358,8 @@ pub(super) fn went_without_lease(world: &World, process: &Process, seat: &Seat, 
     );
 }
 
-/// A thread whose launch was granted has looked whether high-priority work came meanwhile. What was announced whole between
-/// grant and look it must have seen.
+/// A thread with a granted launch has checked for high-priority work since. It must have seen any
+/// announcement completed between grant and check.
 pub(super) fn looked_back(
     world: &World,
     seat: &Seat,
@@ -367,7 +368,7 @@ pub(super) fn looked_back(
     (answered, looked): (u64, u64),
     is_slip: bool,
 ) {
-    // Between the end of the last high-priority client and the first of the next no epoch is live.
+    // Between the last high-priority client's end and the next one's begin no epoch is live.
     let is_same_side = world.facts.hp_comings.get() == asked.hp_comings;
     if is_slip
         || terms.is_for_nobody()
@@ -381,7 +382,7 @@ pub(super) fn looked_back(
         return;
     }
     let announced = world.facts.announced.borrow();
-    // Before the answer too, where no lease was made in between.
+    // Also before the answer, if no lease was made in between.
     let from = if world.facts.polls.get() == asked.polls {
         asked.at
     } else {
@@ -403,8 +404,8 @@ pub(super) fn is_daemon(world: &World, number: u64) -> bool {
         .is_some_and(|daemon| daemon.number == number)
 }
 
-/// A high-priority launch was made, or its process was killed in it.
-/// If it was the thread's first, the thread claimed a ring.
+/// A high-priority launch was made, or its process was killed in it. A thread's first launch
+/// includes claiming a ring.
 pub(super) fn launched_without_waiting(world: &World, is_first: bool) {
     let accesses = world.facts.last_accesses.get();
     let claim = if is_first { CLAIM_ACCESSES_MAX } else { 0 };
@@ -414,8 +415,8 @@ pub(super) fn launched_without_waiting(world: &World, is_first: bool) {
     );
 }
 
-/// After each poll, which began at the moment `begun`: tables are bounded; what bounds are in
-/// force; who is refused.
+/// After each poll, begun at the moment `begun`: tables are bounded, the bounds in force are noted,
+/// and refused jobs checked.
 pub(super) fn polled(world: &World, state: &State, config: &Config, begun: u64) {
     let count = state
         .jobs
@@ -471,7 +472,7 @@ fn check_refused(state: &State, process: &Process, seat: &Seat) {
     );
 }
 
-/// At a moment when nobody is in the middle of anything the daemon looks: what it knows is the truth.
+/// A poll while all are at rest: the daemon's knowledge is true.
 pub(super) fn quiet(world: &Rc<World>) {
     let Some(daemon) = world.daemon.borrow().clone() else {
         return;
@@ -556,9 +557,10 @@ fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
         state.hp.busy || !is_truly_busy,
         "high-priority work is in flight and not known"
     );
-    // Who has lost a record counts as busy until a completion that was told after the loss was noticed.
+    // A client with a lost record counts as busy until a completion reported after the loss was
+    // noticed.
     let has_dropped = hp().any(|(_, seat)| seat.page().counted(Counter::Dropped) > seat.dropped);
-    // What one that is dying has completed finds no room without being counted.
+    // The last completion of a dying client may find no room without being counted.
     let has_dropped = has_dropped || hp().any(|(process, _)| process.end.is_dying());
     assert!(
         is_truly_busy || has_dropped || !state.hp.busy,
@@ -579,8 +581,8 @@ fn complete_all(world: &Rc<World>, clients: &[(Rc<Process>, Rc<Seat>)]) {
     }
 }
 
-/// Whether the job of `seat` is granted nothing because processes of it, of now or before, launched
-/// collective kernels.
+/// Whether the job of `seat` is refused because its processes, present or past, launched collective
+/// kernels.
 fn is_refused(
     world: &World,
     daemon: &Daemon,
@@ -599,7 +601,8 @@ fn is_refused(
         && collective.contains(&(daemon.number, seat.key.clone()))
 }
 
-/// The GPU is drained: what is in flight ends, and nothing more is let go, however long it has waited.
+/// The GPU is drained: work in flight ends, and nothing more is admitted, however long it has
+/// waited.
 fn nobody_is_served(world: &Rc<World>, daemon: &Rc<Daemon>, clients: &[(Rc<Process>, Rc<Seat>)]) {
     daemon.drain(world);
     complete_all(world, clients);
@@ -615,7 +618,7 @@ fn nobody_is_served(world: &Rc<World>, daemon: &Rc<Daemon>, clients: &[(Rc<Proce
     quiet(world);
 }
 
-/// Nothing goes wrong any more: everybody who waits at the gate is granted something.
+/// Faults have stopped: every waiter at the gate is granted something.
 pub(super) fn all_are_served(world: &Rc<World>) {
     Daemon::begin(world);
     let Some(daemon) = world.daemon.borrow().clone() else {
@@ -677,7 +680,7 @@ pub(super) fn all_are_served(world: &Rc<World>) {
     quiet(world);
 }
 
-/// All end: nothing is left of them.
+/// All end, and nothing is left of them.
 pub(super) fn all_comes_back(world: &Rc<World>) {
     let Some(daemon) = world.daemon.borrow().clone() else {
         return;

@@ -1,7 +1,7 @@
-//! The daemon's threads: the shipped core, and around it what its threads do with it, one call at a time.
+//! The daemon's threads: the shipped core, and their use of it, one call at a time.
 //!
-//! The poll thread has the state while it polls; the control thread and the one that watches memory wait for whoever has what
-//! they need (here: they do nothing this time). A daemon that is killed leaves everything where it was.
+//! The poll thread has the state while it polls; the control and memory threads skip their turn if
+//! another has what they need. A killed daemon leaves everything as it was.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -33,15 +33,14 @@ use crate::host::pages::{GpuFds, client_page_of_peer, lease_page};
 use crate::report::events::Events;
 use crate::report::status::{Identity, Status, Viewer};
 
-/// Most processes are of the first of these users, and some jobs of the other have the same name.
+/// Most processes belong to the first of these users; some jobs of the other have the same name.
 pub(super) const USERS: [u32; 2] = [1000, 1001];
-/// Bytes of the device.
 const DEVICE_BYTES: u64 = 16 << 30;
 const SMS: u32 = 80;
 
 /// One daemon, from its start to its end.
 pub(super) struct Daemon {
-    /// The first, the second, …
+    /// Counted from the first.
     pub(super) number: u64,
     pub(super) state: RefCell<State>,
     pub(super) ledgers: RefCell<Ledgers>,
@@ -51,15 +50,15 @@ pub(super) struct Daemon {
     /// In force.
     pub(super) config: RefCell<Config>,
     pub(super) watch: Watch,
-    /// Who was to be told what of jobs that are stopped.
+    /// The expected messages about jobs being ended.
     pub(super) truth: RefCell<Truth>,
-    /// Until then clients of the daemon before are waited for.
+    /// Until then clients of the previous daemon are expected.
     pub(super) returning_until_ns: u64,
-    /// Processes that were turned away.
+    /// Refused processes.
     away: RefCell<Vec<u32>>,
 }
 
-/// What a job is called.
+/// A job's id.
 pub(super) fn name_of(class: JobClass, job: usize) -> String {
     format!("{}-{job}", class.name())
 }
@@ -83,7 +82,7 @@ pub(super) fn peer_of(process: &Process) -> Peer {
 }
 
 impl Daemon {
-    /// A daemon starts where none is.
+    /// Starts a daemon if there is none.
     pub(super) fn begin(world: &Rc<World>) {
         if world.daemon.borrow().is_some() {
             return;
@@ -120,7 +119,7 @@ impl Daemon {
         world.run(Actor::Daemon(Rc::clone(self)), what, op)
     }
 
-    /// The poll thread looks.
+    /// The poll thread polls.
     pub(super) fn poll(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut state) = self.state.try_borrow_mut() else {
             return;
@@ -140,7 +139,7 @@ impl Daemon {
         }
     }
 
-    /// The control thread meets a process, as it comes.
+    /// The control thread handles an attaching process.
     pub(super) fn meet(self: &Rc<Self>, world: &Rc<World>, process: Option<Rc<Process>>) {
         let Some(process) = process else { return };
         let Ok(mut state) = self.state.try_borrow_mut() else {
@@ -163,14 +162,15 @@ impl Daemon {
             return;
         };
         if !process.is_alive.get() {
-            // It ended before it heard of it: the control thread finds its connection closed.
+            // It ended before it read the reply: the control thread finds its connection closed.
             world.ended.borrow_mut().push((process, Rc::new(seat)));
             return;
         }
         process.take_seat(world, seat, &self.descriptors);
     }
 
-    /// As `control::Control::try_attach`: the account first, then the state, and everything back if the welcome is lost.
+    /// As `control::Control::try_attach`: the account first, then the state, and everything is
+    /// undone if the reply is lost.
     fn try_attach(
         &self,
         world: &Rc<World>,
@@ -264,7 +264,7 @@ impl Daemon {
         Some((page, segment::identity(&file).unwrap()))
     }
 
-    /// It is told so, and that is news once.
+    /// Sends the reason; the first refusal is news.
     fn turn_away(&self, world: &World, state: &mut State, process: &Process, reason: &str) {
         let is_news = state.handle_turned_away(TurnedAway {
             pid: process.pid,
@@ -281,7 +281,7 @@ impl Daemon {
         away.push(process.pid);
     }
 
-    /// The control thread notices that a connection has ended, one of those that have.
+    /// The control thread notices one of the ended connections.
     pub(super) fn notice_an_end(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut state) = self.state.try_borrow_mut() else {
             return;
@@ -313,7 +313,7 @@ impl Daemon {
         );
     }
 
-    /// The operator has another file, and gives it to the daemon that runs.
+    /// The operator changes the configuration of the running daemon.
     fn reconfigure(&self, world: &World, state: &mut State) {
         world.config.set(world.below(CONFIGS as u64) as usize);
         let config = &world.plan.configs[world.config.get()];
@@ -324,7 +324,7 @@ impl Daemon {
         state.reconfigure(config);
     }
 
-    /// The thread that watches memory looks at what NVML lists, which may be late, wrong, or nothing.
+    /// The memory thread handles NVML's list, which may be late, wrong, or empty.
     pub(super) fn watch_memory(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut ledgers) = self.ledgers.try_borrow_mut() else {
             return;
@@ -341,7 +341,7 @@ impl Daemon {
         });
     }
 
-    /// Somebody asks for a status, another quota, a stop, what is held goes on, or the operator gives another configuration.
+    /// A request for a status, a quota, a stop or a resume, or a new configuration.
     pub(super) fn answer(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut state) = self.state.try_borrow_mut() else {
             return;
@@ -383,7 +383,7 @@ impl Daemon {
     }
 }
 
-/// What the process says, as it arrives.
+/// The process's request, as received.
 fn heard(world: &World, process: &Process) -> Option<Attach> {
     let attach = Request::Attach(Attach {
         class: process.class,
@@ -409,7 +409,7 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
         packet.truncate(packet.len() - world.below(3) as usize);
     }
     match Request::decode(&packet) {
-        // Garbled into another job's or class' it would be another process; those come by themselves.
+        // Garbled into another job or class it would be another process; those come by themselves.
         Ok(request) if request == attach => match request {
             Request::Attach(attach) => Some(attach),
             _ => None,
@@ -418,7 +418,7 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
     }
 }
 
-/// What the watching thread does once a second.
+/// The watching thread's comparison, once a second.
 fn compare(world: &World, ledgers: &mut Ledgers) {
     let before = ledgers.holdings();
     let processes = world.processes.borrow().clone();

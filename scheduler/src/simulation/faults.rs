@@ -1,7 +1,8 @@
-//! Faults and what follows from them: clients whose context is lost, Xids, the rules, holds, `pillion resume`.
+//! Faults and their consequences: lost contexts, Xids, rules, holds, `pillion resume`.
 //!
-//! Beside the daemon's own word stands what it is to be, kept in the plainest way: who is held and since when ([`Held`]), what was done by
-//! which rule and when ([`Done`]), who has said that his context is lost and of whom that was told ([`Lost`]).
+//! Beside the daemon's data a plain model of the expected state is kept: who is held and since when
+//! ([`Held`]), which rule acted when ([`Done`]), which clients reported a lost context and which
+//! reports were passed on ([`Lost`]).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -23,21 +24,22 @@ use crate::core::state::{NewlyHeld, State, Sticky, Whose};
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// CUDA results after which a context is lost.
 const STICKY: [u32; 2] = [700, 719];
-/// Xids: of a program's own mistakes, for which the file may have a rule; of another, for which it has none; of a broken GPU.
+/// Xids: of a program's own mistakes, with a possible rule in the file; of another, without; of a
+/// broken GPU.
 const XIDS: [u64; 3] = [13, 31, 79];
 
-/// What one daemon's thread that looks for faults has, and what is known of it.
+/// A daemon's fault thread, and the model of it.
 pub(super) struct Watch {
     /// The thread's own, while it is not at work.
     book: RefCell<Book>,
-    /// Faults that it has not come to.
+    /// Pending faults.
     waiting: RefCell<VecDeque<Fault>>,
     pub(super) held: RefCell<Held>,
     done: RefCell<Vec<Done>>,
     lost: RefCell<Vec<Lost>>,
 }
 
-/// Who is held, each with the moment from which on he is.
+/// Held jobs, each since a moment.
 #[derive(Default)]
 pub(super) struct Held {
     all: Option<u64>,
@@ -46,16 +48,16 @@ pub(super) struct Held {
     pub(super) is_draining: bool,
 }
 
-/// An action whose number in an hour is bounded.
+/// An action with an hourly limit.
 struct Done {
     at_ns: u64,
     whose: (&'static str, Option<u32>, Option<String>),
 }
 
-/// A client that has said that its context is lost, or is about to.
+/// A client that has reported its context as lost, or is about to.
 struct Lost {
     pid: u32,
-    /// It was a client when it had said so.
+    /// It was a client when it had reported.
     is_due: bool,
     is_told: bool,
 }
@@ -69,7 +71,7 @@ impl Held {
         named.copied().chain(self.all).min()
     }
 
-    /// A hold was made; what that is to be called.
+    /// A hold was made; returns its expected description.
     fn hold(&mut self, whose: Whose<'_>, at: u64) -> Option<NewlyHeld> {
         match whose {
             Whose::Everybody => {
@@ -92,7 +94,7 @@ impl Held {
     }
 }
 
-/// Rules of a seed's configuration, drawn.
+/// Random rules of a seed's configuration.
 pub(super) fn rules(mut below: impl FnMut(u64) -> u64) -> String {
     let mut text = String::new();
     let mut rule = |fault: &str, action: &str| {
@@ -124,7 +126,7 @@ impl Watch {
         }
     }
 
-    /// Other rules are in force, or the same again.
+    /// The rules were replaced, perhaps by the same.
     pub(super) fn handle_rules(&self, before: &FaultRules, rules: &FaultRules) {
         if before != rules {
             *self.book.borrow_mut() = Book::new(rules);
@@ -132,8 +134,7 @@ impl Watch {
         }
     }
 
-    /// A client is told of: once at most for each time that it came, and not if it has said
-    /// nothing.
+    /// A client's report is passed on: at most once for each attach, and only if it reported.
     fn handle_told(&self, world: &World, sticky: &Sticky) {
         let mut lost = self.lost.borrow_mut();
         let processes = world.processes.borrow();
@@ -149,7 +150,7 @@ impl Watch {
         assert_eq!(key.as_ref(), Some(&sticky.key), "of its own job");
     }
 
-    /// Everybody who has said it as a client was told of, if the thread has just looked.
+    /// If the thread has just polled, every client's report was passed on.
     pub(super) fn check_all_told(&self) {
         for lost in self.lost.borrow().iter() {
             let is_told = lost.is_told || !lost.is_due;
@@ -157,7 +158,8 @@ impl Watch {
         }
     }
 
-    /// What the rules say is what they are to say: nothing more often than in an hour it may be, and nothing more seldom.
+    /// The rules' decisions are as expected: no action above its hourly limit, and none suppressed
+    /// below it.
     fn check_decisions(&self, config: &Config, now_ns: u64, fault: &Fault, found: &[Decision]) {
         let rules = config.faults.rules.iter();
         let is_for = |rule: &&FaultRule| {
@@ -194,13 +196,13 @@ impl Watch {
 }
 
 impl Process {
-    /// Its context is lost, and its library says so. From then on it gets nothing done.
+    /// Its context is lost, and its library reports that. From then on nothing completes.
     pub(super) fn lose_context(&self, world: &World, seat: &Seat) {
         self.sticky.set(STICKY[world.below(2) as usize]);
         self.say_sticky(world, seat);
     }
 
-    /// It attaches to `daemon`, and its page says so.
+    /// It attaches to `daemon`, and its page reports it.
     pub(super) fn bring_sticky(&self, daemon: &Daemon) {
         if self.sticky.get() != 0 {
             daemon.watch.lost.borrow_mut().push(Lost {
@@ -211,8 +213,8 @@ impl Process {
         }
     }
 
-    /// The same of a context that was lost while the daemon dealt with the attach: the page says
-    /// so, and the daemon reports the loss if the process is a client then.
+    /// As above for a context lost while the daemon handled the attach: the page reports it, and
+    /// the daemon passes it on if the process is a client then.
     pub(super) fn bring_late_sticky(&self, world: &World, daemon: &Daemon, is_client: bool) {
         let client = self.client(world);
         let is_said = world.aside(|| client.page.sticky.load(Ordering::Relaxed)) != 0;
@@ -229,8 +231,7 @@ impl Process {
         }
     }
 
-    /// Into the page, for a daemon that has not heard of it; the first
-    /// one stays.
+    /// Writes it into the page, for a daemon without the report; the first one stays.
     pub(super) fn say_sticky(&self, world: &World, seat: &Seat) {
         let daemon = world.daemon.borrow().clone();
         let daemon = daemon.filter(|daemon| daemon.number == seat.daemon);
@@ -253,7 +254,7 @@ impl Process {
 }
 
 impl Daemon {
-    /// The thread that looks for faults goes on: with one that waits, or it looks.
+    /// The fault thread continues: with a pending fault, or a poll.
     pub(super) fn look_for_faults(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut book) = self.watch.book.try_borrow_mut() else {
             return;
@@ -279,7 +280,7 @@ impl Daemon {
         }
     }
 
-    /// The same, until it has come to all that there is; then everybody is told of.
+    /// As above, until nothing is pending; then all reports were passed on.
     pub(super) fn catch_up_with_faults(self: &Rc<Self>, world: &Rc<World>) {
         while !self.watch.waiting.borrow().is_empty() {
             self.look_for_faults(world);
@@ -291,7 +292,7 @@ impl Daemon {
     /// The driver reports an Xid.
     pub(super) fn handle_xid(&self, world: &World) {
         let xid = XIDS[world.below(XIDS.len() as u64) as usize];
-        // A GPU breaks more seldom.
+        // Broken GPUs are rarer.
         if xid != XIDS[2] || world.one_in(4) {
             let mut waiting = self.watch.waiting.borrow_mut();
             waiting.push_back(Fault::of_xid(xid));
@@ -349,7 +350,7 @@ impl Daemon {
         }
     }
 
-    /// A fault that is the GPU's, of which nothing is left but to drain it.
+    /// A GPU fault that requires a drain.
     pub(super) fn drain(self: &Rc<Self>, world: &Rc<World>) {
         let mut state = self.state.borrow_mut();
         self.hold(world, &mut state, Whose::Everybody, true);
@@ -374,7 +375,7 @@ impl Daemon {
         let others = before.users.len()
             + usize::from(before.all.is_some())
             + usize::from(before.is_draining);
-        // From the first instruction on they may go.
+        // They may go from the first instruction on.
         *self.watch.held.borrow_mut() = match is_all {
             true => Held::default(),
             false => Held {

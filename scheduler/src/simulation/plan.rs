@@ -1,4 +1,4 @@
-//! What is drawn for a whole seed: the configurations that the operator has, and how often what goes wrong.
+//! Random choices for a whole seed: the operator's configurations, and the rates of faults.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use super::world::HONEST_JOBS;
 use crate::config::{Config, OnCollectives};
 use protocol::hello::JobClass;
 
-/// Configurations that a running daemon may be given one after the other.
+/// Successive configurations of a running daemon.
 pub(super) const CONFIGS: usize = 3;
 
-/// What is the same throughout a seed.
+/// Constant throughout a seed.
 pub(super) struct Plan {
-    /// They differ in what a running daemon takes over.
+    /// They differ in what a running daemon can apply.
     pub(super) configs: Vec<Config>,
     /// A high-priority process may write anything into epoch and rings.
     pub(super) has_lying_hp: bool,
@@ -25,7 +25,7 @@ pub(super) struct Plan {
     pub(super) has_collectives: bool,
     /// Jobs are stopped.
     pub(super) has_stops: bool,
-    /// One in so many steps kills who makes it.
+    /// One in so many steps kills the active party.
     pub(super) kill_one_in: u64,
     /// One in so many accesses is a step.
     #[cfg_attr(
@@ -67,13 +67,13 @@ impl Plan {
 }
 
 impl Plan {
-    /// Whether MPS shares the GPU, which a running daemon does not take over.
+    /// Whether MPS shares the GPU, which a running daemon cannot change.
     pub(super) fn is_mps(&self) -> bool {
         self.configs[0].sharing == Some(Sharing::Mps)
     }
 }
 
-/// What a running daemon takes over.
+/// The part that a running daemon can apply.
 fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
     let residual = match policy {
         "orion" | "temporal" => "residual_us = 200\n",
@@ -82,7 +82,7 @@ fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
     let loss = ["run", "hold"][rng.random_range(0..2)];
     let collectives = ["refuse", "gate"][rng.random_range(0..2)];
     let hold_ms = [20, 5][rng.random_range(0..2)];
-    // Small enough that some are turned away, and mostly none.
+    // Small enough to refuse some, and mostly large enough to refuse none.
     let clients = [4, 8, 192][rng.random_range(0..3)];
     let jobs = [2, 48][rng.random_range(0..2)];
     let promise = match (policy, rng.random_range(0..3)) {
@@ -100,17 +100,17 @@ fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
     )
 }
 
-/// Whether best-effort launches wait for anything.
+/// Whether best-effort launches ever wait.
 pub(super) fn is_gating(config: &Config) -> bool {
     config.policy != Policy::None
 }
 
-/// Whether jobs that launch collectives are granted nothing beside high-priority clients.
+/// Whether jobs with collectives are refused beside high-priority clients.
 pub(super) fn refuses_collectives(config: &Config) -> bool {
     is_gating(config) && config.on_collectives == OnCollectives::Refuse
 }
 
-/// Whether there is a plain bound on best-effort work in flight.
+/// Whether best-effort work in flight has a plain bound.
 pub(super) fn has_plain_bound(config: &Config) -> bool {
     matches!(
         config.policy,

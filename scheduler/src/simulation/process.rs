@@ -1,9 +1,8 @@
-//! A process with the library in it: the shipped client ([`client`]), and what the application, the
-//! driver and the library's threads do with it.
+//! A process with the library: the shipped client ([`client`]), driven by the application, the
+//! driver and the library's threads.
 //!
-//! Of each there is the *truth* beside its pages, which the checks compare with what the daemon
-//! makes of the pages: what it has in flight, what it has charged, what it holds. The truth of a
-//! dead process is that it has nothing.
+//! Beside its pages the *truth* is kept, which the checks compare with the daemon's view of the
+//! pages: work in flight, charges, holdings. The truth of a dead process is that it has nothing.
 
 use std::cell::{Cell, RefCell};
 use std::mem::{offset_of, size_of};
@@ -30,28 +29,27 @@ use super::world::{Actor, HONEST_JOBS, MS, US, World};
 use crate::core::job_key::JobKey;
 use crate::host::pages::GpuFds;
 
-/// Streams of a process.
 const STREAMS: usize = 3;
-/// Threads of a process that launch.
+/// Launching threads of a process.
 const THREADS: usize = 3;
 
-/// What a client has of its daemon.
+/// A client's state with its daemon.
 pub(super) struct Seat {
     pub(super) daemon: u64,
     /// Its number there.
     pub(super) number: u64,
     pub(super) key: JobKey,
     pub(super) client: Rc<Client>,
-    /// Iff best-effort.
+    /// Set iff best-effort.
     pub(super) lease: Option<Arc<OwnedFd>>,
-    /// Lost records when it came.
+    /// Lost records at its attach.
     pub(super) dropped: u64,
     pub(super) ledger: Option<Place>,
-    /// The moment of the welcome.
+    /// The moment of the reply.
     pub(super) since: u64,
-    /// What it has in flight from the daemon before is booked with this one.
+    /// Its work in flight from the previous daemon is charged to this one.
     pub(super) is_booked: Cell<bool>,
-    /// What the daemon was to tell it of its end.
+    /// The daemon's expected messages about its end.
     pub(super) told: Cell<Told>,
     /// The daemon has detached it.
     pub(super) is_over: Cell<bool>,
@@ -80,7 +78,7 @@ impl Marks for Stream {
     }
 }
 
-/// A thread that launches.
+/// A launching thread.
 struct Launcher {
     id: Cell<u32>,
     ring: Cell<Claimed>,
@@ -101,7 +99,7 @@ impl Thread for Launcher {
     }
 
     fn is_alive(&self, _id: u32) -> bool {
-        // There are always rings that nobody has claimed.
+        // There are always unclaimed rings.
         true
     }
 
@@ -116,22 +114,22 @@ impl Thread for Launcher {
     fn prepare_to_write<T>(&self, _line: *const T) {}
 }
 
-/// A high-priority launch that the device has not completed, or whose completion was not told.
+/// A high-priority launch that is incomplete, or whose completion is unreported.
 #[derive(Clone, Copy)]
 pub(super) struct Launched {
     stream: usize,
-    /// The moment at which it was announced whole.
+    /// The moment after its announcement.
     pub(super) announced: u64,
     /// Its record found room.
     pub(super) is_stored: bool,
 }
 
-/// A best-effort launch that is in flight and charged.
+/// A best-effort launch in flight, charged.
 #[derive(Clone, Copy)]
 pub(super) struct InFlight {
     pub(super) cost_ns: u64,
     stream: usize,
-    /// Behind it in the stream's count.
+    /// Position after it in the stream's count.
     mark: u64,
 }
 
@@ -142,7 +140,7 @@ pub(super) struct Waiting {
     is_collective: bool,
 }
 
-/// Which job a process is of.
+/// Job of a process.
 #[derive(Clone, Copy)]
 pub(super) struct Of {
     pub(super) class: JobClass,
@@ -150,7 +148,6 @@ pub(super) struct Of {
     pub(super) uid: u32,
 }
 
-/// See the module's text.
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) class: JobClass,
@@ -163,31 +160,31 @@ pub(super) struct Process {
     pub(super) seat: RefCell<Option<Rc<Seat>>>,
     streams: [Stream; STREAMS],
     threads: [Launcher; THREADS],
-    /// High-priority: what is in flight.
+    /// High-priority: work in flight.
     pub(super) launched: RefCell<Vec<Launched>>,
-    /// A record of its was lost and no completion was told since.
+    /// One of its records was lost, and no completion was reported since.
     pub(super) is_lost: Cell<bool>,
-    /// Best-effort: what is in flight and charged.
+    /// Best-effort: charged work in flight.
     pub(super) in_flight: RefCell<Vec<InFlight>>,
-    /// What its page is to say.
+    /// Expected content of its page.
     pub(super) charged_ns: Cell<u64>,
     pub(super) completed_ns: Cell<u64>,
-    /// What waits at the gate, and since when; none while it looks.
+    /// The waiting launch, and since when; none while it checks.
     pub(super) waiting: RefCell<Option<Waiting>>,
-    /// Best-effort: the daemon's heartbeat before its present sleep, and when it was first rung in
-    /// that.
+    /// Best-effort: the daemon's heartbeat before its present sleep, and the first ring in that
+    /// sleep.
     pub(super) rung: Cell<(u64, u64)>,
-    /// Launches that a lease has granted.
+    /// Launches granted by a lease.
     pub(super) granted: Cell<u64>,
-    /// The moment after which its page says that it launched a collective kernel.
+    /// The moment after which its page reports a collective kernel.
     pub(super) collective_since: Cell<Option<u64>>,
-    /// The CUDA result after which its context is lost; 0: it is not.
+    /// The CUDA result after which its context is lost; 0: intact.
     pub(super) sticky: Cell<u32>,
-    /// What it holds of the memory, and what that would be if a change that it is making is made.
+    /// Its memory, before and after a change in progress.
     pub(super) held_bytes: Cell<u64>,
     pub(super) next_bytes: Cell<u64>,
     pub(super) booked: Cell<Booked>,
-    /// When the device shows a dead process's memory free.
+    /// When the device shows a dead process's memory as free.
     pub(super) free_ns: Cell<u64>,
 }
 
@@ -228,14 +225,14 @@ impl Process {
         self.class == JobClass::HighPriority
     }
 
-    /// What it has for the whole of its life.
+    /// Lasts for its whole life.
     pub(super) fn client(&self, world: &World) -> Rc<Client> {
         let make = || Rc::new(Client::new(self.class, world.now_ns.clock()).unwrap());
         let mut client = self.client.borrow_mut();
         Rc::clone(client.get_or_insert_with(|| world.aside(make)))
     }
 
-    /// Best-effort: what is in flight, ns.
+    /// Best-effort: work in flight, ns.
     pub(super) fn in_flight_ns(&self) -> u64 {
         let in_flight = self.in_flight.borrow();
         in_flight.iter().map(|launched| launched.cost_ns).sum()
@@ -245,7 +242,7 @@ impl Process {
         self.seat.borrow().clone()
     }
 
-    /// Its seat, if that is one of daemon `number`'s and is served.
+    /// Its seat, if at daemon `number` and served.
     pub(super) fn seat_at(&self, number: u64) -> Option<Rc<Seat>> {
         self.seat()
             .filter(|seat| seat.daemon == number && !seat.is_over.get() && self.is_alive.get())
@@ -254,11 +251,11 @@ impl Process {
     /// It has no daemon, or its daemon is gone.
     pub(super) fn is_to_come(&self, world: &World) -> bool {
         let number = world.daemon.borrow().as_ref().map(|daemon| daemon.number);
-        // To one that is dying no daemon is of interest.
+        // A dying one ignores daemons.
         !self.end.is_dying() && self.seat().is_none_or(|seat| Some(seat.daemon) != number)
     }
 
-    /// It is killed. The device takes its time to give back what it had.
+    /// It is killed. The device frees its memory later.
     pub(super) fn die(&self, world: &World) {
         if !self.is_alive.replace(false) {
             return;
@@ -278,7 +275,7 @@ impl Process {
         }
     }
 
-    /// Its connection is closed under it, and it does not know.
+    /// Its connection is closed without its knowledge.
     pub(super) fn lose_connection(self: &Rc<Self>, world: &World) {
         if let Some(seat) = self.seat() {
             world.say(|| format!("process {} loses its connection", self.pid));
@@ -293,10 +290,10 @@ impl Process {
         }
     }
 
-    /// It is welcome: for the first time, or by another daemon. None of its threads is in a call.
+    /// It attaches: for the first time, or to another daemon. None of its threads is in a call.
     pub(super) fn take_seat(self: &Rc<Self>, world: &Rc<World>, seat: Seat, fds: &GpuFds) {
         let before = self.seat();
-        // What is in flight is nothing to this daemon before it is announced to it.
+        // This daemon does not know the work in flight before it is announced.
         let launched = self.launched.take();
         let is_collective = self.collective_since.take().is_some();
         self.begin_to_move(&seat);
@@ -328,8 +325,8 @@ impl Process {
         });
     }
 
-    /// What is in flight is announced to the new daemon; one launch of each stream stands for all
-    /// before it.
+    /// Announces work in flight to the new daemon; one launch of each stream stands for all before
+    /// it.
     fn announce_again(&self, world: &Rc<World>, seat: &Seat, launched: &[Launched]) {
         let mut last: Vec<Launched> = Vec::new();
         for launched in launched {
@@ -339,7 +336,7 @@ impl Process {
         let has_launched = self.streams.iter().any(Marks::has_launched);
         let dropped = dropped(world, seat);
         announce::again(&seat.client, self.thread(world), self.streams());
-        // A launch that only the daemon before heard of; none can be of who has never launched.
+        // A launch known only to the previous daemon; impossible for a process that never launched.
         let lost = dropped_since(world, seat, dropped);
         if has_launched {
             self.is_lost.set(true);
@@ -357,7 +354,7 @@ impl Process {
     fn thread(&self, world: &World) -> &Launcher {
         let thread = &self.threads[world.below(THREADS as u64) as usize];
         if thread.ring() == Claimed::NONE && world.one_in(3) {
-            // As if others had taken all rings.
+            // As if others had claimed all rings.
             thread.set_ring(Claimed::SHARED);
         }
         thread
@@ -367,7 +364,6 @@ impl Process {
         (0..).zip(&self.streams)
     }
 
-    /// Does one thing.
     pub(super) fn work(self: &Rc<Self>, world: &Rc<World>) {
         let Some(seat) = self.seat() else { return };
         let run = |what: &str, op: &dyn Fn()| {
@@ -383,7 +379,7 @@ impl Process {
             return;
         }
         if self.sticky.get() != 0 {
-            // What it asks for fails, and sooner or later it ends.
+            // Its calls fail, and sooner or later it ends.
             if world.one_in(6) {
                 self.die(world);
             }
@@ -445,7 +441,7 @@ impl Process {
         world.between();
         let is_taken = !world.is_faulty.get() || !world.one_in(30);
         if !is_taken && self.streams[stream].completed() + 1 == seq {
-            // All is complete, and the daemon hears of it at once.
+            // Everything is complete, and the daemon hears of it at once.
             self.forget(stream);
         }
         self.telling(world, seat, stream, || {
@@ -456,7 +452,7 @@ impl Process {
         }
     }
 
-    /// More than a ring holds.
+    /// More launches than a ring holds.
     fn burst(&self, world: &Rc<World>, seat: &Seat) {
         let thread = self.thread(world);
         for _ in 0..=RING_RECORDS {
@@ -464,14 +460,14 @@ impl Process {
         }
     }
 
-    /// The device has completed a stream, which may be told from here on.
+    /// The device has completed a stream, which may be reported from here on.
     fn forget(&self, stream: usize) {
         let mut launched = self.launched.borrow_mut();
         launched.retain(|launched| launched.stream != stream);
     }
 
-    /// Does what may tell the daemon how far a stream has come. A completion that it hears of ends
-    /// what it made of lost records.
+    /// Runs an operation that may report a stream's completions. A reported completion ends the
+    /// effect of lost records.
     fn telling(&self, world: &World, seat: &Seat, stream: usize, op: impl FnOnce()) {
         let (was_told, dropped) = (self.streams[stream].told(), dropped(world, seat));
         op();
@@ -496,8 +492,8 @@ impl Process {
         });
     }
 
-    /// The application has waited for what is in flight, and the helper answers the daemon if it
-    /// asks.
+    /// The application has waited for all work in flight, and the helper answers a pending
+    /// question.
     pub(super) fn complete_all(&self, world: &World, seat: &Seat) {
         for stream in 0..STREAMS {
             if self.streams[stream].is_in_flight() {
@@ -507,7 +503,7 @@ impl Process {
         self.answer(world, seat);
     }
 
-    /// It is dying, and what is in flight is complete.
+    /// It is dying, and its work in flight is complete.
     pub(super) fn complete_at_end(&self, seat: &Seat) {
         self.launched.borrow_mut().clear();
         self.is_lost.set(false);
@@ -519,7 +515,7 @@ impl Process {
         self.completed_ns.set(self.completed_ns.get() + complete_ns);
     }
 
-    /// The helper looks whether the daemon asks.
+    /// The helper checks for a question of the daemon.
     fn answer(&self, world: &World, seat: &Seat) {
         let (thread, dropped) = (self.thread(world), dropped(world, seat));
         let is_asked = world.aside(|| seat.page().probe.load(Ordering::SeqCst) != 0);
@@ -532,7 +528,7 @@ impl Process {
         }
     }
 
-    /// A best-effort launch comes to the gate, or looks again.
+    /// A best-effort launch comes to the gate, or rechecks.
     pub(super) fn launch_be(&self, world: &Rc<World>, seat: &Seat) {
         if seat.lease.is_none() {
             return;
@@ -540,7 +536,7 @@ impl Process {
         let client = &*seat.client;
         let is_over = || client.connection.has_ended();
         if !check::is_daemon(world, seat.daemon) && !is_over() && world.one_in(2) {
-            // Sooner or later it is noticed.
+            // Noticed sooner or later.
             client.handle_end();
         }
         let waiting = self.waiting.take();
@@ -558,7 +554,7 @@ impl Process {
         self.launch_granted(world, seat, &grant, &asked);
     }
 
-    /// The first look.
+    /// The first check.
     fn come_to_the_gate(&self, world: &Rc<World>, seat: &Seat, asked: &check::Asked) {
         let client = &*seat.client;
         let kernel = world.kernel();
@@ -596,7 +592,7 @@ impl Process {
         }
     }
 
-    /// The gate has let a launch go, which is charged.
+    /// The gate has admitted a launch, which is charged.
     fn handle_grant(
         &self,
         world: &World,
@@ -615,7 +611,7 @@ impl Process {
         }
     }
 
-    /// The driver gets what was let go.
+    /// The driver gets the admitted launch.
     fn launch_granted(&self, world: &Rc<World>, seat: &Seat, grant: &Grant, asked: &check::Asked) {
         let client = &*seat.client;
         let answered = world.tick();
@@ -646,7 +642,7 @@ impl Process {
         }
     }
 
-    /// The first kernels of a stream are seen complete.
+    /// The first kernels of a stream are seen as complete.
     pub(super) fn complete_be(&self, world: &Rc<World>, seat: &Seat) {
         let (stream, mark) = {
             let in_flight = self.in_flight.borrow();
@@ -699,7 +695,7 @@ impl Process {
         }
     }
 
-    /// Any word, anywhere in what it may write, and half of the time in a word that decisions are made of.
+    /// Writes any word, anywhere it may, and half of the time a word that decisions use.
     fn lie(&self, world: &World, seat: &Seat) {
         let anywhere = |bytes: usize| world.below(bytes as u64 / 8) as usize * 8;
         let client = [
@@ -719,7 +715,7 @@ impl Process {
             (2, Some(fd), _) => write(Some(fd), offset_of!(LeasePage, charges), world.word()),
             (3, Some(fd), _) => write(Some(fd), anywhere(size_of::<LeasePage>()), world.word()),
             (4, _, Some(place)) if world.one_in(3) => {
-                // Somebody has a slot, or had one long ago.
+                // A slot in use, or used long ago.
                 let slot = size_of::<LedgerPage>() - LEDGER_SLOTS * size_of::<Slot>();
                 let at = slot + world.below(8) as usize * size_of::<Slot>();
                 write(Some(&place.fd), at, world.below(30));
@@ -735,7 +731,7 @@ impl Process {
     }
 }
 
-/// What a daemon sends to a client that it takes. The ledger is the world's affair.
+/// A daemon's reply to an accepted client. The caller handles the ledger.
 fn welcome(seat: &Seat, fds: &GpuFds) -> Welcome {
     let (hp, lease) = match &seat.lease {
         Some(lease) => (&fds.hp_read, Some(lease.try_clone().unwrap())),
@@ -753,7 +749,7 @@ fn welcome(seat: &Seat, fds: &GpuFds) -> Welcome {
     }
 }
 
-/// Records of a client that found no room, so far.
+/// Dropped records of a client so far.
 fn dropped(world: &World, seat: &Seat) -> u64 {
     world.aside(|| seat.page().counted(Counter::Dropped))
 }
@@ -762,7 +758,7 @@ fn dropped_since(world: &World, seat: &Seat, before: u64) -> u64 {
     dropped(world, seat).saturating_sub(before)
 }
 
-/// Through the descriptor, so that any byte can be.
+/// Through the descriptor, so that any byte may change.
 fn write(fd: Option<impl AsFd>, offset_bytes: usize, value: u64) {
     if let Some(fd) = fd {
         let _ = rustix::io::pwrite(fd, &value.to_ne_bytes(), offset_bytes as u64);

@@ -1,7 +1,8 @@
-//! Who ends a job, step by step, as `cli::stop`: asks the daemon and the processes, waits, has MPS end what is in flight, and kills.
+//! A stopper of a job, step by step, as `cli::stop`: asks the daemon and the processes, waits, has
+//! MPS end the work in flight, and kills.
 //!
-//! Between two of its steps anything happens, and it may itself be killed, which the daemon notices later, or interrupted. What the daemon is asked is noted in
-//! [`Truth`](super::stopping::Truth).
+//! Between two of its steps anything may happen; it may itself be interrupted, or killed, which the
+//! daemon notices later. [`Truth`](super::stopping::Truth) records its requests to the daemon.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -17,15 +18,15 @@ use super::world::{Actor, MS, World};
 use crate::core::job_key::Peer;
 use crate::core::state::{Moment, State, Stopped};
 
-/// Between two looks of who ends a job.
+/// Poll interval of a stopper.
 const LOOK_NS: u64 = 250 * MS;
-/// Who ever ends a job in a seed: no more than a daemon knows of for one job.
+/// Stoppers in a seed: no more than a daemon tracks for one job.
 const STOPPERS_MAX: usize = 6;
-/// Looks within which who ends a job has done so once nothing goes wrong.
+/// Polls within which a stopper is done once faults stop.
 const LOOKS_MAX: usize = 800;
 const ROOT: u32 = 0;
 
-/// What who ends a job does next.
+/// Next step of a stopper.
 #[derive(Clone, Copy, Debug)]
 enum Todo {
     SeeTo,
@@ -36,7 +37,7 @@ enum Todo {
     Kill(u32),
 }
 
-/// How far it is.
+/// Its phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Begin,
@@ -47,7 +48,7 @@ enum Phase {
     Done,
 }
 
-/// Who ends a job.
+/// A stopper of a job.
 pub(super) struct Stopper {
     pid: u32,
     uid: u32,
@@ -60,16 +61,16 @@ pub(super) struct Stopper {
     is_frozen: Cell<bool>,
     todo: RefCell<VecDeque<Todo>>,
     its: RefCell<Vec<Rc<Process>>>,
-    /// Clients that were seen, each with its daemon.
+    /// Clients seen, each with its daemon.
     known: RefCell<BTreeSet<(u64, u64)>>,
-    /// It is in the middle of a step.
+    /// In the middle of a step.
     is_at_work: Cell<bool>,
-    /// Whom it has sent SIGKILL.
+    /// Processes that it sent SIGKILL.
     killed: RefCell<BTreeSet<u32>>,
 }
 
 impl World {
-    /// Somebody who ends a job does something, or another one begins to. False: nobody does.
+    /// A stopper takes a step, or another one begins. False: neither.
     pub(super) fn play_stop(self: &Rc<Self>) -> bool {
         if !self.plan.has_stops || !self.one_in(4) {
             return false;
@@ -83,7 +84,7 @@ impl World {
         if !alive.is_empty() && !self.one_in(12) {
             let stopper = alive[self.below(alive.len() as u64) as usize];
             match stopper.any_left(self) {
-                // As often as it looks.
+                // As often as it polls.
                 Some(process) if self.one_in(2) => process.work(self),
                 _ => stopper.step(self),
             }
@@ -129,7 +130,7 @@ impl World {
         true
     }
 
-    /// Often who comes is of a job that somebody ends, or has ended.
+    /// An attaching process often belongs to a job that is being ended, or was.
     pub(super) fn of_job_that_ends(&self) -> Option<Of> {
         let stoppers = self.stoppers.borrow();
         let last = stoppers.last().filter(|_| self.one_in(2))?;
@@ -141,8 +142,7 @@ impl World {
         })
     }
 
-    /// The control thread notices that one of those who ended a job was killed. It may itself be, or be in the middle of something: then
-    /// later.
+    /// The control thread notices a killed stopper. Later, if it is killed itself, or busy.
     fn notice_killed_stopper(self: &Rc<Self>) {
         let killed = self.killed_stoppers.borrow().last().cloned();
         let daemon = self.daemon.borrow().clone();
@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// Those who end a job end it: nothing goes wrong any more.
+    /// Stoppers finish: faults have stopped.
     pub(super) fn finish_stops(self: &Rc<Self>, daemon: &Rc<Daemon>) {
         let stoppers = self.stoppers.borrow().clone();
         while !self.killed_stoppers.borrow().is_empty() {
@@ -192,7 +192,7 @@ impl Stopper {
         })
     }
 
-    /// One of its that is there and not in the middle of something.
+    /// A present process of its job that is not busy.
     fn any_left(&self, world: &World) -> Option<Rc<Process>> {
         let its = self.its.borrow();
         let free = its
@@ -203,7 +203,7 @@ impl Stopper {
         (count > 0).then(|| Rc::clone(free[world.below(count) as usize]))
     }
 
-    /// Those of its that are there.
+    /// Present processes of its job.
     fn left(&self) -> Vec<u32> {
         let its = self.its.borrow();
         let left = its.iter().filter(|process| process.is_alive.get());
@@ -219,7 +219,7 @@ impl Stopper {
         self.until_ns.set(world.now_ns.get() + longest_ns);
     }
 
-    /// How much of the grace is left.
+    /// Rest of the grace.
     fn grace_left_ns(&self, world: &World) -> u64 {
         let spent_ns = world.now_ns.get() - self.begun_ns;
         self.grace_ns.saturating_sub(spent_ns)
@@ -232,7 +232,7 @@ impl Stopper {
         }
     }
 
-    /// One thing. It may be cut off before: killed, or interrupted, and then it says so.
+    /// One step. It may be cut off before, killed or interrupted, and then reports that.
     fn do_one(self: &Rc<Self>, world: &Rc<World>) {
         if world.is_faulty.get() && self.phase.get() != Phase::Begin && world.one_in(25) {
             world.say(|| format!("who ends {:?} is cut off", self.whose));
@@ -251,7 +251,7 @@ impl Stopper {
         }
         let todo = self.todo.borrow().front().copied();
         if let Some(todo) = todo {
-            // The daemon's thread may be in the middle of something: then later.
+            // The daemon's thread may be busy: then later.
             if self.act(world, todo) {
                 self.todo.borrow_mut().pop_front();
             }
@@ -261,7 +261,7 @@ impl Stopper {
         if phase == Phase::Done {
             return self.is_alive.set(false);
         }
-        // Who is killed is waited for without a look.
+        // Waits for killed ones without a poll.
         let is_to_look = phase != Phase::Kill || self.left().is_empty() || self.is_late(world);
         if is_to_look && !self.look(world) {
             return;
@@ -320,12 +320,12 @@ impl Stopper {
     }
 
     fn kill(&self, pids: &[u32]) {
-        // Of all of them before one is killed.
+        // Ask about all of them before any kill.
         self.do_next(pids.iter().map(|pid| Todo::AskMps(*pid)));
         self.do_next(pids.iter().map(|pid| Todo::Kill(*pid)));
     }
 
-    /// Who has come, and who is overdue. False: the daemon does not answer yet.
+    /// Polls for arrivals and overdue processes. False: the daemon does not answer yet.
     fn look(&self, world: &Rc<World>) -> bool {
         let Some(daemon) = world.daemon.borrow().clone() else {
             return true;
@@ -416,7 +416,7 @@ impl Stopper {
         }
     }
 
-    /// Tells the daemon that it ends the job, or ends it no more. False: not yet.
+    /// Tells the daemon that it ends the job, or no longer. False: not yet.
     fn tell(&self, world: &Rc<World>, within_ns: u64, is_over: bool) -> bool {
         let Some(daemon) = world.daemon.borrow().clone() else {
             return true;
@@ -469,7 +469,7 @@ impl Stopper {
         true
     }
 
-    /// It was killed, and this daemon notices it: what it has said is taken back. False: not yet.
+    /// It was killed, and this daemon notices: its requests are withdrawn. False: not yet.
     fn die_at(&self, world: &Rc<World>, daemon: &Rc<Daemon>) -> bool {
         let Ok(mut state) = daemon.state.try_borrow_mut() else {
             return false;
@@ -495,7 +495,7 @@ impl Stopper {
         is_done
     }
 
-    /// Until when anybody ends the job, as it was at `now_ns`.
+    /// Until when anybody ends the job, as of `now_ns`.
     fn all_are_told(&self, world: &World, daemon: &Daemon, now_ns: u64) {
         let truth = daemon.truth.borrow();
         let until_ns = truth.until_ns(&self.whose, now_ns);
@@ -506,7 +506,7 @@ impl Stopper {
         check_words(world, daemon);
     }
 
-    /// Asks the job's processes to launch nothing more. False: not yet.
+    /// Asks the job's processes to stop launching. False: not yet.
     fn freeze(&self, world: &Rc<World>) -> bool {
         let Some(daemon) = world.daemon.borrow().clone() else {
             return true;
@@ -539,7 +539,7 @@ impl Stopper {
     }
 }
 
-/// Whom the daemon calls overdue: those who have said so, and are not asked anyway.
+/// The daemon's overdue processes: those that reported it, and are not asked anyway.
 fn overdue(world: &Rc<World>, daemon: &Rc<Daemon>, state: &State) -> Vec<u32> {
     let processes = world.processes.borrow().clone();
     let honest = processes.iter().filter(|process| !process.is_liar);

@@ -1,9 +1,9 @@
-//! `pillion stop` (`cli::stop`), how processes end that are asked to (`interpose::signals`), and
-//! what the daemon is to tell whom meanwhile.
+//! `pillion stop` (`cli::stop`), the end of asked processes (`interpose::signals`), and the
+//! daemon's expected messages meanwhile.
 //!
-//! Who ends a job is in [`stopper`](super::stopper). A process that is asked drains and dies, or handles SIGTERM and goes on until the daemon
-//! asks; the work of some never ends. Beside the daemon's own word stands what it is to be ([`Truth`]), in the plainest way: who ends which
-//! job, and when one was over.
+//! [`stopper`](super::stopper) has the stopper. An asked process drains and dies, or handles
+//! SIGTERM and continues until the daemon asks; the work of some never ends. Beside the daemon's
+//! data a plain model is kept ([`Truth`]): who ends which job, and when one was over.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,12 +20,12 @@ use super::world::{MS, World};
 use crate::core::job_key::{JobKey, Peer};
 use crate::core::state::{Moment, State, Stopped};
 
-/// How long a process waits that a signal asks to end, by default.
+/// Default drain timeout of a process after a signal.
 const OWN_DRAIN_NS: u64 = 2_000 * MS;
-/// How long who was started while its job was ended may take to come.
+/// Time to attach for a process started while its job was being ended.
 const LATE_NS: u64 = 60_000 * MS;
 
-/// A job that can be ended: an id and a user.
+/// A job to end: an id and a user.
 pub(super) type Whose = (String, u32);
 
 pub(super) fn whose(key: &JobKey) -> Whose {
@@ -35,17 +35,17 @@ pub(super) fn whose(key: &JobKey) -> Whose {
 /// How a process ends.
 #[derive(Default)]
 pub(super) struct End {
-    /// When it was started.
+    /// Its start.
     pub(super) born: u64,
-    /// It has its own handler of SIGTERM, and goes on.
+    /// It has its own handler of SIGTERM, and continues.
     handles: bool,
-    /// What it has in flight when it is asked never completes.
+    /// Its work in flight at the request never completes.
     is_endless: bool,
-    /// SIGTERM has come.
+    /// SIGTERM has arrived.
     pub(super) is_asked: Cell<bool>,
-    /// It launches nothing more: until when it waits, and whether the daemon has asked.
+    /// It has stopped launching: its drain timeout, and whether the daemon has asked.
     dying: Cell<Option<(u64, bool)>>,
-    /// It is about to say that its time is over, and has said so.
+    /// It is about to report its drain timeout, and has reported it.
     pub(super) is_overdue: Cell<(bool, bool)>,
     /// MPS was asked to end its work.
     pub(super) is_terminated: Cell<bool>,
@@ -62,14 +62,14 @@ impl End {
         }
     }
 
-    /// It is of no use to a daemon any more.
+    /// It has no more use for a daemon.
     pub(super) fn is_dying(&self) -> bool {
         self.dying.get().is_some()
     }
 }
 
 impl Process {
-    /// Whether it launches nothing more, from now on or already.
+    /// Whether it stops launching, now or before.
     pub(super) fn begins_to_end(&self, world: &World, seat: &Seat) -> bool {
         let (end, now_ns) = (&self.end, world.now_ns.get());
         if end.is_dying() {
@@ -119,7 +119,7 @@ impl Process {
         self.die(world);
     }
 
-    /// It dies with work in flight because it found that nobody sees to its end: nobody does.
+    /// It dies with work in flight because it found its end unsupervised: asserts that it is.
     fn is_left_alone(&self, world: &World, seat: &Seat, now_ns: u64) {
         let daemon = world.daemon.borrow().clone();
         let served = daemon.filter(|daemon| daemon.number == seat.daemon && !seat.is_over.get());
@@ -136,14 +136,14 @@ impl Process {
     }
 }
 
-/// Somebody ends a job.
+/// A stopper's request.
 struct Ask {
     whose: Whose,
     asker: u32,
     until_ns: u64,
 }
 
-/// A job was ended, and nobody was left.
+/// A job was ended, and no process was left.
 struct Over {
     whose: Whose,
     from: u64,
@@ -153,12 +153,12 @@ struct Over {
     is_last: bool,
 }
 
-/// What one daemon was told of jobs that are ended.
+/// One daemon's expected knowledge of jobs being ended.
 #[derive(Default)]
 pub(super) struct Truth {
     pub(super) is_mps: bool,
     asks: Vec<Ask>,
-    /// Since when each is ended, and whether its processes are asked to launch nothing more.
+    /// Begin of each end, and whether its processes are asked to stop launching.
     begun: Vec<(Whose, u64, bool)>,
     over: Vec<Over>,
 }
@@ -171,14 +171,14 @@ impl Truth {
         }
     }
 
-    /// Until when somebody ends it, if somebody does.
+    /// Until when anybody ends it, if anybody.
     pub(super) fn until_ns(&self, whose: &Whose, now_ns: u64) -> Option<u64> {
         let asks = self.asks.iter().filter(|ask| ask.whose == *whose);
         let until_ns = asks.map(|ask| ask.until_ns).max();
         until_ns.filter(|until_ns| now_ns < *until_ns)
     }
 
-    /// Whether `asker` is among those who end it, while anybody does.
+    /// Whether `asker` is among its stoppers, while there are any.
     pub(super) fn is_asker(&self, whose: &Whose, asker: u32, now_ns: u64) -> bool {
         let mut asks = self.asks.iter();
         let is_known = asks.any(|ask| ask.asker == asker && ask.whose == *whose);
@@ -236,7 +236,7 @@ impl Truth {
         self.begun.retain(|(known, ..)| known != whose);
     }
 
-    /// A process that was started at `started` (0: nobody sees when) has come, and was told this.
+    /// A process started at `started` (0: invisible) has attached, and was told this.
     pub(super) fn check_comer(
         &self,
         key: &JobKey,
@@ -277,10 +277,11 @@ impl Truth {
     }
 }
 
-/// What a client's page is to say: whether it is asked to launch nothing more, and until when somebody sees to it, in seconds.
+/// Expected words of a client's page: whether it is asked to stop launching, and until when its end
+/// is supervised, in seconds.
 pub(super) type Told = (bool, u32);
 
-/// What the pages say is what those who end jobs have asked for, and nobody else is told to end.
+/// The pages contain what stoppers have requested, and nobody else is asked to end.
 pub(super) fn check_words(world: &World, daemon: &Daemon) {
     let processes = world.processes.borrow();
     for process in processes.iter().filter(|process| !process.is_liar) {
@@ -305,7 +306,7 @@ pub(super) fn check_words(world: &World, daemon: &Daemon) {
 }
 
 impl Daemon {
-    /// A process has become a client, and is told of its job's end before it hears of it.
+    /// A process becomes a client, and learns of its job's end before the reply.
     pub(super) fn tell_comer(
         &self,
         world: &World,
@@ -314,7 +315,7 @@ impl Daemon {
         process: &Process,
         (client, now_ns): (u64, u64),
     ) -> Told {
-        // Now and then it cannot be seen when it was started.
+        // Its start is sometimes invisible.
         let is_seen = !world.is_faulty.get() || !world.one_in(10);
         let started = if is_seen { process.end.born } else { 0 };
         let is_to_end = state.tell_comer(client, started, now_ns, &Clock::monotonic());
@@ -329,7 +330,8 @@ impl Daemon {
         told
     }
 
-    /// A user who has no such job asks for its end, and says whose it is: nobody is told, and it is not known as ended.
+    /// A user without such a job asks for its end, naming the owner: nobody is told, and the job
+    /// does not count as ended.
     pub(super) fn refuse_stop(&self, world: &World, state: &mut State, job: &str, uid: u32) {
         let by = Peer {
             pid: 9_999,
@@ -348,7 +350,7 @@ impl Daemon {
         assert!(told.is_err(), "another user's job {job:?} is stopped");
     }
 
-    /// Long after the last one who ended a job nothing of it is left: who comes is told nothing.
+    /// Long after the last stopper nothing is left: an attaching process is told nothing.
     pub(super) fn all_is_forgotten(self: &Rc<Self>, world: &Rc<World>) {
         let known: Vec<(Whose, u64)> = {
             let truth = self.truth.borrow();
@@ -370,7 +372,7 @@ impl Daemon {
                     job: process.job,
                     uid: process.uid,
                 };
-                // Also one that has loaded for so long.
+                // Even one that has loaded for so long.
                 let end = End {
                     born,
                     ..End::default()

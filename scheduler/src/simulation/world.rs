@@ -1,8 +1,9 @@
-//! Who is there, whose turn it is, and what goes wrong next: all from one seed.
+//! The parties, their turns, and their faults: all from one seed.
 //!
-//! There is one thread. Who is at work is on a stack: at a step of the top one ([`World::between`]) others may be put above it and
-//! do something whole, or be killed in the middle of it, before it goes on. So an interrupted one sees everything that could have
-//! happened meanwhile but work of another that was interrupted later and goes on later.
+//! There is one thread. Active parties form a stack: at a step of the top one ([`World::between`])
+//! others may be pushed, to complete an activity or be killed in the middle of it, before it
+//! continues. So an interrupted party sees everything that could have happened meanwhile, except
+//! activities that were interrupted later and continue later.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -26,25 +27,25 @@ use super::stopping::End;
 pub(super) const US: u64 = 1_000;
 pub(super) const MS: u64 = 1_000_000;
 
-/// Steps of a seed before all is made to end well.
+/// Steps of a seed before faults stop.
 const STEPS: u64 = 160;
-/// How many may be interrupted, one in another.
+/// Nested interruptions at most.
 const DEPTH_MAX: usize = 4;
-/// Processes that ever come in a seed.
+/// Processes of a seed at most.
 const PROCESSES_MAX: usize = 24;
 /// Longest kernel, ns.
 pub(super) const KERNEL_NS_MAX: u64 = 150 * US;
 
-/// Names of jobs that keep to the rules; the processes of those after them lie.
+/// Names of honest jobs; the processes of later ones lie.
 pub(super) const HONEST_JOBS: usize = 3;
-/// The one of them whose processes may launch collective kernels.
+/// The honest job whose processes may launch collective kernels.
 const COLLECTIVE_JOB: usize = 1;
 const LYING_JOBS: usize = 2;
 
-/// What unwinds who is killed.
+/// Unwinds a killed party.
 pub(super) struct Killed;
 
-/// Who is at work.
+/// An active party.
 #[derive(Clone)]
 pub(super) enum Actor {
     /// A thread of the daemon.
@@ -62,7 +63,7 @@ impl Actor {
     }
 }
 
-/// The time of the world, which its clients read as well.
+/// The world's time, which its clients read, too.
 pub(super) struct Time(Clock);
 
 impl Time {
@@ -85,24 +86,23 @@ impl Time {
     }
 }
 
-/// See the module's text.
 pub(super) struct World {
     rng: RefCell<Pcg64Mcg>,
     pub(super) plan: Plan,
-    /// Which of the plan's configurations is in the file.
+    /// The present one of the plan's configurations.
     pub(super) config: Cell<usize>,
     pub(super) now_ns: Time,
-    /// Grows with everything that happens: what came before what.
+    /// Increases with every event: orders them.
     moment: Cell<u64>,
     pub(super) daemon: RefCell<Option<Rc<Daemon>>>,
     pub(super) daemons_ever: Cell<u64>,
     pub(super) processes: RefCell<Vec<Rc<Process>>>,
-    /// Processes by the descriptor that the daemon has of them.
+    /// Processes by the daemon's descriptor of them.
     pub(super) by_descriptor: RefCell<HashMap<RawFd, u32>>,
-    /// Connections that have ended and of which the control thread does not know yet.
+    /// Ended connections that the control thread has not noticed.
     pub(super) ended: RefCell<Vec<(Rc<Process>, Rc<Seat>)>>,
     pub(super) stoppers: RefCell<Vec<Rc<Stopper>>>,
-    /// Those of them that were killed and of which the control thread does not know yet.
+    /// Killed stoppers that the control thread has not noticed.
     pub(super) killed_stoppers: RefCell<Vec<Rc<Stopper>>>,
     stack: RefCell<Vec<Actor>>,
     /// Accesses of those above, for each on the stack.
@@ -113,18 +113,18 @@ pub(super) struct World {
 }
 
 thread_local! {
-    /// Of all worlds of this thread, one after the other: its page stays.
+    /// Shared by all worlds of this thread, one after the other: its page stays.
     static CLOCK: Clock = Clock::set_by_hand().expect("there is memory for a page");
     static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
 }
 
-/// Whatever is played in this thread is asked.
+/// Queries the world that is simulated in this thread.
 pub(super) fn with_world<T>(op: impl FnOnce(&World) -> Option<T>) -> Option<T> {
     let world = WORLD.with_borrow(Clone::clone);
     world.and_then(|world| op(&world))
 }
 
-/// Accesses of shared memory that this thread has made; 0 where they are not counted.
+/// Accesses of shared memory by this thread; 0 if not counted.
 fn accesses() -> u64 {
     #[cfg(stepped)]
     return protocol::sync::stepped::taken();
@@ -159,7 +159,7 @@ impl World {
         world
     }
 
-    /// Lets go of everything, which knows each other.
+    /// Drops everything, which is cyclic.
     pub(super) fn bury(&self) {
         #[cfg(stepped)]
         protocol::sync::stepped::call_after(0, protocol::sync::stepped::Steps::All, step);
@@ -176,7 +176,7 @@ impl World {
         self.story.as_ref().map_or_else(Vec::new, RefCell::take)
     }
 
-    /// Notes what happens, for who reads it.
+    /// Adds to the story, if requested.
     pub(super) fn say(&self, what: impl FnOnce() -> String) {
         if let Some(story) = &self.story {
             let depth = self.stack.borrow().len();
@@ -205,7 +205,7 @@ impl World {
         self.below(count) == 0
     }
 
-    /// Any word, small ones and extreme ones more often.
+    /// Any word, preferring small and extreme ones.
     pub(super) fn word(&self) -> u64 {
         match self.below(5) {
             0 => self.rng.borrow_mut().random(),
@@ -228,7 +228,7 @@ impl World {
         self.plan.has_collectives && process.job == COLLECTIVE_JOB && self.one_in(3)
     }
 
-    /// A whole life: things happen, then nothing goes wrong any more and all must be served, then all end.
+    /// A whole life: events, then without faults all must be served, then all end.
     pub(super) fn live(self: &Rc<Self>) {
         Daemon::begin(self);
         self.is_faulty.set(true);
@@ -245,7 +245,7 @@ impl World {
         check::all_comes_back(self);
     }
 
-    /// Has `actor` do `what`. False: it was killed.
+    /// Runs an activity of `actor`. False: it was killed.
     pub(super) fn run(self: &Rc<Self>, actor: Actor, what: &str, op: impl FnOnce()) -> bool {
         if self.is_faulty.get() {
             self.say(|| what.to_owned());
@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Does, in one step, what is nobody's work who is on the stack: its accesses are not theirs.
+    /// Runs, in one step, what belongs to no party on the stack: its accesses are not theirs.
     pub(super) fn aside<T>(&self, op: impl FnOnce() -> T) -> T {
         let was_faulty = self.is_faulty.replace(false);
         let before = accesses();
@@ -285,7 +285,7 @@ impl World {
         result
     }
 
-    /// Whether `actor` is in the middle of something.
+    /// Whether it is on the stack.
     pub(super) fn is_at_work(&self, process: &Rc<Process>) -> bool {
         let stack = self.stack.borrow();
         stack
@@ -293,7 +293,7 @@ impl World {
             .any(|actor| matches!(actor, Actor::Process(other) if Rc::ptr_eq(other, process)))
     }
 
-    /// A step of who is at work: others may do something here, and it may be killed.
+    /// A step of the active party: others may run here, and it may be killed.
     pub(super) fn between(self: &Rc<Self>) {
         if !self.is_faulty.get() || std::thread::panicking() {
             return;
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// The processes that are there and not in the middle of something.
+    /// Present processes that are not busy.
     pub(super) fn free_processes(&self) -> Vec<Rc<Process>> {
         let processes = self.processes.borrow();
         let free = processes
@@ -356,7 +356,7 @@ impl World {
         (count > 0).then(|| Rc::clone(&processes[self.below(count) as usize]))
     }
 
-    /// Somebody does something, or something happens.
+    /// A party acts, or an event happens.
     fn act(self: &Rc<Self>) {
         if self.play_stop() {
             return;
@@ -384,7 +384,7 @@ impl World {
         }
     }
 
-    /// Mostly some microseconds, now and then a pause of the whole machine.
+    /// Mostly some microseconds, occasionally a pause of the whole machine.
     fn pass_time(&self) {
         let passed_ns = match self.below(24) {
             23 => 40 * 60_000 * MS,
@@ -396,7 +396,7 @@ impl World {
         self.now_ns.set(self.now_ns.get() + passed_ns);
     }
 
-    /// One that is no client of a daemon that lives, or a new one.
+    /// A process without a living daemon, or a new one.
     fn process_to_come(&self) -> Option<Rc<Process>> {
         let waiting: Vec<_> = self
             .free_processes()
@@ -427,7 +427,6 @@ impl World {
         Some(self.start(of, End::drawn(self)))
     }
 
-    /// A process is started.
     pub(super) fn start(&self, of: Of, end: End) -> Rc<Process> {
         let mut processes = self.processes.borrow_mut();
         let pid = processes.len() as u32 + 1;
@@ -437,7 +436,7 @@ impl World {
     }
 }
 
-/// What the atomics call.
+/// Called by the atomics.
 #[cfg(stepped)]
 fn step() {
     let world = WORLD.with_borrow(Clone::clone);

@@ -1,9 +1,9 @@
 //! The whole daemon in this process, with clients that speak the protocol as the library does, and
 //! `pilliond` as a process where only its command line matters.
 //!
-//! Time here is real: each test waits for what must happen, without a bound of its own.
+//! Time here is real: each test waits for its condition, without a timeout of its own.
 
-// Marked so that lints know these helpers for a part of the tests.
+// Marked so that lints treat these helpers as part of the tests.
 #[cfg(test)]
 mod play;
 #[cfg(test)]
@@ -67,7 +67,7 @@ fn a_lease_is_granted_revoked_by_a_launch_and_granted_again() {
     let hp = attach(&running.socket(), JobClass::HighPriority, "serve");
     running.status_when(|status| status["jobs"][0]["lease"]["ungated"] == false);
     hp.launch_hp(1);
-    // From here on nothing of the same class goes, whenever the daemon looks.
+    // From here on no kernel of the same class is admitted, whenever the daemon polls.
     assert!(be.try_launch(10_000).is_err());
     let status = running.status_when(|status| status["jobs"][0]["lease"]["beside_hp"] == true);
     assert_eq!(status["hp"]["executing"], json!(["compute"]));
@@ -105,7 +105,7 @@ fn a_client_that_ends_gives_back_what_it_had_in_flight_and_its_job_is_still_list
     be.launch_when_allowed(500_000);
     be.page.count(Counter::Launches, 1);
     running.status_when(|status| status["jobs"][1]["in_flight_ns"] == 500_000);
-    // A goodbye that is answered: the connection ends after the client was forgotten.
+    // An acknowledged detach: the connection ends after the client was forgotten.
     rustix::net::shutdown(&be.socket, rustix::net::Shutdown::Write).unwrap();
     assert!(receive(&be.socket).unwrap().0.is_empty());
     let status = running.status();
@@ -119,8 +119,8 @@ fn a_client_that_ends_gives_back_what_it_had_in_flight_and_its_job_is_still_list
     assert!(job["ended_ns"].is_u64());
 }
 
-/// Names the daemon's socket for [`a_process_that_leaves_its_connection_to_a_child`], which is a part
-/// of the test after it, in a process of its own, and does nothing without.
+/// Names the daemon's socket for [`a_process_that_leaves_its_connection_to_a_child`], which is part
+/// of the next test, in a separate process, and does nothing without it.
 const CHILD_ENV: &str = "PILLION_TEST_ATTACH_TO";
 
 #[test]
@@ -142,7 +142,7 @@ fn a_process_that_leaves_its_connection_to_a_child() {
 #[test]
 fn the_death_of_a_process_is_noticed_though_its_child_holds_the_connection() {
     let running = Running::new();
-    // The grandchild reads what this process could write, so it lives until that is dropped.
+    // The grandchild's stdin is a pipe of this process, so it lives until that is dropped.
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_process_that_leaves_its_connection_to_a_child"])
         .env(CHILD_ENV, running.socket())
@@ -198,8 +198,8 @@ fn clients_of_older_and_newer_minor_versions_are_served_and_counted() {
     let running = Running::new();
     let older = |mut packet: Vec<u8>| {
         packet[6..8].copy_from_slice(&0_u16.to_le_bytes());
-        // The device, and after it the quota, which is empty here, the slot, a flag, an answer, a target
-        // and two shares, empty too, came after the others.
+        // Fields of later versions: the device, then the quota, which is empty here, the slot, a
+        // flag, an answer, a target and two shares, empty too.
         packet.truncate(packet.len() - 2 - UUID.len() - 2 - 2 - 1 - 1 - 2 - 2 - 2);
         packet
     };
@@ -220,7 +220,7 @@ fn clients_of_older_and_newer_minor_versions_are_served_and_counted() {
                 },
             );
         client.page.count(Counter::Launches, 3);
-        // A counter of a later version: in the room that is kept for it, and nobody's here.
+        // A counter of a later version: in the reserved room, unknown here.
         client.page.told.counters[COUNTERS_ROOM - 1].store(5, Ordering::Relaxed);
         client.launch_when_allowed(1_000);
         let status = running.status();
@@ -308,7 +308,8 @@ fn a_daemon_without_clients_sleeps() {
     let be = attach(&running.socket(), JobClass::BestEffort, "train");
     drop(be.socket);
     running.status_when(|status| status["jobs"][0]["clients"] == json!([]));
-    // It says so before it sleeps, and then beats its heart no more. Until then a silent one may only have got no processor.
+    // It announces its sleep, and then stops its heartbeat. Without the announcement it may only
+    // lack a processor.
     let heartbeat = || be.daemon.heartbeat_ns.load(Ordering::Relaxed);
     loop {
         let is_asleep = be.daemon.asleep.load(Ordering::Acquire) == 1;
@@ -321,8 +322,8 @@ fn a_daemon_without_clients_sleeps() {
     running.status();
 }
 
-/// Names the folder for [`attach_and_launch_while_time_stands_still`], which is a part of the test
-/// after it, in a process whose clock is virtual, and does nothing without.
+/// Names the folder for [`attach_and_launch_while_time_stands_still`], which is part of the next
+/// test, in a process with a virtual clock, and does nothing without it.
 const FOLDER_ENV: &str = "PILLION_TEST_FOLDER";
 
 #[test]

@@ -45,7 +45,7 @@ pub(crate) fn start_at(socket: &Path) -> Result<Daemon, DaemonError> {
     start_with(socket, "")
 }
 
-/// The same with more sections.
+/// As above, with more sections.
 fn start_with(socket: &Path, sections: &str) -> Result<Daemon, DaemonError> {
     let text = format!(
         "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nname = \"orion\"\nresidual_us = 100\n{sections}"
@@ -59,7 +59,7 @@ impl Running {
         Self::open_to_all("")
     }
 
-    /// Configured by more sections, where every user can reach it if it is root's.
+    /// With more sections, at a socket that every user can reach if it is root's.
     pub(crate) fn open_to_all(sections: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -79,7 +79,7 @@ impl Running {
         serde_json::from_str(&ask_status(&self.socket()).unwrap()).unwrap()
     }
 
-    /// The status, once it is so.
+    /// The status, once it satisfies `is_so`.
     pub(crate) fn status_when(&self, is_so: impl Fn(&Value) -> bool) -> Value {
         loop {
             let status = self.status();
@@ -104,7 +104,7 @@ impl Drop for Running {
     }
 }
 
-/// Lets the daemon's threads run before the next look.
+/// Lets the daemon's threads run before the next check.
 pub(crate) fn pause() {
     let clock = Clock::monotonic();
     clock.sleep_until(clock.now_ns() + 200_000);
@@ -127,7 +127,7 @@ pub(crate) fn attach(socket: &Path, class: JobClass, job: &str) -> Client {
     attach_as(socket, class, job, Request::encode)
 }
 
-/// What a process that wants to be a client asks.
+/// The request of an attaching process.
 fn request(class: JobClass, job: &str, device: &str) -> Request {
     Request::Attach(Attach {
         class,
@@ -141,7 +141,7 @@ fn request(class: JobClass, job: &str, device: &str) -> Request {
     })
 }
 
-/// Why the daemon does not serve a process that uses this device, if it does not.
+/// Why the daemon refuses a process that uses this device, if it does.
 pub(crate) fn reason_not_to_serve(running: &Running, device: &str) -> Option<String> {
     let socket = connect_to(&running.socket()).unwrap();
     let packet = request(JobClass::BestEffort, "train", device).encode();
@@ -154,7 +154,7 @@ pub(crate) fn reason_not_to_serve(running: &Running, device: &str) -> Option<Str
     }
 }
 
-/// Attaches with the packet that `encode` makes of the request.
+/// Attaches with `encode`'s packet of the request.
 pub(crate) fn attach_as(
     socket: &Path,
     class: JobClass,
@@ -177,7 +177,7 @@ pub(crate) fn attach_as(
         JobClass::HighPriority => Access::ReadWrite,
         JobClass::BestEffort => Access::Read,
     };
-    // As the thread that launches does before its first record.
+    // As the launching thread does before its first record.
     page.ring_owner[0].store(1, Ordering::Relaxed);
     Client {
         number: client,
@@ -186,7 +186,7 @@ pub(crate) fn attach_as(
         hp: Mapping::open(&hp_fd, hp_access).unwrap(),
         bell: Mapping::open(bell_fd, Access::ReadWrite).unwrap(),
         page,
-        // Behind it comes the job's ledger, which nobody here looks at.
+        // The job's ledger follows, unused here.
         lease: fds
             .next()
             .filter(|_| class == JobClass::BestEffort)

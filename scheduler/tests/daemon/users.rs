@@ -1,5 +1,5 @@
-//! Several users at one daemon, some of whom want more than is theirs. Other users are played by threads that have taken
-//! another user id, which only root may; where the tests are run by somebody else, they say that they show nothing.
+//! Several users at one daemon, some of whom exceed their share. Threads with other user ids, which
+//! only root may assume, simulate them; otherwise the tests report that they show nothing.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -26,7 +26,7 @@ const ANNE: u32 = 61_001;
 const BOB: u32 = 61_002;
 const GROUP: u32 = 61_044;
 
-/// Whether this process may be other users; if not, says so.
+/// Whether this process may assume other users; reports it if not.
 fn can_be_others() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -35,7 +35,7 @@ fn can_be_others() -> bool {
     is_root
 }
 
-/// What a process of that user, in these groups, finds.
+/// Runs `find` as a process of that user, in these groups.
 fn as_user<T: Send>(uid: u32, groups: &[u32], find: impl FnOnce() -> T + Send) -> T {
     let groups: Vec<Gid> = groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     thread::scope(|scope| {
@@ -63,12 +63,12 @@ fn request(class: JobClass, job: &str) -> Request {
     })
 }
 
-/// What a client has to bring.
+/// A page that a client brings.
 fn page() -> OwnedFd {
     client_page(&Clock::process()).unwrap().0
 }
 
-/// One question and its answer, with what came with it and the connection.
+/// One question and its answer, with its descriptors and the connection.
 fn ask(socket: &Path, packet: &[u8]) -> (Reply, Vec<OwnedFd>, OwnedFd) {
     let connection = connect_to(socket).unwrap();
     send(&connection, packet, &[page().as_fd()]).unwrap();
@@ -113,7 +113,7 @@ fn only_whom_the_operator_names_is_high_priority_and_everybody_else_best_effort(
     assert_eq!(given(ANNE, &[], BestEffort), BestEffort);
     assert_eq!(given(BOB, &[5], HighPriority), BestEffort);
     assert_eq!(given(BOB, &[5, GROUP], HighPriority), HighPriority);
-    // Root is nobody special.
+    // Root has no privilege here.
     assert_eq!(class_given(&socket, HighPriority), BestEffort);
 }
 
@@ -148,7 +148,7 @@ fn who_may_not_be_high_priority_is_shown_so_and_not_protected() {
     let job = &status["jobs"][0];
     assert_eq!(job["class"], "best-effort");
     assert_eq!(job["clients"][0]["denied"], "high-priority");
-    // With a quota of best-effort jobs.
+    // With the quota of best-effort jobs.
     assert_eq!(job["memory"]["quota_bytes"], (16_u64 << 30) * 4 / 10);
 }
 
@@ -184,7 +184,7 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
     let attach = |class, job: &'static str| try_attach(&socket, class, job).unwrap().1;
     let _hp = as_user(ANNE, &[], || attach(HighPriority, "secret-serve"));
     let _be = as_user(ANNE, &[], || attach(BestEffort, "secret-train"));
-    // Of those that have attached it knows when it looks next.
+    // Attached processes are known at the next poll.
     running.status_when(|status| status["hp"]["present"] == true);
     let told = as_user(BOB, &[], || status(&socket));
     assert!(!told.to_string().contains("secret"), "{told}");
@@ -213,7 +213,7 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
     let set_slo = |job| change(job, "", "2x", "");
     let set_cap = |job| change(job, "", "", "30%");
     let stop = |job| Request::Stop(Stop { job, user: None });
-    // The same words for a job that there is and for one that there is not.
+    // The same text for existing and missing jobs.
     assert_eq!(refusal("secret-train", set), refusal("none-such", set));
     assert_eq!(
         refusal("secret-serve", set_slo),
@@ -224,7 +224,7 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
         refusal("none-such", set_cap)
     );
     assert_eq!(refusal("secret-train", stop), refusal("none-such", stop));
-    // Its owner and root see and reach it.
+    // The owner and root see and reach it.
     for told in [as_user(ANNE, &[], || status(&socket)), status(&socket)] {
         assert_eq!(
             told["jobs"][1]["clients"][0]["name"],
@@ -282,7 +282,7 @@ fn only_root_and_the_daemons_user_promise_a_job_a_weight_or_a_share() {
             other => panic!("{other:?}"),
         }
     };
-    // Not even of a job of one's own.
+    // Not even for the user's own job.
     for request in [set("3", ""), set("", "30%"), set("fast", "")] {
         let reason = as_user(ANNE, &[], || request(&socket));
         assert!(
@@ -307,7 +307,7 @@ fn only_root_and_the_daemons_user_promise_a_job_a_weight_or_a_share() {
     }
 }
 
-/// A job is its id and its user's.
+/// A job is identified by id and user.
 #[test]
 fn root_says_whose_job_it_ends_where_several_users_have_one_of_that_name() {
     if !can_be_others() {
@@ -335,7 +335,7 @@ fn root_says_whose_job_it_ends_where_several_users_have_one_of_that_name() {
     assert_eq!((is_asked(&annes), is_asked(&bobs)), (false, true));
 }
 
-/// What a job says of its own context costs nobody else.
+/// A job's report of its context costs no other user.
 #[test]
 fn the_fault_of_a_high_priority_job_holds_its_users_best_effort_jobs_and_nobody_elses() {
     if !can_be_others() {
@@ -359,7 +359,7 @@ fn the_fault_of_a_high_priority_job_holds_its_users_best_effort_jobs_and_nobody_
     let is_held = |be: &Client| be.lease.as_ref().unwrap().is_held();
     running.status_when(|_| is_held(&annes.1));
     assert!(!is_held(&bobs[1]));
-    // A later job of hers is, and one of his is not.
+    // A later job of hers is held, and one of his is not.
     let [hers, his] =
         [ANNE, BOB].map(|uid| as_user(uid, &[], || attach(&socket, BestEffort, "more")));
     running.status_when(|_| is_held(&hers));
@@ -393,7 +393,7 @@ fn a_user_who_takes_all_it_can_leaves_places_to_others() {
         );
     }
     as_user(BOB, &[], || attach("train")).unwrap();
-    // What it was refused pushed nobody else's refusals out, and is its own to see.
+    // Her refusals displaced nobody else's, and only she sees them.
     let told = as_user(BOB, &[], || status(&socket));
     assert_eq!(told["turned_away"], Value::Array(vec![]));
 }
@@ -420,7 +420,7 @@ fn silent_connections_of_one_user_cost_another_nothing() {
         Reply::decode(&packet).unwrap(),
         Reply::Welcome { .. }
     ));
-    // Of hers the youngest are still heard.
+    // The youngest of hers are still served.
     send(&silent[299], &packet, &[page().as_fd()]).unwrap();
     assert!(!receive(&silent[299]).unwrap().0.is_empty());
     assert!(receive(&silent[0]).unwrap().0.is_empty());
@@ -433,8 +433,8 @@ fn a_hello_that_ends_in_the_middle_is_refused_at_every_byte() {
     let Request::Attach(whole) = request(BestEffort, "train") else {
         unreachable!("it is one")
     };
-    // Before the device nothing may be missing; behind it are the memory (nothing), no slot, a flag,
-    // an answer, a target and two shares (nothing).
+    // Everything up to the device is required; behind it are the memory (empty), no slot, a flag,
+    // an answer, a target and two shares (empty).
     let least = packet.len() - 2 - 2 - 2 - 2 - 2 - 1 - 1 - 2 - whole.device.len();
     for bytes in 1..least {
         let (reply, ..) = ask(&running.socket(), &packet[..bytes]);
@@ -451,7 +451,7 @@ fn who_asks_for_statuses_and_does_not_read_them_keeps_nobody_from_reading() {
     let running = Running::open_to_all("");
     let socket = running.socket();
     let long = "x".repeat(256);
-    // A document that no socket's buffer holds.
+    // A document larger than a socket's buffer.
     let _jobs: Vec<OwnedFd> = as_user(ANNE, &[], || {
         let attach = |_| try_attach(&socket, HighPriority, &long).unwrap().1;
         (0..150).map(attach).collect()
@@ -489,10 +489,10 @@ fn descriptors_that_come_with_a_packet_are_never_the_daemons() {
     let fds = [writer.as_fd(); 8];
     match send(&connection, &packet, &fds) {
         Ok(()) => assert!(!receive(&connection).unwrap().0.is_empty()),
-        // A kernel that can (Linux 6.16) keeps them out.
+        // A kernel that supports it (Linux 6.16) refuses them.
         Err(error) => assert_eq!(error.raw_os_error(), Some(1), "{error}"),
     }
-    // Nor are those that a client sends later.
+    // Nor are those of an attached client.
     let client = attach(&running.socket(), BestEffort, "train");
     let _ = send(&client.socket, b"x", &fds);
     running.status();
@@ -500,7 +500,7 @@ fn descriptors_that_come_with_a_packet_are_never_the_daemons() {
     assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0);
 }
 
-/// A TCP connection whose end waits a day for data that nobody reads.
+/// A TCP connection whose close waits a day for unread data.
 fn endless_to_close() -> (OwnedFd, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -521,13 +521,12 @@ fn descriptors_that_do_not_let_themselves_be_closed_keep_no_other_user_waiting()
     let socket = running.socket();
     let mut open = Vec::new();
     let mut not_let_in = 0;
-    // One with the question; one behind it, that nobody reads; one on a connection that says
-    // nothing; many of them.
+    // One with the question; one behind it, unread; one on a silent connection; many of them.
     for n in 0..150 {
         let (endless, listener) = endless_to_close();
         let (connection, sent) = as_user(ANNE, &[], || {
             let connection = connect_to(&socket).unwrap();
-            // Those before may be on a connection that is not accepted yet; this one is.
+            // Earlier ones may be on a connection that is not accepted yet; this one's is.
             if n >= 100 {
                 status(&socket);
             }
@@ -542,10 +541,10 @@ fn descriptors_that_do_not_let_themselves_be_closed_keep_no_other_user_waiting()
         });
         if let Err(error) = sent {
             not_let_in += usize::from(error.raw_os_error() == Some(1));
-            // It was not let in, so this one is the last.
+            // It was refused, so this one is the last.
             set_socket_linger(&endless, None).unwrap();
         }
-        // The daemon may have been rid of it already, and then this one is the last, too.
+        // The daemon may have closed it already, and then this one is the last, too.
         thread::spawn(move || drop(endless));
         open.push((connection, listener));
     }
@@ -601,10 +600,10 @@ fn no_page_can_be_shrunk_grown_or_emptied_under_the_daemon() {
         for to in [0, size - 1, size + 1] {
             assert!(rustix::fs::ftruncate(fd, to).is_err());
         }
-        // What may be written may be emptied; that is to write zeros.
+        // Writable pages may be punched; that writes zeros.
         let holes = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         let _ = rustix::fs::fallocate(fd, holes, 0, size);
-        // And written from behind, all of it with what means nothing.
+        // And then filled with garbage.
         let garbage = vec![0xa5; size as usize];
         let _ = rustix::io::pwrite(fd, &garbage, 0);
     }

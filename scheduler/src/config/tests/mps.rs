@@ -1,4 +1,4 @@
-//! `[mps]`, and what of it was in `[faults]`.
+//! `[mps]`, and its former keys in `[faults]`.
 
 use super::*;
 

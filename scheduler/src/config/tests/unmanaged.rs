@@ -1,4 +1,4 @@
-//! `[unmanaged]`: what is done about processes that use the GPU past Pillion.
+//! `[unmanaged]`: reaction to processes that use the GPU outside Pillion.
 
 use super::*;
 
