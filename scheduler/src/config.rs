@@ -50,8 +50,7 @@ pub struct Config {
     pub policy: Policy,
     /// `[policy] block_priority`; none: `auto`.
     pub block_priority: Option<bool>,
-    /// `[policy] poll_us`: least poll interval of the daemon while best-effort work waits or runs,
-    /// ns.
+    /// `[policy] poll_us`: least poll interval while best-effort work waits or runs, ns.
     pub poll_ns: u64,
     /// `[policy] max_hold_ms`: longest wait at the gate before one launch is granted, ns.
     pub max_hold_ns: u64,
@@ -190,8 +189,7 @@ impl Default for MemoryRules {
     }
 }
 
-/// The fate of best-effort launches without a daemon: its connection has ended, or it was silent
-/// for 5 s.
+/// Best-effort launches without a daemon: its connection has ended, or it was silent for 5 s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnDaemonLoss {
@@ -213,8 +211,7 @@ impl OnDaemonLoss {
     }
 }
 
-/// The treatment of best-effort jobs that launch collective kernels, which wait for peers on other
-/// GPUs.
+/// What to do with best-effort jobs' collective kernels, which wait for peers on other GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnCollectives {

@@ -525,8 +525,7 @@ impl Daemon {
     }
 }
 
-/// Ends the daemon with the control thread, for any reason: an unreachable daemon must not hold its
-/// GPU.
+/// Ends the daemon with the control thread: an unreachable daemon must not hold its GPU.
 struct StopAtEnd(Arc<Shared>);
 
 impl Drop for StopAtEnd {
@@ -541,7 +540,6 @@ mod tests {
 
     use super::*;
 
-    /// A GPU without users.
     fn gpu() -> Gpu {
         Gpu {
             uuid: "GPU-0000".to_owned(),

@@ -70,8 +70,7 @@ fn close_inherited() {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     for number in numbers.filter(|&number: &i32| number > 2) {
-        // SAFETY: this closes no descriptor, and none of this program's is meant to survive an
-        // exec.
+        // SAFETY: closes no descriptor, and none of this program's is meant to survive an exec.
         unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }

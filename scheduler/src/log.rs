@@ -42,10 +42,8 @@ pub(crate) fn fatal(why: &str) {
     }
 }
 
-/// The beginning of a line.
 #[derive(Clone)]
 enum Head {
-    /// Its priority.
     Priority,
     /// The wall-clock time in this zone, which is read once; on a virtual clock its seconds.
     Time(TimeZone),
@@ -88,7 +86,6 @@ fn rfc_3339(time: &Zoned) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6f%:z").to_string()
 }
 
-/// Formats messages as lines with that head.
 struct Lines {
     head: Head,
     with_time: Format<Full, Head>,
@@ -150,7 +147,6 @@ mod tests {
 
     use super::*;
 
-    /// Output of a subscriber with such lines.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 

@@ -30,8 +30,7 @@ use scheduler::host::{device, socket};
 use scheduler::report::told_once;
 use sd_notify::NotifyState;
 
-/// Time for the daemon to end after a signal. On a stopped virtual clock the poll thread never runs
-/// again.
+/// Time to end after a signal. On a stopped virtual clock the poll thread never runs again.
 const END_TIMEOUT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
@@ -117,8 +116,7 @@ fn main() -> ExitCode {
 /// one for each job and for each process being ended, and some.
 const DESCRIPTORS: u64 = 4_096;
 
-/// A login's soft limit (1024) would suffice for a few hundred processes. The hard limit is the
-/// operator's.
+/// A login's soft limit (1024) suffices for some hundred processes. The operator sets the hard one.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit
@@ -192,8 +190,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(within) = sd_notify::watchdog_enabled().filter(|within| !within.is_zero()) {
         keep_alive(daemon.pulse(), within / WATCHDOG_BEATS)?;
     }
-    // Now, because this thread becomes the poll thread. On a virtual clock one thread of all runs
-    // at a time.
+    // This thread becomes the poll thread. On a virtual clock one thread of all runs at a time.
     if !clock.is_virtual() {
         ask_for_real_time();
     }
@@ -274,8 +271,7 @@ fn keep_alive(mut pulse: Pulse, every: Duration) -> anyhow::Result<()> {
 /// Reloads the configuration, and reports the result as an event. Notifies the service manager of
 /// begin and end.
 fn reload(reloader: &mut Reloader, source: &Source) {
-    // Without the time the manager may take an earlier READY for the end (sd_notify(3),
-    // RELOADING=1).
+    // Without the time an earlier READY may pass for the end (sd_notify(3), RELOADING=1).
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell_manager(&[NotifyState::Reloading, now]),
         Err(_) => tell_manager(&[NotifyState::Reloading]),

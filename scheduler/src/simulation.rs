@@ -121,7 +121,6 @@ fn whatever_fails_wherever_nobody_else_is_hurt_and_everything_comes_back() {
                         return;
                     }
                     if let Err(what) = catch_unwind(|| expect_right(seed)) {
-                        // The others can stop.
                         next.store(seeds, Ordering::Relaxed);
                         resume_unwind(what);
                     }

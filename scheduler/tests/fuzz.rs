@@ -289,7 +289,6 @@ fn talk(running: &Running, bytes: &[u8], held: &Mutex<Vec<OwnedFd>>, random: &mu
         let _ = send(&connection, bytes, fds);
     }
     match random.below(4) {
-        // Without waiting for an answer.
         0 => {}
         // Some stay for a while: clients, silent ones, and some that never read.
         1 => {

@@ -18,7 +18,6 @@ pub(super) fn stuck<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     Ok(Some(seconds * SECOND_NS).filter(|&ns| ns > 0))
 }
 
-/// A rule in the file's form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RuleSection {

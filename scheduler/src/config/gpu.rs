@@ -44,8 +44,7 @@ impl fmt::Display for Select {
     }
 }
 
-/// A PCI bus id. Written `domain:bus:device.function` in hexadecimal; domain and function are
-/// optional in input.
+/// A PCI bus id: `domain:bus:device.function`, hexadecimal; domain and function are optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PciAddress {
     /// PCI domain; `nvidia-smi` prints eight digits, CUDA four.

@@ -16,8 +16,7 @@ use crate::config::memory_rules::{Owner, is_below};
 /// high-priority, two reads of each of its claimed rings per poll.
 pub const CLIENTS_MAX: usize = 256;
 
-/// Connections whose request has not arrived. Beyond it the oldest of the user with most of them is
-/// closed.
+/// Connections without a request yet. Beyond it the user with most of them loses the oldest.
 pub const UNHEARD_MAX: usize = 64;
 
 /// Who may be high-priority: members of any of the lists.
@@ -55,8 +54,7 @@ pub struct Limits {
     /// `jobs_per_user`: best-effort jobs.
     #[serde(deserialize_with = "whole::<_, _, 1, { policy::JOBS_MAX as u64 }>")]
     pub jobs_per_user: usize,
-    /// `connections_per_user`: connections whose request has not arrived; beyond it the oldest is
-    /// closed.
+    /// `connections_per_user`: connections without a request yet; beyond it the oldest is closed.
     #[serde(deserialize_with = "whole::<_, _, 1, { UNHEARD_MAX as u64 }>")]
     pub connections_per_user: usize,
 }
@@ -73,8 +71,7 @@ impl Limits {
 pub const HP_ROOM: usize = CLIENTS_MAX / 8;
 
 impl Default for Limits {
-    /// Three quarters of the total for one user; of connections, which are silent for microseconds,
-    /// a quarter.
+    /// Three quarters of all for one user; of connections, silent only for microseconds, a quarter.
     fn default() -> Self {
         Self {
             clients_per_user: CLIENTS_MAX * 3 / 4,

@@ -29,7 +29,6 @@ pub struct Rule {
     pub quota: Quota,
 }
 
-/// The owner of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,

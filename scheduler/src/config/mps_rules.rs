@@ -113,7 +113,6 @@ impl MpsRules {
     }
 }
 
-/// Why this process cannot run a program, if it cannot.
 fn why_not_executable(program: &Path) -> Option<String> {
     match program.metadata() {
         Err(error) => Some(error.to_string()),
@@ -124,8 +123,7 @@ fn why_not_executable(program: &Path) -> Option<String> {
     }
 }
 
-/// Removes former keys from `[faults]`, with a fault for each: the rest is read as if they were
-/// absent.
+/// Takes former keys out of `[faults]`, with a fault for each: the rest is read without them.
 pub(super) fn refuse_moved(reader: &mut Reader<'_>, document: &mut DeTable<'_>) {
     let Some(DeValue::Table(faults)) = document.get_mut("faults").map(Spanned::get_mut) else {
         return;
@@ -196,7 +194,6 @@ fn patterns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D
     )
 }
 
-/// A program and its arguments.
 fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let wanted = "a list of texts, the first the absolute path of a program; there is no shell";
     let near = |words: &[String]| {

@@ -52,11 +52,9 @@ const OWN_KEYS: [(&str, &[&str]); 15] = [
 /// The highest quantile, which one request in ten thousand exceeds: nothing is known of rarer ones.
 const QUANTILE_MAX: f64 = 0.9999;
 
-/// Pillion's own policy: it protects by measured request durations, so it needs the least
-/// configuration.
+/// Pillion's own policy: it uses measured request durations, so it needs the least configuration.
 const POLICY_DEFAULT: &str = "pillion";
 
-/// How the GPU is selected.
 pub(super) struct Named<'s> {
     /// Other than by a file.
     pub(super) given: Option<&'s Select>,
@@ -87,7 +85,6 @@ pub(super) fn parse(layers: &Layers, named: &Named<'_>) -> Result<Config, Vec<Fa
 struct File {
     gpu: Table<GpuSection>,
     policy: Table<PolicySection>,
-    /// In the order of the names.
     jobs: Table<BTreeMap<String, Table<JobSection>>>,
     throttle: Option<Table<ThrottleSection>>,
     share: Option<Table<ShareSection>>,
@@ -134,8 +131,7 @@ struct PolicySection {
     residual_us: Option<Whole<0, 10_000_000>>,
     /// The limits of `policy::PolicyError::LeaseNs`.
     lease_ms: Option<Whole<1, 1_000>>,
-    /// More than a GPU has: needs are not capped, and kernels of Orion's training traces need up to
-    /// 112 896.
+    /// More than a GPU has: needs are not capped, and Orion's training traces need up to 112 896.
     sm_threshold: Option<Whole<0, { u32::MAX as u64 }>>,
     #[serde(deserialize_with = "slo_p99")]
     slo_p99: Option<Slo>,
@@ -228,7 +224,6 @@ enum Auto {
 }
 
 impl File {
-    /// The configuration, with a fault for every inconsistency.
     fn validate(
         self,
         named: &Named<'_>,
@@ -343,8 +338,7 @@ fn not_looked_at(key: &str, name: &str, user: &str) -> String {
     format!("{key} is set, but policy {name} does not look at it; nearest is name = \"{user}\"")
 }
 
-/// Rejects promises that the policy ignores, and those above the job's own cap. A cap holds under
-/// every policy.
+/// Rejects promises that the policy ignores or that exceed the cap, which every policy keeps.
 fn check_jobs(
     name: &str,
     jobs: &BTreeMap<String, Table<JobSection>>,
@@ -477,7 +471,6 @@ impl PolicySection {
         }
     }
 
-    /// `poll_ns`: the daemon's poll interval.
     fn policy(&self, poll_ns: u64) -> Policy {
         let defaults = OrionParams::default();
         let pct = self.dur_threshold_pct.map(|pct| pct.0);
@@ -505,7 +498,6 @@ impl PolicySection {
         }
     }
 
-    /// The parameters of `pillion`.
     fn pillion(&self, common: &TemporalParams, poll_ns: u64) -> PillionParams {
         let defaults = PillionParams::default();
         PillionParams {
@@ -634,7 +626,6 @@ fn socket_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Path
     })
 }
 
-/// An absolute folder.
 pub(super) fn folder<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<PathBuf>, D::Error> {

@@ -9,8 +9,7 @@ use policy::registry::Numbers;
 use profiler::settings::{Reader, or_nearest};
 use toml::de::{DeTable, DeValue};
 
-/// The numbers of the document's policy, if it has plain numbers: those in the document, else the
-/// defaults.
+/// The numbers of the document's policy, if they are plain: from the document, else the defaults.
 pub(super) fn take(reader: &mut Reader<'_>, document: &mut DeTable<'_>) -> Option<Numbers> {
     let section = document.get_mut("policy")?.get_mut();
     let DeValue::Table(table) = section else {

@@ -4,7 +4,6 @@ use policy::{Bound, Metric, ProbeParams};
 use profiler::settings::{self, Whole};
 use serde::{Deserialize, Deserializer};
 
-/// The section in the file's form.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ProbeSection {
@@ -46,7 +45,6 @@ impl ProbeSection {
     }
 }
 
-/// A bound in the file's form.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Given {

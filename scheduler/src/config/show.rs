@@ -65,8 +65,7 @@ impl Shown {
     }
 }
 
-/// The defaults under this policy. The example shows every key; keys with their default value
-/// change nothing.
+/// The defaults under this policy, from the example, which shows every key.
 fn built_in(policy: &Policy) -> Vec<Setting> {
     let name = policy.name();
     let check = |section: &str, line: &str| {
@@ -116,7 +115,6 @@ fn built_in(policy: &Policy) -> Vec<Setting> {
     settings
 }
 
-/// The values of a table, with their places.
 fn collect(layers: &Layers, table: &DeTable<'_>, above: &str, settings: &mut Vec<Setting>) {
     for (key, value) in table {
         let key = match above {
@@ -148,7 +146,6 @@ fn collect(layers: &Layers, table: &DeTable<'_>, above: &str, settings: &mut Vec
     }
 }
 
-/// A value for programs.
 fn value_of(text: &str) -> Value {
     let read = toml::from_str::<toml::Table>(&format!("value = {text}"));
     let value = read.ok().and_then(|mut table| table.remove("value"));

@@ -199,7 +199,6 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     })
 }
 
-/// The GPU that a document selects, as far as it is readable.
 fn named_by(document: &DeTable<'_>) -> Option<Select> {
     let value = |key: &str| settings::at(document, &format!("gpu.{key}"));
     let text = |key: &str| Some(value(key)?.get_ref().as_str()?.to_owned());

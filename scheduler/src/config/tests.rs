@@ -25,7 +25,6 @@ fn check(text: &str) -> Result<Config, ConfigError> {
     Config::check(Path::new("gpu0.toml"), text)
 }
 
-/// The faults of an invalid text, one line each.
 fn faults(text: &str) -> String {
     check(text).expect_err("a fault").to_string()
 }

@@ -34,7 +34,6 @@ pub enum OnUnmanaged {
 }
 
 impl Default for UnmanagedRules {
-    /// Ends nothing.
     fn default() -> Self {
         Self {
             action: OnUnmanaged::Report,

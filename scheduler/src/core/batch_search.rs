@@ -36,8 +36,7 @@ pub(crate) const RETRY_NS: u64 = 300_000_000_000;
 /// Requests of a new batch to skip: they may have queued behind the last of the previous batch.
 const SKIPPED: usize = 2;
 
-/// An evaluation takes up to this many times as many requests, until each best-effort job has made
-/// [`PROGRESS_MIN`].
+/// Limit of an evaluation, times as many requests, until each best-effort job has [`PROGRESS_MIN`].
 const LONGER_MAX: usize = 4;
 
 /// Iterations, or milliseconds of work: the mean of fewer is too inaccurate.
@@ -51,7 +50,6 @@ const SILENT_NS: u64 = 10_000_000_000;
 
 /// W covers at least this long, ns, and [`RATE_REQUESTS`] requests.
 const RATE_NS: u64 = 10_000_000_000;
-/// See [`RATE_NS`].
 const RATE_REQUESTS: u64 = 256;
 /// With fewer requests W is unknown.
 const RATE_REQUESTS_MIN: u64 = 8;
@@ -76,7 +74,6 @@ pub(crate) struct BatchSearch {
     stand: Stand,
     evaluation: Evaluation,
     begun: Begun,
-    /// Measurements of this search.
     seen: Vec<Observation>,
     wanted: Option<u32>,
     /// W at the tuner's last decision.
@@ -87,21 +84,15 @@ pub(crate) struct BatchSearch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stand {
-    /// No target to search by.
     NoTarget,
-    /// No best-effort job to search for.
     Alone,
     /// Another search is under way or has paused best-effort jobs, or no request arrives.
     Waiting,
-    /// Measuring the batch that the program chooses by itself.
     Looking,
-    /// Measuring this batch.
     Trying(u32),
-    /// Ended with this batch.
     Kept(u32),
     /// No batch is safe since this time, ns: best-effort jobs are paused.
     Infeasible(u64),
-    /// The program does not take the wanted batch.
     Ignored,
 }
 
@@ -125,7 +116,6 @@ impl Stand {
 pub(crate) struct Around<'a> {
     /// Target of a request, ns.
     pub(crate) slo_ns: Option<u64>,
-    /// Best-effort jobs and their progress.
     pub(crate) best_effort: &'a [Work],
     /// No other search is under way.
     pub(crate) is_free: bool,
@@ -135,7 +125,6 @@ pub(crate) struct Around<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) job: JobId,
-    /// The job marks its iterations.
     pub(crate) has_iterations: bool,
     /// Iterations, or ns of work, ever.
     pub(crate) done: u64,
@@ -143,11 +132,8 @@ pub(crate) struct Work {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// This batch is being tried.
     Wanted(u32),
-    /// This batch stays.
     Kept(u32),
-    /// No batch is safe.
     Infeasible,
     /// This batch was wanted, and requests of others began.
     Ignored(u32),
@@ -160,12 +146,10 @@ struct Open {
     begun_ns: u64,
 }
 
-/// Conditions at the begin of a search.
 #[derive(Debug, Default)]
 struct Begun {
     jobs: Vec<(JobId, bool)>,
     slo_ns: u64,
-    /// None until W is known.
     rate_per_s: Option<f64>,
 }
 
@@ -186,7 +170,6 @@ impl BatchSearch {
         }
     }
 
-    /// The batches that the program can take.
     pub(crate) fn range(&self) -> Range {
         self.range
     }
@@ -205,12 +188,10 @@ impl BatchSearch {
         self.wanted
     }
 
-    /// Batches measured in this search.
     pub(crate) fn evaluations(&self) -> usize {
         self.seen.len()
     }
 
-    /// The last measurement.
     pub(crate) fn last(&self) -> Option<Observation> {
         self.seen.last().copied()
     }
@@ -220,7 +201,6 @@ impl BatchSearch {
         self.rate.per_s(now_ns)
     }
 
-    /// A request of the kind begins.
     pub(crate) fn handle_begin(&mut self, id: u64, batch: u32, at_ns: u64) {
         self.rate.handle_begin(at_ns, batch.max(1));
         if self.open.len() >= OPEN_MAX {
@@ -246,7 +226,6 @@ impl BatchSearch {
         }
     }
 
-    /// Polls the evaluation and takes the next step.
     pub(crate) fn look(&mut self, now_ns: u64, around: &Around<'_>) -> Option<News> {
         let slo_ns = match (around.best_effort, around.slo_ns) {
             ([], _) => return self.rest(Stand::Alone),
@@ -279,7 +258,6 @@ impl BatchSearch {
         !self.heard_ns.is_some_and(is_recent)
     }
 
-    /// Stops wanting a batch.
     fn rest(&mut self, stand: Stand) -> Option<News> {
         self.stand = stand;
         self.wanted = None;
@@ -287,7 +265,6 @@ impl BatchSearch {
         None
     }
 
-    /// Whether a new search is due.
     fn is_over(&mut self, now_ns: u64, around: &Around<'_>, slo_ns: u64) -> bool {
         if matches!(self.stand, Stand::NoTarget | Stand::Alone | Stand::Waiting) {
             return true;
@@ -342,7 +319,6 @@ impl BatchSearch {
         }
     }
 
-    /// Takes the next step from all measurements.
     fn advance(&mut self, now_ns: u64, rate_per_s: f64) -> Option<News> {
         self.judged_per_s = rate_per_s;
         let choice = self.tuner(rate_per_s).map(|tuner| tuner.next());
@@ -424,7 +400,6 @@ struct Evaluation {
     /// Sum of their batches.
     batches: u64,
     skipped: usize,
-    /// Requests of other batches.
     others: usize,
     /// Best-effort progress at the first counted request, and that time.
     work: Option<(u64, Vec<u64>)>,
@@ -508,7 +483,6 @@ impl Work {
     }
 }
 
-/// Requests per second, from the batches that begin.
 #[derive(Debug, Default)]
 struct Rate {
     /// Oldest first.
@@ -516,7 +490,6 @@ struct Rate {
     last: Option<Point>,
 }
 
-/// The begin of a batch.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     at_ns: u64,

@@ -36,7 +36,6 @@ pub(crate) struct DeviceWatch {
     /// When the device's utilisation was last known, or since when somebody has wanted it.
     known_ns: Option<u64>,
     dropped: u64,
-    /// A slowdown was reported and has not ended.
     is_slow: bool,
     /// The last reading with a reason for a slowdown.
     slow_ns: u64,
@@ -47,7 +46,6 @@ pub(crate) struct DeviceWatch {
 }
 
 impl DeviceWatch {
-    /// The device was read, or did not answer. Returns the event to report.
     pub(crate) fn handle_reading(&mut self, now_ns: u64, said: DeviceReading) -> Option<Draft> {
         let (reading, dropped) = said.checked();
         if std::mem::take(&mut self.is_forgotten) {
@@ -83,24 +81,21 @@ impl DeviceWatch {
         })
     }
 
-    /// Nobody wants readings any more. An unwatched slowdown ends after a minute: the next one is
-    /// reported again.
+    /// Nobody wants readings any more. An unwatched slowdown ends after a minute: a next one is
+    /// news.
     pub(crate) fn forget(&mut self) {
         (self.last, self.known_ns, self.quiet_since_ns) = (None, None, None);
         self.is_forgotten = true;
     }
 
-    /// The last reading with any value, and its time.
     pub(crate) fn last(&self) -> Option<(u64, DeviceReading)> {
         self.last
     }
 
-    /// Somebody wants readings.
     pub(crate) fn is_read(&self) -> bool {
         self.known_ns.is_some()
     }
 
-    /// Values that cannot be, so far.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -126,7 +121,6 @@ fn slow_bits(reading: &DeviceReading) -> Option<u64> {
     })
 }
 
-/// Reasons for a lower clock, in NVIDIA's words; unnamed bits by number.
 pub(crate) fn names(bits: u64) -> Vec<String> {
     let set = (0..u64::BITS).map(|n| 1 << n).filter(|bit| bits & bit != 0);
     let name = |bit: u64| {
@@ -210,8 +204,7 @@ mod tests {
             [Kind::SlowedDown]
         );
         assert_eq!(reported(&mut watch, 471, &[reading(0); 58]), []);
-        // After an hour unwatched the old slowdown is not known to have ended, and a new one is
-        // news.
+        // After an hour unwatched the old slowdown may have ended, and a new one is news.
         watch.forget();
         assert_eq!(reported(&mut watch, 4_000, &[reading(0); 10]), []);
         assert_eq!(

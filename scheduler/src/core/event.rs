@@ -105,8 +105,7 @@ kinds! {
     DiedInFlight = "died-in-flight", Warning;
     /// The driver reports an Xid; code: the Xid.
     Xid = "xid", Error;
-    /// Uncorrectable errors of GPU memory (code: their number), or memory that waits to be
-    /// remapped.
+    /// Uncorrectable errors of GPU memory; code: their number. Or memory that waits for remapping.
     Ecc = "ecc", Error;
     /// Corrected errors of GPU memory; code: their number.
     EccCorrected = "ecc-corrected", Warning;
@@ -177,7 +176,6 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// One sentence for people.
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self {
             kind,
@@ -194,7 +192,6 @@ impl Draft {
         self.kind
     }
 
-    /// Overrides the severity of the kind.
     pub(crate) fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
         self
@@ -205,7 +202,6 @@ impl Draft {
         self.of(&key.id, key.uid)
     }
 
-    /// Assigns the event to a job of this id and user.
     pub(crate) fn of(mut self, job: &str, uid: u32) -> Self {
         self.job = Some((job.to_owned(), uid));
         self

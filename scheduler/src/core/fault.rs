@@ -9,7 +9,6 @@ use crate::core::job_key::JobKey;
 use crate::core::state::{Death, How, Sticky, Whose};
 
 impl FaultKind {
-    /// Whether the fault belongs to a job, not to the GPU.
     pub(crate) const fn is_of_job(self) -> bool {
         matches!(
             self,
@@ -36,7 +35,6 @@ pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
     /// A CUDA result, an Xid, a number of errors, or ns of work; none for other kinds.
     pub(crate) code: Option<u64>,
-    /// The job at fault; none: the GPU.
     pub(crate) job: Option<JobKey>,
     pub(crate) pid: Option<u32>,
     pub(crate) text: String,
@@ -123,7 +121,6 @@ impl Fault {
         }
     }
 
-    /// A best-effort job has made no progress for this long, ns.
     pub(crate) fn of_stuck_job(key: JobKey, ns: u64) -> Self {
         let seconds = ns / 1_000_000_000;
         let text = format!(

@@ -55,14 +55,11 @@ pub(crate) struct Book {
     taken: BTreeMap<Key, Taken>,
 }
 
-/// A rule's place, and for whom it was followed.
 type Key = (usize, Whose);
 
-/// Whose count of an action in an hour.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Whose {
-    /// All jobs of a user together; none: the GPU. Sorted before the jobs, and never forgotten for
-    /// one of them.
+    /// All jobs of a user; none: the GPU. Sorts before jobs, and is never forgotten for one.
     User(Option<u32>),
     /// One job: its user and the user's name for it.
     Job(u32, String),
@@ -80,9 +77,7 @@ impl Whose {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Times within the past hour.
     at_ns: VecDeque<u64>,
-    /// The limit was reported.
     is_said: bool,
 }
 
@@ -159,8 +154,7 @@ impl Book {
         (!was_said).then_some(Decision::TooOften(rule.action.name(), rule.per_hour))
     }
 
-    /// A user with ever new job names displaces only its own; without any job entry, the oldest
-    /// goes.
+    /// A user's ever new job names displace only its own; without any job entry, the oldest goes.
     fn forget_one(&mut self) {
         let mut by_age: Vec<(&Key, Option<&u64>)> = self
             .taken

@@ -58,7 +58,6 @@ pub(crate) const HOLDERS_MAX: usize = 4 * CLIENTS_MAX;
 
 mod brought;
 
-/// Accounts of all jobs of a GPU.
 #[derive(Debug)]
 pub(crate) struct Ledgers {
     rules: MemoryRules,
@@ -80,16 +79,12 @@ struct JobLedger {
     roots_bytes: Option<u64>,
 }
 
-/// Result of a comparison with NVML.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
-    /// Excess to report.
     pub(crate) news: Vec<(JobKey, Excess)>,
-    /// Processes to end.
     pub(crate) evictions: Vec<(JobKey, Eviction)>,
 }
 
-/// A process that has a slot.
 #[derive(Debug)]
 struct Holder {
     slot: usize,
@@ -133,18 +128,14 @@ impl Image {
 #[cfg(test)]
 pub(crate) type Slots = Vec<(usize, u32)>;
 
-/// A process that wants an account.
 #[derive(Debug)]
 pub(crate) struct Comer<'a> {
     pub(crate) peer: Peer,
     pub(crate) image: Image,
-    /// Descriptor of the process, if visible from here.
     pub(crate) process: Option<OwnedFd>,
-    /// Owner of the process.
     pub(crate) owner: &'a Owner,
     /// Requested quota; empty if none.
     pub(crate) asked: &'a str,
-    /// Account kept from the daemon before.
     pub(crate) brought: Option<Brought>,
 }
 
@@ -157,7 +148,6 @@ pub(crate) struct Leaving {
     pub(crate) living: Vec<Arc<OwnedFd>>,
 }
 
-/// What a process needs to keep its account.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) fd: Arc<OwnedFd>,
@@ -301,7 +291,6 @@ impl Ledgers {
         }
     }
 
-    /// The quota of a job of this class that asks for `asked`.
     fn quota_bytes(&self, class: JobClass, asked: Option<Quota>) -> Result<u64, LedgerError> {
         let default = match class {
             JobClass::HighPriority => self.rules.high_priority,
@@ -309,8 +298,7 @@ impl Ledgers {
         };
         let quota = asked.unwrap_or(default);
         match quota {
-            // Refuse only an explicit request: without a total there is no default percentage of
-            // it.
+            // Refuse only explicit requests: without a total there is no default percentage.
             Quota::Percent(_) if self.device_bytes == 0 && asked.is_some() => {
                 Err(LedgerError::NoTotal(quota))
             }
@@ -324,12 +312,10 @@ impl Ledgers {
         memory_rules::most_bytes(&self.rules.rules, owner, self.device_bytes)
     }
 
-    /// Whether the owner of a process matters.
     pub(crate) fn has_rules(&self) -> bool {
         !self.rules.rules.is_empty()
     }
 
-    /// The charge for the context of a process of this user.
     fn context_bytes(&self, uid: u32) -> u64 {
         match self.rules.context {
             Context::Bytes(bytes) => bytes,
@@ -405,21 +391,18 @@ impl Ledgers {
         self.take_back(|holder| holder.is_over && !is_listed(holder.pid))
     }
 
-    /// Descriptor of a job's process, if visible from here.
     pub(crate) fn process_of(&self, key: &JobKey, pid: u32) -> Option<Arc<OwnedFd>> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;
         let holder = job.seen().find(|holder| holder.pid == pid)?;
         holder.process.clone()
     }
 
-    /// Releases the holdings of processes that have left and for which `is_over` holds; their
-    /// number.
+    /// Releases the holdings of departed processes for which `is_over` holds; returns their number.
     fn take_back(&mut self, is_over: impl Fn(&Holder) -> bool) -> usize {
         let jobs = self.jobs.iter_mut();
         jobs.map(|job| job.take_back(&is_over)).sum()
     }
 
-    /// Sets the quota of the jobs of that id, of all users if `uid` is none. Returns their number.
     pub(crate) fn set_quota(
         &mut self,
         id: &str,
@@ -509,7 +492,6 @@ impl Ledgers {
         Promise::from_word(job.page.promise.load(Ordering::Relaxed))
     }
 
-    /// Account of each process.
     pub(crate) fn holdings(&self) -> Vec<Holding> {
         let jobs = self.jobs.iter();
         let holders = jobs.flat_map(|job| job.seen().map(move |holder| (job, holder)));
@@ -530,7 +512,6 @@ impl Ledgers {
         self.jobs.iter().any(JobLedger::is_there)
     }
 
-    /// The action on memory outside accounts.
     pub(crate) fn on_excess(&self) -> OnExcess {
         self.rules.excess
     }
@@ -578,18 +559,15 @@ impl Ledgers {
         }
     }
 
-    /// A process to end could not be signalled.
     pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
         self.excesses.handle_out_of_reach(pid);
     }
 
-    /// Asking or killing a process was postponed for lack of room or descriptors. Returns whether
-    /// that is new.
+    /// Ending a process was postponed for lack of room or descriptors. Returns whether that is new.
     pub(crate) fn handle_put_off(&mut self, pid: u32, is_kill: bool) -> bool {
         self.excesses.handle_put_off(pid, is_kill)
     }
 
-    /// A process was asked to end, or is being ended.
     pub(crate) fn handle_begun(&mut self, pid: u32) {
         self.excesses.handle_begun(pid);
     }
@@ -629,7 +607,6 @@ impl Ledgers {
         Some((Arc::clone(&job.fd), slots.collect()))
     }
 
-    /// Memory of a job.
     pub(crate) fn status_of(&self, key: &JobKey) -> Option<MemoryStatus> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;
         let by_kind = Kind::ALL
@@ -716,7 +693,6 @@ impl JobLedger {
         }
     }
 
-    /// A free slot for a process.
     fn open_slot(
         &mut self,
         peer: Peer,
@@ -743,7 +719,6 @@ impl JobLedger {
         })
     }
 
-    /// See [`Ledgers::take_back`].
     fn take_back(&mut self, is_over: impl Fn(&Holder) -> bool) -> usize {
         let (page, before) = (&self.page, self.holders.len());
         self.holders.retain(|holder| {
@@ -765,7 +740,6 @@ impl Holder {
     }
 }
 
-/// The requested quota, if any.
 fn read(asked: &str) -> Result<Option<Quota>, LedgerError> {
     if asked.is_empty() {
         return Ok(None);

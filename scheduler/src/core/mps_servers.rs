@@ -21,12 +21,10 @@ const GONE_MAX: usize = 8;
 /// Recent reporters of 806: more than a server's clients (60 by NVIDIA's guide).
 pub(crate) const ORPHANS_MAX: usize = 64;
 
-/// A server, as reported by the control daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) pid: u32,
-    /// Its status is `FAULT`: it accepts no clients until its present ones are gone. None if not
-    /// reported.
+    /// Status `FAULT`: it accepts no clients until its present ones are gone. None if unreported.
     pub(crate) is_broken: Option<bool>,
     /// Process ids of its clients; none if not reported.
     pub(crate) clients: Option<Vec<u32>>,
@@ -64,7 +62,6 @@ impl Server {
     }
 }
 
-/// Result of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// No control daemon.
@@ -77,7 +74,6 @@ pub(crate) enum Found {
     Answers { pid: u32, servers: Vec<Server> },
 }
 
-/// What is broken in MPS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) text: String,
@@ -85,7 +81,6 @@ pub(crate) struct Trouble {
     pub(crate) is_used: bool,
 }
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
     /// The servers' control daemon; 0: in another PID namespace.
@@ -99,7 +94,6 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Servers of the last poll that reported any.
     pub(crate) fn now(&self) -> &[Server] {
         &self.now
     }

@@ -43,7 +43,6 @@ pub(crate) const START_NS: u64 = 5 * SECOND_NS;
 /// The longest delay before a restart is 2 to this power, s.
 const POWER_MAX: usize = 6;
 
-/// State; see the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Absent,
@@ -55,7 +54,6 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Absent => "absent",
@@ -68,26 +66,21 @@ impl Phase {
     }
 }
 
-/// A command to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Start a control daemon; there is none.
     Start,
-    /// End the control daemon and start another.
     Restart,
 }
 
-/// Outcome of a poll.
 #[derive(Debug, Default)]
 pub(crate) struct Decision {
     pub(crate) order: Option<Order>,
     /// Why best-effort jobs are held from now on; none: they are not.
     pub(crate) held: Option<String>,
-    /// Events to report.
     pub(crate) news: Vec<Draft>,
     /// A fault, for the rules.
     pub(crate) fault: Option<String>,
-    /// Time to the next poll, ns.
     pub(crate) wait_ns: u64,
 }
 
@@ -102,16 +95,13 @@ pub(crate) struct Past {
     pub(crate) given_up: Option<String>,
 }
 
-/// See the module's text.
 #[derive(Clone, Debug)]
 pub(crate) struct Supervisor {
     per_hour: usize,
     phase: Phase,
-    /// Begin of the phase.
     since_ns: u64,
     /// The control daemon at the last poll; 0: in another PID namespace.
     pid: Option<u32>,
-    /// Restarts of the last hour.
     restarts: VecDeque<u64>,
     /// It existed once, or was started: any further start is a restart.
     was_there: bool,
@@ -119,13 +109,9 @@ pub(crate) struct Supervisor {
     started_ns: Option<u64>,
     /// This daemon started it, and it has not appeared since.
     is_expected: bool,
-    /// When to start it.
     due_ns: u64,
-    /// Consecutive polls without an answer.
     silent: u32,
-    /// The trouble, and since when.
     trouble: Option<(u64, Trouble)>,
-    /// What is wrong, for people.
     why: Option<String>,
     /// A rule orders a restart, used or not.
     is_ordered: bool,
@@ -150,7 +136,6 @@ impl Supervisor {
         }
     }
 
-    /// The view for people and programs.
     pub(crate) fn seen(&self, now_ns: u64, is_ours: bool, servers: &[Server]) -> Seen {
         let is_recent = |at_ns: &&u64| now_ns.saturating_sub(**at_ns) < HOUR_NS;
         Seen {
@@ -173,7 +158,6 @@ impl Supervisor {
         }
     }
 
-    /// This daemon takes over supervision. Returns the event to report.
     pub(crate) fn take_over(&mut self, now_ns: u64, past: Past) -> Option<Draft> {
         let is_recent = |at_ns: &u64| now_ns.saturating_sub(*at_ns) < HOUR_NS;
         let restarts = past.restarts_ns.into_iter();
@@ -201,13 +185,11 @@ impl Supervisor {
         }
     }
 
-    /// A rule orders a restart, used or not.
     pub(crate) fn order_restart(&mut self) {
         self.is_ordered = true;
     }
 
-    /// The start command failed. The next poll may find it running all the same, started by
-    /// another.
+    /// The start command failed. The next poll may find a control daemon started by another.
     pub(crate) fn handle_failure(&mut self, now_ns: u64, why: String) {
         self.why = Some(why);
         // Stop waiting, and treat whatever appears as started by another.
@@ -269,7 +251,6 @@ impl Supervisor {
         }
     }
 
-    /// A control daemon exists.
     fn note_pid(&mut self, pid: u32, is_ours: bool, decision: &mut Decision) {
         let was = self.pid.replace(pid);
         let is_expected = std::mem::take(&mut self.is_expected);
@@ -463,7 +444,6 @@ impl Supervisor {
         }
     }
 
-    /// Ends the hold. Returns whether anything was held.
     fn let_go(&mut self, decision: &mut Decision) -> bool {
         decision.held = None;
         self.trouble.take().is_some()
@@ -475,15 +455,11 @@ impl Supervisor {
 pub(crate) struct Seen {
     /// [`Phase::name`].
     pub(crate) state: &'static str,
-    /// On the daemon's clock.
     pub(crate) since_ns: u64,
     pub(crate) pid: Option<u32>,
     pub(crate) servers: Vec<u32>,
-    /// In the last hour.
     pub(crate) restarts: usize,
-    /// This daemon supervises it.
     pub(crate) is_ours: bool,
-    /// What is wrong.
     pub(crate) why: Option<String>,
 }
 
@@ -492,9 +468,7 @@ pub(crate) struct Seen {
 pub(crate) struct Desk {
     /// None if MPS is not managed.
     pub(crate) seen: Option<Seen>,
-    /// An operator resumed.
     pub(crate) is_resumed: bool,
-    /// A rule orders a restart.
     pub(crate) is_ordered: bool,
     /// Clients that reported their server as unreachable.
     pub(crate) orphans: Vec<u32>,

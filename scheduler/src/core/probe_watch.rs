@@ -10,20 +10,16 @@ use crate::core::event::{Draft, Kind, Severity};
 /// Readings that are nearly a period apart count as a period apart.
 const NEARLY_NS: u64 = PERIOD_NS / 10 * 9;
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeWatch {
-    /// None: the probe is off.
     probe: Option<Probe>,
     read_ns: Option<u64>,
     /// The state for the next daemon could not be written.
     is_unsaved: bool,
 }
 
-/// Consequences for others.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeNews {
-    /// Event to report.
     pub(crate) draft: Option<Draft>,
     /// Why arriving best-effort jobs wait; none: they do not.
     pub(crate) holds: Option<String>,
@@ -108,19 +104,16 @@ impl ProbeWatch {
         !is_saved && !was_unsaved
     }
 
-    /// Its state; none while off.
     pub(crate) fn view(&self, now_ns: u64) -> Option<ProbeView> {
         self.probe.as_ref().map(|probe| probe.view(now_ns))
     }
 
-    /// Why arriving best-effort jobs wait.
     fn why(&self, now_ns: u64) -> Option<String> {
         let view = self.view(now_ns).filter(|view| view.state.holds_comers())?;
         Some(format!("the GPU is {}", in_words(&view)))
     }
 }
 
-/// The state, and the metric behind it with value and bound.
 fn in_words(view: &ProbeView) -> String {
     let state = match view.state {
         ProbeState::Overlimit => "over its limits",
@@ -257,7 +250,6 @@ mod tests {
         let news = say(&mut watch, 0.98);
         assert!(news.keep.is_none());
         assert!(news.holds.is_some());
-        // The next daemon.
         let mut next = ProbeWatch::default();
         let news = next.configure(0, params, Some(kept));
         assert_eq!(news.holds.as_deref(), Some("the GPU is over its limits"));
@@ -268,7 +260,6 @@ mod tests {
             next.handle_reading(soon_ns, with_memory(0.5), None)
                 .is_none()
         );
-        // Turned off.
         let news = next.configure(0, None, None);
         assert!(news.holds.is_none() && news.keep == Some(None) && !next.is_on());
     }

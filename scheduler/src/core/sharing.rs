@@ -30,7 +30,6 @@ use policy::Sharing;
 use crate::config::sharing_name;
 use crate::core::event::{Draft, Kind};
 
-/// Knowledge of how jobs share the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     /// None: `auto`.
@@ -38,8 +37,7 @@ pub(crate) struct Ways {
     /// Whether MPS's control daemon answered the last query.
     has_control_daemon: bool,
     heard: Option<Heard>,
-    /// The control daemon must be queried: since the start, or since a client came whose driver
-    /// does not report.
+    /// Query the control daemon: at the start, or after a client came whose driver does not report.
     pub(crate) is_control_daemon_wanted: bool,
     /// An event that is not reported yet.
     pub(crate) news: Option<Draft>,
@@ -48,13 +46,10 @@ pub(crate) struct Ways {
 /// Reports of the clients whose drivers know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
-    /// All report this.
     Alike(Sharing),
-    /// Reports differ.
     Differing,
 }
 
-/// The source of the knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownBy {
     Clients,
@@ -64,7 +59,6 @@ pub(crate) enum KnownBy {
 }
 
 impl KnownBy {
-    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Clients => "clients",
@@ -104,7 +98,6 @@ impl Ways {
         }
     }
 
-    /// The source of [`Self::in_force`].
     pub(crate) fn known_by(&self) -> KnownBy {
         match (self.heard, self.configured, self.has_control_daemon) {
             (Some(_), _, _) => KnownBy::Clients,
@@ -114,12 +107,10 @@ impl Ways {
         }
     }
 
-    /// Whether MPS shares the GPU among at least some clients.
     pub(crate) fn has_mps(&self) -> bool {
         self.in_force() == Sharing::Mps || self.is_differing()
     }
 
-    /// Whether clients' reports differ.
     pub(crate) fn is_differing(&self) -> bool {
         self.heard == Some(Heard::Differing)
     }
@@ -138,7 +129,6 @@ impl Ways {
         self.configured.is_none() && self.heard.is_none()
     }
 
-    /// MPS's control daemon has answered, or has not.
     pub(crate) fn handle_control_daemon(&mut self, is_there: bool) {
         self.has_control_daemon = is_there;
     }
@@ -191,7 +181,6 @@ pub(crate) fn sharing_by(is_on_mps: bool) -> Sharing {
     }
 }
 
-/// For sentences.
 fn in_words(sharing: Sharing) -> &'static str {
     match sharing {
         Sharing::Mps => "by MPS",
@@ -259,7 +248,6 @@ mod tests {
         assert_eq!(said(&mut ways, &[TimeSlice]), Some(Kind::SharingWrong));
         assert!(ways.is_wrong() && !ways.has_mps());
         assert_eq!(said(&mut ways, &[TimeSlice, TimeSlice]), None);
-        // All have left, and another comes.
         assert_eq!(said(&mut ways, &[]), None);
         assert_eq!(said(&mut ways, &[TimeSlice]), None);
         assert!(ways.is_wrong());

@@ -132,8 +132,7 @@ const ALONE_POLL_NS: u64 = 1_000_000_000;
 /// holds a launch every microsecond.
 const IDLE_POLL_NS: u64 = 1_000_000;
 
-/// Wait for clients of the previous daemon: they retry every half second at most
-/// (`client/src/reconnect.rs`).
+/// Wait for the previous daemon's clients, which retry every 500 ms (`client/src/reconnect.rs`).
 pub const RETURN_NS: u64 = 1_000_000_000;
 
 /// When to poll next.
@@ -171,7 +170,6 @@ pub struct Attached {
 pub(crate) struct Job {
     pub(crate) key: JobKey,
     pub(crate) clients: Vec<Client>,
-    /// Totals of departed clients.
     pub(crate) past: Totals,
     /// Set iff best-effort.
     pub(crate) be_job: Option<BeJob>,
@@ -196,7 +194,6 @@ pub(crate) struct Client {
     pub(crate) attached_ns: u64,
     /// Until when the daemon itself ends the process, ns of real time; 0: it does not.
     ended_from_here_until_ns: Cell<u64>,
-    /// The kernel signals the process when its parent ends.
     pub(crate) falls_with_parent: bool,
     /// How it shares the GPU, as its driver reports.
     pub(crate) sharing: Option<Sharing>,
@@ -270,7 +267,6 @@ pub struct State {
     pub(crate) sms: u32,
     poll_ns: u64,
     unknown_ns: u64,
-    /// The action on best-effort jobs that launch collectives.
     on_collectives: OnCollectives,
     /// Promises to best-effort jobs.
     rules: Vec<JobRule>,
@@ -283,11 +279,9 @@ pub struct State {
     pub(crate) ended: VecDeque<EndedJob>,
     /// GPU time of all jobs ever.
     users: Users,
-    /// From the last poll.
     pub(crate) hp: HpView,
     /// Next poll while best-effort work waits or runs, from the last decision.
     next_look_ns: u64,
-    /// Buffer of a poll.
     views: Vec<JobView>,
     /// A high-priority client, or another policy, has come since the last poll.
     is_gating: bool,
@@ -377,7 +371,6 @@ impl State {
         self.returning_until_ns = now_ns.saturating_add(RETURN_NS);
     }
 
-    /// The high-priority side as passed to the policy.
     fn hp_for_policy(&self, now_ns: u64) -> HpView {
         match self.is_expecting(now_ns) {
             true => HpView::IDLE,
@@ -527,8 +520,7 @@ impl State {
         }
         let daemon = &self.pages.daemon;
         daemon.heartbeat_ns.store(now_ns, Ordering::Relaxed);
-        // Release: a client that sees the daemon awake sees the heartbeat above, not one from
-        // before its sleep.
+        // Release: a client that sees the daemon awake sees the heartbeat above, not an older one.
         daemon.asleep.store(0, Ordering::Release);
         if std::mem::take(&mut self.is_gating) {
             self.wake_best_effort();
@@ -541,8 +533,7 @@ impl State {
         let gated = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
         if !gated.into_iter().any(BeJob::is_gated) {
             let live_epoch = &self.pages.daemon.live_epoch;
-            // Load first: a store would take the cache line from every following high-priority
-            // launch.
+            // Load first: a store takes the cache line from every following high-priority launch.
             if live_epoch.load(Ordering::Relaxed) != 0 {
                 live_epoch.store(0, Ordering::Relaxed);
             }
@@ -553,8 +544,6 @@ impl State {
         self.look(now_ns)
     }
 
-    /// With nobody to protect helpers do not poll completions, so the sums in flight are too high
-    /// until they do.
     fn wake_best_effort(&mut self) {
         for (job, known) in self.jobs.iter().enumerate() {
             if known.be_job.is_some() {
@@ -662,7 +651,7 @@ impl State {
         self.gate.handle_snapshot(&snapshot);
         let plain_priority = &self.pages.daemon.plain_priority;
         let is_plain = u32::from(self.gate.gives_priority());
-        // Load first: a store would take the cache line from every following high-priority launch.
+        // Load first: a store takes the cache line from every following high-priority launch.
         if plain_priority.load(Ordering::Relaxed) != is_plain {
             plain_priority.store(is_plain, Ordering::Relaxed);
         }
@@ -715,7 +704,6 @@ impl State {
         }
     }
 
-    /// Asks quiet high-priority clients what has completed.
     fn poll_questions(&mut self, now_ns: u64) {
         let someone_waits = self.be_jobs().any(BeJob::is_waiting_for_policy);
         for (job, clients) in self.jobs.iter_mut().map(|job| &mut job.clients).enumerate() {

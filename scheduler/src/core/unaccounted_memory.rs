@@ -34,7 +34,6 @@ pub struct Process {
     pub used_bytes: Option<u64>,
 }
 
-/// Account of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
     pub(crate) job: JobKey,
@@ -56,12 +55,10 @@ pub struct Excess {
     pub is_client: bool,
 }
 
-/// One comparison.
 pub(crate) struct Look<'a> {
     /// Accounts before and after NVML was queried.
     pub(crate) before: &'a [Holding],
     pub(crate) after: &'a [Holding],
-    /// NVML's answer.
     pub(crate) listed: &'a [Process],
     /// Processes without an account, and their jobs.
     pub(crate) strays: &'a [(u32, JobKey)],
@@ -70,14 +67,12 @@ pub(crate) struct Look<'a> {
     pub(crate) context_bytes: Option<u64>,
 }
 
-/// Quota of a job, and its ledger's holdings.
 pub(crate) struct Balance {
     pub(crate) job: JobKey,
     pub(crate) quota_bytes: Option<u64>,
     pub(crate) held_bytes: u64,
 }
 
-/// A process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Eviction {
     pub(crate) pid: u32,
@@ -88,14 +83,12 @@ pub(crate) struct Eviction {
 #[derive(Debug, Default)]
 pub(crate) struct Excesses {
     over: BTreeMap<u32, Over>,
-    /// Processes polled for their context, and how often; after [`CONTEXT_LOOKS`] they no longer
-    /// count.
+    /// Processes polled for their context, and how often: [`CONTEXT_LOOKS`] at most.
     seen: Vec<Seen>,
     /// By user, the most recent last.
     contexts: Vec<Contexts>,
 }
 
-/// Measured contexts of a user's processes.
 #[derive(Clone, Copy, Debug)]
 struct Contexts {
     uid: u32,
@@ -111,7 +104,6 @@ struct Over {
     is_told: bool,
     /// Polls since it was asked to end.
     looks_asked: Option<u32>,
-    /// It cannot be signalled.
     is_out_of_reach: bool,
     /// Ending it was postponed for lack of room or descriptors, and that was reported.
     is_put_off: bool,
@@ -132,7 +124,6 @@ const CONTEXT_BYTES_MAX: u64 = 2 << 30;
 /// without an account first.
 const USERS_MAX: usize = 256;
 
-/// A process whose context may be measured.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     pid: u32,
@@ -170,7 +161,6 @@ impl Excesses {
         self.contexts.push(Contexts { uid, bytes });
     }
 
-    /// Handles one comparison.
     pub(crate) fn handle_look(&mut self, look: &Look<'_>) {
         self.learn_context(look);
         let found: Vec<(JobKey, Excess)> = look
@@ -287,7 +277,6 @@ impl Excesses {
             .collect()
     }
 
-    /// Established excess that is not reported yet.
     pub(crate) fn poll_news(&mut self) -> Vec<(JobKey, Excess)> {
         let news = self.over.values_mut();
         news.filter(|over| over.is_shown() && !over.is_told)
@@ -338,7 +327,6 @@ impl Excesses {
         let sum = |sum: u64, over: &&mut Over| sum.saturating_add(over.excess.bytes);
         let has_bytes = its.iter().fold(balance.held_bytes, sum);
         if has_bytes <= balance.quota_bytes? {
-            // None of them must end any more.
             its.iter_mut().for_each(|over| over.is_put_off = false);
             return None;
         }
@@ -608,12 +596,10 @@ mod tests {
             look(&mut excesses, &held, &[process(9, 1450)], &[]);
         }
         assert_eq!(excesses.of_job(&job("a")), []);
-        // The number of remembered users is bounded.
         for uid in 2..2 * USERS_MAX as u32 {
             excesses.note_context(UID + uid, 450 * MIB, &held);
         }
         assert_eq!(excesses.contexts.len(), USERS_MAX);
-        // Users with an account are kept.
         assert_eq!(excesses.context_bytes(UID), 450 * MIB);
         // The configured size overrides the measured one.
         for _ in 0..3 {

@@ -41,8 +41,7 @@ const APART_NS: u64 = 500_000_000;
 /// retries every few seconds.
 pub(crate) const GRACE_NS: u64 = 15_000_000_000;
 
-/// Polls that such a process is given at least: if this daemon was stopped, elapsed time alone
-/// gives it no chance.
+/// Least polls for such a process: while this daemon is stopped, it has no chance to attach.
 const GRACE_LOOKS: u32 = 10;
 
 /// Processes asked to end, and neither gone nor killed, at once. Limits the harm of a wrong rule
@@ -58,13 +57,9 @@ pub(crate) const KILL_NS: u64 = 10_000_000_000;
 /// What is visible of a stranger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// Never named while listed.
     Exempt,
-    /// May still attach.
     MayAttach(Known),
-    /// Cannot be inspected.
     Unclear(Known),
-    /// Cannot attach.
     Past(Known),
 }
 
@@ -83,14 +78,12 @@ pub(crate) struct Known {
     pub(crate) is_sure: bool,
 }
 
-/// A named process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     /// As NVML reports it.
     pub(crate) pid: u32,
     /// Start in clock ticks since boot; 0 if invisible.
     pub(crate) started_ticks: u64,
-    /// First seen, on the daemon's clock.
     pub(crate) since_ns: u64,
     /// Memory on the device, bytes; none if NVML does not report it.
     pub(crate) memory_bytes: Option<u64>,
@@ -105,7 +98,6 @@ pub(crate) struct Desk {
     pub(crate) named: Option<Vec<Named>>,
 }
 
-/// A process to end by rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Eviction {
     pub(crate) process: Named,
@@ -114,10 +106,8 @@ pub(crate) struct Eviction {
     pub(crate) is_kill: bool,
 }
 
-/// Changes of a poll.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Newly named.
     pub(crate) named: Vec<Named>,
     /// Were named, and are gone or clients.
     pub(crate) gone: Vec<Named>,
@@ -145,10 +135,8 @@ struct Stranger {
     stage: Stage,
 }
 
-/// Stage of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not named yet.
     Seen,
     Exempt,
     Named,
@@ -169,7 +157,6 @@ pub(crate) trait Eyes {
     /// Start of this process in clock ticks since boot; 0 if invisible.
     fn started_ticks(&self, pid: u32) -> u64;
 
-    /// Inspects this process.
     fn look_into(&self, pid: u32) -> Sight;
 
     /// Whether NVML has seen this process compute since the previous poll.
@@ -177,7 +164,6 @@ pub(crate) trait Eyes {
 }
 
 impl Strangers {
-    /// No strangers yet.
     pub(crate) fn new(is_first_namespace: bool) -> Self {
         Self {
             is_first_namespace,
@@ -186,8 +172,7 @@ impl Strangers {
         }
     }
 
-    /// Whether the next poll may name a stranger: NVML is then asked which processes do graphics,
-    /// and which compute.
+    /// Whether the next poll may name a stranger: NVML must then list graphics and computing ones.
     pub(crate) fn has_unnamed(&self) -> bool {
         let mut strangers = self.by_pid.values();
         strangers.any(|stranger| stranger.stage == Stage::Seen)
@@ -253,14 +238,12 @@ impl Strangers {
         self.clients.extend(now);
     }
 
-    /// The named processes, by id.
     pub(crate) fn named(&self) -> impl Iterator<Item = &Named> {
         let named = self.by_pid.values();
         let named = named.filter(|stranger| stranger.stage.is_named());
         named.map(|stranger| &stranger.named)
     }
 
-    /// The processes that this rule ends now.
     pub(crate) fn poll_evictions(&mut self, now_ns: u64, rules: &UnmanagedRules) -> Vec<Eviction> {
         // A client listed under its id may be a coincidence: enough to name, not to end.
         if rules.action != OnUnmanaged::Evict || !self.is_first_namespace {
@@ -284,8 +267,7 @@ impl Strangers {
         self.by_pid.retain(|_, it| it.stage != Stage::Seen);
     }
 
-    /// Asking or killing a process was postponed for lack of room or descriptors: the next poll
-    /// retries.
+    /// Ending a process was postponed for lack of room or descriptors: the next poll retries.
     pub(crate) fn handle_put_off(&mut self, eviction: &Eviction, now_ns: u64) {
         if let Some(stranger) = self.by_pid.get_mut(&eviction.process.pid) {
             stranger.stage = match eviction.is_kill {
@@ -295,7 +277,6 @@ impl Strangers {
         }
     }
 
-    /// This daemon may not signal the process.
     pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
         if let Some(stranger) = self.by_pid.get_mut(&pid) {
             stranger.stage = Stage::Settled;

@@ -80,7 +80,6 @@ const ACCEPT_PAUSE: Timespec = Timespec {
     tv_nsec: 100_000_000,
 };
 
-/// State of the control thread.
 pub(crate) struct Control {
     shared: Arc<Shared>,
     seat: Seat,
@@ -93,7 +92,6 @@ pub(crate) struct Control {
     fd_reaper: Arc<FdReaper>,
     /// Users being sent a status or events.
     readers: Arc<Mutex<Vec<u32>>>,
-    /// Stoppers of jobs.
     askers: Vec<Asker>,
     /// To the thread that saves learnt durations; `None` if they are not saved.
     keeper: Option<Arc<Inlet>>,
@@ -114,21 +112,17 @@ struct Connection {
     socket: UntrustedSocket,
     /// None if its process is invisible from here.
     process: Option<OwnedFd>,
-    /// Packets received since.
     said: u32,
     pid: u32,
 }
 
-/// How a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// With its process, or, if that is invisible, perhaps so.
     Death,
-    /// With its connection only.
     OfConnection,
 }
 
-/// An attached client's descriptors and numbers.
 struct Welcomed {
     client: u64,
     class: JobClass,
@@ -143,7 +137,6 @@ struct Applicant {
     owner: Owner,
 }
 
-/// Which descriptor is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ready {
     Stop,
@@ -212,8 +205,7 @@ impl Control {
         }
     }
 
-    /// Ready sources, each client once, clients in order, stoppers last; none when the daemon's
-    /// idle time is over.
+    /// Ready sources, each client once and in order, stoppers last; none after the idle time.
     fn wait(&mut self) -> io::Result<Option<Vec<Ready>>> {
         let idle_left = self.idle_left();
         let mut sources = vec![(Ready::Stop, self.shared.stop_fd())];
@@ -229,8 +221,8 @@ impl Control {
                 sources.push((Ready::ClientProcess(place), process.as_fd()));
             }
         }
-        // Last, and so handled before any request: a client of a job whose stopper has died must
-        // not be told of it.
+        // Last, so handled before requests: a dead stopper's job must not be reported as being
+        // ended.
         let askers = self.askers.iter();
         sources.extend(askers.map(|asker| (Ready::Asker, asker.process.as_fd())));
         let expected = self.idle.expected.iter();
@@ -248,8 +240,7 @@ impl Control {
         let ready = sources.iter().zip(&fds);
         let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
         let mut ready: Vec<Ready> = ready.map(|((source, _), _)| *source).collect();
-        // A client whose process has ended usually has both events: the second would refer to
-        // another's place.
+        // A dead process's client usually has both events: the second would hit another's place.
         ready.dedup_by(|next, first| match (*first, *next) {
             (Ready::ClientSocket(a), Ready::ClientProcess(b)) if a == b => {
                 *first = Ready::ClientProcess(a);
@@ -273,8 +264,7 @@ impl Control {
         }
     }
 
-    /// Queues a new connection, in place of an older one of its user if that has too many, or of
-    /// the user with most.
+    /// Queues a new connection, in place of the oldest of its user, or of the user with most.
     fn queue(&mut self, socket: OwnedFd) {
         let found = peer::uid_of(&socket);
         let uid = *found.as_ref().unwrap_or(&u32::MAX);
@@ -306,7 +296,6 @@ impl Control {
         self.unheard.push_back(Unheard { uid, socket });
     }
 
-    /// Handles a new connection's request.
     fn hear(&mut self, place: usize) {
         let Some(Unheard { socket, uid }) = self.unheard.remove(place) else {
             return;
@@ -435,8 +424,7 @@ impl Control {
         let (own, ledger) = sorted(brought, attach.slot.is_some());
         let (client, file, made) = own_page(own, clock)?;
         let lease = lease_page(clock).map_err(no_memory)?;
-        // The last step that may fail before the state is asked: a slot must be released
-        // explicitly.
+        // The last step that may fail before the state is asked, as slots are released explicitly.
         let opened = self.open_account(applicant, &attach, ledger)?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
         let pages = NewPages {
@@ -498,7 +486,6 @@ impl Control {
         self.shared.tell(draft.of_job(key).pid(peer.pid));
     }
 
-    /// A slot in its job's ledger, for a process with a memory account.
     fn open_account(
         &self,
         applicant: &Applicant,
@@ -530,7 +517,6 @@ impl Control {
         Ok(Some((key, opened)))
     }
 
-    /// The owner of a process, if a rule needs it.
     fn owner(&self, socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> Owner {
         let is_asked = self.shared.state().access.is_some() || self.shared.ledgers().has_rules();
         match is_asked {
@@ -620,7 +606,6 @@ impl Control {
             self.shared.tell(draft.of_job(&gone.key).pid(gone.pid));
         }
         self.shared.tell_sharing();
-        // Handle its last reports now.
         self.shared.alarm();
     }
 
@@ -687,7 +672,6 @@ impl Control {
         send_document(socket, reading, move || settings);
     }
 
-    /// Events after number `since` that the requester may see.
     fn send_events(&self, socket: UntrustedSocket, uid: u32, since: u64) {
         let viewer = Viewer::of(uid);
         let Some(reading) = self.begin_reading(uid, viewer) else {
@@ -733,8 +717,7 @@ fn sorted(brought: Vec<OwnedFd>, has_ledger: bool) -> (Option<OwnedFd>, Option<O
     (own, brought.next().filter(|_| has_ledger))
 }
 
-/// A client's page and its file's identity: the page that it brings, or a new one with its
-/// descriptor.
+/// A client's page and its file's identity: the client's own, or a new one with its descriptor.
 fn own_page(brought: Option<OwnedFd>, clock: &Clock) -> Result<OwnPage, String> {
     let page = match brought {
         Some(fd) => client_page_of_peer(&fd).and_then(|page| Ok((page, identity(&fd)?, None))),
@@ -743,7 +726,6 @@ fn own_page(brought: Option<OwnedFd>, clock: &Clock) -> Result<OwnPage, String> 
     page.map_err(|error| format!("the client's page cannot be used: {error}"))
 }
 
-/// The page, its file, and its descriptor if created here.
 type OwnPage = (Mapping<ClientPage>, (u64, u64), Option<OwnedFd>);
 
 /// A reader's place, until dropped.
@@ -761,7 +743,6 @@ impl Drop for Reading {
     }
 }
 
-/// Sends the result of `to_json` on a thread of its own, because the peer may read slowly.
 fn send_document(
     socket: UntrustedSocket,
     reading: Reading,
@@ -779,8 +760,7 @@ fn send_document(
     }
 }
 
-/// Sends a document in packets that fit, within this time. Real time: the virtual clock stands
-/// still meanwhile.
+/// Sends a document in packets within this time: real time, as the virtual clock stands still.
 fn send_within(socket: &OwnedFd, document: &str, within_ns: u64) -> io::Result<()> {
     ioctl_fionbio(socket, false)?;
     let clock = Clock::monotonic();

@@ -39,7 +39,6 @@ use crate::host::nvml::{Ecc, NvmlError, Report, Reports};
 const LOOK_NS: u64 = 100_000_000;
 /// Poll interval of the device's utilisation, and of MPS's logs without clients.
 const SLOW_LOOK_NS: u64 = 1_000_000_000;
-/// Poll interval of the memory error counters.
 const ECC_NS: u64 = 10_000_000_000;
 /// Time for a job that is ended for another share to save its state, as for `pillion stop`.
 const GRACE_NS: u64 = 10_000_000_000;
@@ -65,23 +64,19 @@ pub(crate) struct FaultWatch {
     ecc: Option<Ecc>,
     /// Clients' progress, and its time, before the query of the utilisation.
     progress: Option<(u64, Progress)>,
-    /// Real time.
     clock: Clock,
     looked: Looked,
-    /// MPS shared the GPU at the last poll.
     has_mps: bool,
     /// A query of MPS's control daemon is under way. It orders no other access.
     is_asking: Arc<AtomicBool>,
 }
 
-/// Times of the last polls, ns.
 #[derive(Debug, Default)]
 struct Looked {
     logs_ns: u64,
     use_ns: u64,
     ecc_ns: u64,
     control_daemon_ns: Option<u64>,
-    /// When a job was last ended for another share of the SMs.
     stale_ns: Option<u64>,
 }
 
@@ -145,8 +140,7 @@ impl FaultWatch {
         }
     }
 
-    /// Its answer, or silence, arrives by itself: the querying thread ends then, or with the
-    /// daemon.
+    /// Its answer, or silence, ends the querying thread, at the latest with the daemon.
     fn ask_control_daemon(&self) {
         let (shared, command) = (Arc::clone(&self.shared), self.mps.terminate.clone());
         let is_asking = Arc::clone(&self.is_asking);
@@ -168,7 +162,6 @@ impl FaultWatch {
         !self.shared.clock().is_virtual()
     }
 
-    /// Polls until the daemon stops.
     pub(crate) fn run(mut self) {
         self.keep_to_grip();
         while self.wait() {
@@ -234,7 +227,6 @@ impl FaultWatch {
         }
     }
 
-    /// Waits until there may be news; false when the daemon stops.
     fn wait(&self) -> bool {
         let has_clients = self.shared.state().has_clients();
         let look_ns = match () {
@@ -343,7 +335,6 @@ impl FaultWatch {
         }
     }
 
-    /// Handles the gauges' answers as they arrive.
     fn poll_meter(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
         let Some(meter) = &mut self.meter else {
             return;
@@ -423,8 +414,7 @@ impl FaultWatch {
         let is_asked = meter.asks(Gauge::Use);
         let progress = self.shared.state().progress();
         if !progress.is_waiting {
-            // NVML costs the driver time: without waiting work it is not asked, and an answer is
-            // dropped.
+            // NVML costs the driver time: do not ask, nor use an answer, without waiting work.
             self.progress = None;
             return self.handle_use(now_ns, 0, progress, faults);
         }
@@ -582,7 +572,6 @@ impl FaultWatch {
         self.tell_of(fault.job.as_ref(), Kind::Held, text);
     }
 
-    /// Begins to end a job; `name` is the reason.
     fn end_job(
         &mut self,
         now_ns: u64,
@@ -608,7 +597,6 @@ impl FaultWatch {
             self.tell_of(Some(key), Kind::ActionDone, text);
             return Ok(());
         }
-        // Before the first signal.
         let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
         let within_ns = grace_ns.saturating_add(SEEN_TO_NS);
         self.see_to(key, &pids, within_ns);
@@ -673,7 +661,6 @@ impl FaultWatch {
         Ok(())
     }
 
-    /// Continues pending actions.
     fn go_on(&mut self) {
         let (now_ns, mut outcomes) = (self.clock.now_ns(), Vec::new());
         if !self.doings.is_idle() {

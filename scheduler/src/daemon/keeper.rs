@@ -46,15 +46,13 @@ use crate::host::learnt::{Kept, LearntStore};
 /// Interval of reading a living process's notebook, ns.
 const READ_EVERY_NS: u64 = 60_000_000_000;
 
-/// Retry interval of an ended process's notebook while another daemon writes, ns, and the number of
-/// retries.
+/// Retry interval, ns, and retries, of a dead process's notebook while another daemon writes.
 const AGAIN_NS: u64 = 1_000_000_000;
 const TRIES_MAX: u32 = 30;
 
 /// Time to read notebooks when the daemon ends, ns: what is not saved by then is reported before
 /// the daemon's end, which waits for 2 s ([`crate::daemon`]).
 const AT_END_NS: u64 = 1_200_000_000;
-/// Pause after a failed wait, ns.
 const PAUSE_NS: u64 = 500_000_000;
 
 /// Queued requests, of all and of one user; beyond it they are refused.
@@ -75,13 +73,11 @@ pub(crate) struct Inlet {
     store: Arc<LearntStore>,
 }
 
-/// A process that asks about its program.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) socket: UntrustedSocket,
     pub(crate) uid: u32,
     pub(crate) of: LearntOf,
-    /// Its notebook, if it learns.
     pub(crate) notebook: Option<OwnedFd>,
 }
 
@@ -90,12 +86,10 @@ pub(crate) struct Keeper {
     inlet: Arc<Inlet>,
     sessions: Vec<Session>,
     copies: Copies,
-    /// User of the notebook read last.
     last_uid: u32,
     failures: Teller,
     damages: Teller,
     refusals: Teller,
-    /// Real time.
     clock: Clock,
 }
 
@@ -106,11 +100,9 @@ struct Teller {
     is_said: bool,
     /// Earliest next report, ns.
     next_ns: u64,
-    /// Suppressed reports.
     unsaid: u32,
 }
 
-/// A process with a notebook.
 struct Session {
     socket: UntrustedSocket,
     notebook: OwnedFd,
@@ -118,9 +110,7 @@ struct Session {
     program: String,
     /// The last saved note; 0: none.
     kept: u64,
-    /// Next read, ns.
     due_ns: u64,
-    /// Packets received.
     said: u32,
     /// The process has ended: read the notebook once more.
     is_over: bool,
@@ -129,7 +119,6 @@ struct Session {
 }
 
 impl Teller {
-    /// Whether to report now, with the number of suppressed reports.
     fn handle(&mut self, now_ns: u64) -> Option<u32> {
         if now_ns < self.next_ns {
             self.unsaid = self.unsaid.saturating_add(1);
@@ -173,7 +162,6 @@ impl Inlet {
         &self.store
     }
 
-    /// Takes the first request of each user.
     fn take_turn(&self) -> Vec<Asked> {
         let _ = rustix::io::read(&self.alarm, &mut [0; 8]);
         let mut users = HashSet::new();
@@ -187,7 +175,6 @@ impl Inlet {
         turn
     }
 
-    /// Returns a request for a later turn.
     fn put_back(&self, asked: Asked) {
         self.waiting.lock().push_front(asked);
         self.ring();
@@ -214,7 +201,6 @@ impl Keeper {
         }
     }
 
-    /// Saves until the daemon ends, and then once more.
     pub(crate) fn run(mut self) {
         while !self.shared.is_stopping() {
             // Before the ends are handled: a process that starts after an end is answered after it.
@@ -332,7 +318,6 @@ impl Keeper {
         })
     }
 
-    /// Answers a process about its program, and watches for its end if it has a notebook.
     fn answer(&mut self, asked: Asked) {
         let Asked {
             socket,
@@ -393,7 +378,6 @@ impl Keeper {
         }
     }
 
-    /// The next notebook to read, if one is due.
     fn next(&self) -> Option<usize> {
         let due = self
             .sessions

@@ -41,27 +41,23 @@ use crate::report::events;
 
 use unmanaged::UnmanagedWatch;
 
-/// Poll interval while a dead process's memory is not released: a fifth of the 100 ms within which
-/// it must be.
+/// Poll interval until a dead process's memory is released: a fifth of the allowed 100 ms.
 const LEAVING_LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
 
-/// Poll interval after [`QUICK_LOOKS`] polls in vain.
 const SLOW_LOOK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// Interval of comparisons, ns.
 const COMPARE_NS: u64 = 1_000_000_000;
 
 /// Least interval of comparisons, ns: a poll may end early by rounding.
 const COMPARE_NS_MIN: u64 = 900_000_000;
 
-/// A process that computed this recently counts as computing, us: NVML's longest sample period,
-/// plus a poll interval.
+/// Computing includes this recently, us: NVML's longest sample period, plus a poll interval.
 const USED_US: u64 = 2_000_000;
 
 /// Polls in vain before polling slows down: a second of them.
@@ -81,21 +77,17 @@ pub(crate) struct Watch {
     /// NVML did not return its last answer, which was reported.
     is_silent: bool,
     answers: Answers,
-    /// Polls since the last release or departure.
     looks_in_vain: u32,
     /// Real time, like NVML's answers.
     clock: Clock,
-    /// The last comparison.
     compared_ns: Option<u64>,
     unmanaged: UnmanagedWatch,
     /// Number of the device's opening, at the last poll.
     opened: Option<u64>,
 }
 
-/// State about NVML's answers.
 #[derive(Debug, Default)]
 struct Answers {
-    /// Since when all answers failed, ns.
     failing_since_ns: Option<u64>,
     /// The lasting failure was reported.
     is_given_up: bool,
@@ -107,13 +99,11 @@ enum Nvml {
     Missing,
 }
 
-/// What to ask NVML besides the memory of processes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Question {
     with_uses: bool,
 }
 
-/// Processes that use the device.
 #[derive(Debug, Default)]
 struct Listed {
     processes: Vec<Process>,
@@ -123,10 +113,8 @@ struct Listed {
     computed: Vec<u32>,
 }
 
-/// Answer of the querying thread.
 enum Answer {
     Missing(NvmlError),
-    /// The device is released.
     Released,
     Listed(Result<Listed, NvmlError>),
 }
@@ -147,7 +135,6 @@ impl Watch {
         }
     }
 
-    /// Watches until the daemon stops.
     pub(crate) fn run(mut self) {
         self.keep_to_grip();
         while self.wait() {
@@ -167,7 +154,6 @@ impl Watch {
         !self.shared.clock().is_virtual() && !matches!(self.nvml, Nvml::Missing)
     }
 
-    /// Time to the next comparison; none if there is none.
     fn until_due(&self) -> Option<Timespec> {
         let since_ns = |last_ns| self.clock.now_ns().saturating_sub(last_ns);
         let left_ns = match self.compared_ns {
@@ -192,7 +178,6 @@ impl Watch {
         }
     }
 
-    /// Whether there are accounts to compare.
     fn is_comparing(&self) -> bool {
         let ledgers = self.shared.ledgers();
         ledgers.on_excess() != OnExcess::Ignore && ledgers.has_holders()
@@ -241,7 +226,6 @@ impl Watch {
         }
     }
 
-    /// Asks a process of a job to end, or has it ended.
     fn evict(&self, job: &JobKey, eviction: Eviction) {
         let pid = eviction.pid;
         let client = self.shared.ledgers().process_of(job, pid);
@@ -258,8 +242,7 @@ impl Watch {
         };
         let done = process.and_then(|process| match eviction.is_kill {
             false => {
-                // Before the signal, which may end it, and it must not end before MPS was asked to
-                // end its work.
+                // Before the signal, which may end it: MPS must be asked to end its work first.
                 let (state, now_ns) = (self.shared.state(), self.clock.now_ns());
                 state.see_to_processes(job, &[pid], now_ns, SEEN_TO_NS_MAX);
                 drop(state);
@@ -293,7 +276,6 @@ impl Watch {
                 self.shared.ledgers().handle_begun(pid);
                 format!("process {pid} is asked to end; its job has more memory than its quota")
             }
-            // It has ended.
             Err(Errno::SRCH) => return,
             Err(error @ Errno::PERM) => {
                 self.shared.ledgers().handle_out_of_reach(pid);
@@ -363,8 +345,7 @@ impl Watch {
         };
     }
 
-    /// Processes with memory of the device; none if the daemon is ending, or the device was just
-    /// released.
+    /// Processes with memory of the device; none if the daemon ends or the device was released.
     fn listed(&mut self, question: Question) -> Option<Result<Listed, NvmlError>> {
         if let Nvml::NotAsked = self.nvml {
             self.nvml = match start_asking(&self.uuid, self.shared.device_release()) {
@@ -376,7 +357,6 @@ impl Watch {
             return Some(Ok(Listed::default()));
         };
         match asked.ask(question, self.shared.stop_fd(), &PATIENCE) {
-            // Just released: the next poll handles it.
             Ok(Answer::Released) => None,
             Ok(Answer::Missing(error)) => {
                 self.nvml = no_nvml(&error.to_string());
@@ -456,8 +436,7 @@ fn no_nvml(why: &str) -> Nvml {
 }
 
 impl Answers {
-    /// The processes to assume while NVML fails: none to retry; an empty list once it has failed
-    /// for long.
+    /// Processes to assume while NVML fails: none to retry; empty once it has failed for long.
     fn handle_failure(&mut self, error: &NvmlError, now_ns: u64) -> Option<Vec<u32>> {
         let Some(since_ns) = self.failing_since_ns else {
             self.failing_since_ns = Some(now_ns);
@@ -476,13 +455,11 @@ impl Answers {
     }
 }
 
-/// The process that now has this id.
 fn open(pid: u32) -> Result<OwnedFd, Errno> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())
 }
 
-/// Processes with memory and without account that belong to a job.
 fn strays_of(listed: &[Process], holdings: &[Holding]) -> Vec<(u32, JobKey)> {
     let has_account = |pid| holdings.iter().any(|holding| holding.pid == pid);
     let others = listed.iter().filter(|process| !has_account(process.pid));
@@ -504,7 +481,6 @@ mod tests {
         }
         let given_up = answers.handle_failure(&failing, 5 + FAILING_NS_MAX);
         assert_eq!(given_up, Some(vec![]), "the end has to do");
-        // It has answered.
         answers = Answers::default();
         assert_eq!(answers.handle_failure(&failing, 9 * FAILING_NS_MAX), None);
     }

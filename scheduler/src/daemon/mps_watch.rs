@@ -37,24 +37,19 @@ pub(super) struct MpsWatch {
     lock: MpsLock,
     control: Control,
     supervisor: Supervisor,
-    /// The saved state for the next daemon; none while this one does not supervise, or must replace
-    /// what it found.
+    /// Saved state for the next daemon; none if not supervising, or to replace what it found.
     kept: Option<Past>,
-    /// The failure to save it was reported.
     is_told: bool,
     servers: Servers,
     /// The watched control daemon, and its process id.
     process: Option<(u32, OwnedFd)>,
-    /// Clients that MPS was asked to terminate.
     terminated: BTreeSet<u32>,
-    /// Best-effort jobs are held for MPS.
     is_holding: bool,
     clock: Clock,
 }
 
 impl MpsWatch {
-    /// None if this daemon does not manage MPS, by configuration or on virtual time. `socket` is
-    /// the daemon's own.
+    /// None if this daemon does not manage MPS, or time is virtual. `socket` is the daemon's own.
     pub(super) fn new(shared: Arc<Shared>, rules: &MpsRules, socket: &Path) -> Option<Self> {
         if !rules.manage || shared.clock().is_virtual() {
             return None;
@@ -89,7 +84,6 @@ impl MpsWatch {
         Some(watch)
     }
 
-    /// Polls until the daemon stops.
     pub(super) fn run(mut self) {
         loop {
             #[cfg(test)]
@@ -122,7 +116,6 @@ impl MpsWatch {
         self.handle_decision(decision, is_ours, &lost)
     }
 
-    /// This daemon starts to supervise.
     fn take_over(&mut self) {
         let now = self.now();
         let told = match self.lock.past(now) {
@@ -151,7 +144,6 @@ impl MpsWatch {
         }
         match self.lock.keep(&past, self.now()) {
             Ok(()) => self.kept = Some(past),
-            // Retried at the next poll.
             Err(error) if !std::mem::replace(&mut self.is_told, true) => {
                 let path = self.lock.path().display();
                 tracing::warn!(
@@ -188,7 +180,6 @@ impl MpsWatch {
         }
     }
 
-    /// Tracks the process to wait for.
     fn note(&mut self, found: &Found) {
         let pid = match found {
             Found::Nothing => None,

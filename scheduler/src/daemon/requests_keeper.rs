@@ -13,7 +13,6 @@ use crate::daemon::shared::Shared;
 use crate::host::kept_requests::RequestsFile;
 use crate::report::events::unix_ms;
 
-/// Interval of saving.
 const EVERY: Duration = Duration::from_secs(10);
 
 pub(super) struct RequestsKeeper {
@@ -21,12 +20,10 @@ pub(super) struct RequestsKeeper {
     file: RequestsFile,
     /// A file exists; it is removed with the last client that marked requests.
     has_written: bool,
-    /// The failure to write was reported.
     is_told: bool,
 }
 
 impl RequestsKeeper {
-    /// Passes the previous daemon's knowledge to the state.
     pub(super) fn begin(shared: Arc<Shared>, file: RequestsFile) -> Self {
         match file.read(unix_ms()) {
             Ok(all) => shared.state().expect_requests(shared.clock.now_ns(), all),
@@ -45,7 +42,6 @@ impl RequestsKeeper {
         }
     }
 
-    /// Saves until the daemon ends, and then once more.
     pub(super) fn run(mut self) {
         while !self.shared.is_stopping() {
             self.wait();

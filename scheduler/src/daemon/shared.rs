@@ -34,19 +34,15 @@ use crate::core::fault::Fault;
 use crate::faults::act::ENDINGS_MAX;
 use crate::faults::ending::Evicted;
 
-/// Unhandled reports: beyond it the oldest is dropped. Only a device that reports without end
-/// reaches it.
+/// Unhandled reports; then the oldest is dropped, as with a device that reports without end.
 const REPORTS_MAX: usize = 256;
 
-/// Messages of other threads to the fault thread.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pub(super) reports: VecDeque<Fault>,
     /// NVML reports changed memory error counters.
     pub(super) is_memory_news: bool,
-    /// Rules to apply from now on.
     pub(super) rules: Option<FaultRules>,
-    /// Processes to end for their memory.
     pub(super) evicted: Vec<Evicted>,
     /// Why all best-effort jobs must be ended, if they must.
     pub(super) trouble: Option<String>,
@@ -79,7 +75,6 @@ impl Inbox {
     }
 }
 
-/// State used by several threads.
 pub(crate) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) ledgers: Mutex<Ledgers>,
@@ -93,16 +88,12 @@ pub(crate) struct Shared {
     pub(super) pages: Arc<GpuPages>,
     pub(super) clock: Clock,
     pub(super) is_stopping: AtomicBool,
-    /// Polls of the poll thread.
     pub(super) polls: AtomicU64,
-    /// A thread has panicked.
     pub(super) has_panicked: AtomicBool,
     /// For tests: the thread of this name panics.
     #[cfg(test)]
     pub(super) panics: Mutex<Option<&'static str>>,
-    /// Readable when stopping.
     pub(super) stop: OwnedFd,
-    /// The thread that saves request durations, if any.
     pub(super) requests: OnceLock<Thread>,
     /// Readable when a process with memory has left.
     pub(super) leaving: OwnedFd,
@@ -114,14 +105,11 @@ pub(crate) struct Shared {
     pub(super) probe: Mutex<ProbeWatch>,
     /// Held by a change of the probe until its consequences are done. Lock it before all others.
     pub(super) probe_turn: Mutex<()>,
-    /// The probe's file for the next daemon.
     pub(super) probe_file: ProbeFile,
-    /// State of a managed MPS, and requests for it.
     pub(super) mps: Mutex<Desk>,
     /// Readable to wake the thread that watches MPS.
     pub(super) mps_bell: OwnedFd,
-    /// Processes that use the GPU outside Pillion, and the rule for them. A leaf lock: lock nothing
-    /// else under it.
+    /// Processes outside Pillion, and the rule for them. A leaf lock: lock nothing else under it.
     pub(super) unmanaged: Mutex<unmanaged::Desk>,
     /// The configuration in force, for readers; empty if none was given.
     pub(super) settings: Mutex<String>,
@@ -148,19 +136,16 @@ impl Shared {
         self.inbox.lock()
     }
 
-    /// Status of the device; `None` while nobody reads it.
     pub(crate) fn device_status(&self, now_ns: u64) -> Option<DeviceStatus> {
         DeviceStatus::of(&self.device.lock(), now_ns)
     }
 
-    /// Status of the probe; `None` if off.
     pub(crate) fn probe_status(&self, now_ns: u64) -> Option<ProbeStatus> {
         let waiting = self.state().holds.waiting();
         ProbeStatus::of(&self.probe.lock(), now_ns, waiting)
     }
 
-    /// Processes that use the GPU outside Pillion, as far as the viewer may see them; `None` if
-    /// NVML cannot list them.
+    /// The processes outside Pillion that the viewer may see; `None` if NVML cannot list them.
     pub(crate) fn unmanaged_status(&self, viewer: Viewer) -> Option<UnmanagedStatus> {
         let desk = self.unmanaged.lock();
         Some(UnmanagedStatus::of(desk.named.as_ref()?, viewer))
@@ -194,7 +179,6 @@ impl Shared {
         self.handle_probe(news);
     }
 
-    /// Passes a reading of the device to the probe.
     pub(super) fn handle_probe_reading(&self, now_ns: u64, reading: DeviceReading) {
         let throttle = self.state().gate.throttle_view(now_ns);
         let alone_mhz = throttle.and_then(|view| view.clock_mhz);
@@ -208,7 +192,6 @@ impl Shared {
         }
     }
 
-    /// Applies the consequences of a change of the probe.
     fn handle_probe(&self, news: ProbeNews) {
         // First of all, so that the next daemon knows if this one dies here.
         if let Some(kept) = news.keep {
@@ -240,7 +223,6 @@ impl Shared {
         self.mps.lock()
     }
 
-    /// Readable when [`Shared::wake_mps`] was called.
     pub(crate) fn mps_bell_fd(&self) -> BorrowedFd<'_> {
         self.mps_bell.as_fd()
     }
@@ -250,8 +232,7 @@ impl Shared {
         let _ = rustix::io::write(&self.mps_bell, &1_u64.to_ne_bytes());
     }
 
-    /// Reports the clients with lost contexts whose server is unreachable to the thread that
-    /// watches MPS.
+    /// Reports lost clients whose server is unreachable to the thread that watches MPS.
     pub(crate) fn note_orphans(&self, stickies: &[Sticky]) {
         let orphans = stickies
             .iter()
@@ -267,7 +248,6 @@ impl Shared {
         &self.device_release
     }
 
-    /// Readable when [`Shared::alarm`] was called.
     pub(crate) fn alarm_fd(&self) -> BorrowedFd<'_> {
         self.alarm.as_fd()
     }
@@ -277,7 +257,6 @@ impl Shared {
         let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
     }
 
-    /// Whether the daemon is about to end.
     pub(crate) fn is_stopping(&self) -> bool {
         // Acquire pairs with the Release in `Shared::stop`.
         self.is_stopping.load(Ordering::Acquire)
@@ -292,8 +271,7 @@ impl Shared {
         event.seq
     }
 
-    /// Drains the GPU until [`Shared::release`], also for later daemons. False if it was drained
-    /// already.
+    /// Drains the GPU until [`Shared::release`], also for later daemons. False if already drained.
     pub(crate) fn drain(&self, why: &str) -> bool {
         let word = self.word.lock();
         // First of all, so that the next daemon knows if this one dies here.
@@ -370,7 +348,6 @@ impl Shared {
         ));
     }
 
-    /// Reports parts of the configuration in force that will not work.
     pub(super) fn tell_doubts(&self, config: &Config) {
         for doubt in config.missing_programs() {
             self.tell(Draft::new(Kind::ConfigDoubtful, doubt));
@@ -409,7 +386,6 @@ impl Shared {
         }
     }
 
-    /// Applies the previous daemon's persistent state.
     pub(super) fn take_over(&self) {
         let word = self.word.lock();
         let (kind, text) = match word.read() {
@@ -457,10 +433,8 @@ impl Shared {
         self.stop.as_fd()
     }
 
-    /// Wakes the poll thread.
     pub(crate) fn ring(&self) {
-        // Every client can write to this bell: a false count of sleepers must not suppress the
-        // wake-up.
+        // Every client can write to this bell: a false count of sleepers must not silence it.
         self.pages.bell.bell.ring_surely(&self.clock);
     }
 
@@ -479,8 +453,7 @@ impl Shared {
         })
     }
 
-    /// Runs `work` as [`Self::start_thread`] does, as a participant of the clock. The caller is
-    /// one.
+    /// As [`Self::start_thread`], as a participant of the clock, which the caller is, too.
     pub(super) fn start_participant(
         self: &Arc<Self>,
         name: &'static str,
@@ -494,7 +467,6 @@ impl Shared {
         })
     }
 
-    /// Panics if a test asks it of this thread.
     #[cfg(test)]
     pub(crate) fn panic_if_asked(&self) {
         let asked = *self.panics.lock();
@@ -519,8 +491,8 @@ impl Shared {
         self.telemetry.ring_surely(&self.clock);
     }
 
-    /// A job has come, or a law has changed. Wakes nobody if no reading is needed, not even on the
-    /// virtual clock.
+    /// A job has come, or a law has changed. Wakes nobody needlessly, not even on the virtual
+    /// clock.
     pub(crate) fn note_telemetry(&self) {
         // Never hold both locks.
         let is_wanted = self.state().wants_telemetry();
@@ -538,7 +510,6 @@ impl Shared {
     }
 }
 
-/// Ends the daemon when a thread panics.
 struct StopAtPanic(Arc<Shared>);
 
 impl Drop for StopAtPanic {
@@ -546,8 +517,7 @@ impl Drop for StopAtPanic {
         if thread::panicking() {
             let name = thread::current().name().unwrap_or("").to_owned();
             tracing::error!("thread {name} panicked, a bug of ours: the daemon ends");
-            // Relaxed: read after this thread was joined, or too early by a thread that does not
-            // wait.
+            // Relaxed: read after joining this thread, or too early by a thread that does not wait.
             self.0.has_panicked.store(true, Ordering::Relaxed);
             self.0.stop();
         }

@@ -35,7 +35,6 @@ pub(super) struct Telemetry {
     read_ns: Option<u64>,
 }
 
-/// NVML's handles of the device.
 struct Opened {
     uses: Option<Uses>,
     gauges: Option<Gauges>,
@@ -46,7 +45,6 @@ struct Opened {
 }
 
 impl Opened {
-    /// The reading; unreported parts are none.
     fn reading(&mut self) -> DeviceReading {
         let gauges = self.gauges.as_ref();
         DeviceReading {
@@ -67,7 +65,6 @@ impl Telemetry {
         }
     }
 
-    /// Reads until the daemon ends.
     pub(super) fn run(mut self) {
         loop {
             let seen = self.shared.telemetry.read();

@@ -20,7 +20,6 @@ use crate::config::limits::CLIENTS_MAX;
 use crate::core::job_key::JobKey;
 use crate::host::program::{self, Output, Started};
 
-/// Commands at once.
 pub(crate) const COMMANDS_MAX: usize = 8;
 /// Of these for faults of one user's jobs.
 const COMMANDS_PER_USER: usize = 2;
@@ -35,33 +34,26 @@ const ENDINGS_OF_EVICTION: usize = 64;
 /// Evictions of one user's processes at once.
 const EVICTIONS_PER_USER: usize = 16;
 
-/// One program to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Program and arguments.
     pub(crate) command: Vec<String>,
-    /// Its standard input.
     pub(crate) input: &'static str,
     /// It may fail, and the next runs all the same.
     pub(crate) may_fail: bool,
     pub(crate) timeout_ns: u64,
 }
 
-/// Actions in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Doings {
     commands: Vec<Running>,
     endings: Vec<Ending>,
-    /// Asks MPS before a kill.
     asker: Asker,
-    /// MPS shares the GPU.
     is_on_mps: bool,
 }
 
 /// A running command, and those that follow it.
 #[derive(Debug)]
 struct Running {
-    /// The action, for people.
     name: &'static str,
     job: Option<JobKey>,
     step: Step,
@@ -99,7 +91,6 @@ impl Doings {
         self.commands.is_empty() && self.endings.is_empty()
     }
 
-    /// Begins to end these processes of a job; none if it is being ended already.
     pub(crate) fn end_job(
         &mut self,
         now_ns: u64,
@@ -133,13 +124,11 @@ impl Doings {
         Ok(true)
     }
 
-    /// Processes being ended, of those endings.
     fn count(&self, is_counted: impl Fn(&Ending) -> bool) -> usize {
         let counted = self.endings.iter().filter(|ending| is_counted(ending));
         counted.map(Ending::left).sum()
     }
 
-    /// Whether there is room to end so many more processes of this user by rule.
     fn check_restarts(&self, uid: u32, more: usize) -> Result<(), String> {
         let of_user = self.count(|ending| !ending.is_eviction() && ending.uid() == uid);
         if of_user + more > RESTARTS_PER_USER {
@@ -155,7 +144,6 @@ impl Doings {
         }
     }
 
-    /// Whether there is a place to evict one more process of this user.
     fn check_evictions(&self, uid: u32) -> Result<(), String> {
         let of_user = self.count(|ending| ending.is_eviction() && ending.uid() == uid);
         if of_user >= EVICTIONS_PER_USER {
@@ -169,7 +157,6 @@ impl Doings {
         }
     }
 
-    /// Runs commands one after the other.
     pub(crate) fn run(
         &mut self,
         now_ns: u64,
@@ -197,7 +184,6 @@ impl Doings {
         Ok(())
     }
 
-    /// Whether there is a place for one more command, for a fault of this job or of the GPU.
     fn check_room(&self, job: Option<&JobKey>) -> Result<(), String> {
         if self.commands.len() >= COMMANDS_MAX {
             return Err(format!("{COMMANDS_MAX} commands run already"));

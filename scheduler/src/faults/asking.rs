@@ -22,14 +22,11 @@ const QUESTION_NS_MIN: u64 = 500_000_000;
 /// Result of a question: success, or why MPS did not do it.
 pub(super) type Answer = Result<(), String>;
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct Asker {
-    /// The program to ask, with its arguments.
     command: Vec<String>,
     /// None before the first use.
     thread: Option<Asked<Question, Answer>>,
-    /// The process being asked about.
     current: Option<u32>,
     /// Users with endings, and the last question for each.
     turns: BTreeMap<u32, u64>,
@@ -96,7 +93,6 @@ impl Asker {
         answer.is_ok().then_some(pid)
     }
 
-    /// Asks about the next process, if nothing is asked.
     pub(super) fn poll_question(&mut self, now_ns: u64, endings: &mut [Ending]) {
         self.turns
             .retain(|uid, _| endings.iter().any(|ending| ending.uid() == *uid));

@@ -20,7 +20,6 @@ use super::asking::Answer;
 use crate::core::job_key::JobKey;
 use crate::host::peer::has_ended;
 
-/// Result of an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) is_success: bool,
@@ -33,7 +32,6 @@ pub(crate) struct Outcome {
 /// For processes that may not be signalled.
 const DENIED: &str = "this daemon is not of the user and has no CAP_KILL";
 
-/// A job to end, or one process of it.
 #[derive(Debug)]
 pub(super) struct Ending {
     job: JobKey,
@@ -42,7 +40,6 @@ pub(super) struct Ending {
     processes: Vec<(u32, Arc<OwnedFd>)>,
     count: usize,
     stage: Stage,
-    /// Begin of the next stage.
     next_ns: u64,
     /// Those about which MPS must still be asked, or answer.
     unasked: Vec<u32>,
@@ -54,7 +51,6 @@ pub(super) struct Ending {
     refusals: Vec<(u32, String)>,
     /// Number that this daemon may not kill.
     denied: usize,
-    /// Processes that need not wait for the others.
     overdue: Vec<Overdue>,
 }
 
@@ -64,7 +60,6 @@ struct Overdue {
     pid: u32,
     /// Deadline of MPS's answer.
     end_ns: u64,
-    /// MPS's answer, until it is handled.
     answer: Option<Answer>,
     /// It was killed, or is left until the grace is over.
     is_settled: bool,
@@ -78,7 +73,6 @@ pub(crate) struct Evicted {
     pub(crate) process: Arc<OwnedFd>,
     /// Only a client's library can be asked to drain.
     pub(crate) is_client: bool,
-    /// The reason, for people.
     pub(crate) why: &'static str,
 }
 
@@ -97,11 +91,9 @@ pub(crate) struct Begun {
     pub(crate) denied: usize,
 }
 
-/// A job whose processes must stop launching and end.
 pub(crate) type ToStop = (JobKey, Vec<u32>);
 
 impl Ending {
-    /// Begins to end these processes of a job.
     pub(super) fn of_job(
         now_ns: u64,
         job: &JobKey,
@@ -121,7 +113,6 @@ impl Ending {
         (ending, begun)
     }
 
-    /// Begins to end a process that was asked to and did not.
     pub(super) fn of_process(now_ns: u64, evicted: Evicted) -> Self {
         let stage = match evicted.is_client {
             true => Stage::Asked,
@@ -151,17 +142,14 @@ impl Ending {
         }
     }
 
-    /// Whether it is for this whole job.
     pub(super) fn is_of_job(&self, job: &JobKey) -> bool {
         self.job == *job && self.evicted.is_none()
     }
 
-    /// Whether it ends this process.
     pub(super) fn has(&self, pid: u32) -> bool {
         self.processes.iter().any(|(known, _)| *known == pid)
     }
 
-    /// Number of processes left.
     pub(super) fn left(&self) -> usize {
         self.processes.len()
     }
@@ -220,7 +208,6 @@ impl Ending {
         }
     }
 
-    /// Readable when a process has ended.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.processes.iter().map(|(_, process)| process.as_fd())
     }
@@ -249,8 +236,7 @@ impl Ending {
         }
     }
 
-    /// Kills those whose work MPS has ended. After a refusal or a timeout MPS is asked again after
-    /// the grace.
+    /// Kills those whose work MPS has ended. The others wait for the grace and another question.
     fn poll_overdue(&mut self, now_ns: u64) {
         for place in 0..self.overdue.len() {
             let overdue = &mut self.overdue[place];
@@ -273,7 +259,6 @@ impl Ending {
         }
     }
 
-    /// Why MPS did nothing about a process in time.
     fn late(&mut self, pid: u32) -> String {
         match self.current.take_if(|current| *current == pid) {
             Some(_) => "it has not answered in time".to_owned(),
@@ -385,7 +370,6 @@ impl Ending {
         }
     }
 
-    /// Reports what MPS did not do before the kill.
     fn refused(&self, count: usize, pid: u32, why: &str) -> Outcome {
         let id = &self.job.id;
         let text = format!(

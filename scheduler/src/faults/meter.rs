@@ -7,19 +7,14 @@ use std::sync::Arc;
 use crate::host::device_release::{DeviceRelease, User};
 use crate::host::nvml::{Asked, Ecc, Gauges, NvmlError, PATIENCE_S, Silence};
 
-/// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gauge {
-    /// Memory errors so far.
     Ecc,
-    /// Utilisation of the last sample period.
     Use,
 }
 
-/// An answer.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Reading {
-    /// No gauges.
     Missing(String),
     Ecc(Ecc),
     /// Percent; none if unknown.
@@ -28,25 +23,20 @@ pub(crate) enum Reading {
 
 pub(crate) struct Meter {
     asked: Option<Asked<Gauge, Reading>>,
-    /// Next questions, each once.
     wanted: Vec<Gauge>,
     current: Option<Current>,
     is_silent: bool,
-    /// A report on the gauges.
     news: Option<String>,
 }
 
-/// The open question.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     gauge: Gauge,
-    /// Its deadline.
     late_ns: u64,
     /// The deadline has passed: a late answer is too old to be used.
     is_late: bool,
 }
 
-/// Timeout of an answer, ns.
 const PATIENCE_NS: u64 = PATIENCE_S.cast_unsigned() * 1_000_000_000;
 
 impl Meter {
@@ -86,7 +76,6 @@ impl Meter {
         }
     }
 
-    /// Whether there are gauges.
     pub(crate) fn is_there(&self) -> bool {
         self.asked.is_some()
     }
@@ -115,7 +104,6 @@ impl Meter {
         }
     }
 
-    /// The answer, if any; then asks the next question.
     pub(crate) fn poll(&mut self, now_ns: u64) -> Option<Reading> {
         let reading = self.poll_answer(now_ns);
         if self.current.is_none() {
@@ -124,7 +112,6 @@ impl Meter {
         reading
     }
 
-    /// The report, once.
     pub(crate) fn poll_news(&mut self) -> Option<String> {
         self.news.take()
     }
@@ -197,7 +184,6 @@ mod tests {
 
     use super::*;
 
-    /// Waits for the next answer.
     fn answer(meter: &mut Meter, now_ns: u64) -> Option<Reading> {
         let minute = Timespec {
             tv_sec: 60,
@@ -250,7 +236,6 @@ mod tests {
             (meter.poll_news(), meter.answered().is_some()),
             (None, false)
         );
-        // The next hang is reported again.
         meter.want(Gauge::Ecc);
         assert_eq!(meter.poll(0), None);
         assert_eq!(meter.poll(PATIENCE_NS), None);

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Bytes per poll.
 const READ_BYTES_MAX: u64 = 256 << 10;
 /// Examined part of a line.
 const LINE_BYTES_MAX: usize = 1024;
@@ -33,7 +32,6 @@ const PATTERNS: [&str; 4] = [
     "failed to start",
 ];
 
-/// Whether a line means a failure of MPS.
 pub(crate) fn is_fault(line: &str, more: &[String]) -> bool {
     let lower = line.to_ascii_lowercase();
     let is_told = PATTERNS.iter().any(|pattern| lower.contains(pattern));
@@ -52,7 +50,6 @@ pub struct Follower {
     /// Why the file was unreadable at the last poll, if it was.
     trouble: Option<ErrorKind>,
     is_trouble_new: bool,
-    /// It was missing at the last poll.
     is_absent: bool,
     /// Since when [`Follower::take_absence`] finds it missing.
     absent_since_ns: Option<u64>,
@@ -64,7 +61,6 @@ struct Open {
     file: File,
     inode: (u64, u64),
     read_bytes: u64,
-    /// An incomplete line.
     line: Vec<u8>,
 }
 

@@ -15,12 +15,10 @@ pub(crate) struct Stuck {
     is_said: bool,
 }
 
-/// Result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// No progress for this long, ns.
     Stuck(u64),
-    /// Progress again.
     Moves,
 }
 
@@ -47,7 +45,6 @@ impl Stuck {
         Some(News::Stuck(still_ns))
     }
 
-    /// No clients to watch.
     pub(crate) fn forget(&mut self) {
         self.since_ns = None;
     }
@@ -57,7 +54,6 @@ impl Stuck {
 #[derive(Debug, Default)]
 pub(crate) struct StuckJobs {
     jobs: Vec<StillJob>,
-    /// Everybody's progress at the last poll.
     last: Progress,
     /// When any work last progressed.
     moved_ns: u64,

@@ -99,7 +99,6 @@ fn named(result: c_uint) -> String {
     format!("{} ({result})", name.unwrap_or("CUresult"))
 }
 
-/// Advice to the operator.
 const fn hint(result: c_uint) -> &'static str {
     match CUresult(result) {
         CUresult::NO_DEVICE => ", no GPU is visible to this process",
@@ -133,8 +132,7 @@ pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
     let driver = Driver::open()?;
     let function: Count = driver.symbol(CALL)?;
     let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: an address, and room for the answer. Its strings belong to the loader, for a file
-    // that stays open.
+    // SAFETY: an address, and room for the answer, whose strings the loader owns, for an open file.
     let path = unsafe {
         let found = libc::dladdr(function as *const c_void, told.as_mut_ptr());
         let name = told.assume_init().dli_fname;
@@ -175,8 +173,8 @@ pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
         Ok(ForkResult::Parent { child }) => {
             drop(writer);
             let said = hear(reader).inspect_err(|_| {
-                // The child may hang in the kernel, so wait briefly; a process that becomes a job
-                // should have no child.
+                // It may hang in the kernel: wait briefly. A process that becomes a job should have
+                // no child.
                 let _ = kill(child, Signal::SIGKILL);
                 let clock = Clock::monotonic();
                 for _ in 0..BURIAL_LOOKS {
@@ -244,7 +242,6 @@ fn hear(reader: OwnedFd) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reaps the child, which is about to end.
 fn bury(child: Pid) {
     while waitpid(child, None) == Err(nix::errno::Errno::EINTR) {}
 }
@@ -313,7 +310,6 @@ impl Driver {
         })
     }
 
-    /// From `cuDriverGetVersion`.
     fn version(&self) -> Result<u32, DeviceError> {
         const CALL: &str = "cuDriverGetVersion";
         let get: Count = self.symbol(CALL)?;
@@ -328,8 +324,7 @@ impl Driver {
     fn block_priority(&self, device: c_int) -> Option<bool> {
         let get: Get = self.symbol(BLOCK_PRIORITY).ok()?;
         let mut value = 0;
-        // SAFETY: the software GPU's driver, the only one with this name, writes one int to the
-        // pointer.
+        // SAFETY: the software GPU's driver, which alone has this name, writes one int.
         let result = unsafe { get(&raw mut value, device) };
         check(BLOCK_PRIORITY, result).ok()?;
         Some(value != 0)
@@ -358,8 +353,8 @@ impl Driver {
     fn text(&self, call: &'static str, device: c_int) -> Result<String, DeviceError> {
         let get: GetText = self.symbol(call)?;
         let mut bytes = [0_u8; TEXT_BYTES];
-        // SAFETY: writes at most the given number of bytes, the buffer's length less one, so the
-        // last byte stays zero.
+        // SAFETY: writes at most the given number of bytes, one less than there are: a zero
+        // remains.
         let result = unsafe { get(bytes.as_mut_ptr().cast(), TEXT_BYTES as c_int - 1, device) };
         check(call, result)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(0);

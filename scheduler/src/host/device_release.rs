@@ -23,13 +23,10 @@ struct Held {
     released_ns: Option<u64>,
     /// Number of releases: users from before the last one are over.
     releases: u64,
-    /// Users with the device open.
     users: usize,
-    /// An attempt to reopen is under way.
     is_reopening: bool,
 }
 
-/// A user that has the device open.
 #[derive(Debug)]
 pub(crate) struct User {
     device_release: Arc<DeviceRelease>,
@@ -49,11 +46,9 @@ impl Drop for User {
     }
 }
 
-/// State of a released device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Released {
     pub(crate) since_ns: u64,
-    /// Users that still have it open.
     pub(crate) open: usize,
 }
 

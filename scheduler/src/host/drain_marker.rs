@@ -20,25 +20,19 @@ use rustix::fs::OFlags;
 
 /// Only the daemon's user needs it: `pillion status` reports it to all.
 const MODE: u32 = 0o600;
-/// The second line for a released device.
 const RELEASED: &str = "released";
 /// Limit of the reason; ours are shorter.
 const WHY_BYTES_MAX: u64 = 1_024;
 
-/// The file of one GPU.
 #[derive(Debug)]
 pub(crate) struct DrainMarker {
     path: PathBuf,
 }
 
-/// What a starting daemon finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// No file: the GPU is not drained.
     Nothing,
-    /// The reason, and whether the device is released.
     Why(String, bool),
-    /// A file of this user.
     Foreign(u32),
 }
 

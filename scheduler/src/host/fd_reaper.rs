@@ -57,7 +57,6 @@ const BLOCK_BYTES: i64 = 512;
 /// Packets that a connection can hold unread: some hundred of the smallest fill its buffer.
 const UNREAD_MAX: usize = 4_096;
 
-/// Queued descriptors of each user that has any.
 #[derive(Debug, Default)]
 struct Waiting(HashMap<u32, usize>);
 
@@ -66,7 +65,6 @@ impl Waiting {
         self.0.get(&uid).copied().unwrap_or(0)
     }
 
-    /// Adds one, if there is room for it.
     fn add(&mut self, uid: u32) -> bool {
         let has_room = self.of(uid) < OF_USER_KEPT_MAX && self.0.values().sum::<usize>() < KEPT_MAX;
         if has_room {
@@ -86,7 +84,6 @@ impl Waiting {
 /// The thread that closes peers' descriptors.
 #[derive(Debug)]
 pub(crate) struct FdReaper {
-    /// Each with its user.
     queue: Sender<(u32, OwnedFd)>,
     /// Not closed yet. Never close anything under this lock.
     waiting: Arc<Mutex<Waiting>>,
@@ -150,13 +147,11 @@ fn is_page_like(fd: &OwnedFd) -> bool {
 #[derive(Debug)]
 pub(crate) struct UntrustedSocket {
     socket: OwnedFd,
-    /// The peer's user.
     uid: u32,
     fd_reaper: Arc<FdReaper>,
 }
 
 impl UntrustedSocket {
-    /// For an accepted connection with a process of that user.
     pub(crate) fn new(socket: OwnedFd, uid: u32, fd_reaper: &Arc<FdReaper>) -> Self {
         let fd_reaper = Arc::clone(fd_reaper);
         Self {
@@ -212,8 +207,7 @@ impl Drop for UntrustedSocket {
         let _ = ioctl_fionbio(&self.socket, true);
         for _ in 0..UNREAD_MAX {
             if self.fd_reaper.is_full(self.uid) {
-                // The thread gets the last descriptor of the connection, and closes its content
-                // there.
+                // The thread gets the connection's last descriptor, and closes its content there.
                 if let Ok(socket) = self.socket.try_clone() {
                     self.fd_reaper.dispose(self.uid, socket);
                 }
@@ -245,7 +239,6 @@ mod tests {
     const ANNE: u32 = 61_001;
     const BOB: u32 = 61_002;
 
-    /// A listener that trusts nobody.
     struct Listening {
         listener: OwnedFd,
         path: PathBuf,
@@ -265,7 +258,6 @@ mod tests {
             }
         }
 
-        /// A sender, and the connection with it.
         fn connected(&self, uid: u32) -> (OwnedFd, UntrustedSocket) {
             let client = connect_to(&self.path).unwrap();
             let accepted = rustix::net::accept(&self.listener).unwrap();

@@ -108,7 +108,6 @@ impl GpuLock {
 /// Attempts before an unfindable holder counts as present.
 const TRIES: usize = 10;
 
-/// Connections that wait for the porter.
 const BACKLOG: i32 = 64;
 /// The porter's stack, bytes: it makes two system calls.
 const STACK_BYTES: usize = 64 << 10;
@@ -136,7 +135,6 @@ fn start_porter(socket: &Arc<OwnedFd>) -> Option<JoinHandle<()>> {
     thread.ok()
 }
 
-/// Runs until the socket is shut down.
 fn let_through(socket: &OwnedFd, mut accept: impl FnMut() -> rustix::io::Result<OwnedFd>) {
     loop {
         match accept() {
@@ -177,7 +175,6 @@ pub fn holder(uuid: &str) -> Option<Holder> {
     holder_of(&name, uuid).filter(Holder::is_daemon)
 }
 
-/// The holder of the name.
 fn holder_of(name: &SocketAddrUnix, uuid: &str) -> Option<Holder> {
     listener_of(name).or_else(|| owner_of(uuid))
 }
@@ -230,8 +227,7 @@ fn is_called_pilliond(pid: u32) -> bool {
     }
 }
 
-/// The listener under the name, as the kernel reports; a process in an invisible PID namespace has
-/// no id.
+/// The listener, as the kernel reports; a process in an invisible PID namespace has no id.
 fn listener_of(name: &SocketAddrUnix) -> Option<Holder> {
     let socket = new_socket().ok()?;
     connect(&socket, name).ok()?;

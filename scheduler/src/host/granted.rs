@@ -23,12 +23,10 @@ use std::path::{Path, PathBuf};
 use crate::core::job_key::JobKey;
 use crate::host::private_file;
 
-/// Lines kept.
 const LINES_MAX: usize = 256;
 /// Limit of a file that is read: a quoted character of an id takes ten bytes at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The file of one GPU.
 #[derive(Debug)]
 pub(crate) struct GrantedFile {
     path: PathBuf,

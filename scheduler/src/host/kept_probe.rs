@@ -23,7 +23,6 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 
 const MS_NS: u64 = 1_000_000;
 
-/// The file of one GPU.
 #[derive(Debug)]
 pub(crate) struct ProbeFile {
     path: PathBuf,

@@ -23,11 +23,9 @@ use crate::host::private_file;
 const SCHEMA_VERSION: u64 = 1;
 /// Validity of the knowledge: an hour.
 const VALID_MS: u64 = 3_600_000;
-/// Limit of a file that is read: ours, with all clients and kinds that the policy knows, take a
-/// tenth of it.
+/// Limit of a file that is read: ours, with all that the policy knows, take a tenth of it.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// The file of one GPU.
 #[derive(Debug)]
 pub(crate) struct RequestsFile {
     path: PathBuf,
@@ -36,7 +34,6 @@ pub(crate) struct RequestsFile {
 #[derive(Serialize, Deserialize)]
 struct Document {
     schema_version: u64,
-    /// When it was written.
     unix_ms: u64,
     clients: Vec<Client>,
 }

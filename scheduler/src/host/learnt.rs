@@ -85,7 +85,6 @@ const FILE_MODE: u32 = 0o600;
 
 #[derive(Debug)]
 pub(crate) struct LearntStore {
-    /// The configured folder.
     root: PathBuf,
     /// The GPU's folder in it.
     folder: PathBuf,
@@ -118,10 +117,8 @@ pub struct Listed {
     pub used_unix_ms: u64,
 }
 
-/// Result of saving.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// Saved.
     Well,
     /// Saved, in place of an unreadable file, for this reason.
     OverDamage(String),
@@ -140,15 +137,12 @@ struct Heading {
     bytes: u64,
 }
 
-/// The previous knowledge about a program.
 enum Before {
     Nothing,
     Profile(Profile),
-    /// An invalid file.
     Damage(String),
 }
 
-/// A file of the folder.
 struct Entry {
     path: PathBuf,
     uid: u32,
@@ -473,8 +467,7 @@ fn before(path: &Path, program: &str) -> io::Result<Before> {
     })
 }
 
-/// Whether a read error shows that the content is not ours: no text, too long, or a link. All
-/// others may be temporary.
+/// Whether a read error means foreign content: no text, too long, a link. Others may pass.
 fn is_damage(error: &io::Error) -> bool {
     let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     let kinds = [io::ErrorKind::InvalidData, io::ErrorKind::FileTooLarge];

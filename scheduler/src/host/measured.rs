@@ -168,7 +168,6 @@ mod tests {
         }
     }
 
-    /// The result for a file with this text.
     fn found(text: &str) -> BlockPriority {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("GPU-aa11.measured"), text).unwrap();

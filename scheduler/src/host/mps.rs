@@ -71,14 +71,10 @@ pub struct Control {
     stop: Option<OwnedFd>,
 }
 
-/// Result of waiting for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// It has ended.
     Ended,
-    /// It timed out.
     Late,
-    /// Waiting was stopped.
     Stopped,
 }
 
@@ -201,7 +197,6 @@ impl Control {
         }
     }
 
-    /// A killed program has not ended: it hangs in its question.
     pub(crate) fn is_stuck(&self) -> bool {
         self.left.is_some()
     }
@@ -294,7 +289,6 @@ impl Answer {
         is_known && self.errors.trim().is_empty()
     }
 
-    /// Process ids, one at the beginning of each line.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         numbers_of(&self.output)
     }
@@ -313,7 +307,6 @@ impl Answer {
     }
 }
 
-/// Folder of the pipes without the environment variable.
 const PIPES: &str = "/tmp/nvidia-mps";
 
 /// The folder of the pipes, from this process's environment or NVIDIA's default.
@@ -352,8 +345,7 @@ fn pipes_of(doomed: &Doomed) -> Option<OsString> {
     Some(OsString::from_vec(value.to_vec())).filter(|value| !value.as_bytes().is_empty())
 }
 
-/// Content of the pipe. Does not wait for the program's own children: a pipe holds the longest
-/// lists.
+/// Content of the pipe, which holds the longest lists. Does not wait for the program's children.
 fn text_in(pipe: OwnedFd) -> String {
     let mut bytes = Vec::new();
     let _ = rustix::io::ioctl_fionbio(&pipe, true);
@@ -517,7 +509,6 @@ mod tests {
         let clock = Clock::monotonic();
         let why = control.terminate(&command, &doomed, &clock, u64::MAX);
         assert_eq!(why.unwrap_err(), "/bin/sh: nothing is asked any more");
-        // Returns 0 when nobody has the other end any more.
         assert_eq!(stopping.join().unwrap().read(&mut [0; 1]).unwrap(), 0);
     }
 

@@ -30,20 +30,17 @@ const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
 pub(crate) const QUIT: &str = "quit -t 10\n";
 /// A program that ends or starts MPS is killed after this time, ns.
 pub(crate) const PROGRAM_NS: u64 = 30_000_000_000;
-/// Time for the control daemon to end before it is killed, ns: half as long again as [`QUIT`]'s
-/// limit.
+/// Time for the control daemon to end before it is killed, ns: [`QUIT`]'s limit and half of it.
 const QUIT_NS: u64 = 15_000_000_000;
 /// The kernel's name of the control daemon and its servers: the first 15 bytes.
 const COMM: &str = "nvidia-cuda-mps";
-/// For one poll, ns.
 const LOOK_NS_MAX: u64 = 4_000_000_000;
 /// Servers queried in one poll: there is one for each waiting user.
 const SERVERS_MAX: usize = 8;
 /// Status of a server that accepts no clients until its present ones are gone.
 const BROKEN: &str = "FAULT";
 
-/// Process id of the living control daemon with its pipes in this folder. 0 if it is in another PID
-/// namespace.
+/// Process id of the living control daemon of this folder. 0: in another PID namespace.
 #[must_use]
 pub fn control_daemon(folder: &Path) -> Option<u32> {
     holder_of_lock(&folder.join(LOCK_FILE)).or_else(|| {
@@ -75,8 +72,7 @@ fn holder_of_lock(path: &Path) -> Option<u32> {
         l_pid: 0,
     };
     fcntl(&file, FcntlArg::F_GETLK(&mut lock)).ok()?;
-    // 0: an invisible process; -1: a descriptor without process. Whoever can read the file can take
-    // a read lock.
+    // 0: an invisible process; -1: none. Whoever can read the file can take a read lock.
     let is_held = lock.l_type == libc::F_WRLCK as i16;
     is_held.then(|| u32::try_from(lock.l_pid).unwrap_or(0))
 }
@@ -136,14 +132,12 @@ fn environment() -> Vec<CString> {
     program::environment(|_| false, [])
 }
 
-/// Whether the control daemon has servers, which are its children, even if it does not answer. True
-/// if invisible.
+/// Whether the silent control daemon has servers, which are its children; true if invisible.
 fn has_servers(control_daemon: u32) -> bool {
     children(control_daemon).is_none_or(|children| !children.is_empty())
 }
 
-/// A process's children, as the kernel lists them for each of its threads (proc_tid_children(5));
-/// `None` if it does not.
+/// A process's children, if the kernel lists them for its threads (proc_tid_children(5)).
 fn children(parent: u32) -> Option<Vec<u32>> {
     if parent == 0 {
         return None;
@@ -161,7 +155,6 @@ fn children(parent: u32) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// Descriptor of the control daemon's process, readable once it has ended.
 pub(crate) fn process_of(control_daemon: u32) -> Option<OwnedFd> {
     let id = i32::try_from(control_daemon).ok().and_then(Pid::from_raw)?;
     let process = pidfd_open(id, PidfdFlags::empty()).ok()?;
@@ -232,8 +225,7 @@ pub(crate) fn end(control: &mut Control, command: &[String], clock: &Clock) -> b
     true
 }
 
-/// Whether it is a control daemon that this very user has started: the kernel reports its user and
-/// program.
+/// Whether the kernel reports it as a control daemon started by this very user.
 fn is_control_daemon(pid: u32) -> bool {
     let is_ours = real_uid(pid) == Some(geteuid().as_raw());
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -245,8 +237,7 @@ pub(crate) fn name_of_pipes() -> String {
     let folder = pipes();
     let shown = folder.to_string_lossy();
     let name = shown.trim_matches('/').chars();
-    // No part of a path contains a slash, and none of ours this character. A file name has 255
-    // bytes at most.
+    // No part of a path contains a slash, nor one of ours this. A file name has 255 bytes at most.
     let name = name.map(|c| if c == '/' { '!' } else { c });
     name.take(60).collect()
 }
@@ -263,8 +254,7 @@ mod tests {
         assert_eq!(control_daemon(folder.path()), None, "no file");
         fs::write(folder.path().join(LOCK_FILE), "").unwrap();
         assert_eq!(control_daemon(folder.path()), None, "nobody holds it");
-        // A lock of fcntl(2) must belong to another process to be visible. struct flock, on 64-bit
-        // machines.
+        // Another process's lock: fcntl(2) does not show one's own. struct flock, on 64 bits.
         let program = r#"use Fcntl qw(:DEFAULT :seek); $| = 1; open(my $f, ">", $ARGV[0]) or die;
             my $lock = pack("s s x4 q q l", F_WRLCK, SEEK_SET, 0, 0, 0); fcntl($f, F_SETLK, $lock) or die; print "held\n"; <STDIN>;"#;
         let mut holder = Command::new("/usr/bin/perl")

@@ -36,7 +36,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 struct Kept {
     /// Restarts of MPS, in seconds since 1970.
     restarts_s: Vec<u64>,
-    /// The first start, likewise.
     started_s: Option<u64>,
     /// Why restarts have stopped until a person resumes them.
     given_up: Option<String>,

@@ -53,7 +53,6 @@ pub enum NvmlError {
     Silent,
 }
 
-/// A result's name in nvml.h, and its number.
 fn named(result: c_uint) -> String {
     let name = match result {
         1 => "NVML_ERROR_UNINITIALIZED",
@@ -77,7 +76,6 @@ fn named(result: c_uint) -> String {
     format!("{name} ({result})")
 }
 
-/// Advice to the operator.
 const fn hint(result: c_uint) -> &'static str {
     match result {
         4 => ", this user may not open the device's files (/dev/nvidia*)",
@@ -234,8 +232,7 @@ pub(crate) fn open_device(uuid: &str) -> Result<(Open, Device), NvmlError> {
 #[derive(Clone, Copy)]
 pub(crate) struct Device(pub(crate) *mut c_void);
 
-// SAFETY: NVML is thread-safe (its reference says so for all functions), and the handle is only
-// passed back to it.
+// SAFETY: NVML is thread-safe (its reference: all functions), and only gets the handle back.
 unsafe impl Send for Device {}
 
 /// `nvmlProcessInfo_t` as of the second version.
@@ -389,8 +386,7 @@ pub(crate) fn check(call: &'static str, result: c_uint) -> Result<(), NvmlError>
     }
 }
 
-/// File of a library mapped into this process, by its name's prefix, as the kernel reports it: with
-/// links resolved.
+/// File of a mapped library, by its name's prefix, as the kernel reports it: links resolved.
 pub(crate) fn mapped(prefix: &str) -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines()

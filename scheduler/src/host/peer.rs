@@ -18,8 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::config::memory_rules::{Owner, cgroups};
 use crate::core::job_key::Peer;
 
-/// `SO_PASSRIGHTS` of Linux 6.16 (include/uapi/asm-generic/socket.h): whether senders may pass
-/// descriptors.
+/// `SO_PASSRIGHTS` of Linux 6.16 (asm-generic/socket.h): whether senders may pass descriptors.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// Room for groups at first; the kernel reports if there are more.

@@ -13,8 +13,7 @@ impl Image {
     /// Of a running process (proc_pid_stat(5), fields 22 and 28).
     pub(crate) fn of(pid: u32) -> Self {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name, in parentheses, may contain anything; the fields after it are numbers and a
-        // letter.
+        // The name, in parentheses, may contain anything; later fields are numbers and a letter.
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let field = |number: usize| {
             let text = after_name.split_ascii_whitespace().nth(number - 3);
@@ -41,7 +40,6 @@ impl Image {
 }
 
 impl Found {
-    /// Looks up the process of that id and start.
     pub(crate) fn of(number: u32, started_ticks: u64) -> io::Result<Self> {
         let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
         let Some(pid) = pid else {

@@ -14,7 +14,6 @@ use nix::unistd::Pid as NixPid;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
-/// A running program.
 #[derive(Debug)]
 pub(crate) struct Started {
     /// Its id, and that of its group. The starter waits for it (waitpid(2)).
@@ -32,7 +31,6 @@ impl Started {
     }
 }
 
-/// Destination of a program's output.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// Our own standard error: a daemon's log.
@@ -96,8 +94,7 @@ fn prepared(input: RawFd, output: &Output) -> nix::Result<(PosixSpawnFileActions
     Ok((files, how))
 }
 
-/// Our own environment without the service manager's variables and those that `is_left_out`
-/// selects; then `more`.
+/// Our environment without the service manager's variables and `is_left_out`; then `more`.
 pub(crate) fn environment(
     is_left_out: impl Fn(&OsStr) -> bool,
     more: impl IntoIterator<Item = (OsString, OsString)>,
@@ -116,7 +113,6 @@ fn text_of(text: impl AsRef<OsStr>) -> CString {
     CString::new(bytes).expect("no byte of it is zero")
 }
 
-/// A file with that text, at its beginning.
 fn input_of(text: &str) -> std::io::Result<File> {
     if text.is_empty() {
         return File::open("/dev/null");

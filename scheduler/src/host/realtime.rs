@@ -28,7 +28,6 @@ use rustix::thread::gettid;
 
 /// `SCHED_RESET_ON_FORK` (include/uapi/linux/sched.h). Clearing it again needs privilege.
 const RESET_ON_FORK: c_int = 0x4000_0000;
-/// The lowest real-time priority.
 const PRIORITY: c_int = 1;
 /// How long the thread may run without sleeping, us. The kernel counts in ticks of 1 to 10 ms.
 const RUN_US_MAX: u64 = 50_000;
@@ -91,16 +90,14 @@ fn handle_signal() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = give_up as extern "C" fn(c_int) as usize;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the handler does only what signal-safety(7) allows, and the structure outlives the
-    // call.
+    // SAFETY: the handler obeys signal-safety(7), and the structure outlives the call.
     match unsafe { libc::sigaction(libc::SIGXCPU, &raw const action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// SIGXCPU: the thread has run too long. The signal is directed at the process, so any thread may
-/// handle it.
+/// SIGXCPU: the thread has run too long. Any thread may handle it, as it is the process's.
 extern "C" fn give_up(_signal: c_int) {
     let thread = THREAD.swap(0, Ordering::Relaxed);
     if thread == 0 {
@@ -146,7 +143,6 @@ mod tests {
     fn a_thread_that_runs_for_too_long_loses_its_real_time_priority_and_goes_on() {
         let begun = begin();
         if let Err(error) = &begun {
-            // As without CAP_SYS_NICE: the thread is unchanged.
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
             assert_eq!((policy(), is_held()), (libc::SCHED_OTHER, false));
             testing::ignore("no real-time priority here");

@@ -21,7 +21,6 @@ pub const SOCKET_ENV: &str = "PILLION_SOCKET";
 const FOLDER_MODE: u32 = 0o755;
 /// Root's daemon serves every user; a client's rights follow from its credentials.
 const ROOT_SOCKET_MODE: u32 = 0o666;
-/// A user's own daemon serves that user.
 const USER_SOCKET_MODE: u32 = 0o600;
 /// Whoever may open the file may lock it (flock(2)), and so keep a daemon from its seat.
 const LOCK_MODE: u32 = 0o600;
@@ -234,8 +233,7 @@ impl Seat {
         &self.path
     }
 
-    /// Whether a daemon had the seat before, since the machine or its container started: `/run` is
-    /// emptied then.
+    /// Whether the seat had a daemon since the machine or container started: that empties `/run`.
     #[must_use]
     pub fn has_predecessor(&self) -> bool {
         self.has_predecessor
@@ -260,8 +258,7 @@ impl Drop for Seat {
     }
 }
 
-/// Mode of the lock file of a daemon that ends when unused: visible to everybody, unlike
-/// [`LOCK_MODE`].
+/// Lock file mode of a daemon that ends when unused: visible to all, unlike [`LOCK_MODE`].
 const LOCK_MODE_FOR_A_WHILE: u32 = 0o700;
 
 /// Whether the daemon that listens at `socket`, or did since the machine or container started, is

@@ -42,8 +42,7 @@ pub fn supervisors(pid: u32, job: &str, uid: u32) -> Vec<u32> {
     ancestors(pid).filter(is_its).collect()
 }
 
-/// The parent of a process, its parent, and so on, without the first process; at most
-/// [`GENERATIONS_MAX`].
+/// Ancestors of a process, nearest first, without process 1; at most [`GENERATIONS_MAX`].
 pub fn ancestors(pid: u32) -> impl Iterator<Item = u32> {
     let parent_of = |pid: &u32| parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
     std::iter::successors(parent_of(&pid), parent_of).take(GENERATIONS_MAX)

@@ -32,8 +32,7 @@ const MPS: &str = "nvidia-cuda-mps";
 /// Programs of Pillion that use a GPU for no job.
 const OWN: [&str; 2] = ["pillion", "pilliond"];
 
-/// Mappings of the driver in a computing process: its libraries for CUDA and OpenCL, and its device
-/// nodes.
+/// The driver in a computing process's mappings: CUDA and OpenCL libraries, device nodes.
 const DRIVER: [&[u8]; 3] = [b"/libcuda.so", b"/libnvidia-opencl.so", b"/dev/nvidia"];
 
 /// Limit of a file of /proc, bytes. 65530 mappings, the kernel's default maximum, take less.
@@ -47,12 +46,10 @@ pub(crate) fn is_first_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link == Path::new(FIRST_PID_NAMESPACE))
 }
 
-/// Inspects processes by /proc.
 #[derive(Debug)]
 pub(crate) struct Proc<'a> {
     /// Graphics processes by NVML; none if unknown.
     pub(crate) graphics: Option<&'a [u32]>,
-    /// Processes that NVML has recently seen compute.
     pub(crate) computed: &'a [u32],
 }
 
@@ -83,8 +80,7 @@ impl Eyes for Proc<'_> {
     }
 }
 
-/// Whether a process has ended or is ending. False for one that /proc hides from this user
-/// (`hidepid`).
+/// Whether a process has ended or is ending; not if /proc hides it from this user (`hidepid`).
 fn is_ending(number: u32) -> bool {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     let Some(pid) = pid else {
@@ -136,7 +132,6 @@ impl Facts {
         name.is_some_and(|name| name.starts_with(MPS))
     }
 
-    /// Whether it is a program of Pillion in this folder.
     fn is_pillions(&self, folder: &Path) -> bool {
         let parent = self.program.as_deref().and_then(Path::parent);
         parent == Some(folder) && self.program_name().is_some_and(|name| OWN.contains(&name))
@@ -171,8 +166,7 @@ impl Facts {
     }
 }
 
-/// Why a program is no client, by its mappings (proc_pid_maps(5)) and its environment
-/// (proc_pid_environ(5)).
+/// Why a program is no client, by proc_pid_maps(5) and proc_pid_environ(5).
 fn why(maps: &[u8], environment: &[u8]) -> &'static str {
     let mut variables = environment.split(|byte| *byte == 0);
     let is_of_a_job = unattached::job_id(environment).is_some();
@@ -314,7 +308,6 @@ mod tests {
             ),
             (None, "nvidia-cuda-mps", true),
             (None, "python", false),
-            // A program chooses its own name.
             (Some("/usr/bin/python3"), "nvidia-cuda-mps", false),
         ] {
             assert_eq!(of(program, name).is_of_mps(), is_of_mps, "{program:?}");

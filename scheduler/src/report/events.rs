@@ -61,9 +61,7 @@ pub struct Events {
     of_jobs: VecDeque<Event>,
     /// Their numbers by user.
     users: BTreeMap<u32, usize>,
-    /// Of all so far.
     last_seq: u64,
-    /// By kind, of all so far.
     counts: [u64; Kind::ALL.len()],
     fell_out: u64,
 }
@@ -213,7 +211,6 @@ impl Document {
     }
 }
 
-/// Writes an event to the log.
 pub(crate) fn log(event: &Event) {
     let (seq, kind, job, pid, code) = (event.seq, event.kind, &event.job, event.pid, event.code);
     let (job, text) = (job.as_deref(), &event.text);

@@ -69,7 +69,7 @@ pub struct Status {
     pub policy: PolicyStatus,
     /// The high-priority side.
     pub hp: HpStatus,
-    /// Jobs with clients, then ended jobs, oldest first; as far as the viewer may see them
+    /// Jobs with clients, then ended jobs, oldest first; those that the viewer may see
     /// ([`Viewer`]).
     pub jobs: Vec<JobStatus>,
     /// Use of all jobs of each user, by user id; of users with visible jobs.
@@ -124,7 +124,6 @@ pub struct HeldStatus {
 }
 
 impl HeldStatus {
-    /// A hold until MPS serves again.
     fn for_mps(why: &str) -> Self {
         Self {
             job: None,
@@ -134,7 +133,6 @@ impl HeldStatus {
         }
     }
 
-    /// None if the viewer may not see it.
     fn of((whose, why): (Whose<'_>, &str), viewer: Viewer) -> Option<Self> {
         let (job, uid) = match whose {
             Whose::Job(key) => (Some(key.id.clone()), Some(key.uid)),
@@ -155,8 +153,7 @@ impl HeldStatus {
 pub struct ReleasedStatus {
     /// Since when, on the daemon's clock.
     pub since_ns: u64,
-    /// Parts of the daemon that still have it open, because the driver has not answered them; 0: it
-    /// is closed.
+    /// Parts of the daemon that still have it open, as the driver has not answered them; 0: none.
     pub open: usize,
 }
 
@@ -392,8 +389,7 @@ pub struct ClientStatus {
     pub denied: Option<&'static str>,
     /// Time of its attach.
     pub attached_ns: u64,
-    /// The kernel signals it when its parent ends (`PR_SET_PDEATHSIG`), as far as its library
-    /// knows.
+    /// The kernel signals it when its parent ends (`PR_SET_PDEATHSIG`), as its library knows.
     pub falls_with_parent: bool,
     /// A signal asked its process to end, and its drain timed out (`PILLION_DRAIN_MS`) with work in
     /// flight: under MPS it waits for its supervisor.
@@ -514,7 +510,6 @@ impl Status {
         self.gpu.mps_unseen = pipes.map(|folder| folder.display().to_string());
     }
 
-    /// Adds the released device.
     pub(crate) fn note_released(&mut self, released: Option<Released>) {
         self.gpu.released =
             released.map(|Released { since_ns, open }| ReleasedStatus { since_ns, open });
@@ -654,7 +649,6 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
     }
 }
 
-/// How a high-priority job's requests are known.
 fn requests_source(state: &State, job: &Job) -> Option<Source> {
     let hp_clients = job.clients.iter().filter_map(|c| c.hp_client.as_ref());
     let mut sources = hp_clients.map(|hp_client| hp_client.marks().source());

@@ -7,12 +7,9 @@ use serde::Serialize;
 use crate::core::state::Traced;
 use crate::report::status::Identity;
 
-/// Description of a trace.
 #[derive(Debug, Serialize)]
 struct Header {
-    /// [`SCHEMA_VERSION`].
     schema_version: u32,
-    /// UUID of the GPU, and its model.
     gpu: String,
     model: String,
     sms: u32,
@@ -25,7 +22,6 @@ struct Header {
     is_full: bool,
     /// Records missing because their thread's ring was full.
     dropped: u64,
-    /// In the order of the entries' numbers.
     jobs: Vec<Job>,
     clients: Vec<Client>,
     /// Names of the rules that hold best-effort work, in the order of their numbers.
@@ -43,7 +39,6 @@ struct Job {
 #[derive(Debug, Serialize)]
 struct Client {
     client: u64,
-    /// Number of its job.
     job: u32,
     /// 0: invisible from the daemon.
     pid: u32,
@@ -57,7 +52,6 @@ struct Kernel {
     name: String,
 }
 
-/// The whole document.
 pub(crate) fn document(traced: Traced, identity: &Identity, sms: u32) -> Vec<u8> {
     let header = Header {
         schema_version: SCHEMA_VERSION,

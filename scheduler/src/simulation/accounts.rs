@@ -19,17 +19,14 @@ use crate::config::memory_rules::Owner;
 use crate::core::job_key::JobKey;
 use crate::core::ledgers::{Brought, Comer, Found, Image, Ledgers, Opened};
 
-/// A process's place in its job's ledger.
 pub(super) struct Place {
     pub(super) page: Mapping<LedgerPage>,
     pub(super) fd: std::sync::Arc<OwnedFd>,
     pub(super) slot: usize,
-    /// The place from the previous daemon.
     pub(super) is_kept: bool,
     file: (u64, u64),
 }
 
-/// Where a process's holdings are booked.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Booked {
     /// The page's file, and the slot.
@@ -92,7 +89,6 @@ pub(super) fn brought(world: &World, process: &Process) -> Option<(OwnedFd, u16)
             place.slot,
         ),
         1 if process.is_liar => (place.fd.try_clone(), world.below(8) as usize),
-        // Another slot.
         2 => return None,
         _ => (place.fd.try_clone(), place.slot),
     };
@@ -189,7 +185,6 @@ impl Process {
         let is_free = !self.is_alive.get() && now_ns >= self.free_ns.get();
         let Booked { at, is_moving } = self.booked.get();
         match at == Some((file, slot)) {
-            // In both for a moment.
             true if is_free => (0, held.max(next)),
             _ if is_moving => (0, held.max(next)),
             true => (held.min(next), held.max(next)),

@@ -26,22 +26,18 @@ use crate::core::state::{BeJob, ENDED_MAX, Look, Refused, State};
 const LAUNCH_ACCESSES_MAX: u64 = 32;
 /// As above, for claiming a ring: the search for its own, and for a free one.
 const CLAIM_ACCESSES_MAX: u64 = 2 * RINGS as u64;
-/// Remembered announcements.
 const ANNOUNCED_MAX: usize = 64;
 /// Polls, 50 µs apart, within which every waiter must be granted something once faults stop: two
 /// and a half seconds, as a job that lied is left out of the decision after two.
 const LOOKS_MAX: u64 = 50_000;
 
-/// Polls, 9 ms apart, within which nothing may be granted on a drained GPU: longer than a hold
-/// without a fault.
+/// Polls, 9 ms apart, with no grant on a drained GPU: longer than a hold without a fault.
 const DRAINED_LOOKS: u64 = 4;
 
-/// History for the checks.
 #[derive(Default)]
 pub(super) struct Facts {
     /// Polls begun and ended.
     pub(super) polls: Cell<u64>,
-    /// Polls in progress.
     pub(super) polling: Cell<u32>,
     /// Attached high-priority clients ever.
     pub(super) hp_comings: Cell<u64>,
@@ -111,7 +107,6 @@ impl Facts {
 /// A best-effort launch at the gate, or its recheck.
 pub(super) struct Asked {
     at: u64,
-    /// Begin of the wait; none: a new launch.
     since_ns: Option<u64>,
     /// When its daemon was last heard.
     heard_ns: u64,
@@ -182,7 +177,6 @@ impl World {
     }
 }
 
-/// Honest clients of `daemon`.
 fn clients(world: &World, number: u64) -> Vec<(Rc<Process>, Rc<Seat>)> {
     let processes = world.processes.borrow();
     let seated = processes
@@ -191,7 +185,6 @@ fn clients(world: &World, number: u64) -> Vec<(Rc<Process>, Rc<Seat>)> {
     seated.filter(|(process, _)| !process.is_liar).collect()
 }
 
-/// Whether high-priority processes are surely honest.
 fn is_hp_honest(world: &World) -> bool {
     !world.plan.has_lying_hp
 }
@@ -254,7 +247,6 @@ pub(super) fn granted(world: &World, process: &Process, seat: &Seat, terms: &Ter
     }
 }
 
-/// A job's work in flight at a grant is within the bound.
 fn check_bound(world: &World) {
     let (in_flight_ns, bound_ns) = (world.facts.in_flight_ns.take(), world.facts.bound_ns.get());
     assert!(
@@ -282,7 +274,6 @@ fn is_nobody_expected(world: &World, process: &Process) {
     );
 }
 
-/// Clients of a user, and its best-effort jobs.
 fn share_of(state: &State, uid: u32) -> (usize, usize) {
     let jobs = || state.jobs.iter().filter(|job| job.key.uid == uid);
     let best_effort = jobs().filter(|job| job.key.class == JobClass::BestEffort);
@@ -290,8 +281,7 @@ fn share_of(state: &State, uid: u32) -> (usize, usize) {
     (clients, best_effort.count())
 }
 
-/// A process was accepted as a client, the first of its job if `is_new`: its user is within its
-/// limits.
+/// A process was accepted, the first of its job if `is_new`: its user is within its limits.
 pub(super) fn let_in(state: &State, config: &Config, key: &JobKey, is_new: bool) {
     let (clients, jobs) = share_of(state, key.uid);
     let limits = &config.limits;
@@ -320,8 +310,7 @@ pub(super) fn turned_away(state: &State, config: &Config, key: &JobKey, refused:
     assert!(is_right, "{refused}: of {clients} clients and {jobs} jobs");
 }
 
-/// Its job has been held for a fault since before a best-effort launch came to the gate, by its
-/// serving daemon.
+/// Its serving daemon has held its job for a fault since before the launch came to the gate.
 fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool {
     let daemon = world.daemon.borrow().clone();
     let daemon = daemon.filter(|daemon| daemon.number == seat.daemon && !daemon.is_dead.get());
@@ -557,8 +546,7 @@ fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
         state.hp.busy || !is_truly_busy,
         "high-priority work is in flight and not known"
     );
-    // A client with a lost record counts as busy until a completion reported after the loss was
-    // noticed.
+    // A client with a lost record is busy until a completion reported after that was noticed.
     let has_dropped = hp().any(|(_, seat)| seat.page().counted(Counter::Dropped) > seat.dropped);
     // The last completion of a dying client may find no room without being counted.
     let has_dropped = has_dropped || hp().any(|(process, _)| process.end.is_dying());
@@ -581,8 +569,7 @@ fn complete_all(world: &Rc<World>, clients: &[(Rc<Process>, Rc<Seat>)]) {
     }
 }
 
-/// Whether the job of `seat` is refused because its processes, present or past, launched collective
-/// kernels.
+/// Whether the job of `seat` is refused for its processes' collectives, present or past.
 fn is_refused(
     world: &World,
     daemon: &Daemon,
@@ -601,8 +588,7 @@ fn is_refused(
         && collective.contains(&(daemon.number, seat.key.clone()))
 }
 
-/// The GPU is drained: work in flight ends, and nothing more is admitted, however long it has
-/// waited.
+/// A drained GPU: work in flight ends, and nothing more is admitted after any wait.
 fn nobody_is_served(world: &Rc<World>, daemon: &Rc<Daemon>, clients: &[(Rc<Process>, Rc<Seat>)]) {
     daemon.drain(world);
     complete_all(world, clients);

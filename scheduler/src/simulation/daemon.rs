@@ -38,27 +38,22 @@ pub(super) const USERS: [u32; 2] = [1000, 1001];
 const DEVICE_BYTES: u64 = 16 << 30;
 const SMS: u32 = 80;
 
-/// One daemon, from its start to its end.
 pub(super) struct Daemon {
-    /// Counted from the first.
     pub(super) number: u64,
     pub(super) state: RefCell<State>,
     pub(super) ledgers: RefCell<Ledgers>,
     pub(super) pages: Arc<GpuPages>,
     descriptors: GpuFds,
     pub(super) is_dead: Cell<bool>,
-    /// In force.
     pub(super) config: RefCell<Config>,
     pub(super) watch: Watch,
     /// The expected messages about jobs being ended.
     pub(super) truth: RefCell<Truth>,
     /// Until then clients of the previous daemon are expected.
     pub(super) returning_until_ns: u64,
-    /// Refused processes.
     away: RefCell<Vec<u32>>,
 }
 
-/// A job's id.
 pub(super) fn name_of(class: JobClass, job: usize) -> String {
     format!("{}-{job}", class.name())
 }
@@ -82,7 +77,6 @@ pub(super) fn peer_of(process: &Process) -> Peer {
 }
 
 impl Daemon {
-    /// Starts a daemon if there is none.
     pub(super) fn begin(world: &Rc<World>) {
         if world.daemon.borrow().is_some() {
             return;
@@ -119,7 +113,6 @@ impl Daemon {
         world.run(Actor::Daemon(Rc::clone(self)), what, op)
     }
 
-    /// The poll thread polls.
     pub(super) fn poll(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut state) = self.state.try_borrow_mut() else {
             return;
@@ -139,7 +132,6 @@ impl Daemon {
         }
     }
 
-    /// The control thread handles an attaching process.
     pub(super) fn meet(self: &Rc<Self>, world: &Rc<World>, process: Option<Rc<Process>>) {
         let Some(process) = process else { return };
         let Ok(mut state) = self.state.try_borrow_mut() else {
@@ -247,7 +239,6 @@ impl Daemon {
         None
     }
 
-    /// The page that it brings, and its file.
     fn take_page(
         &self,
         world: &World,
@@ -281,7 +272,6 @@ impl Daemon {
         away.push(process.pid);
     }
 
-    /// The control thread notices one of the ended connections.
     pub(super) fn notice_an_end(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut state) = self.state.try_borrow_mut() else {
             return;
@@ -313,7 +303,6 @@ impl Daemon {
         );
     }
 
-    /// The operator changes the configuration of the running daemon.
     fn reconfigure(&self, world: &World, state: &mut State) {
         world.config.set(world.below(CONFIGS as u64) as usize);
         let config = &world.plan.configs[world.config.get()];

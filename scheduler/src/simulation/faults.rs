@@ -22,24 +22,20 @@ use crate::core::job_key::JobKey;
 use crate::core::state::{NewlyHeld, State, Sticky, Whose};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// CUDA results after which a context is lost.
 const STICKY: [u32; 2] = [700, 719];
-/// Xids: of a program's own mistakes, with a possible rule in the file; of another, without; of a
-/// broken GPU.
+/// Xids: of a program's mistakes, with a possible rule in the file, or none; of a broken GPU.
 const XIDS: [u64; 3] = [13, 31, 79];
 
 /// A daemon's fault thread, and the model of it.
 pub(super) struct Watch {
     /// The thread's own, while it is not at work.
     book: RefCell<Book>,
-    /// Pending faults.
     waiting: RefCell<VecDeque<Fault>>,
     pub(super) held: RefCell<Held>,
     done: RefCell<Vec<Done>>,
     lost: RefCell<Vec<Lost>>,
 }
 
-/// Held jobs, each since a moment.
 #[derive(Default)]
 pub(super) struct Held {
     all: Option<u64>,
@@ -48,7 +44,6 @@ pub(super) struct Held {
     pub(super) is_draining: bool,
 }
 
-/// An action with an hourly limit.
 struct Done {
     at_ns: u64,
     whose: (&'static str, Option<u32>, Option<String>),
@@ -158,8 +153,7 @@ impl Watch {
         }
     }
 
-    /// The rules' decisions are as expected: no action above its hourly limit, and none suppressed
-    /// below it.
+    /// The rules' decisions are as expected: none above the hourly limit, and all below it.
     fn check_decisions(&self, config: &Config, now_ns: u64, fault: &Fault, found: &[Decision]) {
         let rules = config.faults.rules.iter();
         let is_for = |rule: &&FaultRule| {
@@ -289,7 +283,6 @@ impl Daemon {
         self.watch.check_all_told();
     }
 
-    /// The driver reports an Xid.
     pub(super) fn handle_xid(&self, world: &World) {
         let xid = XIDS[world.below(XIDS.len() as u64) as usize];
         // Broken GPUs are rarer.
@@ -356,7 +349,6 @@ impl Daemon {
         self.hold(world, &mut state, Whose::Everybody, true);
     }
 
-    /// `pillion resume`.
     pub(super) fn resume_all(self: &Rc<Self>, world: &Rc<World>) {
         self.resume(world, &mut self.state.borrow_mut(), true);
     }

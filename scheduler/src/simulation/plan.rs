@@ -15,15 +15,12 @@ use protocol::hello::JobClass;
 /// Successive configurations of a running daemon.
 pub(super) const CONFIGS: usize = 3;
 
-/// Constant throughout a seed.
 pub(super) struct Plan {
     /// They differ in what a running daemon can apply.
     pub(super) configs: Vec<Config>,
     /// A high-priority process may write anything into epoch and rings.
     pub(super) has_lying_hp: bool,
-    /// Processes of one job launch collective kernels.
     pub(super) has_collectives: bool,
-    /// Jobs are stopped.
     pub(super) has_stops: bool,
     /// One in so many steps kills the active party.
     pub(super) kill_one_in: u64,
@@ -100,17 +97,14 @@ fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
     )
 }
 
-/// Whether best-effort launches ever wait.
 pub(super) fn is_gating(config: &Config) -> bool {
     config.policy != Policy::None
 }
 
-/// Whether jobs with collectives are refused beside high-priority clients.
 pub(super) fn refuses_collectives(config: &Config) -> bool {
     is_gating(config) && config.on_collectives == OnCollectives::Refuse
 }
 
-/// Whether best-effort work in flight has a plain bound.
 pub(super) fn has_plain_bound(config: &Config) -> bool {
     matches!(
         config.policy,

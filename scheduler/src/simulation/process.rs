@@ -30,13 +30,10 @@ use crate::core::job_key::JobKey;
 use crate::host::pages::GpuFds;
 
 const STREAMS: usize = 3;
-/// Launching threads of a process.
 const THREADS: usize = 3;
 
-/// A client's state with its daemon.
 pub(super) struct Seat {
     pub(super) daemon: u64,
-    /// Its number there.
     pub(super) number: u64,
     pub(super) key: JobKey,
     pub(super) client: Rc<Client>,
@@ -61,7 +58,6 @@ impl Seat {
     }
 }
 
-/// A stream, as the library keeps it.
 #[derive(Default)]
 struct Stream {
     issued: Issued,
@@ -78,7 +74,6 @@ impl Marks for Stream {
     }
 }
 
-/// A launching thread.
 struct Launcher {
     id: Cell<u32>,
     ring: Cell<Claimed>,
@@ -133,14 +128,12 @@ pub(super) struct InFlight {
     mark: u64,
 }
 
-/// A launch that waits at the gate.
 pub(super) struct Waiting {
     hold: Hold,
     since_ns: u64,
     is_collective: bool,
 }
 
-/// Job of a process.
 #[derive(Clone, Copy)]
 pub(super) struct Of {
     pub(super) class: JobClass,
@@ -171,8 +164,7 @@ pub(super) struct Process {
     pub(super) completed_ns: Cell<u64>,
     /// The waiting launch, and since when; none while it checks.
     pub(super) waiting: RefCell<Option<Waiting>>,
-    /// Best-effort: the daemon's heartbeat before its present sleep, and the first ring in that
-    /// sleep.
+    /// Best-effort: the daemon's heartbeat before its present sleep, and the first ring since.
     pub(super) rung: Cell<(u64, u64)>,
     /// Launches granted by a lease.
     pub(super) granted: Cell<u64>,
@@ -232,7 +224,6 @@ impl Process {
         Rc::clone(client.get_or_insert_with(|| world.aside(make)))
     }
 
-    /// Best-effort: work in flight, ns.
     pub(super) fn in_flight_ns(&self) -> u64 {
         let in_flight = self.in_flight.borrow();
         in_flight.iter().map(|launched| launched.cost_ns).sum()
@@ -275,7 +266,6 @@ impl Process {
         }
     }
 
-    /// Its connection is closed without its knowledge.
     pub(super) fn lose_connection(self: &Rc<Self>, world: &World) {
         if let Some(seat) = self.seat() {
             world.say(|| format!("process {} loses its connection", self.pid));
@@ -325,8 +315,7 @@ impl Process {
         });
     }
 
-    /// Announces work in flight to the new daemon; one launch of each stream stands for all before
-    /// it.
+    /// Announces work in flight to the new daemon; a stream's last launch stands for all.
     fn announce_again(&self, world: &Rc<World>, seat: &Seat, launched: &[Launched]) {
         let mut last: Vec<Launched> = Vec::new();
         for launched in launched {
@@ -350,7 +339,6 @@ impl Process {
         *self.launched.borrow_mut() = last.collect();
     }
 
-    /// One of its threads.
     fn thread(&self, world: &World) -> &Launcher {
         let thread = &self.threads[world.below(THREADS as u64) as usize];
         if thread.ring() == Claimed::NONE && world.one_in(3) {
@@ -478,7 +466,6 @@ impl Process {
         }
     }
 
-    /// The application has waited for a stream.
     pub(super) fn complete_hp(&self, world: &Rc<World>, seat: &Seat) {
         self.complete_stream(world, seat, world.below(STREAMS as u64) as usize);
     }
@@ -492,8 +479,7 @@ impl Process {
         });
     }
 
-    /// The application has waited for all work in flight, and the helper answers a pending
-    /// question.
+    /// The application has waited for all work, and the helper answers a pending question.
     pub(super) fn complete_all(&self, world: &World, seat: &Seat) {
         for stream in 0..STREAMS {
             if self.streams[stream].is_in_flight() {
@@ -536,7 +522,6 @@ impl Process {
         let client = &*seat.client;
         let is_over = || client.connection.has_ended();
         if !check::is_daemon(world, seat.daemon) && !is_over() && world.one_in(2) {
-            // Noticed sooner or later.
             client.handle_end();
         }
         let waiting = self.waiting.take();
@@ -592,7 +577,6 @@ impl Process {
         }
     }
 
-    /// The gate has admitted a launch, which is charged.
     fn handle_grant(
         &self,
         world: &World,
@@ -611,7 +595,6 @@ impl Process {
         }
     }
 
-    /// The driver gets the admitted launch.
     fn launch_granted(&self, world: &Rc<World>, seat: &Seat, grant: &Grant, asked: &check::Asked) {
         let client = &*seat.client;
         let answered = world.tick();
@@ -663,7 +646,6 @@ impl Process {
         self.completed_ns.set(self.completed_ns.get() + complete_ns);
     }
 
-    /// Allocates or frees.
     fn change_memory(&self, world: &Rc<World>, seat: &Seat) {
         let Some(place) = &seat.ledger else {
             return;
@@ -687,7 +669,6 @@ impl Process {
         }
         self.held_bytes.set(held_bytes + bytes);
         world.between();
-        // The driver refuses it after all.
         if world.one_in(10) {
             self.next_bytes.set(held_bytes);
             account.release(Kind::Plain, bytes);

@@ -18,7 +18,6 @@ use super::world::{Actor, MS, World};
 use crate::core::job_key::Peer;
 use crate::core::state::{Moment, State, Stopped};
 
-/// Poll interval of a stopper.
 const LOOK_NS: u64 = 250 * MS;
 /// Stoppers in a seed: no more than a daemon tracks for one job.
 const STOPPERS_MAX: usize = 6;
@@ -26,7 +25,6 @@ const STOPPERS_MAX: usize = 6;
 const LOOKS_MAX: usize = 800;
 const ROOT: u32 = 0;
 
-/// Next step of a stopper.
 #[derive(Clone, Copy, Debug)]
 enum Todo {
     SeeTo,
@@ -37,7 +35,6 @@ enum Todo {
     Kill(u32),
 }
 
-/// Its phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Begin,
@@ -48,7 +45,6 @@ enum Phase {
     Done,
 }
 
-/// A stopper of a job.
 pub(super) struct Stopper {
     pid: u32,
     uid: u32,
@@ -63,7 +59,6 @@ pub(super) struct Stopper {
     its: RefCell<Vec<Rc<Process>>>,
     /// Clients seen, each with its daemon.
     known: RefCell<BTreeSet<(u64, u64)>>,
-    /// In the middle of a step.
     is_at_work: Cell<bool>,
     /// Processes that it sent SIGKILL.
     killed: RefCell<BTreeSet<u32>>,
@@ -192,7 +187,6 @@ impl Stopper {
         })
     }
 
-    /// A present process of its job that is not busy.
     fn any_left(&self, world: &World) -> Option<Rc<Process>> {
         let its = self.its.borrow();
         let free = its
@@ -203,7 +197,6 @@ impl Stopper {
         (count > 0).then(|| Rc::clone(free[world.below(count) as usize]))
     }
 
-    /// Present processes of its job.
     fn left(&self) -> Vec<u32> {
         let its = self.its.borrow();
         let left = its.iter().filter(|process| process.is_alive.get());
@@ -219,7 +212,6 @@ impl Stopper {
         self.until_ns.set(world.now_ns.get() + longest_ns);
     }
 
-    /// Rest of the grace.
     fn grace_left_ns(&self, world: &World) -> u64 {
         let spent_ns = world.now_ns.get() - self.begun_ns;
         self.grace_ns.saturating_sub(spent_ns)

@@ -25,29 +25,24 @@ const OWN_DRAIN_NS: u64 = 2_000 * MS;
 /// Time to attach for a process started while its job was being ended.
 const LATE_NS: u64 = 60_000 * MS;
 
-/// A job to end: an id and a user.
 pub(super) type Whose = (String, u32);
 
 pub(super) fn whose(key: &JobKey) -> Whose {
     (key.id.clone(), key.uid)
 }
 
-/// How a process ends.
 #[derive(Default)]
 pub(super) struct End {
-    /// Its start.
     pub(super) born: u64,
     /// It has its own handler of SIGTERM, and continues.
     handles: bool,
     /// Its work in flight at the request never completes.
     is_endless: bool,
-    /// SIGTERM has arrived.
     pub(super) is_asked: Cell<bool>,
     /// It has stopped launching: its drain timeout, and whether the daemon has asked.
     dying: Cell<Option<(u64, bool)>>,
     /// It is about to report its drain timeout, and has reported it.
     pub(super) is_overdue: Cell<(bool, bool)>,
-    /// MPS was asked to end its work.
     pub(super) is_terminated: Cell<bool>,
 }
 
@@ -136,7 +131,6 @@ impl Process {
     }
 }
 
-/// A stopper's request.
 struct Ask {
     whose: Whose,
     asker: u32,

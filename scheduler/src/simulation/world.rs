@@ -31,7 +31,6 @@ pub(super) const MS: u64 = 1_000_000;
 const STEPS: u64 = 160;
 /// Nested interruptions at most.
 const DEPTH_MAX: usize = 4;
-/// Processes of a seed at most.
 const PROCESSES_MAX: usize = 24;
 /// Longest kernel, ns.
 pub(super) const KERNEL_NS_MAX: u64 = 150 * US;
@@ -45,12 +44,9 @@ const LYING_JOBS: usize = 2;
 /// Unwinds a killed party.
 pub(super) struct Killed;
 
-/// An active party.
 #[derive(Clone)]
 pub(super) enum Actor {
-    /// A thread of the daemon.
     Daemon(Rc<Daemon>),
-    /// A thread of a process.
     Process(Rc<Process>),
 }
 
@@ -191,7 +187,6 @@ impl World {
         }
     }
 
-    /// The next moment.
     pub(super) fn tick(&self) -> u64 {
         self.moment.set(self.moment.get() + 1);
         self.moment.get()
@@ -285,7 +280,6 @@ impl World {
         result
     }
 
-    /// Whether it is on the stack.
     pub(super) fn is_at_work(&self, process: &Rc<Process>) -> bool {
         let stack = self.stack.borrow();
         stack
@@ -342,7 +336,6 @@ impl World {
         }
     }
 
-    /// Present processes that are not busy.
     pub(super) fn free_processes(&self) -> Vec<Rc<Process>> {
         let processes = self.processes.borrow();
         let free = processes
@@ -356,7 +349,6 @@ impl World {
         (count > 0).then(|| Rc::clone(&processes[self.below(count) as usize]))
     }
 
-    /// A party acts, or an event happens.
     fn act(self: &Rc<Self>) {
         if self.play_stop() {
             return;

@@ -127,7 +127,6 @@ pub(crate) fn attach(socket: &Path, class: JobClass, job: &str) -> Client {
     attach_as(socket, class, job, Request::encode)
 }
 
-/// The request of an attaching process.
 fn request(class: JobClass, job: &str, device: &str) -> Request {
     Request::Attach(Attach {
         class,
@@ -154,7 +153,6 @@ pub(crate) fn reason_not_to_serve(running: &Running, device: &str) -> Option<Str
     }
 }
 
-/// Attaches with `encode`'s packet of the request.
 pub(crate) fn attach_as(
     socket: &Path,
     class: JobClass,
@@ -186,7 +184,6 @@ pub(crate) fn attach_as(
         hp: Mapping::open(&hp_fd, hp_access).unwrap(),
         bell: Mapping::open(bell_fd, Access::ReadWrite).unwrap(),
         page,
-        // The job's ledger follows, unused here.
         lease: fds
             .next()
             .filter(|_| class == JobClass::BestEffort)

@@ -63,7 +63,6 @@ fn request(class: JobClass, job: &str) -> Request {
     })
 }
 
-/// A page that a client brings.
 fn page() -> OwnedFd {
     client_page(&Clock::process()).unwrap().0
 }
@@ -299,7 +298,6 @@ fn only_root_and_the_daemons_user_promise_a_job_a_weight_or_a_share() {
             set("", "0"),
             "its least share is \"0\"; needed is a share above 0 to 1",
         ),
-        // These daemons have that policy.
         (set("3", "30%"), "policy orion does not look at weights"),
     ] {
         let reason = request(&socket);

@@ -99,7 +99,6 @@ fn a_probe_has_bounds_for_each_metric_that_make_sense() {
     assert_eq!(two, Bound::At(0.5, Some(1.0)));
     let one = bound("temperature_c = [80]", Metric::Temperature);
     assert_eq!(one, Bound::At(80.0, None));
-    // The throttle's clock, unless it has its own.
     assert_eq!(of("[throttle]\nclock_mhz = 1380").clock_mhz, Some(1_380));
     let both = "clock_mhz = 1500\n[throttle]\nclock_mhz = 1380";
     assert_eq!(of(both).clock_mhz, Some(1_500));

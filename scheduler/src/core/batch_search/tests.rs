@@ -156,7 +156,6 @@ fn a_service_is_led_to_a_batch_that_keeps_its_target_and_costs_the_training_litt
     // No tried batch broke the target.
     let most = world.batches.iter().max();
     assert!(most <= Some(&best), "{most:?}, {best}");
-    // The result stays.
     let count = world.news.len();
     world.run(300);
     assert_eq!((world.news.len(), kept(&world)), (count, found));
@@ -293,7 +292,6 @@ fn a_program_that_falls_silent_is_in_the_way_of_nobody() {
         assert_eq!(world.search.look(now_ns, &around), None);
         (world.search.stand(), world.search.wanted())
     };
-    // With best-effort jobs paused.
     let mut world = World::new();
     (world.fixed_ns, world.each_ns, world.rate_per_s) = (0.0, 5e6, 198.0);
     world.run(60);

@@ -30,7 +30,6 @@ pub(crate) struct Brought {
     pub(super) fd: OwnedFd,
     /// The bringer's slot.
     pub(super) slot: usize,
-    /// Looks up a process.
     find: fn(u32, u64) -> io::Result<Found>,
 }
 
@@ -126,15 +125,12 @@ pub(super) enum Unusable {
 /// What became of a slot's owner.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Alive.
     There {
-        /// Its image.
         image: Image,
         /// Its real user, if visible.
         owner: Option<u32>,
         process: OwnedFd,
     },
-    /// It has ended.
     Ended,
     /// Ended long ago: its id now belongs to another process, and NVML's list means that one.
     Replaced,

@@ -192,8 +192,7 @@ fn no_job_has_more_than_a_rule_allows_its_owner_whatever_it_asks_for() {
     assert_eq!(quota(&ledgers, &small), Some(GIB));
     ledgers.set_quota("1GiB", None, three).unwrap();
     assert_eq!(quota(&ledgers, &small), Some(3 * GIB));
-    // Root's quota overrides the rule while the job lives, whoever attaches and whatever the user
-    // sets meanwhile.
+    // Root's quota overrides the rule while the job lives, whatever processes or users do.
     attach(&mut ledgers, &small, 8, "1GiB");
     assert_eq!(quota(&ledgers, &small), Some(3 * GIB));
     let (one, four) = (Quota::Bytes(GIB), Quota::Bytes(4 * GIB));
@@ -266,7 +265,6 @@ fn what_a_process_held_comes_back_when_the_device_shows_it_free() {
     ledgers.handle_detach(&key, first.slot);
     look(&mut ledgers, |_| true, |pid| pid == 7);
     assert!(held(&ledgers) == 2 * GIB && is_anybody_over(&mut ledgers));
-    // Meanwhile the slot stays taken.
     assert_ne!(attach(&mut ledgers, &key, 9, "").slot, first.slot);
     look(&mut ledgers, |_| true, |_| false);
     assert!(held(&ledgers) == GIB && !is_anybody_over(&mut ledgers));
@@ -517,7 +515,6 @@ fn a_rule_holds_for_a_ledger_that_goes_on_and_a_job_that_has_another_keeps_that(
         (Some(2 * GIB), 3 * GIB)
     );
 
-    // Another process came first.
     let mut late = ledgers();
     let other = attach(&mut late, &key, None);
     let again = attach(&mut late, &key, brought(&opened, pid, image));
@@ -549,8 +546,7 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
     assert!(brought(&slot(u16::MAX), pid, image).is_none());
     let file = std::fs::File::open("/dev/zero").unwrap();
     assert!(Brought::open(file.into(), 0, pid, image, Found::of).is_none());
-    // A daemon that does not see its clients cannot tell whether they have ended, and must not
-    // release their holdings.
+    // A daemon that does not see its clients cannot know their end, and must not release holdings.
     let unseen = come(&mut first, &key, (0, image), None).unwrap();
     reserve(&unseen, GIB);
     let mut next = ledgers();
@@ -564,8 +560,7 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
 struct Sleeper(std::process::Child);
 
 impl Sleeper {
-    /// Returns once the program runs: the parent may continue before the kernel has set up the new
-    /// image.
+    /// Returns once the program runs: the parent may continue before the kernel has set it up.
     fn start() -> Self {
         use std::process::Stdio;
         let mut command = std::process::Command::new("cat");

@@ -159,7 +159,6 @@ fn one_that_ends_is_started_anew_after_1_2_and_4_s_and_then_given_up_until_resum
     let why = watched.seen().why;
     assert_eq!(why.as_deref(), Some("it has ended"));
     assert_eq!(watched.news.last(), Some(&Kind::MpsGivenUp));
-    // Forever, without intervention.
     for _ in 0..10_000 {
         assert_eq!(watched.look(&Found::Nothing, None), None);
     }
@@ -231,7 +230,6 @@ fn what_was_given_up_stays_so_for_the_next_daemon_until_it_is_well_or_somebody_s
         watched.well(7);
         watched.until(&Found::Nothing, "given-up");
         let why = watched.seen().why;
-        // After any length of time.
         watched.now_ns += 24 * HOUR_NS;
         watched.news.clear();
         watched.replace();

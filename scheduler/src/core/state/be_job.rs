@@ -89,9 +89,7 @@ pub(crate) struct BeJob {
     /// T at the last read.
     total_ns: u64,
     view: JobView,
-    /// The policy's last decision.
     lease: Lease,
-    /// The rule behind the lease.
     limit: Limit,
     used: Used,
     progress: Progress,
@@ -100,7 +98,6 @@ pub(crate) struct BeJob {
     is_stalled: bool,
     /// Held for a fault, until an operator releases it.
     is_held: bool,
-    /// A client has launched kernels of collective communication.
     has_collectives: bool,
     /// Refused for collectives, while a high-priority client is attached.
     is_refused: bool,
@@ -117,8 +114,7 @@ pub(crate) struct BeJob {
 pub(crate) enum Need {
     /// The published terms are right.
     Nothing,
-    /// Terms that no high-priority launch can invalidate: nothing is granted, or nothing is held
-    /// back.
+    /// Terms that no high-priority launch can invalidate: grant nothing, or hold nothing back.
     AtOnce(Terms),
     /// Terms valid only while no high-priority work arrives.
     Open(Terms),
@@ -175,13 +171,11 @@ impl BeJob {
         &self.published
     }
 
-    /// Whether the published terms admit nothing.
     #[cfg(test)]
     pub(crate) fn is_closed(&self) -> bool {
         self.published == CLOSED || is_for_good(&self.published)
     }
 
-    /// The rule behind the last lease.
     pub(crate) fn limit(&self) -> Limit {
         self.limit
     }
@@ -201,7 +195,6 @@ impl BeJob {
         !self.is_settled
     }
 
-    /// Whether the job has not drained for too long and is left out of the decision.
     pub(crate) fn is_stalled(&self) -> bool {
         self.is_stalled
     }
@@ -209,8 +202,7 @@ impl BeJob {
     /// Holds the job for a fault at once; a release takes effect at the next publication.
     pub(crate) fn set_held(&mut self, is_held: bool) {
         self.is_held = is_held;
-        // The hold must be in effect when it is reported. No high-priority launch can invalidate
-        // it.
+        // In effect before it is reported. No high-priority launch can invalidate it.
         if is_held && self.published != HELD {
             self.page.publish(&HELD);
             self.published = HELD;
@@ -354,7 +346,6 @@ impl BeJob {
         self.is_stalled = false;
     }
 
-    /// What to publish after the last decision, at `now_ns`.
     pub(crate) fn need(&self, now_ns: u64) -> Need {
         let terms = self.terms();
         if terms.is_for_nobody() || terms == CLOSED || is_for_good(&terms) {
@@ -389,8 +380,8 @@ impl BeJob {
         is_let_go || *terms != CLOSED && !is_for_good(terms) && !is_renewal
     }
 
-    /// Closes an ungated lease, so that the gated one that follows is obeyed: ungated terms ignore
-    /// the epoch.
+    /// Closes an ungated lease, so that the next gated one is obeyed: ungated terms ignore the
+    /// epoch.
     pub(crate) fn close_if_ungated(&mut self) {
         if self.published.is_for_nobody() {
             self.page.publish(&CLOSED);
@@ -398,7 +389,6 @@ impl BeJob {
         }
     }
 
-    /// The lease in the page's format.
     fn terms(&self) -> Terms {
         let lease = &self.lease;
         let standing = if lease.standing { LEASE_STANDING } else { 0 };
@@ -471,7 +461,6 @@ fn admits_nothing(lease: &Lease) -> bool {
 /// A sum that its owner may raise, and lower by at most what it raised since it last settled.
 #[derive(Clone, Copy, Debug, Default)]
 struct BelievedSum {
-    /// As last read.
     read_ns: u64,
     believed_ns: u64,
     /// Invariant: at most `believed_ns`.

@@ -21,7 +21,6 @@ use crate::config::OnCollectives;
 use crate::core::event::{Draft, Kind};
 
 impl State {
-    /// Whether jobs that launch collectives are refused beside high-priority clients.
     pub(super) fn refuses_collectives(&self) -> bool {
         let is_gating = *self.gate.policy() != Policy::None;
         is_gating && self.on_collectives == OnCollectives::Refuse

@@ -74,7 +74,6 @@ impl State {
     pub(crate) fn hold_as_comer(&mut self, key: &JobKey) {
         let jobs = &self.jobs;
         let holds = &mut self.holds;
-        // Forget ended jobs.
         (holds.waiting).retain(|waiting| jobs.iter().any(|job| job.key == *waiting));
         if holds.probe.is_some() && !holds.waiting.contains(key) {
             holds.waiting.push(key.clone());

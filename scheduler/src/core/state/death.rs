@@ -15,7 +15,6 @@ use crate::core::job_key::JobKey;
 /// Uncollected deaths: more than there can be clients.
 const DEATHS_MAX: usize = super::CLIENTS_MAX;
 
-/// The daemon's knowledge of a client's end.
 #[derive(Debug, Default)]
 pub(super) struct End {
     /// Until when its end is supervised, ns of real time.
@@ -24,7 +23,6 @@ pub(super) struct End {
     is_spared: bool,
 }
 
-/// A process that died with work in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Death {
     pub(crate) key: JobKey,
@@ -34,7 +32,6 @@ pub(crate) struct Death {
     /// Number of launches; best-effort clients do not report it.
     pub(crate) launches: Option<u64>,
     pub(crate) how: How,
-    /// It was a client of MPS.
     pub(crate) is_on_mps: bool,
     /// Its end was supervised, by the daemon's knowledge or the process's report: no rule applies.
     pub(crate) is_seen_to: bool,
@@ -50,21 +47,18 @@ pub(crate) enum How {
     GaveUp,
     /// Its end was supervised. Whether MPS was asked is unknown.
     SeenTo,
-    /// Nothing.
     Unasked,
 }
 
 impl Client {
-    /// Work in flight, ns, and for a high-priority client the launches, as far as reported by
-    /// `now_ns`.
+    /// Work in flight, ns, and a high-priority client's launches, as reported by `now_ns`.
     fn in_flight(&mut self, now_ns: u64, unknown_ns: u64) -> (u64, Option<u64>) {
         if let Some(hp_client) = &mut self.hp_client {
             hp_client.drain(&self.page, now_ns, unknown_ns);
             let (launches, ns) = hp_client.timeline().in_flight();
             return (ns, Some(launches));
         }
-        // Acquire keeps the load of the charges after the load of the completions: in flight is
-        // never negative.
+        // Acquire keeps the load of charges after that of completions: in flight is never negative.
         let completed_ns = self.page.completed_ns.load(Ordering::Acquire);
         let charged_ns = self.page.charged_ns.load(Ordering::Acquire);
         let ns = charged_ns.saturating_sub(completed_ns);
@@ -132,7 +126,6 @@ impl State {
         }
     }
 
-    /// Deaths with work in flight since the last call.
     pub(crate) fn take_deaths(&mut self) -> Vec<Death> {
         std::mem::take(&mut self.deaths)
     }

@@ -12,12 +12,10 @@ use crate::core::job_key::JobKey;
 /// Uncollected sticky errors of departed clients: more than there can be clients.
 const GONE_MAX: usize = super::CLIENTS_MAX;
 
-/// A client whose context is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sticky {
     pub(crate) key: JobKey,
     pub(crate) pid: u32,
-    /// A sticky CUDA result.
     pub(crate) code: u32,
 }
 
@@ -30,8 +28,7 @@ pub(crate) struct Holds {
     users: Vec<(u32, String)>,
     /// These jobs are held. At most [`HELD_JOBS_PER_USER`] of a user.
     jobs: Vec<(JobKey, String)>,
-    /// Users whose jobs should be held, reported as exceeding [`HELD_USERS_MAX`]; at most as many,
-    /// oldest first.
+    /// Users whose jobs exceed [`HELD_USERS_MAX`], as reported; at most as many, oldest first.
     pub(super) refused: VecDeque<u32>,
     /// New high-priority jobs should not come.
     draining: Option<String>,
@@ -45,8 +42,7 @@ pub(crate) struct Holds {
     for_mps: Option<String>,
 }
 
-/// Jobs of one user held by name. A user with more, perhaps by renaming each job, has all its jobs
-/// held.
+/// Jobs of one user held by name. A user with more, perhaps by renaming them, has all held.
 pub(crate) const HELD_JOBS_PER_USER: usize = 16;
 /// Users with all jobs held; further users' jobs are held by name only.
 pub(crate) const HELD_USERS_MAX: usize = 64;
@@ -55,23 +51,16 @@ pub(crate) const HELD_USERS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose<'a> {
     Job(&'a JobKey),
-    /// All of this user.
     User(u32),
-    /// All.
     Everybody,
 }
 
-/// The effect of a new hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewlyHeld {
-    /// The one job.
     Job,
-    /// All best-effort jobs of this user.
     User(u32),
-    /// All best-effort jobs.
     All,
-    /// Nobody: this user's jobs should be held, but [`HELD_USERS_MAX`] others are. Returned once,
-    /// until there is room.
+    /// Nobody, as [`HELD_USERS_MAX`] users' jobs are held. Returned once, until there is room.
     Nobody(u32),
 }
 
@@ -79,7 +68,6 @@ pub(crate) enum NewlyHeld {
 pub(crate) struct Released {
     /// Jobs that were held by name.
     pub(crate) jobs: Vec<JobKey>,
-    /// Other holds.
     pub(crate) others: usize,
 }
 
@@ -100,12 +88,10 @@ impl Holds {
         self.probe.as_deref().filter(|_| waits)
     }
 
-    /// Jobs that wait for a healthy GPU.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Every hold: whose jobs, and why.
     pub(crate) fn listed(&self) -> impl Iterator<Item = (Whose<'_>, &str)> {
         let all = self.all.iter().map(|why| (Whose::Everybody, why.as_str()));
         let users = self.users.iter();
@@ -124,7 +110,6 @@ impl Holds {
             .or(self.all.as_deref())
     }
 
-    /// Why all are held until MPS serves again, if they are.
     pub(crate) fn for_mps(&self) -> Option<&str> {
         self.for_mps.as_deref()
     }
@@ -176,8 +161,7 @@ impl Holds {
     }
 }
 
-/// Progress of all clients. Two equal values with [`Progress::is_waiting`]: nothing has completed
-/// in between.
+/// Progress of all clients. If equal twice and [`Progress::is_waiting`], nothing has completed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// By client: launched, charged and completed, and when an HP client was last heard.
@@ -188,7 +172,6 @@ pub(crate) struct Progress {
 
 #[cfg(test)]
 impl Progress {
-    /// For one client.
     pub(crate) fn for_test(completed_ns: u64, is_waiting: bool) -> Self {
         Self {
             clients: vec![(1, [0, 0, completed_ns, completed_ns, 0])],
@@ -202,9 +185,7 @@ impl Progress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobProgress {
     pub(crate) key: JobKey,
-    /// As in [`Progress`].
     pub(crate) clients: Vec<(u64, [u64; 5])>,
-    /// It has work in flight.
     pub(crate) is_waiting: bool,
 }
 
@@ -255,7 +236,6 @@ impl State {
         found
     }
 
-    /// Keeps the report of a departed client.
     pub(super) fn keep_sticky(&mut self, sticky: Option<Sticky>) {
         if self.stickies.len() < GONE_MAX {
             self.stickies.extend(sticky);
@@ -334,8 +314,7 @@ impl State {
         !was_draining
     }
 
-    /// Releases holds for faults: of jobs of one id, or (`None`) all. A job that is held with
-    /// others stays held.
+    /// Releases jobs of one id, or (`None`) all holds. A job that is held with others stays held.
     pub(crate) fn release(&mut self, job: Option<&str>) -> Released {
         let goes = |key: &JobKey| job.is_none_or(|id| key.id == id);
         let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.holds.jobs)
@@ -354,7 +333,6 @@ impl State {
         );
         let mut released = Released { jobs, others: 0 };
         if job.is_none() {
-            // Later arrivals wait again.
             let kept = Holds {
                 probe: self.holds.probe.take(),
                 is_for_returned: self.holds.is_for_returned,
@@ -388,13 +366,11 @@ impl State {
         }
     }
 
-    /// All clients' visible process ids.
     pub(crate) fn pids(&self) -> BTreeSet<u32> {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
         clients.map(|client| client.peer.pid).collect()
     }
 
-    /// A job's clients' visible process ids.
     pub(crate) fn pids_of(&self, key: &JobKey) -> Vec<u32> {
         let jobs = self.jobs.iter().filter(|job| job.key == *key);
         let pids = jobs.flat_map(|job| job.clients.iter().map(|client| client.peer.pid));

@@ -18,7 +18,6 @@ use crate::core::job_key::JobKey;
 /// marks has done so by then.
 const UNMARKED: u64 = 64;
 
-/// A job's own target.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct JobGoal {
     asked: Option<SloAsked>,
@@ -27,21 +26,17 @@ pub(crate) struct JobGoal {
     is_unmarked_told: bool,
 }
 
-/// The source of the goal in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The daemon's configuration.
     Configuration,
     /// The job's request at its start.
     Run,
-    /// A later change.
     Set,
     /// The program's own mark for the kind of most of its requests.
     Marks,
 }
 
 impl Origin {
-    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -52,7 +47,6 @@ impl Origin {
     }
 }
 
-/// Why a target is not changed, for the requester.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SetRefused {
     #[error("no job {0:?} is a client of this GPU's daemon")]
@@ -80,8 +74,7 @@ impl JobGoal {
     /// The goal for the policy; none where the configuration holds.
     fn for_policy(&self, params: Option<&PillionParams>) -> Option<Goal> {
         let (slo, params) = (self.own().0?, params?);
-        // The request is a number; the configuration decides whether it bounds a mean or a
-        // quantile.
+        // A request is a number; the configuration decides whether it bounds a mean or quantile.
         let is_mean = matches!(params.slo, Some(Slo::MeanSlowdown(_) | Slo::MeanNs(_)));
         Some(Goal {
             slo: if is_mean { slo.of_mean() } else { slo },
@@ -96,7 +89,6 @@ impl JobGoal {
         (goal, self.own().1)
     }
 
-    /// A process of the job asks for this; empty: for nothing.
     pub(super) fn handle_asked(&mut self, key: &JobKey, asked: &str) {
         if asked.is_empty() || key.class != JobClass::HighPriority {
             return;

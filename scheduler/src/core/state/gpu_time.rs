@@ -11,7 +11,6 @@ use protocol::pages::Counter;
 
 use super::Totals;
 
-/// See the module's text. All in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GpuTime {
     pub(crate) all_ns: u64,
@@ -22,8 +21,7 @@ pub(crate) struct GpuTime {
 }
 
 impl GpuTime {
-    /// Adds a launch of this duration; whether a profile gives it, and whether its kernel has a
-    /// class.
+    /// Adds a launch's duration; whether a profile gives it, and whether its kernel has a class.
     pub(crate) fn handle_launch(&mut self, expected_ns: u64, is_known: bool, is_classed: bool) {
         let add = |sum: &mut u64, is_of: bool| {
             if is_of {

@@ -38,13 +38,10 @@ pub(crate) struct HpClient {
     timeline: HpTimeline,
     /// The client's count of dropped records, as last read.
     dropped_seen: u64,
-    /// When the last record was read.
     heard_ns: u64,
-    /// When the rings were last polled.
     looked_ns: u64,
     /// When the client was last asked what has completed; `None` while it need not poll.
     asked_ns: Option<u64>,
-    /// When the answer was last wanted.
     wanted_ns: u64,
     faults: Faults,
     gpu_time: GpuTime,
@@ -90,7 +87,6 @@ impl HpClient {
         self.faults
     }
 
-    /// Expected durations of its launches.
     pub(crate) fn gpu_time(&self) -> GpuTime {
         self.gpu_time
     }
@@ -101,12 +97,10 @@ impl HpClient {
         core::mem::take(&mut self.sm_ns)
     }
 
-    /// Its requests.
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    /// Its requests, to be passed on or handed over.
     pub(super) fn marks_mut(&mut self) -> &mut Marks {
         &mut self.marks
     }
@@ -143,8 +137,7 @@ impl HpClient {
         }
     }
 
-    /// Whether the record, from the ring of that index, announces new work; the shared ring is the
-    /// last.
+    /// Whether the record, from the ring of that index (last: the shared ring), announces new work.
     fn handle(&mut self, ring: usize, words: &[u64; 8], now_ns: u64, unknown_ns: u64) -> bool {
         let record = Record::decode(words);
         self.trace(words, record.ok());

@@ -10,14 +10,12 @@ use super::{ENDED_MAX, LEFT_MAX, Refused, Requests, State, Totals};
 use crate::core::fairness::place_to_give_up;
 use crate::core::job_key::JobKey;
 
-/// A detached client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
     pub(crate) key: JobKey,
     pub(crate) pid: u32,
 }
 
-/// A job without clients.
 #[derive(Debug)]
 pub(crate) struct EndedJob {
     pub(crate) key: JobKey,
@@ -50,7 +48,6 @@ impl State {
             };
             let mut client = job.clients.remove(place);
             if let Some(hp_client) = &mut client.hp_client {
-                // Count its launches since the last poll, too.
                 hp_client.drain(&client.page, now_ns, self.unknown_ns);
             }
             count_rest(&mut job.requests, &self.gate, &mut client, now_ns);

@@ -22,15 +22,13 @@ const SURE: u64 = 16;
 /// A client that makes requests without marks for this long is silent, ns.
 const SILENT_NS: u64 = 10_000_000_000;
 
-/// Inferred requests that it must make meanwhile. An idle hour is no silence, and launches outside
-/// requests are few.
+/// Inferred requests meanwhile: an idle hour, or few launches outside requests, are no silence.
 const SILENT_REQUESTS: u64 = 8;
 
 /// A time further ahead of the read of the rings is clamped, ns: the read takes less.
 const AHEAD_NS: u64 = 1_000_000;
 
-/// Recent marks searched for the begin of a request that ends in the same ns. A program in real
-/// time has none.
+/// Recent marks searched for a begin at the end's ns. A program in real time has none.
 const LOOKED_BACK: usize = 16;
 
 /// Kinds of requests with their own target; further ones are ignored.
@@ -39,17 +37,14 @@ const TARGETS_MAX: usize = 8;
 /// How a client's requests are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// From launches and completions.
     #[default]
     Inferred,
     /// From the program's calls of our interface.
     Marks,
-    /// From ranges of NVTX.
     Nvtx,
 }
 
 impl Source {
-    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Inferred => "inferred",
@@ -67,15 +62,12 @@ pub(crate) struct Marks {
     is_nvtx: bool,
     /// Read and not handed over; with the batch of a begin.
     waiting: Vec<(Mark, u32)>,
-    /// Marked requests that have ended.
     ended: u64,
     /// Of those, since inferred ones count.
     ended_unused: u64,
-    /// When the last mark was read.
     marked_ns: u64,
     /// Requests inferred since then.
     inferred: u64,
-    /// Requests inferred in total.
     all_inferred: u64,
     ranges: RangeEnds,
     /// The program's targets for its kinds of requests, and whether the policy knows them.
@@ -94,10 +86,8 @@ pub(crate) struct Read {
     pub(crate) now_ns: u64,
 }
 
-/// A change of the requests that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// To marked ones.
     Marked,
     /// To inferred ones, as marks have stopped.
     Silent,
@@ -187,7 +177,6 @@ impl Marks {
         end_ns + u64::from(last.any(begins))
     }
 
-    /// Sets the target of a kind of requests.
     fn handle_target(&mut self, kind: u32, ns: u64, per_mille: u32) {
         let is_of = |target: &Mark| matches!(*target, Mark::Target { kind: of, .. } if of == kind);
         self.targets.retain(|target| !is_of(target));
@@ -216,7 +205,6 @@ impl Marks {
         self.marked_ns = now_ns;
     }
 
-    /// The policy has lost all its state.
     pub(super) fn handle_new_gate(&mut self) {
         self.are_targets_told = false;
     }
@@ -242,7 +230,6 @@ impl Marks {
         self.all_inferred += 1;
     }
 
-    /// How its requests are known.
     pub(crate) fn source(&self) -> Source {
         match (self.are_used, self.is_nvtx) {
             (false, _) => Source::Inferred,
@@ -280,8 +267,8 @@ impl Marks {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
             self.targets.iter().for_each(|target| hand(target, 0, true));
         }
-        // A sequential client may end a request in the ns in which the next begins, and never has
-        // two open.
+        // A sequential client may end a request in the ns of the next begin, and has never two
+        // open.
         self.waiting
             .sort_by_key(|(mark, _)| (at_ns(mark), matches!(mark, Mark::Begin { .. })));
         let ripe = self
@@ -316,7 +303,6 @@ pub(super) fn count_rest(requests: &mut Requests, gate: &Gate, client: &mut Clie
     });
 }
 
-/// Counts an inferred request.
 fn count_inferred(requests: &mut Requests, marks: &Marks, request: &Request, now_ns: u64) {
     // A slice of a job that is never idle is no request.
     if request.work_ns == 0 && !marks.are_marked(now_ns) {
@@ -324,7 +310,6 @@ fn count_inferred(requests: &mut Requests, marks: &Marks, request: &Request, now
     }
 }
 
-/// Counts a marked request.
 fn count(requests: &mut Requests, gate: &Gate, client: u64, mark: &Mark) {
     match *mark {
         Mark::Begin {

@@ -38,13 +38,11 @@ pub(crate) struct JobCap {
     ruled: Option<Ruled>,
     /// Share of the SMs at its start, per cent, if it may be restarted.
     pub(super) started_with: Option<u32>,
-    /// Being ended for another share.
     pub(super) is_stale: bool,
     /// Was ended for another share while it had this one, per cent, and has started again.
     pub(super) ended_with: Option<u32>,
 }
 
-/// The operator's rules for a job.
 #[derive(Clone, Copy, Debug)]
 struct Ruled {
     most: Cap,
@@ -61,19 +59,15 @@ pub(crate) struct Promised {
     pub(crate) least: (f64, CapOrigin),
 }
 
-/// The source of a cap or promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CapOrigin {
-    /// The daemon's configuration, even if it is silent.
     Configuration,
     /// The job's request at its start.
     Run,
-    /// A later change.
     Set,
 }
 
 impl CapOrigin {
-    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -83,7 +77,6 @@ impl CapOrigin {
     }
 }
 
-/// Why a cap is not changed, for the requester.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CapRefused {
     #[error("no job {0:?} is a client of this GPU's daemon")]
@@ -96,7 +89,6 @@ pub(crate) enum CapRefused {
     HighPriority(String),
 }
 
-/// Why a promise is not changed, for the operator who asks.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PromiseRefused {
     #[error("no job {0:?} is a client of this GPU's daemon")]
@@ -128,7 +120,6 @@ pub(super) fn differ(some: &[JobRule], others: &[JobRule]) -> bool {
 }
 
 impl JobCap {
-    /// The part to keep of an ended job.
     pub(super) fn of_ended(self, debt: Option<Debt>) -> Self {
         Self {
             debt,
@@ -232,7 +223,6 @@ impl Job {
         cap.in_force(self.most(rules)).0
     }
 
-    /// The rules for it, looked up once.
     fn ruled(&mut self, rules: &[JobRule]) -> Ruled {
         if let Some(ruled) = self.cap.ruled {
             return ruled;
@@ -246,8 +236,7 @@ impl Job {
         })
     }
 
-    /// Its promises, and whether they are kept; `None` for a high-priority job, and without
-    /// promises.
+    /// Its promises, and whether they are kept; `None` for high-priority and without promises.
     fn terms(&mut self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
         let ruled = self.ruled(rules);
         let rule = ruled.promise.and_then(|place| rules.get(place));
@@ -268,7 +257,6 @@ impl Job {
 }
 
 impl State {
-    /// A best-effort job's cap, and its source.
     pub(crate) fn cap(&self, job: &Job) -> (Cap, CapOrigin) {
         job.cap_by(&self.rules)
     }
@@ -301,13 +289,11 @@ impl State {
         self.has_caps() || self.is_throttled()
     }
 
-    /// Whether a job has a cap.
     pub(crate) fn has_caps(&self) -> bool {
         let mut jobs = self.jobs.iter().filter(|job| job.be_job.is_some());
         jobs.any(|job| self.cap(job).0 < Cap::NONE)
     }
 
-    /// Whether a high-priority job is attached, and a throttle set.
     pub(crate) fn is_throttled(&self) -> bool {
         let is_set = self.gate.throttle_view(0).is_some();
         is_set && self.jobs.iter().any(|job| job.be_job.is_none())
@@ -345,7 +331,6 @@ impl State {
         }
     }
 
-    /// Hands promises to the policy.
     pub(super) fn hand_over_terms(&mut self) {
         for job in &mut self.jobs {
             if let Some((id, terms)) = job.terms(&self.rules) {
@@ -417,7 +402,6 @@ impl State {
         promised.collect()
     }
 
-    /// A job's promise changes, here or under the previous daemon.
     pub(crate) fn handle_promise(&mut self, key: &JobKey, change: Promise) {
         let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::BestEffort;
         if let Some(job) = self.jobs.iter_mut().find(is_it) {

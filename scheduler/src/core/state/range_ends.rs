@@ -11,8 +11,7 @@ use protocol::pages::RINGS;
 /// Tracked streams of one thread; with more, the one it used first is dropped.
 const STREAMS: usize = 16;
 
-/// Ends waiting at once, as many as requests that the policy remembers; beyond it the oldest stops
-/// waiting.
+/// Waiting ends, as many as requests that the policy remembers; then the oldest stops waiting.
 const WAITING: usize = 256;
 
 /// Rings of a client; the shared one is the last.
@@ -21,7 +20,6 @@ const SOURCES: usize = RINGS + 1;
 /// A position in a stream: its index, and a launch number there.
 type Position = (u32, u64);
 
-/// A request that has ended, or ends with its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) id: u64,
@@ -38,14 +36,12 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 pub(crate) struct RangeEnds {
-    /// By ring the last launch on each stream since a range began there; rings without any range
-    /// are not tracked.
+    /// By ring the last launch on each stream since a range began; `None` without any range.
     launched: Vec<Option<Vec<Position>>>,
     waiting: Vec<Waiting>,
 }
 
 impl RangeEnds {
-    /// A range began, by a mark in that ring.
     pub(crate) fn handle_begin(&mut self, ring: usize) {
         if self.launched.is_empty() {
             self.launched.resize_with(SOURCES, || None);

@@ -108,7 +108,6 @@ impl Leases {
         Some(grant(&terms, view.charged_total_ns))
     }
 
-    /// Forgets departed jobs.
     pub(super) fn retain<'j>(&mut self, be_jobs: impl Iterator<Item = &'j BeJob> + Clone) {
         self.last
             .retain(|(id, _)| be_jobs.clone().any(|be_job| be_job.id() == *id));
@@ -143,7 +142,6 @@ impl State {
         record.map_or_else(Vec::new, |record| std::mem::take(&mut record.entries))
     }
 
-    /// Records the changes of the poll at `now_ns`.
     pub(super) fn note(&mut self, now_ns: u64) {
         let Some(record) = &mut self.record else {
             return;

@@ -17,8 +17,7 @@ use crate::core::fairness::place_to_give_up;
 /// Refused processes that the status lists.
 pub(super) const LISTED_MAX: usize = 32;
 
-/// Processes remembered as refused, 32 bytes each. If more than that retry in turns, each retry is
-/// news.
+/// Remembered refusals, 32 bytes each. If more processes retry in turns, each retry is news.
 const KNOWN_MAX: usize = 4096;
 
 /// A process that was refused as a client: it runs unmanaged.
@@ -69,7 +68,6 @@ struct Known {
 /// Identity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// Its id and start.
     Seen(u32, u64),
     /// In an invisible PID namespace: its user, and a hash of its own report.
     Unseen(u32, u64),
@@ -92,7 +90,6 @@ impl Rejected {
         self.listed.iter()
     }
 
-    /// Number of refusals, with this one.
     fn count(&mut self, who: Who) -> u64 {
         if let Some(known) = self.known.iter_mut().find(|known| known.who == who) {
             known.times = known.times.saturating_add(1);
@@ -120,8 +117,7 @@ impl Rejected {
 }
 
 impl State {
-    /// Why the process of that id and start was refused; none if it was not, or is not listed any
-    /// more.
+    /// Why the process of that id and start was refused; none if it was not, or is unlisted.
     pub(crate) fn refusal_of(&self, pid: u32, started_ticks: u64) -> Option<&str> {
         let who = Who::Seen(pid, started_ticks);
         let mut listed = self.rejected.listed();

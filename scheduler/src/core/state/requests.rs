@@ -46,7 +46,6 @@ const OPEN_MAX: usize = 1024;
 const SLICE_NS: u64 = 5_000_000_000;
 const SLICES: usize = 13;
 
-/// Significant digits of a quantile.
 const DIGITS: u8 = 2;
 
 #[derive(Debug, Default)]
@@ -60,7 +59,6 @@ pub(crate) struct Requests {
     pub(super) traced: Option<Vec<Traced>>,
 }
 
-/// An ended request, for a trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traced {
     /// None if inferred.
@@ -71,7 +69,6 @@ pub(super) struct Traced {
     pub(super) target_ns: Option<u64>,
 }
 
-/// A marked request that has begun.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     client: u64,
@@ -88,15 +85,12 @@ struct Ended {
     is_cancelled: bool,
 }
 
-/// Requests of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) count: u64,
-    /// Sum of durations.
     pub(crate) sum_ns: u64,
     /// By bucket, not cumulative.
     buckets: [u64; BUCKETS_NS.len()],
-    /// Target of the last one.
     pub(crate) target_ns: Option<u64>,
     /// Requests with a target, and those over it.
     pub(crate) judged: u64,
@@ -106,7 +100,6 @@ pub(crate) struct Record {
     last: Option<Recent>,
 }
 
-/// Requests that ended within [`SLICE_NS`].
 #[derive(Debug)]
 struct Slice {
     began_ns: u64,
@@ -129,12 +122,10 @@ pub(crate) struct Recent {
 }
 
 impl Requests {
-    /// Whether no request has ended.
     pub(crate) fn is_empty(&self) -> bool {
         self.all.count == 0 && self.all.judged == 0
     }
 
-    /// All requests of the job.
     pub(crate) fn all(&self) -> &Record {
         &self.all
     }
@@ -146,7 +137,6 @@ impl Requests {
         kinds.chain(self.other.iter().map(|record| (None, record)))
     }
 
-    /// The program marks the begin of a request.
     pub(super) fn handle_begin(&mut self, client: u64, id: u64, kind: u32, arrived_ns: u64) {
         self.open
             .retain(|open| (open.client, open.id) != (client, id));
@@ -161,14 +151,12 @@ impl Requests {
         });
     }
 
-    /// The kind of an open request.
     pub(super) fn kind_of(&self, client: u64, id: u64) -> Option<u32> {
         let mut open = self.open.iter();
         let found = open.find(|open| (open.client, open.id) == (client, id));
         found.map(|open| open.kind)
     }
 
-    /// A request with this target has ended.
     pub(super) fn handle_end(
         &mut self,
         client: u64,
@@ -263,7 +251,6 @@ impl Record {
             })
     }
 
-    /// Requests that ended in the minute before `now_ns`.
     pub(crate) fn recent(&self, now_ns: u64) -> Recent {
         if let Some(last) = self.last {
             return last;
@@ -351,8 +338,7 @@ fn slice_at(slices: &mut VecDeque<Slice>, at_ns: u64) -> &mut Slice {
     &mut slices[last]
 }
 
-/// Cap of a duration in the quantiles: clients report arrivals themselves, and a histogram of an
-/// hour takes 13 KiB.
+/// Cap in the quantiles: clients report arrivals, and a histogram of an hour takes 13 KiB.
 const TOOK_NS_MAX: u64 = 3_600_000_000_000;
 
 fn took_us(took_ns: u64) -> u64 {

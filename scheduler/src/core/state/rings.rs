@@ -25,7 +25,6 @@ const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
 pub(super) struct Round {
     ring: usize,
     left: usize,
-    /// Rings given up in it.
     pub(super) bad_rings: u64,
 }
 

@@ -38,8 +38,7 @@ pub enum Refused {
 }
 
 impl State {
-    /// Whether a process of that job may attach, before its pages are made; the job's place if
-    /// present.
+    /// Whether such a process may attach, before its pages are made; the job's place if present.
     pub(crate) fn check_comer(&self, key: &JobKey) -> Result<Option<usize>, Refused> {
         let job = self.jobs.iter().position(|job| job.key == *key);
         self.check_room(key, job)?;
@@ -69,7 +68,6 @@ impl State {
         Ok(())
     }
 
-    /// Whether the user may have one more.
     fn check_share(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
         let limits = self.limits;
         let of_user = || self.jobs.iter().filter(|job| job.key.uid == key.uid);

@@ -17,12 +17,10 @@ const KNOWN_PCT: u64 = 90;
 pub(crate) struct Together {
     /// 0.02 to 1.
     pub(crate) share: f64,
-    /// The law behind it, for people.
     pub(crate) by: &'static str,
 }
 
 impl State {
-    /// Applies the configuration.
     pub(super) fn configure_laws(&mut self, config: &Config) {
         self.gate.handle_throttle(config.throttle);
         self.share.set(config.share);
@@ -88,7 +86,6 @@ impl State {
         known.min_by(|a, b| a.level.total_cmp(&b.level))
     }
 
-    /// The share; `None` if off.
     pub(crate) fn share_view(&self) -> Option<ShareView> {
         self.share.view()
     }

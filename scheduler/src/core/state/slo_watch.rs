@@ -33,26 +33,22 @@ use policy::{Goal, SloEnd, SloView};
 use super::State;
 use crate::core::event::{Draft, Kind};
 
-/// Sampling interval, ns.
 const LOOK_NS: u64 = 250_000_000;
 
 /// The short window, ns, and its least number of requests.
 const SHORT_NS: u64 = 2_000_000_000;
 const SHORT_REQUESTS: u64 = 20;
 
-/// The long window, ns.
 const LONG_NS: u64 = 60_000_000_000;
 
 /// A missed target must be kept for this long, ns, and by this many requests, to be met again.
 const MET_NS: u64 = 10_000_000_000;
 const MET_REQUESTS: u64 = 20;
 
-/// Ratio of a mean to its target from which it counts as missed: always, and while best-effort work
-/// is paused.
+/// Mean over target that counts as missed: always, and while best-effort work is paused.
 const MEAN_FAR: f64 = 1.25;
 const MEAN_NEAR: f64 = 1.02;
 
-/// State of a job's target.
 #[derive(Debug, Default)]
 pub(crate) struct SloWatch {
     looked_ns: u64,
@@ -66,7 +62,6 @@ pub(crate) struct SloWatch {
     mean_over_since_ns: Option<u64>,
 }
 
-/// Counts of a job's requests at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sample {
     at_ns: u64,
@@ -91,7 +86,6 @@ enum Turn {
 }
 
 impl SloWatch {
-    /// The target was missed, and has not been met again.
     pub(crate) fn is_missed(&self) -> bool {
         self.is_missed
     }
@@ -213,7 +207,6 @@ impl Sample {
             && self.misses_at_floor >= before.misses_at_floor
     }
 
-    /// Counts since `before`; `at_ns` is the elapsed time.
     fn since(&self, before: &Self) -> Self {
         Self {
             at_ns: self.at_ns.saturating_sub(before.at_ns),
@@ -232,7 +225,6 @@ fn usual(window: &Sample, miss: f64, deviations: f64, more: f64) -> f64 {
 }
 
 impl State {
-    /// Samples all jobs' targets.
     pub(super) fn watch_targets(&mut self, now_ns: u64) {
         for place in 0..self.jobs.len() {
             let job = &self.jobs[place];
@@ -257,7 +249,6 @@ impl State {
 }
 
 impl Turn {
-    /// The event, and a sentence for people.
     fn told(self, job: &str, view: Option<&SloView>) -> (Kind, String) {
         let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
         let target = view

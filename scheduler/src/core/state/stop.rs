@@ -27,8 +27,7 @@ impl Client {
         self.page.helper_bell.ring_surely(clock);
     }
 
-    /// Whether a signal asked its process to end, and its drain timed out. It waits for its
-    /// supervisor.
+    /// Whether it waits for its supervisor: a signal asked it to end, and its drain timed out.
     pub(crate) fn is_overdue(&self) -> bool {
         self.page.stop.load(Ordering::SeqCst) == STOP_OVERDUE
     }
@@ -189,7 +188,6 @@ impl State {
         Ok((owner, jobs.flat_map(|known| &known.clients).collect()))
     }
 
-    /// Asks these processes of a job to stop launching and to end.
     pub(crate) fn stop_processes(&self, key: &JobKey, pids: &[u32], clock: &Clock) {
         for client in self.clients_among(key, pids) {
             client.ask_to_end(clock);

@@ -26,8 +26,7 @@ pub(super) const STOPPING_MAX: usize = 64;
 /// libraries and weights.
 const LATE_NS: u64 = 60_000_000_000;
 
-/// Stoppers of a job at once, and remembered intervals in which it was being ended; the oldest is
-/// dropped.
+/// Stoppers of a job, and remembered intervals of being ended; the oldest is dropped.
 const ASKERS_MAX: usize = 8;
 
 /// Time of a request.
@@ -39,12 +38,10 @@ pub struct Moment {
     pub boot_ticks: u64,
 }
 
-/// Message to an attaching process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// Its end is supervised until this time, ns.
     SeenTo(u64),
-    /// Stop launching and end.
     Stop,
 }
 
@@ -60,7 +57,6 @@ struct Entry {
     askers: Vec<(u32, u64)>,
     /// Forgotten then.
     until_ns: u64,
-    /// Its processes were asked to stop launching.
     is_frozen: bool,
 }
 
@@ -125,8 +121,8 @@ impl Stopping {
         }
     }
 
-    /// `asker` is done, if known; `is_over`: no process is left. Returns until when another ends
-    /// the job, ns; 0: nobody.
+    /// `asker` is done; `is_over`: no process is left. Returns until when another ends it; 0:
+    /// nobody.
     pub(super) fn end(&mut self, id: &str, uid: u32, asker: u32, at: Moment, is_over: bool) -> u64 {
         let Some(entry) = self.find(id, uid, at.now_ns) else {
             return 0;
@@ -152,15 +148,14 @@ impl Stopping {
         0
     }
 
-    /// Whether it ends any job.
     pub(super) fn is_asker(&self, asker: u32, now_ns: u64) -> bool {
         let askers = self.entries.iter().flat_map(|entry| &entry.askers);
         let mut until = askers.filter(|(known, _)| *known == asker);
         until.any(|(_, until_ns)| now_ns < *until_ns)
     }
 
-    /// `asker` has died: it gives up its jobs. Returns each with its user, and until when another
-    /// ends it, ns; 0: nobody.
+    /// `asker` has died and gives up its jobs. Returns each, and until when another ends it; 0:
+    /// nobody.
     pub(super) fn forget_asker(&mut self, asker: u32, at: Moment) -> Vec<(String, u32, u64)> {
         self.entries.retain(|entry| at.now_ns < entry.until_ns);
         let is_its = |entry: &&Entry| entry.askers.iter().any(|(known, _)| *known == asker);
@@ -229,7 +224,6 @@ mod tests {
         stopping.begin("job", 1, 7, at(20), 30 * S);
         stopping.freeze("job", 1, 21 * S);
         assert_eq!(word(&mut stopping, 1, 22, 5), Some(Notice::Stop));
-        // The stopper has ended.
         assert_eq!(word(&mut stopping, 1, 50, 5), None);
         assert!(stopping.entries.is_empty());
     }
@@ -311,7 +305,6 @@ mod tests {
         for job in ["shared", "other"] {
             assert_eq!(stopping.word(job, 1, 13 * S, 1_100), seen_to, "{job}");
         }
-        // No entry is left.
         assert_eq!(stopping.forget_asker(7, at(14)), []);
     }
 

@@ -323,7 +323,6 @@ fn while_clients_of_the_daemon_before_may_come_back_best_effort_jobs_are_gated()
     rig.poll_after(1);
     assert!(rig.terms(&be).ungated());
     assert!(told(&rig).contains("no high-priority job is attached"));
-    // A returned client is present, whenever it came.
     let hp = rig.hp("serve");
     rig.poll();
     assert!(!rig.terms(&be).ungated());
@@ -622,7 +621,6 @@ fn a_kernel_of_unknown_duration_lasts_as_long_as_configured() {
 #[test]
 fn full_tables_refuse_with_their_bound() {
     let mut rig = Rig::new("");
-    // Of many users, so that none exceeds its share.
     let user = |n: usize| 1000 + n as u32 / 16;
     for job in 0..JOBS_MAX {
         rig.uid = user(job);

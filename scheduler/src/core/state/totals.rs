@@ -5,8 +5,7 @@ use protocol::pages::Counter;
 
 use super::Faults;
 
-/// Running totals of a client or a job, and current values of counters that are no totals
-/// ([`Counter::is_total`]).
+/// Running totals, and current values of counters that are no totals ([`Counter::is_total`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) counters: [u64; Counter::ALL.len()],

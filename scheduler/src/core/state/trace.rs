@@ -36,12 +36,10 @@ const CHUNK: usize = 4096;
 /// Listed clients; reports of further ones are dropped.
 const CLIENTS_MAX: usize = 4096;
 
-/// Another trace is being taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("another trace is being taken; it ends within a minute")]
 pub(crate) struct Busy;
 
-/// A trace that has ended.
 #[derive(Debug)]
 pub(crate) struct Traced {
     pub(crate) began_ns: u64,
@@ -54,20 +52,17 @@ pub(crate) struct Traced {
     pub(crate) clients: Vec<TracedClient>,
     /// By client and kernel.
     pub(crate) kernels: Vec<((u64, u64), String)>,
-    /// In order.
     pub(crate) entries: Vec<Vec<[u64; RECORD_WORDS]>>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct TracedClient {
     pub(crate) id: u64,
-    /// Place of its job.
     pub(crate) job: u32,
     pub(crate) pid: u32,
     pub(crate) name: String,
 }
 
-/// A trace being taken.
 #[derive(Debug)]
 pub(crate) struct Tracing {
     /// The number published to clients.
@@ -87,12 +82,10 @@ pub(crate) struct Tracing {
     names: HashMap<(u64, u64), Name>,
 }
 
-/// Read state of a client.
 #[derive(Debug)]
 struct Reader {
     client: u64,
-    /// Part of the trace. Other clients' reports are read all the same, so that they do not count
-    /// as lost.
+    /// Part of the trace. Others' reports are read, too, so that they do not count as lost.
     is_seen: bool,
     /// Of a best-effort client. A high-priority client's are read all the time.
     rings: Option<Rings>,
@@ -150,7 +143,6 @@ impl Tracing {
         }
     }
 
-    /// When the daemon must poll next.
     pub(super) fn next_ns(&self, now_ns: u64) -> Option<u64> {
         (!self.is_over).then_some(now_ns + IDLE_POLL_NS)
     }
@@ -236,7 +228,6 @@ impl Tracing {
         }
     }
 
-    /// Notes a client's new reports.
     fn read(&mut self, client: &mut Client, now_ns: u64) {
         if let Some(hp_client) = &mut client.hp_client {
             let Some(traced) = &mut hp_client.traced else {
@@ -360,8 +351,7 @@ impl Tracing {
             sms_max,
             budget_ns,
         };
-        // A change of the budget alone is noted with the next other change: there are thousands a
-        // second.
+        // A change of only the budget waits for another change: there are thousands a second.
         let is_news = |before: &Lease| {
             let (at_ns, budget_ns) = (before.at_ns, before.budget_ns);
             *before
@@ -397,13 +387,11 @@ impl Tracing {
         self.entries += 1;
     }
 
-    /// Ends the trace at `at_ns`, unless it has ended before.
     fn end(&mut self, at_ns: u64) {
         self.until_ns = self.until_ns.min(at_ns);
         self.traced.ended_ns = self.until_ns;
     }
 
-    /// The notes.
     pub(crate) fn into_traced(self) -> Traced {
         let names = self.names.into_iter();
         let mut kernels: Vec<_> = names.map(|(key, name)| (key, name.text())).collect();
@@ -437,7 +425,6 @@ impl State {
             Some(_) => return Err(Busy),
             None => {}
         }
-        // Earlier launches are no part of it.
         self.drain(now_ns);
         let mut trace = Box::new(Tracing::new(now_ns, length_ns, uid));
         for job in &mut self.jobs {
@@ -456,7 +443,6 @@ impl State {
         Ok(number)
     }
 
-    /// Ends the trace of that number now.
     pub(crate) fn end_trace(&mut self, number: u32, now_ns: u64) {
         let trace = self.trace.as_mut();
         if let Some(trace) = trace.filter(|trace| trace.number == number) {
@@ -484,7 +470,6 @@ impl State {
         }
     }
 
-    /// Notes what the poll at `now_ns` has read and decided.
     pub(super) fn poll_trace(&mut self, now_ns: u64) {
         let Some(trace) = self.trace.as_mut().filter(|trace| !trace.is_over) else {
             return;

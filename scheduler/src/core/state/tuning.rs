@@ -33,7 +33,6 @@ pub(super) struct Tuning {
     tuned: Vec<Tuned>,
     /// Searches ran at the last poll, so a batch may be wanted, or jobs paused.
     was_on: bool,
-    /// Until collected.
     news: Vec<Draft>,
 }
 
@@ -46,7 +45,6 @@ struct Tuned {
     search: BatchSearch,
 }
 
-/// State of the search for a kind's batch, for people.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TunerView {
     pub(crate) pid: u32,
@@ -54,7 +52,6 @@ pub(crate) struct TunerView {
     pub(crate) stand: Stand,
     /// The wanted batch; none: the program's choice.
     pub(crate) batch: Option<u32>,
-    /// Batches measured in this search.
     pub(crate) evaluations: usize,
     /// W; none while unknown.
     pub(crate) rate_per_s: Option<f64>,
@@ -74,7 +71,6 @@ impl Tuning {
         }
     }
 
-    /// A client marks the begin of a request of that batch, or an end.
     pub(super) fn handle_mark(&mut self, client: u64, mark: &Mark, batch: u32) {
         for tuned in self.tuned.iter_mut().filter(|of| of.client == client) {
             let search = &mut tuned.search;
@@ -135,7 +131,6 @@ impl Tuning {
 }
 
 impl State {
-    /// Polls the searches, and publishes wanted batches.
     pub(super) fn tune(&mut self, now_ns: u64) {
         let is_due = now_ns.saturating_sub(self.tuning.looked_ns) >= LOOK_NS;
         if !is_due || (self.tuning.rules.is_none() && !self.tuning.was_on) {
@@ -215,7 +210,6 @@ impl State {
         work.collect()
     }
 
-    /// Target of a request of the kind, ns, if any.
     fn target_ns_of(&self, tuned: &Tuned) -> Option<u64> {
         let (job, client) = self.client_of(tuned)?;
         let goal = self.pillion().map(|params| job.goal.in_force(params, true));
@@ -237,7 +231,6 @@ impl State {
         })
     }
 
-    /// The event for people.
     fn told_of(&self, tuned: &Tuned, news: News, slo_ns: Option<u64>) -> Option<Draft> {
         let (job, client) = self.client_of(tuned)?;
         let kind = tuned.search.range().kind();
@@ -279,7 +272,6 @@ impl State {
         std::mem::take(&mut self.tuning.news)
     }
 
-    /// States of the searches for a job's batches.
     pub(crate) fn tuner_views(&self, now_ns: u64, job: &Job) -> Vec<TunerView> {
         let tuned = self.tuning.tuned.iter();
         let its = tuned.filter_map(|tuned| {

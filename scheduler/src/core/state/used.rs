@@ -10,7 +10,6 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    /// At `now_ns` the job has charged this much in total.
     pub(super) fn handle_charges(&mut self, now_ns: u64, charged_ns: u64) {
         let Some((began_ns, before_ns)) = self.began else {
             self.began = Some((now_ns, charged_ns));

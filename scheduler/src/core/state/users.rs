@@ -16,10 +16,8 @@ use super::State;
 /// Users told apart, the first ones; all further ones share an entry.
 pub(crate) const USERS_MAX: usize = 1024;
 
-/// Use of a user's jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UserTime {
-    /// See the module's text.
     pub(crate) gpu_time_ns: u64,
     /// Number of jobs. A job that returns when no longer listed counts again.
     pub(crate) jobs: u64,
@@ -34,7 +32,6 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// An unlisted job of that user has come.
     pub(super) fn handle_new_job(&mut self, uid: u32) {
         let time = self.entry(uid);
         time.jobs = time.jobs.saturating_add(1);

@@ -32,7 +32,6 @@ impl State {
         std::mem::take(&mut self.ways.is_control_daemon_wanted) && self.ways.wants_control_daemon()
     }
 
-    /// MPS's control daemon has answered, or has not.
     pub(crate) fn handle_control_daemon(&mut self, is_there: bool) {
         let before = self.ways.in_force();
         self.ways.handle_control_daemon(is_there);

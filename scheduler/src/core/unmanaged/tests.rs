@@ -95,7 +95,6 @@ fn a_process_without_the_library_is_named_at_the_second_look_and_gone_at_the_fir
         (named.since_ns, named.memory_bytes, named.started_ticks),
         (11 * SECOND_NS, Some(7), 1)
     );
-    // Once.
     assert_eq!(rig.look(13, &[7]), (vec![], vec![], vec![7]));
     assert_eq!(rig.look(14, &[]), (vec![], vec![7], vec![]));
     assert_eq!(*rig.machine.looked_into.borrow(), [7]);
@@ -215,7 +214,6 @@ fn time_in_which_nobody_looked_is_no_grace() {
     rig.strangers.handle_silence();
     assert!(rig.look(5, &[7]).0.is_empty());
     assert_eq!(rig.look(6, &[7]).0, [7]);
-    // Named processes stay named.
     rig.strangers.handle_silence();
     assert_eq!(rig.look(20, &[7]), (vec![], vec![], vec![7]));
 }
@@ -349,6 +347,5 @@ fn what_cannot_be_ended_yet_is_its_turn_again_and_what_may_not_be_is_left() {
         }
     }
     assert_eq!(acts, [(30, false), (31, false), (41, true), (42, true)]);
-    // Named all the same.
     assert_eq!(rig.strangers.named().count(), 1);
 }

@@ -20,7 +20,6 @@ impl Control {
         }
     }
 
-    /// Refuses a process, and lists it in the status; one event for each process.
     pub(super) fn turn_away(
         &self,
         socket: &OwnedFd,
@@ -38,7 +37,6 @@ impl Control {
             reason: reason.clone(),
             at_ns: self.shared.clock().now_ns(),
         });
-        // The process retries repeatedly.
         if is_news {
             let who = if name.is_empty() { "a process" } else { &name };
             let text = format!("turned away: {who}, job {job:?}: {reason}");

@@ -25,8 +25,7 @@ const REOPEN: Timespec = Timespec {
 };
 
 impl Control {
-    /// Drains the GPU, and releases its device if requested. Does not wait: the status shows when
-    /// it is done.
+    /// Drains the GPU, and releases its device if requested. The status shows when it is done.
     pub(super) fn drain(&self, socket: &OwnedFd, uid: u32, is_release: bool) {
         if Viewer::of(uid) != Viewer::Operator {
             let why = "only root and the daemon's own user may drain its GPU";
@@ -85,7 +84,6 @@ fn answer(socket: &OwnedFd, result: Result<(), String>) {
     }
 }
 
-/// Reopens the device.
 fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
     let device_release = shared.device_release();
     let mut reopening = Some(device_release.reopen()?);

@@ -18,7 +18,6 @@ use crate::core::state::{Attached, Moment, NewPages, Refused, Stopped};
 /// whose requests then last their full time.
 const ASKERS_MAX: usize = 64;
 
-/// A stopper of jobs.
 pub(super) struct Asker {
     pid: u32,
     uid: u32,
@@ -74,7 +73,6 @@ impl Control {
         answer(socket, told, |_| {});
     }
 
-    /// Ends the requests of dead stoppers.
     pub(super) fn drop_dead_askers(&mut self) {
         let askers = std::mem::take(&mut self.askers);
         let is_dead = |asker: &Asker| peer::has_ended(&asker.process);

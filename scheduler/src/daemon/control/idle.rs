@@ -15,7 +15,6 @@ use super::away::refuse;
 use super::{Control, peer};
 use crate::core::event::{Draft, Kind};
 
-/// Announced processes at most.
 const EXPECTED_MAX: usize = 256;
 
 /// Users of the daemon besides its clients, and since when it is idle.
@@ -23,7 +22,6 @@ pub(super) struct Idle {
     /// None: the daemon never ends when idle.
     after: Option<Duration>,
     since_ns: Option<u64>,
-    /// Living processes that will become clients.
     pub(super) expected: Vec<Expected>,
 }
 
@@ -42,7 +40,6 @@ impl Idle {
         }
     }
 
-    /// Time left until the daemon ends; none: unlimited.
     fn left(&mut self, is_used: bool) -> Option<Duration> {
         let after = self.after?;
         if is_used {
@@ -65,7 +62,6 @@ impl Control {
         left.and_then(|left| Timespec::try_from(left).ok())
     }
 
-    /// Reports that the daemon ends because no job uses it.
     pub(super) fn tell_idle(&self) {
         let idle_s = self.idle.after.unwrap_or_default().as_secs();
         let text = format!("ending: no job has used the GPU for {idle_s} s");
@@ -97,7 +93,6 @@ impl Control {
         let _ = send(socket, &Reply::Done.encode(), &[]);
     }
 
-    /// Forgets ended processes.
     pub(super) fn drop_dead_expected(&mut self) {
         self.idle
             .expected

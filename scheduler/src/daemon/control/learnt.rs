@@ -18,11 +18,9 @@ const SCHEMA_VERSION: u32 = 1;
 
 const NOTHING_KEPT: &str = "nothing is kept of programs' kernels here ([learnt] keep = false, virtual time, or no folder for it)";
 
-/// The document for `pillion profile learnt`.
 #[derive(Serialize)]
 struct Document {
     schema_version: u32,
-    /// UUID and model of the GPU.
     gpu: String,
     model: String,
     programs: Vec<Listed>,
@@ -59,7 +57,6 @@ impl Control {
         }
     }
 
-    /// Lists the programs that the requester may see.
     pub(super) fn send_learnt(&self, socket: UntrustedSocket, uid: u32) {
         let Some(keeper) = &self.keeper else {
             return refuse(&socket, NOTHING_KEPT.to_owned());

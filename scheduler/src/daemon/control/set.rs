@@ -19,7 +19,6 @@ use crate::host::granted::GrantedFile;
 use crate::report::status::Viewer;
 
 impl Control {
-    /// Changes a running job for a process of that user.
     pub(super) fn set(&self, socket: &OwnedFd, uid: u32, set: &Set) {
         match self.try_set(uid, set) {
             Ok(()) => {
@@ -75,7 +74,6 @@ impl Control {
         Ok(())
     }
 
-    /// The jobs and their new request target.
     fn slo_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<SloChange>, String> {
         if set.slo.is_empty() {
             return Ok(None);
@@ -88,7 +86,6 @@ impl Control {
         Ok(Some((jobs.map_err(|refused| refused.to_string())?, change)))
     }
 
-    /// The jobs and their new cap.
     fn cap_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<CapChange>, String> {
         if set.compute.is_empty() {
             return Ok(None);
@@ -161,12 +158,10 @@ impl Control {
         kept.map_err(|error| unkept(&file, &error))
     }
 
-    /// Promises that survive this daemon.
     fn granted(&self) -> GrantedFile {
         GrantedFile::beside(self.seat.path(), &self.identity.gpu.uuid)
     }
 
-    /// The jobs and their new quota.
     fn memory_change(&self, whose: Option<u32>, set: &Set) -> Result<Change<Quota>, String> {
         let quota = Quota::parse(&set.memory)
             .filter(|quota| !quota.is_too_small())
@@ -219,7 +214,6 @@ impl Control {
     }
 }
 
-/// A change, and its jobs.
 type Change<C> = Option<(Vec<JobKey>, C)>;
 /// Jobs with their promises until now, and the present change.
 type Promised = (Vec<(JobKey, Promise)>, Promise);
@@ -229,7 +223,6 @@ fn keys_of<C: Copy>(change: Change<C>) -> impl Iterator<Item = (JobKey, C)> {
     changes.flat_map(|(keys, change)| keys.into_iter().map(move |key| (key, change)))
 }
 
-/// The requested change of promises.
 fn promise_of(set: &Set) -> Result<Promise, String> {
     let wrong = |what: &str, to: &str, expected: &str| {
         let default = promise::DEFAULT;
@@ -249,7 +242,6 @@ fn promise_of(set: &Set) -> Result<Promise, String> {
     Ok(change)
 }
 
-/// Why a promise is neither given nor withdrawn.
 fn unkept(file: &GrantedFile, error: &io::Error) -> String {
     let path = file.path().display();
     format!(
@@ -257,7 +249,6 @@ fn unkept(file: &GrantedFile, error: &io::Error) -> String {
     )
 }
 
-/// Logs user `by`'s change of a job.
 fn note(by: u32, key: &JobKey, what: &str, to: impl Display) {
     let (class, id, uid) = (key.class.name(), &key.id, key.uid);
     tracing::info!("{class} job {id:?} of user {uid}: {what} {to}, as user {by} has set");

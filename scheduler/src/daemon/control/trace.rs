@@ -16,7 +16,6 @@ use crate::host::fd_reaper::UntrustedSocket;
 use crate::report::status::{Identity, Viewer};
 use crate::report::trace::document;
 
-/// Poll interval for the end of the trace.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
@@ -35,7 +34,6 @@ impl Drop for Taking {
 }
 
 impl Control {
-    /// Takes a trace of the jobs that a user may see, and sends it when it has ended.
     pub(super) fn take_trace(&self, socket: UntrustedSocket, uid: u32, length_ns: u64) {
         if !LENGTH_NS.contains(&length_ns) {
             let (least_ns, most_ns) = LENGTH_NS.into_inner();
@@ -89,9 +87,7 @@ impl Control {
     }
 }
 
-/// Result of waiting for a trace.
 enum Waited {
-    /// It has ended.
     Ended(Box<Tracing>),
     /// A trace of all jobs replaced it.
     Displaced,

@@ -28,10 +28,8 @@ pub(super) struct Copies {
 }
 
 struct Copy {
-    /// Its recipients' user.
     uid: u32,
     bytes: u64,
-    /// When it is truncated, ns.
     until_ns: u64,
     file: File,
 }
@@ -68,14 +66,12 @@ impl Copies {
         Some(handed)
     }
 
-    /// Truncates expired copies.
     pub(super) fn take_back(&mut self, now_ns: u64) {
         // Truncating a memory file without a seal against it always works.
         let gone = self.all.extract_if(.., |copy| copy.until_ns <= now_ns);
         gone.for_each(|copy| _ = copy.file.set_len(0));
     }
 
-    /// When the next one expires, ns.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.all.iter().map(|copy| copy.until_ns).min()
     }

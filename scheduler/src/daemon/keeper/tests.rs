@@ -35,7 +35,6 @@ fn inlet() -> Arc<Inlet> {
     Inlet::new(LearntStore::new("/nowhere".into(), &gpu())).unwrap()
 }
 
-/// A keeper of a daemon that decides nothing, and processes' notes.
 struct Rig {
     keeper: Keeper,
     _daemon: Daemon,
@@ -62,7 +61,6 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    /// A living process of that program that has noted a kernel.
     fn note(&mut self, uid: u32, program: &str) {
         let kernel = KernelProfile {
             name: "k".to_owned(),
@@ -99,7 +97,6 @@ impl Rig {
     }
 }
 
-/// Reports on things that were not saved.
 fn said(shared: &Shared) -> Vec<String> {
     let events = shared.events().since(0, Viewer::Operator).into_iter();
     let ours = events.filter(|event| event.kind == Kind::LearntNotKept.name());

@@ -22,7 +22,6 @@ use crate::host::peer::has_ended;
 use crate::host::unattached::real_uid;
 use crate::host::unmanaged::{Proc, is_first_namespace};
 
-/// Reason of an eviction, for people.
 const WHY: &str = "it uses the GPU past Pillion ([unmanaged] action = \"evict\")";
 
 pub(super) struct UnmanagedWatch {
@@ -48,7 +47,6 @@ impl UnmanagedWatch {
         self.strangers.has_unnamed() || (self.strangers.named().next().is_some() && evicts())
     }
 
-    /// NVML lists these processes.
     pub(super) fn handle_listed(&mut self, listed: &Listed) {
         let clients = self.shared.state().pids();
         let now_ns = self.shared.clock().now_ns();
@@ -76,7 +74,6 @@ impl UnmanagedWatch {
         }
     }
 
-    /// NVML cannot be asked, or does not answer.
     pub(super) fn handle_silence(&mut self) {
         self.strangers.handle_silence();
         self.shared.unmanaged.lock().named = None;
@@ -127,7 +124,6 @@ impl UnmanagedWatch {
         }
     }
 
-    /// Asks a process to end, or has it ended.
     fn evict(&mut self, eviction: &Eviction, eyes: &Proc<'_>) {
         let Named { pid, known, .. } = &eviction.process;
         let (pid, key) = (*pid, key_of(eviction));

@@ -249,7 +249,6 @@ fn one_users_jobs_leave_places_for_others_and_all_of_them_for_evictions() {
     let deaf = Deaf::start();
     let (_, process) = deaf.open();
     let mut doings = Doings::default();
-    // Under unused process ids.
     let mut numbers = 1 << 30..;
     let mut restarts = |uid: u32| {
         let mut end = |place: &usize| {
@@ -286,7 +285,6 @@ fn one_users_jobs_leave_places_for_others_and_all_of_them_for_evictions() {
     assert!(more.is_err());
 }
 
-/// Continues at time `now_ns` until there are that many outcomes.
 fn wait_for_told(doings: &mut Doings, now_ns: u64, told: &mut Vec<Outcome>, count: usize) {
     loop {
         assert_eq!(doings.poll(now_ns, told, |_| {}), []);
@@ -338,8 +336,7 @@ fn patient(command: &[String]) -> Doings {
     doings
 }
 
-/// A stand-in for the control daemon's program that knows every process, and records whose work it
-/// must end.
+/// Stands for the control daemon's program: knows every process, records whose work to end.
 fn control(asked: &std::path::Path, pids: &[u32]) -> [String; 3] {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let script = format!(

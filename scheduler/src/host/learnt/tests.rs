@@ -247,7 +247,6 @@ fn the_list_says_what_is_in_a_file_by_its_first_line() {
         (program, 2, 6)
     );
     assert_eq!((listed.time_ms, listed.bytes), (15, bytes));
-    // The rest is not read.
     let mut text = fs::read(&path).unwrap();
     let end = text.len();
     text[end - 40..].fill(b'?');

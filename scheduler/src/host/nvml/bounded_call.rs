@@ -17,20 +17,17 @@ use rustix::io::Errno;
 /// Timeout of an answer, s. NVML usually takes some ms, under load some hundred.
 pub(crate) const PATIENCE_S: i64 = 5;
 
-/// [`PATIENCE_S`] as a time.
 pub(crate) const PATIENCE: Timespec = Timespec {
     tv_sec: PATIENCE_S,
     tv_nsec: 0,
 };
 
-/// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// Timeout, or an earlier answer is still owed.
     Late,
     /// The caller must stop.
     Stopping,
-    /// The thread has panicked.
     Ended,
 }
 
@@ -40,7 +37,6 @@ pub(crate) struct Asked<Q, A> {
     questions: Sender<Q>,
     answers: Receiver<A>,
     answered: Arc<OwnedFd>,
-    /// The answer to an earlier question is still owed.
     is_owed: bool,
 }
 
@@ -175,7 +171,6 @@ mod tests {
         eventfd(0, EventfdFlags::CLOEXEC).unwrap()
     }
 
-    /// Expires immediately.
     const NONE: Timespec = Timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -14,8 +14,7 @@ use super::{Device, NOT_SUPPORTED, NvmlError, Open, SUCCESS, check, open_device}
 const VERSION: c_uint = 1;
 /// NVML_GPM_METRIC_SM_UTIL: "percentage of SMs that were busy", 0 to 100.
 const SM_UTIL: c_uint = 2;
-/// More metrics than any driver knows: it writes the requested ones, and none may write past the
-/// end.
+/// More metrics than any driver knows, of which it writes the requested: none past the end.
 const METRICS: usize = 512;
 
 /// `nvmlGpmSupport_t`.
@@ -32,7 +31,6 @@ struct Metric {
     id: c_uint,
     result: c_uint,
     value: f64,
-    /// Short name, long name and unit.
     info: [*const c_char; 3],
 }
 
@@ -60,7 +58,6 @@ type Get = unsafe extern "C" fn(*mut MetricsGet) -> c_uint;
 /// A device's two last samples.
 pub(crate) struct Gpm {
     device: Device,
-    /// The older, then the newer.
     samples: [Sample; 2],
     /// The newer is valid.
     is_taken: bool,
@@ -83,8 +80,7 @@ struct Sample {
 
 impl Drop for Sample {
     fn drop(&mut self) {
-        // SAFETY: the sample belongs to the library, which stays open while a `Gpm` has it, and is
-        // not used any more.
+        // SAFETY: the sample is the library's, which a `Gpm` keeps open, and is not used any more.
         let _ = unsafe { (self.free)(self.handle) };
     }
 }
@@ -131,8 +127,7 @@ impl Gpm {
         }))
     }
 
-    /// Mean share of busy SMs since the last call, 0 to 1; `None` the first time, and if the device
-    /// does not report it.
+    /// Mean share of busy SMs since the last call, 0 to 1; `None` the first time, or if unknown.
     pub(crate) fn sm_activity(&mut self) -> Option<f64> {
         self.samples.swap(0, 1);
         let had_one = std::mem::take(&mut self.is_taken);

@@ -71,7 +71,6 @@ const CLOCK_SM: c_uint = 1;
 /// NVML_TEMPERATURE_GPU.
 const TEMPERATURE_GPU: c_uint = 0;
 
-/// An event of NVML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// An Xid, with its number.
@@ -80,7 +79,6 @@ pub(crate) enum Report {
     MemoryError,
 }
 
-/// NVML's events of a device.
 pub(crate) struct Reports {
     set: *mut c_void,
     wait: Wait,
@@ -154,7 +152,6 @@ pub(crate) struct Ecc {
     pub(crate) is_pending: Option<bool>,
 }
 
-/// The device does not answer any more.
 struct Lost;
 
 pub(crate) struct Gauges {
@@ -246,7 +243,6 @@ impl Gauges {
         (result == 0).then_some(is.gpu)
     }
 
-    /// A value by clock or sensor.
     fn of_kind(&self, get: Option<GetClock>, kind: c_uint) -> Option<c_uint> {
         let mut number = 0;
         // SAFETY: the device is this library's, and there is room for the number.

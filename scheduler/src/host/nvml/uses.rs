@@ -30,7 +30,6 @@ const NOT_FOUND: c_uint = 6;
 
 const NAME: &str = "nvmlDeviceGetProcessUtilization";
 
-/// Compute time of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ProcessUse {
     pub(crate) pid: u32,
@@ -38,7 +37,6 @@ pub(crate) struct ProcessUse {
     pub(crate) share: f64,
 }
 
-/// NVML's answer.
 enum Samples {
     Some(Vec<UseSample>),
     /// No process computed, or nothing is newer.

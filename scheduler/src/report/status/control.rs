@@ -9,15 +9,13 @@ use crate::core::state::{Job, Origin, State, TunerView};
 /// The laws that control a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ControlStatus {
-    /// Its request target, and how it is kept; none for a best-effort job, and under a policy
-    /// without targets.
+    /// Its request target; none for a best-effort job, and under a policy without targets.
     pub slo: Option<SloStatus>,
     /// Its cap and use of the GPU's time; none for a high-priority job.
     pub usage: Option<UsageStatus>,
     /// Its promises; none for a high-priority job, and under a policy without promises.
     pub promise: Option<PromiseStatus>,
-    /// The wanted batches, by kind of requests with a range published by the program, with
-    /// `[tuner]`.
+    /// Wanted batches, by kind of requests whose range the program publishes, with `[tuner]`.
     pub tuner: Vec<TunerStatus>,
 }
 
@@ -71,8 +69,7 @@ pub struct UsageStatus {
     /// Its use in the last second or so, by expected durations, with a cap corrected by NVML's
     /// measurements; none in its first second.
     pub used: Option<f64>,
-    /// It has a cap and works, and NVML has not measured its use for ten seconds: the cap uses
-    /// expected durations.
+    /// It has a cap and works, unmeasured by NVML for ten seconds: expected durations count.
     pub blind: bool,
 }
 
@@ -126,11 +123,9 @@ pub struct SloStatus {
     pub measured_ns: Option<u64>,
     /// Share of the judged requests that took longer; none before any was judged.
     pub miss_share: Option<f64>,
-    /// From -6 (best-effort work is paused) to 1 (it has all that a request can bear); none for
-    /// unmarked requests.
+    /// From -6 (best-effort work is paused) to 1 (all that requests bear); none if unmarked.
     pub level: Option<f64>,
-    /// Growth of the mean per unit of the level, in slacks (target less duration alone); none if
-    /// not identified.
+    /// Growth of the mean per unit of the level, in slacks (target less solo); none if unknown.
     pub m: Option<f64>,
     /// Share of the variation of the mean from one period to the next that `m` explains.
     pub r2: Option<f64>,
@@ -153,8 +148,7 @@ pub struct SloStatus {
 pub struct ThrottleStatus {
     /// The set point of usage.
     pub utilisation: f64,
-    /// At the last reading: the busy share of the time, raised if the clock is low; none before a
-    /// reading.
+    /// At the last reading: the busy share of the time, raised if the clock is low; else none.
     pub usage: Option<f64>,
     /// The busy share of the time.
     pub busy: Option<f64>,

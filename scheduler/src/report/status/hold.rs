@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::core::state::{Job, State};
 
-/// Kernels listed for a job.
 const TOO_LONG_MAX: usize = 8;
 
 /// Granted part of a job's demand.
@@ -58,8 +57,7 @@ pub struct TooLong {
     pub name: String,
     /// Expected duration of a launch, learnt or from the profile, ns.
     pub expected_ns: u64,
-    /// Delay of a request by it: a wave of its blocks if blocks have priorities, else all of it,
-    /// ns.
+    /// Delay of a request by it, ns: a wave of its blocks if blocks have priorities, else all.
     pub blocks_for_ns: u64,
 }
 

@@ -16,7 +16,6 @@ pub struct UserStatus {
     pub jobs: u64,
 }
 
-/// Users with jobs that the viewer sees, by user id.
 pub(super) fn users(state: &State, viewer: Viewer) -> Vec<UserStatus> {
     let sees = |uid: Option<u32>| match uid {
         Some(uid) => viewer.sees(uid),

@@ -55,7 +55,6 @@ fn who_waits_goes_on_where_an_operator_says_so() {
     assert_eq!(rig.state.release(None).jobs.len(), 2);
     rig.poll();
     assert!(!is_held(&two) && !is_held(&three));
-    // Later arrivals wait again.
     assert!(is_held(&rig.be("four")));
     // A job with a fault of its own stays held when the GPU is healthy again.
     let five = rig.be("five");

@@ -82,7 +82,6 @@ fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_a
     for (stop, seen_to_until_s, is_spared, how, under_mps, part) in [
         (0, 0, no, How::Unasked, Error, "it was killed, crashed"),
         (STOP_GAVE_UP, 0, no, How::GaveUp, Error, "deadline: "),
-        // The process's own report, in its page.
         (STOP_ASKED, 0, no, How::SeenTo, Error, "`pillion stop`"),
         (STOP_OVERDUE, 0, no, How::SeenTo, Error, "`pillion stop`"),
         (0, u32::MAX, no, How::SeenTo, Error, "`pillion stop`"),

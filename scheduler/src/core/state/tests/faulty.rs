@@ -25,8 +25,7 @@ fn what_is_held_for_a_fault_is_held_whatever_the_policy_until_it_is_released() {
             Some(NewlyHeld::Job)
         );
         assert_eq!(rig.state.hold(Whose::Job(&held), "again"), None);
-        // At once, however long the next poll takes: whoever hears of the hold finds no work
-        // running.
+        // At once, however late the next poll: whoever hears of the hold finds no work running.
         for polls in [0, 1] {
             for _ in 0..polls {
                 rig.poll();
@@ -157,7 +156,6 @@ fn the_jobs_of_one_user_are_held_together_and_another_users_go_on() {
     let user = Whose::User(1000);
     assert_eq!(rig.state.hold(user, "why"), Some(NewlyHeld::User(1000)));
     assert_eq!(rig.state.hold(user, "again"), None);
-    // It is held already.
     let held = key("one", JobClass::BestEffort);
     assert_eq!(rig.state.hold(Whose::Job(&held), "own"), None);
     rig.uid = 1000;

@@ -62,7 +62,6 @@ fn the_first_process_that_asks_speaks_for_the_job_while_there_is_one() {
     for player in [first, second, third] {
         rig.state.handle_detach(rig.now_ns, player.client);
     }
-    // It restarts, and asks anew.
     let _again = rig.hp("serve");
     assert_eq!(told(&rig), pair("2x", "run"));
     // An unreadable target is ignored, and refuses nobody.

@@ -56,14 +56,12 @@ fn of_a_best_effort_job_the_libraries_tell_and_older_ones_tell_nothing() {
     assert_eq!(shares(&rig), [Some(0.0), Some(0.0)]);
     tell(&be, 400, 300, 100);
     assert_eq!(shares(&rig), [Some(75.0), Some(25.0)]);
-    // Several processes add up.
     let third = rig.be("train");
     tell(&third, 400, 0, 400);
     assert_eq!(shares(&rig), [Some(37.5), Some(62.5)]);
 }
 
-/// A client counts what it learns as known from its first launch on, so a difference of two sums is
-/// no share.
+/// What a client learns counts as known from its first launch: differences are no share.
 #[test]
 fn a_best_effort_client_that_comes_again_as_another_job_is_told_as_its_page_says() {
     let mut rig = Rig::new("");

@@ -114,14 +114,12 @@ fn a_job_that_never_drains_is_left_out_until_it_does() {
     assert!(rig.try_launch(&honest, &COMPUTE).is_ok());
     assert!(rig.state.jobs[1].be_job.as_ref().unwrap().is_stalled());
     assert!(rig.try_launch(&liar, &COMPUTE).is_err());
-    // It drains after all.
     liar.page.charged_ns.store(0, Ordering::Relaxed);
     rig.poll_after(50 * US);
     assert!(!rig.state.jobs[1].be_job.as_ref().unwrap().is_stalled());
 }
 
-/// The new policy has counted none of the liar's earlier charges, so a refund must not reduce its
-/// count.
+/// The new policy has not counted the liar's earlier charges: refunds must not lower its count.
 #[test]
 fn a_liar_takes_nothing_back_from_a_policy_that_has_just_begun() {
     let mut rig = Rig::new("residual_us = 100");
@@ -307,8 +305,7 @@ impl Scene {
     }
 }
 
-/// Whether the job's page admits `kernel` after `spent_ns` more were charged: the library's check,
-/// word for word.
+/// Whether the page admits `kernel` after `spent_ns` more were charged: the library's own check.
 fn page_admits(rig: &Rig, be: &Player, spent_ns: u64, kernel: &Kernel) -> bool {
     let terms = rig.terms(be);
     let total_ns = be

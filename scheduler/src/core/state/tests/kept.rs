@@ -52,7 +52,6 @@ fn the_process_that_comes_back_has_its_level_and_another_one_begins_anew() {
     let off = (view.level - learnt.learnt.level).abs();
     assert!(off < 1e-9 && view.requests == 0, "{view:?}");
     assert!(rig.state.expected_requests(rig.now_ns).is_empty());
-    // For the daemon after this one.
     let (_, again) = rig.state.learnt_after(other.client).unwrap();
     assert_eq!(again.unwrap(), learnt);
     // More than needed for marks to count.

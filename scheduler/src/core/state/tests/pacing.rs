@@ -43,7 +43,6 @@ fn where_only_completions_help_it_sleeps_for_eight_pauses() {
     let mut rig = Rig::new("name = \"pillion\"");
     let be = rig.be("a");
     let _hp = rig.hp("hp");
-    // Nothing is wanted.
     assert_eq!(rig.poll(), Look::At(rig.now_ns + MS));
     // More than the bound is in flight, with a waiter: only completions help, and they ring.
     be.page.waiting.store(1, Ordering::Relaxed);

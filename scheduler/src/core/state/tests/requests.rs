@@ -162,7 +162,6 @@ fn quantiles_are_of_the_last_minute_and_sums_of_the_whole_life() {
 fn a_job_that_has_ended_keeps_its_last_minute_and_goes_on_if_it_comes_again() {
     let (mut rig, hp) = with_hp("name = \"pillion\"");
     run_kind(&mut rig, &hp, 1, 0, 30 * MS, false);
-    // This one never ends.
     hp.push(&begin(2, rig.now_ns));
     rig.poll();
     rig.state.handle_detach(rig.now_ns, hp.client);

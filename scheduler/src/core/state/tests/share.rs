@@ -64,7 +64,6 @@ fn in_time_slices_best_effort_jobs_share_the_time_while_a_high_priority_job_is_t
     let _hp = rig.hp("serve");
     rig.poll();
     assert!(!rig.terms(&be).ungated());
-    // 5 ms are left.
     assert!(rig.try_launch(&be, &kernel(Class::Compute, 8 * MS)).is_ok());
     be.waits(1);
     rig.poll_after(0);

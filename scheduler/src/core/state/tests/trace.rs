@@ -76,7 +76,6 @@ fn launches_of_both_classes_are_noted_once_and_only_those_of_its_time() {
     rig.launch(&mut hp, Class::Compute, 50 * US);
     rig.poll_after(MS);
     hp.complete();
-    // One attaches in the middle, and leaves again.
     let late = rig.be("late");
     late.push(&launch(3, rig.now_ns));
     rig.state.handle_detach(rig.now_ns, late.client);
@@ -120,7 +119,6 @@ fn without_a_trace_nothing_is_noted_and_best_effort_rings_are_not_read() {
         let hp_client = client.hp_client.as_ref();
         assert!(hp_client.is_none_or(|hp_client| hp_client.traced.is_none()));
     }
-    // The next trace begins with later reports.
     let number = rig.begin_trace(None);
     be.push(&launch(7, rig.now_ns));
     let traced = rig.end_trace(number);
@@ -246,7 +244,6 @@ fn requests_of_a_job_that_comes_again_are_noted_in_a_trace_alone_and_for_who_may
     rig.state.handle_detach(rig.now_ns, hp.client);
     let traced = rig.end_trace(number);
     assert_eq!(requests_of(&traced), 1);
-    // It returns with its earlier counts.
     let hp = rig.hp("serve");
     request(&mut rig, &hp, 1);
     let number = rig.begin_trace(Some(1000));

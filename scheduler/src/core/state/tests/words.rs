@@ -55,7 +55,6 @@ fn leases_are_made_by_what_clients_say_and_not_by_what_was_configured() {
             is_on_mps,
             "{configured}"
         );
-        // The last report stays.
         rig.state.handle_detach(rig.now_ns, be.client);
         rig.state.handle_detach(rig.now_ns, hp.client);
         expect_sharing(&rig, way, "clients");

@@ -1,4 +1,4 @@
-//! A disk that is full, and daemons that are killed, each as a process of its own.
+//! A full disk, and killed daemons, each in a separate process.
 
 use std::os::unix::fs::FileExt as _;
 use std::process::{Child, Command, Stdio};
@@ -8,20 +8,19 @@ use rand_pcg::Pcg32;
 
 use super::*;
 
-/// Says where to keep to the parts of these tests that are processes of their own, which do nothing
-/// without.
+/// The folder for the parts of these tests in separate processes, which do nothing without it.
 const FOLDER_ENV: &str = "PILLION_TEST_KEEP_IN";
 
 /// As many kernels as a network has: some 60 KB.
 const KERNELS: u64 = 200;
 
-/// The store that the other process is to write to.
+/// The store for the other process.
 fn store_of_parent() -> Option<LearntStore> {
     let folder = std::env::var_os(FOLDER_ENV)?;
     Some(LearntStore::new(folder.into(), &gpu()))
 }
 
-/// The kernels and their durations in a file, which must be whole.
+/// The kernels and their durations in a file, which must be valid.
 fn kept_in(store: &LearntStore) -> Vec<(String, u64)> {
     let text = store.find(ANNE, PROGRAM).expect("what was kept before");
     let profile = Profile::parse(&text, Path::new("kept")).unwrap();
@@ -40,19 +39,19 @@ fn a_process_whose_disk_takes_a_few_kilobytes() {
     let Some(store) = store_of_parent() else {
         return;
     };
-    // The same as ENOSPC up to its number: some of it is written, and then no more.
+    // Like ENOSPC except for its number: the write is partial.
     let error = store
         .keep(ANNE, PROGRAM, noted_by(1..=KERNELS))
         .unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::FBIG.raw_os_error()));
     assert!(!store.folder.join(NEW).exists(), "it takes room");
     assert_eq!(kept_in(&store), [("a".to_owned(), 10)]);
-    // What there is room for is kept as before.
+    // Smaller files are saved as before.
     let kept = store.keep(ANNE, PROGRAM, noted(&[("b", 20)]));
     assert!(matches!(kept, Ok(Kept::Well)), "{kept:?}");
 }
 
-/// A limit of the size of files stands for the full disk: it needs no right to mount one.
+/// A file size limit simulates the full disk: it needs no right to mount one.
 #[test]
 fn a_disk_that_is_full_in_the_middle_of_a_file_leaves_what_was_kept() {
     let rig = rig();
@@ -70,10 +69,10 @@ fn a_disk_that_is_full_in_the_middle_of_a_file_leaves_what_was_kept() {
     assert_eq!(rig.kept(ANNE, PROGRAM).len(), 2, "{output:?}");
 }
 
-/// A file with the number of the last note that is kept, of the process that is killed.
+/// File with the number of the killed process's last saved note.
 const DONE: &str = "done";
 
-/// Until it is killed: each note has one kernel, with its number for a duration.
+/// Runs until killed: each note has one kernel, with its number as duration.
 #[test]
 fn a_process_that_keeps_until_it_is_killed() {
     let Some(store) = store_of_parent() else {
@@ -97,7 +96,6 @@ fn number_in(done: &File) -> u64 {
     u64::from_ne_bytes(number)
 }
 
-/// Killed when it is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -107,7 +105,7 @@ impl Drop for Killed {
     }
 }
 
-/// What is there once all notes up to that one are kept.
+/// The content once all notes up to that one are saved.
 fn kept_up_to(last: u64) -> Vec<(String, u64)> {
     let mut numbers: Vec<u64> = (last - KERNELS + 1..=last).collect();
     numbers.sort_by_key(|number| (number + KERNELS - 1) % KERNELS);
@@ -135,7 +133,7 @@ fn of_a_daemon_that_is_killed_at_any_instant_all_is_kept_that_it_had_kept() {
             .stdout(Stdio::null())
             .spawn();
         let mut process = Killed(process.unwrap());
-        // What the one before left half-written is in nobody's way.
+        // A half-written file of the previous process does no harm.
         while number_in(&done) == last {
             assert!(process.0.try_wait().unwrap().is_none(), "round {round}");
             clock.sleep_until(clock.now_ns() + 100_000);
@@ -145,7 +143,7 @@ fn of_a_daemon_that_is_killed_at_any_instant_all_is_kept_that_it_had_kept() {
         half_written += u32::from(rig.store.folder.join(NEW).exists());
         last = number_in(&done);
         let kept = kept_in(&rig.store);
-        // It may have been killed after the last step and before it said so.
+        // It may have been killed after saving and before recording the number.
         let is_whole = kept == kept_up_to(last) || kept == kept_up_to(last + 1);
         assert!(is_whole, "round {round}, after note {last}: {kept:?}");
     }
