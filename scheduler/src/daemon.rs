@@ -124,7 +124,6 @@ fn start_requests_keeper(
     Ok(Some(thread))
 }
 
-/// Waits for a thread as long as a healthy disk takes, then logs why it gives up.
 fn wait_for(thread: &JoinHandle<()>, why: &str) {
     let clock = Clock::monotonic();
     for _ in 0..KEEPER_WAITS {
@@ -512,7 +511,6 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// A write error ends the record, not the daemon.
     fn write_record(&mut self, entries: &[Entry]) {
         let Some(record) = &mut self.record else {
             return;

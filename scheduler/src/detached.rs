@@ -22,7 +22,6 @@ const READY: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Marks the background process.
 pub(crate) const ENV: &str = "PILLION_DETACHED";
 
 /// Starts a daemon with this process's arguments without `--detach`, and prints its socket.

@@ -33,7 +33,6 @@ pub(crate) fn start() {
         .init();
 }
 
-/// Writes why the daemon ends, as an error and without a time.
 pub(crate) fn fatal(why: &str) {
     let text = format!("pilliond: {why}");
     match Head::of_stderr() {

@@ -259,7 +259,6 @@ impl Running {
         self.folder.path().join("gpu.sock")
     }
 
-    /// It answers with JSON.
     fn check(&self) {
         let status = ask_status(&self.socket()).expect("it answers");
         let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");

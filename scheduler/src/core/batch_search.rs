@@ -67,7 +67,6 @@ const SECOND_NS: f64 = 1e9;
 #[derive(Debug)]
 pub(crate) struct BatchSearch {
     range: Range,
-    /// Requests that an evaluation needs.
     settle: usize,
     rate: Rate,
     open: VecDeque<Open>,
@@ -76,7 +75,6 @@ pub(crate) struct BatchSearch {
     begun: Begun,
     seen: Vec<Observation>,
     wanted: Option<u32>,
-    /// W at the tuner's last decision.
     judged_per_s: f64,
     /// When a request of the kind last ended, or when the search first polled.
     heard_ns: Option<u64>,
@@ -97,7 +95,6 @@ pub(crate) enum Stand {
 }
 
 impl Stand {
-    /// The name in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NoTarget => "no-target",
@@ -135,7 +132,6 @@ pub(crate) enum News {
     Wanted(u32),
     Kept(u32),
     Infeasible,
-    /// This batch was wanted, and requests of others began.
     Ignored(u32),
 }
 
@@ -178,7 +174,6 @@ impl BatchSearch {
         self.stand
     }
 
-    /// Whether batches are being measured, so that another search would disturb them.
     pub(crate) fn is_under_way(&self) -> bool {
         matches!(self.stand, Stand::Looking | Stand::Trying(_))
     }
@@ -213,7 +208,6 @@ impl BatchSearch {
         });
     }
 
-    /// A request ends, of this kind or another.
     pub(crate) fn handle_end(&mut self, id: u64, at_ns: u64, is_cancelled: bool) {
         let place = self.open.iter().position(|open| open.id == id);
         let Some(open) = place.and_then(|place| self.open.remove(place)) else {
@@ -346,7 +340,6 @@ impl BatchSearch {
         }
     }
 
-    /// The tuner with all measurements of this search; `None` if it rejects them.
     fn tuner(&self, rate_per_s: f64) -> Option<Tuner> {
         let params = TunerParams {
             batches: self.range.batches().collect(),
@@ -360,7 +353,6 @@ impl BatchSearch {
         Some(tuner)
     }
 
-    /// The measured batch whose requests are answered soonest.
     fn least_late(&self, rate_per_s: f64) -> Option<u32> {
         let seen = self.seen.iter();
         let seen = seen.filter(|seen| self.range.contains(seen.batch));
@@ -395,9 +387,7 @@ struct Evaluation {
     since_ns: u64,
     /// None: any batch that the program takes.
     batch: Option<u32>,
-    /// From begin to end, of requests of the batch.
     took_ns: Vec<u64>,
-    /// Sum of their batches.
     batches: u64,
     skipped: usize,
     others: usize,
@@ -493,7 +483,6 @@ struct Rate {
 #[derive(Clone, Copy, Debug)]
 struct Point {
     at_ns: u64,
-    /// Batches and requests until then, including this one.
     batches: u64,
     requests: u64,
 }

@@ -37,9 +37,7 @@ pub(crate) struct DeviceWatch {
     known_ns: Option<u64>,
     dropped: u64,
     is_slow: bool,
-    /// The last reading with a reason for a slowdown.
     slow_ns: u64,
-    /// Since when each reading reports no slowdown.
     quiet_since_ns: Option<u64>,
     /// Nobody has wanted a reading since the last one.
     is_forgotten: bool,
@@ -100,7 +98,6 @@ impl DeviceWatch {
         self.dropped
     }
 
-    /// Utilisation has been unknown for [`BLIND_NS`].
     pub(crate) fn is_blind(&self, now_ns: u64) -> bool {
         let known_ns = self.known_ns.unwrap_or(now_ns);
         now_ns.saturating_sub(known_ns) >= BLIND_NS
@@ -139,7 +136,6 @@ pub(crate) fn slowed_by(reading: &DeviceReading) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-/// Clock, throttle reason, power and temperature, as far as known.
 pub(crate) fn in_words(reading: &DeviceReading) -> String {
     let clock = match (reading.clock_mhz, reading.clock_max_mhz) {
         (Some(clock), Some(max)) => Some(format!("{clock} of {max} MHz")),
@@ -170,7 +166,6 @@ mod tests {
         }
     }
 
-    /// The kinds of events reported for readings a second apart.
     fn reported(watch: &mut DeviceWatch, from_s: u64, readings: &[DeviceReading]) -> Vec<Kind> {
         let times = (from_s..).map(|s| s * SECOND_NS);
         let reports = times

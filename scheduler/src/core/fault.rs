@@ -152,7 +152,6 @@ impl Fault {
         }
     }
 
-    /// The text for all users: without the job's name, which only its user may know.
     pub(crate) fn text_for_all(&self) -> String {
         match (&self.job, self.code) {
             (None, _) => self.text.clone(),

@@ -61,7 +61,6 @@ type Key = (usize, Whose);
 enum Whose {
     /// All jobs of a user; none: the GPU. Sorts before jobs, and is never forgotten for one.
     User(Option<u32>),
-    /// One job: its user and the user's name for it.
     Job(u32, String),
 }
 
@@ -97,7 +96,6 @@ impl Book {
         }
     }
 
-    /// Decides about a fault at `now_ns`; empty for [`Action::Report`].
     pub(crate) fn handle_fault(&mut self, now_ns: u64, fault: &Fault) -> Vec<Decision> {
         let own = self
             .own

@@ -73,7 +73,6 @@ struct JobLedger {
     page: Mapping<LedgerPage>,
     fd: Arc<OwnedFd>,
     holders: Vec<Holder>,
-    /// Upper bound from the operator's rules.
     most_bytes: Option<u64>,
     /// The quota set by root, above a rule or not.
     roots_bytes: Option<u64>,
@@ -139,10 +138,8 @@ pub(crate) struct Comer<'a> {
     pub(crate) brought: Option<Brought>,
 }
 
-/// What to watch for processes that have left.
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    /// Some process has ended, and its memory must be released.
     pub(crate) is_anybody_over: bool,
     /// Processes that live on without a connection: their end must be noticed.
     pub(crate) living: Vec<Arc<OwnedFd>>,
@@ -307,7 +304,6 @@ impl Ledgers {
         }
     }
 
-    /// The upper bound that rules set for a job of this owner.
     fn most_bytes(&self, owner: &Owner) -> Option<u64> {
         memory_rules::most_bytes(&self.rules.rules, owner, self.device_bytes)
     }
@@ -445,7 +441,6 @@ impl Ledgers {
         Ok(jobs.into_iter().map(|job| job.key.clone()).collect())
     }
 
-    /// Best-effort jobs with a ledger, and whether any process is left.
     pub(crate) fn best_effort_jobs(&self) -> Vec<(JobKey, bool)> {
         let jobs = self.jobs.iter();
         let jobs = jobs.filter(|job| job.key.class == JobClass::BestEffort);
@@ -472,7 +467,6 @@ impl Ledgers {
         }
     }
 
-    /// As [`Self::slo_of`].
     pub(crate) fn cap_of(&self, key: &JobKey) -> Option<CapChange> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;
         CapChange::from_word(job.page.compute.load(Ordering::Relaxed))
@@ -599,7 +593,6 @@ impl Ledgers {
         })
     }
 
-    /// A job's page, with slots and ids of its processes, including ended ones.
     #[cfg(test)]
     pub(crate) fn page_of(&self, key: &JobKey) -> Option<(Arc<OwnedFd>, Slots)> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;

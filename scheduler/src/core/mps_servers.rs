@@ -31,7 +31,6 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server known only to exist.
     pub(crate) fn unknown(pid: u32) -> Self {
         Self {
             pid,
@@ -49,13 +48,11 @@ impl Server {
         self.is_broken == Some(true)
     }
 
-    /// Whether it may have a client for which this holds.
     fn may_have(&self, is_it: impl Fn(u32) -> bool) -> bool {
         let clients = self.clients.as_ref();
         clients.is_none_or(|clients| clients.iter().any(|&pid| is_it(pid)))
     }
 
-    /// Whether it is known to have one.
     fn has(&self, is_it: impl Fn(u32) -> bool) -> bool {
         let mut clients = self.clients.iter().flatten();
         clients.any(|&pid| is_it(pid))
@@ -89,7 +86,6 @@ pub(crate) struct Servers {
     now: Vec<Server>,
     /// Servers that ended without an observed fault, and when.
     gone: VecDeque<(u64, Server)>,
-    /// Clients that reported 806, and when.
     orphans: VecDeque<(u64, u32)>,
 }
 
@@ -171,7 +167,6 @@ impl Servers {
     }
 }
 
-/// Drops the oldest item when full.
 fn push<T>(queue: &mut VecDeque<T>, most: usize, item: T) {
     if queue.len() >= most {
         queue.pop_front();
@@ -192,7 +187,6 @@ mod tests {
         }
     }
 
-    /// Servers and a clock; the control daemon is 7 by default.
     #[derive(Default)]
     struct Seen {
         servers: Servers,

@@ -28,9 +28,7 @@ use crate::core::mps_servers::{Found, ORPHANS_MAX, Server, Trouble};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = 3_600 * SECOND_NS;
-/// Poll interval while all is well.
 pub(crate) const LOOK_NS: u64 = 5 * SECOND_NS;
-/// Poll interval while waiting for a change.
 pub(crate) const SOON_NS: u64 = SECOND_NS;
 /// Consecutive polls without an answer before it counts as hung: one may hit a busy machine.
 pub(crate) const SILENT_LOOKS: u32 = 3;
@@ -68,7 +66,6 @@ impl Phase {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Start a control daemon; there is none.
     Start,
     Restart,
 }
@@ -79,7 +76,6 @@ pub(crate) struct Decision {
     /// Why best-effort jobs are held from now on; none: they are not.
     pub(crate) held: Option<String>,
     pub(crate) news: Vec<Draft>,
-    /// A fault, for the rules.
     pub(crate) fault: Option<String>,
     pub(crate) wait_ns: u64,
 }
@@ -87,9 +83,8 @@ pub(crate) struct Decision {
 /// State for the next supervising daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Past {
-    /// Restarts on the daemon's clock, oldest first.
+    /// On the daemon's clock, oldest first.
     pub(crate) restarts_ns: Vec<u64>,
-    /// The first start.
     pub(crate) started_ns: Option<u64>,
     /// Why restarts have stopped until an operator resumes them.
     pub(crate) given_up: Option<String>,
@@ -113,7 +108,6 @@ pub(crate) struct Supervisor {
     silent: u32,
     trouble: Option<(u64, Trouble)>,
     why: Option<String>,
-    /// A rule orders a restart, used or not.
     is_ordered: bool,
 }
 
@@ -322,7 +316,6 @@ impl Supervisor {
         (self.phase, self.since_ns) = (Phase::Starting, now_ns);
     }
 
-    /// Plans a restart after a delay, or gives up.
     fn plan(&mut self, now_ns: u64, decision: &mut Decision) {
         let why = self.why.take().unwrap_or_else(|| "it has ended".to_owned());
         self.is_expected = false;
@@ -337,7 +330,6 @@ impl Supervisor {
         self.why = Some(why);
     }
 
-    /// Restarts a broken control daemon at once, or gives up.
     fn restart(&mut self, now_ns: u64, decision: &mut Decision) {
         if self.restarts.len() >= self.per_hour {
             let why = self
@@ -450,7 +442,6 @@ impl Supervisor {
     }
 }
 
-/// MPS as the managing daemon sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// [`Phase::name`].
@@ -470,7 +461,6 @@ pub(crate) struct Desk {
     pub(crate) seen: Option<Seen>,
     pub(crate) is_resumed: bool,
     pub(crate) is_ordered: bool,
-    /// Clients that reported their server as unreachable.
     pub(crate) orphans: Vec<u32>,
 }
 

@@ -14,7 +14,6 @@ const NEARLY_NS: u64 = PERIOD_NS / 10 * 9;
 pub(crate) struct ProbeWatch {
     probe: Option<Probe>,
     read_ns: Option<u64>,
-    /// The state for the next daemon could not be written.
     is_unsaved: bool,
 }
 
@@ -25,7 +24,6 @@ pub(crate) struct ProbeNews {
     pub(crate) holds: Option<String>,
     /// The hold includes jobs that ran under an earlier daemon.
     pub(crate) is_for_returned: bool,
-    /// Why present best-effort jobs are to be ended; none: they are not.
     pub(crate) evicts: Option<String>,
     /// A change of the state for the next daemon; the inner none removes the file.
     pub(crate) keep: Option<Option<KeptProbe>>,
@@ -98,7 +96,6 @@ impl ProbeWatch {
         state == Some(ProbeState::Overlimit)
     }
 
-    /// The state for the next daemon was written, or not. Returns whether the failure is new.
     pub(crate) fn note_saved(&mut self, is_saved: bool) -> bool {
         let was_unsaved = std::mem::replace(&mut self.is_unsaved, !is_saved);
         !is_saved && !was_unsaved
@@ -152,7 +149,6 @@ fn metric_in_words(of: &MetricView, state: ProbeState) -> Option<String> {
     ))
 }
 
-/// The event for a change; none for the first reading of a healthy device.
 fn draft(before: ProbeState, view: &ProbeView, now_ns: u64) -> Option<Draft> {
     let words = in_words(view);
     let least_s = view

@@ -39,11 +39,9 @@ pub(crate) struct Ways {
     heard: Option<Heard>,
     /// Query the control daemon: at the start, or after a client came whose driver does not report.
     pub(crate) is_control_daemon_wanted: bool,
-    /// An event that is not reported yet.
     pub(crate) news: Option<Draft>,
 }
 
-/// Reports of the clients whose drivers know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Alike(Sharing),
@@ -85,7 +83,6 @@ impl Ways {
         self.configured
     }
 
-    /// The way by which leases are made.
     pub(crate) fn in_force(&self) -> Sharing {
         match self.heard {
             Some(Heard::Alike(sharing)) => sharing,
@@ -115,7 +112,6 @@ impl Ways {
         self.heard == Some(Heard::Differing)
     }
 
-    /// Whether `[gpu] sharing` differs from the clients' reports.
     pub(crate) fn is_wrong(&self) -> bool {
         let Some(Heard::Alike(heard)) = self.heard else {
             return false;
@@ -124,7 +120,6 @@ impl Ways {
             .is_some_and(|configured| configured != heard)
     }
 
-    /// Whether the control daemon's answer would count.
     pub(crate) fn wants_control_daemon(&self) -> bool {
         self.configured.is_none() && self.heard.is_none()
     }
@@ -149,7 +144,6 @@ impl Ways {
         before != Some(heard) && !is_expected
     }
 
-    /// The event for the clients' reports, if any.
     pub(crate) fn to_tell(&self) -> Option<Draft> {
         let in_force = in_words(self.in_force());
         Some(match (self.heard?, self.configured) {
@@ -173,7 +167,6 @@ impl Ways {
     }
 }
 
-/// The way of a client with or without MPS.
 pub(crate) fn sharing_by(is_on_mps: bool) -> Sharing {
     match is_on_mps {
         true => Sharing::Mps,

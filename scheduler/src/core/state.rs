@@ -178,9 +178,7 @@ pub(crate) struct Job {
     /// Request durations; empty for a best-effort job.
     pub(crate) requests: Requests,
     pub(crate) slo_watch: SloWatch,
-    /// The job's own cap, if it overrides the configuration.
     cap: JobCap,
-    /// Its use of collectives was reported.
     is_collective_told: bool,
 }
 
@@ -195,7 +193,6 @@ pub(crate) struct Client {
     /// Until when the daemon itself ends the process, ns of real time; 0: it does not.
     ended_from_here_until_ns: Cell<u64>,
     pub(crate) falls_with_parent: bool,
-    /// How it shares the GPU, as its driver reports.
     pub(crate) sharing: Option<Sharing>,
     /// The class that it asked for without permission.
     pub(crate) denied: Option<JobClass>,
@@ -205,7 +202,6 @@ pub(crate) struct Client {
     counted: Totals,
     /// Peak of the charge in its page, expected ns ([`Client::page_totals`]).
     charged_ns_most: Cell<u64>,
-    /// Its sticky error, if reported, was handled.
     is_sticky_taken: bool,
     /// Set iff high-priority.
     pub(crate) hp_client: Option<Box<HpClient>>,
@@ -226,7 +222,6 @@ impl Client {
         page.stop.store(0, Ordering::Relaxed);
     }
 
-    /// Its contribution to the job's totals.
     pub(crate) fn totals(&self) -> Totals {
         self.page_totals().since(&self.counted)
     }
@@ -262,7 +257,6 @@ impl Client {
 pub struct State {
     pub(crate) pages: Arc<GpuPages>,
     pub(crate) ways: Ways,
-    /// Whether the policy relies on priorities between blocks.
     pub(crate) block_priority: Counting,
     pub(crate) sms: u32,
     poll_ns: u64,
@@ -280,14 +274,11 @@ pub struct State {
     /// GPU time of all jobs ever.
     users: Users,
     pub(crate) hp: HpView,
-    /// Next poll while best-effort work waits or runs, from the last decision.
     next_look_ns: u64,
     views: Vec<JobView>,
     /// A high-priority client, or another policy, has come since the last poll.
     is_gating: bool,
-    /// Bells to ring after the last poll, or after closing.
     wakes: Vec<Wake>,
-    /// Set while recording.
     record: Option<Record>,
     /// Set while a trace is taken, and until it is collected.
     trace: Option<Box<Tracing>>,
@@ -302,7 +293,6 @@ pub struct State {
     stickies: Vec<Sticky>,
     /// Totals of departed clients' pages, most recent last: the process may return.
     left: VecDeque<((u64, u64), Totals)>,
-    /// Processes that died with work in flight, until collected.
     deaths: Vec<Death>,
     pub(crate) holds: Holds,
     pub(crate) rejected: Rejected,
@@ -313,7 +303,6 @@ pub struct State {
     slo_news: Vec<Draft>,
     tuning: Tuning,
     expected: Expected,
-    /// Why the re-read configuration was rejected.
     pub(crate) config_error: Option<String>,
 }
 
@@ -378,7 +367,6 @@ impl State {
         }
     }
 
-    /// Whether no high-priority client is attached, but one of the previous daemon may return.
     pub(crate) fn is_expecting(&self, now_ns: u64) -> bool {
         !self.hp.present && now_ns < self.returning_until_ns
     }
@@ -595,7 +583,6 @@ impl State {
         is_busier
     }
 
-    /// Asks the policy for every best-effort job.
     fn decide(&mut self, now_ns: u64, epoch: u64) {
         let mut is_drained = true;
         for job in &mut self.jobs {

@@ -76,7 +76,6 @@ pub(crate) struct Balance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Eviction {
     pub(crate) pid: u32,
-    /// It was asked and did not end.
     pub(crate) is_kill: bool,
 }
 
@@ -102,7 +101,6 @@ struct Over {
     /// Consecutive.
     looks: u32,
     is_told: bool,
-    /// Polls since it was asked to end.
     looks_asked: Option<u32>,
     is_out_of_reach: bool,
     /// Ending it was postponed for lack of room or descriptors, and that was reported.
@@ -128,7 +126,6 @@ const USERS_MAX: usize = 256;
 struct Seen {
     pid: u32,
     looks: u32,
-    /// Bytes outside its account at the last poll.
     bytes: Option<u64>,
 }
 
@@ -263,7 +260,6 @@ impl Excesses {
         (used > 0).then(|| (job.clone(), excess))
     }
 
-    /// Whether the context of a process may still be measured.
     fn is_measuring(&self, pid: u32) -> bool {
         let mut seen = self.seen.iter().filter(|seen| seen.pid == pid);
         seen.any(|seen| seen.looks < CONTEXT_LOOKS)
@@ -311,7 +307,6 @@ impl Excesses {
         }
     }
 
-    /// Processes to end now: one of each job over its quota.
     pub(crate) fn poll_evictions(&mut self, balances: &[Balance]) -> Vec<(JobKey, Eviction)> {
         let mut evictions = Vec::new();
         for balance in balances {

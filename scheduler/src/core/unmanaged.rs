@@ -54,7 +54,6 @@ const FORMER_NS: u64 = 60_000_000_000;
 /// Time from the request to end until the kill, ns: as for `restart-job`.
 pub(crate) const KILL_NS: u64 = 10_000_000_000;
 
-/// What is visible of a stranger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     Exempt,
@@ -63,7 +62,6 @@ pub(crate) enum Sight {
     Past(Known),
 }
 
-/// Knowledge of a process that uses the GPU outside Pillion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     /// None if invisible.
@@ -94,7 +92,6 @@ pub(crate) struct Named {
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     pub(crate) rules: UnmanagedRules,
-    /// None if NVML cannot list processes: it is missing, silent or closed, or time is virtual.
     pub(crate) named: Option<Vec<Named>>,
 }
 
@@ -102,7 +99,6 @@ pub(crate) struct Desk {
 pub(crate) struct Eviction {
     pub(crate) process: Named,
     pub(crate) uid: u32,
-    /// It was asked and did not end.
     pub(crate) is_kill: bool,
 }
 
@@ -140,7 +136,6 @@ enum Stage {
     Seen,
     Exempt,
     Named,
-    /// Asked to end at this time.
     Asked(u64),
     /// Being killed, or unreachable.
     Settled,
@@ -152,9 +147,7 @@ impl Stage {
     }
 }
 
-/// Access to strangers' processes, for decisions.
 pub(crate) trait Eyes {
-    /// Start of this process in clock ticks since boot; 0 if invisible.
     fn started_ticks(&self, pid: u32) -> u64;
 
     fn look_into(&self, pid: u32) -> Sight;
@@ -178,7 +171,6 @@ impl Strangers {
         strangers.any(|stranger| stranger.stage == Stage::Seen)
     }
 
-    /// NVML's current list. None if strangers cannot be distinguished.
     pub(crate) fn handle_listed(
         &mut self,
         now_ns: u64,
@@ -368,7 +360,6 @@ impl Stranger {
     }
 }
 
-/// A process whose id is not looked up.
 fn unseen() -> Known {
     let reason = "it uses the GPU; NVML may count processes as the host does, and this daemon is in a container, so the process is not \
                   looked up by its number (run the daemon in the host's PID namespace)";

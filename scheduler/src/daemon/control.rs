@@ -90,7 +90,6 @@ pub(crate) struct Control {
     /// The system had no descriptor left.
     is_accept_paused: bool,
     fd_reaper: Arc<FdReaper>,
-    /// Users being sent a status or events.
     readers: Arc<Mutex<Vec<u32>>>,
     askers: Vec<Asker>,
     /// To the thread that saves learnt durations; `None` if they are not saved.
@@ -98,16 +97,13 @@ pub(crate) struct Control {
     idle: Idle,
 }
 
-/// A connection whose request has not arrived.
 struct Unheard {
     uid: u32,
     socket: UntrustedSocket,
 }
 
-/// Connection of an attached client.
 struct Connection {
     client: u64,
-    /// Its job and slot, if it has a memory account.
     account: Option<(JobKey, u16)>,
     socket: UntrustedSocket,
     /// None if its process is invisible from here.
@@ -174,7 +170,6 @@ impl Control {
         })
     }
 
-    /// Serves until stopped. The socket is gone on return.
     pub(crate) fn run(mut self) {
         loop {
             let ready = match self.wait() {
@@ -525,7 +520,6 @@ impl Control {
         }
     }
 
-    /// The holdings are released once the device shows them free.
     fn close_account(&self, account: Option<&(JobKey, u16)>) {
         if let Some((key, slot)) = account {
             self.shared.ledgers().handle_detach(key, *slot);
@@ -692,7 +686,6 @@ impl Control {
         send_document(socket, reading, move || document.to_json());
     }
 
-    /// Reserves a place among the readers, if there is one for this user.
     fn begin_reading(&self, uid: u32, viewer: Viewer) -> Option<Reading> {
         let mut readers = self.readers.lock();
         let own = readers.iter().filter(|reader| **reader == uid).count();
@@ -728,7 +721,6 @@ fn own_page(brought: Option<OwnedFd>, clock: &Clock) -> Result<OwnPage, String> 
 
 type OwnPage = (Mapping<ClientPage>, (u64, u64), Option<OwnedFd>);
 
-/// A reader's place, until dropped.
 struct Reading {
     readers: Arc<Mutex<Vec<u32>>>,
     uid: u32,

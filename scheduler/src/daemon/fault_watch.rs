@@ -62,12 +62,10 @@ pub(crate) struct FaultWatch {
     /// Number of the device's opening, at the last poll.
     opened: Option<u64>,
     ecc: Option<Ecc>,
-    /// Clients' progress, and its time, before the query of the utilisation.
     progress: Option<(u64, Progress)>,
     clock: Clock,
     looked: Looked,
     has_mps: bool,
-    /// A query of MPS's control daemon is under way. It orders no other access.
     is_asking: Arc<AtomicBool>,
 }
 
@@ -191,7 +189,6 @@ impl FaultWatch {
         }
     }
 
-    /// Uses the device while it is open, and closes it when it is released.
     fn keep_to_grip(&mut self) {
         let opened = self.shared.device_release().opened();
         if !self.is_real() || opened == self.opened {
@@ -617,7 +614,6 @@ impl FaultWatch {
         Ok(())
     }
 
-    /// Tells these processes that this daemon supervises their end for so long.
     fn see_to(&self, key: &JobKey, pids: &[u32], within_ns: u64) {
         let (state, now_ns) = (self.shared.state(), self.clock.now_ns());
         state.see_to_processes(key, pids, now_ns, within_ns);

@@ -65,7 +65,6 @@ const TELL_EVERY_NS: u64 = 60_000_000_000;
 /// Packets from a process on its connection, on which it has nothing to send.
 const TALK_MAX: u32 = 64;
 
-/// Queue of requests, and the thread's bell.
 #[derive(Debug)]
 pub(crate) struct Inlet {
     waiting: Mutex<VecDeque<Asked>>,
@@ -93,12 +92,9 @@ pub(crate) struct Keeper {
     clock: Clock,
 }
 
-/// Rate limit for reports of one kind of trouble.
 #[derive(Default)]
 struct Teller {
-    /// Reported, and no success since.
     is_said: bool,
-    /// Earliest next report, ns.
     next_ns: u64,
     unsaid: u32,
 }
@@ -112,7 +108,6 @@ struct Session {
     kept: u64,
     due_ns: u64,
     said: u32,
-    /// The process has ended: read the notebook once more.
     is_over: bool,
     /// Failed attempts since then, because another daemon wrote.
     tries: u32,
@@ -228,7 +223,6 @@ impl Keeper {
         self.tell_what_is_lost();
     }
 
-    /// Each notebook will be read for the last time.
     fn begin_end(&mut self) {
         for session in &mut self.sessions {
             (session.is_over, session.due_ns) = (true, 0);
@@ -309,7 +303,6 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether an ended process of the same program has an unsaved note.
     fn is_before_a_note(&self, asked: &Asked) -> bool {
         let whose = asked.of.user.unwrap_or(asked.uid);
         self.sessions.iter().any(|session| {
@@ -362,7 +355,6 @@ impl Keeper {
         self.sessions.len() < CLIENTS_MAX && own.count() < of_user
     }
 
-    /// A process has closed its connection, or sends something.
     fn hear(&mut self, place: usize) {
         let now_ns = self.clock.now_ns();
         let Some(session) = self.sessions.get_mut(place) else {
@@ -479,7 +471,6 @@ impl Session {
     }
 }
 
-/// The next due place, of the user after the last one.
 fn next_due(due: impl Iterator<Item = (u32, u64)>, last_uid: u32, now_ns: u64) -> Option<usize> {
     let after = last_uid.wrapping_add(1);
     let due = due.enumerate().filter(|(_, (_, due_ns))| *due_ns <= now_ns);

@@ -78,7 +78,6 @@ pub(crate) struct Watch {
     is_silent: bool,
     answers: Answers,
     looks_in_vain: u32,
-    /// Real time, like NVML's answers.
     clock: Clock,
     compared_ns: Option<u64>,
     unmanaged: UnmanagedWatch,
@@ -89,7 +88,6 @@ pub(crate) struct Watch {
 #[derive(Debug, Default)]
 struct Answers {
     failing_since_ns: Option<u64>,
-    /// The lasting failure was reported.
     is_given_up: bool,
 }
 
@@ -109,7 +107,6 @@ struct Listed {
     processes: Vec<Process>,
     /// Graphics processes; none if not asked, or unknown.
     graphics: Option<Vec<u32>>,
-    /// Recently computing processes, likewise.
     computed: Vec<u32>,
 }
 
@@ -265,7 +262,6 @@ impl Watch {
         self.tell_of_eviction(job, eviction, done);
     }
 
-    /// Reports whether a process was asked to end, or handed over to be ended.
     fn tell_of_eviction(&self, job: &JobKey, eviction: Eviction, done: Result<(), Errno>) {
         let Eviction { pid, is_kill } = eviction;
         let how = if is_kill { "killed" } else { "asked to end" };
@@ -294,7 +290,6 @@ impl Watch {
         self.shared.tell(draft.of_job(job).pid(pid));
     }
 
-    /// Waits until there is something to poll; false when the daemon stops.
     fn wait(&mut self) -> bool {
         let watched = self.shared.ledgers().leaving(has_ended);
         let until_due = self.until_due();
@@ -384,7 +379,6 @@ impl Watch {
     }
 }
 
-/// A thread that asks NVML for the processes with memory of this device.
 fn start_asking(
     uuid: &str,
     device_release: &Arc<DeviceRelease>,

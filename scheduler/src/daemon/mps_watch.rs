@@ -41,7 +41,6 @@ pub(super) struct MpsWatch {
     kept: Option<Past>,
     is_told: bool,
     servers: Servers,
-    /// The watched control daemon, and its process id.
     process: Option<(u32, OwnedFd)>,
     terminated: BTreeSet<u32>,
     is_holding: bool,
@@ -159,7 +158,6 @@ impl MpsWatch {
         (self.clock.now_ns(), unix_ms() / 1_000)
     }
 
-    /// Takes the requests of other threads.
     fn take_orders(&mut self, now_ns: u64) {
         let (is_resumed, is_ordered, orphans) = {
             let mut desk = self.shared.mps_desk();
@@ -280,7 +278,6 @@ impl MpsWatch {
         }
     }
 
-    /// The process of that id, while it is a client with a lost context.
     fn doomed(&self, pid: u32) -> Option<Doomed> {
         let id = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
         let process = pidfd_open(id, PidfdFlags::empty()).ok()?;

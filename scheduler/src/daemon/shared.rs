@@ -40,11 +40,9 @@ const REPORTS_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pub(super) reports: VecDeque<Fault>,
-    /// NVML reports changed memory error counters.
     pub(super) is_memory_news: bool,
     pub(super) rules: Option<FaultRules>,
     pub(super) evicted: Vec<Evicted>,
-    /// Why all best-effort jobs must be ended, if they must.
     pub(super) trouble: Option<String>,
 }
 
@@ -53,7 +51,6 @@ impl Inbox {
         self.rules = Some(rules.clone());
     }
 
-    /// The GPU is over its limits, for that reason: best-effort jobs must be ended.
     pub(super) fn put_trouble(&mut self, why: String) {
         self.trouble = Some(why);
     }
@@ -83,7 +80,6 @@ pub(crate) struct Shared {
     /// Persistent drain, for the next daemon. Lock it before the state.
     pub(super) word: Mutex<DrainMarker>,
     pub(super) device_release: Arc<DeviceRelease>,
-    /// Readable to wake the fault thread.
     pub(super) alarm: OwnedFd,
     pub(super) pages: Arc<GpuPages>,
     pub(super) clock: Clock,
@@ -95,9 +91,7 @@ pub(crate) struct Shared {
     pub(super) panics: Mutex<Option<&'static str>>,
     pub(super) stop: OwnedFd,
     pub(super) requests: OnceLock<Thread>,
-    /// Readable when a process with memory has left.
     pub(super) leaving: OwnedFd,
-    /// Rung when there may be a job with a cap.
     pub(super) telemetry: Bell,
     /// Readings of the device. A leaf lock: lock nothing else under it.
     pub(super) device: Mutex<DeviceWatch>,
@@ -107,7 +101,6 @@ pub(crate) struct Shared {
     pub(super) probe_turn: Mutex<()>,
     pub(super) probe_file: ProbeFile,
     pub(super) mps: Mutex<Desk>,
-    /// Readable to wake the thread that watches MPS.
     pub(super) mps_bell: OwnedFd,
     /// Processes outside Pillion, and the rule for them. A leaf lock: lock nothing else under it.
     pub(super) unmanaged: Mutex<unmanaged::Desk>,
@@ -227,7 +220,6 @@ impl Shared {
         self.mps_bell.as_fd()
     }
 
-    /// Wakes the thread that watches MPS.
     pub(crate) fn wake_mps(&self) {
         let _ = rustix::io::write(&self.mps_bell, &1_u64.to_ne_bytes());
     }
@@ -252,7 +244,6 @@ impl Shared {
         self.alarm.as_fd()
     }
 
-    /// Wakes the fault thread.
     pub(crate) fn alarm(&self) {
         let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
     }
@@ -359,7 +350,6 @@ impl Shared {
         }
     }
 
-    /// Reports how the GPU is shared, if that changed.
     pub(crate) fn tell_sharing(&self) {
         let news = self.state().take_sharing_news();
         if let Some(news) = news {
@@ -420,7 +410,6 @@ impl Shared {
         self.leaving.as_fd()
     }
 
-    /// A process with memory has come or left: wakes the thread that watches it.
     pub(crate) fn note_memory(&self) {
         let _ = rustix::io::write(&self.leaving, &1_u64.to_ne_bytes());
     }

@@ -29,7 +29,6 @@ pub(super) struct Telemetry {
     shared: Arc<Shared>,
     uuid: String,
     open: Option<Opened>,
-    /// The last failure, whose reason was reported.
     failed_ns: Option<u64>,
     /// The last reading: extra rings do not shorten the interval.
     read_ns: Option<u64>,
@@ -38,7 +37,6 @@ pub(super) struct Telemetry {
 struct Opened {
     uses: Option<Uses>,
     gauges: Option<Gauges>,
-    /// None if unsupported, too.
     gpm: Option<Gpm>,
     /// Held while they are open.
     user: User,

@@ -51,7 +51,6 @@ pub(crate) struct Doings {
     is_on_mps: bool,
 }
 
-/// A running command, and those that follow it.
 #[derive(Debug)]
 struct Running {
     name: &'static str,
@@ -78,7 +77,6 @@ impl Doings {
         self.is_on_mps = is_on_mps;
     }
 
-    /// Descriptors that are readable when an action can continue.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let commands = self.commands.iter();
         let commands = commands.map(|running| running.started.process.as_fd());
@@ -247,7 +245,6 @@ impl Step {
 }
 
 impl Running {
-    /// Itself, or its successor, if it continues.
     fn poll(mut self, now_ns: u64, outcomes: &mut Vec<Outcome>) -> Option<Self> {
         let status = match waitpid(self.started.child, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) => {

@@ -19,7 +19,6 @@ const QUESTION_NS_MAX: u64 = TERMINATE_NS / 2;
 /// Several processes share the time, but each has at least this, ns.
 const QUESTION_NS_MIN: u64 = 500_000_000;
 
-/// Result of a question: success, or why MPS did not do it.
 pub(super) type Answer = Result<(), String>;
 
 #[derive(Debug)]
@@ -28,7 +27,6 @@ pub(super) struct Asker {
     /// None before the first use.
     thread: Option<Asked<Question, Answer>>,
     current: Option<u32>,
-    /// Users with endings, and the last question for each.
     turns: BTreeMap<u32, u64>,
     questions: u64,
     /// Factor on a question's timeout: 1, and more in tests, which share a machine.

@@ -35,19 +35,15 @@ const DENIED: &str = "this daemon is not of the user and has no CAP_KILL";
 #[derive(Debug)]
 pub(super) struct Ending {
     job: JobKey,
-    /// The one process, if evicted.
     evicted: Option<u32>,
     processes: Vec<(u32, Arc<OwnedFd>)>,
     count: usize,
     stage: Stage,
     next_ns: u64,
-    /// Those about which MPS must still be asked, or answer.
     unasked: Vec<u32>,
-    /// The one of these being asked about.
     pub(super) current: Option<u32>,
     /// The last question about any of them; 0: none yet.
     pub(super) turn: u64,
-    /// Processes whose work MPS did not end, and why.
     refusals: Vec<(u32, String)>,
     /// Number that this daemon may not kill.
     denied: usize,
@@ -58,10 +54,8 @@ pub(super) struct Ending {
 #[derive(Debug)]
 struct Overdue {
     pid: u32,
-    /// Deadline of MPS's answer.
     end_ns: u64,
     answer: Option<Answer>,
-    /// It was killed, or is left until the grace is over.
     is_settled: bool,
 }
 
@@ -162,7 +156,6 @@ impl Ending {
         self.job.uid
     }
 
-    /// Ends the processes' time to end by themselves.
     pub(super) fn cut_grace(&mut self, now_ns: u64) {
         if self.stage == Stage::Asked {
             self.next_ns = self.next_ns.min(now_ns);
@@ -186,7 +179,6 @@ impl Ending {
         }
     }
 
-    /// A process about which MPS must be asked.
     pub(super) fn unasked(&self) -> Option<(u32, Arc<OwnedFd>)> {
         let first = self.unasked.first()?;
         let mut processes = self.processes.iter();
@@ -194,7 +186,6 @@ impl Ending {
         Some((*pid, Arc::clone(process)))
     }
 
-    /// Handles MPS's answer about a process, if expected.
     pub(super) fn handle_answer(&mut self, pid: u32, answer: &Answer) {
         let Some(place) = self.unasked.iter().position(|unasked| *unasked == pid) else {
             return;
@@ -219,7 +210,6 @@ impl Ending {
         processes.filter(|(_, process)| is_denied(process)).count()
     }
 
-    /// These processes, of any job, are overdue.
     pub(super) fn handle_overdue(&mut self, now_ns: u64, pids: &[u32]) {
         let is_before_mps = matches!(self.stage, Stage::Asked | Stage::Draining);
         for pid in pids.iter().filter(|_| is_before_mps) {
@@ -295,7 +285,6 @@ impl Ending {
         true
     }
 
-    /// The result, with so many processes left.
     fn outcome(&self, left: usize) -> Outcome {
         let (id, count, denied) = (&self.job.id, self.count, self.denied);
         let text = match (self.evicted, left, denied) {

@@ -17,7 +17,6 @@ pub(crate) enum Gauge {
 pub(crate) enum Reading {
     Missing(String),
     Ecc(Ecc),
-    /// Percent; none if unknown.
     Use(Option<u32>),
 }
 
@@ -80,24 +79,20 @@ impl Meter {
         self.asked.is_some()
     }
 
-    /// Readable when there may be an answer; none without a question.
     pub(crate) fn answered(&self) -> Option<BorrowedFd<'_>> {
         let asked = self.asked.as_ref().filter(|_| self.current.is_some());
         asked.map(Asked::answered)
     }
 
-    /// Whether an answer is awaited.
     pub(crate) fn is_asking(&self) -> bool {
         self.current.is_some_and(|current| !current.is_late)
     }
 
-    /// Whether an answer to this question is awaited.
     pub(crate) fn asks(&self, gauge: Gauge) -> bool {
         let is_asked = |current: Current| current.gauge == gauge && !current.is_late;
         self.current.is_some_and(is_asked)
     }
 
-    /// Asks, once earlier questions are answered.
     pub(crate) fn want(&mut self, gauge: Gauge) {
         if !self.wanted.contains(&gauge) {
             self.wanted.push(gauge);

@@ -47,7 +47,6 @@ pub struct Follower {
     open: Option<Open>,
     /// The file present at first is read from its end.
     has_looked: bool,
-    /// Why the file was unreadable at the last poll, if it was.
     trouble: Option<ErrorKind>,
     is_trouble_new: bool,
     is_absent: bool,

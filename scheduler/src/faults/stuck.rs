@@ -6,18 +6,15 @@ use crate::core::state::{JobProgress, Progress};
 /// Utilisation from which a device counts as busy, percent: samples are rounded.
 const BUSY_PCT: u32 = 99;
 
-/// Detects a stuck GPU, once per poll of the device.
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
     last: Progress,
-    /// Since when there is no progress although the device is busy and work waits.
     since_ns: Option<u64>,
     is_said: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// No progress for this long, ns.
     Stuck(u64),
     Moves,
 }
@@ -50,16 +47,13 @@ impl Stuck {
     }
 }
 
-/// Detects stuck jobs, once per poll.
 #[derive(Debug, Default)]
 pub(crate) struct StuckJobs {
     jobs: Vec<StillJob>,
     last: Progress,
-    /// When any work last progressed.
     moved_ns: u64,
 }
 
-/// A best-effort job, and since when its work in flight makes no progress.
 #[derive(Debug)]
 struct StillJob {
     progress: JobProgress,

@@ -93,7 +93,6 @@ pub enum DeviceError {
     },
 }
 
-/// A result's name in cuda.h, and its number.
 fn named(result: c_uint) -> String {
     let name = CUresult(result).name().and_then(|name| name.to_str().ok());
     format!("{} ({result})", name.unwrap_or("CUresult"))
@@ -196,7 +195,6 @@ pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
     }
 }
 
-/// In the child: asks, and writes the answer.
 fn tell(writer: OwnedFd) {
     // SAFETY: the only thread of its process.
     unsafe { std::env::set_var(PIPES_ENV, NO_MPS) };
@@ -217,7 +215,6 @@ fn tell(writer: OwnedFd) {
     }
 }
 
-/// Everything that arrives in time.
 fn hear(reader: OwnedFd) -> io::Result<Vec<u8>> {
     // Real time, as the driver takes it.
     let clock = Clock::monotonic();

@@ -34,7 +34,6 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whether the device has been released since: the user must close it.
     pub(crate) fn is_over(&self) -> bool {
         self.device_release.held.lock().releases != self.releases
     }
@@ -64,12 +63,10 @@ impl Drop for Reopening {
     }
 }
 
-/// An attempt that NVML has answered.
 #[derive(Debug)]
 pub(crate) struct Reopened(Reopening);
 
 impl DeviceRelease {
-    /// A user of the device; none while it is released.
     pub(crate) fn user(self: &Arc<Self>) -> Option<User> {
         let mut held = self.held.lock();
         held.released_ns

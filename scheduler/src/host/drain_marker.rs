@@ -37,7 +37,6 @@ pub(crate) enum Found {
 }
 
 impl DrainMarker {
-    /// For GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
         // Names of MIG instances once contained slashes.
         let name = format!("{}.drained", uuid.replace('/', "_"));

@@ -110,12 +110,10 @@ impl FdReaper {
         Ok(Self { queue, waiting })
     }
 
-    /// Whether this user has so many queued that no more should be let in.
     pub(crate) fn is_shut_out(&self, uid: u32) -> bool {
         self.waiting.lock().of(uid) >= OF_USER_USUAL_MAX
     }
 
-    /// Whether none of this user's descriptors are taken.
     fn is_full(&self, uid: u32) -> bool {
         self.waiting.lock().of(uid) >= OF_USER_MAX
     }
@@ -268,7 +266,6 @@ mod tests {
             self.fd_reaper.waiting.lock().of(uid)
         }
 
-        /// Memory files that arrive from that user, who sends a page.
         fn pages_of(&self, uid: u32) -> usize {
             let (client, line) = self.connected(uid);
             let page = create_sealed("page", size_of::<ClientPage>() as u64).unwrap();

@@ -33,7 +33,6 @@ pub(crate) struct GrantedFile {
 }
 
 impl GrantedFile {
-    /// For GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
         Self {
             path: private_file::beside(socket, uuid, "promises"),

@@ -38,7 +38,6 @@ struct Document {
 }
 
 impl ProbeFile {
-    /// For GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
         Self {
             path: private_file::beside(socket, uuid, "probe"),

@@ -55,7 +55,6 @@ struct Kind {
 }
 
 impl RequestsFile {
-    /// For GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
         Self {
             path: private_file::beside(socket, uuid, "learnt"),

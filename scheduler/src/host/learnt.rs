@@ -86,7 +86,6 @@ const FILE_MODE: u32 = 0o600;
 #[derive(Debug)]
 pub(crate) struct LearntStore {
     root: PathBuf,
-    /// The GPU's folder in it.
     folder: PathBuf,
     gpu: String,
     limits: Limits,
@@ -120,7 +119,6 @@ pub struct Listed {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Well,
-    /// Saved, in place of an unreadable file, for this reason.
     OverDamage(String),
     /// Rejected because of the notes, for this reason. No sign of disk trouble.
     Refused(String),
@@ -133,7 +131,6 @@ struct Heading {
     kernels: usize,
     launches: u64,
     time_ms: u64,
-    /// Of the rest of the file.
     bytes: u64,
 }
 
@@ -159,7 +156,6 @@ pub fn state_folder(rules: &LearntRules) -> Option<PathBuf> {
 }
 
 impl LearntStore {
-    /// The store in `root`, for a daemon of that GPU. Nothing is read or created yet.
     pub(crate) fn new(root: PathBuf, gpu: &Gpu) -> Self {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let model: String = gpu
@@ -370,7 +366,6 @@ impl LearntStore {
         Ok(())
     }
 
-    /// Removes a file, and its user's folder with the last one.
     fn remove(&self, entry: &Entry) -> io::Result<()> {
         match fs::remove_file(&entry.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -480,7 +475,6 @@ fn sum_of(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// The heading of a file with that text, if valid.
 fn heading_of_whole(text: &str) -> Option<Heading> {
     let (sum, summed) = text.strip_prefix(HEADING_START)?.split_once(' ')?;
     let is_same = u64::from_str_radix(sum, 16) == Ok(sum_of(summed));

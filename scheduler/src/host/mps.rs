@@ -212,7 +212,6 @@ impl Control {
         wait_until_ended(clock, process, end_ns, self.stop.as_ref());
     }
 
-    /// Starts a program, unless the previous one still runs.
     fn spawn(
         &mut self,
         command: &[String],
@@ -354,7 +353,6 @@ fn text_in(pipe: OwnedFd) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for a program's end until `end_ns`, or until `stop` is readable.
 fn wait_until_ended(
     clock: &Clock,
     process: &OwnedFd,

@@ -34,10 +34,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
-    /// Restarts of MPS, in seconds since 1970.
     restarts_s: Vec<u64>,
     started_s: Option<u64>,
-    /// Why restarts have stopped until a person resumes them.
     given_up: Option<String>,
 }
 
@@ -102,7 +100,6 @@ impl MpsLock {
         self.held.is_some()
     }
 
-    /// Tries to get the lock; whether this daemon has it.
     pub(crate) fn try_hold(&mut self) -> bool {
         if self.held.is_some() {
             return true;

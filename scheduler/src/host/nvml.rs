@@ -207,7 +207,6 @@ impl core::ops::Deref for Open {
     }
 }
 
-/// Initialises NVML, and finds the device with this UUID.
 pub(crate) fn open_device(uuid: &str) -> Result<(Open, Device), NvmlError> {
     const CALL: &str = "nvmlDeviceGetHandleByUUID";
     // SAFETY: runs the initialisers of the system's own management library.

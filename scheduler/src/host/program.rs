@@ -35,7 +35,6 @@ impl Started {
 pub(crate) enum Output {
     /// Our own standard error: a daemon's log.
     Log,
-    /// These, for standard output and standard error.
     To([OwnedFd; 2]),
 }
 
@@ -106,7 +105,6 @@ pub(crate) fn environment(
         .collect()
 }
 
-/// A C string; invalid text is dropped.
 fn text_of(text: impl AsRef<OsStr>) -> CString {
     let bytes = text.as_ref().as_bytes().iter().copied();
     let bytes: Vec<u8> = bytes.filter(|&byte| byte != 0).collect();

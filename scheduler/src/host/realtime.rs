@@ -79,7 +79,6 @@ pub fn is_held() -> bool {
     THREAD.load(Ordering::Relaxed) != 0
 }
 
-/// Whether the priority was dropped since the last call.
 pub(crate) fn take_loss() -> bool {
     // Load first: this runs at every poll, and a swap takes the cache line.
     IS_LOST.load(Ordering::Relaxed) && IS_LOST.swap(false, Ordering::Relaxed)

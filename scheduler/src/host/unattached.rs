@@ -13,7 +13,6 @@ use crate::core::unaccounted_memory::Holding;
 pub const GENERATIONS_MAX: usize = 64;
 const VARIABLE: &[u8] = b"PILLION_JOB=";
 
-/// The job of a process with memory and no account, if it is one with clients.
 pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
     // The owner of its files in /proc: for a process that may not be inspected, root.
     let uid = real_uid(pid)?;

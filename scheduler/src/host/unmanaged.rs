@@ -48,7 +48,6 @@ pub(crate) fn is_first_namespace() -> bool {
 
 #[derive(Debug)]
 pub(crate) struct Proc<'a> {
-    /// Graphics processes by NVML; none if unknown.
     pub(crate) graphics: Option<&'a [u32]>,
     pub(crate) computed: &'a [u32],
 }
@@ -93,7 +92,6 @@ fn is_ending(number: u32) -> bool {
     }
 }
 
-/// The kernel's view of a process (proc(5)); invisible parts are none.
 #[derive(Debug, Default)]
 struct Facts {
     name: Option<String>,
@@ -197,7 +195,6 @@ fn is_switched_off(environment: &[u8]) -> bool {
 /// Characters kept of a name: a process may choose an id of any length.
 const NAME_MAX: usize = 128;
 
-/// A printable name: a program may choose any bytes.
 fn printable(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let shown = name.trim_end_matches('\n').chars().take(NAME_MAX);

@@ -55,11 +55,8 @@ pub struct Event {
 /// The events of a daemon.
 #[derive(Debug)]
 pub struct Events {
-    /// Of the daemon and its GPU, oldest first.
     own: VecDeque<Event>,
-    /// Of jobs, oldest first.
     of_jobs: VecDeque<Event>,
-    /// Their numbers by user.
     users: BTreeMap<u32, usize>,
     last_seq: u64,
     counts: [u64; Kind::ALL.len()],
@@ -111,7 +108,6 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Keeps an event of `at_ns`; returns it with its number.
     pub(crate) fn push(&mut self, at_ns: u64, at_unix_ms: u64, draft: Draft) -> Event {
         self.last_seq += 1;
         let count = &mut self.counts[draft.kind.index()];

@@ -177,7 +177,6 @@ impl OthersStatus {
     }
 }
 
-/// Replaces the fault of a configuration for viewers other than the operator.
 pub(crate) const CONFIG_ERROR_OF_OTHERS: &str = "the daemon's user and root are told why";
 
 /// The daemon itself.

@@ -15,7 +15,6 @@ struct Header {
     sms: u32,
     /// Version of the daemon's package.
     daemon_version: &'static str,
-    /// Begin and end, ns of the shared clock.
     began_ns: u64,
     ended_ns: u64,
     /// It ended at [`protocol::trace::ENTRIES_MAX`].

@@ -29,7 +29,6 @@ pub(super) struct Place {
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct Booked {
-    /// The page's file, and the slot.
     at: Option<((u64, u64), usize)>,
     /// Moving there: a part may be elsewhere.
     is_moving: bool,
@@ -132,7 +131,6 @@ pub(super) fn open_account(
     Some(opened)
 }
 
-/// As `control::Control::cancel_account`.
 pub(super) fn cancel_account(ledgers: &mut Ledgers, key: &JobKey, opened: Option<&Opened>) {
     match opened {
         Some(opened) if opened.is_kept => ledgers.handle_detach(key, opened.slot),

@@ -41,12 +41,10 @@ pub(super) struct Facts {
     pub(super) polling: Cell<u32>,
     /// Attached high-priority clients ever.
     pub(super) hp_comings: Cell<u64>,
-    /// Accesses of the last activity, without its interruptions.
     pub(super) last_accesses: Cell<u64>,
     /// Jobs that may exceed their quota, until they are within it while idle: the quota changed, or
     /// a process booked its earlier holdings with a new daemon.
     pub(super) may_be_over: RefCell<Vec<JobKey>>,
-    /// Largest bound on best-effort work in flight so far, ns.
     bound_ns: Cell<u64>,
     /// Most work in flight of a job at a grant, since the last check, ns.
     in_flight_ns: Cell<u64>,
@@ -59,7 +57,6 @@ pub(super) struct Facts {
     collective: RefCell<Vec<(u64, JobKey)>>,
 }
 
-/// Begin and end of an announcement of high-priority work.
 struct Announced {
     daemon: u64,
     begun: u64,
@@ -67,7 +64,6 @@ struct Announced {
 }
 
 impl Facts {
-    /// That configuration applies from the next poll on.
     pub(super) fn handle_config(&self, config: &Config) {
         if !plan::is_gating(config) {
             self.gating_since.set(None);
@@ -104,15 +100,12 @@ impl Facts {
     }
 }
 
-/// A best-effort launch at the gate, or its recheck.
 pub(super) struct Asked {
     at: u64,
     since_ns: Option<u64>,
-    /// When its daemon was last heard.
     heard_ns: u64,
     polls: u64,
     hp_comings: u64,
-    /// Work in flight of the job, ns.
     in_flight_ns: u64,
 }
 
@@ -189,7 +182,6 @@ fn is_hp_honest(world: &World) -> bool {
     !world.plan.has_lying_hp
 }
 
-/// Work in flight of the job of `seat`, as far as its daemon can know, ns.
 fn in_flight_ns(clients: &[(Rc<Process>, Rc<Seat>)], seat: &Seat) -> u64 {
     let is_known =
         |(_, other): &&(Rc<Process>, Rc<Seat>)| other.key == seat.key && other.is_booked.get();
@@ -197,7 +189,6 @@ fn in_flight_ns(clients: &[(Rc<Process>, Rc<Seat>)], seat: &Seat) -> u64 {
     of_job.map(|(other, _)| other.in_flight_ns()).sum()
 }
 
-/// A lease has granted a launch of `process`, which is not in flight yet.
 pub(super) fn granted(world: &World, process: &Process, seat: &Seat, terms: &Terms, asked: &Asked) {
     assert!(
         !is_held(world, process, seat, asked),
@@ -255,7 +246,6 @@ fn check_bound(world: &World) {
     );
 }
 
-/// Whether the leases that it found were made under a gating policy.
 fn is_gated(world: &World, asked: &Asked) -> bool {
     let since = world.facts.gating_since.get();
     since.is_some_and(|since| since < asked.at)

@@ -47,9 +47,7 @@ pub(super) struct Daemon {
     pub(super) is_dead: Cell<bool>,
     pub(super) config: RefCell<Config>,
     pub(super) watch: Watch,
-    /// The expected messages about jobs being ended.
     pub(super) truth: RefCell<Truth>,
-    /// Until then clients of the previous daemon are expected.
     pub(super) returning_until_ns: u64,
     away: RefCell<Vec<u32>>,
 }
@@ -66,7 +64,6 @@ pub(super) fn key_of(process: &Process) -> JobKey {
     )
 }
 
-/// A user without any job.
 pub(super) const NOBODY: u32 = 65_534;
 
 pub(super) fn peer_of(process: &Process) -> Peer {
@@ -313,7 +310,6 @@ impl Daemon {
         state.reconfigure(config);
     }
 
-    /// The memory thread handles NVML's list, which may be late, wrong, or empty.
     pub(super) fn watch_memory(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut ledgers) = self.ledgers.try_borrow_mut() else {
             return;
@@ -372,7 +368,6 @@ impl Daemon {
     }
 }
 
-/// The process's request, as received.
 fn heard(world: &World, process: &Process) -> Option<Attach> {
     let attach = Request::Attach(Attach {
         class: process.class,
@@ -407,7 +402,6 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
     }
 }
 
-/// The watching thread's comparison, once a second.
 fn compare(world: &World, ledgers: &mut Ledgers) {
     let before = ledgers.holdings();
     let processes = world.processes.borrow().clone();

@@ -26,7 +26,6 @@ const STICKY: [u32; 2] = [700, 719];
 /// Xids: of a program's mistakes, with a possible rule in the file, or none; of a broken GPU.
 const XIDS: [u64; 3] = [13, 31, 79];
 
-/// A daemon's fault thread, and the model of it.
 pub(super) struct Watch {
     /// The thread's own, while it is not at work.
     book: RefCell<Book>,
@@ -49,7 +48,6 @@ struct Done {
     whose: (&'static str, Option<u32>, Option<String>),
 }
 
-/// A client that has reported its context as lost, or is about to.
 struct Lost {
     pid: u32,
     /// It was a client when it had reported.
@@ -58,7 +56,6 @@ struct Lost {
 }
 
 impl Held {
-    /// Since when best-effort jobs of that name and user are held.
     pub(super) fn since(&self, key: &JobKey) -> Option<u64> {
         let users = self.users.iter().filter(|(uid, _)| *uid == key.uid);
         let jobs = self.jobs.iter().filter(|(held, _)| held == key);
@@ -89,7 +86,6 @@ impl Held {
     }
 }
 
-/// Random rules of a seed's configuration.
 pub(super) fn rules(mut below: impl FnMut(u64) -> u64) -> String {
     let mut text = String::new();
     let mut rule = |fault: &str, action: &str| {
@@ -190,13 +186,11 @@ impl Watch {
 }
 
 impl Process {
-    /// Its context is lost, and its library reports that. From then on nothing completes.
     pub(super) fn lose_context(&self, world: &World, seat: &Seat) {
         self.sticky.set(STICKY[world.below(2) as usize]);
         self.say_sticky(world, seat);
     }
 
-    /// It attaches to `daemon`, and its page reports it.
     pub(super) fn bring_sticky(&self, daemon: &Daemon) {
         if self.sticky.get() != 0 {
             daemon.watch.lost.borrow_mut().push(Lost {
@@ -292,7 +286,6 @@ impl Daemon {
         }
     }
 
-    /// As `daemon::fault_watch`.
     fn handle_fault(
         self: &Rc<Self>,
         world: &Rc<World>,
@@ -353,7 +346,6 @@ impl Daemon {
         self.resume(world, &mut self.state.borrow_mut(), true);
     }
 
-    /// `pillion resume`, of one job's name or of everything.
     pub(super) fn resume(self: &Rc<Self>, world: &Rc<World>, state: &mut State, is_all: bool) {
         let name = name_of(
             JobClass::BestEffort,

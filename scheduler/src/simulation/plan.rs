@@ -12,7 +12,6 @@ use super::world::HONEST_JOBS;
 use crate::config::{Config, OnCollectives};
 use protocol::hello::JobClass;
 
-/// Successive configurations of a running daemon.
 pub(super) const CONFIGS: usize = 3;
 
 pub(super) struct Plan {
@@ -64,13 +63,11 @@ impl Plan {
 }
 
 impl Plan {
-    /// Whether MPS shares the GPU, which a running daemon cannot change.
     pub(super) fn is_mps(&self) -> bool {
         self.configs[0].sharing == Some(Sharing::Mps)
     }
 }
 
-/// The part that a running daemon can apply.
 fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
     let residual = match policy {
         "orion" | "temporal" => "residual_us = 200\n",

@@ -37,18 +37,15 @@ pub(super) struct Seat {
     pub(super) number: u64,
     pub(super) key: JobKey,
     pub(super) client: Rc<Client>,
-    /// Set iff best-effort.
     pub(super) lease: Option<Arc<OwnedFd>>,
     /// Lost records at its attach.
     pub(super) dropped: u64,
     pub(super) ledger: Option<Place>,
-    /// The moment of the reply.
     pub(super) since: u64,
     /// Its work in flight from the previous daemon is charged to this one.
     pub(super) is_booked: Cell<bool>,
     /// The daemon's expected messages about its end.
     pub(super) told: Cell<Told>,
-    /// The daemon has detached it.
     pub(super) is_over: Cell<bool>,
 }
 
@@ -115,7 +112,6 @@ pub(super) struct Launched {
     stream: usize,
     /// The moment after its announcement.
     pub(super) announced: u64,
-    /// Its record found room.
     pub(super) is_stored: bool,
 }
 
@@ -153,11 +149,9 @@ pub(super) struct Process {
     pub(super) seat: RefCell<Option<Rc<Seat>>>,
     streams: [Stream; STREAMS],
     threads: [Launcher; THREADS],
-    /// High-priority: work in flight.
     pub(super) launched: RefCell<Vec<Launched>>,
     /// One of its records was lost, and no completion was reported since.
     pub(super) is_lost: Cell<bool>,
-    /// Best-effort: charged work in flight.
     pub(super) in_flight: RefCell<Vec<InFlight>>,
     /// Expected content of its page.
     pub(super) charged_ns: Cell<u64>,
@@ -166,11 +160,9 @@ pub(super) struct Process {
     pub(super) waiting: RefCell<Option<Waiting>>,
     /// Best-effort: the daemon's heartbeat before its present sleep, and the first ring since.
     pub(super) rung: Cell<(u64, u64)>,
-    /// Launches granted by a lease.
     pub(super) granted: Cell<u64>,
     /// The moment after which its page reports a collective kernel.
     pub(super) collective_since: Cell<Option<u64>>,
-    /// The CUDA result after which its context is lost; 0: intact.
     pub(super) sticky: Cell<u32>,
     /// Its memory, before and after a change in progress.
     pub(super) held_bytes: Cell<u64>,
@@ -239,7 +231,6 @@ impl Process {
             .filter(|seat| seat.daemon == number && !seat.is_over.get() && self.is_alive.get())
     }
 
-    /// It has no daemon, or its daemon is gone.
     pub(super) fn is_to_come(&self, world: &World) -> bool {
         let number = world.daemon.borrow().as_ref().map(|daemon| daemon.number);
         // A dying one ignores daemons.
@@ -387,7 +378,6 @@ impl Process {
         };
     }
 
-    /// A high-priority launch. It waits for nobody, so it takes few accesses.
     fn launch_hp(self: &Rc<Self>, world: &Rc<World>, seat: &Seat) -> bool {
         let stream = world.below(STREAMS as u64) as usize;
         let thread = self.thread(world);
@@ -440,7 +430,6 @@ impl Process {
         }
     }
 
-    /// More launches than a ring holds.
     fn burst(&self, world: &Rc<World>, seat: &Seat) {
         let thread = self.thread(world);
         for _ in 0..=RING_RECORDS {
@@ -501,7 +490,6 @@ impl Process {
         self.completed_ns.set(self.completed_ns.get() + complete_ns);
     }
 
-    /// The helper checks for a question of the daemon.
     fn answer(&self, world: &World, seat: &Seat) {
         let (thread, dropped) = (self.thread(world), dropped(world, seat));
         let is_asked = world.aside(|| seat.page().probe.load(Ordering::SeqCst) != 0);
@@ -539,7 +527,6 @@ impl Process {
         self.launch_granted(world, seat, &grant, &asked);
     }
 
-    /// The first check.
     fn come_to_the_gate(&self, world: &Rc<World>, seat: &Seat, asked: &check::Asked) {
         let client = &*seat.client;
         let kernel = world.kernel();
@@ -625,7 +612,6 @@ impl Process {
         }
     }
 
-    /// The first kernels of a stream are seen as complete.
     pub(super) fn complete_be(&self, world: &Rc<World>, seat: &Seat) {
         let (stream, mark) = {
             let in_flight = self.in_flight.borrow();

@@ -57,10 +57,8 @@ pub(super) struct Stopper {
     is_frozen: Cell<bool>,
     todo: RefCell<VecDeque<Todo>>,
     its: RefCell<Vec<Rc<Process>>>,
-    /// Clients seen, each with its daemon.
     known: RefCell<BTreeSet<(u64, u64)>>,
     is_at_work: Cell<bool>,
-    /// Processes that it sent SIGKILL.
     killed: RefCell<BTreeSet<u32>>,
 }
 
@@ -149,7 +147,6 @@ impl World {
         }
     }
 
-    /// Stoppers finish: faults have stopped.
     pub(super) fn finish_stops(self: &Rc<Self>, daemon: &Rc<Daemon>) {
         let stoppers = self.stoppers.borrow().clone();
         while !self.killed_stoppers.borrow().is_empty() {
@@ -487,7 +484,6 @@ impl Stopper {
         is_done
     }
 
-    /// Until when anybody ends the job, as of `now_ns`.
     fn all_are_told(&self, world: &World, daemon: &Daemon, now_ns: u64) {
         let truth = daemon.truth.borrow();
         let until_ns = truth.until_ns(&self.whose, now_ns);

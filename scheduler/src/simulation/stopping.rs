@@ -20,7 +20,6 @@ use super::world::{MS, World};
 use crate::core::job_key::{JobKey, Peer};
 use crate::core::state::{Moment, State, Stopped};
 
-/// Default drain timeout of a process after a signal.
 const OWN_DRAIN_NS: u64 = 2_000 * MS;
 /// Time to attach for a process started while its job was being ended.
 const LATE_NS: u64 = 60_000 * MS;
@@ -34,9 +33,7 @@ pub(super) fn whose(key: &JobKey) -> Whose {
 #[derive(Default)]
 pub(super) struct End {
     pub(super) born: u64,
-    /// It has its own handler of SIGTERM, and continues.
     handles: bool,
-    /// Its work in flight at the request never completes.
     is_endless: bool,
     pub(super) is_asked: Cell<bool>,
     /// It has stopped launching: its drain timeout, and whether the daemon has asked.
@@ -57,7 +54,6 @@ impl End {
         }
     }
 
-    /// It has no more use for a daemon.
     pub(super) fn is_dying(&self) -> bool {
         self.dying.get().is_some()
     }
@@ -82,7 +78,6 @@ impl Process {
         !self.launched.borrow().is_empty() || !self.in_flight.borrow().is_empty()
     }
 
-    /// It drains, and dies in the end.
     pub(super) fn go_on_ending(self: &Rc<Self>, world: &Rc<World>, seat: &Seat) {
         let end = &self.end;
         let Some((until_ns, is_by_daemon)) = end.dying.get() else {
@@ -137,7 +132,6 @@ struct Ask {
     until_ns: u64,
 }
 
-/// A job was ended, and no process was left.
 struct Over {
     whose: Whose,
     from: u64,
@@ -147,7 +141,6 @@ struct Over {
     is_last: bool,
 }
 
-/// One daemon's expected knowledge of jobs being ended.
 #[derive(Default)]
 pub(super) struct Truth {
     pub(super) is_mps: bool,
@@ -165,14 +158,12 @@ impl Truth {
         }
     }
 
-    /// Until when anybody ends it, if anybody.
     pub(super) fn until_ns(&self, whose: &Whose, now_ns: u64) -> Option<u64> {
         let asks = self.asks.iter().filter(|ask| ask.whose == *whose);
         let until_ns = asks.map(|ask| ask.until_ns).max();
         until_ns.filter(|until_ns| now_ns < *until_ns)
     }
 
-    /// Whether `asker` is among its stoppers, while there are any.
     pub(super) fn is_asker(&self, whose: &Whose, asker: u32, now_ns: u64) -> bool {
         let mut asks = self.asks.iter();
         let is_known = asks.any(|ask| ask.asker == asker && ask.whose == *whose);

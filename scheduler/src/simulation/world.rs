@@ -29,10 +29,8 @@ pub(super) const MS: u64 = 1_000_000;
 
 /// Steps of a seed before faults stop.
 const STEPS: u64 = 160;
-/// Nested interruptions at most.
 const DEPTH_MAX: usize = 4;
 const PROCESSES_MAX: usize = 24;
-/// Longest kernel, ns.
 pub(super) const KERNEL_NS_MAX: u64 = 150 * US;
 
 /// Names of honest jobs; the processes of later ones lie.
@@ -59,7 +57,6 @@ impl Actor {
     }
 }
 
-/// The world's time, which its clients read, too.
 pub(super) struct Time(Clock);
 
 impl Time {
@@ -218,7 +215,6 @@ impl World {
         }
     }
 
-    /// Whether the next launch of `process` is of a collective kernel.
     pub(super) fn is_collective(&self, process: &Process) -> bool {
         self.plan.has_collectives && process.job == COLLECTIVE_JOB && self.one_in(3)
     }

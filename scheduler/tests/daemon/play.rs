@@ -22,7 +22,6 @@ use tempfile::TempDir;
 
 pub(crate) const UUID: &str = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f";
 
-/// A daemon that runs in a thread until dropped.
 pub(crate) struct Running {
     folder: TempDir,
     stopper: Stopper,
@@ -45,7 +44,6 @@ pub(crate) fn start_at(socket: &Path) -> Result<Daemon, DaemonError> {
     start_with(socket, "")
 }
 
-/// As above, with more sections.
 fn start_with(socket: &Path, sections: &str) -> Result<Daemon, DaemonError> {
     let text = format!(
         "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nname = \"orion\"\nresidual_us = 100\n{sections}"

@@ -23,12 +23,10 @@ use protocol::sync::Ordering;
 
 use super::{Holder, Image};
 
-/// What a process brings from the previous daemon.
 #[derive(Debug)]
 pub(crate) struct Brought {
     pub(super) page: Mapping<LedgerPage>,
     pub(super) fd: OwnedFd,
-    /// The bringer's slot.
     pub(super) slot: usize,
     find: fn(u32, u64) -> io::Result<Found>,
 }
@@ -58,7 +56,6 @@ impl Brought {
         })
     }
 
-    /// Whether it is the file of that descriptor.
     pub(super) fn is(&self, fd: &OwnedFd) -> bool {
         let [own, other] = [&self.fd, fd].map(|fd| identity(fd).ok());
         own.is_some() && own == other
@@ -114,10 +111,8 @@ pub(super) enum Unusable {
     /// The previous daemon could not see a slot's owner, or this one cannot look it up.
     #[error("of a process in it, it cannot be told whether it has ended: {0}")]
     Unseen(#[from] io::Error),
-    /// A living process of another user.
     #[error("process {0}, which is in it, is not of the job's user")]
     Stranger(u32),
-    /// Only so many places are left.
     #[error("more processes are in it than there are places left for: {0}")]
     Places(usize),
 }
@@ -127,7 +122,6 @@ pub(super) enum Unusable {
 pub(crate) enum Found {
     There {
         image: Image,
-        /// Its real user, if visible.
         owner: Option<u32>,
         process: OwnedFd,
     },

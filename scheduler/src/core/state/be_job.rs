@@ -61,19 +61,16 @@ const HELD: Terms = Terms {
     terms: LEASE_HELD,
     ..CLOSED
 };
-/// Terms while a law of the policy lets nothing go.
 const PAUSED: Terms = Terms {
     terms: LEASE_HELD | LEASE_PAUSED,
     ..HELD
 };
 
-/// Terms of a job that has used its share.
 const RATED: Terms = Terms {
     terms: PAUSED.terms | LEASE_RATED,
     ..HELD
 };
 
-/// Whether these terms admit nothing, not even after `max_hold`.
 fn is_for_good(terms: &Terms) -> bool {
     terms.terms & LEASE_HELD != 0
 }
@@ -86,7 +83,6 @@ pub(crate) struct BeJob {
     /// As last written to the page, which is never read back.
     published: Terms,
     charged: BelievedSum,
-    /// T at the last read.
     total_ns: u64,
     view: JobView,
     lease: Lease,
@@ -99,9 +95,7 @@ pub(crate) struct BeJob {
     /// Held for a fault, until an operator releases it.
     is_held: bool,
     has_collectives: bool,
-    /// Refused for collectives, while a high-priority client is attached.
     is_refused: bool,
-    /// Part of the last decision.
     is_counted: bool,
     /// Its sums were read without a concurrent refund.
     is_settled: bool,
@@ -109,10 +103,8 @@ pub(crate) struct BeJob {
     has_worked: bool,
 }
 
-/// What to publish for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// The published terms are right.
     Nothing,
     /// Terms that no high-priority launch can invalidate: grant nothing, or hold nothing back.
     AtOnce(Terms),
@@ -180,12 +172,10 @@ impl BeJob {
         self.limit
     }
 
-    /// How much of the wanted work is granted.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// Its recent share of the GPU's time.
     pub(crate) fn used(&self) -> Used {
         self.used
     }
@@ -213,7 +203,6 @@ impl BeJob {
         self.has_collectives
     }
 
-    /// Whether the job is granted nothing because of collectives.
     pub(crate) fn is_refused(&self) -> bool {
         self.is_refused
     }
@@ -242,7 +231,6 @@ impl BeJob {
         !self.is_counted && self.has_worked
     }
 
-    /// Whether the job needs frequent polls.
     pub(crate) fn is_active(&self) -> bool {
         self.is_waiting_for_policy() || !self.view.drained
     }
@@ -428,7 +416,6 @@ impl BeJob {
     }
 }
 
-/// Work in flight of a job's clients, by their own sums.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     /// 0 only if each of them has drained.
@@ -476,7 +463,6 @@ impl BelievedSum {
         }
     }
 
-    /// Handles a read of the sum; returns the believed value.
     fn handle_reading(&mut self, read_ns: u64) -> u64 {
         let raised_ns = read_ns.saturating_sub(self.read_ns).min(EXPECTED_NS_MAX);
         let lowered_ns = self.read_ns.saturating_sub(read_ns);

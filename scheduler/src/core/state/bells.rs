@@ -5,7 +5,6 @@ use protocol::pages::Bell;
 
 use super::State;
 
-/// A bell: of a job's lease, or of a client's helper thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wake {
     Lease { job: usize },

@@ -26,7 +26,6 @@ impl State {
         is_gating && self.on_collectives == OnCollectives::Refuse
     }
 
-    /// Jobs that launch collectives, will be refused for it, and are not reported yet.
     pub(crate) fn take_collectives(&mut self) -> Vec<Draft> {
         if !self.refuses_collectives() {
             return Vec::new();

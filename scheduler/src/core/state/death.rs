@@ -19,7 +19,6 @@ const DEATHS_MAX: usize = super::CLIENTS_MAX;
 pub(super) struct End {
     /// Until when its end is supervised, ns of real time.
     pub(super) seen_to_until_ns: Cell<u64>,
-    /// MPS has ended its work in flight on this daemon's request.
     is_spared: bool,
 }
 
@@ -41,9 +40,7 @@ pub(crate) struct Death {
 /// only for the text of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// MPS ended its work on this daemon's request.
     Spared,
-    /// Its drain timed out.
     GaveUp,
     /// Its end was supervised. Whether MPS was asked is unknown.
     SeenTo,
@@ -118,7 +115,6 @@ impl State {
         self.deaths.push(death);
     }
 
-    /// MPS ended the work in flight of this process on this daemon's request.
     pub(crate) fn note_spared(&mut self, pid: u32) {
         let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
         for client in clients.filter(|client| client.peer.pid == pid) {

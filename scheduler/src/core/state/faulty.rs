@@ -22,7 +22,6 @@ pub(crate) struct Sticky {
 /// Holds for faults, each with its reason, until released.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holds {
-    /// Every best-effort job is held.
     all: Option<String>,
     /// All best-effort jobs of these users are held. At most [`HELD_USERS_MAX`].
     users: Vec<(u32, String)>,
@@ -47,7 +46,6 @@ pub(crate) const HELD_JOBS_PER_USER: usize = 16;
 /// Users with all jobs held; further users' jobs are held by name only.
 pub(crate) const HELD_USERS_MAX: usize = 64;
 
-/// The best-effort jobs that a hold affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose<'a> {
     Job(&'a JobKey),
@@ -66,7 +64,6 @@ pub(crate) enum NewlyHeld {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Released {
-    /// Jobs that were held by name.
     pub(crate) jobs: Vec<JobKey>,
     pub(crate) others: usize,
 }
@@ -82,7 +79,6 @@ impl Holds {
         self.draining.as_deref()
     }
 
-    /// Why this job, which arrived while the GPU was in trouble, waits.
     pub(crate) fn why_waiting(&self, key: &JobKey) -> Option<&str> {
         let waits = self.waiting.contains(key);
         self.probe.as_deref().filter(|_| waits)
@@ -101,7 +97,6 @@ impl Holds {
         all.chain(users).chain(jobs)
     }
 
-    /// Why this job is held, if it is; its own fault first.
     pub(crate) fn why(&self, key: &JobKey) -> Option<&str> {
         let job = self.jobs.iter().find(|(held, _)| held == key);
         let user = || self.users.iter().find(|(uid, _)| *uid == key.uid);
@@ -166,7 +161,6 @@ impl Holds {
 pub(crate) struct Progress {
     /// By client: launched, charged and completed, and when an HP client was last heard.
     clients: Vec<(u64, [u64; 5])>,
-    /// Some client has work in flight.
     pub(crate) is_waiting: bool,
 }
 
@@ -190,7 +184,6 @@ pub(crate) struct JobProgress {
 }
 
 impl Client {
-    /// The client's reported sticky error, once.
     pub(super) fn take_sticky(&mut self, key: &JobKey) -> Option<Sticky> {
         let code = self.page.sticky.load(Ordering::Relaxed);
         // An invalid value is no error, and is not checked again.
@@ -289,7 +282,6 @@ impl State {
         self.lost().map(|(pid, _)| pid).collect()
     }
 
-    /// The user of the client of this process id, if its context is lost.
     pub(crate) fn lost_client(&self, pid: u32) -> Option<u32> {
         self.lost()
             .find(|(lost, _)| *lost == pid)

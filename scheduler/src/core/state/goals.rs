@@ -29,7 +29,6 @@ pub(crate) struct JobGoal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Configuration,
-    /// The job's request at its start.
     Run,
     Set,
     /// The program's own mark for the kind of most of its requests.
@@ -62,7 +61,6 @@ pub(crate) enum SetRefused {
 }
 
 impl JobGoal {
-    /// The target that overrides the configuration, and its source.
     fn own(&self) -> (Option<Slo>, Origin) {
         match (self.set, self.asked) {
             (Some(SloChange::To(asked)), _) => (Some(slo_of(asked)), Origin::Set),

@@ -14,9 +14,7 @@ use super::Totals;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GpuTime {
     pub(crate) all_ns: u64,
-    /// Of kernels with known duration.
     pub(crate) known_ns: u64,
-    /// Of kernels with a resource class.
     pub(crate) classed_ns: u64,
 }
 
@@ -41,7 +39,6 @@ impl GpuTime {
         }
     }
 
-    /// Replaces the counts of the client's page.
     pub(crate) fn count(self, totals: &mut Totals) {
         totals.set(Counter::GpuTime, self.all_ns);
         totals.set(Counter::GpuTimeKnown, self.known_ns);

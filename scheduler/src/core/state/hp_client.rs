@@ -36,7 +36,6 @@ pub struct Faults {
 pub(crate) struct HpClient {
     rings: Rings,
     timeline: HpTimeline,
-    /// The client's count of dropped records, as last read.
     dropped_seen: u64,
     heard_ns: u64,
     looked_ns: u64,
@@ -78,7 +77,6 @@ impl HpClient {
         &mut self.timeline
     }
 
-    /// Time of the last launch or completion, on the daemon's clock.
     pub(crate) fn heard_ns(&self) -> u64 {
         self.heard_ns
     }
@@ -127,7 +125,6 @@ impl HpClient {
         is_busier || is_lost
     }
 
-    /// Keeps a record for a trace, if one is taken; marks are kept as requests.
     fn trace(&mut self, words: &[u64; RECORD_WORDS], record: Option<Record>) {
         if let Some(traced) = &mut self.traced
             && traced.len() < TRACED_MAX

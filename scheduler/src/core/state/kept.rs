@@ -21,7 +21,6 @@ pub struct KeptRequests {
     pub learnt: Kept,
 }
 
-/// Knowledge about clients that have not returned yet.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     all: Vec<KeptRequests>,

@@ -31,15 +31,12 @@ const AHEAD_NS: u64 = 1_000_000;
 /// Recent marks searched for a begin at the end's ns. A program in real time has none.
 const LOOKED_BACK: usize = 16;
 
-/// Kinds of requests with their own target; further ones are ignored.
 const TARGETS_MAX: usize = 8;
 
-/// How a client's requests are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Source {
     #[default]
     Inferred,
-    /// From the program's calls of our interface.
     Marks,
     Nvtx,
 }
@@ -56,9 +53,7 @@ impl Source {
 
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// Marked requests count, not inferred ones.
     are_used: bool,
-    /// A range of NVTX made the last mark.
     is_nvtx: bool,
     /// Read and not handed over; with the batch of a begin.
     waiting: Vec<(Mark, u32)>,
@@ -66,7 +61,6 @@ pub(crate) struct Marks {
     /// Of those, since inferred ones count.
     ended_unused: u64,
     marked_ns: u64,
-    /// Requests inferred since then.
     inferred: u64,
     all_inferred: u64,
     ranges: RangeEnds,
@@ -75,12 +69,10 @@ pub(crate) struct Marks {
     are_targets_told: bool,
 }
 
-/// Where and when a mark was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     /// The client's ring; the shared one is the last.
     pub(crate) ring: usize,
-    /// The previous read of the rings.
     pub(crate) looked_ns: u64,
     /// The present read, or just before it.
     pub(crate) now_ns: u64,
@@ -89,7 +81,6 @@ pub(crate) struct Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Marked,
-    /// To inferred ones, as marks have stopped.
     Silent,
 }
 
@@ -190,7 +181,6 @@ impl Marks {
         self.are_targets_told = false;
     }
 
-    /// The program's target for this kind, ns.
     pub(super) fn target_ns(&self, of_kind: u32) -> Option<u64> {
         let mut targets = self.targets.iter();
         targets.find_map(|target| match *target {
@@ -242,7 +232,6 @@ impl Marks {
         self.ended
     }
 
-    /// Inferred requests, whether or not they count.
     pub(crate) fn all_inferred(&self) -> u64 {
         self.all_inferred
     }
@@ -289,7 +278,6 @@ fn end(ended: Ended) -> (Mark, u32) {
     (end, 0)
 }
 
-/// Counts the marks and launches of a departing client since the last poll.
 pub(super) fn count_rest(requests: &mut Requests, gate: &Gate, client: &mut Client, now_ns: u64) {
     let Some(hp_client) = &mut client.hp_client else {
         return;
@@ -390,7 +378,6 @@ impl State {
         }
     }
 
-    /// Reports on clients that stopped marking requests since the last call.
     pub(crate) fn take_marks_news(&mut self) -> Vec<Draft> {
         std::mem::take(&mut self.marks_news)
     }

@@ -28,13 +28,10 @@ const _: () = assert!(policy::terms::WEIGHT_MAX == promise::WEIGHT_MAX as u32);
 pub(crate) struct JobCap {
     asked: Option<Cap>,
     set: Option<CapChange>,
-    /// Changed promises.
     promise: Promise,
-    /// Debt from an earlier presence.
     debt: Option<Debt>,
     /// Sum of its clients' numbers at the last measurement of use.
     measured: u64,
-    /// Rules for the job; none: not looked up yet.
     ruled: Option<Ruled>,
     /// Share of the SMs at its start, per cent, if it may be restarted.
     pub(super) started_with: Option<u32>,
@@ -46,11 +43,9 @@ pub(crate) struct JobCap {
 #[derive(Clone, Copy, Debug)]
 struct Ruled {
     most: Cap,
-    /// Place of the rule with a promise.
     promise: Option<usize>,
 }
 
-/// Promises to a best-effort job, with their sources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Promised {
     /// Quanta in its turns.
@@ -141,7 +136,6 @@ impl JobCap {
         }
     }
 
-    /// The promise in force, given the rule for it.
     fn promised(&self, rule: Option<&JobRule>) -> Promised {
         Promised {
             weight: match self.promise.weight {
@@ -161,7 +155,6 @@ impl JobCap {
         }
     }
 
-    /// Its processes or the rules have changed.
     pub(super) fn forget_rules(&mut self) {
         self.ruled = None;
     }
@@ -195,7 +188,6 @@ impl JobCap {
 }
 
 impl Job {
-    /// The operator's rules for it, by its id or the name of one of its programs.
     fn rules<'r>(&self, rules: &'r [JobRule]) -> impl Iterator<Item = &'r JobRule> {
         rules.iter().filter(|rule| {
             let mut programs = self.clients.iter().map(|client| &client.name);
@@ -209,7 +201,6 @@ impl Job {
         most.unwrap_or(Cap::NONE)
     }
 
-    /// The cap in force, and its source.
     fn cap_by(&self, rules: &[JobRule]) -> (Cap, CapOrigin) {
         self.cap.in_force(self.most(rules))
     }
@@ -261,7 +252,6 @@ impl State {
         job.cap_by(&self.rules)
     }
 
-    /// A best-effort job's promises; none where the policy ignores them.
     pub(crate) fn promised(&self, job: &Job) -> Option<Promised> {
         (job.be_job.is_some() && self.pillion().is_some()).then(|| {
             let rule = job.rules(&self.rules).find(|rule| promises(rule));
@@ -359,7 +349,6 @@ impl State {
         }
     }
 
-    /// A job's cap changes, here or, by its ledger, under the previous daemon.
     pub(crate) fn handle_cap(&mut self, key: &JobKey, change: CapChange) {
         let is_it = |job: &&mut Job| job.key == *key && key.class == JobClass::BestEffort;
         if let Some(job) = self.jobs.iter_mut().find(is_it) {

@@ -27,7 +27,6 @@ pub(crate) struct Ended {
     pub(crate) is_cancelled: bool,
 }
 
-/// An end that waits for remaining launches.
 #[derive(Debug)]
 struct Waiting {
     ended: Ended,
@@ -117,7 +116,6 @@ mod tests {
 
     use super::*;
 
-    /// Rings and timeline of a client, as its records are read.
     #[derive(Default)]
     struct Client {
         ranges: RangeEnds,

@@ -74,14 +74,12 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Uncollected entries, and the last state of each job.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     entries: Vec<Entry>,
     leases: Leases,
 }
 
-/// The last state of each job's lease, to detect changes.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     last: Vec<(JobId, Known)>,

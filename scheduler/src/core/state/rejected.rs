@@ -14,7 +14,6 @@ use serde::Serialize;
 use super::State;
 use crate::core::fairness::place_to_give_up;
 
-/// Refused processes that the status lists.
 pub(super) const LISTED_MAX: usize = 32;
 
 /// Remembered refusals, 32 bytes each. If more processes retry in turns, each retry is news.
@@ -52,7 +51,6 @@ pub struct Listed {
     pub times: u64,
 }
 
-/// Refused processes, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Rejected {
     listed: VecDeque<Listed>,
@@ -65,7 +63,6 @@ struct Known {
     times: u64,
 }
 
-/// Identity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Seen(u32, u64),
@@ -85,7 +82,6 @@ impl Who {
 }
 
 impl Rejected {
-    /// The most recent refusals, oldest first.
     pub(crate) fn listed(&self) -> impl Iterator<Item = &Listed> {
         self.listed.iter()
     }

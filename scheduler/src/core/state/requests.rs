@@ -51,7 +51,6 @@ const DIGITS: u8 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     all: Record,
-    /// Of marked requests.
     kinds: Vec<(u32, Record)>,
     other: Option<Record>,
     open: VecDeque<Open>,
@@ -109,7 +108,6 @@ struct Slice {
     over_target: u64,
 }
 
-/// Requests of the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Recent {
     /// Age of the window's begin, ns.
@@ -117,7 +115,6 @@ pub(crate) struct Recent {
     pub(crate) count: u64,
     pub(crate) p50_ns: Option<u64>,
     pub(crate) p99_ns: Option<u64>,
-    /// Share of the judged ones within target.
     pub(crate) within_target: Option<f64>,
 }
 
@@ -208,7 +205,6 @@ impl Requests {
         }
     }
 
-    /// The job has ended: freezes the quantiles of its last minute, and frees their histograms.
     pub(super) fn settle(&mut self, now_ns: u64) {
         let kinds = self.kinds.iter_mut().map(|(_, record)| record);
         for record in kinds.chain(&mut self.other).chain([&mut self.all]) {

@@ -7,7 +7,6 @@ use protocol::pages::{ClientPage, RING_RECORDS, RINGS};
 use protocol::record::RECORD_WORDS;
 use protocol::ring::Cursor;
 
-/// Read positions in the rings of a client.
 #[derive(Debug)]
 pub(super) struct Rings {
     cursors: [Cursor; RINGS],
@@ -20,7 +19,6 @@ pub(super) struct Rings {
 
 const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
 
-/// One poll of all rings of a client.
 #[derive(Debug)]
 pub(super) struct Round {
     ring: usize,
@@ -29,7 +27,6 @@ pub(super) struct Round {
 }
 
 impl Rings {
-    /// Skips everything pushed until now.
     pub(super) fn new(page: &ClientPage) -> Self {
         // An unclaimed ring is empty; do not touch it, so that it stays without memory.
         let claimed = page.rings_claimed(0);

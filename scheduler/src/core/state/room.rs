@@ -46,7 +46,6 @@ impl State {
         Ok(job)
     }
 
-    /// Whether there is room for one more; `job` is its place if present.
     fn check_room(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
         if self.is_closed {
             return Err(Refused::Closing);

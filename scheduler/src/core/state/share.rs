@@ -12,7 +12,6 @@ use crate::core::job_key::JobKey;
 /// Use counts as known if this much of the GPU time is of known kernels, per cent.
 const KNOWN_PCT: u64 = 90;
 
-/// The best-effort jobs' joint bound of the GPU's time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Together {
     /// 0.02 to 1.
@@ -118,7 +117,6 @@ impl State {
         })
     }
 
-    /// The job is not being ended after all.
     pub(crate) fn handle_not_ended(&mut self, key: &JobKey) {
         let jobs = self.jobs.iter_mut().filter(|job| job.key == *key);
         jobs.for_each(|job| job.cap.is_stale = false);

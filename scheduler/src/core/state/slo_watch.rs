@@ -52,7 +52,6 @@ const MEAN_NEAR: f64 = 1.02;
 #[derive(Debug, Default)]
 pub(crate) struct SloWatch {
     looked_ns: u64,
-    /// The goal of the samples.
     goal: Option<Goal>,
     samples: VecDeque<Sample>,
     is_missed: bool,
@@ -242,7 +241,6 @@ impl State {
         }
     }
 
-    /// Events about targets since the last call.
     pub(crate) fn take_slo_news(&mut self) -> Vec<Draft> {
         std::mem::take(&mut self.slo_news)
     }

@@ -21,7 +21,6 @@ pub struct Stopped<'a> {
 }
 
 impl Client {
-    /// Asks the client to stop launching and to end.
     fn ask_to_end(&self, clock: &Clock) {
         self.page.stop.store(STOP_ASKED, Ordering::SeqCst);
         self.page.helper_bell.ring_surely(clock);
@@ -162,7 +161,6 @@ impl State {
         }
     }
 
-    /// The owner of the meant job, if known, and its clients.
     fn meant(
         &self,
         stopped: &Stopped<'_>,
@@ -208,7 +206,6 @@ impl State {
     }
 }
 
-/// How many clients of a job were told, for the requester.
 fn told(job: &str, uid: u32, count: usize) -> Result<usize, String> {
     match count {
         // Another user's job names must not leak, not even through the reason.

@@ -40,7 +40,6 @@ pub struct Moment {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// Its end is supervised until this time, ns.
     SeenTo(u64),
     Stop,
 }
@@ -51,16 +50,13 @@ struct Entry {
     uid: u32,
     /// Intervals in which it was being ended, now over: processes started in one were restarted.
     over: VecDeque<(u64, u64)>,
-    /// Begin of the present interval.
     begun_ticks: u64,
     /// Stoppers, and until when each ends it at most; empty: over.
     askers: Vec<(u32, u64)>,
-    /// Forgotten then.
     until_ns: u64,
     is_frozen: bool,
 }
 
-/// Jobs being ended, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Stopping {
     entries: VecDeque<Entry>,
@@ -114,7 +110,6 @@ impl Stopping {
         until_ns
     }
 
-    /// Its processes are asked to stop launching, if it is known.
     pub(super) fn freeze(&mut self, id: &str, uid: u32, now_ns: u64) {
         if let Some(entry) = self.find(id, uid, now_ns) {
             entry.is_frozen |= !entry.askers.is_empty();

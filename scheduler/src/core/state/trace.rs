@@ -44,9 +44,7 @@ pub(crate) struct Busy;
 pub(crate) struct Traced {
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: u64,
-    /// It ended for lack of room.
     pub(crate) is_full: bool,
-    /// Records that found no room in their rings.
     pub(crate) dropped: u64,
     pub(crate) jobs: Vec<JobKey>,
     pub(crate) clients: Vec<TracedClient>,
@@ -77,7 +75,6 @@ pub(crate) struct Tracing {
     entries: usize,
     readers: Vec<Reader>,
     leases: Leases,
-    /// The last noted lease of each job.
     told: Vec<Lease>,
     names: HashMap<(u64, u64), Name>,
 }
@@ -89,7 +86,6 @@ struct Reader {
     is_seen: bool,
     /// Of a best-effort client. A high-priority client's are read all the time.
     rings: Option<Rings>,
-    /// Its count of dropped records, as last read.
     dropped: u64,
 }
 
@@ -191,7 +187,6 @@ impl Tracing {
         });
     }
 
-    /// A client leaves; a high-priority one's rings have been read.
     pub(super) fn handle_detach(&mut self, job: &mut Job, client: &mut Client, now_ns: u64) {
         self.read(client, now_ns);
         self.count_dropped(client.id, &client.page);
@@ -258,7 +253,6 @@ impl Tracing {
         }
     }
 
-    /// Notes a client's record, if possible.
     fn handle(&mut self, client: u64, words: &[u64; RECORD_WORDS], now_ns: u64) {
         let Ok(record) = Record::decode(words) else {
             return;
@@ -456,13 +450,11 @@ impl State {
         self.trace.take_if(is_it)
     }
 
-    /// Whether the trace of that number is being taken, or waits for collection.
     pub(crate) fn has_trace(&self, number: u32) -> bool {
         let trace = self.trace.as_ref();
         trace.is_some_and(|trace| trace.number == number)
     }
 
-    /// Drops the trace of that number, if it was not collected.
     pub(crate) fn drop_trace(&mut self, number: u32) {
         if self.has_trace(number) {
             self.close_trace();

@@ -22,7 +22,6 @@ use crate::config::TunerRules;
 use crate::core::batch_search::{Around, BatchSearch, News, Stand, Work};
 use crate::core::event::{Draft, Kind};
 
-/// Poll interval of the searches, ns.
 const LOOK_NS: u64 = 50_000_000;
 
 #[derive(Debug, Default)]
@@ -40,7 +39,6 @@ pub(super) struct Tuning {
 #[derive(Debug)]
 struct Tuned {
     client: u64,
-    /// Place of the range in its page.
     place: usize,
     search: BatchSearch,
 }
@@ -50,14 +48,11 @@ pub(crate) struct TunerView {
     pub(crate) pid: u32,
     pub(crate) kind: u32,
     pub(crate) stand: Stand,
-    /// The wanted batch; none: the program's choice.
     pub(crate) batch: Option<u32>,
     pub(crate) evaluations: usize,
-    /// W; none while unknown.
     pub(crate) rate_per_s: Option<f64>,
     /// Of the last measured batch, from begin to end.
     pub(crate) p99_ns: Option<u64>,
-    /// Target of a request; none: no target.
     pub(crate) target_ns: Option<u64>,
 }
 
@@ -88,7 +83,6 @@ impl Tuning {
         }
     }
 
-    /// Makes a search for each range that a client has, and drops the others.
     fn reconcile(&mut self, jobs: &[Job]) {
         let clients = || jobs.iter().flat_map(|job| &job.clients);
         let clients = || clients().filter(|client| client.hp_client.is_some());
@@ -164,7 +158,6 @@ impl State {
         self.tuning = tuning;
     }
 
-    /// Writes wanted batches into the clients' pages, and wakes helpers of changed ones.
     fn want(&mut self, tuning: &Tuning) {
         for (job, known) in self.jobs.iter().enumerate() {
             for (client, known) in known.clients.iter().enumerate() {
@@ -186,7 +179,6 @@ impl State {
         }
     }
 
-    /// Work of the present best-effort jobs that may run.
     fn work_of_best_effort(&self) -> Vec<Work> {
         let jobs = self.jobs.iter().filter(|job| !job.clients.is_empty());
         let jobs = jobs.filter_map(|job| Some((job, job.be_job.as_ref()?)));
@@ -267,7 +259,6 @@ impl State {
         )
     }
 
-    /// Reports on searches since the last call.
     pub(crate) fn take_tuner_news(&mut self) -> Vec<Draft> {
         std::mem::take(&mut self.tuning.news)
     }

@@ -37,7 +37,6 @@ impl Users {
         time.jobs = time.jobs.saturating_add(1);
     }
 
-    /// A client of that user has left, after using so much for its job.
     pub(super) fn handle_gone(&mut self, uid: u32, gpu_time_ns: u64) {
         let time = self.entry(uid);
         time.gpu_time_ns = time.gpu_time_ns.saturating_add(gpu_time_ns);

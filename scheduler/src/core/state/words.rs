@@ -21,7 +21,6 @@ impl State {
         self.ways.is_control_daemon_wanted |= is_silent;
     }
 
-    /// The event about sharing since the last call, if any.
     pub(crate) fn take_sharing_news(&mut self) -> Option<Draft> {
         self.ways.news.take()
     }

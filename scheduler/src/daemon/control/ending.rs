@@ -25,7 +25,6 @@ pub(super) struct Asker {
 }
 
 impl Control {
-    /// Asks the clients of a job to end. The requester checks whether they do.
     pub(super) fn stop(&self, socket: &OwnedFd, uid: u32, stop: &Stop) {
         let clock = self.shared.clock();
         let meant = stopped(&stop.job, stop.user);

@@ -17,7 +17,6 @@ use crate::core::event::{Draft, Kind};
 
 const EXPECTED_MAX: usize = 256;
 
-/// Users of the daemon besides its clients, and since when it is idle.
 pub(super) struct Idle {
     /// None: the daemon never ends when idle.
     after: Option<Duration>,
@@ -25,7 +24,6 @@ pub(super) struct Idle {
     pub(super) expected: Vec<Expected>,
 }
 
-/// A process that will become a client.
 pub(super) struct Expected {
     pid: u32,
     pub(super) process: OwnedFd,
@@ -68,7 +66,6 @@ impl Control {
         self.shared.tell(Draft::new(Kind::DaemonEnding, text));
     }
 
-    /// The requester will become a client.
     pub(super) fn expect(&mut self, socket: &OwnedFd) {
         let process = match peer::of(socket) {
             Ok((peer, Some(process))) => Expected {

@@ -133,7 +133,6 @@ impl Control {
         Ok(Some((jobs, change)))
     }
 
-    /// Jobs of that id with a promise that the next daemon would believe.
     fn granted_jobs(&self, id: &str) -> Result<Vec<JobKey>, String> {
         let file = self.granted();
         let uids = file.users_of(id).map_err(|error| unkept(&file, &error))?;
@@ -215,7 +214,6 @@ impl Control {
 }
 
 type Change<C> = Option<(Vec<JobKey>, C)>;
-/// Jobs with their promises until now, and the present change.
 type Promised = (Vec<(JobKey, Promise)>, Promise);
 
 fn keys_of<C: Copy>(change: Change<C>) -> impl Iterator<Item = (JobKey, C)> {

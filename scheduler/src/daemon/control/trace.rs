@@ -89,9 +89,7 @@ impl Control {
 
 enum Waited {
     Ended(Box<Tracing>),
-    /// A trace of all jobs replaced it.
     Displaced,
-    /// The client has gone, or the daemon ends.
     Unwanted,
 }
 

@@ -26,12 +26,10 @@ pub(crate) const PATIENCE: Timespec = Timespec {
 pub(crate) enum Silence {
     /// Timeout, or an earlier answer is still owed.
     Late,
-    /// The caller must stop.
     Stopping,
     Ended,
 }
 
-/// A thread that answers questions, one at a time.
 #[derive(Debug)]
 pub(crate) struct Asked<Q, A> {
     questions: Sender<Q>,
@@ -141,7 +139,6 @@ impl<Q, A> Asked<Q, A> {
         Ok(answer)
     }
 
-    /// Readable when an answer may have come.
     pub(crate) fn answered(&self) -> BorrowedFd<'_> {
         self.answered.as_fd()
     }

@@ -55,11 +55,9 @@ type Free = unsafe extern "C" fn(*mut c_void) -> c_uint;
 type Take = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_uint;
 type Get = unsafe extern "C" fn(*mut MetricsGet) -> c_uint;
 
-/// A device's two last samples.
 pub(crate) struct Gpm {
     device: Device,
     samples: [Sample; 2],
-    /// The newer is valid.
     is_taken: bool,
     take: Take,
     get: Get,

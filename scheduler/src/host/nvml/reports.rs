@@ -73,7 +73,6 @@ const TEMPERATURE_GPU: c_uint = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// An Xid, with its number.
     Xid(u64),
     /// The counters of memory errors have changed.
     MemoryError,
@@ -96,7 +95,6 @@ impl Drop for Reports {
 }
 
 impl Reports {
-    /// Events of the device with this UUID, from now on.
     pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, Device(device)) = open_device(uuid)?;
         let create: CreateSet = symbol(&library, "nvmlEventSetCreate")?;
@@ -121,7 +119,6 @@ impl Reports {
         Ok(reports)
     }
 
-    /// The next event, if one comes within so many ms.
     pub(crate) fn wait(&self, timeout_ms: u32) -> Result<Option<Report>, NvmlError> {
         let mut data = EventData {
             device: core::ptr::null_mut(),
@@ -175,7 +172,6 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// For the device with this UUID.
     pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
         let (library, device) = open_device(uuid)?;
         Ok(Self {
@@ -258,7 +254,6 @@ impl Gauges {
         (result == 0).then_some(f64::from(mw) / 1e3)
     }
 
-    /// Used share of the memory, or the device is lost.
     fn memory_used(&self) -> Result<Option<f64>, Lost> {
         let Some(get) = self.memory else {
             return Ok(None);

@@ -44,11 +44,9 @@ enum Samples {
     NotSupported,
 }
 
-/// Samples of a device's processes.
 pub(crate) struct Uses {
     device: Device,
     get: GetUses,
-    /// Stamp of the newest sample read.
     last_us: c_ulonglong,
     gauges: Gauges,
     /// Keeps NVML open for the calls.

@@ -5,7 +5,6 @@ use protocol::compute::Cap;
 
 use crate::core::state::{BeJob, Job, State};
 
-/// Why a best-effort job is held regardless of the policy.
 fn held_for_good(state: &State, job: &Job) -> Option<String> {
     let holds = &state.holds;
     let by_operator = holds.why(&job.key);
@@ -20,7 +19,6 @@ fn held_for_good(state: &State, job: &Job) -> Option<String> {
     by_operator.or_else(by_probe).or_else(by_mps)
 }
 
-/// What the policy does to a best-effort job now, for people.
 pub(super) fn enforcing(state: &State, now_ns: u64, job: &Job, be_job: &BeJob) -> String {
     let policy = state.gate.policy();
     if let Some(held) = held_for_good(state, job) {
