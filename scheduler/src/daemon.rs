@@ -511,6 +511,7 @@ impl Daemon {
 }
 
 impl Daemon {
+    /// A write error ends the record, not the daemon.
     fn write_record(&mut self, entries: &[Entry]) {
         let Some(record) = &mut self.record else {
             return;

@@ -75,6 +75,7 @@ pub(crate) struct BatchSearch {
     begun: Begun,
     seen: Vec<Observation>,
     wanted: Option<u32>,
+    /// W at the tuner's last decision.
     judged_per_s: f64,
     /// When a request of the kind last ended, or when the search first polled.
     heard_ns: Option<u64>,
@@ -340,6 +341,7 @@ impl BatchSearch {
         }
     }
 
+    /// The tuner with all measurements of this search; `None` if it rejects them.
     fn tuner(&self, rate_per_s: f64) -> Option<Tuner> {
         let params = TunerParams {
             batches: self.range.batches().collect(),

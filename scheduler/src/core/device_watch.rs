@@ -98,6 +98,7 @@ impl DeviceWatch {
         self.dropped
     }
 
+    /// Utilisation has been unknown for [`BLIND_NS`].
     pub(crate) fn is_blind(&self, now_ns: u64) -> bool {
         let known_ns = self.known_ns.unwrap_or(now_ns);
         now_ns.saturating_sub(known_ns) >= BLIND_NS

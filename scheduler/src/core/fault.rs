@@ -35,6 +35,7 @@ pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
     /// A CUDA result, an Xid, a number of errors, or ns of work; none for other kinds.
     pub(crate) code: Option<u64>,
+    /// The job at fault; none: the GPU.
     pub(crate) job: Option<JobKey>,
     pub(crate) pid: Option<u32>,
     pub(crate) text: String,
@@ -152,6 +153,7 @@ impl Fault {
         }
     }
 
+    /// The text for all users: without the job's name, which only its user may know.
     pub(crate) fn text_for_all(&self) -> String {
         match (&self.job, self.code) {
             (None, _) => self.text.clone(),

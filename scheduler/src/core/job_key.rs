@@ -11,6 +11,7 @@ pub struct Peer {
     pub uid: u32,
 }
 
+/// Identity of a job: clients with equal keys belong to one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobKey {
     pub(crate) id: String,

@@ -73,6 +73,7 @@ struct JobLedger {
     page: Mapping<LedgerPage>,
     fd: Arc<OwnedFd>,
     holders: Vec<Holder>,
+    /// Upper bound from the operator's rules.
     most_bytes: Option<u64>,
     /// The quota set by root, above a rule or not.
     roots_bytes: Option<u64>,
@@ -399,6 +400,7 @@ impl Ledgers {
         jobs.map(|job| job.take_back(&is_over)).sum()
     }
 
+    /// Sets the quota of the jobs of that id, of all users if `uid` is none. Returns their number.
     pub(crate) fn set_quota(
         &mut self,
         id: &str,
@@ -593,6 +595,7 @@ impl Ledgers {
         })
     }
 
+    /// A job's page, with slots and ids of its processes, including ended ones.
     #[cfg(test)]
     pub(crate) fn page_of(&self, key: &JobKey) -> Option<(Arc<OwnedFd>, Slots)> {
         let job = self.jobs.iter().find(|job| job.key == *key)?;

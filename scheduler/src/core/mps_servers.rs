@@ -86,6 +86,7 @@ pub(crate) struct Servers {
     now: Vec<Server>,
     /// Servers that ended without an observed fault, and when.
     gone: VecDeque<(u64, Server)>,
+    /// Clients that reported 806, and when.
     orphans: VecDeque<(u64, u32)>,
 }
 

@@ -28,7 +28,9 @@ use crate::core::mps_servers::{Found, ORPHANS_MAX, Server, Trouble};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HOUR_NS: u64 = 3_600 * SECOND_NS;
+/// Poll interval while all is well.
 pub(crate) const LOOK_NS: u64 = 5 * SECOND_NS;
+/// Poll interval while waiting for a change.
 pub(crate) const SOON_NS: u64 = SECOND_NS;
 /// Consecutive polls without an answer before it counts as hung: one may hit a busy machine.
 pub(crate) const SILENT_LOOKS: u32 = 3;
@@ -108,6 +110,7 @@ pub(crate) struct Supervisor {
     silent: u32,
     trouble: Option<(u64, Trouble)>,
     why: Option<String>,
+    /// A rule orders a restart, used or not.
     is_ordered: bool,
 }
 

@@ -96,6 +96,7 @@ impl ProbeWatch {
         state == Some(ProbeState::Overlimit)
     }
 
+    /// The state for the next daemon was written, or not. Returns whether the failure is new.
     pub(crate) fn note_saved(&mut self, is_saved: bool) -> bool {
         let was_unsaved = std::mem::replace(&mut self.is_unsaved, !is_saved);
         !is_saved && !was_unsaved

@@ -83,6 +83,7 @@ impl Ways {
         self.configured
     }
 
+    /// The way by which leases are made.
     pub(crate) fn in_force(&self) -> Sharing {
         match self.heard {
             Some(Heard::Alike(sharing)) => sharing,
@@ -104,6 +105,7 @@ impl Ways {
         }
     }
 
+    /// Whether MPS shares the GPU among at least some clients.
     pub(crate) fn has_mps(&self) -> bool {
         self.in_force() == Sharing::Mps || self.is_differing()
     }
@@ -112,6 +114,7 @@ impl Ways {
         self.heard == Some(Heard::Differing)
     }
 
+    /// Whether `[gpu] sharing` differs from the clients' reports.
     pub(crate) fn is_wrong(&self) -> bool {
         let Some(Heard::Alike(heard)) = self.heard else {
             return false;

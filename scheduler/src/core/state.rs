@@ -170,6 +170,7 @@ pub struct Attached {
 pub(crate) struct Job {
     pub(crate) key: JobKey,
     pub(crate) clients: Vec<Client>,
+    /// Totals of departed clients.
     pub(crate) past: Totals,
     /// Set iff best-effort.
     pub(crate) be_job: Option<BeJob>,
@@ -192,6 +193,7 @@ pub(crate) struct Client {
     pub(crate) attached_ns: u64,
     /// Until when the daemon itself ends the process, ns of real time; 0: it does not.
     ended_from_here_until_ns: Cell<u64>,
+    /// The kernel signals the process when its parent ends.
     pub(crate) falls_with_parent: bool,
     pub(crate) sharing: Option<Sharing>,
     /// The class that it asked for without permission.
@@ -274,6 +276,7 @@ pub struct State {
     /// GPU time of all jobs ever.
     users: Users,
     pub(crate) hp: HpView,
+    /// Next poll while best-effort work waits or runs, from the last decision.
     next_look_ns: u64,
     views: Vec<JobView>,
     /// A high-priority client, or another policy, has come since the last poll.
@@ -367,6 +370,7 @@ impl State {
         }
     }
 
+    /// Whether no high-priority client is attached, but one of the previous daemon may return.
     pub(crate) fn is_expecting(&self, now_ns: u64) -> bool {
         !self.hp.present && now_ns < self.returning_until_ns
     }
@@ -532,6 +536,8 @@ impl State {
         self.look(now_ns)
     }
 
+    /// With nobody to protect helpers do not poll completions, so the sums in flight are too high
+    /// until they do.
     fn wake_best_effort(&mut self) {
         for (job, known) in self.jobs.iter().enumerate() {
             if known.be_job.is_some() {

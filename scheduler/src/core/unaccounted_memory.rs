@@ -76,6 +76,7 @@ pub(crate) struct Balance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Eviction {
     pub(crate) pid: u32,
+    /// It was asked and did not end.
     pub(crate) is_kill: bool,
 }
 

@@ -56,9 +56,12 @@ pub(crate) const KILL_NS: u64 = 10_000_000_000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
+    /// Never named while listed.
     Exempt,
     MayAttach(Known),
+    /// Cannot be inspected.
     Unclear(Known),
+    /// Cannot attach.
     Past(Known),
 }
 
@@ -92,6 +95,7 @@ pub(crate) struct Named {
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     pub(crate) rules: UnmanagedRules,
+    /// None if NVML cannot list processes: it is missing, silent or closed, or time is virtual.
     pub(crate) named: Option<Vec<Named>>,
 }
 
@@ -99,6 +103,7 @@ pub(crate) struct Desk {
 pub(crate) struct Eviction {
     pub(crate) process: Named,
     pub(crate) uid: u32,
+    /// It was asked and did not end.
     pub(crate) is_kill: bool,
 }
 
@@ -171,6 +176,7 @@ impl Strangers {
         strangers.any(|stranger| stranger.stage == Stage::Seen)
     }
 
+    /// NVML's current list. None if strangers cannot be distinguished.
     pub(crate) fn handle_listed(
         &mut self,
         now_ns: u64,

@@ -170,6 +170,7 @@ impl Control {
         })
     }
 
+    /// Serves until stopped. The socket is gone on return.
     pub(crate) fn run(mut self) {
         loop {
             let ready = match self.wait() {

@@ -66,6 +66,7 @@ pub(crate) struct FaultWatch {
     clock: Clock,
     looked: Looked,
     has_mps: bool,
+    /// A query of MPS's control daemon is under way. It orders no other access.
     is_asking: Arc<AtomicBool>,
 }
 
@@ -75,6 +76,7 @@ struct Looked {
     use_ns: u64,
     ecc_ns: u64,
     control_daemon_ns: Option<u64>,
+    /// When a job was last ended for another share of the SMs.
     stale_ns: Option<u64>,
 }
 

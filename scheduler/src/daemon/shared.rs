@@ -80,6 +80,7 @@ pub(crate) struct Shared {
     /// Persistent drain, for the next daemon. Lock it before the state.
     pub(super) word: Mutex<DrainMarker>,
     pub(super) device_release: Arc<DeviceRelease>,
+    /// Readable to wake the fault thread.
     pub(super) alarm: OwnedFd,
     pub(super) pages: Arc<GpuPages>,
     pub(super) clock: Clock,
@@ -91,6 +92,7 @@ pub(crate) struct Shared {
     pub(super) panics: Mutex<Option<&'static str>>,
     pub(super) stop: OwnedFd,
     pub(super) requests: OnceLock<Thread>,
+    /// Readable when a process with memory has left.
     pub(super) leaving: OwnedFd,
     pub(super) telemetry: Bell,
     /// Readings of the device. A leaf lock: lock nothing else under it.

@@ -40,6 +40,7 @@ pub(super) struct Ending {
     count: usize,
     stage: Stage,
     next_ns: u64,
+    /// Those about which MPS must still be asked, or answer.
     unasked: Vec<u32>,
     pub(super) current: Option<u32>,
     /// The last question about any of them; 0: none yet.
@@ -56,6 +57,7 @@ struct Overdue {
     pid: u32,
     end_ns: u64,
     answer: Option<Answer>,
+    /// It was killed, or is left until the grace is over.
     is_settled: bool,
 }
 

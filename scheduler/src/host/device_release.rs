@@ -67,6 +67,7 @@ impl Drop for Reopening {
 pub(crate) struct Reopened(Reopening);
 
 impl DeviceRelease {
+    /// A user of the device; none while it is released.
     pub(crate) fn user(self: &Arc<Self>) -> Option<User> {
         let mut held = self.held.lock();
         held.released_ns

@@ -32,6 +32,7 @@ pub(crate) struct DrainMarker {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
+    /// The reason, and whether the device is released.
     Why(String, bool),
     Foreign(u32),
 }

@@ -119,6 +119,7 @@ pub struct Listed {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Well,
+    /// Saved, in place of an unreadable file, for this reason.
     OverDamage(String),
     /// Rejected because of the notes, for this reason. No sign of disk trouble.
     Refused(String),
@@ -366,6 +367,7 @@ impl LearntStore {
         Ok(())
     }
 
+    /// Removes a file, and its user's folder with the last one.
     fn remove(&self, entry: &Entry) -> io::Result<()> {
         match fs::remove_file(&entry.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

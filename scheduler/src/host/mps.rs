@@ -212,6 +212,7 @@ impl Control {
         wait_until_ended(clock, process, end_ns, self.stop.as_ref());
     }
 
+    /// Starts a program, unless the previous one still runs.
     fn spawn(
         &mut self,
         command: &[String],

@@ -61,16 +61,19 @@ const HELD: Terms = Terms {
     terms: LEASE_HELD,
     ..CLOSED
 };
+/// Terms while a law of the policy lets nothing go.
 const PAUSED: Terms = Terms {
     terms: LEASE_HELD | LEASE_PAUSED,
     ..HELD
 };
 
+/// Terms of a job that has used its share.
 const RATED: Terms = Terms {
     terms: PAUSED.terms | LEASE_RATED,
     ..HELD
 };
 
+/// Whether these terms admit nothing, not even after `max_hold`.
 fn is_for_good(terms: &Terms) -> bool {
     terms.terms & LEASE_HELD != 0
 }
@@ -83,6 +86,7 @@ pub(crate) struct BeJob {
     /// As last written to the page, which is never read back.
     published: Terms,
     charged: BelievedSum,
+    /// T at the last read.
     total_ns: u64,
     view: JobView,
     lease: Lease,
@@ -95,7 +99,9 @@ pub(crate) struct BeJob {
     /// Held for a fault, until an operator releases it.
     is_held: bool,
     has_collectives: bool,
+    /// Refused for collectives, while a high-priority client is attached.
     is_refused: bool,
+    /// Part of the last decision.
     is_counted: bool,
     /// Its sums were read without a concurrent refund.
     is_settled: bool,
@@ -231,6 +237,7 @@ impl BeJob {
         !self.is_counted && self.has_worked
     }
 
+    /// Whether the job needs frequent polls.
     pub(crate) fn is_active(&self) -> bool {
         self.is_waiting_for_policy() || !self.view.drained
     }

@@ -70,6 +70,7 @@ impl State {
         goes_on
     }
 
+    /// A best-effort job waits as a newly arrived one, if such jobs wait.
     pub(crate) fn hold_as_comer(&mut self, key: &JobKey) {
         let jobs = &self.jobs;
         let holds = &mut self.holds;

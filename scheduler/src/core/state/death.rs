@@ -40,7 +40,9 @@ pub(crate) struct Death {
 /// only for the text of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
+    /// MPS ended its work on this daemon's request.
     Spared,
+    /// Its drain timed out.
     GaveUp,
     /// Its end was supervised. Whether MPS was asked is unknown.
     SeenTo,

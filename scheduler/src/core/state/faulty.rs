@@ -97,6 +97,7 @@ impl Holds {
         all.chain(users).chain(jobs)
     }
 
+    /// Why this job is held, if it is; its own fault first.
     pub(crate) fn why(&self, key: &JobKey) -> Option<&str> {
         let job = self.jobs.iter().find(|(held, _)| held == key);
         let user = || self.users.iter().find(|(uid, _)| *uid == key.uid);

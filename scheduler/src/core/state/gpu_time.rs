@@ -39,6 +39,7 @@ impl GpuTime {
         }
     }
 
+    /// Replaces the counts of the client's page.
     pub(crate) fn count(self, totals: &mut Totals) {
         totals.set(Counter::GpuTime, self.all_ns);
         totals.set(Counter::GpuTimeKnown, self.known_ns);

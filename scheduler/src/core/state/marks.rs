@@ -31,6 +31,7 @@ const AHEAD_NS: u64 = 1_000_000;
 /// Recent marks searched for a begin at the end's ns. A program in real time has none.
 const LOOKED_BACK: usize = 16;
 
+/// Kinds of requests with their own target; further ones are ignored.
 const TARGETS_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

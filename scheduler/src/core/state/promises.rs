@@ -32,9 +32,11 @@ pub(crate) struct JobCap {
     debt: Option<Debt>,
     /// Sum of its clients' numbers at the last measurement of use.
     measured: u64,
+    /// Rules for the job; none: not looked up yet.
     ruled: Option<Ruled>,
     /// Share of the SMs at its start, per cent, if it may be restarted.
     pub(super) started_with: Option<u32>,
+    /// Being ended for another share.
     pub(super) is_stale: bool,
     /// Was ended for another share while it had this one, per cent, and has started again.
     pub(super) ended_with: Option<u32>,
@@ -188,6 +190,7 @@ impl JobCap {
 }
 
 impl Job {
+    /// The operator's rules for it, by its id or the name of one of its programs.
     fn rules<'r>(&self, rules: &'r [JobRule]) -> impl Iterator<Item = &'r JobRule> {
         rules.iter().filter(|rule| {
             let mut programs = self.clients.iter().map(|client| &client.name);
@@ -252,6 +255,7 @@ impl State {
         job.cap_by(&self.rules)
     }
 
+    /// A best-effort job's promises; none where the policy ignores them.
     pub(crate) fn promised(&self, job: &Job) -> Option<Promised> {
         (job.be_job.is_some() && self.pillion().is_some()).then(|| {
             let rule = job.rules(&self.rules).find(|rule| promises(rule));

@@ -205,6 +205,7 @@ impl Requests {
         }
     }
 
+    /// The job has ended: freezes the quantiles of its last minute, and frees their histograms.
     pub(super) fn settle(&mut self, now_ns: u64) {
         let kinds = self.kinds.iter_mut().map(|(_, record)| record);
         for record in kinds.chain(&mut self.other).chain([&mut self.all]) {

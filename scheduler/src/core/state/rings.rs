@@ -27,6 +27,7 @@ pub(super) struct Round {
 }
 
 impl Rings {
+    /// Skips everything pushed until now.
     pub(super) fn new(page: &ClientPage) -> Self {
         // An unclaimed ring is empty; do not touch it, so that it stays without memory.
         let claimed = page.rings_claimed(0);

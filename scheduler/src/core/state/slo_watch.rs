@@ -33,6 +33,7 @@ use policy::{Goal, SloEnd, SloView};
 use super::State;
 use crate::core::event::{Draft, Kind};
 
+/// Sampling interval, ns.
 const LOOK_NS: u64 = 250_000_000;
 
 /// The short window, ns, and its least number of requests.
@@ -206,6 +207,7 @@ impl Sample {
             && self.misses_at_floor >= before.misses_at_floor
     }
 
+    /// Counts since `before`; `at_ns` is the elapsed time.
     fn since(&self, before: &Self) -> Self {
         Self {
             at_ns: self.at_ns.saturating_sub(before.at_ns),

@@ -75,6 +75,7 @@ pub(crate) struct Tracing {
     entries: usize,
     readers: Vec<Reader>,
     leases: Leases,
+    /// The last noted lease of each job.
     told: Vec<Lease>,
     names: HashMap<(u64, u64), Name>,
 }
@@ -187,6 +188,7 @@ impl Tracing {
         });
     }
 
+    /// A client leaves; a high-priority one's rings have been read.
     pub(super) fn handle_detach(&mut self, job: &mut Job, client: &mut Client, now_ns: u64) {
         self.read(client, now_ns);
         self.count_dropped(client.id, &client.page);

@@ -48,6 +48,7 @@ pub(crate) struct TunerView {
     pub(crate) pid: u32,
     pub(crate) kind: u32,
     pub(crate) stand: Stand,
+    /// The wanted batch; none: the program's choice.
     pub(crate) batch: Option<u32>,
     pub(crate) evaluations: usize,
     pub(crate) rate_per_s: Option<f64>,

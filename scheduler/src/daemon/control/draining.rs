@@ -132,6 +132,7 @@ fn resume_all(shared: &Shared, uid: u32) -> Result<(), String> {
     Ok(())
 }
 
+/// Reports each job's release to its user, and releases of all to everybody.
 fn tell_of_jobs(shared: &Shared, uid: u32, released: &Released) {
     for key in &released.jobs {
         let text = format!("resumed by user {uid}: job {:?}, which was held", key.id);

@@ -89,6 +89,7 @@ impl Control {
 
 enum Waited {
     Ended(Box<Tracing>),
+    /// A trace of all jobs replaced it.
     Displaced,
     Unwanted,
 }

@@ -86,6 +86,7 @@ impl UnmanagedWatch {
         self.shared.unmanaged.lock().named = Some(named);
     }
 
+    /// Prefers the daemon's refusal of the process, if any, as the reason.
     fn with_refusal(&self, named: &Named) -> Named {
         let mut named = named.clone();
         let state = self.shared.state();
