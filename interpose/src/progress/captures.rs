@@ -1,20 +1,16 @@
-//! Captures of streams that found no slot of their own (`streams`): a small table of who they are, so that the
-//! count of captures under way is right for them too.
-//!
-//! A capture that does not fit is not noted, as if its stream were not in capture.
+//! A small table of captures on streams without a slot of their own (`streams`), so that the count
+//! of captures under way includes them. A capture that does not fit is ignored.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Captures at once on streams beyond the thousands that have a slot.
 const CAPTURES_MAX: usize = 32;
 
-/// See the module's text.
 pub(crate) struct Captures([Capture; CAPTURES_MAX]);
 
 struct Capture {
     /// The stream's key; 0 is a free place.
     stream: AtomicU64,
-    /// The context of the stream.
     context: AtomicU64,
 }
 
@@ -30,11 +26,11 @@ impl Captures {
         )
     }
 
-    /// Notes a capture; whether there was room.
+    /// Notes a capture. Returns whether there was room.
     pub(crate) fn begin(&self, stream: u64, context: u64) -> bool {
         let free = self.0.iter().find(|place| {
-            // Relaxed, here and below: one thread begins and ends the capture of a stream, and the count
-            // that others read is ordered by itself.
+            // Relaxed, here and below: one thread begins and ends the capture of a stream, and the
+            // count that others read has its own ordering.
             let claim = &place.stream;
             claim
                 .compare_exchange(0, stream, Ordering::Relaxed, Ordering::Relaxed)
@@ -46,7 +42,7 @@ impl Captures {
         free.is_some()
     }
 
-    /// Forgets the capture of a stream; whether it was noted.
+    /// Forgets the capture of a stream. Returns whether it was noted.
     pub(crate) fn end(&self, stream: u64) -> bool {
         self.0.iter().any(|place| {
             let is_its =
@@ -57,7 +53,7 @@ impl Captures {
         })
     }
 
-    /// Forgets those of a context that is gone; how many.
+    /// Forgets those of a destroyed context. Returns how many.
     pub(crate) fn end_all_of(&self, context: u64) -> u32 {
         let ended = self.0.iter().filter(|place| {
             let stream = place.stream.load(Ordering::Relaxed);

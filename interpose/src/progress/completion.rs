@@ -1,8 +1,8 @@
-//! What the application's own waiting tells about completion.
+//! Completion as shown by the application's own waits.
 //!
-//! A mark is taken before the driver's call and completed after its success: whatever was launched
-//! in between may still run. Only what the driver promises is used: a stream's synchronisation
-//! completes that stream, the legacy stream's too, although it usually completes others with it.
+//! A mark is taken before the driver's call and completed after its success: launches in between
+//! may still run. Only the driver's guarantees are used: a stream's synchronisation completes that
+//! stream alone, even the legacy stream's, which usually completes others too.
 
 use abi::types::{CUcontext, CUevent};
 use client::completion;
@@ -15,7 +15,7 @@ use crate::progress::slot::{Mark, Slot};
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::streams::STREAMS;
 
-/// The mark behind everything launched on a stream.
+/// The mark after everything launched on a stream.
 pub(crate) fn mark_of_stream(stream: Stream) -> Option<Mark> {
     let slot = STREAMS.existing(stream)?;
     let mark = STREAMS.slot(slot)?.issued();
@@ -27,7 +27,7 @@ pub(crate) fn mark_of_event(event: CUevent) -> Option<Mark> {
     STREAMS.events.find(event)
 }
 
-/// The marks behind everything launched in a context; null means the calling thread's.
+/// The marks after everything launched in a context; null means the calling thread's.
 pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
     let context = match Handle::from(context) {
         Handle(0) => CONTEXTS.current(),
@@ -37,7 +37,7 @@ pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
         return Vec::new();
     };
     let device = CONTEXTS.device_of(context.context());
-    // An overflow slot has no context of its own: it is over with its device's only one.
+    // An overflow slot has no context of its own: it completes with its device's only one.
     let is_all = device.is_some_and(|device| CONTEXTS.count_on(device) == 1);
     let is_within = |(index, slot): &(u32, &Slot)| {
         slot.context() == context
@@ -47,7 +47,7 @@ pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
     };
     STREAMS
         .used()
-        // What was only expected to be complete is seen to be now.
+        // Work that was only expected to be complete is now observed to be.
         .filter(|(_, slot)| !slot.is_surely_complete())
         .filter(is_within)
         .map(|(index, slot)| Mark {
@@ -57,19 +57,17 @@ pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
         .collect()
 }
 
-/// A call that waits for a mark and for nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     mark: Mark,
-    /// When it began, by the client's clock, ns; `u64::MAX` where it tells nothing of how long kernels take.
+    /// When it began, on the client's clock, ns; `u64::MAX`: it says nothing about durations.
     began_ns: u64,
 }
 
 impl Wait {
-    /// The call begins.
     pub(crate) fn begin(mark: Mark) -> Self {
         let teaches = |slot: &Slot| {
-            // The legacy stream is waited for with all that it orders.
+            // Waiting for the legacy stream also waits for the streams that it orders.
             let is_more = slot.kind() == Kind::Legacy && CONTEXTS.is_mixed(slot.context());
             slot.known() < mark.mark && !is_more
         };
@@ -78,7 +76,7 @@ impl Wait {
         Self { mark, began_ns }
     }
 
-    /// The call has returned, and everything up to the mark is complete.
+    /// The call has returned: everything up to the mark is complete.
     pub(crate) fn handle_reached(&self) {
         reached(self.mark, self.began_ns);
     }
@@ -89,7 +87,7 @@ pub(crate) fn handle_reached(mark: Mark) {
     reached(mark, u64::MAX);
 }
 
-/// The same, found out by a call that waited for it from then on, ns; `u64::MAX`: no such call.
+/// As above, found out by a call that waited since `began_ns`; `u64::MAX`: no such call.
 fn reached(mark: Mark, began_ns: u64) {
     let Some((slot, client)) = best_effort(mark.slot) else {
         return complete(mark.slot, mark.mark);
@@ -102,21 +100,21 @@ fn reached(mark: Mark, began_ns: u64) {
     slot.waited().handle_waited(mark.mark, began_ns, now_ns);
 }
 
-/// A best-effort client's stream.
+/// A slot and its client, if that is best-effort.
 fn best_effort(index: u32) -> Option<(&'static Slot, &'static Client)> {
     let client = STREAMS.client_of(index)?;
     let slot = STREAMS.slot(index)?;
     (!client.is_high_priority()).then_some((slot, client))
 }
 
-/// Everything of a best-effort stream up to `mark` is expected to be complete by now.
+/// Everything up to `mark` is expected to be complete by now.
 pub(crate) fn expect(index: u32, slot: &Slot, mark: u64) {
     if let Some(client) = STREAMS.client_of(index) {
         completion::expect(client, slot, mark);
     }
 }
 
-/// Everything in a slot up to `mark` counts as complete, because nothing will tell when it is.
+/// Counts everything up to `mark` as complete, because nothing will report its completion.
 pub(crate) fn give_up(index: u32, slot: &Slot, mark: u64) {
     if !slot.is_surely_complete() {
         slot.give_up(mark);
@@ -124,9 +122,9 @@ pub(crate) fn give_up(index: u32, slot: &Slot, mark: u64) {
     complete(index, mark);
 }
 
-/// Everything in a slot up to `mark` is complete: counts it and lets the daemon know.
+/// Everything up to `mark` is complete: counts and reports it.
 pub(crate) fn complete(index: u32, mark: u64) {
-    // The client first: once all is complete the slot may become another's.
+    // The client first: once all is complete the slot may be reused.
     if let Some((slot, client)) = STREAMS.slot(index).zip(STREAMS.client_of(index)) {
         completion::complete(client, &client.thread(), (index, slot), mark);
     }

@@ -1,10 +1,10 @@
-//! Which contexts this process has, and on which devices.
+//! The contexts of this process, and their devices.
 //!
-//! Nearly every process has one, and then the launch path reads one word here. With more, the
-//! stream handles that every context has (the default streams) must be told apart.
+//! Nearly every process has one context, and then the launch path reads one word here. With
+//! several, the stream handles that every context has (the default streams) must be distinguished.
 //!
-//! Reading takes no lock. Changing takes one, held for as long as it takes to look through a small
-//! table, by whoever creates or destroys a context.
+//! Reading takes no lock. Creating or destroying a context takes one while it searches a small
+//! table.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -15,18 +15,15 @@ use crate::driver;
 use crate::process::Handle;
 use crate::progress::waking;
 
-/// The contexts of this process.
 pub(crate) static CONTEXTS: Contexts = Contexts::new();
 
-/// Most contexts that are told apart; those beyond are not managed.
+/// Most contexts distinguished; those beyond are not managed.
 const CONTEXTS_MAX: usize = 64;
 
-/// A set of contexts with their devices.
 pub(crate) struct Contexts {
     entries: [Entry; CONTEXTS_MAX],
     /// The handle of the only context; 0 if there is none, [`SEVERAL`] if there are several.
     only: AtomicU64,
-    /// Held by whoever changes anything.
     lock: Mutex<()>,
 }
 
@@ -35,22 +32,19 @@ const SEVERAL: u64 = u64::MAX;
 struct Entry {
     /// The handle; 0 is free.
     context: AtomicU64,
-    /// The ordinal.
     device: AtomicU32,
     /// Whether it is its device's primary context, which ends by another call.
     is_primary: AtomicBool,
-    /// How often it is attached to (`cuCtxAttach`), its creation included.
+    /// How often it is attached to (`cuCtxAttach`), including its creation.
     uses: AtomicU32,
     /// See [`Contexts::is_mixed`].
     is_mixed: AtomicBool,
 }
 
-/// How a context was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The one that all of a process share, made when it is first retained.
+    /// The one that the whole process shares, created when first retained.
     Primary,
-    /// One that somebody created.
     Created,
 }
 
@@ -71,7 +65,7 @@ impl Contexts {
         }
     }
 
-    /// Notes a context and its device. One that does not fit is not known.
+    /// Notes a context and its device. A context that does not fit stays unknown.
     pub(crate) fn handle_created(&self, context: CUcontext, device: CUdevice, kind: Kind) {
         let handle = Handle::from(context).0;
         let _locked = self.lock();
@@ -81,7 +75,7 @@ impl Contexts {
         };
         if let Some(entry) = holding(handle).or_else(|| holding(0)) {
             entry.device.store(device.0 as u32, Ordering::Relaxed);
-            // What was retained stays primary, even if a launch by another thread meets it while we attach.
+            // A retained context stays primary, even if another thread's launch notes it meanwhile.
             let is_known = entry.context.load(Ordering::Relaxed) == handle;
             if !is_known {
                 entry.uses.store(1, Ordering::Relaxed);
@@ -97,7 +91,6 @@ impl Contexts {
         self.count_anew();
     }
 
-    /// Somebody attached to a context once more.
     pub(crate) fn handle_attached(&self, context: CUcontext) {
         let _locked = self.lock();
         if let Some(entry) = self.entry_of(context) {
@@ -105,10 +98,10 @@ impl Contexts {
         }
     }
 
-    /// Somebody detached from a context. Whether it was the last, with whom the context goes.
+    /// Handles a detach. Returns whether it was the last, which destroys the context.
     pub(crate) fn handle_detached(&self, context: CUcontext) -> bool {
         let _locked = self.lock();
-        // More detachments than we know attachments are not taken from what is not there.
+        // Ignore detaches beyond the known attaches.
         let detach = |uses: u32| uses.checked_sub(1);
         self.entry_of(context).is_some_and(|entry| {
             let before = entry
@@ -125,20 +118,19 @@ impl Contexts {
     }
 
     /// Whether the context has, or has had, a stream that the legacy stream orders: a blocking
-    /// stream or a thread's default stream. A context that is not in the table counts as one.
+    /// stream or a thread's default stream. True for a context that is not in the table.
     pub(crate) fn is_mixed(&self, context: Handle) -> bool {
-        // SeqCst pairs with `set_mixed`: a helper says that it is in the driver, then reads this.
+        // SeqCst pairs with `set_mixed`: a helper sets its in-driver flag, then reads this.
         self.entry_of(context.context())
             .is_none_or(|entry| entry.is_mixed.load(Ordering::SeqCst))
     }
 
-    /// Notes such a stream, before it is made. Whether the context had none before.
+    /// Notes such a stream, before it is created. Returns whether it is the context's first.
     pub(crate) fn set_mixed(&self, context: Handle) -> bool {
         let entry = self.entry_of(context.context());
         entry.is_some_and(|entry| !entry.is_mixed.swap(true, Ordering::SeqCst))
     }
 
-    /// Forgets a context that was destroyed.
     pub(crate) fn handle_destroyed(&self, context: CUcontext) {
         let handle = Handle::from(context).0;
         let _locked = self.lock();
@@ -151,7 +143,7 @@ impl Contexts {
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
-        // A panic leaves nothing half done that the next would stumble over.
+        // A panic leaves the table consistent.
         self.lock
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -167,7 +159,6 @@ impl Contexts {
         self.only.store(only, Ordering::Release);
     }
 
-    /// Every context that is known, with its device.
     fn known(&self) -> impl Iterator<Item = (Handle, CUdevice)> {
         self.entries.iter().filter_map(|entry| {
             // Acquire: see `handle_created`.
@@ -187,14 +178,13 @@ impl Contexts {
         Some(Handle(entry.context.load(Ordering::Relaxed)).context())
     }
 
-    /// The only context of this process, if it has one.
     #[inline]
     pub(crate) fn only(&self) -> Option<Handle> {
         let only = self.only.load(Ordering::Acquire);
         (only != 0 && only != SEVERAL).then_some(Handle(only))
     }
 
-    /// The calling thread's context, asked of the driver unless there is only one.
+    /// The calling thread's context; asks the driver unless there is only one.
     pub(crate) fn current(&self) -> Option<Handle> {
         self.only().or_else(|| {
             let current = driver::current_context().ok()?;
@@ -202,18 +192,15 @@ impl Contexts {
         })
     }
 
-    /// The contexts on a device.
     pub(crate) fn on(&self, device: CUdevice) -> impl Iterator<Item = Handle> {
         let on_it = self.known().filter(move |(_, known)| *known == device);
         on_it.map(|(context, _)| context)
     }
 
-    /// How many contexts there are on a device.
     pub(crate) fn count_on(&self, device: CUdevice) -> usize {
         self.on(device).count()
     }
 
-    /// The device of a context, if it was seen.
     pub(crate) fn device_of(&self, context: CUcontext) -> Option<CUdevice> {
         let handle = Handle::from(context);
         let mut known = self.known();
@@ -221,7 +208,7 @@ impl Contexts {
         Some(device)
     }
 
-    /// The same, asking the driver about a context that was made behind our back.
+    /// As above; asks the driver about a context that was created behind our back.
     pub(crate) fn device_or_ask(&self, context: CUcontext) -> Option<CUdevice> {
         if let Some(device) = self.device_of(context) {
             return Some(device);
@@ -234,9 +221,8 @@ impl Contexts {
     }
 }
 
-/// A stream that the legacy stream of the context orders is about to be made, or used for the first
-/// time. Waits until the helpers are out of the driver: afterwards none of them takes the legacy
-/// stream for alone.
+/// A stream that the context's legacy stream orders is about to be created, or first used. Waits
+/// until the helpers are out of the driver: then none of them treats the legacy stream as alone.
 pub(crate) fn handle_ordered_stream(context: Handle) {
     if CONTEXTS.set_mixed(context) {
         waking::wait_until_all_out();

@@ -1,27 +1,26 @@
-//! Kernels timed by CUPTI, NVIDIA's library for profilers, in a process that is recorded.
+//! Times kernels with CUPTI, NVIDIA's library for profilers, in a process that is recorded.
 //!
-//! CUPTI tells of each kernel when it began and ended on the GPU, those of graphs included
-//! (`CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`, which does not serialise kernels). It writes records
-//! to buffers that it asks for ([`Told`]) and gives back; what is in them goes to the entry of the
-//! same name, shape and device. Launches are counted by the hooks as ever.
+//! CUPTI reports when each kernel, also in graphs, began and ended on the GPU
+//! (`CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`, which does not serialise kernels). It requests buffers
+//! ([`Told`]), fills them with records and returns them; each record goes to the entry of the same
+//! name, shape and device. The hooks count launches as always.
 //!
-//! **When.** With the process's first client: a context is there, and nothing was launched. Not in
-//! a child of a fork, which has no client, and not in a signal handler.
+//! **Start.** With the process's first client: a context exists, and nothing was launched. Not in a
+//! forked child, which has no client, and not in a signal handler.
 //!
-//! **Nobody else's.** CUPTI has one user in a process. It is left alone where the environment is
-//! that of a profiler, and where a trial subscription (`cuptiSubscribe`) says that another tool is
-//! there. The subscription is given up at once: a job that profiles itself later (PyTorch's Kineto)
-//! then gets CUPTI, and takes it from us. That shows in that nothing is told any more while
-//! launches go on ([`Told::is_newly_lost`]); from then on kernels are timed by events. A buffer
-//! that comes here and is not ours is the other tool's, and not touched.
+//! **One user.** CUPTI has one user per process. It is left alone where the environment is that of
+//! a profiler, and where a trial subscription (`cuptiSubscribe`) shows another tool. The
+//! subscription is given up at once: a job that profiles itself later (PyTorch's Kineto) then gets
+//! CUPTI, and takes it from us. We notice because records stop while launches go on
+//! ([`Told::is_newly_lost`]); from then on events time kernels. A buffer that is not ours is the
+//! other tool's, and not touched.
 //!
 //! **Getting records.** A helper thread asks every 100 ms for buffers whose records are complete
-//! (`cuptiActivityFlushAll`), so that a job that is killed leaves most of what was told. At a
-//! normal exit all are asked for, once, in a thread that is waited for at most [`LAST_NS`]: CUPTI
-//! may be gone by then. What is not told is not timed, and the record says how many launches were.
+//! (`cuptiActivityFlushAll`), so that a killed job leaves most of its records. A normal exit asks
+//! once for all, in a thread that it waits for at most [`LAST_NS`]: CUPTI may be gone by then. The
+//! record states how many launches were not timed.
 //!
-//! Facts about CUPTI are from its public headers (see `kernels/record/activity.rs`) and its
-//! documentation.
+//! Sources: CUPTI's public headers (see `kernels/record/activity.rs`) and its documentation.
 
 #![expect(
     unsafe_code,
@@ -53,10 +52,10 @@ use crate::process;
 
 mod find;
 
-/// Results of `cupti_result.h`.
+/// From `cupti_result.h`.
 const SUCCESS: c_int = 0;
 const MULTIPLE_SUBSCRIBERS: c_int = 39;
-/// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: buffers with records that are not complete, too.
+/// `CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: includes buffers with incomplete records.
 const FORCED: u32 = 1;
 /// `CUPTI_API_VERSION` of CUDA 11.0, the oldest that is used.
 const VERSION_MIN: u32 = 13;
@@ -65,7 +64,7 @@ const VERSION_12: u32 = 19;
 const VERSION_MAJOR: u32 = 10_000;
 /// Longest wait for the last records of a process that exits, ns.
 const LAST_NS: u64 = 1_000_000_000;
-/// How the UUID of a software GPU ends (`softgpu::UUID_END`: `sw-gpu`).
+/// The end of a software GPU's UUID (`softgpu::UUID_END`: `sw-gpu`).
 const SOFTWARE_UUID_END: &str = "73772d677075";
 
 type GetVersion = unsafe extern "C" fn(*mut u32) -> c_int;
@@ -77,7 +76,6 @@ type Completed = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 type Register = unsafe extern "C" fn(Requested, Completed) -> c_int;
 type Enable = unsafe extern "C" fn(c_int) -> c_int;
 
-/// CUPTI's functions, as far as they are called here.
 struct Functions {
     get_version: GetVersion,
     subscribe: Subscribe,
@@ -87,13 +85,12 @@ struct Functions {
     calls: Calls,
 }
 
-/// Begins with the first client of a process that is recorded, whose device has that UUID. The page
-/// says what came of it.
+/// Starts with the first client of a recorded process, on device `uuid`. The page has the outcome.
 pub(crate) fn begin(record: &Record, config: &Config, uuid: &str) {
     if record.is_cupti_asked.swap(true, Ordering::Relaxed) {
         return;
     }
-    // CUPTI's threads are none of the application's: its handlers do not run there.
+    // CUPTI's threads must not run the application's signal handlers.
     let begun = sys::without_cancellation(|| {
         sys::with_signals_blocked(|| {
             panics::guarded(usize::MAX, || try_begin(record, config, uuid))
@@ -142,7 +139,7 @@ fn succeeded(call: Call, result: c_int) -> Result<(), Cupti> {
     }
 }
 
-/// The library's handle, which is never given back: CUPTI does not survive that.
+/// The library's handle, never closed: CUPTI does not survive that.
 fn open(library: &Library, major: u32) -> Option<NonNull<c_void>> {
     let candidates = match library {
         Library::At(path) => vec![CString::new(path.as_os_str().as_bytes()).ok()?],
@@ -155,8 +152,7 @@ fn open(library: &Library, major: u32) -> Option<NonNull<c_void>> {
     };
     candidates.iter().find_map(|name| {
         let mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
-        // SAFETY: a string that ends in NUL. What the library does when it is loaded is what it
-        // does in every program that is linked with it.
+        // SAFETY: a string that ends in NUL. Loading runs only the library's own initialisers.
         NonNull::new(unsafe { loader::dlopen()(name.as_ptr(), mode) })
     })
 }
@@ -169,8 +165,7 @@ impl Functions {
         };
         macro_rules! function {
             ($name:literal, $type:ty) => {
-                // SAFETY: CUPTI's function of that name has this prototype in its header, CUDA 11
-                // to 13.
+                // SAFETY: CUPTI's function has this prototype in its header, CUDA 11 to 13.
                 unsafe { core::mem::transmute::<*mut c_void, $type>(find($name)?.as_ptr()) }
             };
         }
@@ -188,21 +183,20 @@ impl Functions {
         })
     }
 
-    /// Whether it can be that of a driver of a major version.
+    /// Whether its version fits a driver of that major version.
     fn check_version(&self, driver_major: u32) -> Result<(), Cupti> {
         let mut version = 0;
-        // SAFETY: a place for the number.
+        // SAFETY: room for the number.
         let result = unsafe { (self.get_version)(&raw mut version) };
         succeeded(Call::Version, result)?;
         let is_fit = version >= VERSION_MIN && major_of(version) <= driver_major;
         is_fit.then_some(()).ok_or(Cupti::Unfit(version))
     }
 
-    /// Whether nobody else has subscribed. Nor have we afterwards.
+    /// Whether there is no other subscriber. Leaves no subscription of ours.
     fn try_subscription(&self) -> Result<(), Cupti> {
         let mut subscriber = ptr::null_mut();
-        // SAFETY: a place for the handle, and a function that is called for nothing, as nothing is
-        // enabled.
+        // SAFETY: room for the handle, and a callback that is never called, as nothing is enabled.
         let result = unsafe { (self.subscribe)(&raw mut subscriber, nothing, ptr::null_mut()) };
         succeeded(Call::Subscribe, result)?;
         // SAFETY: the handle that the call above has written.
@@ -211,7 +205,7 @@ impl Functions {
     }
 }
 
-/// The major version of CUDA that a version of CUPTI's interface came with.
+/// The major CUDA version of a version of CUPTI's interface.
 fn major_of(version: u32) -> u32 {
     match version {
         VERSION_MAJOR.. => version / VERSION_MAJOR,
@@ -222,8 +216,7 @@ fn major_of(version: u32) -> u32 {
 
 extern "C" fn nothing(_data: *mut c_void, _domain: c_int, _id: u32, _more: *const c_void) {}
 
-/// What CUPTI is to write to, if this process is the one that it was begun in: a child of a fork
-/// does not have the record's page.
+/// CUPTI's state, unless this is a forked child, which does not have the record's page.
 fn told() -> Option<(&'static Record, &'static Told)> {
     if !matches!(phase::now(), Phase::Virgin | Phase::Attached) {
         return None;
@@ -232,12 +225,11 @@ fn told() -> Option<(&'static Record, &'static Told)> {
     Some((record, record.told.get()?))
 }
 
-/// CUPTI wants a buffer, in any thread.
+/// CUPTI requests a buffer, in any thread.
 extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records_max: *mut usize) {
     let lent = told().and_then(|(_, told)| told.lend());
     let bytes = lent.map_or(0, |_| BUFFER_BYTES);
-    // SAFETY: by the header places for the three; null is no buffer, and 0 as many records as there
-    // is room for.
+    // SAFETY: by the header, room for the three; null is no buffer, and 0 as many records as fit.
     unsafe {
         buffer.write(lent.map_or(ptr::null_mut(), NonNull::as_ptr));
         size.write(bytes);
@@ -245,7 +237,7 @@ extern "C" fn requested(buffer: *mut *mut u8, size: *mut usize, records_max: *mu
     }
 }
 
-/// CUPTI gives a buffer back, in a thread of its own or in one that asked for it.
+/// CUPTI returns a buffer, in a thread of its own or in one that asked for it.
 extern "C" fn completed(
     _context: *mut c_void,
     _stream: u32,
@@ -257,7 +249,7 @@ extern "C" fn completed(
         let Some((record, told)) = told() else {
             return;
         };
-        // Another tool's, whose functions ours have replaced.
+        // A buffer of another tool, whose callbacks ours have replaced.
         let Some(place) = told.place_of(buffer) else {
             return;
         };
@@ -271,7 +263,7 @@ fn read(record: &Record, told: &Told, place: u32, valid: usize) {
     let base = bytes.as_ptr().cast_mut();
     let next = |last: Option<usize>| {
         let mut at = last.map_or(ptr::null_mut(), |last| base.wrapping_add(last));
-        // SAFETY: the buffer that CUPTI gave back with so many bytes, and null or a record in it.
+        // SAFETY: the buffer that CUPTI returned, its size, and null or a record in it.
         let result = unsafe { (told.calls.next_record)(base, bytes.len(), &raw mut at) };
         let offset = at.addr().checked_sub(base.addr());
         offset.filter(|_| result == SUCCESS && !at.is_null())
@@ -284,7 +276,6 @@ fn read(record: &Record, told: &Told, place: u32, valid: usize) {
     told.count_told(count);
 }
 
-/// Adds what one kernel took.
 fn add(record: &Record, kernel: &KernelRecord) {
     let Some(ns) = kernel.duration_ns() else {
         return record.note(Why::CuptiUntimed, 1);
@@ -308,18 +299,17 @@ fn add(record: &Record, kernel: &KernelRecord) {
 
 fn name_of(kernel: &KernelRecord) -> Option<&str> {
     let name = NonNull::new(ptr::with_exposed_provenance_mut(kernel.name))?;
-    // SAFETY: by the header a text that ends in NUL, good for as long as the buffer is read.
+    // SAFETY: by the header a text that ends in NUL, valid as long as the buffer is read.
     unsafe { CStr::from_ptr(name.as_ptr()) }.to_str().ok()
 }
 
-/// After a launch that was counted.
 pub(crate) fn note_launched(record: &Record) {
     if let Some(told) = record.told.get() {
         told.count_launched();
     }
 }
 
-/// In a helper thread, while it is in the driver: gets what is complete, if it is time to.
+/// For a helper thread, in the driver: gets completed records, if due.
 pub(crate) fn poll(record: &Record, now_ns: u64) {
     let Some(told) = record.told.get().filter(|told| told.is_due(now_ns)) else {
         return;
@@ -337,9 +327,9 @@ fn flush(record: &Record, told: &Told, flag: u32) {
     sys::without_cancellation(|| {
         // SAFETY: the prototype is that of the header.
         unsafe { (told.calls.flush_all)(flag) };
-        // To ask is to set it to 0, and where nothing came it may be another tool's.
+        // The query resets the number, and if no buffer came it may be another tool's.
         if told.is_told_more() {
-            // SAFETY: as above; a place for the number.
+            // SAFETY: as above; room for the number.
             unsafe { (told.calls.dropped)(ptr::null_mut(), 0, &raw mut dropped) };
         }
     });
@@ -347,8 +337,7 @@ fn flush(record: &Record, told: &Told, flag: u32) {
     told.count_told(dropped as u64);
 }
 
-/// Before the process exits, when nothing is in flight any more: gets all that is left, in a thread
-/// that is not waited for long.
+/// Before the process exits, with nothing in flight: gets all records, in a thread of bounded wait.
 pub(crate) fn flush_last() {
     let Some((record, told)) = told().filter(|(_, told)| told.is_timing()) else {
         return;
@@ -373,7 +362,7 @@ mod tests {
 
     #[test]
     fn versions_of_the_interface_are_of_a_version_of_cuda() {
-        // cupti_version.h of CUDA 13.0 has the list.
+        // The list is in cupti_version.h of CUDA 13.0.
         for (version, major) in [
             (13, 11),
             (18, 11),

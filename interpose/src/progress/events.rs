@@ -1,8 +1,9 @@
-//! The application's events: which mark of which stream each was recorded behind.
+//! The application's events: the stream and mark that each was recorded behind.
 //!
-//! An application that waits for its event tells us, for free, that everything before it is
+//! An application that waits for its event shows, at no cost, that everything before it is
 //! complete. An event that is not in the table, because it is full or was recorded in a capture,
-//! only tells nothing. Nor does one that processes share: another one may have recorded it since.
+//! shows nothing. Nor does one shared between processes: another process may have recorded it
+//! since.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -11,14 +12,12 @@ use abi::types::CUevent;
 use crate::platform::table::Keys;
 use crate::progress::slot::Mark;
 
-/// Places for events that are alive: a destroyed one gives its place back, and what has passed
-/// through the table makes no search longer ([`Keys`]). PyTorch keeps a few hundred; frameworks
-/// that pool them some thousand.
+/// Places for live events. Destroyed ones free their place, and past events do not slow down
+/// searches ([`Keys`]). PyTorch keeps a few hundred; frameworks that pool them some thousand.
 const EVENTS_MAX: usize = 1 << 15;
-/// In place of a stream's slot: other processes have the event.
+/// In place of a slot: the event is shared between processes.
 const SHARED: u32 = u32::MAX;
 
-/// The events of a process.
 pub(crate) struct Events {
     handles: Keys<EVENTS_MAX>,
     slots: [AtomicU32; EVENTS_MAX],
@@ -35,7 +34,6 @@ impl Events {
         }
     }
 
-    /// The event was recorded behind this mark.
     pub(crate) fn handle_recorded(&self, event: CUevent, behind: Mark) {
         let Some(place) = self.handles.insert(event.0 as u64) else {
             return;
@@ -44,15 +42,15 @@ impl Events {
             if slots.load(Ordering::Acquire) == SHARED {
                 return;
             }
-            // The mark is gone while the slot changes; see `find`.
+            // Clear the mark while the slot changes; see `find`.
             marks.store(0, Ordering::Release);
             slots.store(behind.slot, Ordering::Release);
             marks.store(behind.mark, Ordering::Release);
         }
     }
 
-    /// Other processes have the event, so that it tells nothing from now on. An application that records it in one thread
-    /// while another one shares it has no order of the two either.
+    /// The event is shared with other processes, and shows nothing from now on. An application that
+    /// records it in one thread while another shares it does not order the two either.
     pub(crate) fn handle_shared(&self, event: CUevent) {
         let Some(place) = self.handles.insert(event.0 as u64) else {
             return;
@@ -63,7 +61,7 @@ impl Events {
         }
     }
 
-    /// Nothing is known about the event any more: it was recorded where we do not count.
+    /// The event was recorded where marks do not count: forget it.
     pub(crate) fn forget(&self, event: CUevent) {
         let place = self.handles.find(event.0 as u64);
         let slots = place.and_then(|place| self.slots.get(place));
@@ -72,7 +70,7 @@ impl Events {
         }
     }
 
-    /// The event is about to be destroyed; its address may be another event's afterwards.
+    /// The event is about to be destroyed; its address may be reused.
     pub(crate) fn handle_destroyed(&self, event: CUevent) {
         let Some(place) = self.handles.find(event.0 as u64) else {
             return;
@@ -84,7 +82,6 @@ impl Events {
         }
     }
 
-    /// The mark that an event was recorded behind.
     pub(crate) fn find(&self, event: CUevent) -> Option<Mark> {
         let place = self.handles.find(event.0 as u64)?;
         let marks = self.marks.get(place)?;

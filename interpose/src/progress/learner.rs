@@ -1,40 +1,40 @@
-//! How long best-effort kernels take, learnt by the helper thread from when they were seen complete.
+//! The helper thread learns how long best-effort kernels take, from when they were seen complete.
 //!
-//! A profile may be wrong, of another GPU, or absent, and what a kernel is expected to take is what
-//! bounds best-effort work. So what it was seen to take stands in its place from then on: for each
-//! kernel and shape ([`crate::kernels`]) and for each executable graph
-//! ([`crate::kernels::graphs`]), which have one range of *numbers*. How a duration follows from
-//! what is seen is [`policy::durations`]' to say; this is where the seeing is done:
+//! A profile may be wrong, of another GPU, or absent, but the expected duration is what bounds
+//! best-effort work. So the observed duration replaces it: for each kernel and shape
+//! ([`crate::kernels`]) and for each executable graph ([`crate::kernels::graphs`]), which share one
+//! range of *numbers*. [`policy::durations`] derives durations from observations; this module
+//! observes:
 //!
-//! ```text
-//! launch      writes mark, number, time and epoch of what the driver took into the stream's log
-//! helper      at each look: was the event reached? then all to its mark is complete, by now
-//!                          not reached? then what it is behind was not complete when it was asked. That is more than its mark
-//!                          says where a launch went while it was recorded: then nothing is known
-//!             application's waiting (client::waited): complete by its end, and if it took long,
-//!                          not much earlier
-//!             the launches between two marks are a batch; what their kernels take goes into the tables that launches read
-//! ```
+//! - A launch writes mark, number, time and epoch of an accepted launch into the stream's log.
+//! - At each poll, a reached event means that everything up to its mark is complete by now. An
+//!   event not reached means that the work before it was incomplete when queried. If a launch went
+//!   while the event was recorded, that work is more than its mark, and nothing is known.
+//! - The application's waits ([`client::waited`]) show completion by their end and, if long, not
+//!   much earlier.
+//! - The launches between two marks are a batch. The learnt durations go into the tables that
+//!   launches read.
 //!
-//! No event is recorded for this that is not recorded anyway, none on a high-priority stream, and none is a *timing* event. The
-//! GPU's own times would be exact where a stream always has work (half a microsecond, where a look is 20 late), but they
-//! say nothing of when a batch that found its stream empty began, are slower to record, and the error of a look does not add up:
-//! the end of one batch is the beginning of the next. What is too long to go beside high-priority work is much longer than a look.
+//! Learning records no extra event, none on a high-priority stream, and no *timing* event. GPU
+//! timestamps would be exact where a stream always has work (half a microsecond, where a poll is 20
+//! late). But they do not show when a batch on an empty stream began, and are slower to record. The
+//! error of a poll does not add up: the end of one batch is the beginning of the next. Kernels that
+//! are too long to go beside high-priority work are much longer than a poll.
 //!
-//! Work beside the high-priority job's teaches only that it was not longer: a launch carries the
-//! epoch of its lease, and the epoch has moved on if anything of high priority came between.
-//! Without a high-priority job everything teaches. What only counts as complete because it was expected to be
-//! teaches once somebody has seen it complete, as a sum. What was given up, because its stream or context
-//! ended, teaches nothing. Neither does a batch that is not known whole: where a launch was
-//! overwritten, was seen complete before it was written down, or went uncharged because no daemon
-//! was there; nor a launch of a kernel or graph whose number is another's by now, nor the first
-//! launches of that other one.
+//! Work beside the high-priority job shows only that it was not longer: a launch carries the epoch
+//! of its lease, and the epoch has moved on if any high-priority launch came between. Without a
+//! high-priority job all work teaches. Work that only counts as complete because it was expected to
+//! be teaches as a sum, once it was seen complete. Work that was given up, because its stream or
+//! context ended, teaches nothing. Nor does a batch that is not completely known: a launch was
+//! overwritten, was seen complete before it was logged, or went uncharged because there was no
+//! daemon. Nor does a launch whose number was reused, nor the first launches of the number's new
+//! owner.
 //!
-//! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time; it costs best-effort work
-//! something and high-priority work nothing.
+//! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time,
+//! which costs best-effort work something and high-priority work nothing.
 //!
-//! Bounds: streams that have a log in [`STREAMS`]; [`policy::durations::LAUNCHES_MAX`] launches in
-//! flight of each.
+//! Bounds: streams with a log in [`STREAMS`]; [`policy::durations::LAUNCHES_MAX`] in flight on
+//! each.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;
@@ -59,24 +59,24 @@ mod stream;
 use shares::Shares;
 use stream::Stream;
 
-/// Between two tellings of what was learnt to people: each looks through the tables once, about 0.1 ms.
+/// Interval of publishing the longest kernels: each time searches the tables, about 0.1 ms.
 const TELL_NS: u64 = 500_000_000;
 
-/// Between two notes of what was learnt: where a kernel is new, but no less than so many times what
-/// the last note took (some milliseconds), and where only durations have changed.
+/// Interval of notes: where a kernel is new, but at least so many times the duration of the last
+/// note (some milliseconds), and where only durations have changed.
 const NOTE_NEWS_NS: u64 = 500_000_000;
 const NOTE_REST: u64 = 20;
 const NOTE_NS: u64 = 30_000_000_000;
 
-/// Names that are looked for among the longest, because they are no longer as long as they were told.
+/// Most names corrected among the longest because their published duration was too long.
 const SHORTER_MAX: usize = 256;
 
-/// The driver took a best-effort launch; `mark` is behind it in the count of its stream.
+/// The driver accepted a best-effort launch; `mark` is after it in the count of its stream.
 #[inline]
 pub(crate) fn handle_launch(slot: u32, mark: u64, grant: &Grant, number: Number) {
     if let Some(recent) = STREAMS.log(slot) {
         recent.push(&Launch {
-            // 0, before the first that was charged, would be none.
+            // 0, before the first charged launch, would be no launch.
             mark: mark.max(1),
             cost_ns: grant.cost_ns as u32,
             kernel: number.place,
@@ -87,37 +87,36 @@ pub(crate) fn handle_launch(slot: u32, mark: u64, grant: &Grant, number: Number)
     }
 }
 
-/// What the helper of a client has learnt; see the module's text.
+/// What a client's helper has learnt; see the module's head.
 #[derive(Default)]
 pub(crate) struct Learner {
     is_on: bool,
     durations: Durations,
-    /// By slot, as far as any was looked at.
+    /// By slot, up to the highest polled.
     streams: Vec<Stream>,
     graphs: Generations,
     shares: Shares,
-    /// People have not been told all of it.
+    /// Whether anything learnt is unpublished.
     is_untold: bool,
-    /// When they are told next.
+    /// When to publish next.
     tell_ns: u64,
-    /// What was learnt is not all noted.
+    /// Whether anything learnt is not noted.
     is_unnoted: bool,
     noted: Noted,
 }
 
-/// When it was noted last.
+/// The last note.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noted {
-    /// Or when there was something to note first; 0 before that.
+    /// Or when there first was something to note; 0 before that.
     at_ns: u64,
     took_ns: u64,
-    /// So many kernels had been seen then.
+    /// Kernels seen by then.
     kernels: usize,
 }
 
 impl Learner {
-    /// Looks whether the daemon wants durations to be learnt; whether it does. Where it no longer does, what profiles tell
-    /// holds again.
+    /// Polls whether the daemon wants durations learnt. If no longer, the profile's hold again.
     pub(crate) fn poll_switch(&mut self, client: &Client) -> bool {
         let wanted = client.link.daemon.learnt_durations.load(Ordering::Relaxed) != 0;
         let is_on = wanted && !client.is_high_priority();
@@ -128,7 +127,7 @@ impl Learner {
         is_on
     }
 
-    /// The event behind `mark` had not been reached when it was asked.
+    /// The event behind `mark` had not been reached at `asked_ns`.
     pub(crate) fn handle_not_yet(&mut self, slot: u32, mark: u64, asked_ns: u64) {
         if let Some(stream) = self.streams.get_mut(slot as usize) {
             stream.handle_not_yet(mark, asked_ns);
@@ -142,7 +141,7 @@ impl Learner {
         }
     }
 
-    /// Looks what was launched on a stream and what of it is complete.
+    /// Polls a stream's new launches and completions.
     pub(crate) fn poll_slot(&mut self, client: &Client, index: u32, slot: &Slot) {
         let Some(recent) = STREAMS.log(index) else {
             return;
@@ -155,7 +154,7 @@ impl Learner {
         let Some(stream) = self.streams.get_mut(index) else {
             return;
         };
-        // In this order: what is known was not complete before, and was given up before, if it was.
+        // In this order: known work was not complete before, and was given up before, if it was.
         let after_ns = slot.waited().busy_until_ns();
         let done = slot.known();
         let given_up = slot.given_up();
@@ -209,7 +208,7 @@ impl Learner {
         (durations.taught_launches(), durations.taught_kernels())
     }
 
-    /// Tells people what was learnt, if it is time to.
+    /// Publishes the longest kernels, if due.
     pub(crate) fn poll_longest(&mut self, client: &Client) {
         if !self.is_untold {
             return;
@@ -223,7 +222,7 @@ impl Learner {
         self.tell(client);
     }
 
-    /// Notes what was learnt for the program's next start, if it is time to and somebody reads it.
+    /// Notes what was learnt for the program's next start, if due and a daemon reads it.
     pub(crate) fn poll_note(&mut self, client: &Client) {
         let now_ns = client.clock.now_ns();
         if self.note_ns().is_none_or(|note_ns| now_ns < note_ns) {
@@ -232,7 +231,7 @@ impl Learner {
         self.note(client, now_ns);
     }
 
-    /// The process exits, and nothing is in flight any more: notes what was not noted, if anything.
+    /// The process exits, with nothing in flight: notes the rest.
     pub(crate) fn note_last(&mut self, client: &Client) {
         if self.is_unnoted {
             self.note(client, client.clock.now_ns());
@@ -240,7 +239,7 @@ impl Learner {
     }
 
     fn note(&mut self, client: &Client, now_ns: u64) {
-        // First, so that a panic over it costs this note, and not every look from here on.
+        // First, so that a panic costs this note, and not every later poll.
         self.is_unnoted = false;
         self.noted.at_ns = now_ns;
         self.noted.kernels = self.durations.seen_kernels();
@@ -250,7 +249,6 @@ impl Learner {
         self.noted.took_ns = client.clock.now_ns().saturating_sub(now_ns);
     }
 
-    /// When it is to be noted.
     fn note_ns(&self) -> Option<u64> {
         let noted = &self.noted;
         let is_news = self.durations.seen_kernels() != noted.kernels;
@@ -262,15 +260,14 @@ impl Learner {
             .then(|| noted.at_ns.saturating_add(pause_ns))
     }
 
-    /// When it is to look again although nothing is in flight. A process that is leaving notes when
-    /// nothing is, whenever that may be.
+    /// When to poll although nothing is in flight. A process that is leaving notes once nothing is.
     pub(crate) fn next_ns(&self, is_leaving: bool) -> Option<u64> {
         let tell_ns = self.is_untold.then_some(self.tell_ns);
         let note_ns = self.note_ns().filter(|_| !is_leaving);
         tell_ns.into_iter().chain(note_ns).min()
     }
 
-    /// Forgets what was learnt of numbers that are another's by now.
+    /// Forgets what was learnt of reused numbers.
     fn forget_stale(&mut self) {
         for index in &self.graphs.stale {
             self.shares.forget(*index);
@@ -313,12 +310,12 @@ impl Learner {
     }
 }
 
-/// Puts what is the longest where people look, and what is no longer as long as was told there right.
+/// Publishes the longest kernels, and corrects published ones that are no longer as long.
 fn tell_longest(page: &ClientPage, by_name: HashMap<Said, Longest>) {
     let table = &page.told.longest;
     let least_ns = table.least_ns();
     let mut all: Vec<(Said, Longest)> = by_name.into_iter().collect();
-    // The names too, so that the order is the same each time.
+    // By name too, so that the order is the same each time.
     all.sort_unstable_by_key(|(said, longest)| (core::cmp::Reverse(longest.ns), *said));
     let (longest, others) = all.split_at(all.len().min(PLACES));
     let shorter = others
@@ -334,17 +331,17 @@ fn tell_longest(page: &ClientPage, by_name: HashMap<Said, Longest>) {
     }
 }
 
-/// Of which kernel or graph each number is that launches have taught of.
+/// The generation of each number that has taught something.
 #[derive(Default)]
 struct Generations {
-    /// By where `policy::durations` has the number.
+    /// By index in `policy::durations`.
     of: HashMap<u32, u32>,
-    /// Numbers that are another's by now, whose durations are to be forgotten.
+    /// Reused numbers, whose durations are to be forgotten.
     stale: Vec<u32>,
 }
 
 impl Generations {
-    /// Forgets what numbers took that are another's now; their launches in flight teach nothing.
+    /// Forgets the durations of reused numbers; their launches in flight teach nothing.
     fn poll(&mut self, durations: &mut Durations, streams: &mut [Stream]) {
         for index in self.stale.drain(..) {
             self.of.remove(&index);
@@ -354,9 +351,8 @@ impl Generations {
         }
     }
 
-    /// A launch of this number was read. Returns whether the launch may teach. It may not if the
-    /// number is another's by now, nor while the durations of the number are still those of the one
-    /// before.
+    /// Notes a launch of this number. Returns whether it may teach. It may not if the number was
+    /// reused, nor while the number still has its previous owner's durations.
     fn note(&mut self, number: Number, learnt: &Learnt<'_>) -> bool {
         let (generation, _) = learnt.taken.read();
         if generation as u8 != number.generation {
@@ -370,13 +366,12 @@ impl Generations {
         is_its
     }
 
-    /// 0 of a number that nobody was taught of.
+    /// 0 for a number without observations.
     fn generation(&self, index: u32) -> u32 {
         self.of.get(&index).copied().unwrap_or(0)
     }
 }
 
-/// What people know a launch by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Said {
     Name(Name),
@@ -387,10 +382,10 @@ enum Said {
 /// The longest launch of a name.
 #[derive(Clone, Copy, Debug, Default)]
 struct Longest {
-    /// Expected duration, ns: 0 if nobody knows one.
+    /// Expected duration, ns; 0: unknown.
     ns: u64,
     sm_needed: u32,
-    /// The longest that was told of the name, ns.
+    /// The name's longest duration from the profile, ns.
     told_ns: u64,
 }
 
@@ -407,7 +402,7 @@ impl Longest {
     }
 }
 
-/// Whether nothing of high priority was launched since launches of this epoch went.
+/// Whether there was no high-priority launch since launches of this epoch went.
 fn is_alone(client: &Client, epoch: u64) -> bool {
     match epoch {
         Launch::BESIDE => false,
@@ -415,22 +410,22 @@ fn is_alone(client: &Client, epoch: u64) -> bool {
             let terms = client.link.lease.terms();
             terms.is_some_and(|(_, terms)| terms.is_for_nobody())
         }
-        // Acquire pairs with the Release of who raises it.
+        // Acquire pairs with the Release of the thread that raises it.
         _ => Launch::low(client.link.hp.epoch.load(Ordering::Acquire)) == epoch,
     }
 }
 
-/// What is learnt of a number's place; `None` of 0, and of what is no longer kept.
+/// What is learnt at a place; `None` for 0, and for what is no longer kept.
 fn learnt_of(place: u16) -> Option<Learnt<'static>> {
     KERNELS.learnt(place).or_else(|| GRAPHS.learnt(place))
 }
 
-/// Where `policy::durations` has a number's place. 0, which is none, has no place there.
+/// A place's index in `policy::durations`. 0, no number, has no index there.
 fn index_of(place: u16) -> u32 {
     u32::from(place).wrapping_sub(1)
 }
 
-/// Lets launches see what is learnt of a kernel; whether it is something else than before.
+/// Publishes a kernel's learnt duration to launches. Returns whether it changed.
 fn publish(durations: &Durations, index: u32, generation: u32) -> bool {
     let learnt_ns = durations.expected_ns(index, 0);
     let place = u16::try_from(index.wrapping_add(1)).unwrap_or(0);
@@ -494,7 +489,7 @@ mod tests {
         in_flight.handle_complete(2, completed, true, &mut durations);
         assert!(publish(&durations, index, graphs.generation(index)));
         assert!((900 * US..=1_020 * US).contains(&GRAPHS.launched(exec).1.kernel.expected_ns));
-        // It changes before what was learnt of it is told: that stays with it.
+        // The number is reused before its learnt duration is published, which is then dropped.
         GRAPHS.handle_ending(exec);
         made();
         assert!(!publish(&durations, index, graphs.generation(index)));
@@ -505,7 +500,7 @@ mod tests {
     #[test]
     fn a_kernel_is_not_taught_by_the_launches_of_the_one_that_had_its_number() {
         use core::sync::atomic::AtomicU64;
-        // As the table of shapes writes it when it gives the place to another one.
+        // As the table of shapes writes it when it reuses the place.
         let word = AtomicU64::new(kernels::Taken::fresh(0));
         let taken = kernels::Taken(&word);
         let learnt = Learnt {

@@ -2,8 +2,7 @@
 
 use crate::process::Client;
 
-/// Operations that the client's process has submitted so far, as far as hooks see them; questions
-/// are among them. Modulo 2^32.
+/// Operations, queries included, that the client's process has submitted so far. Modulo 2^32.
 pub(crate) fn submitted(client: &Client) -> u32 {
     use protocol::pages::Counter::{
         CopyCalls, GraphCalls, GraphLaunches, HostCalls, Launches, MemoryCalls, OtherCalls,

@@ -1,43 +1,44 @@
-//! Records what a best-effort job launches and how long it takes (`pillion profile record`).
+//! Records a best-effort job's launches and their durations (`pillion profile record`).
 //!
-//! Every launch that the driver takes is counted. Some are *timed*: the launching thread records an
-//! event in the launch's own stream just before the launch, and one just after it, in the same call
-//! of the application's. The helper thread reads them when they were reached.
+//! Every accepted launch is counted. Some are *timed*: the launching thread records an event in the
+//! launch's own stream just before the launch, and one just after it, in the same call of the
+//! application. The helper thread reads the events when they were reached.
 //!
-//! **Why this adds no order.** The stream orders the two events as it orders the launch, and nothing
-//! of the calling thread comes between. In the legacy stream an event is a barrier for the
-//! blocking streams of the context, and so is the launch. What another thread submits between the
-//! events is submitted *during* the application's call, so the application does not know on which
-//! side of the launch it comes; it is ordered as if it came before for what follows it, and as if it
-//! came after for what it follows. Work that waits for each other in that order waits for each other
-//! in one of the two, too. This is not so of an event at another time
-//! ([`crate::progress::sight`]). Where an event may cost more than its place in the stream there is
-//! none ([`sight::why_not_timed`]): while a stream of the process is in capture, where streams may
-//! share a hardware queue, and behind so many operations that the queue may be full. In the last case
-//! some are recorded for kernels of which little is known, as some kernels of a job that hardly ever
-//! waits are always launched there. At most [`STREAM_PAIRS`] pairs wait in a stream at a time, so that
-//! what a program can put behind a wait does not become noticeably less.
+//! **Why this adds no order.** The stream orders the two events like the launch, and nothing of the
+//! calling thread comes between. In the legacy stream an event is a barrier for the blocking
+//! streams of the context, and so is the launch. Another thread's submission between the events
+//! happens *during* the application's call, so the application does not know on which side of the
+//! launch it falls. It is ordered as before the launch for what follows it, and as after the launch
+//! for what it follows. Any two operations ordered this way are also ordered in one of the two
+//! cases. An event at another time has no such guarantee ([`crate::progress::sight`]).
 //!
-//! Not timed either: a launch that may begin before the one in front of it ends (programmatic
-//! dependent launch), which an event between them would forbid; and one on several devices.
+//! Where an event may cost more than its place in the stream there is none
+//! ([`sight::why_not_timed`]): while a stream of the process is in capture, where streams may share
+//! a hardware queue, and behind so many operations that the queue may be full. In the last case
+//! some are recorded for little-known kernels, as a job that hardly ever waits always launches some
+//! kernels there. At most [`STREAM_PAIRS`] pairs wait in a stream, so that a program can still put
+//! about as much behind a wait.
+//!
+//! Not timed either: a launch that may begin before its predecessor ends (programmatic dependent
+//! launch), which an event between them would forbid; and one on several devices.
 //!
 //! **What is measured.** If the first event was not reached when the launch had been submitted
-//! ([`Kind::Busy`]), the time between the two is the kernel's own and the gap in front of it, in
-//! which the GPU starts it; [`GAP_NS`] is subtracted for that. On an idle stream the GPU
-//! reaches the first event at once and waits for the launch, so what the host took for that is
-//! subtracted ([`Kind::Idle`]); such durations only count where there are no others. That is right if the
-//! GPU hears of both at the end of their calls, as drivers ring last.
+//! ([`Kind::Busy`]), the time between the two is the kernel's own plus the gap before it, in which
+//! the GPU starts it; [`GAP_NS`] is subtracted for that. On an idle stream the GPU reaches the
+//! first event at once and waits for the launch, so the host's time for it is subtracted
+//! ([`Kind::Idle`]); such durations only count where there are no others. This assumes that the GPU
+//! sees both at the end of their calls, as drivers ring last.
 //!
-//! **Graphs.** An event inside would be another graph. Some launches of a graph are timed as a
-//! whole. What they take beyond the kernels that were timed outside of graphs is shared evenly among
-//! the others ([`Kind::Share`]).
+//! **Graphs.** An event inside would change the graph. Some launches of a graph are timed as a
+//! whole. The time beyond the kernels that were timed outside of graphs is shared evenly among the
+//! others ([`Kind::Share`]).
 //!
-//! **CUPTI.** Where it times the process ([`crate::progress::cupti`]) there is no event, but for
-//! kernels that are told apart by their operators alone.
+//! **CUPTI.** Where it times the process ([`crate::progress::cupti`]) events time only kernels that
+//! differ from others in their operators alone.
 //!
-//! **How many.** The first of each kernel and shape, one in four until [`FIRST`] were timed, then one in
-//! 32, by chance ([`Due`]). Pairs are bounded ([`crate::kernels::record::Pairs`]). A pair costs about as much as the
-//! launch.
+//! **How many.** The first of each kernel and shape, one in four until [`FIRST`] were timed, then
+//! one in 32, at random ([`Due`]). Pairs are bounded ([`crate::kernels::record::Pairs`]). A pair
+//! costs about as much as the launch.
 //!
 //! No thread waits for another: see [`crate::kernels::record`].
 
@@ -57,57 +58,52 @@ use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
 use crate::progress::{cupti, operations, sight};
 
-/// So many durations of a kernel and shape, or launches of a graph, are soon to be there.
+/// Durations of a kernel and shape, or launches of a graph, that are wanted soon.
 const FIRST: u64 = 64;
-/// Pairs that wait at once in a stream. Its queue takes about 1000 operations, and a program may put
+/// Most pairs that wait in a stream. Its queue takes about 1000 operations, and a program may put
 /// as many launches behind a wait that it ends itself.
 const STREAM_PAIRS: u32 = 8;
-/// How many may with that of a kernel of which a duration is known: the others are for those that
-/// come late in a burst of launches. And behind so much work that the queue may be full.
+/// The same for kernels with a known duration: the others are for those that come late in a burst
+/// of launches. And behind so much work that the queue may be full.
 const KNOWN_PAIRS: u32 = 4;
 const DEEP_KNOWN_PAIRS: u32 = 2;
-/// So many durations of a kernel are enough there.
+/// Enough durations of a kernel behind that much work.
 const DEEP_MEASURED: u64 = 4;
-/// Between two looks at events that wait to be read, ns.
+/// Interval of polling events, ns.
 const LOOK_NS: u64 = 2_000_000;
-/// What lies between two kernels of a stream that were both submitted long before, ns: the mean of
-/// the 7249 gaps below 10 µs in a V100's timeline of ResNet-50's training (softgpu/src/gpu.rs).
+/// Gap between two kernels of a stream that were both submitted long before, ns: the mean of the
+/// 7249 gaps below 10 µs in a V100's timeline of ResNet-50's training (softgpu/src/gpu.rs).
 const GAP_NS: f32 = 1_400.0;
-/// The least share of a graph's time that says something, ns: no kernel takes less.
+/// The least meaningful share of a graph's time, ns: no kernel takes less.
 const SHARE_NS_MIN: f32 = 100.0;
-/// Longest wait of a thread that ends a context or the process for another that reads, or of one
-/// that launches a graph for another that makes one, ns.
+/// Longest wait for another thread, ns: when ending a context or the process, for a reader; when
+/// launching a graph, for a thread that creates one.
 const PATIENCE_NS: u64 = 20_000_000;
 
-/// What is launched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Launched {
-    /// A kernel, and whether two events around it leave it as it is.
+    /// A kernel, and whether recording two events around it is harmless.
     Kernel(CUfunction, bool),
-    /// A graph.
     Graph,
-    /// A call of a library whose launches are not seen.
+    /// A library call whose launches are not seen.
     #[cfg_attr(shim, expect(dead_code, reason = "operators are not the shim's"))]
     Operator,
 }
 
-/// A launch between [`begin`] and [`end`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
-    /// An entry plus one, or one of the below.
+    /// An entry plus one, or one of the constants below.
     entry: u32,
-    /// The place of the pair of events plus one; 0: not timed.
+    /// The index of the pair of events plus one; 0: not timed.
     pair: u32,
 }
 
-/// Not recorded.
 const NOTHING: u32 = 0;
 const GRAPH: u32 = u32::MAX;
 const OPERATOR: u32 = u32::MAX - 1;
 const NO_ENTRY: u32 = u32::MAX - 2;
 
 impl Ticket {
-    /// Of a launch that is not recorded.
     pub(crate) const NONE: Self = Self {
         entry: NOTHING,
         pair: 0,
@@ -120,7 +116,7 @@ impl Ticket {
     }
 }
 
-/// Before a launch of a client that is recorded; `slot` is that of its stream.
+/// Before a launch of a recorded client on the stream of `slot`.
 #[cold]
 pub(crate) fn begin(
     client: &Client,
@@ -168,10 +164,9 @@ pub(crate) fn begin(
     Ticket { entry, pair }
 }
 
-/// A launch that is to be timed.
 struct Wanted<'a> {
     due: &'a Due,
-    /// How many of its launches were measured on a busy stream; `None` if none was on any.
+    /// Launches measured on a busy stream; `None` if none was measured on any.
     measured: Option<u64>,
     is_graph: bool,
 }
@@ -210,7 +205,7 @@ fn wanted_graph(record: &Record, number: Number) -> Option<Wanted<'_>> {
     })
 }
 
-/// After it; whether the driver took it.
+/// After the launch.
 #[cold]
 pub(crate) fn end(
     client: &Client,
@@ -229,7 +224,7 @@ pub(crate) fn end(
         }
         return;
     }
-    // First of all: what comes before the second event is measured with the launch.
+    // First: the launch's measurement includes everything before the second event.
     let host_end_ns = client.clock.now_ns();
     let closed = pair.map(|at| (at, close(client, record, (slot, at), host_end_ns)));
     let timed = match (ticket.entry, launched) {
@@ -265,11 +260,11 @@ pub(crate) fn end(
     }
 }
 
-/// Counts the kernels of a graph that was launched; their entries.
+/// Counts the kernels of a launched graph. Returns their entries.
 fn count_graph(client: &Client, record: &Record, exec: CUgraphExec) -> Vec<EntryIndex> {
     record.note(Why::Graphs, 1);
     let mut numbers = None;
-    // A thread that makes graphs has them for a moment, or for good if it never comes back.
+    // A thread that creates graphs holds the table for a moment, or for good if it never returns.
     backoff::wait_for(&client.clock, PATIENCE_NS, || {
         numbers = GRAPHS.try_numbers(exec);
         numbers.is_some()
@@ -298,7 +293,7 @@ fn note_stream(client: &Client, record: &Record, slot: Option<u32>) {
     }
 }
 
-/// How many pairs may wait in a stream with that of a launch of which so many were measured.
+/// Most pairs in a stream, including that of a launch with `measured` measurements.
 fn pairs_max(measured: Option<u64>, is_deep: bool) -> u32 {
     match (measured, is_deep) {
         (None, _) => STREAM_PAIRS,
@@ -308,7 +303,7 @@ fn pairs_max(measured: Option<u64>, is_deep: bool) -> u32 {
     }
 }
 
-/// Records the first event of a pair; where the pair is.
+/// Records the first event of a pair. Returns the pair's index.
 fn open(
     client: &Client,
     record: &Record,
@@ -346,7 +341,7 @@ fn open(
     Ok(at)
 }
 
-/// Records the second event of a pair; what is to be read of it, as of the launch of no kernel.
+/// Records the second event of a pair. Returns the pair to be read, for now without a kernel.
 fn close(
     client: &Client,
     record: &Record,
@@ -367,7 +362,7 @@ fn close(
     })
 }
 
-/// Records the second event, and finds out whether the first had been reached by now.
+/// Records the second event, and queries whether the first was reached.
 fn finish_pair(pair: &Pair, stream: CUstream) -> Result<Kind, CUresult> {
     succeeded(driver::record_event(event(pair.end), stream))?;
     let start = || driver::query_event(event(pair.start));
@@ -377,8 +372,8 @@ fn finish_pair(pair: &Pair, stream: CUstream) -> Result<Kind, CUresult> {
     })
 }
 
-/// Reads what was reached of a client's launches, in its helper thread, which captures of others
-/// forbid nothing. When to look again, ns.
+/// Reads a client's completed launches, in its helper thread, which other threads' captures do not
+/// restrict. Returns when to poll again, ns.
 pub(crate) fn poll(client: &Client, now_ns: u64) -> Option<u64> {
     let record = KERNELS.record().filter(|_| client.is_recording)?;
     if client.is_taken()
@@ -388,7 +383,7 @@ pub(crate) fn poll(client: &Client, now_ns: u64) -> Option<u64> {
         record.note(Why::Gated, 1);
     }
     cupti::poll(record, now_ns);
-    // Who reads just now reads it all.
+    // The thread that is reading reads everything.
     let was_any = record
         .reading
         .try_lock()
@@ -397,14 +392,14 @@ pub(crate) fn poll(client: &Client, now_ns: u64) -> Option<u64> {
     Some(now_ns + next_ns)
 }
 
-/// Before a context or the process ends: reads what was reached of all launches. A thread that was
-/// interrupted while it reads may come here again: it does not wait for itself for long.
+/// Before a context or the process ends: reads all completed launches. A thread that was
+/// interrupted while reading may come here again; its wait for itself is bounded.
 pub(crate) fn read_last() {
     let Some(record) = KERNELS.record() else {
         return;
     };
     let mut reading = None;
-    // What another thread holds just now this one would not find.
+    // This thread would miss what another thread holds.
     backoff::wait_for(&Clock::process(), PATIENCE_NS, || {
         reading = record.reading.try_lock();
         reading.is_some()
@@ -422,8 +417,8 @@ pub(crate) fn handle_context_destroyed(context: CUcontext) {
     }
 }
 
-/// Reads what was reached of the launches that `is_its` picks; whether there were any. By the thread
-/// that holds [`Record::reading`].
+/// Reads the completed launches that `is_its` selects. Returns whether any were selected. By the
+/// thread that holds [`Record::reading`].
 fn read(record: &Record, is_its: impl Fn(&Waiting) -> bool) -> bool {
     let mut was_any = false;
     record.pairs.read_each(|pair, waiting| {
@@ -436,14 +431,14 @@ fn read(record: &Record, is_its: impl Fn(&Waiting) -> bool) -> bool {
     was_any
 }
 
-/// Reads a launch; gives it again if it is not over.
+/// Reads a launch; returns it if it is not over.
 fn try_read(record: &Record, pair: &Pair, waiting: Waiting) -> Option<Waiting> {
     let (start, end) = (event(pair.start), event(pair.end));
     let elapsed = || match driver::elapsed_ms(start, end) {
         Err(CUresult::NOT_READY) => Ok(None),
         elapsed => elapsed.map(Some),
     };
-    // A thread that ends the process may have no context any more, and need none for this.
+    // A thread that ends the process may have no context any more, and needs none for this.
     let took = in_context(Handle(pair.context), elapsed).or_else(|_| elapsed());
     match took {
         Ok(None) => return Some(waiting),
@@ -461,21 +456,20 @@ fn try_read(record: &Record, pair: &Pair, waiting: Waiting) -> Option<Waiting> {
     None
 }
 
-/// All that was submitted to a stream before so many operations is complete.
+/// Everything submitted to a stream before that many operations is complete.
 fn note_idle(slot: &Slot, operations: u32) {
     if operations.wrapping_sub(slot.idle_at()) < 1 << 31 {
         slot.set_idle_at(operations);
     }
 }
 
-/// Adds what a launch took.
 fn add(record: &Record, waiting: &Waiting, ns: f32) {
     let host_ns = waiting.host_ns as f32;
     let ns = match waiting.kind {
-        // What took the host longer than the kernel the GPU tells nothing.
+        // Longer on the host than the kernel: the GPU shows nothing.
         Kind::Idle if host_ns >= ns => return record.note(Why::Brief, 1),
         Kind::Idle => ns - host_ns,
-        // Of a kernel as short as the gap a part is left.
+        // A kernel as short as the gap keeps a part.
         _ => (ns - GAP_NS).max(ns / 4.0),
     };
     match &waiting.timed {
@@ -484,7 +478,7 @@ fn add(record: &Record, waiting: &Waiting, ns: f32) {
     }
 }
 
-/// Shares what a graph took among those of its kernels that were not timed by themselves.
+/// Shares a graph's time among its kernels without a duration of their own.
 fn share(record: &Record, entries: &[EntryIndex], ns: f32) {
     let own_ns = |entry: &EntryIndex| {
         let words = record.entry(*entry)?;
@@ -500,13 +494,13 @@ fn share(record: &Record, entries: &[EntryIndex], ns: f32) {
         .filter(|entry| own_ns(entry).is_none())
         .collect();
     let share_ns = (ns - known_ns) / others.len().max(1) as f32;
-    // Where the others took it all it is not known of these.
+    // If the others account for all of it, nothing is known of these.
     for entry in others.into_iter().filter(|_| share_ns >= SHARE_NS_MIN) {
         record.add(entry, Kind::Share, share_ns);
     }
 }
 
-/// Two events that measure time, made in the context that is current.
+/// Two timing events, made in the current context.
 fn new_pair(context: Handle) -> Result<Pair, CUresult> {
     let start = driver::new_timing_event()?;
     let end = driver::new_timing_event().inspect_err(|_| {
@@ -525,7 +519,7 @@ fn event(number: u64) -> CUevent {
     CUevent(core::ptr::with_exposed_provenance_mut(number as usize))
 }
 
-/// Does that with a context current, which it nearly always is.
+/// Runs `calls` with a context current, which it nearly always is.
 fn in_context<T>(
     context: Handle,
     calls: impl FnOnce() -> Result<T, CUresult>,

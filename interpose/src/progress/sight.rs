@@ -1,25 +1,38 @@
-//! How Pillion may find out that a stream's work is complete: one row per kind of stream.
+//! How Pillion may learn that a stream's work is complete: one rule per kind of stream.
 //!
-//! An event orders. It waits for what the stream waits for, later work of the stream waits for it,
-//! and so does every synchronisation with the stream. In the legacy stream it is a barrier for all
-//! blocking streams of the context. So **nothing of ours may add an edge to the transitive order of
-//! the application's work**, and nothing of ours is put into a high-priority client's streams.
+//! An event orders. It waits for everything that the stream waits for; later work of the stream,
+//! and every synchronisation with it, wait for the event. In the legacy stream it is a barrier for
+//! all blocking streams of the context. So **nothing of ours may add an edge to the transitive
+//! order of the application's work**, and nothing of ours is put into a high-priority client's
+//! streams.
 //!
-//! | stream | best-effort, while gated |
-//! |---|---|
-//! | non-blocking, green | an event, by any thread: no other stream waits for it |
-//! | blocking | an event, by a thread that launches on the stream. A later one would stand behind legacy work that came in between, and a synchronisation with the stream would wait for that work |
-//! | a thread's default stream | the same: the stream has no handle in other threads |
-//! | legacy, alone: the context never had a blocking stream or a thread's default stream (PyTorch's streams are non-blocking) | an event, by any thread. Who makes the first such stream waits until the helpers have left the driver |
-//! | legacy, otherwise | no event. A *private* blocking stream of ours, whose events add no edge either, would take a hardware queue, and streams that the application makes after it might have to share one |
-//! | any, while a stream of the process is in capture | an event by a thread that launches on a stream outside of the capture; the legacy stream is left alone |
-//! | any, where the context has more streams than hardware queues | no event. Streams that share a queue wait for each other's events |
-//! | any, behind so many operations that the queue may be full | no event. The call would block, with a lock that other threads need |
-//! | high-priority, all | nothing. The application's own waiting tells; while best-effort work waits for a client that has been silent, the helper asks |
+//! For a best-effort client while gated:
 //!
-//! Where no event is allowed the helper *asks* whether the stream is idle (`cuStreamQuery` puts nothing on
-//! it; of the legacy stream it is about all that stream orders). Where that cannot be asked, or the
-//! stream is never idle, expected durations stand for completion of best-effort work.
+//! - Non-blocking or green stream: an event, by any thread. No other stream waits for it.
+//! - Blocking stream: an event, by a thread that launches on the stream. A later one would stand
+//!   behind legacy work that came in between, and a synchronisation with the stream would wait for
+//!   that work.
+//! - A thread's default stream: the same. The stream has no handle in other threads.
+//! - Legacy stream, alone: the context never had a blocking stream or a thread's default stream
+//!   (PyTorch's streams are non-blocking). An event, by any thread. The thread that creates the
+//!   first such stream waits until the helpers have left the driver.
+//! - Legacy stream, otherwise: no event. A *private* blocking stream of ours, whose events add no
+//!   edge either, would take a hardware queue, and streams that the application creates later might
+//!   have to share one.
+//! - Any, while a stream of the process is in capture: an event, by a thread that launches on a
+//!   stream outside of the capture. The legacy stream is left alone.
+//! - Any, in a context with more streams than hardware queues: no event. Streams that share a queue
+//!   wait for each other's events.
+//! - Any, behind so many operations that the queue may be full: no event. The call would block,
+//!   with a lock that other threads need.
+//!
+//! For a high-priority client: nothing. The application's own waits show completion; while
+//! best-effort work waits for a client that has been silent, the helper queries.
+//!
+//! Where no event is allowed the helper *queries* whether the stream is idle (`cuStreamQuery`
+//! enqueues nothing; for the legacy stream it covers all streams that it orders). Where that is not
+//! possible, or the stream is never idle, expected durations stand for completion of best-effort
+//! work.
 //!
 //! Sources: CUDA driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
 //! `CUDA_DEVICE_MAX_CONNECTIONS` and "Implicit synchronization"; CUDA driver API, `cuStreamCreate`.
@@ -34,42 +47,39 @@ use crate::progress::slot::Slot;
 use crate::progress::stream::Kind;
 use crate::progress::streams::STREAMS;
 
-/// Operations of the process since the stream was last known to be idle, at most, for an event to be put
-/// behind them. A queue takes about 1 000; what the hooks do not see needs room as well.
+/// Most operations of the process since the stream was last known idle for an event to be recorded
+/// behind them. A queue takes about 1 000; operations that hooks do not see need room as well.
 const OPERATIONS_MAX: u32 = 512;
 
-/// What decides beside the kind of the stream.
+/// What decides besides the kind of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Around {
-    /// The client is high-priority.
     pub(crate) is_high_priority: bool,
     /// The context has, or has had, a stream that the legacy stream orders.
     pub(crate) is_mixed: bool,
-    /// A stream of the process is in capture.
     pub(crate) is_capturing: bool,
     /// The context has more streams, the legacy one included, than hardware queues.
     pub(crate) is_crowded: bool,
-    /// The queue of the stream may be full.
     pub(crate) is_deep: bool,
 }
 
-/// How completion may be found out.
+/// How completion may be learnt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
     /// By an event in the stream, recorded by any thread.
     Event,
     /// By an event in the stream, recorded by a thread that launches on it.
     EventByLauncher,
-    /// By the question whether the stream is idle.
+    /// By a query whether the stream is idle.
     Query,
     /// Not at all: expected durations stand for it.
     Expected,
 }
 
-/// The table.
+/// The rules of the module's head.
 pub(crate) fn sight(kind: Kind, around: Around) -> Sight {
     let no_event = match kind {
-        // A question can void a capture.
+        // A query can void a capture.
         _ if around.is_capturing => Sight::Expected,
         // Only its own thread has a handle of it.
         Kind::PerThread => Sight::Expected,
@@ -86,7 +96,7 @@ pub(crate) fn sight(kind: Kind, around: Around) -> Sight {
     }
 }
 
-/// The row that holds for a stream of a client now.
+/// The present rule for a client's stream.
 pub(crate) fn sight_of(client: &Client, slot: &Slot) -> Sight {
     let (kind, context) = (slot.kind(), slot.context());
     let around = Around {
@@ -99,9 +109,9 @@ pub(crate) fn sight_of(client: &Client, slot: &Slot) -> Sight {
     sight(kind, around)
 }
 
-/// Why a launch on a stream of a client is not timed by two events of the launching thread, in the
-/// same call; `None`: it may be ([`crate::progress::recorder`] says why, also in the legacy stream
-/// of a context that has blocking ones).
+/// Why a launch may not be timed by two events of the launching thread in the same call; `None`: it
+/// may be, even in the legacy stream of a context that has blocking ones
+/// ([`crate::progress::recorder`] has the reason).
 pub(crate) fn why_not_timed(client: &Client, slot: &Slot) -> Option<Why> {
     let deep = || operations::submitted(client).wrapping_sub(slot.idle_at()) > OPERATIONS_MAX;
     if client.is_high_priority() {
@@ -117,7 +127,7 @@ pub(crate) fn why_not_timed(client: &Client, slot: &Slot) -> Option<Why> {
     }
 }
 
-/// Whether two streams of the context may share a hardware queue. The legacy stream counts, used or not.
+/// Whether two streams of the context may share a hardware queue. The legacy stream always counts.
 fn is_crowded(context: Handle) -> bool {
     let streams = STREAMS.count_in(context) + 1;
     let connections = process::config().map_or(CONNECTIONS, |config| config.connections);

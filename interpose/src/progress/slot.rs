@@ -1,5 +1,4 @@
-//! One stream's slot: what the stream is, what was launched on it, and what is complete
-//! ([`crate::progress::streams`]).
+//! A stream's slot: the stream, its launches, and its completion ([`crate::progress::streams`]).
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
@@ -13,19 +12,15 @@ use crate::process::Handle;
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::stream_events::Event;
 
-/// A mark in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// Index of the stream's slot.
     pub(crate) slot: u32,
-    /// The position in its count; never 0 where it tells something.
+    /// The position in the stream's count; 0 means nothing.
     pub(crate) mark: u64,
 }
 
-/// One stream.
 pub(crate) struct Slot {
-    /// On lines of its own: launches write here, the helper and waiting threads to all that
-    /// follows.
+    /// On its own cache lines: launches write here, the helper and waiting threads to the others.
     pub(super) launched: Line<Launched>,
     seen: Seen,
     /// See [`Slot::idle_at`].
@@ -34,7 +29,7 @@ pub(crate) struct Slot {
     pub(crate) event: Event,
 }
 
-/// What the stream is, written while its slot is nobody else's, and what launches write.
+/// The stream's identity, written while the slot has one owner, and what launches write.
 pub(super) struct Launched {
     pub(super) life: SlotState,
     pub(super) kind: AtomicU32,
@@ -42,14 +37,14 @@ pub(super) struct Launched {
     pub(super) handle: AtomicU64,
     /// The thread whose default stream it is.
     pub(super) owner: AtomicU32,
-    /// Index plus one of the client that its device has; 0 if the device is not managed.
+    /// Index plus one of its device's client; 0 if the device is not managed.
     pub(super) client: AtomicU32,
-    /// The legacy stream of its context does not order it. Of one that the application made.
+    /// For a created stream: its context's legacy stream does not order it.
     pub(super) is_non_blocking: AtomicBool,
-    /// Launches on it are recorded into a graph, as far as begin and end of captures tell.
+    /// Launches on it are captured into a graph, as far as begin and end of captures show.
     pub(super) is_capturing: AtomicBool,
     pub(super) context: AtomicU64,
-    /// What the application asked for, if the slot was made with the stream.
+    /// The priority that the application asked for, if the slot was made with the stream.
     pub(super) asked_priority: AtomicI32,
     pub(super) has_asked_priority: AtomicBool,
     pub(super) issued: Issued,
@@ -59,12 +54,10 @@ const KIND_LEGACY: u32 = 0;
 pub(super) const KIND_PER_THREAD: u32 = 1;
 const KIND_CREATED: u32 = 2;
 
-/// Whose a stream is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
-    /// Its context.
     pub(super) context: Handle,
-    /// Index plus one of the client that its device has; 0 if the device is not managed.
+    /// Index plus one of its device's client; 0 if the device is not managed.
     pub(super) client: u32,
     /// Whether the context's legacy stream orders it.
     pub(super) is_blocking: bool,
@@ -115,24 +108,21 @@ impl Slot {
         self.launched.life.begin();
     }
 
-    /// What it is for now.
     pub(crate) fn state(&self) -> State {
         self.launched.life.state()
     }
 
-    /// Who took its stream out leaves the rest to the helper: its event stands behind its last
-    /// work.
+    /// Leaves the slot to the helper, which polls its last event. Only by the thread that ended it.
     pub(crate) fn drain(&self) {
         self.launched.life.drain();
     }
 
-    /// Makes the caller the one who frees a draining slot.
+    /// Makes the caller the thread that frees a draining slot.
     pub(crate) fn try_claim(&self) -> bool {
         self.launched.life.try_claim()
     }
 
-    /// The stream, as a handle that means it in this thread; `None` for another thread's default
-    /// stream, which has no such handle.
+    /// A handle that means the stream in this thread; another thread's default stream has none.
     pub(crate) fn stream_here(&self) -> Option<CUstream> {
         let is_others = self.launched.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
             && self.launched.owner.load(Ordering::Relaxed) != sys::thread_id();
@@ -140,21 +130,19 @@ impl Slot {
         (!is_others).then(|| CUstream(core::ptr::with_exposed_provenance_mut(handle)))
     }
 
-    /// The handle by which the stream can be asked here: its own, or, of an ended thread's default stream, which has
-    /// none any more, that of the legacy stream, which comes after its work.
+    /// A handle to query the stream: its own, or, for an ended thread's default stream, the legacy
+    /// stream's, which comes after its work.
     pub(crate) fn stream_to_ask(&self) -> Option<CUstream> {
         self.stream_here()
             .or_else(|| self.is_abandoned().then_some(CUstream::LEGACY))
     }
 
-    /// Whether it is the default stream of a thread that has ended. What was launched there still
-    /// runs, and nobody has a handle of it any more.
+    /// Whether it is an ended thread's default stream: its work still runs, but it has no handle.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.kind() == Kind::PerThread
             && !sys::is_thread_alive(self.launched.owner.load(Ordering::Relaxed))
     }
 
-    /// What it is to the legacy stream.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self.launched.kind.load(Ordering::Relaxed) {
@@ -171,13 +159,11 @@ impl Slot {
         self.idle_at.load(Ordering::Relaxed)
     }
 
-    /// Everything that was submitted up to so many operations of the process is complete in this
-    /// stream.
+    /// Everything submitted up to that many operations of the process is complete in this stream.
     pub(crate) fn set_idle_at(&self, operations: u32) {
         self.idle_at.store(operations, Ordering::Relaxed);
     }
 
-    /// The stream's context.
     pub(crate) fn context(&self) -> Handle {
         Handle(self.launched.context.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Which stream an entry point means, and what it is to the context's legacy stream.
+//! The stream that an entry point means, and its relation to the context's legacy stream.
 
 use abi::types::CUstream;
 
@@ -6,18 +6,14 @@ use crate::platform::sys;
 use crate::platform::table::mix;
 use crate::process::Handle;
 
-/// Which stream an entry point means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// The context's default stream.
     Legacy,
-    /// The calling thread's default stream.
     PerThread,
-    /// One that the application made.
     Created(CUstream),
 }
 
-/// What stream 0 means to an entry point.
+/// The meaning of stream 0 in an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
     /// [`Stream::Legacy`].
@@ -46,14 +42,12 @@ impl Stream {
         }
     }
 
-    /// Whether it is there without having been made.
     pub(crate) fn is_default(self) -> bool {
         !matches!(self, Self::Created(_))
     }
 
-    /// The key of this stream, which never is 0 or all ones. Handles are addresses, so their low
-    /// three bits are zero; in ours they are not. `context` tells default streams of several
-    /// contexts apart.
+    /// The key of this stream, never 0 or all ones. Handles are addresses with the low three bits
+    /// zero; our keys of default streams have them set. `context` distinguishes default streams.
     #[inline]
     pub(super) fn key(self, context: Handle) -> u64 {
         match self {
@@ -64,14 +58,12 @@ impl Stream {
     }
 }
 
-/// What a stream is to the legacy stream of its context.
+/// A stream's relation to the legacy stream of its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It is that stream.
     Legacy,
     /// A thread's default stream, which is a blocking one.
     PerThread,
-    /// A blocking stream that the application made.
     Blocking,
     /// A non-blocking stream, or one of a green context.
     NonBlocking,

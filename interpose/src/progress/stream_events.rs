@@ -1,8 +1,8 @@
-//! Events of our own that tell when a mark in a stream has been reached.
+//! Our own events, which show when a mark in a stream has been reached.
 //!
-//! Each slot has one event. Whoever records or queries it takes it first, so the helper thread, a
-//! launching thread and a thread that destroys the stream never use it, or the stream's handle, at the
-//! same time; [`client::slot_state`] has the order in which slot and event are taken.
+//! Each slot has one event. A thread takes the event before it records or queries it, so the helper
+//! thread, a launching thread and a thread that destroys the stream never use the event, or the
+//! stream's handle, at once; [`client::slot_state`] has the order of taking slot and event.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,40 +16,37 @@ use crate::driver;
 use crate::process::Handle;
 use crate::progress::slot::Slot;
 
-/// A slot's event.
 pub(crate) struct Event {
     pub(super) turn: EventTurn,
-    /// The handle; 0 before the first use. The following belong to whoever has taken the event.
+    /// The handle; 0 before the first use. This and the following belong to the event's holder.
     handle: AtomicU64,
     /// The context it was made in: an event cannot be recorded in a stream of another.
     context: AtomicU64,
-    /// The mark it was recorded behind.
     mark: AtomicU64,
     /// [`crate::progress::operations::submitted`] when it was recorded.
     operations: AtomicU32,
 }
 
-/// How an attempt to record ended.
+/// The result of an attempt to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// The event is pending.
     Pending,
     /// Not now: taken, or a capture forbids it.
     Later,
-    /// Never: the driver refuses. The context is broken or gone, and what ran in it is over.
+    /// The driver refuses. The context is broken or gone, and its work is over.
     Never,
 }
 
-/// How far a stream has come, as its pending event says.
+/// A stream's progress by its pending event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Everything up to this mark is complete.
     Reached(u64),
     /// Not everything up to this mark is.
     NotYet(u64),
-    /// The driver will not say any more whether everything up to this mark is.
+    /// The driver will not report any more whether everything up to this mark is.
     Lost(u64),
-    /// Nothing: taken by somebody else, or a capture forbids it.
+    /// Taken by another thread, or a capture forbids the query.
     Unknown,
 }
 
@@ -64,25 +61,23 @@ impl Event {
         }
     }
 
-    /// The mark that it was last recorded behind: a hint to who has not taken it.
+    /// The mark that it was last recorded behind; only a hint without taking the event.
     #[inline]
     pub(crate) fn mark(&self) -> u64 {
         self.mark.load(Ordering::Relaxed)
     }
 
-    /// Whether there is something to query.
     pub(crate) fn is_pending(&self) -> bool {
         self.turn.is(Rest::Pending)
     }
 
-    /// Whether it is free to be recorded.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.turn.is(Rest::Idle)
     }
 
-    /// Takes it whatever it holds, which it returns. Whoever has taken it is in a driver call that does not wait for
-    /// the device; `None`: that call took too long.
+    /// Takes the event in any state, which it returns. Its holder is in a driver call that does not
+    /// wait for the device; `None`: that call took too long.
     fn take_patiently(&self) -> Option<Rest> {
         let mut taken = None;
         backoff::wait_until(&Clock::process(), || {
@@ -93,7 +88,7 @@ impl Event {
         taken
     }
 
-    /// Waits until nobody has it who took it before. The caller has ended the slot's stream: afterwards no other
+    /// Waits for its present holder. The caller has ended the slot's stream: afterwards no other
     /// thread uses the stream's handle, except one whose driver call took too long.
     pub(crate) fn wait_until_unused(&self) {
         if let Some(rest) = self.take_patiently() {
@@ -102,8 +97,8 @@ impl Event {
     }
 }
 
-/// Records behind everything issued on a live stream that has a handle in this thread. `operations` is what the
-/// process has submitted ([`crate::progress::operations::submitted`]).
+/// Records behind everything issued on a live stream that has a handle in this thread. `operations`
+/// is [`crate::progress::operations::submitted`].
 pub(crate) fn try_record(slot: &Slot, operations: u32) -> Recorded {
     if !slot.event.turn.try_take(Rest::Idle) {
         return Recorded::Later;
@@ -115,8 +110,7 @@ pub(crate) fn try_record(slot: &Slot, operations: u32) -> Recorded {
     record_taken(slot, stream, operations)
 }
 
-/// Asks a live stream ([`Slot::stream_to_ask`]) whether everything issued on it is complete. Puts nothing on the
-/// stream.
+/// Queries a live stream ([`Slot::stream_to_ask`]) for completion. Enqueues nothing.
 pub(crate) fn try_idle(slot: &Slot, operations: u32) -> Reach {
     if !slot.event.turn.try_take(Rest::Idle) {
         return Reach::Unknown;
@@ -138,7 +132,7 @@ pub(crate) fn try_idle(slot: &Slot, operations: u32) -> Reach {
     }
 }
 
-/// What a pending event says.
+/// Queries a pending event.
 pub(crate) fn try_reach(slot: &Slot) -> Reach {
     if !slot.event.turn.try_take(Rest::Pending) {
         return Reach::Unknown;
@@ -164,7 +158,7 @@ pub(crate) fn try_reach(slot: &Slot) -> Reach {
             Reach::Unknown
         }
         _ => {
-            // Nothing more will be heard of it; a new one is made if the slot is used again.
+            // It will report nothing more; a new one is made if the slot is used again.
             slot.event.handle.store(0, Ordering::Relaxed);
             slot.event.turn.release(Rest::Idle);
             Reach::Lost(mark)
@@ -172,8 +166,8 @@ pub(crate) fn try_reach(slot: &Slot) -> Reach {
     }
 }
 
-/// Puts the event behind the last work of a stream that the caller has taken out and is about to
-/// destroy. Whether it is pending now; if not, nothing will tell when that work is over.
+/// Records the event behind the last work of a stream that the caller has taken out and is about to
+/// destroy. Returns whether it is pending; if not, nothing will show when that work is over.
 pub(crate) fn record_last(slot: &Slot, stream: CUstream, operations: u32) -> bool {
     if slot.event.take_patiently().is_none() {
         return false;
@@ -191,7 +185,7 @@ pub(crate) fn forget(slot: &Slot) {
     slot.event.turn.release(Rest::Idle);
 }
 
-/// A context is gone: events that were made in it are gone too, also those of slots whose streams had ended before it.
+/// A context is gone, with all events made in it, even those of slots whose streams ended before.
 pub(crate) fn forget_all_of<'a>(slots: impl Iterator<Item = &'a Slot>, context: Handle) {
     for slot in slots {
         let event = &slot.event;
@@ -209,14 +203,14 @@ pub(crate) fn forget_all_of<'a>(slots: impl Iterator<Item = &'a Slot>, context: 
     }
 }
 
-/// The slot, if its stream can be used. The caller has taken the event: the stream that it reads from the slot then is
-/// not destroyed before the caller gives the event back ([`Event::wait_until_unused`]).
+/// The slot, if its stream can be used. The caller has taken the event, so the slot's stream is not
+/// destroyed before the caller releases it ([`Event::wait_until_unused`]).
 fn live(slot: &Slot) -> Option<&Slot> {
     (slot.state() == State::Live).then_some(slot)
 }
 
-/// Records the event that was taken. It is made and recorded in the slot's own context: an application may destroy a
-/// stream, or launch on it, while another context is current, or none.
+/// Records the taken event. It is made and recorded in the slot's own context: an application may
+/// destroy a stream, or launch on it, while another context is current, or none.
 fn record_taken(slot: &Slot, stream: CUstream, operations: u32) -> Recorded {
     let mark = slot.issued();
     let record = || event_for(slot).map(|event| driver::record_event(event, stream));
@@ -239,7 +233,7 @@ fn record_taken(slot: &Slot, stream: CUstream, operations: u32) -> Recorded {
             Recorded::Later
         }
         Ok(_) | Err(_) => {
-            // An event that this stream does not take is no use to it; the next one is made anew.
+            // The stream does not accept this event; the next one is made anew.
             slot.event.handle.store(0, Ordering::Relaxed);
             slot.event.turn.release(Rest::Idle);
             Recorded::Never
@@ -271,7 +265,7 @@ fn handle(number: u64) -> CUevent {
     CUevent(core::ptr::with_exposed_provenance_mut(number as usize))
 }
 
-/// Whether a result only says that a capture is under way (CUDA driver API, 900 to 908).
+/// Whether a result only reports a capture under way (CUDA driver API, 900 to 908).
 fn is_capture(result: CUresult) -> bool {
     (CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0)
         .contains(&result.0)

@@ -1,18 +1,17 @@
-//! The streams of this process and how far each has come.
+//! The streams of this process and their progress.
 //!
-//! Every stream that kernels are launched on has a *slot*, whose index names it to the daemon. A
-//! slot counts what was launched and what is known to be complete, in one unit: high-priority
-//! clients count launches (*sequence numbers*, from 1), best-effort clients expected ns. A position
-//! in that count is a *mark*; `issued` is the mark behind the last launch that the driver took, and
-//! whatever completes a mark completes all before it, as streams are ordered. Counts go on when a
-//! slot is given to another stream, so a mark is never reached twice.
+//! Every stream with kernel launches has a *slot*, whose index identifies it to the daemon. A slot
+//! counts launched and completed work in one unit: high-priority clients count launches (*sequence
+//! numbers*, from 1), best-effort clients expected ns. A position in that count is a *mark*.
+//! `issued` is the mark after the last launch that the driver accepted. Completing a mark completes
+//! all before it, as streams are ordered. Counts continue when a slot is given to another stream,
+//! so a mark is never reached twice.
 //!
-//! A slot lives as long as its stream, and a little longer: work launched on a destroyed stream
-//! still runs, so the slot *drains* until its event says that it is over
-//! ([`client::slot_state`]).
+//! A slot lives a little longer than its stream: work launched on a destroyed stream still runs, so
+//! the slot *drains* until its event reports the end ([`client::slot_state`]).
 //!
-//! Finding a slot takes no lock. Making one takes a lock that is tried a bounded number of times: a
-//! thread that cannot have it launches without a slot this once.
+//! Finding a slot takes no lock. Making one tries a lock a bounded number of times: a thread that
+//! does not get it launches without a slot this once.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -39,61 +38,57 @@ use crate::progress::events::Events;
 use crate::progress::slot::{KIND_PER_THREAD, Owner, Slot};
 use crate::progress::stream::{Kind, Stream};
 
-/// The streams of this process.
 pub(crate) static STREAMS: Streams = Streams::new();
 
 /// Slots; the last of them are for overflow.
 const SLOTS: usize = STREAMS_MAX as usize;
 
-/// The first of the overflow slots, one for each client: for all streams that found no slot of their
-/// own. Only the synchronisation of a whole context completes one.
+/// The first of the overflow slots, one per client, for all streams without a slot of their own.
+/// Only the synchronisation of a whole context completes one.
 const OVERFLOW: u32 = STREAMS_MAX - DEVICES_MAX as u32;
 
 /// Places for keys: twice the slots, so that searches stay short.
 const KEYS: usize = 2 * SLOTS;
 
 /// Streams that teach how long kernels take ([`crate::progress::learner`]), 8 KiB of every job's
-/// address space each: those in the first slots. A stream gets the lowest slot that is free, and
-/// training launches nearly all on a few.
+/// address space each: those in the first slots. A stream gets the lowest free slot, and training
+/// launches nearly everything on a few streams.
 const LOGS: usize = 24;
 
-/// How long who is not launching waits for the lock, ns, before a stream is ended without it. Its holder may have lost its processor, which it
-/// has again within milliseconds; one that was jumped out of holds it for good.
+/// How long a thread that is not launching waits for the lock, ns, before it ends a stream without
+/// the lock. The holder may have lost its processor, which it gets back within milliseconds; one
+/// that jumped out holds the lock for good.
 const LOCK_PATIENCE_NS: u64 = 20_000_000;
 
-/// Where a launch on a stream is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In this slot.
     Slot(u32),
-    /// Nowhere of its own: too many streams.
+    /// Too many streams: in the overflow slot.
     Overflow,
-    /// Not at all: a stream of a device that is not managed.
+    /// Not counted: a stream of a device that is not managed.
     Foreign,
 }
 
-/// See [`STREAMS`].
 pub(crate) struct Streams {
     keys: Keys<KEYS>,
     /// The slot of the key at the same place.
     indices: [AtomicU32; KEYS],
     slots: [Slot; SLOTS],
-    /// Slot of the legacy stream, which most launches are on, of the context that
-    /// [`Streams::legacy_context`] names: the only one of the process, or there is none (0).
+    /// Slot of the legacy stream, which most launches are on, of the process's only context, which
+    /// [`Streams::legacy_context`] names; 0: there is none.
     legacy: AtomicU32,
     legacy_context: AtomicU64,
     /// All slots in use are below this.
     high: AtomicU32,
-    /// Held by whoever makes or ends a stream.
+    /// Held while a stream is made or ended.
     lock: TryLock,
     /// Streams in capture, see [`Launched::is_capturing`].
     capturing: AtomicU32,
-    /// Those of them that have no slot.
+    /// Those of them without a slot.
     unplaced_captures: Captures,
-    /// The application's events, by the marks of these streams. Apart from the words above, which
-    /// launches read.
+    /// The application's events, by marks of these streams. Launches read the fields above.
     pub(crate) events: CachePadded<Events>,
-    /// What launches write down, by the slot of their stream; each on lines of its own.
+    /// Logs of launches, by the slot of their stream; each on cache lines of its own.
     logs: [LaunchLog<LAUNCHES>; LOGS],
 }
 
@@ -114,7 +109,7 @@ impl Streams {
         }
     }
 
-    /// Where a launch on the stream is counted, making a slot at first sight.
+    /// Where a launch on the stream is counted; makes a slot on first sight.
     #[inline]
     pub(crate) fn place(&self, stream: Stream) -> Place {
         let index = match self.find(stream) {
@@ -131,7 +126,6 @@ impl Streams {
         }
     }
 
-    /// The slot of a stream that has one.
     #[inline]
     pub(crate) fn existing(&self, stream: Stream) -> Option<u32> {
         if let Some(index) = self.find(stream) {
@@ -159,12 +153,12 @@ impl Streams {
         CLIENTS.at(client)
     }
 
-    /// The slot of all streams of a client that found no slot of their own.
+    /// The slot of all streams of a client without a slot of their own.
     pub(crate) fn overflow_of(&self, client: u32) -> u32 {
         (OVERFLOW + client).min(STREAMS_MAX - 1)
     }
 
-    /// Notes a stream that the application made, with the priority it asked for.
+    /// Notes a created stream, with the priority that the application asked for.
     pub(crate) fn handle_created(&self, stream: Stream, asked_priority: i32) {
         let Place::Slot(index) = self.place(stream) else {
             return;
@@ -179,20 +173,19 @@ impl Streams {
         }
     }
 
-    /// The priority that the application asked for when it made the stream.
+    /// The priority that the application asked for when it created the stream.
     pub(crate) fn asked_priority(&self, stream: Stream) -> Option<i32> {
         let slot = self.slot(self.existing(stream)?)?;
         let is_known = slot.launched.has_asked_priority.load(Ordering::Acquire);
         is_known.then(|| slot.launched.asked_priority.load(Ordering::Relaxed))
     }
 
-    /// A slot by its index.
     #[inline]
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
         self.slots.get(index as usize)
     }
 
-    /// What launches on a slot's stream write down, if the stream teaches.
+    /// The log of a slot's stream, if the stream teaches.
     #[inline]
     pub(super) fn log(&self, index: u32) -> Option<&LaunchLog<LAUNCHES>> {
         self.logs.get(index as usize)
@@ -206,7 +199,7 @@ impl Streams {
             .filter_map(|index| Some((index, self.slot(index)?)))
     }
 
-    /// The same of one client, the overflow slot last.
+    /// As above for one client, the overflow slot last.
     pub(crate) fn used_by(&self, client: u32) -> impl Iterator<Item = (u32, &Slot)> + use<'_> {
         let high = self.high.load(Ordering::Acquire);
         (0..high)
@@ -219,7 +212,7 @@ impl Streams {
             )
     }
 
-    /// How many streams of a context may have work, the legacy stream not among them.
+    /// How many streams of a context may have work, without the legacy stream.
     pub(crate) fn count_in(&self, context: Handle) -> usize {
         let has_work = |slot: &Slot| {
             slot.context() == context
@@ -229,15 +222,13 @@ impl Streams {
         self.used().filter(|(_, slot)| has_work(slot)).count()
     }
 
-    /// Whether any stream is in capture.
     #[inline]
     pub(crate) fn is_capturing(&self) -> bool {
-        // SeqCst pairs with the changes in `set_capturing`: a helper that has said that it sleeps and still sees a capture
-        // here is woken by whoever ends it.
+        // SeqCst pairs with the changes in `set_capturing`: a helper that has set its sleep flag
+        // and still sees a capture here is woken by the thread that ends it.
         self.capturing.load(Ordering::SeqCst) != 0
     }
 
-    /// A stream's capture began.
     pub(crate) fn handle_capture_begun(&self, stream: Stream) {
         self.begin_capture(stream, self.place(stream));
     }
@@ -256,7 +247,6 @@ impl Streams {
         }
     }
 
-    /// A stream's capture ended.
     pub(crate) fn handle_capture_ended(&self, stream: Stream) {
         if let Some(index) = self.existing(stream) {
             self.set_capturing(index, false);
@@ -276,7 +266,6 @@ impl Streams {
         }
     }
 
-    /// Notes that the capture of a slot's stream began or ended.
     fn set_capturing(&self, index: u32, is_capturing: bool) {
         let Some(slot) = self.slot(index) else { return };
         let was = slot
@@ -290,8 +279,8 @@ impl Streams {
         }
     }
 
-    /// Takes a stream out that is about to be destroyed: nobody finds its slot any more, which is the
-    /// caller's to drain or to free. Waits for a helper that uses the stream; none does afterwards.
+    /// Takes out a stream that is about to be destroyed: its slot is not found any more, and the
+    /// caller must drain or free it. Waits for a helper that uses the stream; none does afterwards.
     pub(crate) fn take_out(&self, stream: CUstream) -> Option<u32> {
         self.forget_capture(Stream::Created(stream));
         let index = self.take_out_locked(stream)?;
@@ -308,8 +297,9 @@ impl Streams {
         Some(index)
     }
 
-    /// Takes out every stream of a context that was destroyed, while the helpers are kept out of the driver
-    /// ([`crate::progress::waking::keep_out`]): their slots, which are the caller's to free. Not among them are those that somebody else has taken out and has not done with.
+    /// Takes out every stream of a destroyed context, while the helpers are kept out of the driver
+    /// ([`crate::progress::waking::keep_out`]). Returns the slots that the caller must free,
+    /// without those that another thread has taken out and not finished.
     pub(crate) fn take_out_context(&self, context: CUcontext) -> Vec<u32> {
         let Some(_locked) = self.lock_patiently() else {
             return Vec::new();
@@ -336,7 +326,7 @@ impl Streams {
             .collect()
     }
 
-    /// Gives a slot to whoever needs one next. Only by who took its stream out, or claimed it.
+    /// Frees a slot. Only by the thread that took its stream out, or claimed it.
     pub(crate) fn free(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
             slot.launched
@@ -346,8 +336,8 @@ impl Streams {
         }
     }
 
-    /// The slot of a stream, without asking the driver anything: `None` also for a default stream
-    /// of one of several contexts.
+    /// The slot of a stream, without the driver: `None` for a default stream if contexts are
+    /// several.
     #[inline]
     fn find(&self, stream: Stream) -> Option<u32> {
         let context = match stream {
@@ -372,7 +362,7 @@ impl Streams {
     fn place_anew(&self, stream: Stream) -> Result<u32, Place> {
         let owner = owner_of(stream).ok_or(Place::Foreign)?;
         if owner.is_blocking {
-            // Streams of libraries that pass by our hooks are first seen here.
+            // Streams of libraries that bypass our hooks are first seen here.
             contexts::handle_ordered_stream(owner.context);
         }
         self.make(stream, owner).ok_or(Place::Overflow)
@@ -402,16 +392,16 @@ impl Streams {
         Some(index)
     }
 
-    /// Keeps at hand the slot of the legacy stream of the only context. The caller has the lock.
+    /// Caches the slot of the only context's legacy stream. The caller has the lock.
     fn keep_legacy(&self, index: u32, context: Handle) {
-        // Nobody takes the new slot for the old context's: its name is gone meanwhile.
+        // No thread takes the new slot for the old context's: its name is cleared meanwhile.
         self.legacy_context.store(0, Ordering::SeqCst);
         self.legacy.store(index, Ordering::SeqCst);
         self.legacy_context.store(context.0, Ordering::Release);
     }
 
-    /// A slot that nobody has. Default streams of threads that ended give theirs up only here:
-    /// nothing tells when a thread ends.
+    /// A free slot. Ended threads' default streams give theirs up only here: thread ends are
+    /// unseen.
     fn free_slot(&self) -> Option<u32> {
         let is_free = |index: &u32| self.slot(*index).is_some_and(|s| s.state() == State::Free);
         if let Some(index) = (0..OVERFLOW).find(is_free) {
@@ -429,7 +419,7 @@ impl Streams {
                 slot.launched.life.free();
             }
         }
-        // Of destroyed streams that the helper has not looked at: what ran there counts as complete.
+        // Destroyed streams that the helper has not polled: their work counts as complete.
         for (index, slot) in (0..).zip(&self.slots) {
             if slot.state() == State::Draining && slot.event.is_idle() && slot.try_claim() {
                 completion::give_up(index, slot, slot.issued());
@@ -439,7 +429,8 @@ impl Streams {
         (0..OVERFLOW).find(is_free)
     }
 
-    /// For those who are not launching: waits for whoever holds the lock, who may have lost its processor, and gives it up in the end.
+    /// For threads that are not launching: waits for the lock's holder, which may have lost its
+    /// processor, and gives up in the end.
     fn lock_patiently(&self) -> Option<Locked<'_>> {
         let mut locked = None;
         backoff::wait_for(&Clock::process(), LOCK_PATIENCE_NS, || {
@@ -450,13 +441,13 @@ impl Streams {
     }
 }
 
-/// Whose a stream is; `None` if that is not known, or not yet settled.
+/// The owner of a stream; `None` if unknown, or not settled yet.
 fn owner_of(stream: Stream) -> Option<Owner> {
     let context = match stream {
         Stream::Created(handle) if CONTEXTS.only().is_none() => {
             match driver::stream_context(handle) {
                 Ok(context) => Handle::from(context),
-                // A driver before CUDA 9.2 does not tell.
+                // A driver before CUDA 9.2 does not say.
                 Err(_) => CONTEXTS.current()?,
             }
         }
@@ -479,7 +470,6 @@ fn owner_of(stream: Stream) -> Option<Owner> {
     })
 }
 
-/// Whether the legacy stream of its context orders a stream.
 fn is_ordered(stream: Stream) -> bool {
     match stream {
         Stream::Legacy => false,

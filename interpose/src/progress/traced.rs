@@ -1,12 +1,11 @@
-//! What a client reports only while a trace is taken (`pillion trace`): best-effort launches,
-//! copies, and names of kernels.
+//! Reports of a client only while a trace is taken (`pillion trace`): best-effort launches, copies,
+//! and names of kernels.
 //!
-//! The records go through the same rings as high-priority ones; a best-effort client puts nothing
-//! else there. A high-priority client reports its launches as always, but with their time
-//! ([`client::announce`]); [`client::completion`] reports how far a best-effort stream has come. The
-//! launching thread reports the launch and the helper thread the names, so a launch never waits for
-//! a name. A launch is reported before the driver has taken it: one that the driver refuses is in
-//! the trace all the same.
+//! The records use the same rings as high-priority ones; a best-effort client pushes no others. A
+//! high-priority client reports its launches as always, but with their time ([`client::announce`]);
+//! [`client::completion`] reports a best-effort stream's progress. The launching thread reports the
+//! launch and the helper thread the names, so a launch never waits for a name. A launch is reported
+//! before the driver accepts it: a refused one is in the trace all the same.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -22,26 +21,24 @@ use crate::process::Client;
 use crate::progress::stream::Stream;
 use crate::progress::streams::{Place, STREAMS};
 
-/// How often the helper looks for kernels whose names it has not told, ns.
+/// Interval at which the helper searches for unreported names, ns.
 const NAMES_NS: u64 = 20_000_000;
 
-/// Parts of names in one go: a quarter of a ring, so that other records find room.
+/// Parts of names at a time: a quarter of a ring, so that other records find room.
 const PARTS_MAX: usize = 256;
 
-/// Between two goes while there is more to tell, ns: the daemon reads each millisecond.
+/// Interval while there is more to report, ns: the daemon reads each millisecond.
 const PARTS_NS: u64 = 2_000_000;
 
-/// Names that are told in one trace.
+/// Most names in one trace.
 const NAMES_MAX: usize = 4096;
 
-/// A best-effort launch has been admitted.
 #[cold]
 #[inline(never)]
 pub(crate) fn handle_admitted(client: &Client, place: Place, known: &Known, grant: &Grant) {
     let launch = Launch {
         stream: stream_of(client, place),
-        // The mark behind it, if no other thread launches on the stream just now: completions are
-        // told by marks.
+        // The mark after it, if no other thread launches now: completions are reported by marks.
         seq: match place {
             Place::Slot(index) => STREAMS
                 .slot(index)
@@ -49,7 +46,7 @@ pub(crate) fn handle_admitted(client: &Client, place: Place, known: &Known, gran
             Place::Overflow | Place::Foreign => 1,
         },
         kernel: known.id,
-        // What nobody knows travels as 0, not as the daemon's guess.
+        // An unknown duration travels as 0, not as the daemon's assumption.
         expected_ns: match known.unknown() {
             0 => grant.cost_ns.min(EXPECTED_NS_MAX),
             _ => 0,
@@ -61,7 +58,7 @@ pub(crate) fn handle_admitted(client: &Client, place: Place, known: &Known, gran
     rings::push_or_count(&client.page, &client.thread(), &Record::Launch(launch));
 }
 
-/// The stream that stands in records of that place.
+/// The stream for records of that place.
 fn stream_of(client: &Client, place: Place) -> u32 {
     match place {
         Place::Slot(index) => index,
@@ -75,18 +72,16 @@ pub(crate) struct Copying {
     pub(crate) stream: Stream,
     pub(crate) bytes: usize,
     pub(crate) direction: Direction,
-    /// When the call returns, the copy is done, or nearly.
+    /// When the call returns, the copy is complete, or nearly.
     pub(crate) is_waited_for: bool,
 }
 
 impl Copying {
-    /// What the copy counts as.
     pub(crate) fn kernel(&self) -> Kernel {
         Kernel::of_copy(self.bytes as u64, self.direction == Direction::Other)
     }
 }
 
-/// A copy between its begin and its end.
 pub(crate) struct Copied {
     client: &'static Client,
     copy: Memcpy,
@@ -94,7 +89,6 @@ pub(crate) struct Copied {
 }
 
 impl Copied {
-    /// A copy is about to be made.
     pub(crate) fn begin(client: &'static Client, place: Place, copying: &Copying) -> Self {
         Self {
             client,
@@ -110,7 +104,7 @@ impl Copied {
         }
     }
 
-    /// The driver has taken it.
+    /// Reports the copy, which the driver has accepted.
     #[cold]
     #[inline(never)]
     pub(crate) fn tell(&self) {
@@ -125,17 +119,17 @@ impl Copied {
         };
         let (page, thread, record) = (&client.page, client.thread(), Record::Memcpy(copy));
         match client.is_high_priority() {
-            // A lost record of such a client is one of work, after which it counts as busy.
+            // After a lost record such a client counts as busy, which a lost copy must not cause.
             true => _ = rings::push(page, &thread, &record),
             false => _ = rings::push_or_count(page, &thread, &record),
         }
     }
 }
 
-/// The helper's: which names are told.
+/// For the helper: which names are reported.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// The trace that is taken; 0: none.
+    /// The trace being taken; 0: none.
     trace: u32,
     told: HashSet<u64>,
     parts: VecDeque<NamePart>,
@@ -143,7 +137,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Tells names of kernels if a trace is taken; when to do so again.
+    /// Reports names of kernels while a trace is taken. Returns when to poll again.
     pub(crate) fn poll(&mut self, client: &Client) -> Option<u64> {
         let trace = client.trace();
         if trace != self.trace {
@@ -171,7 +165,7 @@ impl Names {
         Some(self.next_ns)
     }
 
-    /// Finds kernels whose names were not told.
+    /// Finds kernels whose names are not reported.
     fn look(&mut self, client: &Client) {
         for (id, name) in KERNELS.named(client) {
             if self.told.len() >= NAMES_MAX {
@@ -191,8 +185,7 @@ impl Names {
         }
     }
 
-    /// Tells as many as there is room for; a name whose ring was full is told again, from where it
-    /// was.
+    /// Reports as many as there is room for; after a full ring a name continues where it was.
     fn tell(&mut self, client: &Client) {
         for _ in 0..PARTS_MAX {
             let Some(&part) = self.parts.front() else {

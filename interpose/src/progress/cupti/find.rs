@@ -1,22 +1,20 @@
-//! Where CUPTI's library is.
+//! Finds CUPTI's library.
 //!
-//! In this order: one that the process has mapped, as PyTorch does; beside the runtime
-//! (`libcudart.so`) that it has mapped, where the wheels and the toolkit have it; where the dynamic
-//! linker looks; in the toolkit's folder. Names of a later major version than the driver's are not
-//! tried.
+//! In this order: one that the process has mapped, as PyTorch does; beside the mapped runtime
+//! (`libcudart.so`), as in the wheels and the toolkit; the dynamic linker's search; the toolkit's
+//! folder. Names of a later major version than the driver's are not tried.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The beginnings of the files' names.
+/// Prefixes of file names.
 const CUPTI: &[u8] = b"libcupti.so";
 const RUNTIME: &[u8] = b"libcudart.so";
-/// Where the toolkit is, if a variable does not say otherwise.
+/// The toolkit's folder, unless a variable names another.
 const TOOLKIT: &str = "/usr/local/cuda";
 
-/// Names or paths to try to open one after the other. `maps` is what `/proc/self/maps` has, `major`
-/// the driver's major version.
+/// Names or paths to try in order, from `/proc/self/maps` and the driver's major version.
 pub(super) fn candidates(maps: &[u8], major: u32, toolkit: Option<OsString>) -> Vec<CString> {
     let mut all: Vec<PathBuf> = mapped(maps, CUPTI).into_iter().collect();
     let runtime = mapped(maps, RUNTIME);
@@ -41,7 +39,7 @@ pub(super) fn candidates(maps: &[u8], major: u32, toolkit: Option<OsString>) -> 
         .collect()
 }
 
-/// The file of that beginning that is mapped.
+/// The mapped file whose name has that prefix.
 fn mapped(maps: &[u8], beginning: &[u8]) -> Option<PathBuf> {
     let lines = maps.split(|byte| *byte == b'\n');
     lines
@@ -56,8 +54,8 @@ fn mapped(maps: &[u8], beginning: &[u8]) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// Folders that may have it where the runtime is in this one: the same (wheels of CUDA 13, conda),
-/// that of the wheels of CUDA 11 and 12, that of the toolkit.
+/// Folders that may have it beside the runtime's: the same (wheels of CUDA 13, conda), that of the
+/// wheels of CUDA 11 and 12, that of the toolkit.
 fn beside(runtime: &Path) -> Vec<PathBuf> {
     vec![
         runtime.to_owned(),
@@ -66,8 +64,7 @@ fn beside(runtime: &Path) -> Vec<PathBuf> {
     ]
 }
 
-/// Names under which the dynamic linker knows it, the driver's own major version first. CUDA 11
-/// gave each minor version its own.
+/// Names for the dynamic linker, the driver's major version first. CUDA 11 names minor versions.
 fn names(major: u32) -> Vec<String> {
     let later = (12..=major.min(99)).rev();
     let later = later.map(|major| format!("libcupti.so.{major}"));

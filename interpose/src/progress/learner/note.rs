@@ -1,10 +1,9 @@
-//! What was learnt, as a profile: a note for the next start of the program.
+//! Notes what was learnt, as a profile, for the program's next start.
 //!
-//! A kernel of which some batch has said how long it takes is in it, also where that is what was
-//! assumed of it. One that was only seen beside high-priority work is not: nothing is known of it.
-//! What is kept of the runs before counts on: a kernel's launches are those of all runs, without those
-//! of a profile that the job was given, and its durations stay as they are as long as nothing
-//! contradicts them ([`quantiles`]).
+//! It contains each kernel whose duration some batch has shown, even if it equals the assumption,
+//! but no kernel that was only seen beside high-priority work: nothing is known of those. Knowledge
+//! of earlier runs accumulates: a kernel's launches are those of all runs, without those of the
+//! job's own profile, and its durations stay unless contradicted ([`quantiles`]).
 
 use std::collections::HashMap;
 
@@ -18,7 +17,7 @@ use super::index_of;
 use crate::kernels::{KERNELS, Profiled};
 use crate::process::Client;
 
-/// The note of a client, at most [`TEXT_BYTES_MAX`] long; `None` if there is nothing to note.
+/// A client's note, at most [`TEXT_BYTES_MAX`] long; `None` if there is nothing to note.
 pub(super) fn text(client: &Client, durations: &Durations, unknown_ns: u64) -> Option<String> {
     let mut kernels: Vec<KernelProfile> = Vec::new();
     let mut places = HashMap::new();
@@ -31,8 +30,7 @@ pub(super) fn text(client: &Client, durations: &Durations, unknown_ns: u64) -> O
             continue;
         }
         let kernel = entry(client, &launched, taught, unknown_ns);
-        // Of kernels that a profile does not tell apart (a compiler at run time gives each the same
-        // name), the longest.
+        // Of kernels that a profile does not distinguish (a run-time compiler's), keep the longest.
         let key = (launched.name, launched.shape, launched.operator);
         match places
             .get(&key)
@@ -63,12 +61,12 @@ pub(super) fn text(client: &Client, durations: &Durations, unknown_ns: u64) -> O
     (!profile.kernels.is_empty()).then(|| profile.write())
 }
 
-/// Median and 95th percentile of a kernel, ns, that was told to take `told_ns`; `before` is what
-/// exactly its profile said where that was what was told.
+/// Median and 95th percentile of a kernel, ns, expected to take `told_ns`. `before` is the
+/// profile's exact entry, if that was the expectation.
 ///
-/// A run begins with the percentile as what it expects. So what it ends with, if that is no more
-/// and no less than the median, is what was known, not a longer median: else a kernel would grow from
-/// run to run.
+/// A run begins with the percentile as its expectation. If its result lies between median and
+/// percentile, it confirms the old values, and is not a longer median: kernels must not grow with
+/// each run.
 fn quantiles(taught: Taught, told_ns: u64, before: Option<kept::Durations>) -> (u64, u64) {
     let median_ns = if taught.ns == 0 { told_ns } else { taught.ns };
     let share = |ns: u64, of: u64, whole: u64| {
@@ -108,7 +106,7 @@ fn entry(
         found.kernel.filter(|_| found.quality == Match::Exact)
     };
     let before = client.profile().and_then(exact);
-    // A profile that the job was given counts launches that no run of the program has made.
+    // The job's own profile counts launches that no run of the program has made.
     let kept = client.notes.kept().and_then(exact);
     let count = kept.map_or(0, |kernel| kernel.count);
     let count = taught.launches.saturating_add(count);
@@ -173,7 +171,7 @@ mod tests {
             let kept = quantiles(taught(ns, latest), BEFORE.p95_ns, Some(BEFORE));
             assert_eq!(kept, (100_000, 140_000), "{as_before:?}");
         }
-        // Nobody knew it, and what was assumed was right.
+        // An unknown kernel, and the assumption was right.
         assert_eq!(quantiles(taught(0, None), 100, None), (100, 100));
     }
 
@@ -185,12 +183,12 @@ mod tests {
         assert_eq!(said(900_000, None), (900_000, 900_000));
     }
 
-    /// Runs that are each too short to tell, of a kernel that is a small part of its batches.
+    /// Runs too short to learn a kernel that is a small part of its batches.
     #[test]
     fn no_kernel_grows_from_run_to_run() {
         let mut kept = BEFORE;
         for _ in 0..100 {
-            // A hundredth of the way from what was told towards the median.
+            // A hundredth of the way from the expectation towards the median.
             let ns = kept.p95_ns - kept.p95_ns.saturating_sub(100_000) / 100;
             let (median_ns, p95_ns) = quantiles(taught(ns, None), kept.p95_ns, Some(kept));
             (kept.median_ns, kept.p95_ns) = (median_ns, p95_ns);

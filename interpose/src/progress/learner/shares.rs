@@ -1,11 +1,11 @@
-//! How much of a best-effort client's GPU time is of kernels that are known, for people.
+//! Which part of a best-effort client's GPU time is of known kernels, for display.
 //!
-//! Sums over all launches that were read, each with what was charged for it: what a profile told,
-//! what was learnt, or what the daemon assumes of a kernel that nobody knows. What was charged for
-//! launches of a kernel before it was learnt counts as known from then on, so that the shares say
-//! what is known *now*. The daemon makes the shares of the sums (`scheduler::report::status`).
+//! Sums over all logged launches, each with its charge: the profile's duration, the learnt one, or
+//! the daemon's assumption for an unknown kernel. When a kernel is learnt its earlier charges count
+//! as known, so that the shares describe the *present* knowledge. The daemon computes the shares
+//! from the sums (`scheduler::report::status`).
 //!
-//! While nobody is to be protected launches are read in windows only, so the sums are a sample.
+//! With nobody to protect, launches are logged in windows only, so the sums are a sample.
 
 use std::collections::HashMap;
 
@@ -13,21 +13,19 @@ use protocol::pages::{ClientPage, Counter};
 
 use crate::kernels::Learnt;
 
-/// See the module's text. All in ns.
+/// The sums (see the module's head), ns.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     all_ns: u64,
     known_ns: u64,
     classed_ns: u64,
-    /// What was charged for launches of numbers that are not learnt yet, by where
-    /// `policy::durations` has the number.
+    /// Charges for numbers that are not learnt yet, by index in `policy::durations`.
     unknown: HashMap<u32, u64>,
 }
 
 impl Shares {
-    /// A launch was read for which `cost_ns` was charged. `learnt` is `None` of a number that is
-    /// another's by now, or none; `is_seen`: some batch said how long
-    /// it takes; one beside high-priority work alone says nothing.
+    /// Adds a launch with a charge of `cost_ns`. `learnt` is `None` for a reused number, or none.
+    /// `is_seen`: some batch has shown its duration, which one beside high-priority work does not.
     pub(super) fn handle_launch(
         &mut self,
         cost_ns: u64,
@@ -43,7 +41,7 @@ impl Shares {
             self.classed_ns = self.classed_ns.saturating_add(cost_ns);
         }
         let is_known = is_seen || learnt.unknown == 0;
-        // Of a graph a profile may know a part.
+        // A profile may know a part of a graph.
         let known_ns = match is_known {
             true => cost_ns,
             false => cost_ns.min(learnt.told_ns),
@@ -62,12 +60,12 @@ impl Shares {
         }
     }
 
-    /// The number is another's from now on: what was charged for it stays unknown.
+    /// The number is reused: its charges stay unknown.
     pub(super) fn forget(&mut self, index: u32) {
         self.unknown.remove(&index);
     }
 
-    /// Puts the sums where the daemon reads them. Nobody else writes there.
+    /// Publishes the sums for the daemon. No other thread writes them.
     pub(super) fn tell(&self, page: &ClientPage) {
         page.tell(Counter::GpuTime, self.all_ns);
         page.tell(Counter::GpuTimeKnown, self.known_ns);
@@ -82,7 +80,7 @@ mod tests {
     use super::*;
     use crate::kernels::Taken;
 
-    /// Launches of number 7, of which `told_ns` is told and `unknown` kernels are not.
+    /// Launches of number 7, with `told_ns` from the profile and `unknown` unprofiled kernels.
     struct Rig {
         shares: Shares,
         word: AtomicU64,

@@ -1,4 +1,4 @@
-//! A stream as its launches and what is seen of it tell: which launches are a batch, and when it was complete.
+//! A stream's launches and observations: which launches form a batch, and when it was complete.
 
 use std::collections::VecDeque;
 
@@ -8,42 +8,41 @@ use policy::durations::{Completed, Durations, InFlight, Launched};
 use super::index_of;
 use crate::kernels::Number;
 
-/// A stream as its launches and its event tell.
 #[derive(Default)]
 pub(super) struct Stream {
     /// How much of the ring was read.
     pub(super) seen: u64,
-    /// The mark of the last launch that was read.
+    /// The mark of the last launch read.
     last: u64,
-    /// The mark up to which all is known to be complete.
+    /// The mark up to which everything is known complete.
     pub(super) done: u64,
     pub(super) in_flight: InFlight,
-    /// Epochs under which what is in flight went, each with the mark of its last launch.
+    /// Epochs of the launches in flight, each with the mark of its last launch.
     epochs: VecDeque<(u64, u64)>,
-    /// The last mark that was asked for and not reached, and when it was asked, ns; 0 and 0 before.
+    /// The last mark that was queried and not reached, and when, ns; 0 and 0 before.
     pub(super) not_yet: (u64, u64),
-    /// When the helper had recorded the event behind that mark, ns. What was admitted before that
-    /// may be before the event and not in its mark: the mark is read first, and a launch counts
-    /// when the driver has taken it.
+    /// When the helper had recorded the event behind that mark, ns. A launch admitted before that
+    /// may precede the event without being in its mark: the mark is read first, and a launch counts
+    /// when the driver has accepted it.
     not_yet_recorded_ns: u64,
     /// When the helper had recorded its last event, ns.
     pub(super) recorded_ns: u64,
-    /// Buffer of a look.
+    /// Buffer for one poll.
     launches: Vec<Launch>,
 }
 
-/// Runs of launches under one epoch that are told apart in flight.
+/// Most epochs distinguished in flight.
 const EPOCHS_MAX: usize = 64;
 
 impl Stream {
-    /// The last event that was recorded, behind `mark`, had not been reached when it was asked.
+    /// The last recorded event, behind `mark`, had not been reached at `asked_ns`.
     pub(super) fn handle_not_yet(&mut self, mark: u64, asked_ns: u64) {
         self.not_yet = (mark, asked_ns);
         self.not_yet_recorded_ns = self.recorded_ns;
     }
 
-    /// Reads what was launched, each launch once. `told` says what its number is expected to take
-    /// where nothing is learnt, and whether a profile tells that.
+    /// Reads new launches, each once. `told` returns a number's expected duration without learning,
+    /// and whether it is from a profile.
     pub(super) fn read<const PLACES: usize>(
         &mut self,
         recent: &LaunchLog<PLACES>,
@@ -56,8 +55,8 @@ impl Stream {
         let launches = core::mem::take(&mut self.launches);
         for launch in &launches {
             if launch.cost_ns == 0 {
-                // Nothing is charged for it (or, as only the lower bits are told, a multiple of 4.3 s): it seems to have the mark of the
-                // launch before it, and takes its time in that one's batch or in the next.
+                // Uncharged (or, as only the lower bits are logged, a multiple of 4.3 s): it has
+                // the mark of the launch before it, and its time counts in that or the next batch.
                 self.in_flight.handle_lost(launch.mark + 1);
                 continue;
             }
@@ -65,18 +64,18 @@ impl Stream {
                 continue;
             }
             if launch.begin() != self.last as u32 {
-                // The one before it was not read.
+                // The launch before was not read.
                 self.in_flight.handle_lost(launch.mark - 1);
             }
             self.last = launch.mark;
             let told = told(launch);
             if launch.mark <= self.done {
-                // Seen complete before it was written down.
+                // Seen complete before it was logged.
                 continue;
             }
             self.note_epoch(launch.mark, launch.epoch);
             if (launch.kernel, launch.generation) == (Number::COPY.place, Number::COPY.generation) {
-                // How long it takes is a guess, and the others would make up for it.
+                // Its duration is a guess, for which the others would make up.
                 self.in_flight.handle_lost(launch.mark);
             }
             let launched = Launched {
@@ -99,7 +98,8 @@ impl Stream {
         }
     }
 
-    /// The epoch under which everything in flight up to `done` went; [`Launch::BESIDE`]: several, or high-priority work is beside it.
+    /// The epoch of everything in flight up to `done`; [`Launch::BESIDE`]: several, or beside HP
+    /// work.
     fn take_epoch(&mut self, done: u64) -> u64 {
         let mut all = None;
         while let Some(&(mark, epoch)) = self.epochs.front() {
@@ -116,9 +116,10 @@ impl Stream {
         all.unwrap_or(Launch::BESIDE)
     }
 
-    /// Everything up to a mark is complete, up to the second because it was given up. Of `waited` the application's waiting tells
-    /// that it was not before the first, 0 if it does not, and was by the second. `is_alone`: nothing of high priority was launched
-    /// since launches of that epoch. Teaches `durations`; the launches that are newly complete.
+    /// Everything up to `done` is complete, and up to `given_up` because it was given up. `waited`:
+    /// the application's waits show that it was not complete before the first time (0: unknown),
+    /// and was by the second. `is_alone`: whether no high-priority launch came since launches of
+    /// that epoch. Teaches `durations`. Returns the newly complete launches.
     pub(super) fn complete(
         &mut self,
         (done, given_up): (u64, u64),
@@ -135,7 +136,7 @@ impl Stream {
         self.done = done;
         let (mark, asked_ns) = self.not_yet;
         let behind_ns = self.in_flight.launched_behind(done);
-        // What was launched before may be what was not complete: an event's mark, and that of who waits, are read first.
+        // Launches made before may be incomplete: events and waiters read their mark first.
         let is_whole_since = |since_ns| behind_ns.is_none_or(|at_ns| at_ns > since_ns);
         let is_asked = mark <= done && is_whole_since(self.not_yet_recorded_ns);
         let asked_ns = if is_asked { asked_ns } else { 0 };
@@ -161,7 +162,7 @@ mod tests {
 
     const US: u64 = 1_000;
 
-    /// A stream whose launches are all of kernel 1, which is told to take 100 µs.
+    /// A stream with launches of kernel 1 only, which the profile expects to take 100 µs.
     struct Rig {
         recent: LaunchLog<8>,
         stream: Stream,
@@ -185,7 +186,7 @@ mod tests {
             self.mark
         }
 
-        /// Writes down what was counted.
+        /// Logs a counted launch.
         fn push(&mut self, cost_ns: u32, at_ns: u64, epoch: u64) {
             self.recent.push(&Launch {
                 mark: self.mark,
@@ -205,7 +206,7 @@ mod tests {
             self.look_waited((0, now_ns), done, is_alone);
         }
 
-        /// Somebody may have waited: complete between both, as that tells.
+        /// Polls with a wait's result: complete between the two times.
         fn look_waited(&mut self, (after_ns, by_ns): (u64, u64), done: (u64, u64), is_alone: bool) {
             let Self {
                 recent,
@@ -213,7 +214,7 @@ mod tests {
                 durations,
                 ..
             } = self;
-            // The look is later than the wait's end.
+            // The poll is later than the wait's end.
             stream.read(recent, by_ns + 50 * US, |_| Some((100 * US, false)));
             let waited = (after_ns, by_ns);
             _ = stream.complete(
@@ -224,7 +225,7 @@ mod tests {
             );
         }
 
-        /// What is learnt, µs; 0: nothing.
+        /// The learnt duration, µs; 0: none.
         fn learnt_us(&self) -> u64 {
             self.durations.expected_ns(0, 0) / US
         }
@@ -248,11 +249,11 @@ mod tests {
     fn an_event_that_was_never_seen_pending_tells_nothing_of_how_long_it_was_at_least() {
         let mut rig = Rig::new();
         let mark = rig.launch(1_000 * US, 7);
-        // Not behind this launch but behind a later one: it says nothing of this one.
+        // Behind a later launch, not this one: it says nothing of this one.
         rig.stream.not_yet = (mark + 1, 5_990 * US);
         rig.look(6_010 * US, mark, true);
         assert_eq!(rig.learnt_us(), 0);
-        // But it is certain that it was not longer than this.
+        // It was certainly not longer than this.
         let mark = rig.launch(7_000 * US, 7);
         rig.look(7_040 * US, mark, true);
         assert!((40..100).contains(&rig.learnt_us()), "{}", rig.learnt_us());
@@ -264,7 +265,7 @@ mod tests {
             let mut rig = Rig::new();
             let mark = rig.launch(1_000 * US, 7);
             rig.look(1_002 * US, 0, true);
-            // The helper has read the mark and is recording; the next kernel, of 5 ms, may come before the event.
+            // The mark is read and the event being recorded; the next kernel, 5 ms, may come first.
             let behind = rig.launch(admitted_us * US, 7);
             rig.stream.recorded_ns = 1_010 * US;
             rig.stream.handle_not_yet(mark, 5_990 * US);
@@ -274,7 +275,7 @@ mod tests {
             let learnt = rig.learnt_us();
             assert!(learnt_us.contains(&learnt), "{admitted_us}: {learnt}");
             if learnt == 0 {
-                // Nor was the other one begun when the event was reached.
+                // Nor had the other one begun when the event was reached.
                 rig.look(6_050 * US, behind, true);
                 assert_eq!(rig.learnt_us(), 0);
             }
@@ -323,7 +324,7 @@ mod tests {
         rig.push(100_000, 1_000 * US, 7);
         rig.look(6_030 * US, rig.mark, true);
         assert_eq!((rig.learnt_us(), rig.stream.in_flight.first()), (0, None));
-        // Nor is what it took, 5 ms, taken for what the next one takes.
+        // Its 5 ms do not count for the next one either.
         let mark = rig.launch(7_000 * US, 7);
         rig.stream.not_yet = (mark, 8_000 * US);
         rig.look(8_010 * US, mark, true);
@@ -353,7 +354,7 @@ mod tests {
             if is_before_written_first {
                 rig.look(1_010 * US, 0, true);
             }
-            // The daemon is gone: so many of these as will.
+            // The daemon is gone, so these are uncharged.
             (0..3).for_each(|_| rig.push(0, 1_020 * US, Launch::BESIDE));
             rig.stream.not_yet = (before, 5_990 * US);
             rig.look(6_010 * US, before, true);
@@ -388,7 +389,7 @@ mod tests {
                 begin_us += 10_000;
                 // The thread runs ahead of the device by six launches and then waits for them.
                 let mark = (0..6).fold(0, |_, nth| rig.launch((begin_us + nth) * US, 7));
-                // They count as complete when they are expected to be; that teaches nothing.
+                // They count as complete when expected to be; that teaches nothing.
                 let known = rig.stream.done;
                 rig.look(begin_us * US + 10 * US, known, true);
                 let end_us = begin_us + 6 * truth_us;
@@ -405,12 +406,12 @@ mod tests {
     fn a_sum_that_is_looked_at_when_the_next_one_has_begun_is_judged_by_its_own_epoch() {
         let mut rig = Rig::new();
         let mark = rig.launch(1_000 * US, 7);
-        // The wait is over and the next step begun, after high-priority work, before anybody looks.
+        // The wait is over and the next step begun, after high-priority work, before the poll.
         let next = rig.launch(6_010 * US, 8);
         rig.look_waited((5_900 * US, 6_000 * US), (mark, 0), true);
         let learnt_us = rig.learnt_us();
         assert!(learnt_us > 100, "{learnt_us}");
-        // The next one is not alone, and the one behind it is again.
+        // The next one is not alone, and the one after it is again.
         let last = rig.launch(12_010 * US, 7);
         rig.look_waited((11_900 * US, 12_000 * US), (next, 0), true);
         assert_eq!(rig.learnt_us(), learnt_us);

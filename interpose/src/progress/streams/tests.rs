@@ -75,7 +75,7 @@ fn a_slot_is_used_again_when_it_has_drained_and_its_counts_go_on() {
     assert_eq!(STREAMS.slot(a).unwrap().issued(), 5);
 }
 
-/// A helper that asks the driver about the stream uses its handle.
+/// A helper that queries the driver about the stream uses its handle.
 #[test]
 fn a_stream_is_taken_out_once_no_helper_uses_it() {
     static STREAMS: Streams = Streams::new();
@@ -89,7 +89,7 @@ fn a_stream_is_taken_out_once_no_helper_uses_it() {
             while slot.state() == State::Live {
                 std::thread::yield_now();
             }
-            // Its call takes so long.
+            // Its call takes this long.
             let clock = Clock::monotonic();
             clock.sleep_until(clock.now_ns() + 5_000_000);
             IS_USED.store(false, Ordering::SeqCst);
@@ -124,7 +124,7 @@ fn slots_of_ended_threads_are_given_up_when_they_are_needed() {
     for index in 1..OVERFLOW as usize {
         place(&STREAMS, created(64 * index)).unwrap();
     }
-    // join returns when the thread's function has; the kernel may see it a moment longer.
+    // join returns when the thread's function has; the kernel may list the thread longer.
     while sys::is_thread_alive(
         STREAMS
             .slot(ended)
@@ -180,7 +180,7 @@ fn captures_of_streams_without_a_slot_are_counted_and_end_like_others() {
         assert!(!STREAMS.is_capturing());
     }
     STREAMS.begin_capture(created(64), Place::Overflow);
-    // Nothing tells of the context of this one; it is kept with none.
+    // The context of this one is unknown; it is kept without one.
     STREAMS.take_out_context(Handle(0).context());
     assert!(!STREAMS.is_capturing());
 }
