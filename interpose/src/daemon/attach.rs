@@ -1,16 +1,17 @@
-//! Finding the daemon of a device, and the one conversation with it.
+//! Finds the daemon of a device, and makes the one exchange with it.
 //!
 //! One packet each way over a Unix socket (`protocol::hello`): the client's page goes with the
 //! hello as a descriptor, and the daemon's pages come with the answer. The connection then stays
-//! open without another word: its end tells the daemon that this process is gone. This is the only
-//! place where the library waits for the daemon, at most [`REPLY_TIMEOUT`] for each answer.
+//! open in silence: its end shows the daemon that this process is gone. This is the only place
+//! where the library waits for the daemon, at most [`REPLY_TIMEOUT`] for each answer.
 //!
-//! A daemon hears only so many processes of a user at once, and hangs up on who has been silent for the longest. So the hello goes out
-//! as soon as there is a connection, and who is hung up on without an answer asks again for a while ([`ask_again`]).
+//! A daemon serves only so many processes of a user at once, and hangs up on the one that has been
+//! silent for the longest. So the hello is sent as soon as there is a connection, and a process
+//! that is hung up on without an answer asks again for a while ([`ask_again`]).
 //!
-//! The hello names the device, and a daemon of another one refuses. A driver that does not tell the
-//! device's UUID leads to a daemon only where somebody has named its socket; that daemon is then
-//! taken to be the right one, and says so in its log.
+//! The hello names the device, and a daemon of another device refuses. A driver that does not
+//! report the device's UUID leads to a daemon only if the socket is set explicitly; that daemon is
+//! then assumed to be the right one, and logs so.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -51,19 +52,17 @@ mod said;
 
 pub(crate) use met::Met;
 
-/// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within
-/// 100 us; a second is a daemon that is stopped.
+/// Longest wait for the daemon's answer. It answers from a dedicated thread, within 100 us; a
+/// daemon that takes a second is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the first attempt found out for all that follow.
+/// Findings of the first attempt, for all later ones.
 static FOUND: Found = Found::new();
 
-/// See [`FOUND`].
 struct Found {
-    /// Whether a thread that has attached gets a signal from the kernel when what started it ends.
-    /// The next time it is the helper that attaches.
+    /// Whether an attaching thread gets a signal when its parent ends. Later, the helper attaches.
     falls_with_parent: AtomicBool,
-    /// What this process knows about kernels, once it has been read.
+    /// Known kernels, once read.
     kernels: OnceLock<Option<Known>>,
 }
 
@@ -76,60 +75,56 @@ impl Found {
     }
 }
 
-/// So long a daemon that hangs up without an answer is asked again, ns.
+/// How long a daemon that hangs up without an answer is asked again, ns.
 const ASK_AGAIN_NS: u64 = 2_000_000_000;
-/// Between the first two times, ns; twice as long each time after that.
+/// First backoff, ns; doubles each time.
 const BACKOFF_NS_MIN: u64 = 5_000_000;
-/// Never longer than this, ns.
+/// Longest backoff, ns.
 const BACKOFF_NS_MAX: u64 = 200_000_000;
 
-/// Pages every client gets: daemon, high-priority, bell.
+/// Pages of every client: daemon, high-priority, bell.
 const PAGES: usize = 3;
 
 /// Why a process runs unmanaged.
 #[derive(Debug)]
 pub(crate) enum Unmanaged {
-    /// The driver does not tell the device's UUID, so no daemon can be looked for.
+    /// The driver does not report the device's UUID, so no daemon can be found.
     NoUuid(CUresult),
-    /// Nobody listens where a daemon of the device would.
+    /// No daemon listens where the device's daemon would.
     NoDaemon {
-        /// Where was looked.
         tried: Vec<PathBuf>,
-        /// What the last attempt met.
+        /// Error of the last attempt.
         last: io::Error,
     },
-    /// The conversation failed; another version of the protocol among others.
+    /// The exchange failed, for example because of another protocol version.
     Hello {
-        /// With whom.
+        /// The daemon's address.
         socket: PathBuf,
-        /// How.
         error: HelloError,
     },
-    /// The daemon does not want this client.
+    /// The daemon refuses this client.
     Refused {
-        /// Which.
+        /// The daemon's address.
         socket: PathBuf,
-        /// Its reason.
         reason: String,
     },
     /// The system gives no memory for a client.
     NoMemory(io::Error),
-    /// The pages that came are not what this version expects.
+    /// The pages are not what this version expects.
     Pages {
-        /// From whom.
+        /// The daemon's address.
         socket: PathBuf,
-        /// What is wrong.
         error: io::Error,
     },
 }
 
 impl Unmanaged {
-    /// Whether there just is no daemon, which is nobody's mistake unless one was asked for.
+    /// Whether there is no daemon, which is an error only if one was asked for.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::NoDaemon { .. })
     }
 
-    /// Whether a daemon is there and does not serve this process, which is so until it, or its configuration, is another.
+    /// Whether a daemon exists and does not serve this process, until it or its settings change.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::Pages { .. } => true,
@@ -138,7 +133,6 @@ impl Unmanaged {
         }
     }
 
-    /// Whether the daemon has hung up without an answer.
     fn is_hang_up(&self) -> bool {
         matches!(self, Self::Hello { error, .. } if is_hang_up(error))
     }
@@ -183,12 +177,12 @@ impl fmt::Display for Unmanaged {
 ///
 /// # Errors
 ///
-/// Why no daemon has accepted it, where this process is to stay unmanaged on the device.
+/// Why no daemon has accepted it, where this process stays unmanaged on the device.
 ///
-/// A process whose first attempt meets nobody, or is refused, may have come in the half second in
-/// which a daemon is restarted, or before the daemon of its machine. So it is a client of nobody,
-/// whose helper asks for a daemon as one does whose daemon has gone ([`reattach`]). The first that
-/// takes it counts everything from the beginning of the process. Until then nothing is held back.
+/// A first attempt that finds no daemon, or is refused, may have come in the half second in which a
+/// daemon restarts, or before the machine's daemon started. The process then has a client without a
+/// daemon, whose helper asks for one as after a daemon's end ([`reattach`]). The first daemon to
+/// accept it counts everything from the beginning of the process. Until then nothing is held back.
 pub(crate) fn attach(
     config: &Config,
     context: CUcontext,
@@ -221,24 +215,24 @@ pub(crate) fn attach(
     }
 }
 
-/// Whether a process that no daemon has taken is to ask again: somebody has asked for it to be
-/// managed, by a variable that `pillion run` sets, or by a daemon that is there, or was (its lock
-/// file outlives it). Where a library is preloaded into all processes of a machine that never had a
-/// daemon, they stay as they are, without a thread. On virtual time the one attempt is all.
+/// Whether a process without a daemon is to ask again: a variable that `pillion run` sets shows
+/// that it is meant to be managed, or a daemon exists, or did (its lock file outlives it). If the
+/// library is preloaded into all processes of a machine that never had a daemon, they stay
+/// unmanaged, without a thread. On virtual time there is only one attempt.
 fn is_wanted(config: &Config, reason: &Unmanaged, sought: &[PathBuf]) -> bool {
     let is_asked_for = || config.expects_daemon || !reason.is_absence();
     !Clock::process().is_virtual()
         && (is_asked_for() || sought.iter().any(|socket| has_lock(socket)))
 }
 
-/// Whether a daemon has listened there since the machine was started, or does.
+/// Whether a daemon listens there, or has since the machine was started.
 fn has_lock(socket: &Path) -> bool {
     let mut lock = socket.as_os_str().to_owned();
     lock.push(".lock");
     Path::new(&lock).exists()
 }
 
-/// A client of nobody.
+/// A client without a daemon.
 fn new_client(
     config: &Config,
     context: CUcontext,
@@ -280,7 +274,7 @@ fn new_client(
     })
 }
 
-/// The device's identity, empty if the driver does not tell, and where its daemon may listen, the likeliest first.
+/// The device's UUID, empty if unknown, and where its daemon may listen, the likeliest first.
 pub(crate) fn places(
     config: &Config,
     device: CUdevice,
@@ -290,16 +284,15 @@ pub(crate) fn places(
     Ok((uuid.unwrap_or_default(), places))
 }
 
-/// What the daemon of a device lets this job hold of it, bytes, before the process is a client there; `None` if no daemon
-/// says so.
+/// The daemon's quota for this job on a device, bytes, before the process is a client; `None` if no
+/// daemon answers.
 pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
     let (uuid, tried) = places(config, device).ok()?;
     let quota = config.quotas.of_device(device.0);
     ask_memory_at(&tried, config, &uuid, quota).map(|is| is.quota_bytes)
 }
 
-/// What the daemon of the device with that identity says of this job's memory, `asked` being what the job asks for;
-/// `None` if no daemon says anything.
+/// The daemon's answer about this job's memory on a device, given the quota asked for, if any.
 #[cfg(not(shim))]
 pub(crate) fn ask_memory(config: &Config, uuid: &str, asked: Option<Quota>) -> Option<MemoryIs> {
     ask_memory_at(&candidates(config, Ok(uuid)).ok()?, config, uuid, asked)
@@ -322,21 +315,20 @@ fn ask_memory_at(
         let ask = || hello::ask_once(socket, &request, REPLY_TIMEOUT);
         match ask_again(is_hang_up, ask) {
             Ok(Reply::Memory(is)) => Some(is),
-            // Another version's daemon among others: it keeps no quota.
+            // For example a daemon of another version: it keeps no quota.
             _ => None,
         }
     })
 }
 
-/// What the job is called: by `pillion run`, or the process by itself.
+/// The job's id: from `pillion run`, or made from the process's.
 fn job_id(config: &Config) -> String {
     let job = config.job.clone();
     job.unwrap_or_else(|| format!("pid-{}", std::process::id()))
 }
 
 impl Met {
-    /// Asks the daemon what it keeps of the process's program. It may take a quarter of a second: who
-    /// has something to announce does so before.
+    /// Asks the daemon what it keeps of the program. May take 250 ms: announce first.
     pub(crate) fn ask_kept(&mut self, config: &Config, client: &Client) {
         if self.keeps {
             let _occupied = Occupied::new();
@@ -348,8 +340,8 @@ impl Met {
     }
 }
 
-/// One attempt to have the client taken by a daemon that listens where one is looked for: its pages
-/// then take the places of those before. Asks nothing of the driver.
+/// One attempt to have the client accepted by a daemon: its pages then replace those of the
+/// previous one. Makes no driver call.
 pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let _occupied = Occupied::new();
     let (connection, socket) = connect(&client.sought)?;
@@ -387,7 +379,6 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     })
 }
 
-/// Where the daemon may listen, the likeliest first.
 fn candidates(config: &Config, uuid: Result<&str, CUresult>) -> Result<Vec<PathBuf>, Unmanaged> {
     match &config.socket {
         Some(socket) => Ok(vec![socket.clone()]),
@@ -395,7 +386,7 @@ fn candidates(config: &Config, uuid: Result<&str, CUresult>) -> Result<Vec<PathB
     }
 }
 
-/// Whether there is anything to connect to, without doing so.
+/// Whether there is anything to connect to; does not connect.
 fn look_for(tried: &[PathBuf]) -> Result<(), Unmanaged> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for path in tried {
@@ -408,8 +399,8 @@ fn look_for(tried: &[PathBuf]) -> Result<(), Unmanaged> {
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
-/// Asks, and again for [`ASK_AGAIN_NS`] of the clock at most while the error is such that this may help; at moments that differ from
-/// process to process.
+/// Asks, and repeats for at most [`ASK_AGAIN_NS`] of clock time while the error is one that
+/// repeating may cure; at times that differ between processes.
 fn ask_again<T, E>(
     may_help: impl Fn(&E) -> bool,
     mut ask: impl FnMut() -> Result<T, E>,
@@ -424,13 +415,13 @@ fn ask_again<T, E>(
             return answer;
         }
         let next_ns = now_ns + jittered(wait_ns, now_ns, std::process::id());
-        // A program's timer may send signals all the time, and the daemon is not to be asked as often.
+        // A program's timer may send signals all the time: keep the interval all the same.
         while clock.sleep_until(next_ns) == Wake::Interrupted {}
         wait_ns = (wait_ns * 2).min(BACKOFF_NS_MAX);
     }
 }
 
-/// Whether the daemon has ended the connection without an answer, before the request or after it.
+/// Whether the daemon has ended the connection without an answer, before or after the request.
 fn is_hang_up(error: &HelloError) -> bool {
     match error {
         HelloError::Closed => true,
@@ -454,23 +445,22 @@ fn connect(tried: &[PathBuf]) -> Result<(OwnedFd, PathBuf), Unmanaged> {
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
-/// What a daemon says to a client that it takes.
+/// A daemon's answer to a client that it accepts.
 struct Answered {
     /// The client's number.
     number: u64,
     /// Its slot in the job's ledger, if the daemon keeps one.
     slot: Option<u16>,
-    /// Its class, if the daemon says it.
+    /// Its class, if the daemon states it.
     class: Option<JobClass>,
-    /// Whether the daemon knows how to keep what is learnt (protocol 3.1).
+    /// Whether the daemon can keep what is learnt (protocol 3.1).
     keeps: bool,
-    /// Whether it knows what a job asks for its requests (protocol 3.4).
+    /// Whether it knows latency targets of jobs (protocol 3.4).
     takes_slo: bool,
-    /// Whether it knows what a job may use of the GPU's time (protocol 3.6).
+    /// Whether it knows caps of the GPU's time (protocol 3.6).
     takes_cap: bool,
 }
 
-/// A conversation that did not end with a welcome.
 enum Answer {
     Hello(HelloError),
     Refused(String),
@@ -560,15 +550,14 @@ fn takes_priorities() -> bool {
     driver::has(abi::id::cuLaunchKernelEx) && driver::has(abi::id::cuGetProcAddress_v2)
 }
 
-/// What `ps` calls this process.
+/// The process's name, as in `ps`.
 fn program_name() -> String {
     std::fs::read_to_string("/proc/self/comm")
         .map(|name| name.trim_end().to_owned())
         .unwrap_or_default()
 }
 
-/// Sorts the descriptors that came with a welcome; the last one is the client's page, if it sent
-/// none.
+/// Sorts a welcome's descriptors; the last is the client's page, if the client sent none.
 fn split(
     descriptors: Vec<OwnedFd>,
     class: JobClass,
@@ -597,14 +586,13 @@ fn split(
     Ok(Welcome { pages, ledger, own })
 }
 
-/// What this process knows about kernels.
 struct Known {
     index: ProfileIndex,
-    /// How what was measured fits the device.
+    /// How the measurements fit the device.
     fit: Fit,
 }
 
-/// The profile of this process, loaded when it first attaches, for the device it attaches to then.
+/// The process's profile, loaded when it first attaches, and scaled to the device of that attach.
 fn profile(config: &Config, device: CUdevice) -> Option<&'static Known> {
     let load = |path: &PathBuf| load_profile(path, device);
     FOUND
@@ -613,7 +601,7 @@ fn profile(config: &Config, device: CUdevice) -> Option<&'static Known> {
         .as_ref()
 }
 
-/// Begins the record of the process, or goes on in it, with that device; whether there is one.
+/// Begins or continues the record of the process, with that device. Returns whether there is one.
 fn begin_record(config: &Config, (device, index): (CUdevice, u32), uuid: &str) -> bool {
     let Some(folder) = &config.record else {
         return false;
@@ -651,13 +639,12 @@ fn set_gpu(words: &GpuWords, gpu: &scale::Gpu) {
     words.set_name(&gpu.name);
 }
 
-/// The profile as it holds on `device`, or none and a line that says why: the job then runs with unknown
-/// kernels.
+/// The profile scaled to `device`; else a log line has the reason, and all kernels are unknown.
 fn load_profile(path: &Path, device: CUdevice) -> Option<Known> {
     match Profile::load(path) {
         Ok(profile) => {
             let (profile, fit) = scale::scale(profile, &gpu(device));
-            // `pillion run` says once for all processes of the job what each of them finds here.
+            // `pillion run` logs this once for all processes of the job.
             if fit != Fit::Measured {
                 log::say(Level::Info, format_args!("{}: {fit}", path.display()));
             }
@@ -675,7 +662,7 @@ fn load_profile(path: &Path, device: CUdevice) -> Option<Known> {
     }
 }
 
-/// The device as its driver describes it. Bandwidth is clock × 2 × width, of DDR memory as all GPUs have.
+/// The device as its driver describes it. Bandwidth is clock × 2 × width: all GPUs have DDR memory.
 fn gpu(device: CUdevice) -> scale::Gpu {
     let ask = |attribute| driver::device_attribute(device, attribute);
     let bits_per_us = ask(CUdevice_attribute::MEMORY_CLOCK_RATE)
@@ -736,7 +723,7 @@ mod tests {
             }
         });
         assert!(asked > 1 && answer.is_ok());
-        // A daemon that does not answer in time is not asked again: it has been waited for.
+        // A daemon that does not answer in time is not asked again: the wait is over.
         let mut asked = 0;
         let late = ask_again(is_hang_up, || {
             asked += 1;

@@ -1,19 +1,21 @@
 //! The thread that notices at once that a client's daemon is gone.
 //!
-//! What a helper sleeps on is a futex, so that who launches wakes it cheaply, and a daemon that is
-//! killed rings nothing. So while a client has a daemon a second thread waits for the end of its
-//! connection (`recv`), tells the helper and the threads at the gate, and ends. It needs no clock:
-//! an idle process is not woken for it. What it learns is a hint in time, nothing else: where there
-//! is no such thread (no more can be started, the connection's descriptor was closed by the
-//! application) the helper looks every now and then ([`crate::daemon::reattach`]).
+//! A helper sleeps on a futex, so that launches wake it cheaply, and a killed daemon rings nothing.
+//! So while a client has a daemon, a second thread waits for the end of its connection (`recv`),
+//! reports it to the helper and the threads at the gate, and ends. It uses no clock, so an idle
+//! process does not wake up for it. It only saves time: without it (no more threads can be started,
+//! or the application closed the connection's descriptor) the helper polls
+//! ([`crate::daemon::reattach`]).
 //!
-//! **Whose descriptor.** A program that closes descriptors which are not its own may have another file under the connection's number.
-//! The kernel looks a number up when a call begins, and again where it begins a call anew by itself: after SIGSTOP and SIGCONT
-//! (signal(7)). So the receive timeout is set, with which `recv` ends there instead, and the descriptor is looked at before each call.
-//! A call that has begun keeps the connection itself: who loses the descriptor meanwhile stays the daemon's client until the call ends, and
-//! learns of the daemon's end as everybody does.
+//! **The descriptor.** A program that closes descriptors it does not own may have another file
+//! under the connection's number. The kernel resolves the number when a call begins, and again
+//! where it restarts a call by itself: after SIGSTOP and SIGCONT (signal(7)). So the receive
+//! timeout is set, with which `recv` returns instead, and the descriptor is checked before each
+//! call. A call in progress holds the connection itself: a process that loses the descriptor
+//! meanwhile stays the daemon's client until the call ends, and notices the daemon's end like any
+//! other.
 //!
-//! A child of a fork does not have the thread, and is no client.
+//! A forked child does not have the thread, and is no client.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -27,35 +29,33 @@ use crate::platform::sys;
 use crate::process::Client;
 use crate::progress::waking;
 
-/// One call of `recv` lasts for so long at most. Not for ever, see above; so seldom that it costs nothing.
+/// Longest call of `recv`. Bounded, see above; so long that it costs nothing.
 const RECEIVE: Duration = Duration::from_hours(1);
 
-/// The thread's stack, bytes. Its own part is small; thread locals of the program's libraries lie there, too.
+/// The thread's stack, bytes. Its own part is small; the program's thread-locals need the rest.
 const STACK_BYTES: usize = 256 << 10;
 
-/// The thread waits.
 const WAITS: u32 = 0;
-/// The other side has ended the connection.
 const OVER: u32 = 1;
-/// There is nothing to wait for under the connection's number.
+/// The connection's number is not our socket any more.
 const BLIND: u32 = 2;
 
-/// What such a thread says.
+/// The state of such a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// It will tell when the daemon goes.
+    /// It will report the daemon's end.
     WillTell,
     /// The daemon has ended the connection.
     Over,
-    /// It cannot tell.
+    /// It cannot report the end.
     Nothing,
 }
 
-/// A thread that waits for a daemon's end.
 pub(crate) struct DisconnectWatcher(Arc<AtomicU32>);
 
 impl DisconnectWatcher {
-    /// Starts a thread for the client's connection. It inherits the caller's signal mask: a helper's, which blocks all.
+    /// Starts a thread for the client's connection. It inherits the caller's signal mask: a
+    /// helper's, which blocks all.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl DisconnectWatcher {
             if is_over {
                 tell_gate(client, number);
             }
-            // Release pairs with the Acquire in `said`; and before the bell, whose ringing makes the helper look.
+            // Release pairs with the Acquire in `said`; before the bell, which wakes the helper.
             says.store(if is_over { OVER } else { BLIND }, Ordering::Release);
             waking::wake_surely(client);
         };
@@ -80,7 +80,6 @@ impl DisconnectWatcher {
         Ok(Self(said))
     }
 
-    /// What it says.
     pub(crate) fn said(&self) -> Said {
         // Acquire: see `watch`.
         match self.0.load(Ordering::Acquire) {
@@ -91,7 +90,7 @@ impl DisconnectWatcher {
     }
 }
 
-/// Has the threads at the gate see that the daemon is gone.
+/// Shows the threads at the gate that the daemon is gone.
 fn tell_gate(client: &Client, number: u64) {
     client.connection.note_end(number);
     if !client.is_high_priority() {
@@ -99,7 +98,7 @@ fn tell_gate(client: &Client, number: u64) {
     }
 }
 
-/// Waits until the other side has ended that connection. `false` if that cannot be waited for.
+/// Waits until the other side has ended that connection. `false` if that is not possible.
 fn wait_for_end(connection: &Connection, number: u64) -> bool {
     while connection.number() == number {
         let Some(number) = connection.number_to_wait_on() else {
@@ -107,9 +106,9 @@ fn wait_for_end(connection: &Connection, number: u64) -> bool {
         };
         match sys::peek(number).map_err(|error| error.kind()) {
             Ok(0) | Err(io::ErrorKind::ConnectionReset) => return true,
-            // Its time was over, or the process was stopped and goes on.
+            // Timeout, or the process was stopped and continued.
             Err(io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            // Another file by now, or none; and on a connection that was welcomed nothing is said.
+            // Another file by now, or none; an established connection carries no data.
             Ok(_) | Err(_) => return false,
         }
     }
@@ -134,20 +133,19 @@ mod tests {
         (connection, theirs)
     }
 
-    /// Puts another file under its number, as a program may do that closes descriptors which are
-    /// not its own.
+    /// Puts another file under its number, like a program that closes descriptors it does not own.
     #[expect(
         unsafe_code,
         reason = "the number is known, and its owner is not to know"
     )]
     fn replace(connection: &Connection, other: &OwnedFd) {
         let number = connection.number_to_wait_on().unwrap();
-        // SAFETY: both are open; what stands under the number is the test's own.
+        // SAFETY: both are open; the number is the test's own.
         let replaced = unsafe { libc::dup2(other.as_raw_fd(), number) };
         assert_eq!(replaced, number);
     }
 
-    /// No clock has a part in it: the timeout is an hour.
+    /// No clock takes part: the timeout is an hour.
     #[test]
     fn the_end_of_the_other_side_ends_the_wait() {
         let (connection, daemon) = pair();
@@ -160,7 +158,6 @@ mod tests {
         begun.recv().unwrap();
         drop(daemon);
         assert!(waits.join().unwrap());
-        // And where it had ended before.
         let (connection, daemon) = pair();
         drop(daemon);
         assert!(wait_for_end(&connection, 1));
@@ -171,7 +168,7 @@ mod tests {
         let (connection, daemon) = pair();
         let packet = [1; 8];
         connection.with(|ours| protocol::hello::send(ours, &packet, &[]).unwrap());
-        // What the daemon has not read makes of its end a reset.
+        // Data that the daemon has not read turns its end into a reset.
         drop(daemon);
         assert!(wait_for_end(&connection, 1));
     }
@@ -186,7 +183,7 @@ mod tests {
         assert!(!wait_for_end(&connection, 1));
     }
 
-    /// As after a stop, the call ends and the next one would look the number up anew.
+    /// As after a stop, the call ends and the next one would resolve the number anew.
     #[test]
     fn who_loses_the_descriptor_while_waiting_stops_waiting_when_the_call_ends() {
         let (connection, _daemon) = pair();

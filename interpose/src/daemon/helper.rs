@@ -1,34 +1,35 @@
-//! The helper threads, one for each client: find out what has completed when the application does
+//! The helper threads, one per client: they find out what has completed when the application does
 //! not ask.
 //!
 //! *Best-effort, while gated*: the helper learns of completion as [`crate::progress::sight`] allows
-//! for each stream. At most one event of ours is outstanding in a stream; the first look at it
-//! comes after a learnt part of what is expected ([`policy::looks`]), further ones every
-//! [`POLL_NS`] at most. What has completed goes into the client's page, and the daemon is rung if a
-//! thread waits at the gate. *Best-effort, with nobody to protect* (an ungated lease): the helper
-//! does nothing, except in one *window* of 10 ms in each second in which something was launched, so
-//! that durations are learnt before a high-priority job comes; longer, and for up to a tenth of the
-//! time, while kernels are launched that nobody knows ([`watch`]). The daemon rings it when leases
-//! become gated. *High-priority*: it does nothing, except while the daemon asks (`probe`), because
-//! the application has been silent and best-effort work waits: then it asks streams whether they
-//! are idle.
+//! for each stream. At most one event of ours is outstanding in a stream; its first poll comes
+//! after a learnt part of the expected duration ([`policy::looks`]), further ones at most every
+//! [`POLL_NS`]. Completed work is counted in the client's page, and the daemon is rung if a thread
+//! waits at the gate.
 //!
-//! It never synchronises while the process lives, so it is never in the driver for long; when the
-//! process dies of a signal it does. It has every signal blocked and its own calls are not hooked. In
-//! some streams only launching threads may record (see `launch`); the helper queries their events.
+//! *Best-effort, with nobody to protect* (an ungated lease): the helper does nothing, except in one
+//! *window* of 10 ms in each second with a launch, so that durations are learnt before a
+//! high-priority job comes. While unknown kernels are launched, windows are longer, and take up to
+//! a tenth of the time ([`watch`]). The daemon rings the helper when leases become gated.
 //!
-//! While a trace is taken it tells what kernels are called ([`Names`]).
+//! *High-priority*: it does nothing, except while the daemon asks (`probe`) because the application
+//! has been silent and best-effort work waits: then it queries whether streams are idle.
 //!
-//! It tells the program which batch is wanted, where that has asked ([`crate::process::batches`]).
-//! It also is told that the daemon is gone, and makes its client another one's
-//! ([`crate::daemon::reattach`]).
+//! The helper never synchronises while the process lives, so it is never in the driver for long; it
+//! does when the process dies of a signal. It blocks every signal, and its own calls are not
+//! hooked. In some streams only launching threads may record (see `launch`); the helper queries
+//! their events.
 //!
-//! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
-//! says until when it sleeps ([`waking`]). A launching thread stores what it launched, then
-//! reads that word, and rings only if the launch is expected to end well before. A helper that sleeps
-//! without a limit stores the word, then looks whether something was launched. Both in
-//! sequentially consistent order, so one of the two sees the other. With a limit, what is missed is
-//! seen when the limit is over.
+//! The helper also reports kernels' names while a trace is taken ([`Names`]), calls the program's
+//! functions with a wanted batch ([`crate::process::batches`]), and, after its daemon's end, moves
+//! its client to another daemon ([`crate::daemon::reattach`]).
+//!
+//! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the
+//! helper publishes until when it sleeps ([`waking`]). A launching thread counts its launch, then
+//! reads that time, and rings only if the launch is expected to end well before. A helper that
+//! sleeps without a limit stores the time, then checks whether something was launched. Both are
+//! sequentially consistent, so one of the two sees the other. A limit bounds how long a launch is
+//! missed.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
@@ -64,51 +65,51 @@ mod watch;
 
 use watch::{Watched, Window};
 
-/// Until it is first looked whether kernels are unknown, ns.
+/// First poll for unknown kernels to report, ns.
 const UNKNOWN_FIRST_NS: u64 = 1_000_000_000;
 
-/// Least time between two queries of an event, ns. A helper of a process that ends looks as often.
+/// Shortest interval of queries of an event, ns; also the interval in a process that ends.
 const POLL_NS: u64 = 20_000;
 
-/// Longest sleep while something is in flight, ns: it bounds how late a launch is seen that rang for nobody.
+/// Longest sleep while work is in flight, ns: bounds how late a launch that rang nothing is seen.
 const SLEEP_NS_MAX: u64 = 50_000_000;
 
-/// With nobody to protect: durations are learnt for [`WINDOW_NS`] in each [`WINDOW_EVERY_NS`].
+/// With nobody to protect, durations are learnt for [`WINDOW_NS`] in each [`WINDOW_EVERY_NS`].
 const WINDOW_EVERY_NS: u64 = 1_000_000_000;
 /// See [`WINDOW_EVERY_NS`]: 1 % of the time.
 const WINDOW_NS: u64 = 10_000_000;
 
-/// How long the start of a helper is waited for at most, ns. It took up to three milliseconds beside ten busy processes, and takes
-/// all of this where who starts it holds what it needs: a library that makes its context while it is being loaded.
+/// Longest wait for the start of a helper, ns. It took up to three milliseconds beside ten busy
+/// processes. It takes all of this if the starting thread holds what the helper needs: a library
+/// that creates its context while it is being loaded.
 const READY_NS: u64 = 50_000_000;
 
-/// So long nothing more has been launched when a dying process counts as drained, ns: a thread that the signal met inside a launch
-/// ends it first, and is seen to have launched only then.
+/// A dying process counts as drained after so long without a launch, ns: a thread that the signal
+/// hit inside a launch finishes it first, and only then is the launch visible.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// Longest wait at exit for the last note of what was learnt, ns. One of some hundred kernels takes
-/// milliseconds.
+/// Longest wait at exit for the last note, ns. A note of some hundred kernels takes milliseconds.
 const LAST_NOTE_NS: u64 = 20_000_000;
 
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
 const STACK_BYTES: usize = 512 << 10;
 
-/// The process is about to exit: helpers look at all that is in flight.
+/// The process is about to exit: helpers poll everything in flight.
 static LEAVING: AtomicBool = AtomicBool::new(false);
-/// Starts the thread, and waits a moment until it is *ready*: a thread of the application's that a
-/// signal stops may hold locks of the process for good ([`handler`]), and the first of the helper's
-/// calls take some. `is_refused`: a daemon was there, and did not want the client.
+/// Starts the thread, and waits a moment until it is *ready*: an application thread that a signal
+/// stops may hold locks of the process for good ([`handler`]), and the helper's first calls take
+/// some. `is_refused`: a daemon was there and refused the client.
 pub(crate) fn start(client: &'static Client, is_refused: bool) -> io::Result<()> {
     driver::ending::look_up();
     let builder = Builder::new()
         .name("pillion".into())
         .stack_size(STACK_BYTES);
-    // A participant of the clock, so that it has its turn on virtual time.
+    // As a participant of the clock, so that it has its turn on virtual time.
     let thread =
         sys::with_signals_blocked(|| client.clock.spawn(builder, move || run(client, is_refused)));
     // Detached: it lives as long as the process.
     thread.map(drop)?;
-    // On virtual time nothing is sent to a process at a moment that matters.
+    // On virtual time no signal comes at a critical moment.
     if !client.clock.is_virtual() {
         let is_ready = || client.helper.is_ready.load(Ordering::Relaxed);
         backoff::wait_for(&client.clock, READY_NS, is_ready);
@@ -116,8 +117,8 @@ pub(crate) fn start(client: &'static Client, is_refused: bool) -> io::Result<()>
     Ok(())
 }
 
-/// Waits until the helpers have seen that nothing is in flight any more, for so long at most, ms; whether nothing is. They look, and do not
-/// synchronise: what never ends keeps none of them in the driver.
+/// Waits until the helpers have seen that nothing is in flight, for at most `limit_ms`. Returns
+/// whether nothing is. They poll, so that endless work keeps none of them in the driver.
 pub(crate) fn finish_all(limit_ms: u32) -> bool {
     LEAVING.store(true, Ordering::SeqCst);
     process::clients().for_each(waking::wake_surely);
@@ -129,7 +130,6 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
                 .used_by(client.index)
                 .all(|(_, slot)| slot.is_surely_complete() || !can_progress(slot, is_capturing))
     };
-    // One clock for all of them.
     let is_over = process::clients().next().is_none_or(|client| {
         let limit_ns = u64::from(limit_ms) * 1_000_000;
         backoff::wait_for(&client.clock, limit_ns, || {
@@ -143,9 +143,8 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
     is_over
 }
 
-/// Waits until what the process has learnt is noted, where a daemon reads it: where all is, as long
-/// as the helper takes to wake. Never longer than [`LAST_NOTE_NS`], after which the note before is
-/// the last.
+/// Waits until the process's learnt durations are noted, if a daemon reads them: at least for the
+/// helper to wake. After [`LAST_NOTE_NS`] the previous note is the last.
 fn wait_for_last_note(client: &Client) {
     if client.notes.are_read() && !client.clock.is_virtual() {
         let has_noted = || client.helper.has_noted.load(Ordering::Relaxed);
@@ -153,7 +152,8 @@ fn wait_for_last_note(client: &Client) {
     }
 }
 
-/// What nothing will tell of any more, because its thread alone could, is not to look as if it were in flight when the process is gone.
+/// Work that cannot be observed any more, because only its own thread could, must not look in
+/// flight when the process is gone.
 fn give_up_unseen(client: &'static Client) {
     let is_capturing = STREAMS.is_capturing();
     for (index, slot) in STREAMS.used_by(client.index) {
@@ -183,13 +183,13 @@ fn run(client: &'static Client, is_refused: bool) {
     panics::guarded(usize::MAX, || helper.get_ready());
     client.helper.is_ready.store(true, Ordering::Relaxed);
     while !waking::are_stopping() {
-        // Of one that is dying the daemon is of no interest, and to look may take locks, or seconds.
+        // Skip the daemon while dying: a poll may take locks, or seconds.
         if !dying::is_dying() && !LEAVING.load(Ordering::SeqCst) {
             panics::guarded(usize::MAX, || watch.poll());
         }
         let seen = client.page.helper_bell.read();
-        // The other words are its own process's.
-        // Before the client is one of the process's, what others have in flight would not be waited for.
+        // Only the `stop` flag: the others are for this process itself. Not before the client is
+        // settled: the drain would not wait for other clients' work.
         if ending::is_asked(&client.page)
             && process::clients().any(|known| known.index == client.index)
         {
@@ -203,16 +203,16 @@ fn run(client: &'static Client, is_refused: bool) {
             client.clock.sleep_until(deadline_ns);
             continue;
         }
-        // A panic of ours costs one look, not the thread.
+        // A panic of ours costs one poll, not the thread.
         #[cfg(not(shim))]
         if !LEAVING.load(Ordering::SeqCst) {
-            // Of a program that is about to exit nothing is called.
+            // No calls into a program that is about to exit.
             panics::guarded(usize::MAX, || batches::poll(client));
         }
         let next_ns = panics::guarded(usize::MAX, || helper.poll()).flatten();
         let record_ns = panics::guarded(usize::MAX, || helper.poll_record()).flatten();
         let late_ns = panics::guarded(usize::MAX, || kept::poll_late(client)).flatten();
-        // Of one that is about to exit nobody looks, also where it would be time to.
+        // A process that is about to exit does not poll its daemon, even if due.
         let is_leaving = LEAVING.load(Ordering::SeqCst);
         let others = [
             watch.next_ns().filter(|_| !is_leaving),
@@ -223,7 +223,7 @@ fn run(client: &'static Client, is_refused: bool) {
             panics::guarded(usize::MAX, || helper.names.poll(client)).flatten(),
         ];
         let until_ns = others.into_iter().flatten().chain(next_ns).min();
-        // While there is no daemon to be told, launches do not wake it.
+        // Without a daemon, launches need not wake the helper.
         let said_ns = match client.is_taken() {
             false => 0,
             true => next_ns.unwrap_or(u64::MAX),
@@ -231,8 +231,8 @@ fn run(client: &'static Client, is_refused: bool) {
         client.helper.asleep.store(said_ns, Ordering::SeqCst);
         let now_ns = client.clock.now_ns();
         if let Some(soon_ns) = next_ns.filter(|&next_ns| next_ns <= now_ns + POLL_NS) {
-            // Not on the bell: counting sleepers would write to the line in the client's page that every best-effort launch
-            // charges.
+            // Not on the bell: counting sleepers would write to the cache line in the client's page
+            // that every best-effort launch charges.
             client.clock.sleep_until(soon_ns);
         } else if next_ns.is_some() || !helper.has_work() {
             let bell = &client.page.helper_bell;
@@ -244,27 +244,25 @@ fn run(client: &'static Client, is_refused: bool) {
 
 struct Helper {
     client: &'static Client,
-    /// The context that is current in this thread, and [`waking::entered`] when it became that.
+    /// The current context of this thread, and [`waking::entered`] when it was set.
     context: Option<(Handle, u32)>,
-    /// Whether this thread's capture mode was set.
     is_relaxed: bool,
-    /// In a dying process: what had been launched when the driver had nothing left for the first time, and when that was, ns.
+    /// In a dying process: the launches when the driver first had nothing left, and when, ns.
     rested: Option<(u64, u64)>,
-    /// What best-effort kernels take.
     learner: Learner,
-    /// By slot, as far as any was looked at.
+    /// By slot, up to the highest polled.
     watched: Vec<Watched>,
     looks: Looks,
     window: Window,
-    /// What had been launched at the last look, on all streams together.
+    /// The sum of all streams' launches at the last poll.
     looked_at: u64,
     unknown: UnknownLooks,
-    /// What a trace that is taken is told of kernels' names.
+    /// Names reported to a trace.
     names: Names,
 }
 
-/// When it is looked whether unknown kernels are to be spoken of: after 1 s, 2 s, 4 s and so on, so
-/// that a high-priority job whose kernels are known is soon left in peace.
+/// When to poll whether to report unknown kernels: after 1 s, 2 s, 4 s and so on, so that a
+/// high-priority job with known kernels is soon left alone.
 struct UnknownLooks {
     began_ns: u64,
     /// `None`: no more.
@@ -281,7 +279,7 @@ impl UnknownLooks {
         }
     }
 
-    /// Looks if it is time to; when to look next.
+    /// Polls if due. Returns when to poll next.
     fn poll(&mut self, client: &Client) -> Option<u64> {
         let next_ns = self.next_ns?;
         let now_ns = client.clock.now_ns();
@@ -294,8 +292,8 @@ impl UnknownLooks {
 }
 
 impl Helper {
-    /// Makes the first calls, after which the driver has made what it keeps for each thread. What a thread has of its own in a
-    /// library that was loaded late comes into being under the dynamic linker's lock and by `malloc`.
+    /// Makes the first driver calls, which create the driver's per-thread state. Thread-locals of a
+    /// library that was loaded late are created under the dynamic linker's lock and by `malloc`.
     fn get_ready(&mut self) {
         self.in_driver(|helper| {
             if let Some(context) = CONTEXTS.on(helper.client.device).next() {
@@ -304,12 +302,11 @@ impl Helper {
         });
     }
 
-    /// The streams of this client.
     fn streams(&self) -> impl Iterator<Item = (u32, &'static Slot)> + use<> {
         STREAMS.used_by(self.client.index)
     }
 
-    /// Looks at every stream once; when to look again. `None`: when something is launched.
+    /// Polls every stream once. Returns when to poll again. `None`: when something is launched.
     fn poll(&mut self) -> Option<u64> {
         let client = self.client;
         announce::answer(client, &client.thread(), self.streams());
@@ -324,7 +321,7 @@ impl Helper {
         }
         words.is_watching.store(is_watching, Ordering::Relaxed);
         let is_learning = wants_learning && is_watching;
-        // Every launch reads it: it is not written for nothing.
+        // Every launch reads it: write only changes.
         if words.is_learning.load(Ordering::Relaxed) != is_learning {
             words.is_learning.store(is_learning, Ordering::Relaxed);
         }
@@ -339,7 +336,7 @@ impl Helper {
                     .map(|next_ns| next_ns.max(now_ns + SLEEP_NS_MAX)),
             };
             next_ns = next_ns.into_iter().chain(wanted_ns).min();
-            // What the application's own waiting completed, too.
+            // Includes completion by the application's own waits.
             if is_learning {
                 self.learner.poll_slot(client, index, slot);
             }
@@ -349,7 +346,7 @@ impl Helper {
             false => self.learner.poll_note(client),
             true if next_ns.is_none() => {
                 self.learner.note_last(client);
-                // Relaxed: that a note is whole its checksum tells.
+                // Relaxed: the note's checksum shows that it is whole.
                 words.has_noted.store(true, Ordering::Relaxed);
             }
             true => {}
@@ -358,7 +355,7 @@ impl Helper {
         next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
     }
 
-    /// Reads what was recorded; when to do so again.
+    /// Reads what was recorded. Returns when to do so again.
     fn poll_record(&mut self) -> Option<u64> {
         let client = self.client;
         if !client.is_recording {
@@ -372,9 +369,8 @@ impl Helper {
         next_ns.unwrap_or(Some(now_ns + EARLIER_NS))
     }
 
-    /// The process is dying: waits for what is in flight on the client's device, and says so.
-    /// `false` if that has to be tried again. What hangs is the affair of whoever sent the signal:
-    /// it comes once more ([`handler`]).
+    /// The process is dying: waits for work in flight on the client's device, and reports the end.
+    /// `false`: try again. A hang is ended by the sender's next signal ([`handler`]).
     fn try_drain(&mut self) -> bool {
         let before = self.issued();
         let is_finished = self.in_driver(|helper| {
@@ -392,7 +388,7 @@ impl Helper {
         is_done
     }
 
-    /// Whether what was launched up to `waited_for`, for which the driver has been waited, is all, and has been for [`SETTLE_NS`].
+    /// Whether nothing was launched beyond `waited_for`, which is complete, for [`SETTLE_NS`].
     fn has_settled(&mut self, waited_for: u64) -> bool {
         let copies = self.client.helper.copies.load(Ordering::SeqCst);
         if self.issued() != waited_for || copies != 0 {
@@ -411,14 +407,14 @@ impl Helper {
         }
     }
 
-    /// What was launched on all streams together, ever, as a number that is another one once there is more.
+    /// The sum of all launches on all streams; it changes with each launch.
     fn issued(&self) -> u64 {
         let issued = self.streams().map(|(_, slot)| slot.issued());
         issued.fold(0, u64::wrapping_add)
     }
 
-    /// All that was launched is complete, and who asks after the process's end is to know that. Where something is captured, what is has
-    /// been noted stream by stream.
+    /// Everything launched is complete, and whoever checks the process's end must see that. During
+    /// a capture, the completion was noted stream by stream.
     fn handle_drained(&self) {
         if STREAMS.is_capturing() {
             return;
@@ -428,7 +424,7 @@ impl Helper {
         }
     }
 
-    /// Does that in the driver, unless helpers are kept out of it; `None` if they are.
+    /// Runs `calls` in the driver, unless helpers are kept out of it; then `None`.
     fn in_driver<T>(&mut self, calls: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let in_driver = &self.client.helper.in_driver;
         in_driver.store(true, Ordering::SeqCst);
@@ -438,14 +434,14 @@ impl Helper {
         made
     }
 
-    /// Waits for what is in flight in the context that is current here. What a broken one answers is as good as an end.
+    /// Waits for work in flight in the current context. An error of a broken one counts as the end.
     fn finish(&self, context: Handle) {
         if !STREAMS.is_capturing() {
             let _ = driver::ending::synchronize_context();
             return;
         }
-        // A context with a capture in it cannot be waited for, the streams outside can (CUDA driver API,
-        // `cuStreamBeginCapture`).
+        // A context with a capture in it cannot be synchronised, the streams outside can (CUDA
+        // driver API, `cuStreamBeginCapture`).
         for (index, slot) in self.streams() {
             let here = || slot.context() == context;
             let mark = slot.issued();
@@ -458,7 +454,7 @@ impl Helper {
         }
     }
 
-    /// Whether something was launched since the last look that did not wake this thread.
+    /// Whether something was launched since the last poll without waking this thread.
     fn has_work(&self) -> bool {
         let words = &self.client.helper;
         !self.client.is_high_priority()
@@ -466,12 +462,12 @@ impl Helper {
             && self.issued() != self.looked_at
     }
 
-    /// What the driver will not speak about is over: its context is broken or gone.
+    /// The driver refuses queries: the context is broken or gone, and its work over.
     fn give_up_on(&self, index: u32, slot: &Slot) {
         completion::give_up(index, slot, slot.issued());
     }
 
-    /// Asks that captures of other threads forbid this one nothing.
+    /// Makes captures in other threads forbid this one nothing.
     fn relax(&mut self) {
         if !self.is_relaxed {
             // A driver without capture has no mode to set.
@@ -480,7 +476,6 @@ impl Helper {
         }
     }
 
-    /// Makes the context current in this thread.
     fn enter(&mut self, context: Handle) -> bool {
         self.relax();
         let wanted = Some((context, waking::entered()));
@@ -493,10 +488,10 @@ impl Helper {
     }
 }
 
-/// Whether a process that exits can find out more about a slot. The overflow slot is nobody's stream, and another
-/// thread's default stream is only seen through an event that its thread recorded. While anything is captured only
-/// events are asked that were recorded outside, which disturbs no capture in a thread whose mode is relaxed
-/// (`cuThreadExchangeStreamCaptureMode`).
+/// Whether a process that exits can learn more about a slot. The overflow slot has no stream, and
+/// another thread's default stream is only visible through an event that its thread recorded.
+/// During a capture only events recorded outside it are queried, which disturbs no capture if the
+/// thread's mode is relaxed (`cuThreadExchangeStreamCaptureMode`).
 fn can_progress(slot: &Slot, is_capturing: bool) -> bool {
     if slot.event.is_pending() {
         return true;

@@ -1,20 +1,19 @@
-//! What is kept of the runs before this one, and who is to keep what this one learns.
+//! What is kept of earlier runs, and the notebook for what this run learns.
 //!
-//! Once a daemon has taken the process, it is asked what it keeps of the process's program, on a
-//! connection of its own (`protocol::hello::Request::Learnt`). That is a profile, and serves as one
-//! where the job has none; where it has one, it says what that does not name. The process's notebook
-//! goes along if it is best-effort, and what the learner notes there
-//! ([`crate::progress::learner`]) the daemon reads when the connection ends.
+//! Once a daemon has accepted the process, the process asks for what it keeps of the program, on a
+//! separate connection (`protocol::hello::Request::Learnt`). The answer is a profile. It serves as
+//! the job's profile if there is none, or else adds the kernels that the job's profile lacks. A
+//! best-effort process sends its notebook along; the learner writes to it
+//! ([`crate::progress::learner`]), and the daemon reads it when the connection ends.
 //!
-//! The daemon answers within a millisecond, or its disk takes its time: after [`PATIENCE`] the
-//! process goes on with what it has, the daemon has its notebook all the same, and the helper looks
-//! for the answer ([`poll_late`]). The answer is a
-//! memory file, which reading waits for nobody. Only the first answer is taken: those of later
-//! daemons rest on what this very process has noted. Nothing here is an error for the application,
-//! and nothing of it is asked of the driver.
+//! The daemon answers within a millisecond, unless its disk is slow. After [`PATIENCE`] the process
+//! goes on with what it has. The daemon has the notebook all the same, and the helper polls for the
+//! answer ([`poll_late`]). The answer is a memory file, which reads without waiting. Only the first
+//! answer is used: those of later daemons contain this very process's notes. Nothing here is an
+//! error for the application, and there is no driver call.
 //!
-//! Kernels that were launched before the answer came stay as they were judged: that is so in a
-//! process whose first daemon comes after its first launches.
+//! Kernels launched before the answer keep their judgement, as in a process whose first daemon
+//! comes after its first launches.
 
 use core::time::Duration;
 use std::ffi::OsStr;
@@ -35,14 +34,14 @@ use crate::process::Client;
 /// Longest wait for one step of the answer.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// So often an answer that is late is looked for, and for so long, ns.
+/// Interval of polling for a late answer, and for how long, ns.
 const LATE_LOOK_NS: u64 = 250_000_000;
 const LATE_NS: u64 = 60_000_000_000;
 
-/// Longest profile that is taken, bytes: a daemon keeps no longer one.
+/// Longest accepted profile, bytes: a daemon keeps no longer one.
 const BYTES_MAX: u64 = notebook::TEXT_BYTES_MAX as u64;
 
-/// Asks the daemon at `socket`, and takes what it keeps beside what the process knows already.
+/// Asks the daemon at `socket`, and adds its answer to what the process knows already.
 pub(crate) fn begin(client: &Client, socket: &Path, given: Option<&'static ProfileIndex>) {
     let _occupied = Occupied::new();
     let Some(program) = client.notes.program(program) else {
@@ -60,7 +59,7 @@ pub(crate) fn begin(client: &Client, socket: &Path, given: Option<&'static Profi
     }
 }
 
-/// In the helper: takes the answer that came late, if there is one; when to look again.
+/// For the helper: takes a late answer, if there is one. Returns when to poll again.
 pub(crate) fn poll_late(client: &Client) -> Option<u64> {
     let until_ns = client.notes.late_until_ns()?;
     let now_ns = client.clock.now_ns();
@@ -93,7 +92,7 @@ pub(crate) fn poll_late(client: &Client) -> Option<u64> {
     None
 }
 
-/// What is kept of the program, if anything is. The connection stays open for the notebook.
+/// Requests what is kept of the program. The connection stays open for the notebook.
 fn ask(client: &Client, socket: &Path, program: &str) -> Result<Option<OwnedFd>, HelloError> {
     let notebook = match client.is_high_priority() {
         true => None,
@@ -114,7 +113,7 @@ fn ask(client: &Client, socket: &Path, program: &str) -> Result<Option<OwnedFd>,
         None if is_late => client.notes.hold(connection),
         _ => {}
     }
-    // What the next daemon answers rests on what the one before was handed.
+    // A later daemon's answer contains this run's own notes, which the earlier one had.
     if is_late && (notebook.is_none() || client.notes.is_first_answer()) {
         let why =
             format_args!("what runs of {program} have taught is taken once the daemon says it");
@@ -126,9 +125,8 @@ fn ask(client: &Client, socket: &Path, program: &str) -> Result<Option<OwnedFd>,
     kept
 }
 
-/// Whether the daemon may still answer.
 fn is_late(error: &HelloError) -> bool {
-    // As a receive timeout is told (socket(7)).
+    // A receive timeout (socket(7)).
     matches!(error, HelloError::Io(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
@@ -142,14 +140,14 @@ fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static Pr
     let parsed = read.and_then(|_| Profile::parse(&text, path).map_err(|error| error.to_string()));
     let kept = match parsed {
         Ok(kept) => scale::scale(kept, &client.gpu).0,
-        // The daemon says so to the operator, and replaces it with what this run learns.
+        // The daemon also logs it, and replaces it with what this run learns.
         Err(error) => {
             let why = format_args!("what runs of {program} have taught cannot be used: {error}");
             return log::say(Level::Info, why);
         }
     };
     let kernels = kept.kernels.len();
-    // They are read without a lock for as long as the process lives; one for each daemon that it has.
+    // Read without a lock for the life of the process; one for each daemon.
     let index = |profile| &*Box::leak(Box::new(ProfileIndex::new(profile)));
     let known = given.map(|given| learnt::completed(given.profile().clone(), kept.clone()));
     let kept = index(kept);
@@ -161,9 +159,8 @@ fn take(client: &Client, kept: OwnedFd, program: &str, given: Option<&'static Pr
     );
 }
 
-/// What this process's program is called: the path of its script where an interpreter of Python
-/// runs one, else of its executable; and the share of the SMs that MPS was asked to give it, as its
-/// kernels last as long as they do on so many.
+/// This process's program: the path of its script if a Python interpreter runs one, else of its
+/// executable; and the share of the SMs requested from MPS, on which durations depend.
 fn program() -> Option<String> {
     let executable = std::fs::read_link("/proc/self/exe").ok()?;
     let arguments = std::fs::read("/proc/self/cmdline").ok()?;
@@ -178,7 +175,7 @@ fn program() -> Option<String> {
     {
         name = format!("{name} (on {share} % of the SMs)");
     }
-    // What a profile can have for a source.
+    // The characters that a profile's source may have.
     let name: String = name.trim().replace(char::is_control, "?");
     (!name.is_empty()).then(|| hello::program_key(&name))
 }
@@ -192,7 +189,7 @@ fn sm_share(text: &str) -> Option<f32> {
     (share > 0.0 && share < 100.0).then_some(share)
 }
 
-/// Where a script is.
+/// The path of a script.
 fn resolve(script: &str) -> Option<PathBuf> {
     let environment = std::fs::read("/proc/self/environ").unwrap_or_default();
     let mut words = environment.split(|byte| *byte == 0);
@@ -202,8 +199,7 @@ fn resolve(script: &str) -> Option<PathBuf> {
     script_in(here.as_deref(), started, script)
 }
 
-/// The same from the working directory, or, if the program has left that in which it was `started`,
-/// from there.
+/// As above, from the working directory, or if the program has left that, from where it `started`.
 fn script_in(here: Option<&Path>, started: Option<&Path>, script: &str) -> Option<PathBuf> {
     let places = [here, started].map(|folder| Some(folder?.join(script)));
     let found = places
@@ -214,7 +210,7 @@ fn script_in(here: Option<&Path>, started: Option<&Path>, script: &str) -> Optio
     found.or_else(|| places.into_iter().flatten().next())
 }
 
-/// The same from the executable and what follows it; `resolve` finds a script.
+/// The program from executable and arguments; `resolve` finds a script.
 fn program_of(
     executable: &Path,
     arguments: &[String],
@@ -232,7 +228,7 @@ fn program_of(
             PythonWord::Option => {}
             PythonWord::OptionOfTwo => _ = arguments.next(),
             PythonWord::NoScript => break,
-            // By its name: where it lies is not told.
+            // By its name: its path is not given.
             PythonWord::Module(module) => {
                 let module = module.or_else(|| arguments.next());
                 return format!("{text} -m {}", module.unwrap_or_default());
@@ -246,13 +242,13 @@ fn program_of(
     text.to_owned()
 }
 
-/// What a word of a command line of Python is, up to its script (python(1)).
+/// A word of Python's command line, up to the script (python(1)).
 enum PythonWord<'a> {
     /// One or several options in one word.
     Option,
-    /// The same, whose last one has the next word.
+    /// The same; the last one takes the next word.
     OptionOfTwo,
-    /// From here on there is no script: `-c`, or the standard input.
+    /// No script follows: `-c`, or the standard input.
     NoScript,
     /// `-m`, with its module if that is in the same word.
     Module(Option<&'a str>),
@@ -269,7 +265,7 @@ impl<'a> PythonWord<'a> {
             Some(long) if long.starts_with('-') => return Self::Option,
             Some(options) => options,
         };
-        // What follows one that has a value, in the same word, is its value.
+        // The rest of the word after an option with a value is its value.
         for (at, option) in options.char_indices() {
             let value = options.get(at + 1..).filter(|value| !value.is_empty());
             match option {

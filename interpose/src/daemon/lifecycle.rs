@@ -1,4 +1,4 @@
-//! From a process that never heard of CUDA to a client of daemons, or not.
+//! From a process that has not touched CUDA to a client of daemons, or not.
 //!
 //! ```text
 //! Unread ── first call after cuInit ─> Virgin ── first context that attached ──> Attached
@@ -7,17 +7,17 @@
 //!                                                Attached <── one that attached ───┘
 //! ```
 //!
-//! *Attaching* happens once in the life of a process for each device, at the creation of its first
-//! context there, where a blocking word with the daemon costs least: creating a context takes a
-//! real driver 100 ms. A process whose first context was made behind our back attaches at its first
-//! launch. A device whose daemon is absent or refuses runs unmanaged until one takes the process:
-//! where one may come it has a client of nobody until then ([`attach::attach`]), which is attached
-//! as far as this module goes. Other devices are not concerned.
+//! A process *attaches* once per device, at the creation of its first context there, where a
+//! blocking exchange with the daemon costs least: creating a context takes a real driver 100 ms. If
+//! the first context was created behind our back, the process attaches at its first launch. A
+//! device whose daemon is absent or refuses runs unmanaged until a daemon accepts the process.
+//! Where one may come, it has a client without a daemon until then ([`attach::attach`]), which
+//! counts as attached in this module. Other devices are independent.
 //!
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
-//! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not
-//! there. It finds the page of [`mod@phase`] cleared if nobody told it of the fork. A child of a
-//! process that has not goes its own way from Virgin; nothing before that takes a lock, which
+//! survive a fork, the parent's pages are not mapped in the child, and the helper threads are
+//! missing. If no handler ran for the fork, the child finds the page of [`mod@phase`] cleared. A
+//! child of another process goes its own way from Virgin; before that no lock is taken, which
 //! another thread could hold.
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -43,16 +43,13 @@ use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::{cupti, recorder, waking};
 use crate::signals::supervised_exit::{self, FROZEN_MS};
 
-/// What the C library calls at a fork of this process and at its exit.
+/// Callbacks from the C library at forks of this process and at its exit.
 static HANDLERS: Handlers = Handlers::new();
 
-/// See [`HANDLERS`].
 struct Handlers {
-    /// Whether children made by fork run [`handle_fork_in_child`], once that was asked for.
     is_fork_seen: OnceLock<bool>,
-    /// Whether [`handle_exit`] runs at exit, once that was asked for.
     is_exit_seen: OnceLock<bool>,
-    /// Longest wait for what is in flight when the process exits, ms; 0: none.
+    /// Longest wait for work in flight when the process exits, ms; 0: none.
     drain_ms: AtomicU32,
 }
 
@@ -65,13 +62,13 @@ impl Handlers {
         }
     }
 
-    /// Has it call at forks; whether it does.
+    /// Registers the fork handler. Returns whether that succeeded.
     fn see_forks(&self) -> bool {
         let see = || sys::at_fork_in_child(handle_fork_in_child);
         *self.is_fork_seen.get_or_init(see)
     }
 
-    /// Has it call at exit, for that longest wait.
+    /// Registers the exit handler, with that longest wait.
     fn see_exit(&self, drain_ms: u32) {
         self.drain_ms.store(drain_ms, Ordering::Relaxed);
         self.is_exit_seen.get_or_init(|| sys::at_exit(handle_exit));
@@ -91,8 +88,8 @@ pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
     }
 }
 
-/// A launch by a thread whose device is not managed. Whether any stream may be: if there was no
-/// context that we know of, one was made behind our back, and decides now.
+/// A launch by a thread whose device is not managed. Returns whether any stream may be managed. If
+/// no context is known, one was created behind our back, and decides now.
 #[cold]
 pub(crate) fn handle_launch_without_client() -> bool {
     if phase::now() == Phase::Virgin {
@@ -104,8 +101,8 @@ pub(crate) fn handle_launch_without_client() -> bool {
     phase::now() == Phase::Attached
 }
 
-/// What this job may hold of a device with `total` bytes, before an account of it is kept: the daemon's word, else what the
-/// environment asks for. `None` is no limit.
+/// This job's quota on a device with `total` bytes, before an account exists: the daemon's, else
+/// the environment's. `None`: no limit.
 pub(crate) fn quota_without_account(device: CUdevice, total: u64) -> Option<u64> {
     let config = process::config()?;
     let told = sys::without_cancellation(|| attach::ask_quota(config, device));
@@ -115,8 +112,8 @@ pub(crate) fn quota_without_account(device: CUdevice, total: u64) -> Option<u64>
     }
 }
 
-/// A call that takes memory while no account is kept: if there was no context that we know of, one may have been
-/// made behind our back, and decides now.
+/// A call takes memory while there is no account: if no context is known, one may have been created
+/// behind our back, and decides now.
 #[inline]
 pub(crate) fn handle_call_without_account() {
     if phase::now() == Phase::Virgin {
@@ -143,7 +140,7 @@ fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
     }
 }
 
-/// Why not, and how loudly to say it.
+/// Why not attached, and the log level.
 type Reason = (Level, String);
 
 fn try_attach(
@@ -158,15 +155,14 @@ fn try_attach(
     }
     phase::note_begun();
     if !phase::clear_in_children() {
-        // Linux before 4.14, or pages that are larger: children made by fork are told, others are not.
+        // Linux before 4.14, or larger pages: only children made by fork learn of it.
         log::say(
             Level::Debug,
             format_args!("children made by clone and not by fork must not use CUDA"),
         );
     }
     let reason = |error: &Unmanaged| {
-        // A job started by `pillion run` expects a daemon; a bare preload may just be there, and a
-        // record needs none.
+        // A job of `pillion run` expects a daemon; a bare preload need not, a record needs none.
         let is_asked_for = config.job.is_some() && config.record.is_none();
         let is_expected = is_asked_for || !error.is_absence();
         let level = if is_expected {
@@ -185,7 +181,7 @@ fn try_attach(
     #[cfg(shim)]
     crate::platform::dlmopen_threads::tell_of_threads();
     if let Err(error) = helper::start(client, is_refused) {
-        // Without it what completes would never be learnt.
+        // Without it no completion would be seen.
         client.connection.end(Shutdown::Both);
         let reason = (Level::Warn, format!("no helper thread: {error}"));
         return Err(met.err().unwrap_or(reason));
@@ -210,7 +206,7 @@ fn try_attach(
     Ok(())
 }
 
-/// From here on what the process takes of the client's device is counted.
+/// From here on the process's memory on the client's device is counted.
 fn open_account(config: &Config, client: &Client, is_refused: bool) {
     let (index, device) = (client.index, client.device);
     match &*client.ledger() {
@@ -222,7 +218,8 @@ fn open_account(config: &Config, client: &Client, is_refused: bool) {
                 return;
             }
             if !client.is_taken() {
-                // For the ledger of the daemon that takes it. One that refuses says what it would allow all the same.
+                // For the ledger of a daemon to come. One that refuses reports its quota all the
+                // same.
                 let told = is_refused.then(|| attach::ask_quota(config, device));
                 let quota = told.flatten().filter(|&bytes| bytes != UNLIMITED);
                 account::open_local(index, device, quota);
@@ -264,7 +261,7 @@ fn say_if_less_than_asked(config: &Config, device: CUdevice, has_bytes: Option<u
     }
 }
 
-/// No daemon keeps the quota that the job asked for on a device: then this process keeps it, for itself.
+/// No daemon keeps the job's quota on a device: this process then keeps it, for itself alone.
 fn keep_account_alone(config: &Config, index: u32, device: CUdevice) -> bool {
     let Some(quota) = config.quotas.of_device(device.0) else {
         return false;
@@ -304,7 +301,8 @@ extern "C" fn handle_fork_in_child() {
     phase::enter(Phase::Inert);
 }
 
-/// Waits for what is in flight, and on while somebody sees to the end of this process, who has MPS end it; whether it is complete.
+/// Waits for work in flight, and longer while the exit is supervised, so that the supervisor can
+/// have MPS end it. Returns whether it is complete.
 fn finish(limit_ms: u32) -> bool {
     let mut is_complete = helper::finish_all(limit_ms);
     while !is_complete && supervised_exit::is_seen_to(Clock::monotonic().now_ns()) {
@@ -314,12 +312,13 @@ fn finish(limit_ms: u32) -> bool {
     is_complete
 }
 
-/// What is in flight when the process exits is waited for, as when it dies of a signal: an application that handles that signal itself
-/// mostly ends so. Others go on meanwhile, and launch what they like: an exit handler may wait for them.
+/// Waits for work in flight at exit, as when the process dies of a signal: an application that
+/// handles the signal itself mostly exits this way. Other threads continue, and may launch: an exit
+/// handler may wait for them.
 ///
-/// At exit the driver takes itself down; the helper must not be in it then. On virtual time the
-/// moment at which the daemon forgets this client must not be left to chance either: we hang up
-/// first, and the daemon closes its side once it has.
+/// At exit the driver shuts itself down; the helper must not be in it then. On virtual time the
+/// moment at which the daemon forgets this client must not be left to chance: we hang up first, and
+/// the daemon then closes its side.
 extern "C" fn handle_exit() {
     KERNELS.handle_exit();
     let limit_ms = HANDLERS.drain_ms.load(Ordering::Relaxed);
@@ -330,7 +329,7 @@ extern "C" fn handle_exit() {
         );
         waking::tell_gave_up();
     }
-    // A child of a fork has no helper to wait for, and the connections are not its own.
+    // A forked child has no helper to wait for, and the connections are not its own.
     for client in process::clients() {
         waking::stop(client);
         client.notes.end();
@@ -341,8 +340,8 @@ extern "C" fn handle_exit() {
     }
     for client in process::clients().filter(|client| client.clock.is_virtual()) {
         if client.connection.end(Shutdown::Write) {
-            // The receive timeout of the hello still holds. Nothing more is said on a connection
-            // that was welcomed, so one byte is room enough.
+            // The receive timeout of the hello still holds. No data comes on an established
+            // connection, so one byte of room is enough.
             let read = |connection: &_| rustix::io::read(connection, &mut [0; 1]);
             while matches!(client.connection.with(read), Some(Ok(1..))) {}
         }

@@ -1,25 +1,23 @@
-//! What happens when a client's daemon goes, and when one is there again.
+//! Handles the end of a client's daemon, and the next daemon.
 //!
-//! A daemon is gone when it has ended the connection, which a thread waits for that wakes the
-//! helper ([`crate::daemon::disconnect_watcher`]); where there is none the helper looks every
-//! [`LOOK_NS`]. Until then a daemon that says nothing is slow, or stopped, and this process is
-//! still its client. Afterwards the helper asks for a new one where the old one listened, as
-//! [`client::reconnect`] says when. Meanwhile jobs go on as `on_daemon_loss` says
-//! ([`client::gate`]).
+//! A daemon is gone when it has ended the connection. A thread waits for that and wakes the helper
+//! ([`crate::daemon::disconnect_watcher`]); without such a thread the helper polls every
+//! [`LOOK_NS`]. A silent daemon is only slow, or stopped, and this process is still its client.
+//! After the end the helper asks for a new daemon at the old address, at the times of
+//! [`client::reconnect`]. Meanwhile jobs follow `on_daemon_loss` ([`client::gate`]).
 //!
-//! **A new daemon.** The client stays what it is: its page, with all that it has counted since it
-//! began, goes to the new daemon, and the pages of that one take the places of those before
-//! ([`client::link`]). So the new daemon counts everything from the beginning of the process, and
-//! what is in flight weighs at the gate. A thread that waits there goes on waiting for the new
-//! daemon's lease. What a high-priority client has in flight is announced again
-//! ([`client::announce::again`]).
+//! **A new daemon.** The client continues: its page, with all counts since its beginning, goes to
+//! the new daemon, whose pages replace the previous ones ([`client::link`]). So the new daemon
+//! counts everything from the beginning of the process, and work in flight weighs at the gate. A
+//! thread at the gate continues its wait for the new daemon's lease. A high-priority client
+//! announces its work in flight again ([`client::announce::again`]).
 //!
 //! **Memory.** The process brings its job's ledger along: the first one of a job makes it the new
-//! daemon's, and it goes on as if nothing had been. Where the job has another there by then (a
-//! process that began meanwhile came first), what this one holds is booked in that, whatever the
-//! quota says; where the daemon keeps none, the process goes on with the ledger that it has.
+//! daemon's, and it continues unchanged. If the job has another ledger there by then (of a process
+//! that began meanwhile), this process's memory is booked in that, whatever the quota. If the
+//! daemon keeps no ledger, the process keeps the one it has.
 //!
-//! On virtual time nothing of this happens: there the moment would be left to chance.
+//! On virtual time nothing of this happens: the moment would be left to chance.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -35,16 +33,15 @@ use crate::process::{self, Client, account};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::streams::STREAMS;
 
-/// What one client's helper knows of its daemon.
+/// A helper's view of its client's daemon.
 pub(crate) struct Watch {
     client: &'static Client,
-    /// Who tells when the daemon goes; `None` where nobody does.
+    /// The thread that reports the daemon's end, if there is one.
     watcher: Option<DisconnectWatcher>,
     reconnect: Reconnect<Listener>,
 }
 
-/// What tells a daemon's socket from the next one's in its place: device and number of its file,
-/// and when that was made.
+/// Distinguishes a daemon's socket from the next one's: file, and time of its creation.
 #[derive(Debug, PartialEq, Eq)]
 struct Listener {
     file: (u64, u64),
@@ -52,7 +49,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// The first that listens there, if one does.
+    /// The first one that exists.
     fn at(sockets: &[PathBuf]) -> Option<Self> {
         let file = sockets
             .iter()
@@ -65,8 +62,8 @@ impl Listener {
 }
 
 impl Watch {
-    /// Called by the client's helper, which is woken when the daemon goes. `is_refused`: the first
-    /// daemon was there, and did not want the client.
+    /// Used by the client's helper, which the daemon's end wakes. `is_refused`: the first daemon
+    /// was there and refused the client.
     pub(crate) fn new(client: &'static Client, is_refused: bool) -> Self {
         let (now_ns, seed) = (client.clock.now_ns(), std::process::id());
         let refused_by = || is_refused.then(|| Listener::at(&client.sought));
@@ -84,8 +81,7 @@ impl Watch {
         }
     }
 
-    /// When to look next; nothing on virtual time, nor where there is nothing to see until somebody
-    /// tells.
+    /// When to poll next; `None` on virtual time, and while the watcher will report.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         if self.client.clock.is_virtual() {
             return None;
@@ -97,7 +93,7 @@ impl Watch {
         next_look_ns(said, self.reconnect.next_ns())
     }
 
-    /// Looks if it is time to.
+    /// Polls if due.
     pub(crate) fn poll(&mut self) {
         let now_ns = self.client.clock.now_ns();
         if self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
@@ -112,17 +108,17 @@ impl Watch {
             if said == Some(Said::Over) || self.client.connection.is_over() {
                 self.handle_end();
             }
-            // A daemon that is only just gone is not replaced yet, and its socket may outlive its
-            // connections for a moment.
+            // A daemon that has just ended has no successor yet; its socket may outlive it for a
+            // moment.
             return;
         }
-        // Before it is asked: the next one that listens there is asked in any case.
+        // Before the attempt: a daemon that listens there afterwards is asked in any case.
         let listener = Listener::at(&self.client.sought);
         let now_ns = self.client.clock.now_ns();
         if !self.reconnect.may_ask(listener.as_ref(), now_ns) {
             return;
         }
-        // Never without one: it was read before the first client was made.
+        // Always set: the settings were read before the first client was made.
         let config = process::config().ok_or(Unmanaged::NoUuid(abi::types::CUresult::SUCCESS));
         match config.and_then(|config| attach::meet(config, self.client)) {
             Ok(met) => self.handle_met(met),
@@ -152,7 +148,7 @@ impl Watch {
         }
     }
 
-    /// A daemon has taken the client, and its pages are in place.
+    /// A daemon has accepted the client, and its pages are in place.
     fn handle_met(&mut self, mut met: Met) {
         let client = self.client;
         if client.is_high_priority() {
@@ -163,7 +159,7 @@ impl Watch {
         }
         if met.is_first {
             client.count_unmanaged();
-            // What a context takes only a daemon says.
+            // Only a daemon states what a context takes.
             if CONTEXTS.count_on(client.device) > 0 {
                 account::handle_context(client.device);
             }
@@ -178,7 +174,7 @@ impl Watch {
     }
 }
 
-/// Has the helper woken when the client's daemon goes, if that can be.
+/// Has the helper woken at the daemon's end, if possible.
 fn listen_for_end(client: &'static Client) -> Option<DisconnectWatcher> {
     if client.clock.is_virtual() {
         return None;
@@ -194,7 +190,7 @@ fn listen_for_end(client: &'static Client) -> Option<DisconnectWatcher> {
     watcher.ok()
 }
 
-/// When to look, `clock_ns` being when it is time by the clock.
+/// When to poll; `clock_ns` is when it is due by the clock.
 fn next_look_ns(said: Said, clock_ns: u64) -> Option<u64> {
     match said {
         Said::Over => Some(0),

@@ -1,51 +1,60 @@
 //! SIGTERM and SIGINT to a process that would die of them: no work is left behind on the GPU.
 //!
-//! A process that dies with work in flight can take others along under MPS (MuxFlow, section 5: 99 % of the errors that
-//! spread came from these two signals). So a client of a daemon ends in two steps: what it launches is *frozen*, what is in
-//! flight is waited for, and then it dies of the same signal, so that its parent sees the status that it would have seen.
+//! A process that dies with work in flight can take others with it under MPS (MuxFlow, section 5:
+//! 99 % of the errors that spread came from these two signals). So a client ends in two steps.
+//! First its launches are *frozen* and its work in flight drains; then it dies of the same signal,
+//! so that its parent sees the usual status.
 //!
-//! Only where the disposition is the default. A handler of the application's is never wrapped: it is the kernel that calls
-//! it, at once, with its own arguments, and launches stay open for it (a checkpoint needs them). What is ignored stays
-//! ignored. Where the default was, [`handle`] stands in its place, and whoever asks (`sigaction`, `signal` and their like,
-//! exported from here) is told of the default.
+//! This holds only where the disposition is the default. A handler of the application is never
+//! wrapped: the kernel calls it, at once, with its own arguments, and launches stay possible for it
+//! (a checkpoint needs them). An ignored signal stays ignored. [`handle`] replaces only the
+//! default, and queries (`sigaction`, `signal` and their like, exported from here) return the
+//! default.
 //!
-//! ```text
-//!  the signal ─> handle ──────────────> every helper: waits for its device (cuCtxSynchronize) ─> the last one: dies of it
-//!               │  └ a timer: the same signal once more after `PILLION_DRAIN_MS`                          ▲
-//!               └ outside CUDA this thread stops here; inside, and every other thread, at the door         │
-//!  the timer's, or the signal once more after a while ──────────────────────────────────────────────────────┘
-//! ```
+//! 1. The signal runs [`handle`], which wakes every helper and arms a timer: the same signal again
+//!    after `PILLION_DRAIN_MS`.
+//! 2. Each helper waits for its device (`cuCtxSynchronize`). The last one to finish ends the
+//!    process by the signal.
+//! 3. Meanwhile the thread that the signal hit stops at once if it is outside CUDA; all others stop
+//!    at the guard.
+//! 4. The timer's signal, or another one after a while, ends the process at once.
 //!
-//! The thread that the signal hit stops where it is, unless that is inside a call of CUDA: there it may hold what the
-//! helper needs, so it goes on to the end of the call. Outside it may hold locks of the process (`malloc`'s, the dynamic linker's), of
-//! which the helper needs none: from here on it neither allocates nor looks up anything. Other threads stop at their next call of
-//! CUDA. No context is destroyed by us.
+//! The thread that the signal hit stops where it is, unless it is inside a CUDA call: there it may
+//! hold what the helper needs, so it continues to the end of the call. Outside it may hold locks of
+//! the process (`malloc`'s, the dynamic linker's). The helper needs none of them: from then on it
+//! neither allocates nor looks up symbols. Other threads stop at their next CUDA call. We destroy
+//! no context.
 //!
-//! Where MPS shares the GPU and somebody sees to the end of the process (`pillion stop`, the
-//! daemon), it does not die by itself when that time is over and work is in flight: it says so
-//! ([`supervised_exit`]), so that MPS is asked to end the work before a kill, and dies by itself
-//! only [`FROZEN_MS`] later. Signals of others end it no sooner meanwhile.
+//! Under MPS, with a supervised exit (`pillion stop`, the daemon), the process does not die by
+//! itself when its time is over with work in flight. It reports that ([`supervised_exit`]), so that
+//! MPS is asked to end the work before a kill, and dies by itself only [`FROZEN_MS`] later. Signals
+//! from others end it no sooner meanwhile.
 //!
-//! A process often gets the signal twice within milliseconds (a terminal's to the group, and its parent's who forwards it):
-//! that is one request. A process that sends it to itself by `kill` is stopped in that call, which is exported for it: the kernel
-//! would run [`handle`] on another thread while the one that asked went on. From its own handler, which lets the signal in when it
-//! returns (it cleans up, sets the default, and sends it again), and to its whole group it sends it as it is, and is stopped where it meets it.
+//! A process often gets the signal twice within milliseconds (a terminal's to the group, and its
+//! parent's, which forwards it): that is one request. A process that sends the signal to itself by
+//! `kill` is stopped in that call, which we export for this: the kernel would run [`handle`] on
+//! another thread while the sender continued. If it sends the signal to its whole group, or from
+//! its own handler (which cleans up, sets the default and sends the signal again, to be delivered
+//! on return), the signal is sent unchanged and the thread is stopped where it receives it.
 //!
-//! The stack that [`handle`] runs on may be one of 8 KiB that the application keeps for signals (every thread of a Rust program has
-//! one): two of the kernel's frames have room there, and no third. So one of ours comes on no other of ours: while [`handle`] runs, the
-//! two signals are blocked in its thread, and a thread that it stops takes what comes later from the kernel ([`stop_in_handler`]);
-//! what the application has set a handler of its own for by then it gives back to that, and what is ignored it drops. It is stopped
-//! once: a frame of ours that comes on top all the same returns. It blocks no other signal, nor these in any
-//! other thread. While it stops a thread it takes few hundred bytes of that stack, as a handler of the application's may come on top: what
-//! is larger is in functions that return first, and are not inlined.
+//! [`handle`] may run on an 8 KiB signal stack of the application (every thread of a Rust program
+//! has one), which holds two frames of the kernel, but not three. So no frame of ours comes on top
+//! of another. While [`handle`] runs, the two signals are blocked in its thread, and a stopped
+//! thread takes later ones from the kernel ([`stop_in_handler`]): a signal for which the
+//! application has set a handler by then is given back to that handler, and an ignored one is
+//! dropped. A thread is stopped once; a frame of ours that comes on top all the same returns. No
+//! other signal is blocked, nor these in any other thread. A stopped thread uses a few hundred
+//! bytes of that stack, as a handler of the application may come on top: larger frames are in
+//! functions that return first and are not inlined.
 //!
-//! What [`handle`] does is async-signal-safe: atomics, a word of its thread
+//! [`handle`] is async-signal-safe. It uses atomics, a word of its thread
 //! ([`crate::dispatch::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`, `tgkill`,
 //! `sigaction`, `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
 //!
-//! **Whose it is not**: of the first process of a PID namespace, which the kernel does not let die of a default; of a
-//! process that is no client; of children of a fork, which die at once, as their parent's work is not theirs to wait for;
-//! of programs that set their handlers by system call (Go), which simply replace ours.
+//! **Excluded**: the first process of a PID namespace, which the kernel does not let die of a
+//! default; processes that are no client; forked children, which die at once, as their parent's
+//! work is not theirs to wait for; programs that set their handlers by system call (Go), which
+//! simply replace ours.
 
 #![expect(unsafe_code, reason = "sets signal handlers, and is one")]
 
@@ -67,38 +76,33 @@ pub(crate) mod doors;
 
 use doors::Behind;
 
-/// The signals of which a process is asked to end.
+/// The signals that ask a process to end.
 const OURS: [c_int; 2] = [libc::SIGTERM, libc::SIGINT];
-/// The same as a set of the kernel's, which is small.
+/// The same as a kernel signal set, which is small.
 const OURS_SET: u64 = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGINT - 1);
 
-/// What this process knows of its end.
 static SIGNALS: Signals = Signals::new();
 
-/// See [`SIGNALS`]. Handlers read it: every word is an atomic, and nothing is made on first use.
+/// The state of this process's end. All fields are atomic, for signal handlers; none is lazy.
 struct Signals {
-    /// Whether the process has become a client, or one that it was forked from.
+    /// Whether this process, or one that it was forked from, has become a client.
     is_attached: AtomicBool,
-    /// Process in which [`handle`] stands where the default was; 0 if in none. A child of a fork
-    /// finds its parent's.
+    /// Process in which [`handle`] replaces the default; 0: none. A forked child has its parent's.
     owner: AtomicI32,
-    /// When it was told to die, on `CLOCK_MONOTONIC`, ns.
+    /// Time of the first signal on `CLOCK_MONOTONIC`, ns.
     told_ns: AtomicU64,
-    /// Longest wait for what is in flight, ms.
+    /// Longest wait for work in flight, ms.
     drain_ms: AtomicU32,
-    /// The thread that was last to send one of [`OURS`] to its own process by a function of libc's
-    /// which is exported from here; 0 if none did.
+    /// The last thread to send [`OURS`] to its own process by an exported function; 0: none.
     sender: AtomicI32,
-    /// The one that does so this moment; 0 if none does.
+    /// The thread that is sending now; 0: none.
     sending: AtomicI32,
-    /// Clients whose work is waited for.
+    /// Clients whose work has drained.
     drained: AtomicU32,
-    /// The flags (`sa_flags`) that the application's default has, for each of [`OURS`].
+    /// The flags (`sa_flags`) of the application's default, for each of [`OURS`].
     flags: [AtomicI32; OURS.len()],
-    /// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. In
-    /// that of [`handle`] all are.
+    /// Which of [`OURS`] are in the mask (`sa_mask`) of the default, a bit each; all are in ours.
     masked: [AtomicU32; OURS.len()],
-    /// The functions behind those that are exported from here.
     behind: Behind,
 }
 
@@ -122,7 +126,7 @@ impl Signals {
 /// A second signal within this time belongs to the first, ns.
 const SAME_REQUEST_NS: u64 = 200_000_000;
 
-/// This process became a client: from here on work may be in flight when it is asked to end.
+/// This process became a client: from now on work may be in flight when it is asked to end.
 pub(crate) fn handle_attached(drain_ms: u32) {
     let pid = process_id();
     if drain_ms == 0 || pid == 1 || SIGNALS.is_attached.swap(true, Ordering::Relaxed) {
@@ -136,18 +140,18 @@ pub(crate) fn handle_attached(drain_ms: u32) {
     }
 }
 
-/// Whether [`handle`] may stand where this signal's default was, in this process or in one that it was forked from.
+/// Whether [`handle`] may replace this signal's default, here or in an ancestor by fork.
 fn was_owned(signal: c_int) -> bool {
     OURS.contains(&signal) && SIGNALS.owner.load(Ordering::Acquire) != 0
 }
 
-/// Whether it is this process whose defaults are stood in for.
+/// Whether [`handle`] replaces defaults in this very process.
 fn is_owner() -> bool {
     SIGNALS.owner.load(Ordering::Acquire) == process_id()
 }
 
-/// The daemon asks this process to end, whatever it does with signals: as by SIGKILL, once nothing is in flight or
-/// [`FROZEN_MS`] have passed, whether there is a daemon still or not.
+/// The daemon asks this process to end, whatever its signal dispositions: as by SIGKILL, once
+/// nothing is in flight or [`FROZEN_MS`] have passed, even if the daemon has gone.
 pub(crate) fn handle_stop() {
     if dying::try_begin(libc::SIGKILL) {
         if !arm_timer(libc::SIGKILL, FROZEN_MS) {
@@ -160,7 +164,7 @@ pub(crate) fn handle_stop() {
     }
 }
 
-/// What was in flight on one device is complete; the last of `clients` to say so ends the process.
+/// Work on one device has drained; the last of `clients` to report it ends the process.
 pub(crate) fn handle_drained(clients: u32) {
     let signal = dying::of();
     if SIGNALS.drained.fetch_add(1, Ordering::AcqRel) + 1 < clients {
@@ -173,10 +177,10 @@ pub(crate) fn handle_drained(clients: u32) {
     die(signal);
 }
 
-/// Puts [`handle`] where the default is.
+/// Installs [`handle`] in place of the default.
 fn stand_in(signal: c_int) {
     let mut found = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: nothing is set, and there is room for what is found, which is read only if it was filled in.
+    // SAFETY: sets nothing; the result is read only if it was filled in.
     let found = unsafe {
         if sigaction_real(signal, ptr::null(), found.as_mut_ptr()) != 0 {
             return;
@@ -198,25 +202,24 @@ fn stand_in(signal: c_int) {
     let new = libc::sigaction {
         sa_sigaction: own_handler(),
         sa_mask: mask,
-        // The handler never returns into a call that was not CUDA's, so nothing is interrupted for good.
+        // The handler never returns into a call other than CUDA's: nothing stays interrupted.
         sa_flags: found.sa_flags | libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK,
         ..found
     };
     let mut before = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: a handler that does what handlers may, and room for what was there, which is read only if it was filled in.
+    // SAFETY: an async-signal-safe handler; the old action is read only if it was filled in.
     unsafe {
         if sigaction_real(signal, &raw const new, before.as_mut_ptr()) != 0 {
             return;
         }
         let before = before.assume_init();
-        // Another thread has set its own since we looked.
+        // Another thread has set its own meanwhile.
         if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != own_handler() {
             sigaction_real(signal, &raw const before, ptr::null_mut());
         }
     }
 }
 
-/// Where what is known of the signal's default is kept.
 fn place_of(signal: c_int) -> Option<usize> {
     OURS.iter().position(|ours| *ours == signal)
 }
@@ -231,7 +234,7 @@ fn ours_in(set: &libc::sigset_t) -> u32 {
         .sum()
 }
 
-/// What is told of the application's default where [`handle`] was found in its place.
+/// Restores the application's view of the default where [`handle`] was found in its place.
 fn restore_view(signal: c_int, action: &mut libc::sigaction) {
     let Some(at) = place_of(signal) else { return };
     action.sa_sigaction = libc::SIG_DFL;
@@ -245,23 +248,21 @@ fn restore_view(signal: c_int, action: &mut libc::sigaction) {
     }
 }
 
-/// The address of [`handle`].
 fn own_handler() -> usize {
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
     handler as usize
 }
 
-/// In place of the default. See the module's text.
+/// The handler in place of the default; see the module's head.
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
     let errno = Errno::of_thread();
     let found = errno.read();
-    // A child of a fork has the handler, and until it calls `exec` it may even have its parent's memory (`vfork`): it
-    // changes nothing there.
+    // A forked child has the handler, and after `vfork` its parent's memory: change nothing there.
     if !is_owner() {
         die(signal);
     }
     let is_first = dying::try_begin(signal);
-    // SAFETY: the kernel gives its handlers the details.
+    // SAFETY: the kernel passes the details to its handlers.
     let info = unsafe { &*info };
     if !is_first {
         handle_again(signal, info);
@@ -277,8 +278,9 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
     errno.write(found);
 }
 
-/// Whether a thread that has sent the signal to its own process would go on while the process drains: one that sent it by system call, that lets it
-/// in later than this one, or that is this one and inside a call of CUDA, or stopped, below the handler that sends it.
+/// Whether a thread that sent the signal to its own process would continue while the process
+/// drains. Such a thread sent it by system call, or unblocks it later than this one, or is this one
+/// and inside a CUDA call, or was stopped below the handler that sends it.
 fn goes_on(info: &libc::siginfo_t) -> bool {
     let thread = thread_id();
     let is_senders = SIGNALS.sender.load(Ordering::Relaxed) == thread;
@@ -288,12 +290,12 @@ fn goes_on(info: &libc::siginfo_t) -> bool {
 
 /// Whether this process has sent it.
 fn is_own(info: &libc::siginfo_t) -> bool {
-    // SAFETY: of a signal that a process has sent, the sender is named.
+    // SAFETY: a signal sent by a process has the sender's id.
     info.si_code == libc::SI_USER && unsafe { info.si_pid() } == process_id()
 }
 
-/// One more while the process is dying: it dies of it, unless it belongs to the first, or somebody sees to its end, who may have to
-/// ask MPS before.
+/// Another signal while the process is dying. The process dies of it, unless it belongs to the
+/// first one, or the exit is supervised: the supervisor may have to ask MPS first.
 #[inline(never)]
 fn handle_again(signal: c_int, info: &libc::siginfo_t) {
     let now_ns = Clock::monotonic().now_ns();
@@ -310,8 +312,8 @@ fn handle_again(signal: c_int, info: &libc::siginfo_t) {
     }
 }
 
-/// The time to wait is over, and who sees to the end of this process is told: it lives for [`FROZEN_MS`] more. False if it could not end
-/// then.
+/// The time to drain is over: reports that to the supervisor, and lives [`FROZEN_MS`] longer. False
+/// if no timer could end the process then.
 fn tell_overdue(signal: c_int) -> bool {
     if !arm_timer(signal, FROZEN_MS) {
         return false;
@@ -320,15 +322,15 @@ fn tell_overdue(signal: c_int) -> bool {
     true
 }
 
-/// Stops the calling thread for good, in [`handle`]: what comes is not put on top of that. On virtual time it takes part no more.
+/// Stops the calling thread for good, with no more frames of ours on top. It leaves virtual time.
 fn stop_in_handler() -> ! {
     Clock::process().leave();
     let set = OURS_SET;
     loop {
-        // They are blocked already, unless a handler of the application's called this one.
+        // They are blocked already, unless a handler of the application called this one.
         mask(libc::SIG_BLOCK, set);
         let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
-        // SAFETY: a set of the kernel's, room for the details, and no time, so that it waits without end.
+        // SAFETY: a kernel signal set, room for the details, and no timeout: it waits without end.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_rt_sigtimedwait,
@@ -338,26 +340,26 @@ fn stop_in_handler() -> ! {
                 size_of_val(&set),
             )
         };
-        // Interrupted by another signal's handler it has taken none.
+        // If another signal's handler interrupted it, no signal was taken.
         let Some(signal) = OURS.into_iter().find(|ours| c_long::from(*ours) == taken) else {
             continue;
         };
-        // SAFETY: of what it has taken, the kernel has filled in the details.
+        // SAFETY: the kernel has filled in the details of the signal taken.
         let info = unsafe { info.assume_init_mut() };
         match disposition(signal) {
             Some(handler) if handler == own_handler() => handle_again(signal, info),
-            // It was kept only because it is blocked here.
+            // Pending only because it is blocked here.
             Some(libc::SIG_IGN) => {}
             _ => give_back(signal, info),
         }
     }
 }
 
-/// The application has set a disposition of its own since: this thread meets the signal, with all that came with it, as if it had
-/// not been taken. Only this one: the other, if it is ours, would come on top of the frame that is there.
+/// The application has set a disposition of its own: delivers the signal to this thread with all
+/// its details. Not the other signal, which, if ours, would come on top of the present frame.
 #[cold]
 fn give_back(signal: c_int, info: &mut libc::siginfo_t) {
-    // SAFETY: a signal that exists, and details that the kernel has filled in; a process may send itself any.
+    // SAFETY: a valid signal, and details from the kernel; a process may send itself any.
     unsafe {
         let call = libc::SYS_rt_tgsigqueueinfo;
         libc::syscall(call, process_id(), thread_id(), signal, ptr::from_mut(info));
@@ -365,9 +367,9 @@ fn give_back(signal: c_int, info: &mut libc::siginfo_t) {
     mask(libc::SIG_UNBLOCK, 1 << (signal - 1));
 }
 
-/// Blocks the signals of a set of the kernel's in this thread, or lets them in.
+/// Blocks or unblocks the signals of a kernel set in this thread.
 fn mask(how: c_int, set: u64) {
-    // SAFETY: a set of the kernel's, and nobody is told of the one before.
+    // SAFETY: a kernel signal set; the old one is not returned.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
@@ -379,19 +381,19 @@ fn mask(how: c_int, set: u64) {
     }
 }
 
-/// What follows the first request: the helpers wait, and a timer for them.
+/// Handles the first request: wakes the helpers, and arms a timer.
 #[inline(never)]
 fn begin(signal: c_int, now_ns: u64) {
     SIGNALS.told_ns.store(now_ns, Ordering::Release);
-    // Nobody waits for what is in flight any more, or nobody could end the wait.
+    // No helper would wait for work in flight any more, or the wait would have no end.
     if waking::are_stopping() || !arm_timer(signal, SIGNALS.drain_ms.load(Ordering::Relaxed)) {
         die(signal);
     }
     process::clients().for_each(waking::wake_surely);
 }
 
-/// The calling thread sends the signal to its own process: it is asked to end, and this thread stops here. Returns if the
-/// default is not what the signal meets, or where this thread cannot be stopped.
+/// The calling thread sends the signal to its own process: begins the end, and stops this thread.
+/// Returns if the signal does not meet our default, or where this thread cannot be stopped.
 fn handle_own(signal: c_int) {
     if !is_owner() || !guard::is_outside() || !is_met_by_us(signal) {
         return;
@@ -402,8 +404,9 @@ fn handle_own(signal: c_int) {
     dying::stop();
 }
 
-/// The calling thread sends the signal to its own process, by `send`. Where [`handle`] then runs in this thread, as it does
-/// once a handler of the application's that has set the default again and sends it returns, nothing of the application's goes on here.
+/// The calling thread sends the signal to its own process, by `send`. If [`handle`] then runs in
+/// this thread, as when a handler of the application that has set the default and sent the signal
+/// returns, the application's code does not continue here.
 fn handle_sending(signal: c_int, send: impl FnOnce() -> c_int) -> c_int {
     if !was_owned(signal) {
         return send();
@@ -412,17 +415,17 @@ fn handle_sending(signal: c_int, send: impl FnOnce() -> c_int) -> c_int {
     SIGNALS.sender.store(thread, Ordering::Relaxed);
     SIGNALS.sending.store(thread, Ordering::Relaxed);
     let result = send();
-    // Unless another thread sends one too.
+    // Unless another thread is sending, too.
     let _ = SIGNALS
         .sending
         .compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
     result
 }
 
-/// Whether [`handle`] stands for the signal's default, and this thread lets the signal in.
+/// Whether [`handle`] replaces the signal's default, and this thread does not block the signal.
 fn is_met_by_us(signal: c_int) -> bool {
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: nothing is set; what is read was filled in.
+    // SAFETY: sets nothing; the set is read only if it was filled in.
     let is_let_in = unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), blocked.as_mut_ptr()) == 0
             && libc::sigismember(blocked.as_ptr(), signal) == 0
@@ -430,36 +433,34 @@ fn is_met_by_us(signal: c_int) -> bool {
     is_let_in && is_ours(signal)
 }
 
-/// Whether [`handle`] is the signal's handler.
 fn is_ours(signal: c_int) -> bool {
     disposition(signal) == Some(own_handler())
 }
 
-/// What the kernel does about the signal: its handler, `SIG_DFL`, or `SIG_IGN`.
+/// The kernel's disposition of the signal: a handler, `SIG_DFL`, or `SIG_IGN`.
 #[inline(never)]
 fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
     let mut found = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: nothing is set; what is read was filled in.
+    // SAFETY: sets nothing; the result is read only if it was filled in.
     unsafe {
         let result = sigaction_real(signal, ptr::null(), found.as_mut_ptr());
         (result == 0).then(|| found.assume_init().sa_sigaction)
     }
 }
 
-/// From a timer (`<asm-generic/siginfo.h>`).
+/// Sent by a timer (`<asm-generic/siginfo.h>`).
 const SI_TIMER: c_int = -2;
 
-/// Whether a signal that comes now belongs to the first.
+/// Whether a signal at this time belongs to the first.
 fn is_same_request(now_ns: u64) -> bool {
-    // 0: the first is being told this moment.
+    // 0: the first one is being handled now.
     let told_ns = SIGNALS.told_ns.load(Ordering::Acquire);
     told_ns == 0 || now_ns.saturating_sub(told_ns) < SAME_REQUEST_NS
 }
 
-/// Has the kernel send the signal when the time to wait is over. A timer is not a thread: nothing that hangs can
-/// keep it from coming.
+/// Has the kernel send the signal after that time. No hang can stop a timer, as it is no thread.
 fn arm_timer(signal: c_int, after_ms: u32) -> bool {
-    // SAFETY: plain data, zeros being valid.
+    // SAFETY: plain data, for which zeros are valid.
     let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
     event.sigev_notify = libc::SIGEV_SIGNAL;
     event.sigev_signo = signal;
@@ -474,8 +475,8 @@ fn arm_timer(signal: c_int, after_ms: u32) -> bool {
             tv_nsec: i64::from(after_ms % 1000) * 1_000_000,
         },
     };
-    // SAFETY: the kernel's own calls, as libc's `timer_create` is in another library on old systems: an event and a time
-    // that are filled in, and room for the number of a timer.
+    // SAFETY: system calls, as libc's `timer_create` is in another library on old systems: an
+    // initialised event and time, and room for the number of a timer.
     unsafe {
         let clock = libc::CLOCK_MONOTONIC;
         libc::syscall(
@@ -498,44 +499,42 @@ fn arm_timer(signal: c_int, after_ms: u32) -> bool {
 #[cold]
 #[inline(never)]
 fn die(signal: c_int) -> ! {
-    // SAFETY: plain data, zeros being valid: no flags, an empty mask, and `SIG_DFL`, which is 0.
+    // SAFETY: zeros are valid: no flags, an empty mask, and `SIG_DFL`, which is 0.
     let default: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: a signal that exists, sets and actions that are filled in; sending a signal to a thread of this process has no
-    // precondition.
+    // SAFETY: valid signals, sets and actions; a process may signal its own threads.
     unsafe {
         sigaction_real(signal, &raw const default, ptr::null_mut());
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
-        // Sent before it is let in, so that it comes in this thread.
+        // Sent before it is unblocked, so that it is delivered to this thread.
         libc::syscall(libc::SYS_tgkill, process_id(), thread_id(), signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
-        // Whoever is not let die of it, for instance because another thread has just set it to be ignored.
+        // The signal may not kill, for instance because another thread has just ignored it.
         loop {
             libc::syscall(libc::SYS_exit_group, 128 + signal);
         }
     }
 }
 
-/// This process's id, asked of the kernel: libc's may be a parent's after `vfork`.
+/// This process's id, from the kernel: libc's may be a parent's after `vfork`.
 fn process_id() -> c_int {
     // SAFETY: the call has no precondition.
     unsafe { libc::syscall(libc::SYS_getpid) as c_int }
 }
 
-/// This process's group.
 fn own_group() -> c_int {
     // SAFETY: the call has no precondition.
     unsafe { libc::getpgrp() }
 }
 
-/// The calling thread's id, asked of the kernel: what is known of it otherwise may be a parent's after `vfork`.
+/// The calling thread's id, from the kernel: a cached one may be a parent's after `vfork`.
 fn thread_id() -> c_int {
     // SAFETY: the call has no precondition.
     unsafe { libc::syscall(libc::SYS_gettid) as c_int }
 }
 
-/// `sigaction` of whoever comes after us: libc's, or another interposer's.
+/// The next `sigaction` after ours: libc's, or another interposer's.
 ///
 /// # Safety
 /// As `sigaction`.
@@ -544,6 +543,6 @@ unsafe fn sigaction_real(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller ensures.
     unsafe { doors::sigaction_real()(signal, new, old) }
 }

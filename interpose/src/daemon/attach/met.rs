@@ -1,20 +1,19 @@
-//! A daemon that has taken a client, as people are told of it.
+//! A daemon that has accepted a client, for the log.
 
 use core::fmt;
 use std::path::PathBuf;
 
 use protocol::hello::JobClass;
 
-/// A daemon that has taken a client.
 pub(crate) struct Met {
     pub(super) socket: PathBuf,
     /// The client's number there.
     pub(super) number: u64,
     pub(super) class: JobClass,
-    /// It keeps what is learnt of kernels.
+    /// Whether it keeps what is learnt of kernels.
     pub(super) keeps: bool,
     pub(super) kernels: usize,
-    /// None has before.
+    /// Whether it is the client's first daemon.
     pub(crate) is_first: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is said where a daemon takes a process otherwise than it was started.
+//! Warnings where a daemon accepts a process with other settings than it was started with.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use protocol::hello::JobClass;
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 
-/// Says that this process is not what it was started to be, where the operator does not allow it.
+/// Logs that the operator does not allow the class that this process was started with.
 pub(super) fn class(config: &Config, class: JobClass, socket: &Path) {
     if config.class == JobClass::HighPriority && class == JobClass::BestEffort {
         let socket = socket.display();
@@ -21,7 +21,7 @@ pub(super) fn class(config: &Config, class: JobClass, socket: &Path) {
     }
 }
 
-/// Says that what was asked for the job's requests is not held, where the daemon does not know of it.
+/// Logs that the daemon does not know latency targets.
 pub(super) fn slo(config: &Config, is_known: bool, socket: &Path) {
     if let Some(slo) = config.slo.filter(|_| !is_known) {
         let socket = socket.display();
@@ -34,7 +34,7 @@ pub(super) fn slo(config: &Config, is_known: bool, socket: &Path) {
     }
 }
 
-/// Says that the job's cap does not hold, where the daemon does not know of it.
+/// Logs that the daemon does not know caps.
 pub(super) fn cap(config: &Config, is_known: bool, socket: &Path) {
     if let Some(cap) = config.cap.filter(|_| !is_known) {
         let socket = socket.display();

@@ -1,4 +1,4 @@
-//! What a helper does for each stream: the rows of [`crate::progress::sight`], one look at a time.
+//! A helper's poll of each stream, by the rules of [`crate::progress::sight`].
 
 use core::sync::atomic::Ordering;
 
@@ -16,32 +16,32 @@ use crate::progress::streams::STREAMS;
 use crate::progress::waking::EARLIER_NS;
 use crate::progress::{completion, operations};
 
-/// A stream in whose completion the helper is interested.
+/// A stream whose completion the helper follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watched {
-    /// [`Slot::completed`] when it was last looked at.
+    /// [`Slot::completed`] at the last poll.
     completed: u64,
-    /// Since when the work behind that runs, ns; 0: nothing was in flight.
+    /// Since when the work after that runs, ns; 0: nothing was in flight.
     since_ns: u64,
-    /// When to query its event, and behind which mark that event stands.
+    /// When to query its event, and the mark of that event.
     look: Look,
     look_mark: u64,
-    /// It was not followed while work was launched: how much of that is left nobody knows.
+    /// It was not followed while work was launched: how much of that remains is unknown.
     is_unknown: bool,
-    /// What the client had been charged when the event was recorded, or first seen, ns.
+    /// The client's charges when the event was recorded, or first seen, ns.
     charged_ns: u64,
-    /// Up to which mark all may be complete though no event says so: what was charged before the
-    /// last event was recorded and counted after may have been in front of it.
+    /// The mark up to which everything may be complete without an event that shows it: work charged
+    /// before the last event was recorded and counted after may have preceded the event.
     may_be_complete: u64,
-    /// What was issued when the stream was last asked and was not idle.
+    /// What was issued when the stream was last queried and was not idle.
     not_idle: u64,
-    /// When the stream is to be asked again, ns.
+    /// When to query the stream again, ns.
     ask_ns: u64,
 }
 
 impl Watched {
-    /// Notes how far the stream has come. Work seen for the first time counts as begun now: what
-    /// is expected stands for completion in some streams, and must not be early.
+    /// Notes the stream's progress. Work seen for the first time counts as begun now: in some
+    /// streams expected durations stand for completion, and must not be early.
     fn follow(&mut self, slot: &Slot, now_ns: u64) {
         let completed = slot.completed();
         if !slot.is_in_flight() {
@@ -58,7 +58,7 @@ impl Watched {
         self.since_ns.saturating_add(in_flight_ns)
     }
 
-    /// How far the stream is expected to have come, `mark` at most.
+    /// The stream's expected progress, at most `mark`.
     fn expected_mark(&self, now_ns: u64, mark: u64) -> u64 {
         let elapsed_ns = now_ns.saturating_sub(self.since_ns);
         self.completed.saturating_add(elapsed_ns).min(mark)
@@ -67,20 +67,19 @@ impl Watched {
 
 /// The time in which durations are learnt with nobody to protect.
 ///
-/// Of a program whose kernels are known 1 % of the time is enough to notice a change. Of one whose
-/// kernels nobody knows yet, windows take a tenth of the time as long as they teach of further
-/// kernels. A window that teaches nothing is too short: what is launched in it ends after it, behind
-/// what was launched before. Then the next one is longer. When the longest teaches nothing, nothing
-/// will, and 1 % it is again.
+/// For a program with known kernels 1 % of the time is enough to notice a change. With unknown
+/// kernels, windows take a tenth of the time as long as they teach of further kernels. A window
+/// that teaches nothing is too short: its launches end after it, behind earlier launches. Then the
+/// next one is longer. If the longest teaches nothing, nothing will, and it is 1 % again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// How long it is, ns.
+    /// Its length, ns.
     length_ns: u64,
     /// When the next one begins, ns.
     next_ns: u64,
     /// When this one ends, ns; 0: it has.
     end_ns: u64,
-    /// As it was when the last one ended, and as it was when this one began.
+    /// The state when the last one ended, and when this one began.
     ended: Seen,
     began: Seen,
 }
@@ -96,11 +95,11 @@ struct Seen {
     taught: (u64, usize),
 }
 
-/// Longest window, ns: what a deep queue holds.
+/// Longest window, ns: the contents of a deep queue.
 const WINDOW_NS_MAX: u64 = 640_000_000;
-/// A window is so many times as long as the one before it that taught nothing.
+/// Growth factor after a window that taught nothing.
 const WINDOW_GROWTH: u64 = 4;
-/// So many times its length after a window the next one begins, while there is something to learn.
+/// Pause between windows while there is something to learn, in lengths of the window.
 const WINDOW_REST: u64 = 9;
 
 impl Default for Window {
@@ -116,20 +115,19 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Begins one.
     fn begin(&mut self, now_ns: u64, seen: Seen) {
         self.end_ns = now_ns + self.length_ns;
         self.next_ns = now_ns + WINDOW_EVERY_NS.max(self.length_ns * WINDOW_EVERY_NS / WINDOW_NS);
         self.began = seen;
     }
 
-    /// None begins now, as nothing is to be learnt.
+    /// Skips a window, as nothing is to be learnt.
     fn skip(&mut self, now_ns: u64, seen: Seen) {
         self.next_ns = now_ns + WINDOW_EVERY_NS;
         self.ended = seen;
     }
 
-    /// Ends it: how long the next one is, and when it begins.
+    /// Ends a window, and sets length and begin of the next.
     fn end(&mut self, now_ns: u64, seen: Seen) {
         let began = self.began;
         let is_in_vain = seen.issued != began.issued && seen.taught.0 == began.taught.0;
@@ -147,7 +145,7 @@ impl Window {
 }
 
 impl Helper {
-    /// Whether completion is of interest now, and when that may change by itself.
+    /// Whether completion matters now, and when that may change by itself.
     pub(super) fn poll_interest(
         &mut self,
         now_ns: u64,
@@ -159,7 +157,7 @@ impl Helper {
         }
         let is_asked = client.page.probe.load(Ordering::SeqCst) != 0;
         if client.is_high_priority() {
-            // What it launches next wakes nobody.
+            // Its next launch wakes no helper.
             return (is_asked, is_asked.then_some(now_ns + EARLIER_NS));
         }
         if !client.link.lease.is_ungated() || is_asked {
@@ -194,7 +192,7 @@ impl Helper {
         (true, Some(self.window.end_ns))
     }
 
-    /// A stream of a gated client; when to look at it again.
+    /// Polls a stream of a gated client. Returns when to poll it again.
     pub(super) fn poll_slot(
         &mut self,
         index: u32,
@@ -219,19 +217,19 @@ impl Helper {
             State::Live if !slot.is_in_flight() => None,
             State::Live => self.poll_unmarked(index, slot, now_ns),
             State::Draining => self.poll_draining(index, slot, now_ns),
-            // Who ends the stream wakes this thread when there is something to wait for.
+            // The thread that ends the stream wakes this one when there is something to wait for.
             State::Ending | State::Free => None,
         }
     }
 
-    /// Completion is watched from now on: how much of earlier launches is left nobody knows.
+    /// Completion is followed from now on: how much of earlier launches remains is unknown.
     pub(super) fn forget_progress(&mut self) {
         for watched in &mut self.watched {
             (watched.is_unknown, watched.look_mark) = (true, 0);
         }
     }
 
-    /// When the pending event of a slot is to be queried.
+    /// When to query the pending event of a slot.
     fn due_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
         let mark = slot.event.mark();
         let due_ns = self.look_ns(index, mark, now_ns);
@@ -242,7 +240,7 @@ impl Helper {
         }
     }
 
-    /// When it is to be looked whether a mark was reached.
+    /// When to query whether a mark was reached.
     fn look_ns(&mut self, index: u32, mark: u64, now_ns: u64) -> u64 {
         let looks = self.looks;
         let page = &self.client.page;
@@ -260,7 +258,7 @@ impl Helper {
         watched.look.at_ns
     }
 
-    /// Queries the pending event of a slot. When to do so again; `None`: it tells nothing more.
+    /// Queries the pending event of a slot. Returns when to do so again, if it shows anything more.
     fn query(&mut self, index: u32, slot: &Slot, now_ns: u64) -> Option<u64> {
         let reach = self.in_driver(|helper| {
             helper.relax();
@@ -268,7 +266,7 @@ impl Helper {
         });
         match reach.unwrap_or(Reach::Unknown) {
             Reach::Reached(mark) => {
-                // What the application has waited for says nothing of when to look.
+                // A wait of the application says nothing about when to poll.
                 if slot.completed() < mark {
                     self.handle_look(index, now_ns, true);
                 }
@@ -287,7 +285,7 @@ impl Helper {
         }
     }
 
-    /// Everything up to a mark was seen to be complete.
+    /// Everything up to a mark was seen complete.
     fn handle_reached(&mut self, index: u32, slot: &Slot, mark: u64, now_ns: u64) {
         completion::complete(index, mark);
         let behind_ns = slot.issued().saturating_sub(mark);
@@ -299,7 +297,7 @@ impl Helper {
         watched.follow(slot, now_ns);
     }
 
-    /// An event was found reached, or not; when to look again where it was not.
+    /// An event was found reached, or not. Returns when to query again.
     fn handle_look(&mut self, index: u32, now_ns: u64, is_reached: bool) -> u64 {
         let mut looks = self.looks;
         let look = &mut self.watched_mut(index).look;
@@ -309,8 +307,8 @@ impl Helper {
         next_ns
     }
 
-    /// A live stream with work in flight and no event behind it: records one, or does what
-    /// [`crate::progress::sight`] has in its place; when to look again. `None`: when something is launched.
+    /// A live stream with work in flight and no event after it: records one, or what
+    /// [`crate::progress::sight`] has instead. When to poll again; `None`: on a launch.
     fn poll_unmarked(&mut self, index: u32, slot: &'static Slot, now_ns: u64) -> Option<u64> {
         let mut sight = Sight::Expected;
         let mut recorded = Recorded::Later;
@@ -318,12 +316,12 @@ impl Helper {
         let due_ns = self.ask_ns(index, slot, now_ns);
         let is_due = due_ns <= now_ns;
         self.in_driver(|helper| {
-            // In the driver: whoever makes a stream that changes the row waits until this is over.
+            // In the driver: a thread that creates a stream which changes the rule waits for this.
             sight = sight::sight_of(helper.client, slot);
             match sight {
                 Sight::Event => recorded = helper.record(index, slot),
                 Sight::Query if is_due => idle = helper.ask(slot),
-                // A blocking stream may be asked as well, and an ended thread's.
+                // A blocking stream may be queried as well, and an ended thread's.
                 Sight::EventByLauncher | Sight::Expected if is_due && !STREAMS.is_capturing() => {
                     idle = helper.ask(slot);
                 }
@@ -346,7 +344,7 @@ impl Helper {
                 if slot.kind() != Kind::Legacy {
                     return Some(now_ns + EARLIER_NS);
                 }
-                // Somebody may have launched since.
+                // Another thread may have launched since.
                 return slot.is_in_flight().then_some(now_ns + POLL_NS);
             }
             (_, Some(Reach::Lost(mark))) => {
@@ -360,7 +358,7 @@ impl Helper {
             _ => {}
         }
         if STREAMS.is_capturing() {
-            // Who ends the capture wakes this thread.
+            // The thread that ends the capture wakes this one.
             return Some(now_ns + SLEEP_NS_MAX);
         }
         let can_ask = idle.is_some() || slot.kind() != Kind::PerThread;
@@ -373,11 +371,12 @@ impl Helper {
         Some(watched.end_ns(slot.issued()).max(now_ns + EARLIER_NS))
     }
 
-    /// When a stream in which no event may be is to be asked whether it is idle.
+    /// When to query a stream that may have no event.
     ///
-    /// The legacy stream, where PyTorch computes, while a thread waits at the gate as soon and as often as an event would be queried: that
-    /// thread launches nothing that the question could delay, and best-effort work waits for the answer. Else when
-    /// all is expected to be complete, and [`EARLIER_NS`] after a question at the earliest.
+    /// The legacy stream, where PyTorch computes, while a thread waits at the gate: as soon and as
+    /// often as an event. That thread launches nothing that the query could delay, and best-effort
+    /// work waits for the answer. Otherwise when everything is expected to be complete, and at the
+    /// earliest [`EARLIER_NS`] after the last query.
     fn ask_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
         let mark = slot.issued();
         if slot.kind() == Kind::Legacy && self.client.page.waiting.load(Ordering::SeqCst) != 0 {
@@ -387,7 +386,7 @@ impl Helper {
         watched.end_ns(mark).max(watched.ask_ns)
     }
 
-    /// A stream of a high-priority client of which the daemon asks; when to look again.
+    /// Polls a stream of a probed high-priority client. Returns when to poll again.
     pub(super) fn poll_asked(
         &mut self,
         index: u32,
@@ -403,7 +402,7 @@ impl Helper {
         }
         self.watched_mut(index).ask_ns = now_ns + EARLIER_NS;
         let idle = self.in_driver(|helper| {
-            // In a capture a question can void it.
+            // A query can void a capture.
             (!STREAMS.is_capturing())
                 .then(|| helper.ask(slot))
                 .flatten()
@@ -416,8 +415,8 @@ impl Helper {
         slot.is_in_flight().then_some(now_ns + EARLIER_NS)
     }
 
-    /// A stream that was asked is not idle. What was issued before the question before this one is expected to be
-    /// complete; of what came since nothing is known.
+    /// A queried stream is not idle. Work issued before the previous query is expected to be
+    /// complete; nothing is known of later work.
     fn handle_not_idle(&mut self, index: u32, slot: &Slot, mark: u64, now_ns: u64) {
         let watched = self.watched_mut(index);
         let is_new = watched.not_idle != mark;
@@ -433,7 +432,7 @@ impl Helper {
         }
     }
 
-    /// Asks a stream whether it is idle. `None`: it cannot be asked here.
+    /// Queries whether a stream is idle. `None`: that is not possible here.
     fn ask(&mut self, slot: &Slot) -> Option<Reach> {
         slot.stream_to_ask()?;
         let operations = operations::submitted(self.client);
@@ -441,7 +440,7 @@ impl Helper {
             .then(|| stream_events::try_idle(slot, operations))
     }
 
-    /// A destroyed stream whose last work may still run; when to look again.
+    /// Polls a destroyed stream whose last work may still run. Returns when to poll again.
     pub(super) fn poll_draining(&mut self, index: u32, slot: &Slot, now_ns: u64) -> Option<u64> {
         if slot.state() != State::Draining {
             return None;
@@ -468,7 +467,7 @@ impl Helper {
         None
     }
 
-    /// A stream of a process that is about to exit: all that was launched is to be seen complete. Nothing is put on it.
+    /// Polls a stream of an exiting process: all work must be seen complete. Enqueues nothing.
     pub(super) fn poll_last(&mut self, index: u32, slot: &Slot) -> Option<u64> {
         let now_ns = self.client.clock.now_ns();
         if slot.event.is_pending() {
@@ -503,7 +502,6 @@ impl Helper {
         &mut self.watched[index]
     }
 
-    /// Records a slot's event in its stream.
     fn record(&mut self, index: u32, slot: &Slot) -> Recorded {
         if slot.stream_here().is_none() {
             return Recorded::Later;
@@ -525,8 +523,7 @@ impl Helper {
 mod tests {
     use super::*;
 
-    /// Windows of a program; each is told what is launched and taught in it. How long each was, and
-    /// when it began, ms.
+    /// Length and begin, ms, of a program's windows with these launches and lessons.
     fn windows(of: &[Seen]) -> Vec<(u64, u64)> {
         const MS: u64 = 1_000_000;
         let mut window = Window::default();

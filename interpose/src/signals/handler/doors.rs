@@ -1,10 +1,10 @@
-//! The functions of libc by which a program sets a signal's disposition, exported.
+//! The exported functions of libc that set a signal's disposition.
 //!
-//! Each calls the function behind it first, with the program's arguments; for SIGTERM and SIGINT of a client it then says
-//! "default" where our handler was found, and puts our handler where the default was set. Every other signal, and every
-//! process that is no client, passes by.
+//! Each first calls the function behind it, with the program's arguments. For SIGTERM and SIGINT of
+//! a client it then reports "default" where our handler was found, and installs our handler where
+//! the default was set. All other signals, and processes that are no client, pass through.
 //!
-//! A function here may be called in a signal handler, so they neither lock nor allocate.
+//! These functions may be called in a signal handler, so they neither lock nor allocate.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::mem;
@@ -18,17 +18,15 @@ use super::{
 use crate::platform::elf;
 use crate::platform::sys::Errno;
 
-/// The C type of `sigaction`.
 type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
-/// The C type of `signal` and of those like it.
+/// The C type of `signal` and its like.
 type Signal = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
 
 /// The C type of `kill` and `killpg`.
 type Kill = unsafe extern "C" fn(libc::pid_t, c_int) -> c_int;
-/// The C type of `raise`.
 type Raise = unsafe extern "C" fn(c_int) -> c_int;
 
-/// The function behind one of ours: the next library's that has it, looked for once.
+/// The function behind one of ours: the next library's definition, looked up once.
 struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -42,7 +40,7 @@ impl Next {
         }
     }
 
-    /// Where it is; null if nobody has it. `ours` is where the exported one lies.
+    /// Its address; null if no library has it. `ours` is the address of the exported one.
     fn address(&self, ours: *const c_void) -> *mut c_void {
         // Relaxed: every thread finds the same address, and code needs no ordering.
         let known = self.address.load(Ordering::Relaxed);
@@ -55,7 +53,6 @@ impl Next {
     }
 }
 
-/// The functions behind those of this module.
 pub(super) struct Behind {
     sigaction: Next,
     kill: Next,
@@ -76,7 +73,7 @@ impl Behind {
     }
 }
 
-/// `sigaction` of whoever comes after us: libc's, or another interposer's.
+/// The next `sigaction` after ours: libc's, or another interposer's.
 pub(super) fn sigaction_real() -> Sigaction {
     let address = SIGNALS.behind.sigaction.address(sigaction as *const c_void);
     if address.is_null() {
@@ -86,7 +83,7 @@ pub(super) fn sigaction_real() -> Sigaction {
     unsafe { mem::transmute::<*mut c_void, Sigaction>(address) }
 }
 
-/// Where no library has it.
+/// Used where no library has it.
 extern "C" fn no_sigaction(
     _signal: c_int,
     _new: *const libc::sigaction,
@@ -107,10 +104,10 @@ pub(crate) unsafe extern "C" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     // Read before the call: `new` and `old` may be one.
-    // SAFETY: null, or an action, as the caller says.
+    // SAFETY: null, or an action, as the caller ensures.
     let is_default = was_owned(signal)
         && unsafe { new.as_ref() }.is_some_and(|new| new.sa_sigaction == libc::SIG_DFL);
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller ensures.
     let result = unsafe { sigaction_real()(signal, new, old) };
     if result != 0 || !was_owned(signal) {
         return result;
@@ -127,7 +124,7 @@ pub(crate) unsafe extern "C" fn sigaction(
     result
 }
 
-/// libc's `kill`. A process that ends itself by it waits for its work first, in here.
+/// libc's `kill`. A process that ends itself with it first drains its work in here.
 ///
 /// # Safety
 /// As `kill`.
@@ -171,7 +168,7 @@ pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
     })
 }
 
-/// Sends the signal by a function of libc's; `is_own` where this process is among those that it is sent to.
+/// Sends the signal by a libc function; `is_own`: this process is among the receivers.
 ///
 /// # Safety
 /// `next` is null or such a function; else as that.
@@ -189,7 +186,7 @@ unsafe fn send(next: *mut c_void, whom: libc::pid_t, signal: c_int, is_own: bool
     }
 }
 
-/// What `signal` and its like answer, from what the function behind them did.
+/// The result of `signal` and its like, from that of the function behind them.
 fn settle(signal: c_int, new: libc::sighandler_t, found: libc::sighandler_t) -> libc::sighandler_t {
     if found == libc::SIG_ERR || !was_owned(signal) {
         return found;
@@ -257,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_process_is_asked_for_as_by_libc() {
-        // SAFETY: signal 0 is sent to nobody.
+        // SAFETY: signal 0 is never delivered.
         unsafe {
             assert_eq!(kill(process_id(), 0), 0);
             assert_eq!(killpg(libc::getpgrp(), 0), 0);
@@ -279,7 +276,7 @@ mod tests {
             sigset,
         ];
         for door in doors {
-            // SAFETY: a signal that nothing here uses, ignored and put back.
+            // SAFETY: a signal that nothing here uses, ignored and restored.
             unsafe {
                 assert_eq!(door(libc::SIGUSR2, libc::SIG_IGN), libc::SIG_DFL);
                 let mut found = mem::MaybeUninit::<libc::sigaction>::uninit();
