@@ -1,7 +1,7 @@
-//! Our own interface for programs that know of us: `include/pillion.h`.
+//! The interface for programs that use Pillion directly: `include/pillion.h`.
 //!
-//! One function, `pillion_api`, gives a table of functions. The table grows only at its end, and its
-//! size tells how far it goes, so that programs and libraries of different versions go together.
+//! One function, `pillion_api`, returns a table of functions. The table grows only at its end and
+//! states its size, so that programs and libraries of different versions work together.
 
 #![expect(unsafe_code, reason = "a symbol for programs")]
 
@@ -12,7 +12,7 @@ use crate::process::batch_handlers::OnBatch;
 use crate::process::batches;
 use crate::process::marks::{self, Beginning, Ending};
 
-/// The number of this interface: another one where a function means something else.
+/// Version of this interface; it changes if a function's meaning does.
 const ABI: u32 = 1;
 
 /// `pillion_v1`.
@@ -98,7 +98,6 @@ extern "C" fn on_batch(kind: u32, function: Option<OnBatch>, data: *mut c_void) 
     result(batches::set_handler(kind, function, data))
 }
 
-/// As C says it.
 fn result(is_done: bool) -> c_int {
     if is_done { 0 } else { -1 }
 }
@@ -110,7 +109,7 @@ mod tests {
     #[test]
     fn in_a_process_that_is_no_client_everything_is_refused_and_nothing_happens() {
         assert!(pillion_api(0).is_null() && pillion_api(2).is_null());
-        // SAFETY: never null for this number, and there for ever.
+        // SAFETY: never null for this number, and never freed.
         let api = unsafe { &*pillion_api(1) };
         assert_eq!((api.size, api.abi), (72, 1));
         assert_eq!((api.begin)(0, 1, 2), 0);

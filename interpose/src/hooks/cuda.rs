@@ -1,12 +1,11 @@
-//! The first door: the hooks, exported under the driver's own names, and the table of them.
+//! The first door: the hooks, exported under the driver's names, and the table of them.
 //!
-//! The table is made from the list in `abi`: a symbol that the list routes to a hook and that has
-//! no function here does not compile, and neither does a function here that the list does not route
-//! to a hook. Every hook is written with [`hook!`], which makes it go through
-//! [`crate::dispatch::guard`].
+//! The table is made from the list in `abi`: a hooked symbol without a function here does not
+//! compile, nor does a function here without a hooked symbol. Every hook is written with [`hook!`],
+//! which makes it go through [`crate::dispatch::guard`].
 //!
 //! Hooks, and the driver's functions as we call them, are `extern "C-unwind"`: a thread that is
-//! cancelled (`pthread_cancel`) inside the driver unwinds through our frame to its end.
+//! cancelled (`pthread_cancel`) inside the driver unwinds through our frame.
 
 #![expect(
     unsafe_code,
@@ -40,8 +39,7 @@ use core::ffi::c_void;
 use abi::ENTRY_POINT_COUNT;
 use abi::types::CUresult;
 
-/// Keeps the parameter types of a hook, as they are written, for the test that compares them with
-/// the prototypes of `abi`.
+/// Keeps a hook's parameter types, as written, for the test against the prototypes of `abi`.
 macro_rules! signature {
     ($name:ident($($type:ty),*)) => {
         #[cfg(test)]
@@ -55,10 +53,9 @@ macro_rules! signature {
 }
 use signature;
 
-/// Defines one hook: its parameters, what comes before the real call, how the real call is made
-/// (with the application's arguments unless said otherwise), and what comes after. A hook that is
-/// `always` taken is so also while the process is unmanaged: a context on another device may change
-/// that.
+/// Defines one hook: its parameters, the part before the real call, the real call (with the
+/// application's arguments by default), and the part after. An `always` hook also runs while the
+/// process is unmanaged, because a context on another device may change that.
 macro_rules! hook {
     (
         @through $pass:ident
@@ -83,8 +80,7 @@ macro_rules! hook {
             let Some(address) = crate::dispatch::guard::called(abi::id::$name) else {
                 return crate::driver::real::missing();
             };
-            // SAFETY: the driver's function of this very symbol, whose prototype in `abi` has
-            // these types.
+            // SAFETY: the driver's function of this symbol, with these types in `abi`'s prototype.
             let $real = unsafe {
                 core::mem::transmute::<
                     *mut core::ffi::c_void,
@@ -147,13 +143,12 @@ type Function = unsafe extern "C-unwind" fn();
 
 macro_rules! table_of_hooks {
     ($($name:ident)*) => {
-        /// Every hook.
         static HOOKS: &[Function] = &[$(
             // SAFETY: only the address is used; callers get it back as the type of the symbol.
             unsafe { core::mem::transmute::<*const (), Function>(all::$name as *const ()) },
         )*];
 
-        /// Position in [`HOOKS`] plus one for each entry point; 0 has no hook.
+        /// Position in [`HOOKS`] plus one for each entry point; 0: no hook.
         static POSITIONS: [u16; ENTRY_POINT_COUNT] = {
             let indices = [$(abi::id::$name),*];
             assert!(indices.len() < u16::MAX as usize);
@@ -168,7 +163,7 @@ macro_rules! table_of_hooks {
     };
 }
 
-/// All hooks in one name space, for the table.
+/// All hooks in one namespace, for the table.
 mod all {
     pub(super) use super::array::*;
     pub(super) use super::capture::*;
@@ -193,13 +188,12 @@ mod all {
 
 abi::for_each_hooked! { table_of_hooks }
 
-/// Our version of an entry point, if we have one.
 pub(crate) fn hook_of(index: usize) -> Option<*mut c_void> {
     let position = usize::from(*POSITIONS.get(index)?).checked_sub(1)?;
     Some(*HOOKS.get(position)? as *mut c_void)
 }
 
-/// What the driver stored at an output parameter, if it succeeded and the application gave one.
+/// The driver's value of an output parameter, if the call succeeded and the pointer is not null.
 ///
 /// # Safety
 /// `address` is null or the output parameter of a driver call that ended with `result`.

@@ -1,7 +1,7 @@
-//! What was found of the libraries beside the driver whose functions are hooked: cuBLAS, cuBLASLt
-//! and cuDNN ([`crate::hooks::operators`]), and NVML ([`crate::hooks::nvml`]).
+//! Hooked libraries besides the driver: cuBLAS, cuBLASLt and cuDNN ([`crate::hooks::operators`]),
+//! and NVML ([`crate::hooks::nvml`]).
 //!
-//! Tables of atomics, each written by those who find something and read without a lock.
+//! Tables of atomics, written on discovery and read without a lock.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -11,26 +11,24 @@ use abi::{Library, OPERATOR_COUNT};
 
 use crate::platform::table::mix;
 
-/// What was found in this process.
 pub(super) static LIBRARIES: Libraries = Libraries::new();
 
-/// See [`LIBRARIES`].
 pub(super) struct Libraries {
     pub(super) operators: Functions<KINDS, OPERATOR_COUNT, OPERATOR_HELPERS>,
-    /// Of each library of operators, whether its launches are seen.
+    /// Per library of operators, whether its launches are seen.
     pub(super) sights: [AtomicU32; KINDS],
-    /// Where operators are called.
+    /// Call sites of operators.
     pub(super) call_sites: CallSites,
     pub(super) nvml: Functions<1, NVML_FUNCTIONS, NVML_HELPERS>,
 }
 
 /// Libraries of operators.
 const KINDS: usize = Library::ALL.len();
-/// Functions of these that we call for ourselves.
+/// Operator functions that we call ourselves.
 pub(super) const OPERATOR_HELPERS: usize = 6;
-/// Functions of NVML that are hooked.
+/// Hooked functions of NVML.
 pub(super) const NVML_FUNCTIONS: usize = 11;
-/// Functions of NVML that we call for ourselves.
+/// NVML functions that we call ourselves.
 pub(super) const NVML_HELPERS: usize = 3;
 
 impl Libraries {
@@ -44,13 +42,13 @@ impl Libraries {
     }
 }
 
-/// The functions of some libraries, `REAL` of which are hooked; we call `HELPERS` for ourselves.
+/// Functions of some libraries: `REAL` are hooked, `HELPERS` we call ourselves.
 pub(super) struct Functions<const LIBRARIES: usize, const REAL: usize, const HELPERS: usize> {
-    /// Where each library lies whose functions are hooked; 0 until there is one.
+    /// Load address of each hooked library; 0 until there is one.
     pub(super) bases: [AtomicUsize; LIBRARIES],
-    /// The functions that the hooks call: null until one was taken.
+    /// The real functions behind the hooks; null until adopted.
     pub(super) real: [AtomicPtr<c_void>; REAL],
-    /// Where the others are; null where the library has none.
+    /// The other functions; null where the library has none.
     pub(super) helpers: [AtomicPtr<c_void>; HELPERS],
 }
 
@@ -65,28 +63,24 @@ impl<const LIBRARIES: usize, const REAL: usize, const HELPERS: usize>
         }
     }
 
-    /// The function that the hook of `index` calls, if one was taken.
     #[inline]
     pub(super) fn real(&self, index: usize) -> Option<NonNull<c_void>> {
-        // Acquire pairs with the Release of whoever takes it: the helpers are there.
+        // Acquire pairs with the Release of the adopting thread: the helpers are there.
         NonNull::new(self.real.get(index)?.load(Ordering::Acquire))
     }
 
-    /// One of the functions that we call for ourselves, if the library has it.
     pub(super) fn helper(&self, place: usize) -> Option<NonNull<c_void>> {
-        // Acquire pairs with the Release of whoever found it.
+        // Acquire pairs with the Release of the thread that found it.
         NonNull::new(self.helpers.get(place)?.load(Ordering::Acquire))
     }
 }
 
-/// Most call sites that are remembered; the calls of those beyond are bound each time. A framework
-/// has some ten.
+/// Most call sites kept; calls of further ones are bound each time. A framework has some ten.
 const SITES_MAX: usize = 1 << 10;
 
-/// Most places tried for a site.
 const PROBES_MAX: usize = 16;
 
-/// Call sites by their keys, and what each is bound to.
+/// Call sites by their keys, and the function that each is bound to.
 pub(super) struct CallSites {
     /// 0 is a free place.
     keys: [AtomicU64; SITES_MAX],
@@ -102,7 +96,6 @@ impl CallSites {
         }
     }
 
-    /// What a site is bound to, if it is remembered.
     #[inline]
     pub(super) fn find(&self, key: u64) -> Option<NonNull<c_void>> {
         for place in probes(key) {
@@ -110,7 +103,7 @@ impl CallSites {
             match known.load(Ordering::Relaxed) {
                 0 => break,
                 known if known == key => {
-                    // Acquire pairs with the Release in `keep`: what is reached there is ready.
+                    // Acquire pairs with the Release in `keep`: the bound function is ready.
                     if let Some(bound) = NonNull::new(bound.load(Ordering::Acquire)) {
                         return Some(bound);
                     }
@@ -121,7 +114,7 @@ impl CallSites {
         None
     }
 
-    /// Remembers what a site is bound to, if there is room.
+    /// Keeps a site's binding, if there is room.
     pub(super) fn keep(&self, key: u64, to: NonNull<c_void>) {
         for place in probes(key) {
             let Some((known, bound)) = self.keys.get(place).zip(self.bound.get(place)) else {

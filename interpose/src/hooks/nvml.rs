@@ -1,23 +1,23 @@
-//! NVML, as a job under a quota sees it: of a device its own share, and of the processes there its own.
+//! NVML as seen by a job under a quota: a device's memory is the job's share, and its processes are
+//! the job's own.
 //!
-//! Monitors and frameworks ask the management library (`libnvidia-ml.so.1`) what a device has and
-//! who uses it. Inside a job with a quota the answers agree with those of the driver
-//! ([`crate::memory::quota::views`]): total is the quota, used what the job holds, free what is
-//! left of either, and neither more than the device has; the lists of processes have the job's own.
-//! All else is NVML's. Outside a job, and in one without a quota, nothing is changed.
+//! Monitors and frameworks ask the management library (`libnvidia-ml.so.1`) for a device's memory
+//! and users. In a job with a quota the answers agree with those of the driver
+//! ([`crate::memory::quota::views`]): total is the quota, used is what the job holds, free is the
+//! rest, and neither exceeds the device; lists of processes have only the job's own. Nothing else
+//! is changed, and nothing outside a job or without a quota.
 //!
-//! | who asks | whose word |
-//! |---|---|
-//! | a process that keeps an account of the device | the job's ledger |
-//! | another of a job (`PILLION_JOB`, or a quota in the environment) | the device's daemon; where none answers, the environment |
+//! - A process with an account of the device uses the job's ledger.
+//! - Another process of a job (`PILLION_JOB`, or a quota in the environment) uses the device's
+//!   daemon; if none answers, the environment.
 //!
-//! Lists are the daemon's word alone: where none answers, or cannot see who its clients are, they are as NVML gives them.
+//! Lists need the daemon: if none answers, or it cannot see its clients' process ids, they are as
+//! NVML gives them.
 //!
 //! **Doors.** Programs get the functions by `dlsym`, as every monitor does, or are linked with the
-//! library: our exports stand before it. There is one such library on a machine, so the first that
-//! is met is the one; another's functions stay their own. What was inert by
-//! [`crate::daemon::lifecycle`] (a fork's child) still sees its job's share, as the daemon tells
-//! it.
+//! library: our exports come before it. A machine has one such library, so the first one found is
+//! the one; functions of another are not hooked. A process made inert by
+//! [`crate::daemon::lifecycle`] (a forked child) still sees its job's share, from the daemon.
 
 use abi::types::CUdevice;
 use protocol::hello::format_uuid;
@@ -37,16 +37,14 @@ pub(crate) use hooks::answer;
 
 use hooks::{Device, Memory};
 
-/// What a job may see of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Share {
-    /// Free and total bytes.
     free: u64,
     total: u64,
     held: u64,
 }
 
-/// What a process of a job is told in place of `told`; `None` if that is as it is to be.
+/// The memory that a process of a job sees in place of `told`; `None`: unchanged.
 fn memory(device: Device, told: Memory) -> Option<Memory> {
     let Asker { config, uuid } = Asker::of(device)?;
     let share = match account(&uuid) {
@@ -69,7 +67,7 @@ fn memory(device: Device, told: Memory) -> Option<Memory> {
     })
 }
 
-/// The job's quota of a device, and what the job holds, for a process that keeps no account of it.
+/// The job's quota on a device, and what the job holds, for a process without an account of it.
 fn told_of_job(config: &Config, device: Device, uuid: &str, total: u64) -> Option<(u64, u64)> {
     let asked = config.quotas.of_device(device.index().unwrap_or(0));
     if config.job.is_none() && asked.is_none() {
@@ -78,12 +76,12 @@ fn told_of_job(config: &Config, device: Device, uuid: &str, total: u64) -> Optio
     let is = sys::without_cancellation(|| attach::ask_memory(config, uuid, asked));
     match is {
         Some(is) => Some((is.quota_bytes, is.held_bytes)).filter(|&(quota, _)| quota != UNLIMITED),
-        // Each process keeps it by itself then, and this one holds nothing.
+        // Then each process keeps the quota by itself, and this one holds nothing.
         None => Some((asked?.bytes_of(total)?, 0)),
     }
 }
 
-/// The processes of the job on a device, if the lists of processes are to have no others.
+/// The job's processes on a device, if lists are to be limited to them.
 fn own_processes(device: Device) -> Option<Vec<u32>> {
     let Asker { config, uuid } = Asker::of(device)?;
     let asked = config.quotas.of_device(device.index().unwrap_or(0));
@@ -96,15 +94,15 @@ fn own_processes(device: Device) -> Option<Vec<u32>> {
     (is.quota_bytes != UNLIMITED && are_all_seen).then_some(is.pids)
 }
 
-/// Who asks about what.
+/// A query about a device.
 struct Asker {
     config: &'static Config,
-    /// Of the device, as NVML and the driver write it.
+    /// The device's UUID, in NVML's and the driver's format.
     uuid: String,
 }
 
 impl Asker {
-    /// `None` for whom nothing is changed.
+    /// `None` if nothing is to be changed.
     fn of(device: Device) -> Option<Self> {
         environment::prepare();
         let config = process::config().filter(|_| !config::is_disabled())?;
@@ -113,9 +111,9 @@ impl Asker {
     }
 }
 
-/// This process's account of the device with that identity.
+/// This process's account of the device with that UUID.
 fn account(uuid: &str) -> Option<&'static account::DeviceAccount> {
-    // A child of a fork has its parent's accounts, but not their pages.
+    // A forked child has its parent's accounts, but not their pages.
     if phase::is_inert() || !account::is_any() {
         return None;
     }

@@ -1,26 +1,25 @@
 //! NVTX ranges as requests and iterations.
 //!
-//! NVTX is NVIDIA's interface by which programs name stretches of their work (*ranges*) for whoever
-//! profiles them; PyTorch and Triton have such ranges, and so do many services. It lives in headers:
-//! each module of a process that includes them looks for a tool by itself, at its first call. It
-//! opens the library that `NVTX_INJECTION64_PATH` names and calls `InitializeInjectionNvtx2` there ([`initialize`])
-//! with a function by which the tool gets at the module's tables of function pointers ([`tables`]).
-//! What the tool leaves out of these does nothing. So we are called once by each module, and give
-//! all of them the same functions.
+//! With NVTX, NVIDIA's interface for profilers, programs name stretches of their work (*ranges*);
+//! PyTorch, Triton and many services do. NVTX consists of headers: each module of a process that
+//! includes them looks for a tool at its first call. It opens the library that
+//! `NVTX_INJECTION64_PATH` names and calls `InitializeInjectionNvtx2` there ([`initialize`]), with
+//! a function that gives the tool the module's tables of function pointers ([`tables`]). Functions
+//! that the tool does not set do nothing. So each module calls us once, and all get the same
+//! functions.
 //!
-//! **What counts.** Ranges whose domain and name the job was started with
-//! (`pillion run --request-range`). Of pushed ranges that lie in each other the outermost of a thread
-//! counts; each that is started counts, whichever thread ends it. A range is over when its launches
-//! are complete, which the daemon sees to ([`Ending::with_launches`]). An iteration is counted when
-//! its range begins. All ranges are requests of one kind: a program that has several uses
-//! [`crate::hooks::api`].
+//! **What counts.** Ranges whose domain and name match the job's pattern (`pillion run
+//! --request-range`). Of nested pushed ranges, a thread's outermost counts; each started range
+//! counts, whichever thread ends it. A range is over when its launches are complete, which the
+//! daemon determines ([`Ending::with_launches`]). An iteration is counted when its range begins.
+//! All ranges are requests of one kind: a program with several kinds uses [`crate::hooks::api`].
 //!
-//! **What the program gets** is what it would get without a tool: no level of nesting, and 0 for a
-//! range that is no request. Domains and registered strings are handles without anything behind them:
-//! which patterns they go with is in the handle itself, so nothing is kept and nothing looked up.
+//! **What the program gets** is the same as without a tool: no nesting level, and 0 for a range
+//! that is no request. Domains and registered strings are handles without an object: the handle
+//! itself contains the patterns that match, so nothing is kept and nothing looked up.
 //!
-//! **Cost.** A range that does not match costs the comparison up to the first character that
-//! differs. One that does costs two marks ([`crate::process::marks`]). No lock, no allocation.
+//! **Cost.** A range that does not match costs the comparison up to the first different character.
+//! A matching one costs two marks ([`crate::process::marks`]). No lock, no allocation.
 //!
 //! Facts about NVTX are from its public headers (`nvtxDetail/nvtxTypes.h`, `nvtxInit.h`,
 //! `nvToolsExt.h` of version 3).
@@ -56,26 +55,24 @@ type Patterns = usize;
 const REQUEST: Patterns = 1;
 const ITERATION: Patterns = 2;
 const BOTH: Patterns = REQUEST | ITERATION;
-/// Handles have this bit, so that none is null, which is the default domain.
+/// Set in every handle, so that none is null, which is the default domain.
 const HANDLE: usize = 4;
 
-/// What `nvtxRangePush` and `nvtxRangePop` return without a tool that counts levels
+/// Result of `nvtxRangePush` and `nvtxRangePop` without a tool that counts levels
 /// (`NVTX_NO_PUSH_POP_TRACKING`).
 const NOT_TRACKED: c_int = -2;
-/// The range that no request is.
+/// A range that is no request.
 const NO_RANGE: u64 = 0;
 
 thread_local! {
-    /// Where this thread stands in the ranges of the requests' domain.
     static INSIDE: Cell<Inside> = const { Cell::new(Inside::NOTHING) };
 }
 
-/// Where a thread stands in the ranges that it has pushed in the requests' domain.
+/// A thread's position in the ranges that it has pushed in the requests' domain.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
-    /// Ranges that are open.
     depth: u32,
-    /// The depth of the one that is a request; 0: none is.
+    /// The depth of the request's range; 0: none.
     request_at: u32,
     request: u64,
 }
@@ -88,7 +85,7 @@ impl Inside {
     };
 }
 
-/// Called by a module that includes NVTX, with its tables; 1 if it is to use our functions.
+/// Called by a module that includes NVTX, with its tables. Returns 1 if it is to use our functions.
 ///
 /// # Safety
 /// `get_export_table` is the module's function, or null.
@@ -101,13 +98,12 @@ pub(super) unsafe extern "C" fn initialize(get_export_table: Option<GetExportTab
     c_int::from(is_used == Some(true))
 }
 
-/// Whether this process's ranges are of interest, and this library is the one that it launches
-/// through.
+/// Whether this process's ranges matter, and this library is the one that it launches through.
 fn wants_ranges() -> bool {
     if config::is_disabled() {
         return false;
     }
-    // Before anything else: a copy that is refused is unloaded again.
+    // Before anything else: a refused copy is unloaded again.
     if !is_preloaded() {
         log::set_level(Config::read(|name| std::env::var_os(name)).log);
         log::say(
@@ -124,8 +120,7 @@ fn wants_ranges() -> bool {
         .is_some_and(|config| config.request_range.is_some() || config.iteration_range.is_some())
 }
 
-/// Whether this is the library that the process was started with, and not another copy of it that
-/// NVTX has opened.
+/// Whether this is the preloaded library, and not another copy that NVTX has opened.
 fn is_preloaded() -> bool {
     const OURS: &CStr = c"pillion_api";
     let program = loader::as_asked_by_us(libc::RTLD_DEFAULT);
@@ -134,7 +129,7 @@ fn is_preloaded() -> bool {
     found == crate::hooks::api::pillion_api as *mut c_void
 }
 
-/// Those of `among` that `goes` says a domain, or a name, goes with.
+/// The patterns of `among` for which `goes` returns true.
 #[inline]
 fn which(among: Patterns, goes: impl Fn(&RangePattern) -> bool) -> Patterns {
     let Some(config) = process::config().filter(|_| among != 0) else {
@@ -156,25 +151,24 @@ fn of_domain(domain: *mut c_void) -> Patterns {
     }
 }
 
-/// Those of `among` that a range of that name goes with.
+/// The patterns of `among` that match a range of that name.
 #[inline]
 fn of_name(name: impl Name, among: Patterns) -> Patterns {
     which(among, |pattern| pattern.has_range(name.bytes()))
 }
 
-/// A domain is created: its handle.
+/// Creates a domain's handle.
 fn create(name: impl Name) -> *mut c_void {
     let patterns = which(BOTH, |pattern| pattern.has_domain(name.bytes()));
     ptr::without_provenance_mut(HANDLE | patterns)
 }
 
-/// A string is registered: its handle.
+/// Creates a registered string's handle.
 fn register(name: impl Name) -> *mut c_void {
     ptr::without_provenance_mut(HANDLE | of_name(name, BOTH))
 }
 
-/// A range begins in a domain with the patterns `of`; `found` tells with which of some its name
-/// goes.
+/// A range begins in a domain with the patterns `of`; `found` selects those that match its name.
 #[inline]
 fn push(of: Patterns, found: impl Fn(Patterns) -> Patterns) -> c_int {
     if of & REQUEST == 0 {
@@ -214,7 +208,7 @@ fn pop(of: Patterns) -> c_int {
     NOT_TRACKED
 }
 
-/// A range begins that any thread may end, with the patterns `found`: its number.
+/// A range begins that any thread may end, with the patterns `found`. Returns its number.
 #[inline]
 fn start(found: Patterns) -> u64 {
     iterate_if(found);
@@ -254,7 +248,7 @@ fn iterate_if(found: Patterns) {
     }
 }
 
-/// Runs a part of ours in a function of which nobody expects anything.
+/// Runs a part of ours in a function that must show no effect.
 #[cold]
 fn unseen<T>(part: impl FnOnce() -> T) -> Option<T> {
     let errno = Errno::of_thread();
@@ -264,7 +258,7 @@ fn unseen<T>(part: impl FnOnce() -> T) -> Option<T> {
     result
 }
 
-/// The patterns among `among` that an event's message goes with.
+/// The patterns of `among` that match an event's message.
 #[inline]
 unsafe fn of_event(event: *const Event, among: Patterns) -> Patterns {
     // SAFETY: the program's event, or null.
@@ -276,29 +270,29 @@ unsafe fn of_event(event: *const Event, among: Patterns) -> Patterns {
     }
 }
 
-/// The functions that modules get. Names and events are the program's: strings that end in zero, or null.
+/// The functions for modules. Names and events are the program's: zero-terminated strings, or null.
 mod functions {
     use super::*;
 
     pub(super) unsafe extern "C" fn push_a(name: *const c_char) -> c_int {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         let name = unsafe { Narrow::at(name) };
         push(of_domain(ptr::null_mut()), |among| of_name(name, among))
     }
 
     pub(super) unsafe extern "C" fn push_w(name: *const u32) -> c_int {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         let name = unsafe { Wide::at(name) };
         push(of_domain(ptr::null_mut()), |among| of_name(name, among))
     }
 
     pub(super) unsafe extern "C" fn push_event(event: *const Event) -> c_int {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         unsafe { push_in(ptr::null_mut(), event) }
     }
 
     pub(super) unsafe extern "C" fn push_in(domain: *mut c_void, event: *const Event) -> c_int {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         push(of_domain(domain), |among| unsafe { of_event(event, among) })
     }
 
@@ -312,23 +306,23 @@ mod functions {
 
     pub(super) unsafe extern "C" fn start_a(name: *const c_char) -> u64 {
         let of = of_domain(ptr::null_mut());
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         start(of_name(unsafe { Narrow::at(name) }, of))
     }
 
     pub(super) unsafe extern "C" fn start_w(name: *const u32) -> u64 {
         let of = of_domain(ptr::null_mut());
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         start(of_name(unsafe { Wide::at(name) }, of))
     }
 
     pub(super) unsafe extern "C" fn start_event(event: *const Event) -> u64 {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         unsafe { start_in(ptr::null_mut(), event) }
     }
 
     pub(super) unsafe extern "C" fn start_in(domain: *mut c_void, event: *const Event) -> u64 {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         start(unsafe { of_event(event, of_domain(domain)) })
     }
 
@@ -341,12 +335,12 @@ mod functions {
     }
 
     pub(super) unsafe extern "C" fn create_a(name: *const c_char) -> *mut c_void {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         create(unsafe { Narrow::at(name) })
     }
 
     pub(super) unsafe extern "C" fn create_w(name: *const u32) -> *mut c_void {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         create(unsafe { Wide::at(name) })
     }
 
@@ -354,7 +348,7 @@ mod functions {
         _domain: *mut c_void,
         name: *const c_char,
     ) -> *mut c_void {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         register(unsafe { Narrow::at(name) })
     }
 
@@ -362,7 +356,7 @@ mod functions {
         _domain: *mut c_void,
         name: *const u32,
     ) -> *mut c_void {
-        // SAFETY: as NVTX demands of the program.
+        // SAFETY: as NVTX requires of the program.
         register(unsafe { Wide::at(name) })
     }
 }

@@ -1,24 +1,27 @@
-//! Operators: calls of cuBLAS, cuBLASLt and cuDNN, hooked to label what they launch
+//! Operators: calls of cuBLAS, cuBLASLt and cuDNN, hooked to label their launches
 //! ([`crate::kernels::labels`]).
 //!
-//! The hook of an operator makes the library's own call, once, with the application's arguments,
-//! and returns its status. Unlike a hook of the driver's it leaves the door
-//! ([`crate::dispatch::guard`]) open: what the library launches inside goes through the driver's
-//! hooks as ever, each launch with its own lease or record. Operators inside operators (cuBLAS
-//! calls cuBLASLt, cuDNN calls both) pass by: the outermost is the label.
+//! An operator's hook makes the library's own call, once, with the application's arguments, and
+//! returns its status. Unlike a hook of the driver it does not enter [`crate::dispatch::guard`]:
+//! the library's launches go through the driver's hooks as usual, each with its own lease or
+//! record. Nested operators (cuBLAS calls cuBLASLt, cuDNN calls both) pass through: the outermost
+//! is the label.
 //!
-//! **Libraries whose launches are not seen.** A library may reach the driver by a door that we do not see. Then the
-//! operator stands for its launches: it is announced or admitted as one launch with what the profile says of the
-//! operator ([`profiler::ProfileIndex::of_operator`]). Which of the two a library is, is found from its own calls, for
-//! each library of [`abi::Library`] apart:
+//! **Libraries whose launches are not seen.** A library may reach the driver by a door that we do
+//! not see. Then the operator stands for its launches: it is announced or admitted as one launch
+//! with the operator's profile ([`profiler::ProfileIndex::of_operator`]). A library's own calls
+//! show which case it is, separately for each [`abi::Library`]:
 //!
-//! - a launch seen inside one of its operators shows that its launches are seen, for the rest of the process;
-//! - [`UNSEEN_CALLS_MIN`] operators, none of them seen to launch before, that succeeded, had something to do, and in
-//!   which neither this thread nor any other of the process was seen to launch, show that they are not. Calls beside
-//!   which other threads launch show neither.
+//! - A launch seen inside one of its operators shows that its launches are seen, for the rest of
+//!   the process.
+//! - [`UNSEEN_CALLS_MIN`] operators without a launch show that its launches are not seen. Such an
+//!   operator succeeded and had something to do, no earlier operator was seen to launch, and
+//!   neither this thread nor any other of the process was seen to launch during the call. Calls
+//!   during which other threads launch show neither.
 //!
-//! No work is counted twice: should a launch be seen inside an operator that stands for its launches, the operator's own
-//! is taken back as one that the driver refused, and the library is one whose launches are seen from then on.
+//! No work is counted twice: if a launch is seen inside an operator that stands for its launches,
+//! the operator's own launch is taken back like one that the driver refused, and the library's
+//! launches count as seen from then on.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -47,32 +50,31 @@ pub(crate) use sites::answer;
 /// Operators that show that a library's launches are not seen.
 const UNSEEN_CALLS_MIN: u32 = 3;
 
-/// In place of how many operators of a library were not seen to launch: launches were seen.
+/// In place of a count of operators without a launch: launches were seen.
 const SEEN: u32 = u32::MAX;
 
-/// Of a library [`SEEN`], or how many of its operators were not seen to launch.
+/// A library's state: [`SEEN`], or how many of its operators were not seen to launch.
 #[inline]
 fn sight_of(library: Library) -> Option<&'static AtomicU32> {
     LIBRARIES.sights.get(library as usize)
 }
 
-/// A call of an operator.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     label: Label,
     stream: StreamOf,
 }
 
-/// Where an operator's launches go.
+/// The stream of an operator's launches.
 #[derive(Clone, Copy, Debug)]
 enum StreamOf {
-    /// To the stream that was set for a handle of the library.
+    /// The stream set for a library handle.
     Handle(*mut c_void),
-    /// To this one.
+    /// This stream.
     Given(*mut c_void),
 }
 
-/// What is known of a call while it is made.
+/// State of a call from before to after it.
 struct Prepared {
     client: &'static Client,
     library: Library,
@@ -83,7 +85,7 @@ struct Prepared {
     begun: Option<Begun>,
 }
 
-/// Makes one call of the operator `index`; `describe` says what it is.
+/// Makes one call of the operator `index`; `describe` returns its description.
 #[inline]
 fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_int) -> c_int {
     if phase::now() != Phase::Attached {
@@ -119,7 +121,7 @@ fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_
     })
 }
 
-/// What comes before the library's call; where the operator stands for its launches, best-effort threads may wait here.
+/// Runs before the library's call. Best-effort threads may wait here, for an operator's own launch.
 fn prepare(index: usize, call: &Call, label: labels::LabelIndex) -> Option<Prepared> {
     let client = process::client()?;
     let library = OPERATORS.get(index)?.library;
@@ -145,7 +147,7 @@ fn prepare(index: usize, call: &Call, label: labels::LabelIndex) -> Option<Prepa
     })
 }
 
-/// What comes after it: the thread saw so many launches inside.
+/// Runs after it; `launches` were seen in this thread.
 fn settle(prepared: &Prepared, launches: u64, status: c_int) {
     let page = &prepared.client.page;
     page.count(Counter::OperatorCalls, 1);
@@ -174,14 +176,14 @@ fn settle(prepared: &Prepared, launches: u64, status: c_int) {
     if let Some(before) = prepared.launches_before.filter(|_| shows)
         && before == launches_of_process()
     {
-        // Another thread may have seen a launch meanwhile: that is for good.
+        // Another thread may have seen a launch meanwhile, which is final.
         let _ = sight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| {
             (calls < UNSEEN_CALLS_MIN).then_some(calls + 1)
         });
     }
 }
 
-/// Launches of this process that were seen, recorded ones too.
+/// Launches of this process that were seen, including captured ones.
 fn launches_of_process() -> u64 {
     let counted = process::clients().map(|client| {
         let page = &client.page;

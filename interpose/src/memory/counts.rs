@@ -1,8 +1,8 @@
-//! Memory and copies, counted when the driver has agreed.
+//! Counts of memory and copies, made when the driver has agreed.
 //!
-//! Device memory and pinned host memory apart. A copy is counted in the direction that its entry
-//! point or its descriptor names, and as "other" where the driver finds it out. No bytes are no
-//! copy. What a capturing stream was given is recorded, not done, and not counted here.
+//! Device memory and pinned host memory are separate. A copy counts in the direction that its entry
+//! point or descriptor names, and as "other" where the driver determines it. Zero bytes are no
+//! copy. Work on a capturing stream is recorded, not done, and not counted here.
 
 use abi::types::{CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmemorytype, CUresult};
 use protocol::pages::Counter;
@@ -13,7 +13,7 @@ use crate::process::clients::{CLIENTS, Managed};
 use crate::progress::stream::Stream;
 use crate::progress::streams::{Place, STREAMS};
 
-/// The client of what was put on a stream, if it is done and not only recorded into a graph.
+/// The client of work on a stream, if it is done and not only captured into a graph.
 #[inline]
 pub(crate) fn of_stream(
     current: Option<&'static Client>,
@@ -31,8 +31,8 @@ pub(crate) fn of_stream(
     client.filter(|_| !STREAMS.is_capturing() || !driver::is_capturing(stream.handle()))
 }
 
-/// The client of the device that memory lies on, whatever device is current. To be asked before the
-/// memory is gone; while the process knows one device, nobody has to be asked.
+/// The client of the device that memory is on, whatever device is current. To be called before the
+/// memory is freed; with one known device the driver is not asked.
 #[inline]
 pub(crate) fn of_address(
     current: Option<&'static Client>,
@@ -44,7 +44,7 @@ pub(crate) fn of_address(
     of_owner(current, driver::device_of_pointer(CUdeviceptr(address)))
 }
 
-/// The same of physical memory.
+/// As above, for physical memory.
 pub(crate) fn of_handle(
     current: Option<&'static Client>,
     handle: CUmemGenericAllocationHandle,
@@ -63,12 +63,11 @@ fn of_owner(
     match device.map(|device| CLIENTS.of_device(device)) {
         Ok(Managed::By(client)) => Some(client),
         Ok(_) => None,
-        // Nobody's memory that the driver knows: the call will say so.
+        // Memory unknown to the driver: the call will fail.
         Err(_) => current,
     }
 }
 
-/// An allocation of so many bytes was asked for.
 #[inline]
 pub(crate) fn handle_allocated(client: Option<&Client>, result: CUresult, bytes: usize) {
     if let Some(client) = agreed(client, result) {
@@ -77,14 +76,14 @@ pub(crate) fn handle_allocated(client: Option<&Client>, result: CUresult, bytes:
     }
 }
 
-/// So many bytes of host memory were asked for or registered.
+/// Counts host memory that was allocated or registered.
 pub(crate) fn handle_host_allocated(client: Option<&Client>, result: CUresult, bytes: usize) {
     if let Some(client) = agreed(client, result) {
         client.page.count(Counter::HostBytes, bytes as u64);
     }
 }
 
-/// An allocation was given back; freeing nothing is allowed and not counted.
+/// Counts a free; freeing null is allowed and not counted.
 #[inline]
 pub(crate) fn handle_freed(client: Option<&Client>, result: CUresult, address: u64) {
     if let Some(client) = agreed(client, result).filter(|_| address != 0) {
@@ -92,7 +91,7 @@ pub(crate) fn handle_freed(client: Option<&Client>, result: CUresult, address: u
     }
 }
 
-/// A copy was asked for; `direction` is one of the counters of copied bytes.
+/// Counts a copy; `direction` is one of the counters of copied bytes.
 #[inline]
 pub(crate) fn handle_copied(
     client: Option<&Client>,
@@ -106,8 +105,7 @@ pub(crate) fn handle_copied(
     }
 }
 
-/// The counter of a copy between memory of these types. `None`: both are the host's, and the device
-/// has no part in it.
+/// The counter of a copy between memory of these types. `None`: host to host, without the device.
 pub(crate) fn direction_of(from: CUmemorytype, to: CUmemorytype) -> Option<Counter> {
     let is_device = |kind: CUmemorytype| matches!(kind, CUmemorytype::DEVICE | CUmemorytype::ARRAY);
     match (from, to) {
@@ -118,7 +116,6 @@ pub(crate) fn direction_of(from: CUmemorytype, to: CUmemorytype) -> Option<Count
     }
 }
 
-/// `count` values of `width` bytes were to be set.
 pub(crate) fn handle_set(client: Option<&Client>, result: CUresult, count: usize, width: u64) {
     if let Some(client) = agreed(client, result) {
         let bytes = (count as u64).saturating_mul(width);

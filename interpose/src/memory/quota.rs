@@ -1,22 +1,20 @@
-//! What this process holds of each device's memory, and whether it may have more.
+//! This process's memory on each device, and whether it may have more.
 //!
-//! Every way to obtain device memory is charged once, before the driver is asked, and given back
-//! when the driver has refused it or has it back ([`protocol::ledger`]). Over the quota the answer
-//! is out of memory, and the driver is not called: frameworks empty their caches then and try
-//! again.
+//! Every way to obtain device memory is charged once, before the driver is called, and given back
+//! when the driver has refused or freed it ([`protocol::ledger`]). Over the quota the answer is out
+//! of memory, and the driver is not called: frameworks then empty their caches and try again.
 //!
 //! | memory | charged | module |
 //! |---|---|---|
 //! | `cuMemAlloc` and its kin, pitched, managed; arrays | each allocation | [`blocks`] |
-//! | `cuMemCreate` | at its creation; back with its last name and mapping | [`physical`] |
-//! | from pools, in a stream's order; of graphs | what pool or graphs have reserved of the device | [`pools`] |
-//! | variables of modules | when the application finds them; back with the module | [`blocks`] |
-//! | what was imported, from a process or another API | by whoever made it | |
-//! | a context's own | what the daemon's configuration says, or has measured; once for all contexts on a device | |
+//! | `cuMemCreate` | at its creation, until its last name and mapping | [`physical`] |
+//! | from pools, stream-ordered; of graphs | what pool or graphs have reserved | [`pools`] |
+//! | variables of modules | when the application finds them, until unload | [`blocks`] |
+//! | imported, from a process or another API | by its creator | |
+//! | a context's own | as configured, or measured, by the daemon; once per device | |
 //!
 //! The accounts are [`crate::process::account`]. Each table here has a lock, held for a few dozen
-//! instructions and never across a call of the driver, but for [`pools`], which asks the driver
-//! what a pool has.
+//! instructions and never across a driver call, except in [`pools`], which queries pools.
 
 pub(crate) mod blocks;
 pub(crate) mod physical;
@@ -36,25 +34,22 @@ use crate::driver;
 use crate::process::account::{self, DeviceAccount};
 use crate::process::clients::CLIENTS;
 
-/// What this process holds.
 pub(crate) static HELD: Held = Held {
     blocks: Blocks::new(),
     physical: Physical::new(),
     pools: Pools::new(),
 };
 
-/// See [`HELD`].
 pub(crate) struct Held {
     pub(crate) blocks: Blocks,
     pub(crate) physical: Physical,
     pub(crate) pools: Pools,
 }
 
-/// The account of the calling thread's current device.
 #[inline]
 pub(crate) fn current() -> Option<&'static DeviceAccount> {
     if !account::is_any() {
-        // A context that was made behind our back decides now.
+        // If a context was created behind our back, it decides now.
         lifecycle::handle_call_without_account();
         if !account::is_any() {
             return None;
@@ -66,7 +61,6 @@ pub(crate) fn current() -> Option<&'static DeviceAccount> {
     account::first()
 }
 
-/// The account of a stream's device.
 pub(crate) fn of_stream(stream: CUstream) -> Option<&'static DeviceAccount> {
     if !account::is_any() || !CLIENTS.are_several() {
         return current();
@@ -79,7 +73,7 @@ pub(crate) fn of_stream(stream: CUstream) -> Option<&'static DeviceAccount> {
     )
 }
 
-/// What was charged for a call of the driver that is about to be made.
+/// The charge for an imminent driver call.
 pub(crate) struct Charge {
     state: State,
     kind: Kind,
@@ -87,7 +81,7 @@ pub(crate) struct Charge {
 }
 
 enum State {
-    /// Nobody keeps an account of it.
+    /// There is no account for it.
     Free,
     Held(&'static DeviceAccount),
     Refused,
@@ -109,12 +103,11 @@ impl Charge {
         }
     }
 
-    /// Whether the driver must not be asked.
+    /// Whether the driver must not be called.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.state, State::Refused)
     }
 
-    /// The account that was charged.
     pub(crate) fn account(&self) -> Option<&'static DeviceAccount> {
         match self.state {
             State::Held(account) => Some(account),
@@ -122,8 +115,8 @@ impl Charge {
         }
     }
 
-    /// The allocation turned out to have so many bytes. False if that is more than the quota
-    /// allows: then it must be given back to the driver.
+    /// Corrects the charge to the real size. False if over the quota: the memory must then be
+    /// freed.
     pub(crate) fn fit(&self, bytes: u64) -> bool {
         let Some(account) = self.account() else {
             return true;
@@ -137,7 +130,7 @@ impl Charge {
         true
     }
 
-    /// The driver has answered: what it did not grant goes back, the rest is kept under `key`.
+    /// After the driver's answer: gives back a refused charge, or keeps the other under `key`.
     #[inline]
     pub(crate) fn settle(&self, result: CUresult, key: Option<blocks::Key>) {
         let Some(account) = self.account() else {
@@ -150,8 +143,7 @@ impl Charge {
     }
 }
 
-/// Takes `bytes` if the quota allows. Before it says no, what this process's pools hold without
-/// using it goes back.
+/// Takes `bytes` if the quota allows. Before a refusal, this process's pools give memory back.
 fn try_reserve(account: &'static DeviceAccount, kind: Kind, bytes: u64) -> bool {
     account.try_reserve(kind, bytes)
         || HELD.pools.try_give_back(account) && account.try_reserve(kind, bytes)

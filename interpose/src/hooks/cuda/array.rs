@@ -1,6 +1,6 @@
-//! Arrays and mipmapped arrays, counted as the bytes of their elements, which is what the
-//! application asks for; how the driver lays them out is its own. An array in a format that we do
-//! not know, or one that gets its memory later, is counted with none.
+//! Arrays and mipmapped arrays, charged by the bytes of their elements, as requested by the
+//! application; the driver's layout is not known. An array in an unknown format, or one that gets
+//! its memory later, counts as 0 bytes.
 
 use core::ffi::c_uint;
 

@@ -1,23 +1,20 @@
-//! The parameters of every hook, compared with the prototype of its symbol.
+//! Compares the parameters of every hook with the prototype of its symbol.
 //!
 //! 21 families of entry points change their parameters between versions; a hook with those of
-//! another form would hand the driver what it does not expect. What is compared is the types as
-//! they are written in the hook, through [`Signature`], which [`super::hook!`] implements.
+//! another version would pass wrong arguments to the driver. The test compares the types as written
+//! in the hook, through [`Signature`], which [`super::hook!`] implements.
 //!
-//! A pointer to something that no hook reads may be written as a pointer to `c_void`; whether a
-//! pointer is to something constant makes no difference to the call and is not compared.
+//! A pointer to data that no hook reads may be written as a pointer to `c_void`. Constness of
+//! pointers makes no difference to the call and is not compared.
 
 use abi::{ENTRY_POINTS, Route};
 
-/// A hook's parameters.
 pub(crate) trait Signature {
-    /// Their types, as written.
     const PARAMETERS: &'static [&'static str];
 }
 
 macro_rules! table_of_signatures {
     ($($name:ident)*) => {
-        /// Index in [`ENTRY_POINTS`] and parameters of every hook.
         const SIGNATURES: &[(usize, &[&str])] =
             &[$((abi::id::$name, <super::all::$name as Signature>::PARAMETERS)),*];
     };
@@ -25,7 +22,7 @@ macro_rules! table_of_signatures {
 
 abi::for_each_hooked! { table_of_signatures }
 
-/// Names of the same type: ours, and C's in the headers.
+/// Equal types: our name, and C's in the headers.
 const SAME: &[(&str, &str)] = &[
     ("usize", "size_t"),
     ("c_int", "int"),
@@ -44,19 +41,19 @@ const SAME: &[(&str, &str)] = &[
     // A stream's attributes are a launch's.
     ("CUlaunchAttributeID", "CUstreamAttrID"),
     ("CUlaunchAttributeValue", "CUstreamAttrValue"),
-    // 32 bits wide, as the headers define it for the entry points from before CUDA 3.2.
+    // 32 bits wide, as the headers define it for entry points from before CUDA 3.2.
     ("c_uint", "CUdeviceptr_v1"),
     ("u32", "CUdeviceptr_v1"),
 ];
 
-/// A type in one notation for both languages: the name of what is pointed to, and how often.
+/// A type in one notation for both languages: the pointee's name, and the number of pointers.
 #[derive(Debug, PartialEq, Eq)]
 struct Written {
     name: String,
     pointers: usize,
 }
 
-/// A type as Rust writes it.
+/// Parses a Rust type.
 fn of_rust(text: &str) -> Written {
     let words: Vec<&str> = text
         .split(|c: char| c.is_whitespace() || c == '*')
@@ -69,7 +66,7 @@ fn of_rust(text: &str) -> Written {
     }
 }
 
-/// A parameter as C declares it: type and name.
+/// Parses a C parameter: type and name.
 fn of_c(text: &str) -> Written {
     let (before_array, array) = match text.split_once('[') {
         Some((before, _)) => (before, 1),
@@ -92,10 +89,10 @@ fn of_c(text: &str) -> Written {
     }
 }
 
-/// Whether a hook's parameter takes what the driver's does.
+/// Whether a hook's parameter accepts the driver's.
 fn agrees(ours: &Written, theirs: &Written) -> bool {
     if ours.pointers != theirs.pointers {
-        // An opaque pointer stands for a function, or for a pointer to whatever.
+        // An opaque pointer stands for a function, or for a pointer to anything.
         let is_function = ["Callback", "Fn", "Free"]
             .iter()
             .any(|end| theirs.name.ends_with(end));
@@ -107,7 +104,6 @@ fn agrees(ours: &Written, theirs: &Written) -> bool {
         || SAME.contains(&(&*ours.name, &*theirs.name))
 }
 
-/// The parameters of a prototype.
 fn parameters(prototype: &str) -> Vec<&str> {
     match prototype.trim() {
         "void" | "" => Vec::new(),

@@ -1,5 +1,5 @@
-//! Stream capture: while it lasts, launches on the stream are recorded and not run, and the helper
-//! keeps out of the driver.
+//! Stream capture: during a capture, launches on the stream are recorded and not run, and the
+//! helper stays out of the driver.
 
 use core::ffi::c_void;
 
@@ -11,7 +11,6 @@ use crate::progress::stream::{Flavour, Stream};
 use crate::progress::streams::STREAMS;
 use crate::progress::waking;
 
-/// Defines the beginning of a capture.
 macro_rules! begin {
     ($name:ident, $flavour:expr $(, $argument:ident: $type:ty)*) => {
         hook! {
@@ -91,9 +90,9 @@ fn handle_begun(stream: Stream, result: CUresult) {
     }
 }
 
-/// A capture that failed has mostly ended too, but not if it may not be ended by this thread or the
-/// call made no sense; the driver is asked, but where nothing is in capture: R595 does not survive
-/// that question about a handle that it has just refused.
+/// A failed end mostly ends the capture too, unless this thread may not end it or the call is
+/// invalid. The driver is asked, but only during a capture: R595 crashes when asked about a handle
+/// that it has just refused.
 fn handle_ended(stream: Stream, result: CUresult) {
     let is_refused = || !STREAMS.is_capturing() || driver::is_still_capturing(stream.handle());
     if result != CUresult::SUCCESS && is_refused() {

@@ -1,4 +1,4 @@
-//! Contexts: when a process becomes a client, and when streams end that nobody destroyed.
+//! Contexts: when a process becomes a client, and when streams end with their context.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -59,7 +59,6 @@ hook! {
     after |_, result| unsafe { handle_created(context, device, Kind::Created, result) };
 }
 
-/// Defines the end of a created context.
 macro_rules! destroy {
     ($name:ident) => {
         hook! {
@@ -89,8 +88,7 @@ hook! {
     always cuCtxDetach(context: CUcontext);
     before |_| keep_out();
     after |_, _, result| {
-        // It goes with the last that was attached to it; whether that was this one is counted and not
-        // asked, as the handle may be nobody's by now.
+        // The last detach destroys it. Counted and not asked, as the handle may be invalid by now.
         if result == CUresult::SUCCESS && CONTEXTS.handle_detached(context) {
             handle_destroyed(context);
         }
@@ -119,7 +117,7 @@ hook! {
 
 hook! {
     always cuGreenCtxDestroy(green: CUgreenCtx);
-    // Afterwards nothing tells which context it was.
+    // The context cannot be found afterwards.
     before |_| (keep_out(), driver::context_of_green(green).ok());
     after |_, (_, known), result| {
         if let (Some((context, device)), CUresult::SUCCESS) = (known, result) {
@@ -128,7 +126,7 @@ hook! {
     };
 }
 
-/// Defines what may end a device's primary context: it does if it was retained only once.
+/// Defines a call that ends a device's primary context if it was retained only once.
 macro_rules! release {
     ($name:ident) => {
         hook! {
@@ -144,7 +142,7 @@ release!(cuDevicePrimaryCtxRelease_v2);
 release!(cuDevicePrimaryCtxReset);
 release!(cuDevicePrimaryCtxReset_v2);
 
-/// Keeps the helpers out of the driver, as a context may end. What is recorded is read before.
+/// Keeps the helpers out of the driver, as a context may end. Reads the record first.
 fn keep_out() -> KeptOut {
     let kept_out = waking::keep_out();
     recorder::read_last();
@@ -159,7 +157,7 @@ unsafe fn handle_created(
     kind: Kind,
     result: CUresult,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     if let Some(context) = unsafe { stored(context, result) }.filter(|c| !c.is_null()) {
         lifecycle::handle_context(context, device, kind);
     }
@@ -172,7 +170,7 @@ fn handle_green(green: CUgreenCtx) {
     }
 }
 
-/// A green context is gone. Its memory is the primary context's, which goes with it only if nobody else retains that.
+/// A green context is gone. Its memory is the primary context's, and ends with the last retain.
 fn handle_green_destroyed(context: CUcontext, device: CUdevice) {
     if driver::is_primary_context_active(device) {
         HELD.blocks
@@ -182,11 +180,11 @@ fn handle_green_destroyed(context: CUcontext, device: CUdevice) {
     handle_released(device);
 }
 
-/// A context is gone: what ran in it is over, and its streams and our events went with it. The
+/// A context is gone: its work is over, and its streams and our events are gone with it. The
 /// helpers are kept out of the driver until this returns.
 fn handle_destroyed(context: CUcontext) {
     let device = CONTEXTS.device_of(context);
-    // Its modules and its memory went with it.
+    // Its modules and memory are gone with it.
     KERNELS.handle_unloaded();
     HELD.blocks.handle_context_destroyed(context);
     HELD.pools.handle_changed();

@@ -1,11 +1,11 @@
-//! Copies of one dimension, counted in the direction that their names say.
+//! Copies of one dimension, counted in the direction of their names.
 //!
-//! Of the forms that return when the copy is done only those to the host are also a sign of
-//! completion: the host has the bytes, so what the stream held before is over. A copy to the device
-//! may return once its source has been read, and copies within the device return at once (CUDA
-//! driver API, "API synchronization behavior").
+//! Of the forms that return when the copy is done, only those to the host also show completion: the
+//! host has the bytes, so earlier work on the stream is complete. A copy to the device may return
+//! once its source has been read, and copies within the device return at once (CUDA driver API,
+//! "API synchronization behavior").
 //!
-//! Large copies of best-effort clients wait for their turn as launches do ([`launch::begin_copy`]).
+//! Large copies of best-effort clients wait like launches ([`launch::begin_copy`]).
 
 use core::ffi::{c_uint, c_void};
 
@@ -22,8 +22,8 @@ use crate::progress::slot::Mark;
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::traced::Copying;
 
-/// Defines a copy: one whose return says nothing about its stream (`on`), one in a stream's order
-/// (`in`), or one whose return says that it is done (`waits for`). `$bytes` says how much.
+/// Defines a copy: one whose return says nothing about its stream (`on`), one in stream order
+/// (`in`), or one whose return shows that it is done (`waits for`). `$bytes` is its size.
 macro_rules! copy {
     (
         $name:ident($($argument:ident: $type:ty),* $(,)?), $bytes:ident, $direction:ident,
@@ -131,7 +131,7 @@ copy!(cuMemcpyPeerAsync_ptsz(to: CUdeviceptr, to_context: CUcontext, from: CUdev
 copy!(cuMemcpyWithAttributesAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
 copy!(cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
 
-/// Before a copy in that direction, in a stream's order.
+/// Before a copy in stream order.
 #[inline]
 fn begin(
     client: Option<&'static Client>,
@@ -148,7 +148,7 @@ fn begin(
     launch::begin_copy(client, &copying)
 }
 
-/// The same in a call that returns when it is done: not within the device, see above.
+/// Before a copy whose call returns when it is done; not so within the device, see above.
 #[inline]
 fn begin_waiting(
     client: Option<&'static Client>,
@@ -166,7 +166,7 @@ fn begin_waiting(
     launch::begin_copy(client, &copying)
 }
 
-/// The direction whose bytes that counter counts.
+/// The direction of a counter.
 #[inline]
 fn direction_of(counter: Counter) -> Direction {
     match counter {
@@ -176,14 +176,14 @@ fn direction_of(counter: Counter) -> Direction {
     }
 }
 
-/// A copy to the host is done, and so is everything before it in its stream.
+/// A copy to the host is done, and so is all earlier work on its stream.
 fn handle_received(client: Option<&Client>, mark: Option<Mark>, result: CUresult, bytes: usize) {
     handle_copied(client, result, Counter::CopiedDtoHBytes, bytes);
-    // A copy of nothing waits for nothing.
+    // A copy of 0 bytes waits for nothing.
     handle_waited(mark.filter(|_| bytes != 0), result);
 }
 
-/// What a stream held before a call that waited is over, if the call succeeded.
+/// Earlier work on a stream is complete, if a call that waited for it succeeded.
 pub(super) fn handle_waited(mark: Option<Mark>, result: CUresult) {
     if let (Some(mark), CUresult::SUCCESS) = (mark, result) {
         handle_reached(mark);

@@ -1,7 +1,7 @@
-//! Copies of two and three dimensions and in batches, counted as their descriptors say.
+//! Copies of two and three dimensions and in batches, counted by their descriptors.
 //!
-//! A descriptor is read once the driver has read it. What it calls unified is of the direction that
-//! the driver finds out, "other" here.
+//! A descriptor is read once the driver has read it. For unified memory the driver finds out the
+//! direction, which is "other" here.
 
 use core::ffi::{c_ulonglong, c_void};
 use core::slice;
@@ -21,7 +21,6 @@ use crate::process::Client;
 use crate::progress::completion::mark_of_stream;
 use crate::progress::stream::{Flavour, Stream};
 
-/// What a descriptor says of its copy.
 struct Extent {
     from: CUmemorytype,
     to: CUmemorytype,
@@ -29,14 +28,13 @@ struct Extent {
 }
 
 impl Extent {
-    /// Whether the host has the bytes when a call that waits returns: then what its stream held
-    /// before is over (see `copy`).
+    /// Whether the host has the bytes when a waiting call returns (see `copy`).
     fn is_received(&self) -> bool {
         direction_of(self.from, self.to) == Some(Counter::CopiedDtoHBytes)
     }
 }
 
-/// Defines what rows, columns and perhaps slices make.
+/// Defines the size from rows, columns and perhaps slices.
 macro_rules! extent {
     ($descriptor:ty $(, $depth:ident)?) => {
         impl From<$descriptor> for Extent {
@@ -60,8 +58,8 @@ extent!(CUDA_MEMCPY3D_v1, depth);
 extent!(CUDA_MEMCPY3D, depth);
 extent!(CUDA_MEMCPY3D_PEER, depth);
 
-/// Defines a copy that a descriptor describes: one that returns when the host's side is done
-/// (`waits for`), or one in a stream's order (`in`).
+/// Defines a copy with a descriptor: one that returns when the host's side is done (`waits for`),
+/// or one in stream order (`in`).
 macro_rules! described {
     ($name:ident($descriptor:ty), waits for $stream:ident) => {
         hook! {
@@ -120,7 +118,7 @@ fn handle_described(client: Option<&Client>, result: CUresult, extent: &Extent) 
     }
 }
 
-/// Defines a batch of copies; those before CUDA 13 also say which one failed.
+/// Defines a batch of copies; the forms before CUDA 13 also report which copy failed.
 macro_rules! batch {
     ($name:ident, $flavour:ident $(, $failed:ident)?) => {
         hook! {
@@ -178,7 +176,7 @@ box_batch!(cuMemcpy3DBatchAsync_ptsz, PerThread, failed);
 box_batch!(cuMemcpy3DBatchAsync_v2, Plain);
 box_batch!(cuMemcpy3DBatchAsync_v2_ptsz, PerThread);
 
-/// Defines a single copy of a box that is described as in a batch.
+/// Defines a single copy of a box, described as in a batch.
 macro_rules! single_box {
     ($name:ident, $flavour:ident) => {
         hook! {
@@ -224,15 +222,15 @@ fn element_bytes(copy: &CUDA_MEMCPY3D_BATCH_OP) -> usize {
         .unwrap_or(1)
 }
 
-/// What the application gave the driver as an array, if the driver succeeded with it.
+/// The application's array, if the driver succeeded with it.
 ///
 /// # Safety
 /// `first` is null or the first of `count` values that a driver call which ended with `result` has
-/// read; nobody changes them for as long as the slice is used.
+/// read; they do not change while the slice is used.
 unsafe fn read<'a, T>(first: *const T, count: usize, result: CUresult) -> &'a [T] {
     if result != CUresult::SUCCESS || first.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     unsafe { slice::from_raw_parts(first, count) }
 }

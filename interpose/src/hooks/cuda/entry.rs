@@ -15,8 +15,8 @@ hook! {
     after |_, _| ();
 }
 
-/// Defines a resolver. It does not use [`hook!`]: it has no state to guard, and must hand out hooks
-/// also to whoever asks from within another hook, such as a tool that `cuInit` loads.
+/// Defines a resolver. It does not use [`hook!`]: it has no state to guard, and must return hooks
+/// also to callers within another hook, such as a tool that `cuInit` loads.
 macro_rules! resolver {
     ($name:ident($($more:ident: $type:ty)?)) => {
         /// The hook of this symbol.
@@ -42,14 +42,13 @@ macro_rules! resolver {
             let Some(address) = real::entry_point(abi::id::$name) else {
                 return real::missing();
             };
-            // SAFETY: the driver's function of this very symbol, whose prototype in `abi` has
-            // these types.
+            // SAFETY: the driver's function of this symbol, with these types in `abi`'s prototype.
             let real = unsafe { core::mem::transmute::<*mut c_void, Real>(address.as_ptr()) };
             // SAFETY: the application's own arguments, passed on.
             let result = unsafe { real(symbol, function, cuda_version, flags, $($more,)?) };
             if result == CUresult::SUCCESS && !function.is_null() && !real::are_hooks_elsewhere() {
-                // SAFETY: the driver has stored its answer there and the symbol is a string, as it
-                // succeeded with both.
+                // SAFETY: on success the driver has stored its answer there, and the symbol is a
+                // string.
                 guard::follow(abi::id::$name, || unsafe {
                     replace_answer(symbol, function, cuda_version, flags);
                 });
@@ -65,7 +64,7 @@ macro_rules! resolver {
 resolver!(cuGetProcAddress());
 resolver!(cuGetProcAddress_v2(status: *mut CUdriverProcAddressQueryResult));
 
-/// Puts the hook in the place of the driver's answer, if there is one.
+/// Replaces the driver's answer by the hook, if there is one.
 ///
 /// # Safety
 /// `function` is where the driver stored its answer; `symbol` is null or ends in NUL.
@@ -84,7 +83,7 @@ unsafe fn replace_answer(
     let api = (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol) });
     let asked = u64::from(CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM.0);
     let per_thread = flags & asked != 0;
-    // As the driver takes a version below 0.
+    // The driver treats a version below 0 the same way.
     let version = cuda_version.cast_unsigned();
     let index = resolver::substitute(answered, api, version, per_thread);
     if let Some((index, hook)) = index.and_then(|index| Some((index, cuda::hook_of(index)?))) {

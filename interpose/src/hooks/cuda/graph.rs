@@ -1,4 +1,4 @@
-//! Graphs: launched, and made executable, changed and ended, so that a launch's cost is known.
+//! Graphs: launches, and creation, change and end of executables, so that a launch's cost is known.
 
 use core::ffi::{c_char, c_uint, c_void};
 use core::ptr;
@@ -20,7 +20,6 @@ use crate::memory::quota::pools::{Draw, Source};
 use crate::process::{self, Client, account};
 use crate::progress::stream::{Flavour, Stream};
 
-/// Defines the launch of a graph.
 macro_rules! graph_launch {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -28,7 +27,7 @@ macro_rules! graph_launch {
             before |client| begin_graph(client, exec, Stream::of(stream, $flavour));
             after |_, begun, result| {
                 end_graph(begun, result);
-                // It may have taken memory for its nodes, or given some back.
+                // The launch may have taken memory for its nodes, or given some back.
                 HELD.pools.note_graphs_stale();
             };
         }
@@ -38,12 +37,12 @@ macro_rules! graph_launch {
 graph_launch!(cuGraphLaunch, Flavour::Plain);
 graph_launch!(cuGraphLaunch_ptsz, Flavour::PerThread);
 
-/// Defines a call that has the host do something in a stream's order: it is never held.
+/// Defines a call that makes the host do something in stream order: it is never held.
 macro_rules! host_call {
     ($name:ident, $flavour:expr, $function:ty $(, $more:ident)?) => {
         hook! {
             $name(stream: CUstream, function: $function, data: *mut c_void $(, $more: c_uint)?);
-            // Before the call: afterwards the stream may have gone on.
+            // Before the call: afterwards the stream may have advanced.
             before |client| of_stream(client, Stream::of(stream, $flavour));
             after |_, client, result| count_host_call(*client, result);
         }
@@ -67,7 +66,6 @@ host_call!(
     flags
 );
 
-/// Defines an instantiation.
 macro_rules! instantiate {
     ($name:ident $(, $argument:ident: $type:ty)*) => {
         hook! {
@@ -92,7 +90,7 @@ hook! {
 
 hook! {
     cuGraphDestroy(graph: CUgraph);
-    // The memory of its nodes goes with the last that has them.
+    // The memory of its nodes is freed with the last graph that has them.
     after |_, _| HELD.pools.handle_graphs();
 }
 
@@ -182,9 +180,9 @@ hook! {
     };
 }
 
-/// Charges what an allocation node takes of its device.
+/// Charges an allocation node's memory.
 fn begin_node(params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Option<Draw> {
-    // The second word of `CUmemPoolProps` is its `CUmemLocation`: a kind and a number of 32 bits each.
+    // The second word of `CUmemPoolProps` is its `CUmemLocation`: kind and number, 32 bits each.
     let location = params.pool_props[1];
     let (kind, id) = (location as u32, (location >> 32) as i32);
     if kind != CUmemLocationType::DEVICE.0 {
@@ -195,7 +193,6 @@ fn begin_node(params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Option<Draw> {
     Some(HELD.pools.begin(account, source, params.bytesize as u64))
 }
 
-/// Makes the call, if the quota allows it.
 fn unless_drawn(draw: Option<&Option<Draw>>, call: impl FnOnce() -> CUresult) -> CUresult {
     match draw {
         Some(Some(draw)) if draw.is_refused() => CUresult::OUT_OF_MEMORY,
@@ -203,7 +200,7 @@ fn unless_drawn(draw: Option<&Option<Draw>>, call: impl FnOnce() -> CUresult) ->
     }
 }
 
-/// Defines the addition of a node of any kind, of which those that allocate are counted.
+/// Defines the addition of a node of any kind; nodes that allocate are counted.
 macro_rules! add_node {
     ($name:ident $(, $data:ident)?) => {
         hook! {
@@ -246,7 +243,7 @@ unsafe fn handle_made(
     graph: CUgraph,
     result: CUresult,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let made = unsafe { stored(exec, result) };
     if let Some((client, exec)) = who_knows(client).zip(made) {
         GRAPHS.handle_made(exec, parts_of(client, graph));
@@ -287,9 +284,9 @@ fn handle_child(
     }
 }
 
-/// Who says what the kernels of a graph cost. The profile is the process's; how many SMs a kernel needs
-/// is taken from another of its devices where the current one is not managed, as nothing tells on whose
-/// streams the executable will be launched.
+/// The client that knows the cost of a graph's kernels. The profile is the process's. If the
+/// current device is unmanaged, another device's client gives the SM need, because nothing shows on
+/// which streams the executable will be launched.
 fn who_knows(client: Option<&'static Client>) -> Option<&'static Client> {
     client.or_else(|| process::clients().next())
 }
@@ -301,7 +298,7 @@ fn count_host_call(client: Option<&Client>, result: CUresult) {
 }
 
 fn kernel_of(any: &CUgraphNodeParams) -> CUDA_KERNEL_NODE_PARAMS {
-    // SAFETY: the union is longer, and its words are any bits, which the structure may have.
+    // SAFETY: the union is longer, and any bits are valid in the structure.
     unsafe {
         ptr::from_ref(&any.union)
             .cast::<CUDA_KERNEL_NODE_PARAMS>()

@@ -18,7 +18,7 @@ use crate::progress::stream::{Flavour, Stream};
 /// Most attributes of a launch to which one is added; a header of CUDA 13 names 16 kinds.
 const ATTRIBUTES_MAX: usize = 24;
 
-/// Most launches of one call on several devices; each has a client of its own.
+/// Most launches of one call on several devices; each has its own client.
 const LAUNCHES_MAX: usize = 32;
 
 /// Defines `cuLaunchKernel` in one flavour. `$extended` is the entry point that takes attributes.
@@ -97,7 +97,6 @@ launch_kernel!(
     Flavour::PerThread
 );
 
-/// Defines `cuLaunchKernelEx` in one flavour.
 macro_rules! launch_kernel_ex {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -125,16 +124,16 @@ macro_rules! launch_kernel_ex {
                 let mut room = [CUlaunchAttribute::priority(0); ATTRIBUTES_MAX];
                 let own = begun
                     .and_then(Begun::priority)
-                    // SAFETY: the application's configuration, valid for the call, or null; so are
-                    // the attributes it names.
+                    // SAFETY: the application's configuration and attributes, valid for the call,
+                    // or null.
                     .and_then(|priority| unsafe { with_priority(config, priority, &mut room) });
                 // SAFETY: the application's own arguments.
                 let plain = || unsafe { real(config, function, parameters, extra) };
                 match own {
                     None => plain(),
                     Some(own) => {
-                        // SAFETY: the application's own arguments and its configuration with one
-                        // attribute more, which outlives the call.
+                        // SAFETY: the application's own arguments, and its configuration with one
+                        // more attribute, which outlives the call.
                         let result = unsafe { real(&raw const own, function, parameters, extra) };
                         without_ours(begun, result, plain)
                     }
@@ -148,8 +147,8 @@ macro_rules! launch_kernel_ex {
 launch_kernel_ex!(cuLaunchKernelEx, Flavour::Plain);
 launch_kernel_ex!(cuLaunchKernelEx_ptsz, Flavour::PerThread);
 
-/// Defines `cuLaunchCooperativeKernel` in one flavour. All its blocks run at once or not at all, so
-/// a priority would not let them in earlier; it carries none.
+/// Defines `cuLaunchCooperativeKernel` in one flavour. It carries no priority: all its blocks run
+/// at once or not at all, so a priority would not start them earlier.
 macro_rules! launch_cooperative {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -194,11 +193,11 @@ hook! {
     after |_, begun, result| begun.iter().for_each(|begun| end(begun, result));
 }
 
-/// Each is a launch of its own stream, and so of that stream's device. What is more than there are
-/// clients passes unjudged.
+/// Each is a launch on its own stream, and so on that stream's device. Launches beyond the number
+/// of clients pass unjudged.
 ///
 /// # Safety
-/// `launches` is null or a list of so many.
+/// `launches` is null or a list of `count` launches.
 unsafe fn begin_each(
     client: Option<&'static Client>,
     launches: *const CUDA_LAUNCH_PARAMS,
@@ -209,7 +208,7 @@ unsafe fn begin_each(
         return begun;
     }
     for (index, begun) in begun.iter_mut().enumerate().take(count as usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         let params = unsafe { launches.add(index).read() };
         let request = Request {
             function: params.function,
@@ -226,8 +225,8 @@ unsafe fn begin_each(
     begun
 }
 
-/// The result of a launch that carried a priority of ours: if that may be why it was refused, the
-/// application's own call decides, and if it goes, ours was the fault and is not made again.
+/// The result of a launch with our priority. If the priority may be why it was refused, the
+/// application's own call decides; if that succeeds, we stop adding priorities.
 fn without_ours(
     begun: Option<&Begun>,
     result: CUresult,
@@ -243,7 +242,6 @@ fn without_ours(
     result
 }
 
-/// The C type of `cuLaunchKernelEx`.
 type Extended = unsafe extern "C-unwind" fn(
     *const CUlaunchConfig,
     CUfunction,
@@ -254,7 +252,7 @@ type Extended = unsafe extern "C-unwind" fn(
 /// # Safety
 /// The address is that of `cuLaunchKernelEx` in either flavour.
 unsafe fn extended_of(address: ptr::NonNull<c_void>) -> Extended {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     unsafe { core::mem::transmute::<*mut c_void, Extended>(address.as_ptr()) }
 }
 
@@ -271,13 +269,12 @@ fn request_of(config: &CUlaunchConfig, function: CUfunction, flavour: Flavour) -
     }
 }
 
-/// Whether the launch may begin before what is in front of it ends, or what comes behind it before
-/// it ends.
+/// Whether the launch may begin before its predecessor ends, or its successor before it ends.
 ///
 /// # Safety
 /// `config` has `num_attrs` attributes.
 unsafe fn is_programmatic(config: &CUlaunchConfig) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let mut given = unsafe { attributes_of(config) }.iter();
     given.any(|attribute| match attribute.id {
         CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION => attribute.value.as_int() != 0,
@@ -292,12 +289,12 @@ unsafe fn attributes_of(config: &CUlaunchConfig) -> &[CUlaunchAttribute] {
     if config.num_attrs == 0 || config.attrs.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     unsafe { slice::from_raw_parts(config.attrs.cast_const(), config.num_attrs as usize) }
 }
 
-/// The configuration with a priority, its attributes in `room`; `None` leaves it as it is: it has
-/// a priority already, is cooperative, or has more attributes than there is room for.
+/// The configuration with a priority, its attributes in `room`. `None`: unchanged, because it has a
+/// priority already, is cooperative, or has more attributes than there is room for.
 ///
 /// # Safety
 /// `config` is null or valid, with `num_attrs` attributes.
@@ -306,11 +303,11 @@ unsafe fn with_priority(
     priority: i32,
     room: &mut [CUlaunchAttribute; ATTRIBUTES_MAX],
 ) -> Option<CUlaunchConfig> {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let mut config = unsafe { config.as_ref() }.copied()?;
-    // A copy, as the configuration is written to below.
+    // A copy, as `config` is written below.
     let application = config;
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let given = unsafe { attributes_of(&application) };
     let stays = |attribute: &CUlaunchAttribute| match attribute.id {
         CUlaunchAttributeID::PRIORITY => true,

@@ -1,9 +1,7 @@
-//! Allocations and their ends, charged to the job's quota ([`crate::memory::quota`]) and counted:
-//! device memory as the bytes that the application asked for, pinned host memory apart from it and
-//! not charged.
+//! Allocations and frees, charged to the job's quota ([`crate::memory::quota`]) and counted: device
+//! memory by the bytes requested, pinned host memory separately and not charged.
 //!
-//! A free is passed on whatever it frees: memory that we never saw allocated is the driver's to
-//! judge.
+//! A free is always passed on: the driver judges memory that we never saw allocated.
 
 use core::ffi::{c_uint, c_void};
 
@@ -22,7 +20,7 @@ use crate::process::account::DeviceAccount;
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::streams::STREAMS;
 
-/// Defines hooks of entry points that are seen and not counted. Each block says why.
+/// Defines hooks of entry points that are seen and not counted. Each block has the reason.
 macro_rules! seen {
     ($($name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         $(
@@ -35,7 +33,6 @@ macro_rules! seen {
 }
 pub(super) use seen;
 
-/// Defines an allocation of the current device's memory.
 macro_rules! allocate {
     ($name:ident($address:ty, $bytes:ty $(, $flags:ident)?), $kind:expr) => {
         hook! {
@@ -57,10 +54,9 @@ allocate!(cuMemAlloc(CUdeviceptr_v1, c_uint), Kind::Plain);
 allocate!(cuMemAlloc_v2(CUdeviceptr, usize), Kind::Plain);
 allocate!(cuMemAllocManaged(CUdeviceptr, usize, flags), Kind::Managed);
 
-/// Rows are spaced by at least this on every GPU; with the driver's answer the charge is made to fit.
+/// Least spacing of rows on every GPU; the charge is corrected by the driver's answer.
 const PITCH_BYTES: u64 = 512;
 
-/// Defines an allocation of rows.
 macro_rules! allocate_pitched {
     ($name:ident($address:ty, $size:ty)) => {
         hook! {
@@ -105,7 +101,7 @@ macro_rules! allocate_pitched {
 allocate_pitched!(cuMemAllocPitch(CUdeviceptr_v1, c_uint));
 allocate_pitched!(cuMemAllocPitch_v2(CUdeviceptr, usize));
 
-/// Defines allocation in a stream's order.
+/// Defines a stream-ordered allocation.
 macro_rules! allocate_async {
     ($name:ident, $flavour:expr $(, $pool:ident)?) => {
         hook! {
@@ -146,14 +142,14 @@ allocate_async!(cuMemAllocAsync_ptsz, Flavour::PerThread);
 allocate_async!(cuMemAllocFromPoolAsync, Flavour::Plain, pool);
 allocate_async!(cuMemAllocFromPoolAsync_ptsz, Flavour::PerThread, pool);
 
-/// An allocation in a stream's order of a device whose account is kept.
+/// A stream-ordered allocation on a device with an account.
 struct Async {
     account: &'static DeviceAccount,
     draw: Draw,
     source: Source,
 }
 
-/// Charges the pool, or, where the stream is in capture, the device's graphs.
+/// Charges the pool, or, if the stream is in capture, the device's graphs.
 fn begin_async(stream: Stream, pool: Option<CUmemoryPool>, bytes: usize) -> Option<Async> {
     let mut account = quota::of_stream(stream.handle())?;
     let source = if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
@@ -184,13 +180,11 @@ impl Async {
     }
 }
 
-/// The account that is charged for what is to be stored at `output`. Nobody's without one: then the driver says what is
-/// wrong, whatever the quota.
+/// The account to charge for a result at `output`. None for null, whose error the driver reports.
 pub(super) fn account_for<T>(output: *const T) -> Option<&'static DeviceAccount> {
     (!output.is_null()).then(quota::current).flatten()
 }
 
-/// Makes the call, if the quota allows it.
 pub(super) fn unless_refused(charge: Option<&Charge>, call: impl FnOnce() -> CUresult) -> CUresult {
     if charge.is_some_and(Charge::is_refused) {
         return CUresult::OUT_OF_MEMORY;
@@ -198,7 +192,6 @@ pub(super) fn unless_refused(charge: Option<&Charge>, call: impl FnOnce() -> CUr
     call()
 }
 
-/// Defines a free.
 macro_rules! free {
     ($name:ident($address:ty)) => {
         hook! {
@@ -220,7 +213,7 @@ macro_rules! free {
 free!(cuMemFree(CUdeviceptr_v1));
 free!(cuMemFree_v2(CUdeviceptr));
 
-/// Defines a free in a stream's order.
+/// Defines a stream-ordered free.
 macro_rules! free_async {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -264,8 +257,7 @@ hook! {
     after |client, result| handle_host_allocated(client, result, bytes);
 }
 
-// The end of host memory. What is counted of host memory is what was asked
-// for, ever.
+// Host memory counts as requested in total, so frees do not count.
 seen! {
     cuMemFreeHost(address: *mut c_void);
     cuMemHostUnregister(address: *mut c_void);

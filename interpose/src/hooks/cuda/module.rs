@@ -1,4 +1,4 @@
-//! Modules, libraries and the functions in them: where kernels get their names.
+//! Modules, libraries and their functions: where kernels get their names.
 
 use core::ffi::{CStr, c_char, c_uint};
 
@@ -46,15 +46,14 @@ hook! {
 hook! {
     cuLibraryEnumerateKernels(kernels: *mut CUkernel, room: c_uint, library: CUlibrary);
     after |_, result| {
-        // SAFETY: this call's output parameter, of which the driver has filled in as many as the
-        // library has, and at most `room`.
+        // SAFETY: this call's output parameter, which the driver has filled in with as many kernels
+        // as the library has, and at most `room`.
         unsafe { handle_enumerated(kernels, room, library, result) };
     };
 }
 
-/// Defines what takes handles away. A new generation begins before, so that another thread that
-/// gets a handle of this module as soon as the driver has let go of it finds nothing old, and after,
-/// for what was still found out meanwhile.
+/// Defines a call that invalidates handles. A new generation begins before it, so that another
+/// thread that gets a reused handle finds nothing old, and after it, for what came meanwhile.
 macro_rules! unload {
     ($name:ident($argument:ident: $type:ty)) => {
         hook! {
@@ -76,7 +75,6 @@ macro_rules! unload {
 unload!(cuModuleUnload(module: CUmodule));
 unload!(cuLibraryUnload(library: CUlibrary));
 
-/// Defines the search for a variable.
 macro_rules! variable {
     ($name:ident($address:ty, $size:ty, $module:ident: $type:ty)) => {
         hook! {
@@ -98,7 +96,7 @@ variable!(cuModuleGetGlobal_v2(CUdeviceptr, usize, module: CUmodule));
 variable!(cuLibraryGetGlobal(CUdeviceptr, usize, library: CUlibrary));
 
 /// # Safety
-/// As [`stored`], for as many as `room` kernels.
+/// As [`stored`], for up to `room` kernels.
 unsafe fn handle_enumerated(
     kernels: *const CUkernel,
     room: c_uint,
@@ -111,13 +109,13 @@ unsafe fn handle_enumerated(
     // The driver fills in no more than there are.
     let count = driver::library_kernel_count(library).unwrap_or(0).min(room);
     for index in 0..count as usize {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller promises.
         let kernel = unsafe { *kernels.add(index) };
         KERNELS.handle_enumerated(kernel);
     }
 }
 
-/// The text of a name, if there is one and it is UTF-8.
+/// The text of a name, if it is UTF-8.
 ///
 /// # Safety
 /// `name` is null or ends in NUL.
@@ -125,6 +123,6 @@ unsafe fn text<'a>(name: *const c_char) -> Option<&'a str> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     unsafe { CStr::from_ptr(name) }.to_str().ok()
 }

@@ -1,9 +1,9 @@
-//! What orders streams on the device: waits for events, for values in memory and for semaphores, and
-//! writes of such values.
+//! Order between streams on the device: waits for events, for values in memory and for semaphores,
+//! and writes of such values.
 //!
-//! Nothing here launches a kernel and nothing tells the host that work is complete; the hooks see
-//! that such a call was made, and no more. A stream that waits for a value which never comes holds up
-//! only itself: what is behind it stays in flight, as it is.
+//! Nothing here launches a kernel or shows completion to the host; these hooks only see the call. A
+//! stream that waits for a value which never comes blocks only itself: its later work stays in
+//! flight.
 
 use core::ffi::{c_uint, c_void};
 
@@ -11,7 +11,7 @@ use abi::types::{CUcontext, CUdeviceptr, CUevent, CUgreenCtx, CUstream};
 
 use super::hook;
 
-/// Defines one in both flavours.
+/// Defines a hook in both flavours.
 macro_rules! order {
     ($name:ident, $per_thread:ident $parameters:tt) => {
         order!(@one $name $parameters);

@@ -1,7 +1,7 @@
 //! Physical memory and address space apart, memory shared with other processes and other APIs.
 //!
-//! `cuMemCreate` is what takes memory of the device, and of the device that its properties name; a
-//! mapping takes none. It needs no context on the calling thread, and neither do we.
+//! `cuMemCreate` takes memory, of the device that its properties name; a mapping takes none. It
+//! needs no context on the calling thread, and neither do we.
 
 use core::ffi::{c_uint, c_ulonglong, c_void};
 
@@ -49,13 +49,13 @@ hook! {
     cuMemRelease(handle: CUmemGenericAllocationHandle);
     before |client| (of_handle(client, handle), HELD.physical.take_name(handle));
     after |_, (owner, taken), result| {
-        // A handle of 0 would be as good as any other.
+        // A handle of 0 is as valid as any other.
         handle_freed(*owner, result, u64::MAX);
         HELD.physical.handle_taken(taken, result);
     };
 }
 
-/// The account of the device that memory is to lie on; memory of the host is nobody's.
+/// The account of the device that the memory is to be on; none for host memory.
 fn account_of(properties: CUmemAllocationProp) -> Option<&'static DeviceAccount> {
     match properties.location.kind {
         CUmemLocationType::DEVICE => account::of_device(CUdevice(properties.location.id)),
@@ -63,7 +63,7 @@ fn account_of(properties: CUmemAllocationProp) -> Option<&'static DeviceAccount>
     }
 }
 
-/// The memory is of the device that the properties name, whatever the calling thread's is.
+/// The memory counts for the device that the properties name, whatever the thread's current device.
 fn handle_created(current: Option<&Client>, bytes: usize, properties: &CUmemAllocationProp) {
     let location = properties.location;
     match location.kind {
@@ -81,7 +81,7 @@ fn handle_created(current: Option<&Client>, bytes: usize, properties: &CUmemAllo
     }
 }
 
-// What goes where. A handle that is retained is a second name of memory that was counted.
+// A retained handle is a second name of memory that was counted.
 hook! {
     cuMemMap(
         address: CUdeviceptr,
@@ -114,7 +114,7 @@ seen! {
     cuMemMapArrayAsync_ptsz(maps: *mut c_void, count: c_uint, stream: CUstream);
 }
 
-// Memory that exists already: its owner was counted when it was made.
+// Existing memory: it was counted for its owner when it was created.
 seen! {
     cuMemImportFromShareableHandle(
         handle: *mut CUmemGenericAllocationHandle,
@@ -138,7 +138,7 @@ seen! {
     cuDestroyExternalMemory(memory: CUexternalMemory);
 }
 
-// Objects that tie memory of several devices together; the memory is each device's own.
+// Objects that join memory of several devices; each device's memory is counted for itself.
 seen! {
     cuMulticastCreate(handle: *mut CUmemGenericAllocationHandle, properties: *const c_void);
     cuMulticastAddDevice(handle: CUmemGenericAllocationHandle, device: CUdevice);

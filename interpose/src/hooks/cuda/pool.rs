@@ -1,6 +1,5 @@
-//! Pools. The application's allocations from them are counted where they are made (`memory`); here
-//! is what changes how much a pool holds of the device, which is what is charged
-//! ([`crate::memory::quota::pools`]).
+//! Pools. Allocations from them are counted where they are made (`memory`); these calls change how
+//! much a pool holds of the device, which is what is charged ([`crate::memory::quota::pools`]).
 
 use core::ffi::{c_ulonglong, c_void};
 
@@ -44,7 +43,7 @@ seen! {
 hook! {
     cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
     after |_, result| {
-        // SAFETY: this call's output parameter, and properties that the driver has read, as it succeeded with them.
+        // SAFETY: this call's output parameter, and properties that the driver has just read.
         let made = unsafe { stored(pool, result).zip(stored(properties, result)) };
         if let Some((pool, properties)) = made {
             HELD.pools.handle_created(pool, properties.location);
@@ -54,14 +53,14 @@ hook! {
 
 hook! {
     cuMemPoolDestroy(pool: CUmemoryPool);
-    // Afterwards nobody answers for it.
+    // The pool cannot be queried afterwards.
     before |_| HELD.pools.before_destroy(pool);
     after |_, had, result| HELD.pools.handle_destroyed(pool, *had, result);
 }
 
 hook! {
     cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
-    // The threshold may be lower now than what is kept.
+    // The threshold may now be lower than what is kept.
     after |_, _| HELD.pools.handle_changed();
 }
 

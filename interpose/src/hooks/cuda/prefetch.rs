@@ -1,5 +1,5 @@
-//! Moving and discarding managed memory ahead of its use. Seen and not counted: how much moves is
-//! the driver's to find out, and nothing is allocated or copied that the application could count.
+//! Prefetches and discards of managed memory. Seen and not counted: only the driver knows how much
+//! moves, and nothing is allocated or copied that the application could count.
 
 use core::ffi::{c_uint, c_ulonglong};
 
@@ -41,7 +41,6 @@ seen! {
     );
 }
 
-/// Defines prefetches of many ranges.
 macro_rules! prefetch_batch {
     ($($name:ident)*) => {
         seen! {

@@ -1,4 +1,4 @@
-//! Streams and their priorities, and events on their way to other processes and to their end.
+//! Streams and their priorities; events shared with other processes, and the end of events.
 
 use core::ffi::{c_int, c_uint};
 
@@ -48,7 +48,7 @@ hook! {
     };
     call |mapped, real| {
         let priority = mapped.copied().flatten().unwrap_or(asked);
-        // SAFETY: the application's own arguments, passed on but for the number of the priority.
+        // SAFETY: the application's own arguments, passed on except for the priority.
         unsafe { real(stream, flags, priority) }
     };
     // SAFETY: this call's output parameter.
@@ -84,15 +84,14 @@ hook! {
     };
     call |prepared, real| {
         let priority = prepared.and_then(|(_, mapped)| *mapped).unwrap_or(asked);
-        // SAFETY: the application's own arguments, passed on but for the number of the priority.
+        // SAFETY: the application's own arguments, passed on except for the priority.
         unsafe { real(stream, context, flags, priority) }
     };
     // SAFETY: this call's output parameter.
     after |_, (client, _), result| unsafe { handle_created(*client, stream, asked, result) };
 }
 
-/// Defines the setting of a stream's attribute: a priority is mapped as if the stream were created
-/// with it.
+/// Defines the setting of a stream's attribute: a priority is mapped as at the stream's creation.
 macro_rules! set_attribute {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -124,7 +123,7 @@ macro_rules! set_attribute {
 set_attribute!(cuStreamSetAttribute, Flavour::Plain);
 set_attribute!(cuStreamSetAttribute_ptsz, Flavour::PerThread);
 
-/// Defines the question for a stream's attribute: a priority is the one that was asked for.
+/// Defines the query of a stream's attribute: a priority is the one that was asked for.
 macro_rules! attribute {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -144,7 +143,6 @@ macro_rules! attribute {
 attribute!(cuStreamGetAttribute, Flavour::Plain);
 attribute!(cuStreamGetAttribute_ptsz, Flavour::PerThread);
 
-/// Defines the copying of all attributes, the priority among them.
 macro_rules! copy_attributes {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -159,7 +157,6 @@ macro_rules! copy_attributes {
 copy_attributes!(cuStreamCopyAttributes, Flavour::Plain);
 copy_attributes!(cuStreamCopyAttributes_ptsz, Flavour::PerThread);
 
-/// Defines the end of a stream.
 macro_rules! destroy_stream {
     ($name:ident) => {
         hook! {
@@ -173,7 +170,6 @@ macro_rules! destroy_stream {
 destroy_stream!(cuStreamDestroy);
 destroy_stream!(cuStreamDestroy_v2);
 
-/// Defines the end of an event.
 macro_rules! destroy_event {
     ($name:ident) => {
         hook! {
@@ -205,7 +201,7 @@ hook! {
     };
 }
 
-/// A stream is about to be made with these flags.
+/// A stream is about to be created with these flags.
 fn expect(client: Option<&Client>, flags: c_uint) {
     let is_blocking = flags & CUstream_flags::NON_BLOCKING.0 == 0;
     if let Some(context) = CONTEXTS
@@ -216,14 +212,13 @@ fn expect(client: Option<&Client>, flags: c_uint) {
     }
 }
 
-/// What a stream gets that asks for this priority.
+/// The priority of a stream for which `asked` was requested.
 fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {
     let client = client?;
     let range = client.priorities?;
     Some(range.of(client.is_high_priority(), asked))
 }
 
-/// The client of a green context's device.
 fn client_of_green(context: CUgreenCtx) -> Option<&'static Client> {
     if !phase::is_attached() {
         return None;
@@ -235,8 +230,8 @@ fn client_of_green(context: CUgreenCtx) -> Option<&'static Client> {
     }
 }
 
-/// The priority that is asked of a stream of ours, and what it gets; `None` if the attribute is
-/// another, or the stream nobody's.
+/// The priority asked for a managed stream, and the mapped one; `None` for another attribute, or an
+/// unmanaged stream.
 ///
 /// # Safety
 /// `value` is null or valid.
@@ -253,14 +248,13 @@ unsafe fn asked_priority(
     };
     let client = STREAMS.client_of(index)?;
     let range = client.priorities?;
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let asked = unsafe { value.as_ref() }?.as_int();
-    // What is out of range is the driver's to refuse.
+    // The driver refuses a priority out of range.
     (range.clamp(asked) == asked).then(|| (asked, range.of(client.is_high_priority(), asked)))
 }
 
-/// A stream has another's attributes. Those of a default stream were never mapped, so the priority
-/// is given anew.
+/// A stream has another's attributes. A default stream's were never mapped: set the priority again.
 fn handle_copied(to: Stream, from: Stream) {
     if to.is_default() {
         return;
@@ -281,7 +275,7 @@ fn handle_copied(to: Stream, from: Stream) {
     }
 }
 
-/// Keeps what was asked for of a stream, which has what that is mapped to.
+/// Keeps the priority that was asked for; the stream has the mapped one.
 fn handle_asked(stream: Stream, asked: c_int) {
     STREAMS.handle_created(stream, asked);
     let index = STREAMS.existing(stream);
@@ -293,7 +287,7 @@ fn handle_asked(stream: Stream, asked: c_int) {
     }
 }
 
-/// Keeps what was asked for, which the application gets back when it asks.
+/// Keeps the priority that was asked for, for later queries.
 ///
 /// # Safety
 /// As [`stored`].
@@ -303,14 +297,14 @@ unsafe fn handle_created(
     asked: c_int,
     result: CUresult,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let Some((client, stream)) = client.zip(unsafe { stored(stream, result) }) else {
         return;
     };
     let stream = Stream::of(stream, Flavour::Plain);
     match client.priorities {
         Some(range) => handle_asked(stream, range.clamp(asked)),
-        // It takes part in what a context's streams share, launches or not.
+        // The stream counts among its context's streams, with or without launches.
         None => _ = STREAMS.place(stream),
     }
 }
@@ -327,9 +321,9 @@ unsafe fn answer_priority(stream: Stream, priority: *mut c_int, result: CUresult
     }
 }
 
-/// A stream is about to be destroyed. Its last work still runs: where [`sight`] allows an event, one stays behind to tell when
-/// that work is over; else the expected durations do. Of a high-priority stream nothing stays
-/// behind. Returns the priority that was asked for, if it is known.
+/// A stream is about to be destroyed. Its last work still runs: where [`sight`] allows an event,
+/// one is recorded to show the end of that work; otherwise expected durations do. A high-priority
+/// stream gets no event. Returns the priority that was asked for, if known.
 fn handle_ending(stream: CUstream) -> Option<c_int> {
     let ending = Stream::of(stream, Flavour::Plain);
     if ending.is_default() {
@@ -338,7 +332,7 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
     let asked = STREAMS.asked_priority(ending);
     let index = STREAMS.take_out(stream)?;
     let slot = STREAMS.slot(index)?;
-    // If it was in capture, that has ended, and the helpers may have stayed out for it.
+    // A capture of it has ended, for which the helpers may have stayed out.
     waking::wake_all();
     let client = STREAMS.client_of(index).filter(|_| slot.is_in_flight());
     let Some(client) = client.filter(|client| !client.is_high_priority()) else {
@@ -354,7 +348,7 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
     asked
 }
 
-/// A stream that the driver did not destroy lives on: whoever asks for its priority gets the one that was asked for.
+/// The driver did not destroy the stream: queries still return the priority that was asked for.
 fn handle_kept(stream: CUstream, asked: Option<c_int>, result: CUresult) {
     if result == CUresult::SUCCESS {
         return;

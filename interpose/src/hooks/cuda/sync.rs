@@ -1,4 +1,4 @@
-//! Events and waiting: what the application itself finds out about completion.
+//! Events and waits: what the application itself learns about completion.
 
 use core::ffi::c_uint;
 
@@ -13,7 +13,6 @@ use crate::progress::slot::Mark;
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::streams::STREAMS;
 
-/// Defines a wait for a stream.
 macro_rules! stream_wait {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -27,7 +26,6 @@ macro_rules! stream_wait {
 stream_wait!(cuStreamSynchronize, Flavour::Plain);
 stream_wait!(cuStreamSynchronize_ptsz, Flavour::PerThread);
 
-/// Defines a question about a stream.
 macro_rules! stream_query {
     ($name:ident, $flavour:expr) => {
         hook! {
@@ -65,7 +63,6 @@ hook! {
     after |_, marks, result| handle_all_complete(marks, result);
 }
 
-/// Defines the recording of an event.
 macro_rules! record {
     ($name:ident, $flavour:expr $(, $flags:ident)?) => {
         hook! {
@@ -81,8 +78,8 @@ record!(cuEventRecord_ptsz, Flavour::PerThread);
 record!(cuEventRecordWithFlags, Flavour::Plain, flags);
 record!(cuEventRecordWithFlags_ptsz, Flavour::PerThread, flags);
 
-/// Defines the recording of an event behind all streams of a context. Only one mark is kept of an
-/// event, so that waiting for this one tells nothing.
+/// Defines the recording of an event behind all streams of a context. An event has only one mark
+/// here, so waiting for this one shows nothing.
 macro_rules! record_context {
     ($name:ident, $context:ty) => {
         hook! {
@@ -95,7 +92,7 @@ macro_rules! record_context {
 record_context!(cuCtxRecordEvent, CUcontext);
 record_context!(cuGreenCtxRecordEvent, CUgreenCtx);
 
-/// Defines the question for the time between two events, which is answered once both are reached.
+/// Defines the query of the time between two events, which is answered once both are reached.
 macro_rules! elapsed {
     ($name:ident) => {
         hook! {

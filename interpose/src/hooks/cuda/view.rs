@@ -1,4 +1,4 @@
-//! What a device has: the driver's answer, and of it what the job may see
+//! A device's memory: the driver's answer, limited to the job's view
 //! ([`crate::memory::quota::views`]).
 
 use core::ffi::c_uint;
@@ -9,7 +9,6 @@ use super::{hook, stored};
 use crate::driver;
 use crate::memory::quota::{self, views};
 
-/// Defines the question for the current device's free and total memory.
 macro_rules! memory_info {
     ($name:ident, $size:ty) => {
         hook! {
@@ -18,7 +17,7 @@ macro_rules! memory_info {
                 // SAFETY: this call's output parameters.
                 let told = unsafe { stored(free, result).zip(stored(total, result)) };
                 if let Some((account, (told_free, told_total))) = quota::current().zip(told) {
-                    // The older one's numbers are cut; what the job may see is of the whole ones.
+                    // The older form truncates its numbers; the job's view needs the whole ones.
                     let told = (told_free as u64, told_total as u64);
                     let (all_free, all_total) = if size_of::<$size>() < size_of::<u64>() {
                         driver::memory::free_and_total().unwrap_or(told)
@@ -26,7 +25,7 @@ macro_rules! memory_info {
                         told
                     };
                     let seen = views::memory(account, all_free, all_total);
-                    // SAFETY: the driver has just written both, and what is seen is no more than that.
+                    // SAFETY: the driver has just written both, and the view is no larger.
                     unsafe {
                         *free = told_free.min(<$size>::try_from(seen.0).unwrap_or(<$size>::MAX));
                         *total = told_total.min(<$size>::try_from(seen.1).unwrap_or(<$size>::MAX));
@@ -40,7 +39,6 @@ macro_rules! memory_info {
 memory_info!(cuMemGetInfo, c_uint);
 memory_info!(cuMemGetInfo_v2, usize);
 
-/// Defines the question for a device's memory.
 macro_rules! total_memory {
     ($name:ident, $size:ty) => {
         hook! {
@@ -61,7 +59,7 @@ unsafe fn show_total<T: Copy + TryInto<u64> + TryFrom<u64>>(
     device: CUdevice,
     result: CUresult,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let told = unsafe { stored(bytes, result) }.and_then(|told| told.try_into().ok());
     let Some(told) = told else {
         return;

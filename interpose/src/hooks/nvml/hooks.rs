@@ -1,10 +1,10 @@
 //! The hooks of NVML's functions, under their own names, and NVML's functions as we call them.
 //!
 //! A hook makes the real call with the application's arguments, returns its result, and changes
-//! nothing but what a call that succeeded has stored: numbers of a structure whose form is known,
-//! and entries of a list, which only gets shorter. Forms are those of nvml.h. The functions are C
-//! and no CUDA entry points, so they do not go through [`crate::dispatch::guard::pass`]; panics are
-//! caught and `errno` kept in the same way.
+//! only the outputs of a successful call: numbers of a structure of known form, and entries of a
+//! list, which only gets shorter. The forms are those of nvml.h. These functions are not CUDA entry
+//! points, so they do not go through [`crate::dispatch::guard::pass`]; panics are caught and
+//! `errno` is kept in the same way.
 
 #![expect(
     unsafe_code,
@@ -23,15 +23,13 @@ use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
 use crate::platform::sys::Errno;
 
-/// NVML_SUCCESS.
 const SUCCESS: c_uint = 0;
-/// NVML_ERROR_FUNCTION_NOT_FOUND: what a hook answers that finds no library behind it.
+/// NVML_ERROR_FUNCTION_NOT_FOUND: the result of a hook without a library behind it.
 const FUNCTION_NOT_FOUND: c_uint = 13;
 /// Room for a device's UUID (NVML_DEVICE_UUID_V2_BUFFER_SIZE) and for the driver's version (80).
 const TEXT_BYTES: usize = 96;
-/// What the library's file is called, with its version after it.
+/// The library's file name, without the version.
 const FILE_STEM: &str = "libnvidia-ml.so";
-/// Under which name it is loaded.
 const SONAME: &CStr = c"libnvidia-ml.so.1";
 
 /// `nvmlDevice_t`.
@@ -54,7 +52,7 @@ pub(super) struct Memory {
 pub(super) struct MemoryV2 {
     version: c_uint,
     total: u64,
-    /// What the driver keeps for itself.
+    /// Kept by the driver for itself.
     reserved: u64,
     free: u64,
     used: u64,
@@ -68,8 +66,8 @@ const _: () = assert!(size_of::<Memory>() == 24 && size_of::<MemoryV2>() == 40);
 const PROCESS_V1_BYTES: usize = 16;
 /// `nvmlProcessInfo_v2_t`: and two ids of instances.
 const PROCESS_V2_BYTES: usize = 24;
-/// What `_v3` takes in drivers 535.43 to 535.86: one more number. Before and after it is the second version's
-/// (nvidia-settings' nvml.h of these versions; XuehaiPan/nvitop #79, #89).
+/// The form of `_v3` in drivers 535.43 to 535.86: one more number. Before and after it is the
+/// second version's (nvidia-settings' nvml.h of these versions; XuehaiPan/nvitop #79, #89).
 const PROCESS_535_BYTES: usize = 32;
 
 type Function = unsafe extern "C-unwind" fn();
@@ -87,7 +85,7 @@ macro_rules! hooks {
                 let Some(function) = real($index) else {
                     return FUNCTION_NOT_FOUND;
                 };
-                // SAFETY: NVML's function of this very symbol, which nvml.h declares so.
+                // SAFETY: NVML's function of this symbol, which nvml.h declares so.
                 let function = unsafe {
                     core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> c_uint>(
                         function.as_ptr(),
@@ -96,15 +94,14 @@ macro_rules! hooks {
                 // SAFETY: the application's own arguments, passed on.
                 let result = unsafe { function($($argument),*) };
                 if result == SUCCESS {
-                    // SAFETY: the call succeeded, so NVML has just written to each output that is not null, as nvml.h
-                    // declares them; a list has as many entries as the count says.
+                    // SAFETY: the call succeeded, so NVML has just written each output that is not
+                    // null, as nvml.h declares them; the count states the list's length.
                     follow(|| unsafe { $show($($given),*) });
                 }
                 result
             }
         )*
 
-        /// Names and hooks.
         static HOOKS: [(&CStr, Function); NVML_FUNCTIONS] = [$((
             match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
@@ -139,15 +136,14 @@ hooks! {
         then show_own(device, count, list, process_v3_bytes());
 }
 
-/// Functions that we call for ourselves.
 const HELPERS: [&CStr; NVML_HELPERS] = [
     c"nvmlDeviceGetUUID",
     c"nvmlDeviceGetIndex",
     c"nvmlSystemGetDriverVersion",
 ];
 
-/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in
-/// [`crate::doors::dlsym`]; `None` if the name is none of ours.
+/// The answer of `dlsym` for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in
+/// [`crate::doors::dlsym`]; `None` for any other name.
 pub(crate) fn answer(
     handle: *mut c_void,
     name: &CStr,
@@ -175,7 +171,7 @@ pub(crate) fn answer(
     if !is_hooked && !is_ours {
         return Some(JUMP);
     }
-    // Once more, so that `dlerror` tells of this question and of none of ours.
+    // Repeat the look-up, so that `dlerror` is about this one and none of ours.
     let again = if is_ours { past_us() } else { look_up(handle) };
     Some(if is_hooked { hook } else { again })
 }
@@ -184,7 +180,7 @@ fn hook_of(index: usize) -> Option<*mut c_void> {
     HOOKS.get(index).map(|(_, hook)| *hook as *mut c_void)
 }
 
-/// NVML's own function; looked for where the program is linked with it and never asked `dlsym`.
+/// NVML's own function; looked up here if the program is linked with it and never asked `dlsym`.
 fn real(index: usize) -> Option<NonNull<c_void>> {
     // Released in `adopt`.
     LIBRARIES.nvml.real(index).or_else(|| find(index))
@@ -200,7 +196,7 @@ fn find(index: usize) -> Option<NonNull<c_void>> {
     Some(found)
 }
 
-/// Takes a function for the hook to call, if it is the one already, or lies in the library.
+/// Adopts a function as the hook's real one, if it is that already, or lies in the library.
 fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     let Functions {
         bases: [base],
@@ -220,9 +216,9 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
             let found = opened.find(name).map_or(ptr::null_mut(), NonNull::as_ptr);
             place.store(found, Ordering::Release);
         }
-        // A program may close it and open it again; our exports must never call what is gone.
+        // A program may close and reopen the library; our exports must never call unloaded code.
         opened.keep();
-        // Of two threads with two libraries one is first. AcqRel: the helpers are its own, or will not be used.
+        // Of two threads with two libraries one is first. AcqRel: the helpers are its own.
         let swapped = base.compare_exchange(0, file.base, Ordering::AcqRel, Ordering::Acquire);
         if swapped.is_err_and(|first| first != file.base) {
             return None;
@@ -235,7 +231,7 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     Some(())
 }
 
-/// Runs what follows a call that succeeded: a panic is caught, and `errno` as the call left it.
+/// Runs the part after a successful call: catches panics, and keeps the call's `errno`.
 fn follow(after: impl FnOnce()) {
     let errno = Errno::of_thread();
     let left = errno.read();
@@ -244,9 +240,9 @@ fn follow(after: impl FnOnce()) {
 }
 
 /// # Safety
-/// `told` is null, or what NVML has just written.
+/// `told` is null, or was just written by NVML.
 unsafe fn show_memory(device: Device, told: *mut Memory) {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let Some(told) = (unsafe { told.as_mut() }) else {
         return;
     };
@@ -258,13 +254,13 @@ unsafe fn show_memory(device: Device, told: *mut Memory) {
 /// # Safety
 /// As [`show_memory`].
 unsafe fn show_memory_v2(device: Device, told: *mut MemoryV2) {
-    // SAFETY: the caller's promise. The version comes first in every form, and tells which this is.
+    // SAFETY: as the caller promises. The version comes first in every form, and identifies it.
     if told.is_null() || unsafe { told.cast::<c_uint>().read() } != MEMORY_V2 {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let told = unsafe { &mut *told };
-    // Of the second version what is used has no part of what the driver keeps.
+    // In the second version, `used` excludes what the driver keeps.
     let plain = Memory {
         total: told.total,
         free: told.free,
@@ -283,12 +279,12 @@ unsafe fn show_memory_v2(device: Device, told: *mut MemoryV2) {
     }
 }
 
-/// Keeps of a list of processes, each of so many bytes and its number first, those of the job.
+/// Removes entries of other jobs' processes from a list; each entry begins with the process id.
 ///
 /// # Safety
-/// `count` is null, or tells of how many entries `list` is, which is null or what NVML has just written.
+/// `count` is null, or the length of `list`, which is null or was just written by NVML.
 unsafe fn show_own(device: Device, count: *mut c_uint, list: *mut c_void, entry_bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller promises.
     let told = match unsafe { count.as_ref() } {
         Some(&told) if told > 0 && !list.is_null() => told as usize,
         _ => return,
@@ -299,7 +295,7 @@ unsafe fn show_own(device: Device, count: *mut c_uint, list: *mut c_void, entry_
     let list = list.cast::<u8>();
     let mut kept = 0;
     for place in 0..told {
-        // SAFETY: within the list, as the caller promises; entries are aligned, and their first four bytes a number.
+        // SAFETY: within the list, as the caller promises; each entry begins with four bytes.
         unsafe {
             let entry = list.add(place * entry_bytes);
             let pid = entry.cast::<c_uint>().read_unaligned();
@@ -313,7 +309,7 @@ unsafe fn show_own(device: Device, count: *mut c_uint, list: *mut c_void, entry_
     unsafe { *count = kept as c_uint };
 }
 
-/// Bytes of an entry of the lists of the third version.
+/// Bytes of an entry of the third version's lists.
 fn process_v3_bytes() -> usize {
     let is_other = driver_version().is_some_and(|version| has_longer_entries(&version));
     if is_other {
@@ -335,28 +331,27 @@ fn has_longer_entries(version: &str) -> bool {
 fn driver_version() -> Option<String> {
     type GetText = unsafe extern "C" fn(*mut c_char, c_uint) -> c_uint;
     let function = helper(2)?;
-    // SAFETY: the signature that nvml.h gives the name.
+    // SAFETY: nvml.h declares this type for the name.
     let function = unsafe { core::mem::transmute::<*mut c_void, GetText>(function.as_ptr()) };
-    // SAFETY: room for as many bytes as it is told.
+    // SAFETY: room for as many bytes as stated.
     text(|bytes, room| unsafe { function(bytes, room) })
 }
 
 impl Device {
-    /// Its identity.
     pub(super) fn uuid(self) -> Option<String> {
         type GetUuid = unsafe extern "C" fn(Device, *mut c_char, c_uint) -> c_uint;
         let function = helper(0)?;
-        // SAFETY: the signature that nvml.h gives the name.
+        // SAFETY: nvml.h declares this type for the name.
         let function = unsafe { core::mem::transmute::<*mut c_void, GetUuid>(function.as_ptr()) };
-        // SAFETY: a device that NVML has just answered about, and room for as many bytes as it is told.
+        // SAFETY: a device that NVML has just answered about, and room for as many bytes as stated.
         text(|bytes, room| unsafe { function(self, bytes, room) })
     }
 
-    /// Its number, as NVML counts.
+    /// Its index in NVML.
     pub(super) fn index(self) -> Option<i32> {
         type GetIndex = unsafe extern "C" fn(Device, *mut c_uint) -> c_uint;
         let function = helper(1)?;
-        // SAFETY: the signature that nvml.h gives the name.
+        // SAFETY: nvml.h declares this type for the name.
         let function = unsafe { core::mem::transmute::<*mut c_void, GetIndex>(function.as_ptr()) };
         let mut index = 0;
         // SAFETY: a device that NVML has just answered about, and room for a number.
@@ -369,7 +364,6 @@ fn helper(place: usize) -> Option<NonNull<c_void>> {
     LIBRARIES.nvml.helper(place)
 }
 
-/// A text that `ask` writes.
 fn text(ask: impl FnOnce(*mut c_char, c_uint) -> c_uint) -> Option<String> {
     let mut bytes = [0_u8; TEXT_BYTES];
     let result = ask(bytes.as_mut_ptr().cast(), TEXT_BYTES as c_uint - 1);
@@ -404,7 +398,7 @@ mod tests {
             free: 2,
             used: 1,
         };
-        // SAFETY: a place for the answer; no library is in this process.
+        // SAFETY: room for the answer; no library is in this process.
         let result = unsafe { nvmlDeviceGetMemoryInfo(Device(ptr::null_mut()), &raw mut told) };
         assert_eq!((result, told.total), (FUNCTION_NOT_FOUND, 3));
     }

@@ -1,4 +1,4 @@
-//! Names as programs pass them: strings that end in zero, of bytes or of `wchar_t`.
+//! Names from programs: zero-terminated strings of bytes or of `wchar_t`.
 
 #![expect(unsafe_code, reason = "reads strings of the program's")]
 
@@ -9,19 +9,19 @@ pub(super) trait Name: Copy {
     fn bytes(self) -> impl Iterator<Item = u8> + Clone;
 }
 
-/// A string of bytes, which is read as far as it is compared and no further.
+/// A string of bytes, read only as far as it is compared.
 #[derive(Clone, Copy)]
 pub(super) struct Narrow<'a>(Units<'a, u8>);
 
-/// A string of `wchar_t`, which on Linux is UTF-32; what is no character is U+FFFD.
+/// A string of `wchar_t`, which is UTF-32 on Linux; invalid characters are U+FFFD.
 #[derive(Clone, Copy)]
 pub(super) struct Wide<'a>(Units<'a, u32>);
 
 impl Narrow<'_> {
-    /// The string there; `None` if that is null.
+    /// The string at that address; `None` for null.
     ///
     /// # Safety
-    /// It ends in zero, and stays as it is while this lives.
+    /// It ends in zero, and does not change while this lives.
     pub(super) unsafe fn at(string: *const core::ffi::c_char) -> Option<Self> {
         let string: *const u8 = string.cast();
         (!string.is_null()).then_some(Self(Units(string, PhantomData)))
@@ -29,10 +29,10 @@ impl Narrow<'_> {
 }
 
 impl Wide<'_> {
-    /// The string there; `None` if that is null.
+    /// The string at that address; `None` for null.
     ///
     /// # Safety
-    /// It ends in zero, and stays as it is while this lives.
+    /// It ends in zero, and does not change while this lives.
     pub(super) unsafe fn at(string: *const u32) -> Option<Self> {
         (!string.is_null()).then_some(Self(Units(string, PhantomData)))
     }
@@ -55,7 +55,7 @@ impl Name for Wide<'_> {
     }
 }
 
-/// No name is the empty one.
+/// No name equals the empty one.
 impl<N: Name> Name for Option<N> {
     fn bytes(self) -> impl Iterator<Item = u8> + Clone {
         self.into_iter().flat_map(|name| name.bytes())
@@ -71,7 +71,7 @@ impl<T: Copy + Default + PartialEq> Iterator for Units<'_, T> {
 
     #[inline]
     fn next(&mut self) -> Option<T> {
-        // SAFETY: at the string's zero or before it, as it never goes on from there.
+        // SAFETY: at the string's zero or before it: iteration never passes the zero.
         let unit = unsafe { self.0.read() };
         if unit == T::default() {
             return None;

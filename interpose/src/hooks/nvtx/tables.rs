@@ -1,4 +1,4 @@
-//! The layout of NVTX 3: a module's tables of function pointers, and the events that programs pass.
+//! The layout of NVTX 3: a module's tables of function pointers, and the program's events.
 
 #![expect(unsafe_code, reason = "writes the tables of the program's modules")]
 
@@ -14,8 +14,7 @@ pub(super) type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
 
 /// `NVTX_ETID_CALLBACKS`.
 const CALLBACKS: u32 = 1;
-/// `NVTX_CB_MODULE_CORE` and `NVTX_CB_MODULE_CORE2`: the functions of the default domain and those
-/// that take a domain.
+/// `NVTX_CB_MODULE_CORE` and `NVTX_CB_MODULE_CORE2`: functions of the default and of given domains.
 const CORE: c_int = 1;
 const CORE2: c_int = 5;
 
@@ -32,7 +31,7 @@ pub(super) struct Callbacks {
         Option<unsafe extern "C" fn(c_int, *mut Table, *mut c_uint) -> c_int>,
 }
 
-/// `nvtxEventAttributes_t`, as it has been since version 1.
+/// `nvtxEventAttributes_t`, since version 1.
 #[repr(C)]
 pub(super) struct Event {
     pub(super) version: u16,
@@ -50,19 +49,19 @@ pub(super) struct Event {
 const _: () = assert!(size_of::<Event>() == 48);
 const _: () = assert!(offset_of!(Event, message_type) == 32 && offset_of!(Event, message) == 40);
 
-/// What an event says of its name.
+/// An event's name.
 pub(super) enum Message<'a> {
     None,
     Narrow(Option<Narrow<'a>>),
     Wide(Option<Wide<'a>>),
-    /// A handle that [`functions::register_a`] or its sibling has given.
+    /// A handle from [`functions::register_a`] or its sibling.
     Registered(*const c_void),
 }
 
 /// The name of an event's range.
 ///
 /// # Safety
-/// The event is the program's, as NVTX demands it, or null.
+/// The event is the program's, as NVTX requires it, or null.
 #[inline]
 pub(super) unsafe fn message<'a>(event: *const Event) -> Message<'a> {
     // SAFETY: as above.
@@ -72,7 +71,7 @@ pub(super) unsafe fn message<'a>(event: *const Event) -> Message<'a> {
     if usize::from(event.size) < size_of::<Event>() {
         return Message::None;
     }
-    // SAFETY: strings that end in zero, by the type that the program says.
+    // SAFETY: strings that end in zero, of the type that the program states.
     unsafe {
         match event.message_type {
             1 => Message::Narrow(Narrow::at(event.message.cast::<c_char>())),
@@ -83,10 +82,10 @@ pub(super) unsafe fn message<'a>(event: *const Event) -> Message<'a> {
     }
 }
 
-/// Puts our functions into a module's tables; whether it has such tables.
+/// Puts our functions into a module's tables. Returns whether it has such tables.
 ///
 /// # Safety
-/// `get` is the module's function for that, which is called while its tables are being made.
+/// `get` is the module's function for that, called while its tables are being made.
 pub(super) unsafe fn fill(get: GetExportTable) -> bool {
     // SAFETY: as above; the table is the module's for good.
     let callbacks = unsafe { get(CALLBACKS).cast::<Callbacks>().as_ref() };
@@ -121,14 +120,14 @@ pub(super) unsafe fn fill(get: GetExportTable) -> bool {
     let parts = [(CORE, core), (CORE2, core2)];
     let put = parts.map(|(part, ours)| {
         let (mut table, mut size): (Table, c_uint) = (ptr::null(), 0);
-        // SAFETY: the module's function, and two places for its answers.
+        // SAFETY: the module's function, and room for its two results.
         let found = unsafe { get_table(part, &raw mut table, &raw mut size) };
         if found == 0 || table.is_null() {
             return false;
         }
         for (slot, function) in ours.into_iter().filter(|(slot, _)| *slot < size as usize) {
-            // SAFETY: the table has as many places, each of which is null or a pointer of that
-            // function's type, which nobody calls meanwhile.
+            // SAFETY: the table has that many entries, each null or a pointer to a function pointer
+            // of that type, which is not called meanwhile.
             unsafe {
                 let place = *table.add(slot);
                 if !place.is_null() {

@@ -18,7 +18,7 @@ fn a_copy_that_is_not_preloaded_refuses() {
     assert_eq!(unsafe { initialize(None) }, 0);
 }
 
-/// A module that has the tables of `nvtxInit.h`, whose function pointers are ours afterwards.
+/// A module with the tables of `nvtxInit.h`, whose function pointers are ours afterwards.
 #[test]
 fn a_modules_tables_get_our_functions_and_keep_the_others() {
     const SIZE: usize = 16;
@@ -42,7 +42,7 @@ fn a_modules_tables_get_our_functions_and_keep_the_others() {
                 _ => place.as_ptr().cast(),
             })
             .collect();
-        // SAFETY: our caller's places.
+        // SAFETY: the caller's output parameters.
         unsafe {
             *out = places.leak().as_ptr();
             *size = SIZE as c_uint;
@@ -73,7 +73,7 @@ fn a_modules_tables_get_our_functions_and_keep_the_others() {
 
 #[test]
 fn handles_are_never_null_and_say_with_what_they_go() {
-    // Without settings nothing goes with anything.
+    // Without settings nothing matches.
     // SAFETY: strings that end in zero.
     unsafe {
         let domain = functions::create_a(c"triton".as_ptr());
@@ -116,7 +116,7 @@ fn of_ranges_in_each_other_the_outermost_is_the_request() {
     push(REQUEST, matching);
     push(REQUEST, matching);
     assert_eq!(inside(), (3, 2));
-    // Of another domain.
+    // In another domain.
     pop(0);
     push(ITERATION, |_| 0);
     assert_eq!(inside(), (3, 2));

@@ -1,8 +1,8 @@
-//! What an operator's call says about itself, by the form in which it says it (`abi/operators.csv`).
+//! Descriptions of operators' calls, by the forms of `abi/operators.csv`.
 //!
-//! Matrices and tensors are described to cuBLASLt and cuDNN by descriptors, which their own functions read; those are
-//! called with what the application is about to call the operator with. A library without them leaves the label with
-//! its name alone.
+//! cuBLASLt and cuDNN take matrices and tensors by descriptors, which only their own functions can
+//! read. We call those functions with the application's arguments of the operator. Without these
+//! functions the label has only the name.
 
 #![expect(unsafe_code, reason = "reads what the application's pointers point to")]
 
@@ -14,7 +14,7 @@ use super::helpers::{self, Helper};
 use super::{Call, StreamOf};
 use crate::kernels::labels::{Label, Number, SIZES_MAX};
 
-/// Attributes of `cublasLtMatrixLayoutAttribute_t` and `cublasLtMatmulDescAttributes_t` in `cublasLt.h`.
+/// Constants of `cublasLtMatrixLayoutAttribute_t` and `cublasLtMatmulDescAttributes_t`.
 const LAYOUT_TYPE: c_int = 0;
 const LAYOUT_ROWS: c_int = 2;
 const LAYOUT_COLUMNS: c_int = 3;
@@ -22,10 +22,10 @@ const LAYOUT_BATCH_COUNT: c_int = 5;
 const PRODUCT_TRANSA: c_int = 3;
 const PRODUCT_TRANSB: c_int = 4;
 
-/// Most dimensions of one tensor that a label holds.
+/// Most dimensions of one tensor in a label.
 const DIMENSIONS_MAX: usize = SIZES_MAX / 2;
 
-/// The types of `cublasLtMatrixLayoutGetAttribute` and `cublasLtMatmulDescGetAttribute`.
+/// The type of `cublasLtMatrixLayoutGetAttribute` and `cublasLtMatmulDescGetAttribute`.
 type GetAttribute =
     unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_void, usize, *mut usize) -> c_int;
 /// The type of `cudnnGetTensorNdDescriptor`.
@@ -40,7 +40,7 @@ type GetTensor = unsafe extern "C-unwind" fn(
 /// The type of `cublasGetStream_v2` and `cudnnGetStream`.
 type GetStream = unsafe extern "C-unwind" fn(*mut c_void, *mut *mut c_void) -> c_int;
 
-/// What the matrices consist of, as a call states it: by a `cudaDataType`, or by its name.
+/// Number format of the matrices as stated by a call: a `cudaDataType`, or its name.
 pub(super) trait Stated {
     fn number(self) -> Number;
 }
@@ -75,18 +75,18 @@ fn letter(operation: c_int) -> u8 {
     }
 }
 
-/// How both factors are taken; nothing if one of the numbers says nothing.
+/// How both factors are used; nothing if either value is unknown.
 fn layout_of(a: c_int, b: c_int) -> [u8; 2] {
     let layout = [a, b].map(letter);
     if layout.contains(&0) { [0; 2] } else { layout }
 }
 
-/// Sizes are counts; a negative one is an error that the library will say.
+/// Sizes are counts; the library reports negative ones.
 fn size(size: c_int) -> u32 {
     u32::try_from(size).unwrap_or(0)
 }
 
-/// A product of matrices whose sizes are parameters.
+/// A product of matrices with sizes as parameters.
 #[expect(clippy::too_many_arguments, reason = "the parameters of the calls")]
 pub(super) fn product(
     index: usize,
@@ -110,7 +110,7 @@ pub(super) fn product(
     }
 }
 
-/// A product whose matrices are described by descriptors.
+/// A product of matrices with descriptors.
 pub(super) fn light_product(
     index: usize,
     _handle: *mut c_void,
@@ -157,19 +157,20 @@ fn describe_light(
     Some(())
 }
 
-/// An attribute of a descriptor of cuBLASLt, if it has that and it is as large as a `T`.
+/// An attribute of a cuBLASLt descriptor, if it exists and has the size of a `T`.
 fn attribute_of<T: Default>(helper: Helper, of: *mut c_void, attribute: c_int) -> Option<T> {
     let address = helpers::helper(helper).filter(|_| !of.is_null())?;
     // SAFETY: the library's function of that name, which has this type.
     let get = unsafe { core::mem::transmute::<*mut c_void, GetAttribute>(address.as_ptr()) };
     let (mut value, mut written) = (T::default(), 0);
     let to = (&raw mut value).cast();
-    // SAFETY: a descriptor that the application is about to give to the same library, and places that outlive the call.
+    // SAFETY: a descriptor that the application passes to the same library; outputs outlive the
+    // call.
     let status = unsafe { get(of, attribute, to, size_of::<T>(), &raw mut written) };
     (status == 0 && written == size_of::<T>()).then_some(value)
 }
 
-/// What works on a tensor and a filter.
+/// An operator on a tensor and a filter.
 pub(super) fn tensor_and_filter(
     index: usize,
     handle: *mut c_void,
@@ -184,7 +185,7 @@ pub(super) fn tensor_and_filter(
     call
 }
 
-/// What works on a tensor.
+/// An operator on a tensor.
 pub(super) fn tensor(index: usize, handle: *mut c_void, tensor: *mut c_void) -> Call {
     let mut call = name_alone(index, handle);
     if let Some((number, dimensions)) = dimensions_of(Helper::Tensor, tensor) {
@@ -195,7 +196,7 @@ pub(super) fn tensor(index: usize, handle: *mut c_void, tensor: *mut c_void) -> 
     call
 }
 
-/// What does not say how much it has to do where it is cheap to look.
+/// An operator whose amount of work is not cheap to read.
 pub(super) fn name_alone(index: usize, handle: *mut c_void) -> Call {
     Call {
         label: named(index),
@@ -214,20 +215,20 @@ fn set<const N: usize>(to: &mut [u32], sizes: [u32; N]) {
     }
 }
 
-/// Of what a tensor or filter of cuDNN consists, and its dimensions.
+/// Number format and dimensions of a cuDNN tensor or filter.
 fn dimensions_of(
     helper: Helper,
     descriptor: *mut c_void,
 ) -> Option<(Number, [u32; DIMENSIONS_MAX])> {
     let address = helpers::helper(helper).filter(|_| !descriptor.is_null())?;
-    // SAFETY: the library's function of that name. Its last four parameters are places of integers in both: count,
-    // dimensions and strides of a tensor; format, count and dimensions of a filter.
+    // SAFETY: the library's function of that name. Its last four parameters are integer outputs in
+    // both: count, dimensions and strides of a tensor; format, count and dimensions of a filter.
     let get = unsafe { core::mem::transmute::<*mut c_void, GetTensor>(address.as_ptr()) };
     let (mut number, mut one) = (0, 0);
     let (mut two, mut three) = ([0; DIMENSIONS_MAX], [0; DIMENSIONS_MAX]);
     let wanted = DIMENSIONS_MAX as c_int;
-    // SAFETY: a descriptor that the application is about to give to the same library, and places that outlive the call
-    // and have room for as many dimensions as are asked for.
+    // SAFETY: a descriptor that the application is about to pass to the same library, and outputs
+    // that outlive the call with room for the requested number of dimensions.
     let status = unsafe {
         get(
             descriptor,
@@ -249,7 +250,7 @@ fn dimensions_of(
     (status == 0).then_some((Number::of_cudnn(number), sizes))
 }
 
-/// The stream that was set for a handle, as its library says.
+/// The stream set for a handle, from its library.
 pub(super) fn stream_of(library: Library, handle: *mut c_void) -> Option<*mut c_void> {
     let helper = match library {
         Library::Cublas => Helper::CublasStream,
@@ -260,7 +261,8 @@ pub(super) fn stream_of(library: Library, handle: *mut c_void) -> Option<*mut c_
     // SAFETY: the library's function of that name, which has this type.
     let get = unsafe { core::mem::transmute::<*mut c_void, GetStream>(address.as_ptr()) };
     let mut stream = core::ptr::null_mut();
-    // SAFETY: a handle that the application is about to give to the same library, and a place that outlives the call.
+    // SAFETY: a handle that the application passes to the same library; the output outlives the
+    // call.
     let status = unsafe { get(handle, &raw mut stream) };
     (status == 0).then_some(stream)
 }

@@ -1,4 +1,4 @@
-//! Functions of the libraries that we call for ourselves, to describe an operator.
+//! Library functions that we call ourselves, to describe an operator.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -7,7 +7,6 @@ use abi::Library;
 
 use crate::hooks::libraries::{LIBRARIES, OPERATOR_HELPERS};
 
-/// Functions of these libraries that we call for ourselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Helper {
     CublasStream,
@@ -43,7 +42,6 @@ pub(super) const HELPERS: [(Helper, Library, &CStr); OPERATOR_HELPERS] = [
     ),
 ];
 
-/// One of the library's own functions, if it has that.
 pub(super) fn helper(helper: Helper) -> Option<NonNull<c_void>> {
     LIBRARIES.operators.helper(helper as usize)
 }

@@ -1,8 +1,9 @@
 //! The hooks of operators, made from the list in `abi`.
 //!
-//! Each is two functions. The *export*, under the library's own name, is what programs are bound to; it finds out which
-//! library's function this call would have reached without us ([`sites::decide`]) and jumps there, or, for the library
-//! whose operators are labelled, to the *hook*, with the arguments as it found them. `dlsym` hands out the hook itself.
+//! Each is two functions. Programs are bound to the *export*, under the library's own name. It
+//! determines which library's function this call would have reached without us ([`sites::decide`])
+//! and jumps there, or, for the labelled library, to the *hook*, with unchanged arguments. `dlsym`
+//! gives the hook.
 
 #![expect(
     unsafe_code,
@@ -33,7 +34,8 @@ macro_rules! operator_hooks {
                 pub(super) unsafe extern "C-unwind" fn hook(
                     $first: $first_type $(, $argument: $type)*
                 ) -> c_int {
-                    // SAFETY: the library's function of this very symbol, whose prototype in `abi` has these types.
+                    // SAFETY: the library's function of this symbol, with these types in `abi`'s
+                    // prototype.
                     let real = unsafe {
                         core::mem::transmute::<
                             *mut c_void,
@@ -58,7 +60,6 @@ macro_rules! operator_hooks {
             unsafe { core::mem::transmute::<*const (), Function>($name::hook as *const ()) },
         )*];
 
-        /// The exports, in the same order.
         static EXPORTS: [Function; OPERATOR_COUNT] = [$(
             // SAFETY: only the address is used.
             unsafe { core::mem::transmute::<*const (), Function>($name::$name as *const ()) },
@@ -66,8 +67,8 @@ macro_rules! operator_hooks {
     };
 }
 
-/// Defines the export of an operator: a jump to where [`sites::decide`] says. All registers that may hold arguments are
-/// kept for it; the others, and the stack, are as the caller left them.
+/// Defines the export of an operator: a jump to the address from [`sites::decide`]. It preserves
+/// all registers that may hold arguments; the others, and the stack, are unchanged.
 macro_rules! export {
     ($index:literal $name:ident) => {
         /// The export.
@@ -87,7 +88,8 @@ macro_rules! export {
                 $crate::platform::loader::push!("rcx"),
                 $crate::platform::loader::push!("r8"),
                 $crate::platform::loader::push!("r9"),
-                // Two of the operators take numbers in these; with eight bytes more the stack is aligned for the call.
+                // Two of the operators take numbers in these; eight bytes more align the stack for
+                // the call.
                 "sub rsp, 40",
                 ".cfi_adjust_cfa_offset 40",
                 "movaps xmmword ptr [rsp], xmm0",
@@ -148,12 +150,10 @@ macro_rules! export {
 
 abi::for_each_operator! { operator_hooks }
 
-/// The hook of an operator.
 pub(super) fn hook_of(index: usize) -> Option<*mut c_void> {
     HOOKS.get(index).map(|hook| *hook as *mut c_void)
 }
 
-/// The export of an operator.
 pub(super) fn export_of(index: usize) -> Option<*mut c_void> {
     EXPORTS.get(index).map(|export| *export as *mut c_void)
 }

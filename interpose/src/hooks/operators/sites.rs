@@ -1,18 +1,26 @@
-//! Which library's function a call of an operator reaches.
+//! Determines which library's function a call of an operator reaches.
 //!
-//! Our exports stand before every library's, of any version: a process may well hold cuBLAS 12 and cuBLAS 13, and
-//! libraries that bring functions of these names themselves (TensorFlow's load the real ones when they are first
-//! called). So each *call site* is bound once as the dynamic linker would have bound it without us: to what comes after us
-//! for the whole program, if that is another interposer's or a program's own; else to what the caller's own library, or one
-//! that it depends on, defines (the real libraries' names have versions, so that a caller of cuBLAS 12 is not bound to a
-//! cuBLAS 13 that comes first); else to what comes after us; else to what is loaded under the library's own name.
-//! Where another interposer stands before us, only its own calls for the next definition come here, and they get that.
+//! Our exports come before every library's, of any version. A process may hold cuBLAS 12 and cuBLAS
+//! 13, and libraries that define functions of these names themselves (TensorFlow's load the real
+//! ones when first called). So each *call site* is bound once, as the dynamic linker would have
+//! bound it without us, to the first of these:
 //!
-//! Operators are labelled of one library of each kind, the first that is called: a function that lies in that very file
-//! is reached by way of its hook, any other directly. So no call ever reaches another library than without us.
+//! 1. the next definition after us in the whole program, if it is another interposer's or the
+//!    program's own;
+//! 2. the definition in the caller's own library or its dependencies (the real libraries' symbols
+//!    have versions, so that a caller of cuBLAS 12 is not bound to an earlier cuBLAS 13);
+//! 3. the next definition after us;
+//! 4. the definition in a library loaded under the library's own name.
 //!
-//! A site is found in a table without a lock; the first call of a site asks the dynamic linker, which takes its locks
-//! and may allocate, as the first call of any function in a program that binds lazily does.
+//! If another interposer stands before us, only its own calls for the next definition come here,
+//! and they get that.
+//!
+//! Operators are labelled for one library of each kind, the first that is called: a function in
+//! that very file is called through its hook, any other directly. So no call ever reaches another
+//! library than without us.
+//!
+//! A site is found in a table without a lock. The first call of a site asks the dynamic linker,
+//! which takes its locks and may allocate, like the first call of any lazily bound function.
 
 #![expect(
     unsafe_code,
@@ -34,13 +42,13 @@ use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
 use crate::platform::sys::Errno;
 
-/// Bits of an address of a program, on the processors that have GPUs beside them.
+/// Address bits of programs, on the processors that are used with GPUs.
 const ADDRESS_BITS: u32 = 56;
 
-/// `CUBLAS_STATUS_NOT_INITIALIZED`, and the same number for cuDNN: what is called is not there.
+/// `CUBLAS_STATUS_NOT_INITIALIZED`, and the same number for cuDNN: the library is not there.
 const NOT_INITIALIZED: c_int = 1;
 
-/// The function that the hook of `index` calls. Hooks are reached only after one was taken.
+/// The real function behind the hook of `index`. A hook is reached only once that was adopted.
 #[inline]
 pub(super) fn real(index: usize) -> *mut c_void {
     // Released in `adopt`.
@@ -50,13 +58,13 @@ pub(super) fn real(index: usize) -> *mut c_void {
     }
 }
 
-/// Stands in for what is nowhere. It takes nothing of what the caller passes. One of it, as its address is compared.
+/// Stands in for a missing function; ignores arguments. Not inlined, as its address is compared.
 #[inline(never)]
 extern "C" fn missing() -> c_int {
     NOT_INITIALIZED
 }
 
-/// Where a call of operator `index` that returns to `site` goes.
+/// The target of a call of operator `index` that returns to `site`.
 pub(super) extern "C" fn decide(index: usize, site: usize) -> *mut c_void {
     let key = key_of(index, site);
     match LIBRARIES.call_sites.find(key) {
@@ -65,8 +73,7 @@ pub(super) extern "C" fn decide(index: usize, site: usize) -> *mut c_void {
     }
 }
 
-/// A site's key: its return address, with the operator in the bits that no address of a program
-/// has.
+/// A site's key: its return address, with the operator in the bits that no program address has.
 fn key_of(index: usize, site: usize) -> u64 {
     site as u64 | (index as u64 + 1) << ADDRESS_BITS
 }
@@ -80,7 +87,7 @@ fn decide_anew(index: usize, site: usize, key: u64) -> *mut c_void {
     let bound = panics::guarded(abi::ENTRY_POINT_COUNT, || {
         let reached = without_us(index, site)?;
         let way = by_way_of_hook(index, reached);
-        // What is remembered must stay where it is; what the hook calls does already.
+        // A kept target must stay loaded; a hook's real function does already.
         let stays = way != reached || File::of(reached.as_ptr()).is_some_and(|file| file.keep());
         Some((way, stays))
     })
@@ -93,12 +100,12 @@ fn decide_anew(index: usize, site: usize, key: u64) -> *mut c_void {
             }
             bound.as_ptr()
         }
-        // Not remembered: it may be there the next time.
+        // Not kept: it may be there the next time.
         None => missing as *mut c_void,
     }
 }
 
-/// What a call that returns to `site` would reach without us.
+/// The function that a call returning to `site` would reach without us.
 fn without_us(index: usize, site: usize) -> Option<NonNull<c_void>> {
     let operator = OPERATORS.get(index)?;
     let look_up = |handle| {
@@ -120,8 +127,8 @@ fn without_us(index: usize, site: usize) -> Option<NonNull<c_void>> {
     };
     let first = look_up(loader::as_asked_by_us(libc::RTLD_DEFAULT)).map(NonNull::as_ptr);
     if first != hooks::export_of(index) {
-        // Whatever is bound by name is bound to a library that stands before us. So it is that one which asked for
-        // the next definition; whom the call returns to tells nothing, as a library that only hands on may jump.
+        // Names are bound to a library before us, so that library asked for the next definition.
+        // The return address shows nothing, as a forwarding library may jump.
         return after_us.or_else(by_name);
     }
     let stands_for_all = after_us.filter(|found| {
@@ -138,13 +145,13 @@ fn without_us(index: usize, site: usize) -> Option<NonNull<c_void>> {
         .or_else(by_name)
 }
 
-/// What a look-up found, unless it is our own.
+/// A look-up's result, unless it is our own.
 fn ours_excepted(index: usize, found: NonNull<c_void>) -> Option<NonNull<c_void>> {
     let ours = [hooks::export_of(index), hooks::hook_of(index)];
     (!ours.contains(&Some(found.as_ptr()))).then_some(found)
 }
 
-/// The hook, if `reached` lies in the library whose operators are labelled; else itself.
+/// The hook, if `reached` lies in the labelled library; else `reached`.
 fn by_way_of_hook(index: usize, reached: NonNull<c_void>) -> NonNull<c_void> {
     hooks::hook_of(index)
         .and_then(NonNull::new)
@@ -152,7 +159,7 @@ fn by_way_of_hook(index: usize, reached: NonNull<c_void>) -> NonNull<c_void> {
         .unwrap_or(reached)
 }
 
-/// Takes a function for the hook to call, if it is the one already, or lies in the library of its kind.
+/// Adopts a function as the hook's real one, if it is that already, or lies in its kind's library.
 fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     let real = LIBRARIES.operators.real.get(index)?;
     let taken = real.load(Ordering::Acquire);
@@ -168,10 +175,10 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     if swapped.is_err_and(|first| first != file.base) {
         return None;
     }
-    // For good, so that neither its functions nor its addresses become another's.
+    // For good, so that neither its functions nor its addresses are reused.
     for (place, (_, of, symbol)) in LIBRARIES.operators.helpers.iter().zip(HELPERS) {
         if of == library {
-            // Whoever comes here with this library stores the same.
+            // Every thread that comes here with this library stores the same.
             let found = opened.find(symbol).map_or(ptr::null_mut(), NonNull::as_ptr);
             place.store(found, Ordering::Release);
         }
@@ -187,7 +194,7 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     (set.is_ok() || set == Err(function.as_ptr())).then_some(())
 }
 
-/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in
+/// The answer of `dlsym` for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in
 /// [`crate::doors::dlsym`]; `None` if the name is no operator's.
 pub(crate) fn answer(
     handle: *mut c_void,
@@ -219,22 +226,22 @@ pub(crate) fn answer(
     if labelled.is_none() && !is_ours {
         return Some(JUMP);
     }
-    // Once more, so that `dlerror` tells of this question and of none of ours.
+    // Repeat the look-up, so that `dlerror` is about this one and none of ours.
     let again = if is_ours { past_us() } else { look_up(handle) };
     Some(labelled.map_or(again, NonNull::as_ptr))
 }
 
-/// Whether a file is a library of that kind: `libcublas.so`, of whatever version.
+/// Whether a file is a library of that kind: `libcublas.so`, of any version.
 fn is_of(file: &File, library: Library) -> bool {
     file.is_named(library.file_stem())
 }
 
-/// What an opened library defines, unless it is our own.
+/// A definition in an opened library, unless it is our own.
 fn find_in(opened: &Opened, index: usize, symbol: &CStr) -> Option<NonNull<c_void>> {
     ours_excepted(index, opened.find(symbol)?)
 }
 
-/// The names under which a kind of library may be loaded, newest first.
+/// File names of a kind of library, newest first.
 struct FileNames {
     stem: &'static str,
     version: u8,
@@ -245,9 +252,9 @@ struct FileNames {
 const NAME_BYTES: usize = 24;
 
 impl FileNames {
-    /// Newer than any that there is.
+    /// Newer than any existing one.
     const NEWEST: u8 = 20;
-    /// The oldest that has these calls.
+    /// The oldest with these calls.
     const OLDEST: u8 = 8;
 
     fn of(library: Library) -> Self {

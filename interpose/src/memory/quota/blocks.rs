@@ -1,8 +1,8 @@
-//! Allocations by their address or handle: what each was charged, and to which account.
+//! Allocations by address or handle: each one's charge and account.
 //!
-//! What is about to be freed is taken out before the driver frees it, because from then on another thread may be given
-//! the same address, and put back if the driver refuses. Memory that we never saw allocated is not here, and its free
-//! gives nothing back.
+//! A block is removed before the driver frees it, because another thread may get the same address
+//! from then on, and restored if the driver refuses. Memory that we never saw allocated is not
+//! here, and freeing it gives nothing back.
 
 use core::hash::{BuildHasherDefault, Hash, Hasher};
 use std::collections::HashMap;
@@ -17,7 +17,6 @@ use crate::process::Handle;
 use crate::process::account::{self, DeviceAccount};
 use crate::progress::contexts::CONTEXTS;
 
-/// What an allocation is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Address(u64),
@@ -43,21 +42,19 @@ impl From<CUmipmappedArray> for Key {
     }
 }
 
-/// One allocation.
 #[derive(Clone, Copy)]
 pub(crate) struct Block {
     account: &'static DeviceAccount,
     kind: Kind,
     bytes: u64,
-    /// The context it goes with.
+    /// The context that it ends with.
     context: u64,
-    /// Of memory from a pool, which was charged and not this: the pool.
+    /// For memory from a pool: the pool, which is charged in its place.
     pool: Option<u64>,
-    /// Of a variable: the module or library that it goes with.
+    /// For a variable: the module or library that it ends with.
     module: Option<u64>,
 }
 
-/// The allocations of this process.
 pub(crate) struct Blocks(Mutex<HashMap<Key, Block, BuildHasherDefault<Mixer>>>);
 
 impl Blocks {
@@ -65,7 +62,6 @@ impl Blocks {
         Self(Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())))
     }
 
-    /// Notes an allocation that was charged.
     pub(crate) fn keep(&self, key: Key, account: &'static DeviceAccount, kind: Kind, bytes: u64) {
         self.insert(key, account, kind, bytes, None);
     }
@@ -99,15 +95,14 @@ impl Blocks {
             pool,
             module: None,
         };
-        // If there was one, its end was not seen: it is there no more.
+        // An older block here was freed unseen.
         if let Some(old) = locked(&self.0).insert(key, block) {
             give_back(&old);
         }
     }
 
-    /// The application has found a variable of a module, which is in the device's memory. Charged
-    /// when it is first found: the driver has it by then, and nobody says how much a module has
-    /// that nobody asks for.
+    /// The application has found a variable of a module, which is in device memory. Charged on
+    /// first sight: the driver has allocated it, and nothing reports a module's other variables.
     pub(crate) fn handle_variable(
         &self,
         address: u64,
@@ -136,7 +131,7 @@ impl Blocks {
         }
     }
 
-    /// A module or library is about to be unloaded, and its variables with it.
+    /// A module or library is about to be unloaded, with its variables.
     pub(crate) fn take_module(&self, module: u64) -> Vec<(Key, Block)> {
         if !account::is_any() {
             return Vec::new();
@@ -146,7 +141,7 @@ impl Blocks {
         its.collect()
     }
 
-    /// Takes out what is about to be freed.
+    /// Removes a block that is about to be freed.
     #[inline]
     pub(crate) fn take(&self, key: impl Into<Key>) -> Option<(Key, Block)> {
         if !account::is_any() {
@@ -157,7 +152,7 @@ impl Blocks {
         Some((key, block))
     }
 
-    /// The driver has answered whether it is freed.
+    /// Handles the driver's answer to the free.
     #[inline]
     pub(crate) fn handle_freed(&self, taken: &Option<(Key, Block)>, result: CUresult) {
         match taken {
@@ -169,7 +164,7 @@ impl Blocks {
         }
     }
 
-    /// A context is gone with all that was allocated in it.
+    /// A context is gone with everything allocated in it.
     pub(crate) fn handle_context_destroyed(&self, context: CUcontext) {
         if !account::is_any() {
             return;
@@ -191,8 +186,7 @@ impl Blocks {
         }
     }
 
-    /// A green context is gone. What was allocated in it is the primary context's, and goes with
-    /// that.
+    /// A green context is gone. Its allocations belong to the primary context, and end with that.
     pub(crate) fn handle_green_destroyed(&self, green: CUcontext, primary: Option<CUcontext>) {
         if !account::is_any() {
             return;
@@ -219,7 +213,7 @@ impl Hash for Key {
     }
 }
 
-/// One multiplication: the keys are addresses that the driver chose, and nobody's to attack us with.
+/// One multiplication: the keys are addresses chosen by the driver, which nobody can attack.
 #[derive(Default)]
 struct Mixer(u64);
 
@@ -235,7 +229,7 @@ impl Hasher for Mixer {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // 2^64 / golden ratio; the high bits, which the map uses, then depend on all of the word.
+        // 2^64 / golden ratio; the high bits, which the map uses, then depend on the whole word.
         let mixed = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ mixed >> 32;
     }

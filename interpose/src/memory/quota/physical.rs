@@ -1,7 +1,7 @@
-//! Physical memory without an address (`cuMemCreate`), charged from its creation until neither a name nor a mapping
-//! of it is left, which is when the driver takes it back.
+//! Physical memory without an address (`cuMemCreate`), charged from its creation until its last
+//! name and mapping are gone, when the driver frees it.
 //!
-//! A handle that was imported is not here: its memory is charged to whoever made it.
+//! Imported handles are not here: their memory is charged to its creator.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use super::Charge;
 use crate::platform::sys::locked;
 use crate::process::account::{self, DeviceAccount};
 
-/// Memory, however many names it has.
+/// Memory, with any number of names.
 struct Memory {
     account: &'static DeviceAccount,
     bytes: u64,
@@ -24,7 +24,7 @@ struct Memory {
 }
 
 struct Table {
-    /// By a number of ours: a handle may come again while its memory is still mapped.
+    /// By our own number: a handle may be reused while its memory is still mapped.
     memories: BTreeMap<u64, Memory>,
     /// The number of a handle's memory.
     handles: BTreeMap<u64, u64>,
@@ -33,16 +33,15 @@ struct Table {
     last: u64,
 }
 
-/// What a call that is about to be made takes away; [`Physical::handle_taken`] must follow.
+/// What an imminent call removes; [`Physical::handle_taken`] must follow.
 #[derive(Default)]
 pub(crate) struct Taken {
-    /// The handle whose name goes, and its memory.
+    /// The handle that is released, and its memory.
     name: Option<(u64, u64)>,
-    /// The mappings that go: address, length, memory.
+    /// The mappings that are removed: address, length, memory.
     mappings: Vec<(u64, u64, u64)>,
 }
 
-/// The physical memory of this process.
 pub(crate) struct Physical(Mutex<Table>);
 
 impl Physical {
@@ -55,7 +54,7 @@ impl Physical {
         }))
     }
 
-    /// Memory was made, or the driver refused.
+    /// Handles the driver's answer to a creation.
     pub(crate) fn handle_created(
         &self,
         charge: &Charge,
@@ -81,8 +80,8 @@ impl Physical {
         table.handles.insert(handle.0, table.last);
     }
 
-    /// A name is about to go. It goes here first, because from then on another thread may be given
-    /// the same handle.
+    /// A name is about to be released; removed first, because another thread may get the same
+    /// handle.
     pub(crate) fn take_name(&self, handle: CUmemGenericAllocationHandle) -> Taken {
         if !account::is_any() {
             return Taken::default();
@@ -103,7 +102,7 @@ impl Physical {
         }
     }
 
-    /// The mappings in a range of addresses are about to go.
+    /// The mappings in a range of addresses are about to be removed.
     pub(crate) fn take_mappings(&self, address: CUdeviceptr, bytes: usize) -> Taken {
         if !account::is_any() {
             return Taken::default();
@@ -119,7 +118,7 @@ impl Physical {
         }
     }
 
-    /// The driver has answered whether they are gone.
+    /// Handles the driver's answer to the removal.
     pub(crate) fn handle_taken(&self, taken: &Taken, result: CUresult) {
         if taken.name.is_none() && taken.mappings.is_empty() {
             return;
@@ -148,7 +147,6 @@ impl Physical {
         }
     }
 
-    /// Memory is mapped at an address.
     pub(crate) fn handle_mapped(
         &self,
         address: CUdeviceptr,
@@ -168,7 +166,7 @@ impl Physical {
         }
     }
 
-    /// The memory that is mapped around an address has one name more.
+    /// The memory mapped around an address has one more name.
     pub(crate) fn handle_retained(
         &self,
         address: u64,

@@ -1,20 +1,21 @@
-//! Memory from pools, and of graphs: charged is what the pool, or the graphs of a device, have *reserved* of the device.
+//! Memory from pools, and of graphs, charged by what the pool, or the graphs of a device, have
+//! *reserved*.
 //!
-//! The driver alone knows when a pool grows and when it gives memory back. So before an allocation we charge what the
-//! pool could need for it, and afterwards ask the driver what it has. Between the two other threads may be in the
-//! driver with the same pool; what is true at every moment is
+//! Only the driver knows when a pool grows and when it gives memory back. So before an allocation
+//! we charge the pool's greatest possible need for it, and afterwards query the pool. Meanwhile
+//! other threads may be in the driver with the same pool. At every moment
 //!
-//! > reserved ≤ charged + what those in the driver have been charged beforehand
+//! > reserved ≤ charged + advance charges of the threads in the driver
 //!
-//! and when nobody is in the driver, charged is what is reserved. A pool gives memory back when the driver sees fit, at
-//! the latest when the application waits: after a free its charge is *stale*, and is looked at again when the application
-//! waits for something, asks what is free, trims the pool, or is about to be refused. It stays stale while the driver shows
-//! that what was freed is not back.
+//! and when no thread is in the driver, charged equals reserved. A pool gives memory back when the
+//! driver decides, at the latest when the application waits. So after a free its charge is *stale*,
+//! and is checked again when the application waits for something, queries free memory, trims the
+//! pool, or is about to be refused. It stays stale while the driver shows that the freed memory is
+//! not back.
 //!
-//! A pool that is being destroyed is asked nothing from before the driver's call on: its handle may be worth nothing.
-//! Without a quota nothing is charged beforehand: what is reserved is found out at the next look.
-//!
-//! Memory of graphs is like a pool of the device that nobody can name.
+//! A pool is not queried from the moment its destruction begins, because its handle may be invalid.
+//! Without a quota there is no advance charge: the next check finds what is reserved. Memory of
+//! graphs is like a pool of the device without a name.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -29,13 +30,13 @@ use crate::driver::memory::{self, PoolBytes};
 use crate::platform::sys::locked;
 use crate::process::account::{self, DeviceAccount};
 
-/// Steps in which the driver takes memory for a pool: the granularity of physical memory, 2 MiB on every GPU so far.
+/// Unit in which the driver takes memory for a pool: 2 MiB, the granularity on every GPU so far.
 const STEP_BYTES: u64 = 2 << 20;
 
-/// What a pool may take at once for an allocation that needs more: 32 MiB, seen on an H200 (driver 580.159.04, 2026-11-26).
+/// Most that a pool takes at once for less: 32 MiB, on an H200 (driver 580.159.04, 2026-11-26).
 const GROWTH_BYTES: u64 = 32 << 20;
 
-/// What has reserved memory.
+/// An owner of reserved memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     /// A pool, by its handle.
@@ -49,50 +50,48 @@ struct Entry {
     charged: u64,
     /// Bytes of allocations that are in the driver.
     in_driver: u64,
-    /// What was charged beforehand for these.
+    /// Advance charges for these.
     beforehand: u64,
-    /// Bytes of allocations that the application has and has not freed.
+    /// Bytes of allocations that the application has not freed.
     live: u64,
-    /// The application is destroying the pool: its handle may be no handle any more, and the driver must not be asked about it.
+    /// The pool is being destroyed: its handle may be invalid, and must not be queried.
     is_going: bool,
-    /// Of a pool that was destroyed: bytes of its allocations that live on.
+    /// For a destroyed pool: bytes of its allocations that live on.
     living: Option<u64>,
 }
 
-/// The pools of this process, and its graphs with memory.
 pub(crate) struct Pools {
     sources: Mutex<BTreeMap<Source, Entry>>,
-    /// Rung when nobody is in the driver with a source any more.
+    /// Notified when no thread is in the driver with a source any more.
     alone: Condvar,
-    /// Where pools lie that the application made: the device, or none of them.
+    /// Location of pools that the application created: the device, or none.
     places: Mutex<BTreeMap<u64, Option<CUdevice>>>,
     /// Apart from the locks: every launch of a graph and every wait reads them.
     marks: CachePadded<Marks>,
 }
 
 struct Marks {
-    /// Whether a charge may be more than is reserved.
+    /// Whether a charge may exceed what is reserved.
     is_stale: AtomicBool,
     /// Whether any graph of this process has had memory.
     has_graphs: AtomicBool,
 }
 
-/// Longest wait for the others in the driver before an allocation is refused; a call of the driver
-/// is far shorter.
+/// Longest wait for other threads in the driver before a refusal; a driver call is far shorter.
 const ALONE_WAIT: Duration = Duration::from_millis(100);
 
-/// An allocation that is about to be made.
+/// An imminent allocation.
 pub(crate) struct Draw {
     source: Source,
     bytes: u64,
     /// Whether it is counted while it is in the driver.
     is_counted: bool,
-    /// `None`: it is refused.
+    /// The advance charge; `None`: refused.
     beforehand: Option<u64>,
 }
 
 impl Draw {
-    /// Whether the driver must not be asked.
+    /// Whether the driver must not be called.
     pub(crate) fn is_refused(&self) -> bool {
         self.beforehand.is_none()
     }
@@ -111,7 +110,7 @@ impl Pools {
         }
     }
 
-    /// Charges what `source` could need for an allocation of `bytes`.
+    /// Charges the greatest need of `source` for an allocation of `bytes`.
     pub(crate) fn begin(
         &self,
         account: &'static DeviceAccount,
@@ -123,8 +122,8 @@ impl Pools {
             return self.begin_uncounted(account, source, bytes);
         }
         let beforehand = self.try_charge(account, source, bytes).or_else(|| {
-            // What is freed but not back yet comes back when its stream is done; the pool's own rest can go at once.
-            // While others are in the driver, what they were charged beforehand may be more than they need.
+            // Freed memory comes back when its stream is done; the pool's unused rest can be given
+            // back now. Other threads in the driver may have larger advance charges than needs.
             self.wait_until_alone(source);
             self.try_give_back(account);
             self.try_charge(account, source, bytes)
@@ -137,7 +136,7 @@ impl Pools {
         }
     }
 
-    /// Nothing can be refused, so nobody asks the driver anything now.
+    /// Nothing can be refused, so there is no query now.
     fn begin_uncounted(&self, account: &'static DeviceAccount, source: Source, bytes: u64) -> Draw {
         self.note_graphs(source);
         locked(&self.sources)
@@ -151,7 +150,7 @@ impl Pools {
         }
     }
 
-    /// The driver has answered; whatever it was, what is reserved now is known.
+    /// After the driver's answer, whatever it was, the reservation is known.
     pub(crate) fn end(&self, draw: &Draw, is_granted: bool) {
         let Some(beforehand) = draw.beforehand else {
             return;
@@ -176,7 +175,7 @@ impl Pools {
         }
     }
 
-    /// What was charged beforehand; `None` if the quota does not allow it.
+    /// The advance charge; `None` if the quota does not allow it.
     fn try_charge(
         &self,
         account: &'static DeviceAccount,
@@ -186,7 +185,7 @@ impl Pools {
         self.note_graphs(source);
         let sources = &mut *locked(&self.sources);
         let entry = sources.entry(source).or_insert_with(|| Entry::new(account));
-        // A new pool under the handle of one that was destroyed.
+        // A new pool under the handle of a destroyed one.
         if entry.living.take().is_some() {
             entry.live = 0;
         }
@@ -196,7 +195,7 @@ impl Pools {
         let needed = used.saturating_add(entry.in_driver).saturating_add(bytes);
         let needed = match source {
             Source::Pool(_) => needed.checked_next_multiple_of(GROWTH_BYTES)?,
-            // Each node has its memory by itself.
+            // Each node has its own memory.
             Source::Graphs(_) => entry
                 .charged
                 .saturating_add(entry.beforehand)
@@ -217,7 +216,7 @@ impl Pools {
         }
     }
 
-    /// Waits until nobody is in the driver with a source, but not for long.
+    /// Waits, for a short time, until no thread is in the driver with a source.
     fn wait_until_alone(&self, source: Source) {
         let is_used = |sources: &mut BTreeMap<Source, Entry>| {
             sources
@@ -230,7 +229,7 @@ impl Pools {
             .wait_timeout_while(locked(&self.sources), ALONE_WAIT, is_used);
     }
 
-    /// Memory of a pool was freed, or is about to be when its stream gets there.
+    /// Memory of a pool was freed, or will be when its stream gets there.
     pub(crate) fn handle_freed(&self, pool: u64, bytes: u64) {
         let sources = &mut *locked(&self.sources);
         let source = Source::Pool(pool);
@@ -249,14 +248,14 @@ impl Pools {
         self.marks.is_stale.store(true, Ordering::Relaxed);
     }
 
-    /// Something may have less reserved than is charged, or more, and it shows at once.
+    /// A reservation may have changed, which shows at once.
     pub(crate) fn handle_changed(&self) {
         if account::is_any() {
             self.count_stale_anew();
         }
     }
 
-    /// Memory of a graph may have been given back: said by whoever frees what is in no table.
+    /// Memory of a graph may have been given back. Called for a free of memory that is in no table.
     #[inline]
     pub(crate) fn note_graphs_stale(&self) {
         if self.marks.has_graphs.load(Ordering::Relaxed) {
@@ -264,7 +263,7 @@ impl Pools {
         }
     }
 
-    /// Graphs with memory may have come, run or gone: looks what they have reserved.
+    /// Graphs with memory may have been created, run or destroyed: checks their reservations.
     #[inline]
     pub(crate) fn handle_graphs(&self) {
         if self.marks.has_graphs.load(Ordering::Relaxed) {
@@ -272,7 +271,7 @@ impl Pools {
         }
     }
 
-    /// The application has waited for something: what it had freed is free now.
+    /// The application has waited for something: its earlier frees are done.
     #[inline]
     pub(crate) fn handle_waited(&self) {
         if self.marks.is_stale.load(Ordering::Relaxed) {
@@ -282,7 +281,7 @@ impl Pools {
 
     #[cold]
     fn count_stale_anew(&self) {
-        // Before looking: what becomes stale meanwhile is looked at next time.
+        // Cleared before the check: what becomes stale meanwhile is checked next time.
         self.marks.is_stale.store(false, Ordering::Relaxed);
         let mut is_stale = false;
         for (source, entry) in locked(&self.sources).iter_mut() {
@@ -293,7 +292,7 @@ impl Pools {
         }
     }
 
-    /// Asks the driver again what is reserved of a device.
+    /// Queries all reservations on a device again.
     pub(crate) fn count_anew(&self, account: &'static DeviceAccount) {
         let sources = &mut *locked(&self.sources);
         let its = sources.iter_mut();
@@ -302,7 +301,7 @@ impl Pools {
         }
     }
 
-    /// Makes the pools of a device give back what they do not use. Whether there are any.
+    /// Makes the pools of a device give back unused memory. Returns whether there are any.
     pub(crate) fn try_give_back(&self, account: &'static DeviceAccount) -> bool {
         let sources = &mut *locked(&self.sources);
         let mut are_any = false;
@@ -310,7 +309,7 @@ impl Pools {
             if entry.account.device != account.device || entry.is_gone() {
                 continue;
             }
-            // Under the lock: until it is given up nobody begins to destroy the pool.
+            // Under the lock: no thread begins to destroy the pool until it is released.
             match *source {
                 Source::Pool(pool) => memory::trim_pool(pool),
                 Source::Graphs(_) => memory::trim_graphs(account.device),
@@ -321,16 +320,15 @@ impl Pools {
         are_any
     }
 
-    /// A pool was made, at this place. Its memory is of that place, whichever stream's order it is
-    /// taken in.
+    /// A pool was created at this location, where its memory is, whichever stream orders it.
     pub(crate) fn handle_created(&self, pool: CUmemoryPool, location: CUmemLocation) {
         let is_device = location.kind == CUmemLocationType::DEVICE;
         let device = is_device.then_some(CUdevice(location.id));
         locked(&self.places).insert(pool_number(pool), device);
     }
 
-    /// The account that a pool's memory is charged to; `stream_account` where it is not known where
-    /// the pool lies, which is so of those that nobody made.
+    /// The account to charge for a pool's memory; `stream_account` if the pool's location is
+    /// unknown, as for pools that the application did not create.
     pub(crate) fn account_of(
         &self,
         pool: CUmemoryPool,
@@ -343,8 +341,7 @@ impl Pools {
         }
     }
 
-    /// A pool is about to be destroyed: what its allocations keep. Until [`Self::handle_destroyed`]
-    /// nobody asks about it.
+    /// A pool is about to be destroyed: its bytes. No queries until [`Self::handle_destroyed`].
     pub(crate) fn before_destroy(&self, pool: CUmemoryPool) -> Option<PoolBytes> {
         if !account::is_any() {
             return None;
@@ -356,7 +353,7 @@ impl Pools {
         reserved(source)
     }
 
-    /// It is, if the driver says so. Its memory lives as long as its allocations.
+    /// Handles the driver's answer to the destruction. The memory lives as long as its allocations.
     pub(crate) fn handle_destroyed(
         &self,
         pool: CUmemoryPool,
@@ -378,7 +375,7 @@ impl Pools {
         if result != CUresult::SUCCESS {
             return;
         }
-        // Where the driver did not say, what is live is as good.
+        // If the driver did not say, our live bytes are as good.
         let had = had.unwrap_or(PoolBytes {
             reserved: entry.charged,
             used: entry.live,
@@ -393,7 +390,6 @@ impl Pools {
     }
 }
 
-/// A pool's handle as a number.
 pub(crate) fn pool_number(pool: CUmemoryPool) -> u64 {
     pool.0.expose_provenance() as u64
 }
@@ -427,13 +423,13 @@ impl Entry {
         }
     }
 
-    /// There is no pool under this handle, or soon none.
+    /// No pool has this handle, or soon none will.
     fn is_gone(&self) -> bool {
         self.is_going || self.living.is_some()
     }
 
-    /// Brings the charge to what is reserved. Not while somebody is in the driver: what is charged and not reserved
-    /// may be what it counts on. Whether it is stale still: what was freed is not back.
+    /// Corrects the charge to the reservation. Not while a thread is in the driver, which may rely
+    /// on a charge beyond the reservation. Returns whether it is stale: freed memory is not back.
     fn count_anew(&mut self, source: Source) -> bool {
         if self.is_gone() {
             return false;
@@ -488,7 +484,7 @@ mod tests {
             pools.handle_created(pool, CUmemLocation { kind, id: 0 });
             assert_eq!(charged(), None, "the host's is nobody's");
         }
-        // Of a device whose account nobody keeps.
+        // On a device without an account.
         let kind = CUmemLocationType::DEVICE;
         pools.handle_created(pool, CUmemLocation { kind, id: 7 });
         assert_eq!(charged(), None);

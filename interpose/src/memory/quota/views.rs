@@ -1,7 +1,8 @@
-//! What the application is told about a device's memory: its job's share of it as if that were all.
+//! The application's view of a device's memory: the job's share as if it were all.
 //!
-//! Total is the quota, free is what the quota leaves, and neither is ever more than the device really has. Nothing
-//! else of a device is told otherwise than it is: a library that misses a feature which it was told of would fail.
+//! Total is the quota, free is what the quota leaves, and neither exceeds the device's real value.
+//! Nothing else about a device is changed: a library would fail without a feature that it was
+//! promised.
 
 use abi::types::CUdevice;
 
@@ -9,7 +10,7 @@ use super::HELD;
 use crate::daemon::lifecycle;
 use crate::process::account::{self, DeviceAccount};
 
-/// Free and total bytes as the application is to see them.
+/// Free and total bytes for the application.
 pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> (u64, u64) {
     HELD.pools.count_anew(account);
     let Some(quota) = account.ledger().quota() else {
@@ -18,7 +19,7 @@ pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> 
     seen(quota, account.ledger().held_bytes(), free, total)
 }
 
-/// Total bytes as the application is to see them. Frameworks ask this before they make a context.
+/// Total bytes for the application. Frameworks query this before they create a context.
 pub(crate) fn total(device: CUdevice, total: u64) -> u64 {
     let quota = match account::of_device(device) {
         Some(account) => account.ledger().quota(),
@@ -27,7 +28,7 @@ pub(crate) fn total(device: CUdevice, total: u64) -> u64 {
     quota.map_or(total, |quota| quota.min(total))
 }
 
-/// Free and total bytes of a device under a quota, of which so much is held.
+/// Free and total bytes of a device under a quota, with `held` bytes in use.
 pub(crate) fn seen(quota: u64, held: u64, free: u64, total: u64) -> (u64, u64) {
     let total = quota.min(total);
     (free.min(total.saturating_sub(held)), total)
