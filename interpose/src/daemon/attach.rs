@@ -232,7 +232,6 @@ fn has_lock(socket: &Path) -> bool {
     Path::new(&lock).exists()
 }
 
-/// A client without a daemon.
 fn new_client(
     config: &Config,
     context: CUcontext,
@@ -292,7 +291,8 @@ pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
     ask_memory_at(&tried, config, &uuid, quota).map(|is| is.quota_bytes)
 }
 
-/// The daemon's answer about this job's memory on a device, given the quota asked for, if any.
+/// The daemon's answer about this job's memory on a device, where the job asks for `asked`; `None`
+/// if no daemon answers.
 #[cfg(not(shim))]
 pub(crate) fn ask_memory(config: &Config, uuid: &str, asked: Option<Quota>) -> Option<MemoryIs> {
     ask_memory_at(&candidates(config, Ok(uuid)).ok()?, config, uuid, asked)
@@ -445,9 +445,7 @@ fn connect(tried: &[PathBuf]) -> Result<(OwnedFd, PathBuf), Unmanaged> {
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
-/// A daemon's answer to a client that it accepts.
 struct Answered {
-    /// The client's number.
     number: u64,
     /// Its slot in the job's ledger, if the daemon keeps one.
     slot: Option<u16>,
@@ -550,7 +548,6 @@ fn takes_priorities() -> bool {
     driver::has(abi::id::cuLaunchKernelEx) && driver::has(abi::id::cuGetProcAddress_v2)
 }
 
-/// The process's name, as in `ps`.
 fn program_name() -> String {
     std::fs::read_to_string("/proc/self/comm")
         .map(|name| name.trim_end().to_owned())

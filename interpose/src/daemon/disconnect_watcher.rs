@@ -40,12 +40,10 @@ const OVER: u32 = 1;
 /// The connection's number is not our socket any more.
 const BLIND: u32 = 2;
 
-/// The state of such a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// It will report the daemon's end.
     WillTell,
-    /// The daemon has ended the connection.
     Over,
     /// It cannot report the end.
     Nothing,

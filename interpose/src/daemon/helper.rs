@@ -265,7 +265,6 @@ struct Helper {
 /// high-priority job with known kernels is soon left alone.
 struct UnknownLooks {
     began_ns: u64,
-    /// `None`: no more.
     next_ns: Option<u64>,
 }
 
@@ -279,7 +278,6 @@ impl UnknownLooks {
         }
     }
 
-    /// Polls if due. Returns when to poll next.
     fn poll(&mut self, client: &Client) -> Option<u64> {
         let next_ns = self.next_ns?;
         let now_ns = client.clock.now_ns();
@@ -355,7 +353,6 @@ impl Helper {
         next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
     }
 
-    /// Reads what was recorded. Returns when to do so again.
     fn poll_record(&mut self) -> Option<u64> {
         let client = self.client;
         if !client.is_recording {

@@ -33,7 +33,6 @@ use crate::process::{self, Client, account};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::streams::STREAMS;
 
-/// A helper's view of its client's daemon.
 pub(crate) struct Watch {
     client: &'static Client,
     /// The thread that reports the daemon's end, if there is one.
@@ -41,7 +40,7 @@ pub(crate) struct Watch {
     reconnect: Reconnect<Listener>,
 }
 
-/// Distinguishes a daemon's socket from the next one's: file, and time of its creation.
+/// Distinguishes a daemon's socket from the next one's: device and inode, and time of creation.
 #[derive(Debug, PartialEq, Eq)]
 struct Listener {
     file: (u64, u64),
@@ -93,7 +92,6 @@ impl Watch {
         next_look_ns(said, self.reconnect.next_ns())
     }
 
-    /// Polls if due.
     pub(crate) fn poll(&mut self) {
         let now_ns = self.client.clock.now_ns();
         if self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {

@@ -11,7 +11,8 @@ use crate::process;
 /// Runs one of our own parts; `None` if it panicked.
 #[inline]
 pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
-    // Unwind safety: a part can leave only atomics half done, without invariants between them.
+    // Unwind safety: a part can leave only atomics half done; readers rely on no invariant between
+    // them.
     catch_unwind(AssertUnwindSafe(part))
         .map_err(|payload| {
             // Dropping a payload could panic again; there are only a few.

@@ -26,7 +26,6 @@ pub(super) struct Seen {
     /// Names that the driver has and our table lacks.
     pub(super) unknown: Unknown,
     pub(super) counts: Counts,
-    /// Libraries whose calls bypass us.
     #[cfg(not(shim))]
     pub(super) bypasses: Notes,
 }

@@ -148,7 +148,6 @@ pub(crate) fn handle_unknown(name: &CStr) {
     say_if_launch(name);
 }
 
-/// Gives the counts so far to the new client.
 pub(crate) fn handle_attached() {
     publish();
     say("so far");

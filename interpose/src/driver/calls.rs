@@ -25,7 +25,6 @@ use abi::types::{
 use crate::driver::real;
 use crate::platform::sys;
 
-/// Calls an entry point by its symbol, with arguments of the given types.
 macro_rules! call {
     ($symbol:ident($($argument:expr => $type:ty),*)) => {
         match real::entry_point(abi::id::$symbol) {
@@ -255,7 +254,6 @@ pub(crate) fn new_event() -> Result<CUevent, CUresult> {
     checked(result, event)
 }
 
-/// A new event with timing.
 pub(crate) fn new_timing_event() -> Result<CUevent, CUresult> {
     let mut event = CUevent::NULL;
     let flags = CUevent_flags::DEFAULT.0;

@@ -45,7 +45,6 @@ struct Driver {
     found: [AtomicPtr<c_void>; ENTRY_POINT_COUNT],
     /// The driver's library; null while not loaded. Never closed, so that addresses stay valid.
     library: AtomicPtr<c_void>,
-    /// Whether that is our shim.
     #[cfg(not(shim))]
     is_shim: AtomicBool,
 }

@@ -138,7 +138,6 @@ macro_rules! hook {
 }
 use hook;
 
-/// A function of any type, for tables.
 type Function = unsafe extern "C-unwind" fn();
 
 macro_rules! table_of_hooks {
@@ -163,7 +162,6 @@ macro_rules! table_of_hooks {
     };
 }
 
-/// All hooks in one namespace, for the table.
 mod all {
     pub(super) use super::array::*;
     pub(super) use super::capture::*;

@@ -17,16 +17,13 @@ pub(super) struct Libraries {
     pub(super) operators: Functions<KINDS, OPERATOR_COUNT, OPERATOR_HELPERS>,
     /// Per library of operators, whether its launches are seen.
     pub(super) sights: [AtomicU32; KINDS],
-    /// Call sites of operators.
     pub(super) call_sites: CallSites,
     pub(super) nvml: Functions<1, NVML_FUNCTIONS, NVML_HELPERS>,
 }
 
-/// Libraries of operators.
 const KINDS: usize = Library::ALL.len();
 /// Operator functions that we call ourselves.
 pub(super) const OPERATOR_HELPERS: usize = 6;
-/// Hooked functions of NVML.
 pub(super) const NVML_FUNCTIONS: usize = 11;
 /// NVML functions that we call ourselves.
 pub(super) const NVML_HELPERS: usize = 3;

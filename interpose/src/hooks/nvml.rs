@@ -94,7 +94,6 @@ fn own_processes(device: Device) -> Option<Vec<u32>> {
     (is.quota_bytes != UNLIMITED && are_all_seen).then_some(is.pids)
 }
 
-/// A query about a device.
 struct Asker {
     config: &'static Config,
     /// The device's UUID, in NVML's and the driver's format.
@@ -111,7 +110,6 @@ impl Asker {
     }
 }
 
-/// This process's account of the device with that UUID.
 fn account(uuid: &str) -> Option<&'static account::DeviceAccount> {
     // A forked child has its parent's accounts, but not their pages.
     if phase::is_inert() || !account::is_any() {

@@ -142,7 +142,6 @@ fn which(among: Patterns, goes: impl Fn(&RangePattern) -> bool) -> Patterns {
     goes(&config.request_range, REQUEST) | goes(&config.iteration_range, ITERATION)
 }
 
-/// The patterns of a domain.
 #[inline]
 fn of_domain(domain: *mut c_void) -> Patterns {
     match domain.is_null() {
@@ -157,13 +156,11 @@ fn of_name(name: impl Name, among: Patterns) -> Patterns {
     which(among, |pattern| pattern.has_range(name.bytes()))
 }
 
-/// Creates a domain's handle.
 fn create(name: impl Name) -> *mut c_void {
     let patterns = which(BOTH, |pattern| pattern.has_domain(name.bytes()));
     ptr::without_provenance_mut(HANDLE | patterns)
 }
 
-/// Creates a registered string's handle.
 fn register(name: impl Name) -> *mut c_void {
     ptr::without_provenance_mut(HANDLE | of_name(name, BOTH))
 }

@@ -65,7 +65,6 @@ struct Call {
     stream: StreamOf,
 }
 
-/// The stream of an operator's launches.
 #[derive(Clone, Copy, Debug)]
 enum StreamOf {
     /// The stream set for a library handle.

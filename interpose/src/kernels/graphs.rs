@@ -53,16 +53,13 @@ const DEPTH_MAX: usize = 16;
 /// Most reads of a sum that is changing.
 const READS_MAX: usize = 8;
 
-/// What a launch of an executable costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// The sum of the kernels that the profile knows.
     pub(crate) kernel: Kernel,
-    /// Kernels that run.
     pub(crate) kernels: u64,
     /// Of these, kernels that no profile knows.
     pub(crate) unknown: u64,
-    /// Of these, collective kernels.
     pub(crate) collectives: u64,
 }
 
@@ -148,11 +145,9 @@ struct Totals {
     kernels: u64,
     /// Of these, kernels that no profile knows.
     unknown: u64,
-    /// Of these, collective kernels.
     collectives: u64,
     /// Kernels by class, in the order of [`CLASSES`].
     classes: [u64; CLASSES.len()],
-    /// Kernels by SM need.
     needs: BTreeMap<u32, u64>,
     /// Additions and subtractions so far.
     #[cfg(test)]
@@ -166,7 +161,6 @@ const CLASSES: [Class; 3] = [Class::Compute, Class::Memory, Class::Unknown];
 pub(crate) struct Part {
     node: u64,
     depth: usize,
-    /// A kernel node's kernel.
     kernel: Option<Known>,
     is_enabled: bool,
 }
@@ -230,7 +224,6 @@ impl Graphs {
         self.launched(exec).0
     }
 
-    /// What the learner knows of an executable.
     pub(crate) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
         let place = place.checked_sub(kernels::NUMBER_MAX + 1)?;
         self.sums.get(usize::from(place))?.learnt()
@@ -282,17 +275,14 @@ impl Graphs {
         });
     }
 
-    /// A kernel node runs another kernel.
     pub(crate) fn handle_kernel(&self, exec: CUgraphExec, node: CUgraphNode, known: Known) {
         self.change_part(exec, node, |part| part.kernel = Some(known));
     }
 
-    /// A node was enabled or disabled.
     pub(crate) fn handle_enabled(&self, exec: CUgraphExec, node: CUgraphNode, is_enabled: bool) {
         self.change_part(exec, node, |part| part.is_enabled = is_enabled);
     }
 
-    /// A child graph node runs another graph.
     pub(crate) fn handle_child(
         &self,
         exec: CUgraphExec,
@@ -639,7 +629,6 @@ impl Totals {
         }
     }
 
-    /// Subtracts a part.
     fn take(&mut self, part: &Part) {
         self.change(part, |count| *count -= 1);
         if let Some(known) = part.running().filter(|known| known.unknown() == 0) {

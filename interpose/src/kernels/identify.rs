@@ -81,7 +81,6 @@ pub(crate) struct Known {
     /// or its name, if any; duration 0; SMs by the driver's occupancy, or else its blocks, the
     /// maximum.
     pub(crate) kernel: Kernel,
-    /// Whether the profile knows it.
     pub(crate) is_profiled: bool,
     /// Whether the duration was observed.
     pub(crate) is_learnt: bool,
@@ -195,7 +194,6 @@ impl Kernels {
         known
     }
 
-    /// Identifies a kernel that may be launched later.
     pub(crate) fn look(&self, client: &Client, function: CUfunction, shape: &Shape) -> Known {
         self.known(client, function, shape, LabelIndex::NONE)
     }
@@ -307,7 +305,6 @@ impl Kernels {
         })
     }
 
-    /// The displayed name.
     pub(crate) fn say_name(&self, name: &Name) -> String {
         match name {
             Name::Kernel(name) => Shown(self.names.text(*name).unwrap_or_default()).to_string(),
@@ -576,7 +573,6 @@ impl Kernels {
 }
 
 pub(crate) struct Profiled<'a> {
-    /// The driver's name.
     pub(crate) name: &'a str,
     pub(crate) shape: Shape,
     /// The operator in which it was launched, if that matters.
@@ -714,7 +710,7 @@ fn threads(shape: &Shape) -> u32 {
     blocks(&shape.block)
 }
 
-/// SM need of a kernel measured with another grid: in proportion, but not less than measured.
+/// SM need of a kernel measured with another grid: in proportion to blocks, at least as measured.
 fn scaled(sm_needed: u32, blocks_measured: u32, blocks: u32) -> u32 {
     let product = u64::from(sm_needed) * u64::from(blocks);
     let scaled = product.div_ceil(u64::from(blocks_measured.max(1)));

@@ -118,7 +118,6 @@ impl Number {
     }
 }
 
-/// An operator's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     /// Index in [`OPERATOR_NAMES`].
@@ -177,7 +176,6 @@ impl Label {
         name.copied().unwrap_or("")
     }
 
-    /// As stated in a profile.
     fn operator(&self) -> Operator {
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         Operator {

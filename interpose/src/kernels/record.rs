@@ -79,7 +79,6 @@ pub(crate) struct Record {
     keys: Mutex<Keys>,
     /// CUPTI's state, where it times this process.
     pub(crate) told: SetOnce<told::Told>,
-    /// Whether CUPTI was tried.
     pub(crate) is_cupti_asked: AtomicBool,
 }
 
@@ -249,7 +248,6 @@ impl Record {
         Some(EntryIndex(index))
     }
 
-    /// Keeps a text. Returns its position.
     fn keep_text(&self, text: &str) -> Option<[u32; 2]> {
         let page = &*self.page;
         let at = take(&self.text_taken, text.len(), TEXT_BYTES)? as usize;
@@ -307,7 +305,6 @@ impl Record {
         self.dues.get(index as usize)
     }
 
-    /// As above, for a graph.
     pub(crate) fn graph_due(&self, number: Number) -> Option<&Due> {
         self.graph_dues.get(usize::from(number.place) % GRAPHS_MAX)
     }

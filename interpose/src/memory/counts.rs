@@ -44,7 +44,6 @@ pub(crate) fn of_address(
     of_owner(current, driver::device_of_pointer(CUdeviceptr(address)))
 }
 
-/// As above, for physical memory.
 pub(crate) fn of_handle(
     current: Option<&'static Client>,
     handle: CUmemGenericAllocationHandle,
@@ -76,7 +75,6 @@ pub(crate) fn handle_allocated(client: Option<&Client>, result: CUresult, bytes:
     }
 }
 
-/// Counts host memory that was allocated or registered.
 pub(crate) fn handle_host_allocated(client: Option<&Client>, result: CUresult, bytes: usize) {
     if let Some(client) = agreed(client, result) {
         client.page.count(Counter::HostBytes, bytes as u64);

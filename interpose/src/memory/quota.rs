@@ -88,7 +88,6 @@ enum State {
 }
 
 impl Charge {
-    /// Charges an account, if there is one and it has room.
     #[inline]
     pub(crate) fn reserve(account: Option<&'static DeviceAccount>, kind: Kind, bytes: u64) -> Self {
         let state = match account {

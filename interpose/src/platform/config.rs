@@ -66,14 +66,12 @@ const DRAIN_MS_MAX: u32 = 60_000;
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) class: JobClass,
-    /// File with the profile of the job's kernels.
     pub(crate) profile: Option<PathBuf>,
     /// Folder for the record of launches, if one is wanted.
     pub(crate) record: Option<PathBuf>,
     pub(crate) cupti: Library,
     /// Whether the environment shows that another profiler runs in the process.
     pub(crate) is_profiled: bool,
-    /// The daemon's socket, if set.
     pub(crate) socket: Option<PathBuf>,
     /// Id of the job, if set; then a daemon is expected.
     pub(crate) job: Option<String>,

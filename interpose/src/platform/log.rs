@@ -66,7 +66,6 @@ pub(crate) fn say(level: Level, text: fmt::Arguments<'_>) {
     });
 }
 
-/// Logs one line the first time it is called with this `said`.
 pub(crate) fn say_once(said: &AtomicBool, level: Level, text: fmt::Arguments<'_>) {
     if !said.swap(true, Ordering::Relaxed) {
         say(level, text);

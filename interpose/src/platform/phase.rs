@@ -72,7 +72,6 @@ pub(crate) fn has_begun() -> bool {
     INHERITED.has_begun.load(Ordering::Acquire)
 }
 
-/// Notes that this process is about to try to attach.
 pub(crate) fn note_begun() {
     // Release pairs with the Acquire in `has_begun`, which a child may run.
     INHERITED.has_begun.store(true, Ordering::Release);

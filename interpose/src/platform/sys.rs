@@ -80,7 +80,7 @@ impl<T: Send + Sync> Current<T> {
     }
 }
 
-/// This thread's `errno`. Applications read it after calls that never fail, so hooks restore it.
+/// This thread's `errno`. Applications read it after calls that never set it, so hooks restore it.
 pub(crate) struct Errno(*mut c_int);
 
 impl Errno {
@@ -121,7 +121,6 @@ pub(crate) fn peek(number: RawFd) -> io::Result<usize> {
     Ok(bytes)
 }
 
-/// Whether this process has a thread of that id.
 pub(crate) fn is_thread_alive(thread_id: u32) -> bool {
     let process_id = getpid().as_raw_nonzero().get();
     // SAFETY: signal 0 delivers nothing; the call only looks the thread up.

@@ -119,8 +119,8 @@ impl<const N: usize> Keys<N> {
     ) -> Option<u64> {
         let found = Self::probes(key).find(|&place| !was_used(place));
         let place = found.or_else(|| Self::probes(key).next())?;
-        // A thread that sees a value that `fill` published sees that the place is not the old
-        // key's.
+        // `fill` publishes its values by Release: a thread that sees one of them also sees that the
+        // place is not the old key's.
         let replaced = self.places.get(place)?.swap(BUSY, Ordering::Relaxed);
         fill(place);
         self.publish(place, key);
@@ -137,7 +137,6 @@ impl<const N: usize> Keys<N> {
         })
     }
 
-    /// Publishes a key at a place from [`Keys::vacancy`].
     pub(crate) fn publish(&self, place: usize, key: u64) {
         self.extend_reach(place, key);
         if let Some(word) = self.places.get(place) {
@@ -156,7 +155,6 @@ impl<const N: usize> Keys<N> {
         Some(place)
     }
 
-    /// Extends the reach, before a key is put at a place.
     fn extend_reach(&self, place: usize, key: u64) {
         let first = Self::probes(key).next().unwrap_or(0);
         let distance = place.wrapping_sub(first) & (N - 1);

@@ -54,7 +54,6 @@ const SETTLED: u8 = 3;
 /// Whether a daemon manages a device.
 #[derive(Clone, Copy)]
 pub(crate) enum Managed {
-    /// Not settled yet.
     NotYet,
     No,
     By(&'static Client),
@@ -85,7 +84,6 @@ impl Clients {
         begun.ok().map(|_| index as u32)
     }
 
-    /// Settles what [`Clients::try_begin`] began.
     pub(crate) fn settle(&self, index: u32, client: Option<&'static Client>) {
         let Some(entry) = self.entries.get(index as usize) else {
             return;

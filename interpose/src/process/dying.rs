@@ -19,7 +19,6 @@ pub(crate) fn try_begin(signal: c_int) -> bool {
         .is_ok()
 }
 
-/// The signal that this process is dying of; 0: none.
 #[cfg(not(shim))]
 pub(crate) fn of() -> c_int {
     DYING_OF.load(Ordering::Acquire)
@@ -30,7 +29,6 @@ pub(crate) fn is_dying() -> bool {
     cfg!(not(shim)) && DYING_OF.load(Ordering::Relaxed) != 0
 }
 
-/// Stops the calling thread for good if this process is dying.
 #[inline]
 pub(crate) fn stop_if_dying() {
     if is_dying() {

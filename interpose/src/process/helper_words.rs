@@ -13,7 +13,6 @@ pub(crate) struct Words {
     pub(crate) in_driver: CachePadded<AtomicBool>,
     /// Best-effort launches are to be logged for the helper. On a line that is hardly ever written.
     pub(crate) is_learning: CachePadded<AtomicBool>,
-    /// The helper watches work in flight.
     pub(crate) is_watching: AtomicBool,
     /// The helper has what it needs to drain the process.
     pub(crate) is_ready: AtomicBool,

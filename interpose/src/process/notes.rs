@@ -27,7 +27,6 @@ pub(crate) struct Notes {
     connection: Descriptor,
     /// Until when to poll for the answer, ns; 0: do not poll.
     late_until_ns: AtomicU64,
-    /// Time of the next poll, ns.
     late_look_ns: AtomicU64,
     /// Whether a daemon was given the notebook.
     are_read: AtomicBool,
@@ -95,7 +94,6 @@ impl Notes {
         self.are_read.load(Ordering::Relaxed)
     }
 
-    /// Writes the text that `text` returns, if any.
     pub(crate) fn write(&self, text: impl FnOnce() -> Option<String>) {
         if let Some(notebook) = &mut *locked(&self.notebook)
             && let Some(text) = text()

@@ -16,7 +16,6 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use abi::types::CUresult;
 
-/// How a client uses its device's priorities.
 #[derive(Default)]
 pub(crate) struct PriorityUse {
     /// Set once the driver refused a launch only because of the priority that we added.

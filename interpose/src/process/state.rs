@@ -31,7 +31,6 @@ pub(crate) struct Client {
     pub(crate) sought: Vec<PathBuf>,
     /// The address of the last daemon that accepted it.
     pub(crate) socket: Mutex<PathBuf>,
-    /// State shared with the helper thread.
     pub(crate) helper: Words,
     /// Known kernels: from the process's profile, and kept from earlier runs.
     pub(crate) known: Current<ProfileIndex>,

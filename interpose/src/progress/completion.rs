@@ -15,14 +15,12 @@ use crate::progress::slot::{Mark, Slot};
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::streams::STREAMS;
 
-/// The mark after everything launched on a stream.
 pub(crate) fn mark_of_stream(stream: Stream) -> Option<Mark> {
     let slot = STREAMS.existing(stream)?;
     let mark = STREAMS.slot(slot)?.issued();
     Some(Mark { slot, mark })
 }
 
-/// The mark that an event was recorded behind.
 pub(crate) fn mark_of_event(event: CUevent) -> Option<Mark> {
     STREAMS.events.find(event)
 }

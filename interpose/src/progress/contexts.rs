@@ -168,7 +168,6 @@ impl Contexts {
         })
     }
 
-    /// The primary context of a device, if it was seen.
     pub(crate) fn primary_of(&self, device: CUdevice) -> Option<CUcontext> {
         let entry = self.entries.iter().find(|entry| {
             entry.context.load(Ordering::Relaxed) != 0

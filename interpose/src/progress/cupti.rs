@@ -152,7 +152,8 @@ fn open(library: &Library, major: u32) -> Option<NonNull<c_void>> {
     };
     candidates.iter().find_map(|name| {
         let mode = libc::RTLD_NOW | libc::RTLD_LOCAL;
-        // SAFETY: a string that ends in NUL. Loading runs only the library's own initialisers.
+        // SAFETY: a string that ends in NUL. Loading does what it does in every program linked with
+        // it.
         NonNull::new(unsafe { loader::dlopen()(name.as_ptr(), mode) })
     })
 }

@@ -98,14 +98,12 @@ pub(crate) struct Learner {
     shares: Shares,
     /// Whether anything learnt is unpublished.
     is_untold: bool,
-    /// When to publish next.
     tell_ns: u64,
     /// Whether anything learnt is not noted.
     is_unnoted: bool,
     noted: Noted,
 }
 
-/// The last note.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noted {
     /// Or when there first was something to note; 0 before that.
@@ -116,7 +114,8 @@ struct Noted {
 }
 
 impl Learner {
-    /// Polls whether the daemon wants durations learnt. If no longer, the profile's hold again.
+    /// Polls and returns whether the daemon wants durations learnt. If no longer, the profile's
+    /// hold again.
     pub(crate) fn poll_switch(&mut self, client: &Client) -> bool {
         let wanted = client.link.daemon.learnt_durations.load(Ordering::Relaxed) != 0;
         let is_on = wanted && !client.is_high_priority();
@@ -141,7 +140,6 @@ impl Learner {
         }
     }
 
-    /// Polls a stream's new launches and completions.
     pub(crate) fn poll_slot(&mut self, client: &Client, index: u32, slot: &Slot) {
         let Some(recent) = STREAMS.log(index) else {
             return;
@@ -267,7 +265,6 @@ impl Learner {
         tell_ns.into_iter().chain(note_ns).min()
     }
 
-    /// Forgets what was learnt of reused numbers.
     fn forget_stale(&mut self) {
         for index in &self.graphs.stale {
             self.shares.forget(*index);
@@ -375,7 +372,6 @@ impl Generations {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Said {
     Name(Name),
-    /// A graph of so many kernels.
     Graph(u64),
 }
 

@@ -109,7 +109,6 @@ impl Ticket {
         pair: 0,
     };
 
-    /// Whether the launch is recorded.
     #[inline]
     pub(crate) fn is_some(self) -> bool {
         self.entry != NOTHING

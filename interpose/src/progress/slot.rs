@@ -23,9 +23,7 @@ pub(crate) struct Slot {
     /// On its own cache lines: launches write here, the helper and waiting threads to the others.
     pub(super) launched: Line<Launched>,
     seen: Seen,
-    /// See [`Slot::idle_at`].
     idle_at: AtomicU32,
-    /// See [`crate::progress::stream_events`].
     pub(crate) event: Event,
 }
 

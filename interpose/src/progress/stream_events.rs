@@ -132,7 +132,6 @@ pub(crate) fn try_idle(slot: &Slot, operations: u32) -> Reach {
     }
 }
 
-/// Queries a pending event.
 pub(crate) fn try_reach(slot: &Slot) -> Reach {
     if !slot.event.turn.try_take(Rest::Pending) {
         return Reach::Unknown;

@@ -80,7 +80,6 @@ pub(crate) struct Streams {
     legacy_context: AtomicU64,
     /// All slots in use are below this.
     high: AtomicU32,
-    /// Held while a stream is made or ended.
     lock: TryLock,
     /// Streams in capture, see [`Launched::is_capturing`].
     capturing: AtomicU32,
@@ -137,7 +136,6 @@ impl Streams {
         self.find_key(stream.key(CONTEXTS.current()?))
     }
 
-    /// The client of a slot, if its device is managed.
     #[inline]
     pub(crate) fn client_of(&self, index: u32) -> Option<&'static Client> {
         let client = match index.checked_sub(OVERFLOW) {
@@ -173,7 +171,6 @@ impl Streams {
         }
     }
 
-    /// The priority that the application asked for when it created the stream.
     pub(crate) fn asked_priority(&self, stream: Stream) -> Option<i32> {
         let slot = self.slot(self.existing(stream)?)?;
         let is_known = slot.launched.has_asked_priority.load(Ordering::Acquire);

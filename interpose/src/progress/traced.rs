@@ -104,7 +104,6 @@ impl Copied {
         }
     }
 
-    /// Reports the copy, which the driver has accepted.
     #[cold]
     #[inline(never)]
     pub(crate) fn tell(&self) {
@@ -165,7 +164,6 @@ impl Names {
         Some(self.next_ns)
     }
 
-    /// Finds kernels whose names are not reported.
     fn look(&mut self, client: &Client) {
         for (id, name) in KERNELS.named(client) {
             if self.told.len() >= NAMES_MAX {

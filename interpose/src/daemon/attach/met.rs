@@ -7,7 +7,6 @@ use protocol::hello::JobClass;
 
 pub(crate) struct Met {
     pub(super) socket: PathBuf,
-    /// The client's number there.
     pub(super) number: u64,
     pub(super) class: JobClass,
     /// Whether it keeps what is learnt of kernels.

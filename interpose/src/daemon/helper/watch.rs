@@ -16,7 +16,6 @@ use crate::progress::streams::STREAMS;
 use crate::progress::waking::EARLIER_NS;
 use crate::progress::{completion, operations};
 
-/// A stream whose completion the helper follows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watched {
     /// [`Slot::completed`] at the last poll.
@@ -35,7 +34,6 @@ pub(super) struct Watched {
     may_be_complete: u64,
     /// What was issued when the stream was last queried and was not idle.
     not_idle: u64,
-    /// When to query the stream again, ns.
     ask_ns: u64,
 }
 
@@ -73,9 +71,7 @@ impl Watched {
 /// next one is longer. If the longest teaches nothing, nothing will, and it is 1 % again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// Its length, ns.
     length_ns: u64,
-    /// When the next one begins, ns.
     next_ns: u64,
     /// When this one ends, ns; 0: it has.
     end_ns: u64,
@@ -229,7 +225,6 @@ impl Helper {
         }
     }
 
-    /// When to query the pending event of a slot.
     fn due_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
         let mark = slot.event.mark();
         let due_ns = self.look_ns(index, mark, now_ns);
@@ -285,7 +280,6 @@ impl Helper {
         }
     }
 
-    /// Everything up to a mark was seen complete.
     fn handle_reached(&mut self, index: u32, slot: &Slot, mark: u64, now_ns: u64) {
         completion::complete(index, mark);
         let behind_ns = slot.issued().saturating_sub(mark);

@@ -9,9 +9,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// With `RTLD_DEEPBIND`.
     DeepBind,
-    /// By `dlmopen`, into another namespace.
     Namespace,
 }
 
@@ -28,7 +26,6 @@ pub(in crate::dispatch) struct Notes {
     opened: AtomicUsize,
     /// Libraries counted at the daemons.
     counted: AtomicUsize,
-    /// Whether any was logged.
     is_said: AtomicBool,
     notes: [Note; NAMES_MAX],
 }
@@ -117,7 +114,6 @@ impl Note {
         self.state.load(Ordering::Relaxed) == NOTED
     }
 
-    /// Takes the note, for one caller.
     fn take(&self) -> Option<(Way, String)> {
         self.state
             .compare_exchange(NOTED, TAKEN, Ordering::Acquire, Ordering::Relaxed)

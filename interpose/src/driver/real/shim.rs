@@ -24,7 +24,7 @@ const DRIVER: &CStr = c"$ORIGIN/driver/libcuda.so.1";
 static pillion_shim: u8 = 1;
 
 /// Run by the dynamic linker once the shim and the driver are loaded, before any look-up of a name.
-// SAFETY: may run before everything else in this library: it uses no initialised state.
+// SAFETY: may run before everything else in this library: it needs no earlier initialisation.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = withdraw_what_is_lacking;

@@ -16,7 +16,6 @@ use crate::memory::counts::{handle_allocated, handle_freed};
 use crate::memory::quota::blocks::Key;
 use crate::memory::quota::{Charge, HELD};
 
-/// Defines the creation of an array from a descriptor.
 macro_rules! create {
     ($name:ident, $descriptor:ty) => {
         hook! {

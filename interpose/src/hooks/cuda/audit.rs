@@ -89,7 +89,6 @@ fn of_c(text: &str) -> Written {
     }
 }
 
-/// Whether a hook's parameter accepts the driver's.
 fn agrees(ours: &Written, theirs: &Written) -> bool {
     if ours.pointers != theirs.pointers {
         // An opaque pointer stands for a function, or for a pointer to anything.

@@ -91,8 +91,8 @@ fn handle_begun(stream: Stream, result: CUresult) {
 }
 
 /// A failed end mostly ends the capture too, unless this thread may not end it or the call is
-/// invalid. The driver is asked, but only during a capture: R595 crashes when asked about a handle
-/// that it has just refused.
+/// invalid. The driver is asked, but only during a capture: R595 does not survive being asked about
+/// a handle that it has just refused.
 fn handle_ended(stream: Stream, result: CUresult) {
     let is_refused = || !STREAMS.is_capturing() || driver::is_still_capturing(stream.handle());
     if result != CUresult::SUCCESS && is_refused() {

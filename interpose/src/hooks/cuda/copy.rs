@@ -131,7 +131,6 @@ copy!(cuMemcpyPeerAsync_ptsz(to: CUdeviceptr, to_context: CUcontext, from: CUdev
 copy!(cuMemcpyWithAttributesAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
 copy!(cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
 
-/// Before a copy in stream order.
 #[inline]
 fn begin(
     client: Option<&'static Client>,
@@ -166,7 +165,6 @@ fn begin_waiting(
     launch::begin_copy(client, &copying)
 }
 
-/// The direction of a counter.
 #[inline]
 fn direction_of(counter: Counter) -> Direction {
     match counter {

@@ -34,7 +34,6 @@ impl Extent {
     }
 }
 
-/// Defines the size from rows, columns and perhaps slices.
 macro_rules! extent {
     ($descriptor:ty $(, $depth:ident)?) => {
         impl From<$descriptor> for Extent {
@@ -149,7 +148,6 @@ batch!(cuMemcpyBatchAsync_ptsz, PerThread, failed);
 batch!(cuMemcpyBatchAsync_v2, Plain);
 batch!(cuMemcpyBatchAsync_v2_ptsz, PerThread);
 
-/// Defines a batch of copies of boxes.
 macro_rules! box_batch {
     ($name:ident, $flavour:ident $(, $failed:ident)?) => {
         hook! {
@@ -176,7 +174,6 @@ box_batch!(cuMemcpy3DBatchAsync_ptsz, PerThread, failed);
 box_batch!(cuMemcpy3DBatchAsync_v2, Plain);
 box_batch!(cuMemcpy3DBatchAsync_v2_ptsz, PerThread);
 
-/// Defines a single copy of a box, described as in a batch.
 macro_rules! single_box {
     ($name:ident, $flavour:ident) => {
         hook! {

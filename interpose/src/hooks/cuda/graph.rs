@@ -180,7 +180,6 @@ hook! {
     };
 }
 
-/// Charges an allocation node's memory.
 fn begin_node(params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Option<Draw> {
     // The second word of `CUmemPoolProps` is its `CUmemLocation`: kind and number, 32 bits each.
     let location = params.pool_props[1];

@@ -101,7 +101,6 @@ macro_rules! allocate_pitched {
 allocate_pitched!(cuMemAllocPitch(CUdeviceptr_v1, c_uint));
 allocate_pitched!(cuMemAllocPitch_v2(CUdeviceptr, usize));
 
-/// Defines a stream-ordered allocation.
 macro_rules! allocate_async {
     ($name:ident, $flavour:expr $(, $pool:ident)?) => {
         hook! {
@@ -213,7 +212,6 @@ macro_rules! free {
 free!(cuMemFree(CUdeviceptr_v1));
 free!(cuMemFree_v2(CUdeviceptr));
 
-/// Defines a stream-ordered free.
 macro_rules! free_async {
     ($name:ident, $flavour:expr) => {
         hook! {

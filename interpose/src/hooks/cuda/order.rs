@@ -11,7 +11,6 @@ use abi::types::{CUcontext, CUdeviceptr, CUevent, CUgreenCtx, CUstream};
 
 use super::hook;
 
-/// Defines a hook in both flavours.
 macro_rules! order {
     ($name:ident, $per_thread:ident $parameters:tt) => {
         order!(@one $name $parameters);

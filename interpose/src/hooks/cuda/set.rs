@@ -8,7 +8,6 @@ use super::hook;
 use crate::memory::counts::{handle_set, of_stream};
 use crate::progress::stream::{Flavour, Stream};
 
-/// Defines a fill with values of `$type`.
 macro_rules! set {
     ($name:ident, $address:ty, $size:ty, $type:ty) => {
         hook! {
@@ -29,7 +28,6 @@ macro_rules! set {
     };
 }
 
-/// As above, for a rectangle.
 macro_rules! set_2d {
     ($name:ident, $address:ty, $size:ty, $type:ty) => {
         hook! {

@@ -201,7 +201,6 @@ hook! {
     };
 }
 
-/// A stream is about to be created with these flags.
 fn expect(client: Option<&Client>, flags: c_uint) {
     let is_blocking = flags & CUstream_flags::NON_BLOCKING.0 == 0;
     if let Some(context) = CONTEXTS

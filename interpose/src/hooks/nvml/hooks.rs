@@ -347,7 +347,6 @@ impl Device {
         text(|bytes, room| unsafe { function(self, bytes, room) })
     }
 
-    /// Its index in NVML.
     pub(super) fn index(self) -> Option<i32> {
         type GetIndex = unsafe extern "C" fn(Device, *mut c_uint) -> c_uint;
         let function = helper(1)?;

@@ -170,7 +170,6 @@ fn attribute_of<T: Default>(helper: Helper, of: *mut c_void, attribute: c_int) -
     (status == 0 && written == size_of::<T>()).then_some(value)
 }
 
-/// An operator on a tensor and a filter.
 pub(super) fn tensor_and_filter(
     index: usize,
     handle: *mut c_void,
@@ -185,7 +184,6 @@ pub(super) fn tensor_and_filter(
     call
 }
 
-/// An operator on a tensor.
 pub(super) fn tensor(index: usize, handle: *mut c_void, tensor: *mut c_void) -> Call {
     let mut call = name_alone(index, handle);
     if let Some((number, dimensions)) = dimensions_of(Helper::Tensor, tensor) {

@@ -16,7 +16,6 @@ use abi::OPERATOR_COUNT;
 
 use super::{describe, pass, sites};
 
-/// A function of any type, for tables.
 type Function = unsafe extern "C-unwind" fn();
 
 macro_rules! operator_hooks {

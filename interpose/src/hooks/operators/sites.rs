@@ -236,7 +236,6 @@ fn is_of(file: &File, library: Library) -> bool {
     file.is_named(library.file_stem())
 }
 
-/// A definition in an opened library, unless it is our own.
 fn find_in(opened: &Opened, index: usize, symbol: &CStr) -> Option<NonNull<c_void>> {
     ours_excepted(index, opened.find(symbol)?)
 }

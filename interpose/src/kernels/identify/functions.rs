@@ -38,7 +38,6 @@ pub(super) enum Sight {
 /// Both kinds of handles can be launched; their names are queried differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// `CUfunction`.
     Function,
     /// `CUkernel`, which a launch accepts as a function since CUDA 12.
     Kernel,

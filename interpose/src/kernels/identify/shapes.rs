@@ -64,7 +64,6 @@ impl Shapes {
         self.memo.find(&key(what, shape)).map(|found| known(&found))
     }
 
-    /// Keeps the result of `compute` for a shape.
     pub(super) fn keep(
         &self,
         what: What,
@@ -321,7 +320,6 @@ mod tests {
         assert!(SHAPES.learnt(0).is_none() && SHAPES.learnt(u16::MAX).is_none());
     }
 
-    /// Launches a shape. Returns whether the profile was searched for it.
     fn launch(shapes: &Shapes, number: u32) -> bool {
         let shape = Shape {
             grid: [number + 1, 1, 1],

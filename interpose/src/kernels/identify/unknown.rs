@@ -114,7 +114,6 @@ struct Line<'t> {
     name: Option<&'t str>,
     /// The assumed duration of each, ns.
     each_ns: u64,
-    /// Whether this run learns the durations.
     is_learnt: bool,
 }
 

@@ -57,7 +57,6 @@ const _: () = {
 };
 
 impl KernelRecord {
-    /// Duration of the kernel, ns, if known.
     pub(crate) fn duration_ns(&self) -> Option<f32> {
         let ns = self.end.checked_sub(self.start)?;
         (self.start > 0 && ns > 0).then_some(ns as f32)

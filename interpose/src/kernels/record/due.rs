@@ -44,7 +44,6 @@ impl Due {
         self.tried.load(Ordering::Relaxed)
     }
 
-    /// The due launch was timed.
     pub(crate) fn handle_tried(&self, known: Known, random: u64) {
         let tried = self.tried().saturating_add(1);
         self.tried.store(tried, Ordering::Relaxed);

@@ -141,7 +141,6 @@ impl Pairs {
         self.cells.get(at).map(Cell::pair)
     }
 
-    /// Stores the events of a pair that the caller holds.
     pub(crate) fn set(&self, at: usize, pair: &Pair) {
         if let Some(cell) = self.cells.get(at) {
             cell.start.store(pair.start, Ordering::Relaxed);

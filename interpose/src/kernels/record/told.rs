@@ -12,7 +12,6 @@ use std::sync::Mutex;
 
 use crate::platform::sys::locked;
 
-/// Number of buffers.
 const BUFFERS: u32 = u32::BITS;
 /// Bytes of a buffer: about 1200 records. NVIDIA advises 1 to 10 MB. But a buffer is returned when
 /// everything in it is complete, on a busy GPU when full, and a killed job loses the others.
@@ -52,7 +51,6 @@ pub(crate) struct Told {
     /// Launches of kernels and graphs; records of kernels that came or were dropped.
     launched: AtomicU64,
     told: AtomicU64,
-    /// A buffer came back.
     is_told_more: AtomicBool,
     progress: Mutex<Progress>,
 }
@@ -67,7 +65,6 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// The progress at the last poll.
 #[derive(Debug, Default)]
 struct Progress {
     due_ns: u64,
@@ -151,7 +148,6 @@ impl Told {
         self.told.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Whether a buffer came back since the last call.
     pub(crate) fn is_told_more(&self) -> bool {
         self.is_told_more.swap(false, Ordering::Relaxed)
     }

@@ -164,7 +164,6 @@ impl Blocks {
         }
     }
 
-    /// A context is gone with everything allocated in it.
     pub(crate) fn handle_context_destroyed(&self, context: CUcontext) {
         if !account::is_any() {
             return;

@@ -102,7 +102,6 @@ impl Physical {
         }
     }
 
-    /// The mappings in a range of addresses are about to be removed.
     pub(crate) fn take_mappings(&self, address: CUdeviceptr, bytes: usize) -> Taken {
         if !account::is_any() {
             return Taken::default();

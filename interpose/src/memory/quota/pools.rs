@@ -39,9 +39,7 @@ const GROWTH_BYTES: u64 = 32 << 20;
 /// An owner of reserved memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// A pool, by its handle.
     Pool(u64),
-    /// The graphs of a device, by its ordinal.
     Graphs(i32),
 }
 
@@ -80,7 +78,6 @@ struct Marks {
 /// Longest wait for other threads in the driver before a refusal; a driver call is far shorter.
 const ALONE_WAIT: Duration = Duration::from_millis(100);
 
-/// An imminent allocation.
 pub(crate) struct Draw {
     source: Source,
     bytes: u64,
@@ -292,7 +289,6 @@ impl Pools {
         }
     }
 
-    /// Queries all reservations on a device again.
     pub(crate) fn count_anew(&self, account: &'static DeviceAccount) {
         let sources = &mut *locked(&self.sources);
         let its = sources.iter_mut();

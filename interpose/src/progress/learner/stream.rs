@@ -27,7 +27,6 @@ pub(super) struct Stream {
     not_yet_recorded_ns: u64,
     /// When the helper had recorded its last event, ns.
     pub(super) recorded_ns: u64,
-    /// Buffer for one poll.
     launches: Vec<Launch>,
 }
 
@@ -186,7 +185,6 @@ mod tests {
             self.mark
         }
 
-        /// Logs a counted launch.
         fn push(&mut self, cost_ns: u32, at_ns: u64, epoch: u64) {
             self.recent.push(&Launch {
                 mark: self.mark,

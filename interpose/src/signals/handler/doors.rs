@@ -19,10 +19,8 @@ use crate::platform::elf;
 use crate::platform::sys::Errno;
 
 type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
-/// The C type of `signal` and its like.
 type Signal = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
 
-/// The C type of `kill` and `killpg`.
 type Kill = unsafe extern "C" fn(libc::pid_t, c_int) -> c_int;
 type Raise = unsafe extern "C" fn(c_int) -> c_int;
 
