@@ -146,7 +146,7 @@ pub fn again<'a, S: Marks + 'a>(
         });
         rings::push_or_count(&client.page, thread, &record);
     }
-    // A client that has never launched has nothing to complete and would count as busy forever.
+    // A client that has never launched has nothing to complete: it would count as busy for good.
     if has_launched {
         client.page.count(Counter::Dropped, 1);
     }
