@@ -1,4 +1,5 @@
 //! The probe: whether the device is in trouble, and the consequences for best-effort work.
+//!
 //! **Law.** MuxFlow's SysProbe (§4.1). Once a second the device reports up to six *metrics*, each
 //! with two bounds, *unhealthy* and *overlimit*. They determine the state:
 //!

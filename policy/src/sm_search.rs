@@ -18,6 +18,7 @@
 //! until both are one apart. From then on the threshold is `low`, the highest known to be tolerated
 //! (or 0), and does not move again: the paper searches once. (The published code goes on; its
 //! integer halving then sticks at `low` too.)
+//!
 //! ```text
 //! BE needs up to 100 SMs, HP stands 37      low  high  threshold
 //!                                             0   100         50   too much

@@ -2,6 +2,7 @@
 //!
 //! A profile states, for each kernel and launch shape, its launches, their durations (quantiles,
 //! not only a mean), its SM need and its resource class. It is a TOML file:
+//!
 //! ```toml
 //! format = "pillion-profile"
 //! version = 2

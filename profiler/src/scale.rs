@@ -4,6 +4,7 @@
 //! between GPUs. A profile is therefore scaled once before its use on another GPU. The law is the
 //! *wave scaling* of Habitat (Yu et al., "A Runtime-Based Computational Performance Predictor for
 //! Deep Neural Network Training", USENIX ATC'21):
+//!
 //! ```text
 //! T_d = T_o × (D_o ÷ D_d)^γ × (waves_d ÷ waves_o × C_o ÷ C_d)^(1 − γ)
 //! ```
