@@ -1,13 +1,12 @@
-//! Estimated classes against all that Orion's authors measured, weighted by GPU time.
+//! Estimated classes against all measurements of Orion's authors, weighted by GPU time.
 //!
-//! Each recording is scored twice: as an import sees it, which knows how long launches last, and as
-//! the interposer does, which has only names and shapes. Of a launch that gets a class, the class is
-//! *right* if it was measured; *harmful* if the opposite was, because two kernels that contend are
-//! then let go together; and *slow* if the measured class is unknown, because a pair that is allowed
-//! is then held back. What is printed is what `docs/formats.md` has.
+//! Each recording is scored twice: as an import sees it, with launches' durations, and as the
+//! interposer does, with only names and shapes. The class of a launch is *right* if it was
+//! measured; *harmful* if the opposite was, because two contending kernels then go together; and
+//! *slow* if the measured class is unknown, because an allowed pair is then held. `docs/formats.md`
+//! has the printed results.
 //!
-//! The files are not part of the repository (`testing::data`); every file that lies in the folder
-//! is scored.
+//! The files are not part of the repository (`testing::data`); every file in the folder is scored.
 
 #[macro_use]
 extern crate testing;
@@ -28,7 +27,7 @@ fn main() -> ExitCode {
 /// SMs of the V100 that Orion measured on.
 const SMS: u32 = 80;
 
-/// The recordings that confidence is stated from.
+/// The recordings behind the stated confidence.
 const STATED_FROM: [&str; 10] = [
     "bert_2_fwd",
     "bert_8_fb1",
@@ -42,7 +41,6 @@ const STATED_FROM: [&str; 10] = [
     "resnet50_4_fwd",
 ];
 
-/// GPU time, ns.
 #[derive(Clone, Copy, Default)]
 struct Score {
     all: u64,
@@ -78,7 +76,7 @@ impl Score {
         }
     }
 
-    /// Right of what is classed, percent; 100 of nothing.
+    /// The right share of what is classed, percent; 100 of nothing.
     fn right_pct(self) -> f64 {
         match self.classed {
             0 => 100.0,
@@ -106,7 +104,7 @@ impl Score {
     }
 }
 
-/// What an estimate is made from.
+/// The input of an estimate.
 #[derive(Clone, Copy, PartialEq)]
 enum View {
     /// Names, SM needs and durations.
@@ -125,7 +123,6 @@ fn launch(entry: &Entry, view: View) -> Launch<'_> {
     }
 }
 
-/// Every recording of the folder, in order of names.
 fn recordings() -> Vec<(String, Vec<Entry>)> {
     let folder = testing::data("orion").join("model_kernels");
     let files = folder.read_dir().expect("a folder");
@@ -160,7 +157,7 @@ fn is_real(entries: &[Entry]) -> bool {
         .any(|entry| entry.duration_ns >= DURATION_NS_MIN)
 }
 
-/// Fails if a row of a documented recording or family is not in `docs/formats.md`.
+/// Fails if a row of a documented recording or family is missing in `docs/formats.md`.
 fn assert_documented(row: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
     let docs = fs::read_to_string(path).expect("there");
@@ -185,7 +182,7 @@ fn assert_bounds(recordings: &[(String, Vec<Entry>)], view: View) {
 fn with_durations_95_percent_of_the_classed_time_is_classed_as_it_was_measured() {
     let recordings = recordings();
     assert_bounds(&recordings, View::Import);
-    // A dummy was not measured, so nothing is said of it.
+    // A dummy was not measured, so it gets no class.
     for (name, entries) in recordings.iter().filter(|(_, entries)| !is_real(entries)) {
         assert_eq!(score(entries, View::Import).classed, 0, "{name}");
     }
@@ -207,8 +204,8 @@ fn by_names_and_shapes_alone_as_much_is_right() {
     assert_documented(&all.row("all"));
 }
 
-/// The small launches that get no class, by the SMs that they need (of a high-priority job none are
-/// small): with every number the bounds hold, so nothing hangs on it.
+/// The bounds hold for every number of SMs below which launches get no class (for a high-priority
+/// job there is none), so the choice is not critical.
 #[test]
 fn the_bounds_do_not_hang_on_where_a_launch_counts_as_small() {
     let recordings = recordings();
@@ -233,7 +230,7 @@ fn the_bounds_do_not_hang_on_where_a_launch_counts_as_small() {
     }
 }
 
-/// Recordings from which on a share is stated as confidence.
+/// The least number of recordings for a stated confidence.
 const RECORDINGS_MIN: usize = 2;
 
 /// One family in the recordings.
@@ -241,7 +238,7 @@ const RECORDINGS_MIN: usize = 2;
 struct Recorded {
     score: Score,
     launches: usize,
-    /// The same of each recording in which a launch of it was classed.
+    /// The same for each recording with a classed launch of it.
     by_recording: BTreeMap<String, Score>,
 }
 
@@ -254,7 +251,7 @@ impl Recorded {
         )
     }
 
-    /// The least share that is right where one recording is left out.
+    /// The least right share with one recording left out.
     fn least_right_pct(&self) -> f64 {
         let names = self.by_recording.keys();
         let rests = names.map(|out| {

@@ -1,5 +1,5 @@
-//! Files by path: the examples of `docs/formats.md`, the committed traces as profiles, and paths
-//! that lead to no usable file.
+//! Files by path: the examples of `docs/formats.md`, the committed traces as profiles, and unusable
+//! paths.
 
 use std::path::Path;
 

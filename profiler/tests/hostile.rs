@@ -1,8 +1,8 @@
-//! Parsers take anything: arbitrary bytes, and valid files with a few bytes changed.
+//! Parsers accept any input: arbitrary bytes, and valid files with a few bytes changed.
 //!
-//! A file comes from whoever set an environment variable. Whatever it holds, the process that
-//! reads it must go on: a result or an error, no panic, and no error without the file's name.
-//! What is accepted must survive being written and read again.
+//! A file comes from whoever set an environment variable. Whatever its content, the reading process
+//! must go on: a result or an error, no panic, and no error without the file's name. An accepted
+//! file must survive being written and read again.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ void at::native::vectorized_elementwise_kernel,-1,0,1,3136
 Conv,0,0,9000,10.5
 ";
 
-/// Both of our formats, written from a trace, as files that are right.
+/// Both of our formats, written from a trace, as valid files.
 fn valid_files() -> [String; 3] {
     let trace = Trace::parse(ORION, Path::new(PATH)).expect("right");
     let profile = Profile::from_trace(&trace);
@@ -62,13 +62,12 @@ fn feed(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// One change to a file.
 #[derive(Clone, Debug)]
 enum Change {
     Replace(u8),
     Insert(Vec<u8>),
     Remove(usize),
-    /// Repeats what lies before the place.
+    /// Repeats the text before the place.
     Repeat(usize),
     Truncate,
 }

@@ -1,5 +1,5 @@
-//! Orion's published files, read in place: counts, sums and classes against figures that were
-//! computed independently of this crate, and every file through every format.
+//! Orion's published files, read in place: counts, sums and classes against figures computed
+//! independently of this crate, and every file through every format.
 //!
 //! The files are not part of the repository (`testing::data`).
 
@@ -20,7 +20,7 @@ struct Expected {
     file: &'static str,
     launches: usize,
     duration_ns_sum: u64,
-    /// Launches bound by compute, memory and neither.
+    /// Compute-bound, memory-bound and other launches.
     classes: [usize; 3],
     /// Launches that need more SMs than a V100's 80, percent.
     over_80_sms_pct: u64,
@@ -104,7 +104,6 @@ const fn expected(
     }
 }
 
-/// Every file with its path.
 fn model_kernels() -> Vec<(PathBuf, &'static Expected)> {
     let folder = testing::data("orion");
     FILES
@@ -157,7 +156,7 @@ fn a_trace_lasts_as_long_as_its_file_within_half_a_percent() {
             "{}",
             expected.file
         );
-        // What the device will take: waves of blocks, each rounded to a whole ns.
+        // The device's time: waves of blocks, each rounded to a whole ns.
         let waves_ns: u64 = trace
             .launched()
             .map(|kernel| u64::from(kernel.sm_needed.div_ceil(80)) * kernel.block_ns)

@@ -1,8 +1,8 @@
-//! The synthetic traces of `examples/traces`, and how they are made.
+//! The synthetic traces of `examples/traces`, and their generator.
 //!
-//! They let tests replay something short without anybody's measured data. They are invented: shaped
-//! like an inference request and a training iteration, measured on nothing, and labelled so in the
-//! files. `PILLION_REGENERATE=1 cargo test -p pillion-profiler --test synthetic` writes them anew.
+//! With them tests replay something short without measured data. They are invented: shaped like an
+//! inference request and a training iteration, measured on nothing, and labelled so in the files.
+//! `PILLION_REGENERATE=1 cargo test -p pillion-profiler --test synthetic` rewrites them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,6 @@ use profiler::{ResourceClass, Trace};
 
 use ResourceClass::{Compute, Memory, Unknown};
 
-/// Name, class, SMs needed, duration in µs.
 type Step = (&'static str, ResourceClass, u32, u64);
 
 /// The label, after the first line of each file.
@@ -19,8 +18,8 @@ const LABEL: &str = "\
 # SYNTHETIC: invented for tests, measured on no device. Made by profiler/tests/synthetic.rs.
 ";
 
-/// One request: five stages, each six times a compute-bound kernel and a memory-bound one after
-/// it, none of which fills the device; 60 launches, 3 ms.
+/// One request: five stages, each six times a compute-bound kernel followed by a memory-bound one,
+/// none of which fills the device; 60 launches, 3 ms.
 fn inference() -> Trace {
     const STAGES: [(Step, Step); 5] = [
         (
@@ -50,7 +49,7 @@ fn inference() -> Trace {
     trace("infer", steps)
 }
 
-/// What a layer of each stage launches forward.
+/// A layer's forward launches in each stage.
 const FORWARD: [[Step; 4]; 4] = [
     [
         ("conv_fwd", Compute, 392, 340),
@@ -78,7 +77,7 @@ const FORWARD: [[Step; 4]; 4] = [
     ],
 ];
 
-/// What a layer of each stage launches backward.
+/// A layer's backward launches in each stage.
 const BACKWARD: [[Step; 5]; 4] = [
     [
         ("relu_bwd", Memory, 320, 150),
@@ -133,7 +132,7 @@ fn training() -> Trace {
     trace("train", forward.chain(backward).chain(update))
 }
 
-/// The trace of `steps`, whose names say that they are synthetic.
+/// The trace of `steps`, whose names mark them as synthetic.
 fn trace(job: &str, steps: impl Iterator<Item = Step>) -> Trace {
     let entry = |(name, class, sm_needed, duration_us): Step| Entry {
         name: format!("synthetic_{job}_{name}"),

@@ -1,8 +1,8 @@
-//! How long imports take and how much memory, on files made here.
+//! Time and memory of imports, on generated files.
 //!
 //! `cargo bench -p pillion-import` measures a 100 000-launch export of Nsight Systems and a 35 MB
-//! trace of PyTorch; `-- --large` adds a trace of 1 GB. Each import is a process of its own, so
-//! that its greatest memory is its own.
+//! trace of PyTorch; `-- --large` adds a trace of 1 GB. Each import runs in its own process, so
+//! that its peak memory is its own.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -13,9 +13,7 @@ use import::{Context, Limits, Options};
 use protocol::clock::Clock;
 use rusqlite::Connection;
 
-/// Launches of the export.
 const LAUNCHES: u32 = 100_000;
-/// Bytes of the traces.
 const TRACE_BYTES: u64 = 35 << 20;
 const LARGE_TRACE_BYTES: u64 = 1 << 30;
 /// Imports of each file; the least time counts.
@@ -131,7 +129,7 @@ fn write_export(path: &Path) -> rusqlite::Result<()> {
     connection.execute_batch("COMMIT")
 }
 
-/// A trace of at least `bytes`, in which, as in real ones, most events are no kernels.
+/// A trace of at least `bytes`, in which, as in real ones, most events are not kernels.
 fn write_trace(path: &Path, bytes: u64) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     let mut write = |text: &str| file.write_all(text.as_bytes());

@@ -1,16 +1,16 @@
-//! What a profile that can be read still lacks, or makes one doubt.
+//! Omissions and doubtful values of a readable profile.
 
 use profiler::scale::Gpu;
 use profiler::{KernelProfile, Profile, ResourceClass};
 
-/// Share of a job's time from which on a lack is worth a word, percent.
+/// Share of a job's time from which on an omission is reported, percent.
 const SHARE_PCT: f64 = 5.0;
 
-/// How many times the median a p95 may be before it is doubted.
+/// The greatest p95 without doubt, in medians.
 const SPREAD: u64 = 3;
 
-/// What to know about `profile`, a sentence each, the weightiest first; nothing if it is all it
-/// can be.
+/// The cautions about `profile`, a sentence each, the most important first; empty for a complete
+/// profile.
 #[must_use]
 pub fn check(profile: &Profile) -> Vec<String> {
     let mut doubts = Vec::new();
@@ -61,7 +61,7 @@ pub fn check(profile: &Profile) -> Vec<String> {
     doubts
 }
 
-/// Percent of the profile's time, and number, of the kernels that are meant.
+/// The share of the profile's time, percent, and the number, of the selected kernels.
 fn share_of(profile: &Profile, is_meant: &dyn Fn(&KernelProfile) -> bool) -> (f64, usize) {
     let sum = |kernels: &mut dyn Iterator<Item = &KernelProfile>| {
         kernels

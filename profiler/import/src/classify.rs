@@ -1,29 +1,28 @@
-//! Which resource bounds a kernel, by stated rules, the first that applies.
+//! The resource class of a kernel, by rules, of which the first applicable one decides.
 //!
-//! What matters for sharing a GPU is what two jobs contend for: the SMs' execution units, device
-//! memory and the level 2 cache. The level 1 caches belong to an SM, so a kernel that saturates its
-//! own L1 is no trouble to a neighbour: the "memory throughput" that tools print, the busiest of
-//! L1, L2 and device memory, says nothing about that. A real `matmul_kernel` on an H100 shows SM
+//! For sharing a GPU, the resources matter for which two jobs contend: the SMs' execution units,
+//! device memory and the level 2 cache. The level 1 caches belong to an SM, so a kernel that
+//! saturates its own L1 does not disturb a neighbour: the tools' "memory throughput", the busiest
+//! of L1, L2 and device memory, is no measure of that. A real `matmul_kernel` on an H100 shows SM
 //! 66 %, memory 99 %, device memory 16 %: bound by its L1, and for sharing it is `compute`.
 //!
-//! 1. `throughput`: SM % and DRAM % or L2 % are known. Shared memory traffic is the greater of
-//!    DRAM and L2. The greater of the two, if it reached [`BOUND_PCT`], names the class. Where only
-//!    one of the two sides was counted, that names it if it reached the line. Orion (EuroSys'24)
-//!    draws the same line, in the same way.
+//! 1. `throughput`: SM % and DRAM % or L2 % are known. Shared memory traffic is the greater of DRAM
+//!    and L2. The greater of the two, if it reached [`BOUND_PCT`], names the class. Where only one
+//!    of the two sides was counted, that names it if it reached the line. Orion (EuroSys'24) draws
+//!    the same line, in the same way.
 //! 2. `roofline`: floating-point operations and bytes were counted. Above the ridge `compute`,
-//!    below it `memory`; but not where the throughputs are known and the one it would be bound by
-//!    is below [`BUSY_PCT`]: such a kernel waits for latency, not for a resource. Operations of
-//!    tensor cores are not in the counters; where their pipes were busy, this rule is not used.
+//!    below it `memory`; but not where the throughputs are known and the deciding one is below
+//!    [`BUSY_PCT`]: such a kernel waits for latency, not for a resource. The counters lack
+//!    operations of tensor cores; where their pipes were busy, this rule is not used.
 //! 3. `vendor`: only the tool's two throughputs are known. As Nsight Compute judges: if both are
-//!    below [`BOUND_PCT`], nothing bounds it; if one is greater by [`VENDOR_GAP_PCT`], that does.
-//!    A kernel whose throughputs were measured and are low stays `unknown`, by `throughput` or
-//!    `vendor`.
+//!    below [`BOUND_PCT`], nothing bounds the kernel; if one is greater by [`VENDOR_GAP_PCT`], that
+//!    does. A kernel with low measured throughputs stays `unknown`, by `throughput` or `vendor`.
 //! 4. `estimated`: no counters, but the shapes of the operator's tensors, or the sizes of the call:
 //!    operations ÷ bytes against the ridge of the device, or of GPUs
-//!    ([`profiler::family::Intensity`]). Of a kernel that does only what is around a product or
-//!    convolution (a change of layout, a bias, a sum of partial products) they say nothing; its
-//!    name does.
-//! 5. `name`: the family that the name belongs to ([`profiler::family`]).
+//!    ([`profiler::family::Intensity`]). They do not apply to a kernel that only surrounds a
+//!    product or convolution (a change of layout, a bias, a sum of partial products); its name
+//!    does.
+//! 5. `name`: the family of its name ([`profiler::family`]).
 //! 6. `unknown`.
 
 use profiler::family::{self, Family, Launch, rule_of};
@@ -35,11 +34,11 @@ use crate::source::{Counters, Work};
 /// Throughput below which a resource bounds nothing, percent of the peak: half of [`BOUND_PCT`].
 pub const BUSY_PCT: f64 = 30.0;
 
-/// How much greater one throughput must be than the other, percentage points (NVIDIA's
+/// The least difference between the two throughputs, percentage points (NVIDIA's
 /// `SpeedOfLight.py`).
 pub const VENDOR_GAP_PCT: f64 = 10.0;
 
-/// Operations ÷ bytes at which a device goes from bound by memory to bound by compute.
+/// Operations ÷ bytes at which a device goes from memory-bound to compute-bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ridge {
     /// For the FP32 units.
@@ -61,11 +60,11 @@ pub const fn tensor_flop_per_clock(major: u32, minor: u32) -> f64 {
     }
 }
 
-/// A class and the rule that gave it.
+/// A class and the rule behind it.
 pub type Verdict = (ResourceClass, ClassRule);
 
-/// The class of a kernel by what was counted (the mean over its launches), what its operator
-/// computes, and the ridge of the device it ran on.
+/// The class of a kernel from its counters (the mean over its launches), its operator's work, and
+/// the ridge of its device.
 #[must_use]
 pub fn classify(counters: Option<&Counters>, work: Option<&Work>, ridge: Option<Ridge>) -> Verdict {
     let counted = counters.and_then(|counters| {
@@ -79,9 +78,9 @@ pub fn classify(counters: Option<&Counters>, work: Option<&Work>, ridge: Option<
         .unwrap_or((ResourceClass::Unknown, ClassRule::Unknown))
 }
 
-/// A verdict of [`classify`] for a kernel of an operator that computes `work`, and what its name or
-/// the sizes of its call say where nothing was counted and no shape says more. The estimate is
-/// there if the name decided.
+/// Completes a verdict of [`classify`] for a kernel of an operator that computes `work`: its name
+/// or the sizes of its call decide where nothing was counted and no shape is more informative.
+/// Returns the estimate if the name decided.
 #[must_use]
 pub fn by_name(
     verdict: Verdict,
@@ -108,8 +107,8 @@ pub fn by_name(
     }
 }
 
-/// Whether a kernel of that name is known to be another than the one that does the operations of a
-/// product or convolution: one that a library launches before or after it.
+/// Whether a kernel of that name is known not to do the operations of a product or convolution: a
+/// library launches it before or after that.
 fn is_around_a_product(name: &str) -> bool {
     rule_of(name).is_some_and(|rule| {
         !matches!(
@@ -119,7 +118,7 @@ fn is_around_a_product(name: &str) -> bool {
     })
 }
 
-/// What of the memory system is shared between SMs: the greater of DRAM and L2.
+/// Throughput of the memory shared between SMs: the greater of DRAM and L2.
 fn shared_memory_pct(counters: &Counters) -> Option<f64> {
     match (counters.dram_pct, counters.l2_pct) {
         (Some(dram), Some(l2)) => Some(dram.max(l2)),
@@ -130,7 +129,7 @@ fn shared_memory_pct(counters: &Counters) -> Option<f64> {
 fn by_throughput(counters: &Counters) -> Option<Verdict> {
     let (compute, memory) = match (counters.compute_pct, shared_memory_pct(counters)) {
         (Some(compute), Some(memory)) => (compute, memory),
-        // The vendor's rule has more to go by.
+        // The vendor's rule has more information.
         (Some(_), None) if counters.memory_pct.is_some() => return None,
         (Some(compute), None) => (compute, 0.0),
         (None, Some(memory)) => (0.0, memory),
@@ -195,7 +194,7 @@ fn by_shapes(work: &Work, ridge: Ridge) -> Verdict {
     (class, ClassRule::Estimated)
 }
 
-/// A kernel whose throughputs are known and low: unknown, and measured to be so.
+/// A kernel with low measured throughputs: unknown, by measurement.
 fn unbound(counters: &Counters) -> Option<Verdict> {
     counters.compute_pct?;
     let rule = match (shared_memory_pct(counters), counters.memory_pct) {
@@ -342,7 +341,7 @@ mod tests {
                 (Class::Memory, Name),
             ),
             ((Class::Unknown, Unknown), "f", (Class::Unknown, Unknown)),
-            // Measured, and found to be bound by nothing.
+            // Measured, and bound by nothing.
             (
                 (Class::Unknown, Throughput),
                 "softmax",
@@ -380,7 +379,7 @@ mod tests {
             assert_eq!(found, expected, "{name}");
             assert_eq!(estimate.is_some(), expected.1 == Name, "{name}");
         }
-        // Of what is no product the shapes are those of the kernel.
+        // For anything but a product the shapes are the kernel's.
         let launch = Launch {
             name: sum,
             ..Launch::default()

@@ -1,19 +1,19 @@
-//! What changed between two profiles of one job.
+//! The changes between two profiles of one job.
 
 use std::collections::HashMap;
 
 use profiler::{KernelProfile, Operator, Profile};
 
-/// What became of a kernel and shape.
+/// The change of a kernel and shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
     /// Its median grew by more than the threshold.
     Slower,
     /// Its median fell by more than the threshold.
     Faster,
-    /// It is in the second profile only.
+    /// In the second profile only.
     New,
-    /// It is in the first profile only.
+    /// In the first profile only.
     Gone,
     /// Neither of these.
     Same,
@@ -33,10 +33,10 @@ impl Change {
     }
 }
 
-/// A kernel and shape in both profiles.
+/// A kernel and shape of one or both profiles.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// What became of it.
+    /// Its change.
     pub change: Change,
     /// In the first profile.
     pub before: Option<&'a KernelProfile>,
@@ -53,7 +53,7 @@ impl Row<'_> {
         Some((after / before.max(1.0) - 1.0) * 100.0)
     }
 
-    /// What the change makes of the job's time, ns: launches × median after, less the same before.
+    /// The effect on the job's time, ns: launches × median after, less the same before.
     #[must_use]
     pub fn impact_ns(&self) -> f64 {
         let sum = |kernel: Option<&KernelProfile>| {
@@ -79,7 +79,7 @@ fn key(kernel: &KernelProfile) -> Key<'_> {
 }
 
 /// Every kernel and shape of the two profiles, the greatest impact first. A median that changed by
-/// `threshold_pct` or less is the same.
+/// `threshold_pct` or less counts as the same.
 #[must_use]
 pub fn compare<'a>(before: &'a Profile, after: &'a Profile, threshold_pct: f64) -> Vec<Row<'a>> {
     let old: HashMap<Key<'a>, &'a KernelProfile> = before

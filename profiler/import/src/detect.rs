@@ -1,4 +1,4 @@
-//! What a file is, by its content; its name says nothing.
+//! Recognises a file's format by its content, regardless of its name.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,49 +8,50 @@ use crate::input::Input;
 use crate::limits::HEAD_BYTES;
 use crate::ncu::csv::is_header;
 
-/// What [`Error::UnknownFormat`] says is read here.
+/// The accepted formats, in messages of [`Error::UnknownFormat`].
 pub const ACCEPTED: &str = "an SQLite export of Nsight Systems (`nsys export --type sqlite`), a report of Nsight \
                             Compute (.ncu-rep) or its CSV (`ncu --csv --page raw`), a Chrome trace of PyTorch, CSV of \
                             `nsys stats`, a kernel file of Orion, a profile or trace of Pillion";
 
-/// What a file is.
+/// A file's format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
     /// An SQLite database, most likely an export of Nsight Systems.
     NsysSqlite,
-    /// A folder of Parquet files, one for each table of an export of Nsight Systems, or a file of it.
+    /// A folder of Parquet files, one for each table of an export of Nsight Systems, or one of its
+    /// files.
     NsysParquet,
     /// A report of Nsight Systems itself (`.nsys-rep`, `.qdrep`).
     NsysReport {
-        /// The version in its first bytes, or what stands there instead.
+        /// The version in its first bytes, or their content.
         version: String,
     },
     /// A report of Nsight Compute itself (`.ncu-rep`).
     NcuReport,
     /// Comma-separated output of Nsight Compute.
     NcuCsv,
-    /// Output of Nsight Compute in which no table has begun yet.
+    /// Output of Nsight Compute before any table.
     NcuText,
     /// Comma-separated output of `nsys stats`.
     NsysStats,
     /// JSON: perhaps a Chrome trace of PyTorch.
     Json,
-    /// Tables of `nsys stats` or `nsys nvprof` for people.
+    /// Human-readable tables of `nsys stats` or `nsys nvprof`.
     NsysText,
     /// A tar archive.
     Archive,
     /// A kernel file of Orion, or a trace or profile of Pillion.
     Profiler,
-    /// Nothing of these; how it starts, for messages.
+    /// None of these; its beginning, for messages.
     Other {
-        /// What it looks like.
+        /// Its apparent kind.
         looks_like: String,
     },
 }
 
 impl Format {
-    /// What to call it in a message.
+    /// Its name in messages.
     #[must_use]
     pub fn description(&self) -> &str {
         match self {
@@ -70,10 +71,10 @@ impl Format {
     }
 }
 
-/// What the file at `path` is; of a file that is compressed with gzip, what is in it.
+/// The format of the file at `path`; for a file compressed with gzip, that of its content.
 ///
 /// # Errors
-/// [`Error::Unreadable`], and [`Error::Damaged`] of a compressed file.
+/// [`Error::Unreadable`], and [`Error::Damaged`] for a compressed file.
 pub fn detect(path: &Path) -> Result<Format, Error> {
     if path.join(PARQUET_OF_KERNELS).is_file() {
         return Ok(Format::NsysParquet);
@@ -83,15 +84,15 @@ pub fn detect(path: &Path) -> Result<Format, Error> {
     let read = (&mut input).take(HEAD_BYTES as u64).read_to_end(&mut head);
     match read {
         Err(error) if head.is_empty() => Err(input.error(error)),
-        // What is there may be enough; if not, its reader says what is wrong.
+        // The available part may suffice; if not, the reader reports the error.
         _ => Ok(of_head(&head)),
     }
 }
 
-/// The file of a Parquet export that has a row for each launch.
+/// The file of a Parquet export with a row for each launch.
 const PARQUET_OF_KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL.parquet";
 
-/// First bytes that tell a format, and what it is called where it is none that is read.
+/// First bytes that identify a format, and its name if it is not supported.
 const MAGICS: [(&[u8], &str); 7] = [
     (b"ARROW1", "Arrow"),
     (b"\x89HDF", "HDF5"),
@@ -102,7 +103,7 @@ const MAGICS: [(&[u8], &str); 7] = [
     (b"\x7fELF", "a program"),
 ];
 
-/// What a file that starts with `head` is.
+/// The format of a file that starts with `head`.
 #[must_use]
 pub fn of_head(head: &[u8]) -> Format {
     if head.starts_with(b"SQLite format 3\0") {
@@ -137,7 +138,7 @@ pub fn of_head(head: &[u8]) -> Format {
     of_text(&text_of(head))
 }
 
-/// `head` as text, whatever its encoding; a character that is cut or wrong is replaced.
+/// `head` as text, whatever its encoding; a truncated or invalid character is replaced.
 fn text_of(head: &[u8]) -> String {
     let encoding = encoding_rs::Encoding::for_bom(head);
     let (encoding, bom_bytes) = encoding.unwrap_or((encoding_rs::UTF_8, 0));
@@ -145,7 +146,6 @@ fn text_of(head: &[u8]) -> String {
     encoding.decode_without_bom_handling(rest).0.into_owned()
 }
 
-/// What text that starts with `text` is.
 fn of_text(text: &str) -> Format {
     let starts_ncu = |line: &str| is_header(line) || line.starts_with("\"Process ID\",");
     if text.lines().any(starts_ncu) {
@@ -185,7 +185,7 @@ fn of_text(text: &str) -> Format {
     }
 }
 
-/// Whether the header is Orion's, or meant to be: other tools' tables begin with a name too.
+/// Whether the header is Orion's, possibly mistyped: other tools' tables begin with a name too.
 fn is_orion(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim);
     let header = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
@@ -200,7 +200,7 @@ fn starts_nsys_stats(line: &str) -> bool {
         return false;
     };
     let is_of_kernels = rest.contains("Kernel Name");
-    // Names of columns without their units, in whatever order.
+    // Names of columns without their units, in any order.
     let has = |name: &str| {
         let mut names = line.split(',').filter_map(|cell| cell.split('(').next());
         names.any(|found| found.trim() == name)

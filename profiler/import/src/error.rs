@@ -1,7 +1,7 @@
-//! Why a file gives no profile, and what to do about it.
+//! Why a file gives no profile, and the remedy.
 //!
-//! Every variant is one cause; its message is one line that names the file, says what was found,
-//! and ends in what to do. Programs that import match on the variant.
+//! Every variant is one cause; its message is one line that names the file, states the finding, and
+//! ends in the remedy. Importing programs match on the variant.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub enum Error {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
 
@@ -29,77 +29,77 @@ pub enum Error {
         path: PathBuf,
         /// The limit, bytes.
         limit: u64,
-        /// Whether it is a compressed file whose content is meant.
+        /// Whether the limit applies to decompressed content.
         is_compressed: bool,
     },
 
-    /// More of something than a named bound of [`limits`](crate::limits) allows.
+    /// More items than a named bound of [`limits`](crate::limits) allows.
     #[error("{}: more than {limit} {what}, the most that is read; profile a shorter run", path.display())]
     TooMany {
         /// The file.
         path: PathBuf,
-        /// What there is too much of.
+        /// The items in excess.
         what: &'static str,
         /// The bound.
         limit: usize,
     },
 
-    /// The content is of no format that is read here.
+    /// The content has no supported format.
     #[error("{}: {found}; read here: {accepted}", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// What it looks like.
+        /// Its apparent format.
         found: String,
-        /// What would be read.
+        /// The supported formats.
         accepted: &'static str,
     },
 
-    /// A tool's own file, which only that tool can read: it must export it first.
+    /// A tool's own file, which that tool must export first.
     #[error("{}: {found}; export it first: {command}", path.display())]
     NeedsExport {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         found: String,
-        /// The command that makes a file which is read here.
+        /// The command that makes a readable file.
         command: String,
     },
 
-    /// The right format, but printed in a way that lacks what a profile needs.
+    /// The right format, but printed in a way that lacks required data.
     #[error("{}: {found}; {remedy}", path.display())]
     NotSuitable {
         /// The file.
         path: PathBuf,
-        /// What it is and why that does not do.
+        /// Its kind, and the missing data.
         found: String,
-        /// How to get one that does.
+        /// How to obtain a suitable file.
         remedy: String,
     },
 
-    /// The file breaks the rules of its format, most likely because it was cut short.
+    /// The file violates its format, most likely because it was truncated.
     #[error("{}: {reason}; the file is damaged or was cut short: {remedy}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The finding.
         reason: String,
-        /// How to get a whole one.
+        /// How to obtain a complete file.
         remedy: &'static str,
     },
 
-    /// The file is whole and of a known format, and there is no kernel in it.
+    /// The file is complete and of a known format, but has no kernels.
     #[error("{}: no kernels: {found}; {remedy}", path.display())]
     NoKernels {
         /// The file.
         path: PathBuf,
-        /// What is in it instead; where the tool said why, its own line in quotes.
+        /// Its content instead; where the tool stated a reason, its own line in quotes.
         found: String,
-        /// How to get kernels into it.
+        /// How to record kernels.
         remedy: String,
     },
 
-    /// A number could be read in two ways.
+    /// A number is ambiguous.
     #[error(
         "{}:{line}: {value} is ambiguous: nothing in the file tells whether its separator marks \
          thousands or decimals; export again with LC_ALL=C",
@@ -114,12 +114,12 @@ pub enum Error {
         value: String,
     },
 
-    /// The measurements are of a GPU that Pillion does not manage.
+    /// The measured GPU is not supported by Pillion.
     #[error("{}: measured on {gpu}; Pillion manages NVIDIA GPUs, so profile the job on one", path.display())]
     ForeignGpu {
         /// The file.
         path: PathBuf,
-        /// The GPU, or how one knows.
+        /// The GPU, or its evidence.
         gpu: String,
     },
 
@@ -133,22 +133,22 @@ pub enum Error {
     /// A copy of the file cannot be written.
     #[error("{}: cannot be copied: {source}", path.display())]
     NotCopied {
-        /// The file that was to be copied.
+        /// The original file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
 
-    /// No GPU of the sources is the one asked for.
+    /// No GPU of the sources is the requested one.
     #[error("no kernel ran on {asked}: measured on {}; leave --device out, or give one of these", gpus.join(", "))]
     OtherGpu {
-        /// What `--device` said.
+        /// The value of `--device`.
         asked: String,
-        /// The models that were measured.
+        /// The measured models.
         gpus: Vec<String>,
     },
 
-    /// `--request-range` names a range that no launch was called in.
+    /// `--request-range` names a range without launches.
     #[error(
         "{label}: no range is called `{asked}`; {}",
         if names.is_empty() {
@@ -158,11 +158,11 @@ pub enum Error {
         }
     )]
     NoSuchRange {
-        /// What `--request-range` said.
+        /// The value of `--request-range`.
         asked: String,
         /// The file.
         label: String,
-        /// The names that most ranges have.
+        /// The most frequent names.
         names: Vec<String>,
     },
 
@@ -170,12 +170,12 @@ pub enum Error {
     #[error(transparent)]
     UnknownDevice(#[from] devices::UnknownDevice),
 
-    /// A Pillion or Orion file is wrong.
+    /// An error in a Pillion or Orion file.
     #[error(transparent)]
     Profiler(Box<profiler::Error>),
 }
 
-/// The causes that are found in several places.
+/// Constructors of common errors.
 impl Error {
     pub(crate) fn unreadable(path: &Path, source: std::io::Error) -> Self {
         Self::Unreadable {
@@ -246,14 +246,14 @@ impl From<profiler::Error> for Error {
     }
 }
 
-/// What to do about a cut export of Nsight Systems.
+/// The remedy for a truncated export of Nsight Systems.
 pub(crate) const EXPORT_AGAIN: &str =
     "export it again with `nsys export --type sqlite`, and copy the whole file";
 
-/// Most characters of what another library says.
+/// Most characters of another library's message.
 const REASON_CHARS_MAX: usize = 200;
 
-/// What another library says, as one line of some length: it may quote the file.
+/// Another library's message, as one line of bounded length: it may quote the file.
 pub(crate) fn reason(error: &dyn std::fmt::Display) -> String {
     let text = error.to_string();
     let mut line: String = text

@@ -1,21 +1,22 @@
-//! The GPU that launches ran on: what a file says of it, and what the device table knows.
+//! The GPU of a file's launches: its description, compared with the device table.
 //!
-//! Files lie in known ways: under an MPS limit or in a MIG slice the driver reports the share, not
-//! the GPU; a report of a Turing board said 0 blocks per SM. So what a file states is compared
-//! with the device table, a difference is said, and what is impossible is not used.
+//! Files are wrong in known ways: under an MPS limit or in a MIG slice the driver reports the
+//! share, not the GPU; a report of a Turing board stated 0 blocks per SM. A file's values are
+//! therefore compared with the device table, differences are reported, and impossible values are
+//! not used.
 
 use devices::Device;
 
 use crate::occupancy::SmLimits;
 
-/// A GPU as a file describes it. What a file does not state is `None`.
+/// A GPU as a file describes it. Unstated values are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
     /// The name, as the driver gives it.
     pub name: Option<String>,
     /// CUDA compute capability, major and minor.
     pub compute_capability: Option<(u32, u32)>,
-    /// SMs that the job saw.
+    /// SMs visible to the job.
     pub sms: Option<u32>,
     /// Resident warps per SM.
     pub warps_per_sm: Option<u32>,
@@ -29,12 +30,12 @@ pub struct Gpu {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// Highest clock of the SMs, Hz.
     pub clock_hz: Option<u64>,
-    /// Whether the file says that the job ran under MPS.
+    /// Whether the file states that the job ran under MPS.
     pub uses_mps: bool,
 }
 
 impl Gpu {
-    /// Takes from `other`, which describes the same GPU, what is not stated here.
+    /// Fills unstated values from `other`, which describes the same GPU.
     pub fn complete(&mut self, other: Self) {
         self.name = self.name.take().or(other.name);
         self.compute_capability = self.compute_capability.or(other.compute_capability);
@@ -48,7 +49,7 @@ impl Gpu {
         self.uses_mps |= other.uses_mps;
     }
 
-    /// What to call it in a message.
+    /// Its name in messages.
     #[must_use]
     pub fn shown(&self) -> &str {
         self.name.as_deref().unwrap_or("a GPU without a name")
@@ -60,15 +61,15 @@ impl Gpu {
         devices::model_of(self.name.as_deref()?)
     }
 
-    /// A model of the device table with the same chip, where the table does not have this GPU
-    /// itself but another board with it: SMs are comparable, memory is not.
+    /// A model of the device table with the same chip, where the table lacks this GPU but has
+    /// another board with it: SMs are comparable, memory is not.
     #[must_use]
     pub fn relative(&self) -> Option<&'static Device> {
         devices::relative_of(self.name.as_deref()?)
     }
 
-    /// The limits of one of its SMs: those of its compute capability, with what the file states
-    /// where that is possible. `None` if neither is known.
+    /// The limits of one of its SMs: those of its compute capability, with the file's values where
+    /// possible. `None` if neither is known.
     #[must_use]
     pub fn sm_limits(&self) -> Option<SmLimits> {
         let model = self.relative().map(|device| device.compute_capability);
@@ -83,7 +84,7 @@ impl Gpu {
         Some(limits)
     }
 
-    /// What is to be said about the number of SMs, if the file saw less than the GPU has.
+    /// A notice about the number of SMs, if the file saw less than the GPU has.
     #[must_use]
     pub fn sms_notice(&self) -> Option<String> {
         let (sms, device) = (self.sms?, self.relative()?);

@@ -1,7 +1,7 @@
-//! From a path to bytes or lines: gzip, encodings, and the bound on what is read.
+//! From a path to bytes or lines: gzip, encodings, and the bound on input.
 //!
-//! Nothing is read whole: a file of any length is read in pieces, and a bomb (a small compressed
-//! file that becomes a large one) stops at [`Limits::bytes_max`](crate::Limits).
+//! No file is read whole: any length is read in pieces, and a bomb (a small compressed file with
+//! huge content) stops at [`Limits::bytes_max`](crate::Limits).
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -13,14 +13,12 @@ use flate2::bufread::MultiGzDecoder;
 use crate::error::Error;
 use crate::limits::LINE_BYTES_MAX;
 
-/// How much is read at once.
+/// The size of a read.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A file that is being read, decompressed if it is compressed.
 pub(crate) struct Input {
     path: PathBuf,
     reader: Box<dyn BufRead>,
-    /// Bytes of content read so far.
     read: u64,
     limit: u64,
     is_compressed: bool,
@@ -51,17 +49,14 @@ impl Input {
         })
     }
 
-    /// Whether the file is compressed.
     pub(crate) fn is_compressed(&self) -> bool {
         self.is_compressed
     }
 
-    /// Bytes of content read so far.
     pub(crate) fn position(&self) -> u64 {
         self.read
     }
 
-    /// The error for what `error` says about this file.
     pub(crate) fn error(&self, error: io::Error) -> Error {
         let path = self.path.clone();
         if error.get_ref().is_some_and(|inner| inner.is::<TooLong>()) {
@@ -85,7 +80,7 @@ impl Input {
     }
 }
 
-/// That the limit is crossed, on its way through [`io::Error`].
+/// Marks a crossed limit, inside an [`io::Error`].
 #[derive(Debug, thiserror::Error)]
 #[error("longer than the limit")]
 struct TooLong;
@@ -105,17 +100,16 @@ impl Read for Input {
 pub(crate) struct Lines {
     input: Input,
     decoder: Decoder,
-    /// Text that is decoded and not yet given out, from `start`.
+    /// Decoded text; the part from `start` is not yet returned.
     text: String,
     start: usize,
     is_at_end: bool,
-    /// Lines given out.
+    /// Returned lines.
     number: usize,
     raw: Vec<u8>,
 }
 
 impl Lines {
-    /// The lines of the file at `path`.
     pub(crate) fn open(path: &Path, limit: u64) -> Result<Self, Error> {
         let mut input = Input::open(path, limit)?;
         let mut raw = vec![0; PIECE_BYTES];
@@ -186,7 +180,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Appends `bytes` as text; what is no text is replaced.
+    /// Appends `bytes` as text; invalid characters are replaced.
     fn decode(&mut self, mut bytes: &[u8]) {
         loop {
             let needed = self.decoder.max_utf8_buffer_length(bytes.len());
@@ -202,8 +196,8 @@ impl Lines {
     }
 }
 
-/// The fields of a line of comma-separated values: quoted or not, `""` for a quote in quotes. What
-/// breaks these rules is taken as it stands.
+/// The fields of a line of comma-separated values: quoted or not, `""` for a quote in quotes.
+/// Violations of these rules are taken literally.
 pub(crate) fn fields(line: &str) -> Vec<String> {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -224,7 +218,7 @@ pub(crate) fn fields(line: &str) -> Vec<String> {
     }
 }
 
-/// The field after an opening quote, and what follows it from the next comma on.
+/// The field after an opening quote, and the rest from the next comma on.
 fn quoted_field(quoted: &str) -> (String, &str) {
     let mut field = String::new();
     let mut rest = quoted;

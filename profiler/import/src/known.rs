@@ -1,6 +1,6 @@
-//! Files whose kernels are judged already: profiles and traces of Pillion, kernel files of Orion.
+//! Files with judged kernels: profiles and traces of Pillion, kernel files of Orion.
 //!
-//! They can be joined with what profilers write, and two profiles with each other.
+//! They can be joined with profilers' files, and two profiles with each other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use crate::gpu::Gpu;
 use crate::name::Names;
 use crate::source::{Kernel, SharedMemory, Source, SourceBuilder, Summary};
 
-/// Reads the file at `path`.
 pub(crate) fn read(path: &Path) -> Result<Source, Error> {
     let profile = Profile::load(path)?;
     let mut builder = SourceBuilder::new(path, Format::Profiler);

@@ -1,25 +1,23 @@
-//! Reads what Nsight Systems, Nsight Compute and PyTorch write about kernels, and makes of it a
-//! Pillion profile.
+//! Makes a Pillion profile from files of Nsight Systems, Nsight Compute and PyTorch.
 //!
-//! Three steps, each its own module, each knowing nothing of the next:
+//! Three steps, each in its own module and independent of the next:
 //!
-//! 1. [`detect`](mod@detect) tells by its content what a file is; one reader per format turns it into a
-//!    [`Source`]: launches, the kernels they are of, the GPUs they ran on ([`source`]). A reader
-//!    states what the file states and judges nothing. What it cannot read it refuses with an
-//!    [`Error`] that says what to do.
-//! 2. [`reduce`](mod@reduce) makes one profile of the sources: one entry for each kernel and
-//!    shape, with quantiles, blocks per SM ([`occupancy`]) and a resource class
+//! 1. [`detect`](mod@detect) recognises a file's format by its content; one reader per format turns
+//!    it into a [`Source`]: launches, their kernels, and the GPUs they ran on ([`source`]). A
+//!    reader reports what the file states and judges nothing. It refuses an unreadable file with an
+//!    [`Error`] that states the remedy.
+//! 2. [`reduce`](mod@reduce) makes one profile of the sources: one entry for each kernel and shape,
+//!    with quantiles, blocks per SM ([`occupancy`]) and a resource class
 //!    ([`classify`](mod@classify)).
 //! 3. [`profiler::Profile::write`] writes it.
 //!
-//! Files come from other people and other machines, so they are hostile until read: no unsafe
-//! code, no panic on any input, a bound on everything that is kept ([`limits`]). They also carry
-//! what is nobody's business (environment, user and host names, command lines): readers ask for
-//! named columns and keys only, and nothing else reaches a profile.
+//! Files come from other people and other machines, so they are untrusted: no unsafe code, no panic
+//! on any input, a bound on everything that is kept ([`limits`]). They also carry private data
+//! (environment, user and host names, command lines): readers request named columns and keys only,
+//! and nothing else reaches a profile.
 //!
-//! This is a crate of its own, not part of `profiler`, because `profiler` is linked into the
-//! library that is preloaded into other people's programs: SQLite, gzip and JSON have no place
-//! there. Only `cli` depends on it.
+//! This is a crate of its own because `profiler` is linked into the library that is preloaded into
+//! other people's programs: SQLite, gzip and JSON have no place there. Only `cli` depends on it.
 //!
 //! Units: times are nanoseconds (`_ns`), sizes bytes (`_bytes`), ratios percent of a peak (`_pct`).
 
@@ -56,20 +54,20 @@ pub use roofline::roofline;
 pub use scrub::scrub;
 pub use source::{Kernel, Launch, Source};
 
-/// What a reader is given beside its file.
+/// A reader's inputs beside its file.
 pub struct Context<'a> {
-    /// The bounds to keep.
+    /// The bounds.
     pub limits: Limits,
-    /// Called now and then with how far the reader has come and how far it has to go, in units of
-    /// the reader's own (bytes or rows); the second is 0 where the end is not known.
+    /// Receives the progress and the total, in units of the reader's own (bytes or rows); the total
+    /// is 0 where unknown.
     pub progress: &'a mut dyn FnMut(u64, u64),
 }
 
-/// Reads the file at `path`, whatever it is.
+/// Reads the file at `path`, of any supported format.
 ///
 /// # Errors
-/// That the file cannot be read, is of no format that is read here, or has nothing to import; see
-/// the variants of [`Error`].
+/// The file is unreadable, has no supported format, or has nothing to import; see the variants of
+/// [`Error`].
 pub fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     match detect(path)? {
         Format::NsysSqlite => nsys_sqlite::read(path, context),

@@ -1,9 +1,9 @@
-//! Bounds on what is read and kept.
+//! Bounds on input and on what is kept.
 //!
-//! The bounds are generous against real files (named where there is one) and small against a
-//! machine's memory, so that a file that was made to exhaust it is refused instead.
+//! The bounds are generous compared with real files (named where there is one) and small compared
+//! with a machine's memory, so that a file made to exhaust it is refused.
 
-/// Bounds that a user may move.
+/// Configurable bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes read of one file, after decompression.
@@ -11,8 +11,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 4 GiB of a file: a trace of some ten minutes of training. The largest real one so far has
-    /// 35 MB.
+    /// 4 GiB of a file: a trace of some ten minutes of training. The largest real one so far has 35
+    /// MB.
     fn default() -> Self {
         Self { bytes_max: 4 << 30 }
     }
@@ -37,8 +37,8 @@ pub const NAME_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of different names kept of one file.
 pub const NAMES_BYTES_MAX: usize = 256 << 20;
 
-/// Longest line of a text file, bytes. Raw pages of Nsight Compute have 2 500 columns in some 60 kB.
+/// Longest line of a text file, bytes. Raw pages of Nsight Compute: 2 500 columns in some 60 kB.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// How much of a file is looked at to tell what it is.
+/// The part of a file from which its format is recognised.
 pub const HEAD_BYTES: usize = 64 << 10;

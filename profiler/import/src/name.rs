@@ -1,10 +1,10 @@
-//! Names of kernels, and what of a name two tools agree on.
+//! Names of kernels, and the part of a name on which two tools agree.
 //!
-//! A kernel has a mangled name (what the driver knows it by, exact), a demangled one (what people
-//! read) and a base name (the function alone, without namespaces, template arguments and
-//! parameters). Demanglers differ: NVIDIA's tools print `<unnamed>::f<(bool)0>`, PyTorch's prints
-//! `(anonymous namespace)::f<false>`. What they agree on is the base name, so files of different
-//! tools are joined by base name and shape.
+//! A kernel has a mangled name (the driver's, exact), a demangled one (for display) and a base name
+//! (the function alone, without namespaces, template arguments and parameters). Demanglers differ:
+//! NVIDIA's tools print `<unnamed>::f<(bool)0>`, PyTorch's prints
+//! `(anonymous namespace)::f<false>`. They agree on the base name, so files of different tools are
+//! joined by base name and shape.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use profiler::base_name::base;
 
 use crate::limits::NAME_BYTES_MAX;
 
-/// The names that a file gives a kernel.
+/// The names of a kernel in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Names {
-    /// The name to show: demangled where the file has that, else as it is in the file.
+    /// The display name: demangled where the file has that, else as it is in the file.
     pub shown: Arc<str>,
     /// The mangled name, where the file states it.
     pub mangled: Option<Arc<str>>,
@@ -24,8 +24,8 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names of a kernel that a file calls `text`, demangled or not. `None` if nothing is left
-    /// of it once it is made fit to be a name ([`clean`]).
+    /// The names of a kernel that a file calls `text`, demangled or not. `None` if nothing remains
+    /// after cleaning ([`clean`]).
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let shown = clean(text)?;
@@ -38,7 +38,7 @@ impl Names {
         })
     }
 
-    /// The same with the mangled name that the file states beside it.
+    /// Adds the mangled name that the file states beside it.
     #[must_use]
     pub fn with_mangled(mut self, mangled: &str) -> Self {
         self.mangled = clean(mangled).or(self.mangled);
@@ -46,8 +46,8 @@ impl Names {
     }
 }
 
-/// `text` as one line without control characters and spaces at its ends, as profiles want names;
-/// `None` if that leaves nothing. Very long names are cut at [`NAME_BYTES_MAX`].
+/// `text` as one line without control characters and spaces at its ends, as profiles require;
+/// `None` if nothing remains. Names are truncated at [`NAME_BYTES_MAX`].
 #[must_use]
 pub fn clean(text: &str) -> Option<Arc<str>> {
     let mut end = text.len().min(NAME_BYTES_MAX);

@@ -1,7 +1,7 @@
-//! Readers of what Nsight Compute writes: comma-separated text of all eras, and its own reports.
+//! Readers of Nsight Compute's output: comma-separated text of all versions, and its own reports.
 //!
-//! Both end in [`metrics`]: named counters of a launch in base units, and what they say of the
-//! kernel, the launch and the GPU.
+//! Both end in [`metrics`]: named counters of a launch in base units, and the kernel, launch and
+//! GPU that they describe.
 
 pub(crate) mod csv;
 mod metrics;
@@ -17,10 +17,10 @@ use crate::name::Names;
 use crate::source::{Kernel, Launch, SourceBuilder};
 use metrics::Values;
 
-/// A launch that was measured, before it is put in a source.
+/// A measured launch, before it becomes part of a source.
 struct Measured {
     names: Names,
-    /// From the columns, where there are any; else from counters.
+    /// From the columns, where present; else from counters.
     grid: Option<[u32; 3]>,
     block: Option<[u32; 3]>,
     compute_capability: Option<(u32, u32)>,
@@ -30,7 +30,7 @@ struct Measured {
     gpu_name: Option<String>,
 }
 
-/// Puts measured launches in a source; the GPU of a device number is described by all of them.
+/// Puts measured launches in a source; all of them describe the GPU of a device number.
 struct Collector<'r, 'b> {
     builder: &'r mut SourceBuilder<'b>,
     gpus: HashMap<i64, u16>,

@@ -1,16 +1,16 @@
-//! Reader of the SQLite databases that `nsys export --type sqlite` writes.
+//! Reader of the SQLite databases of `nsys export --type sqlite`.
 //!
 //! Schemas changed often (none, 2.x … 3.24 seen, from 2020 to 2026): tables appear only when they
-//! have rows, columns come and go, their order is no order. So every column is asked for by its
-//! name, and one that is not there is a value that is not stated.
+//! have rows, and columns come and go in any order. Every column is therefore requested by name,
+//! and a missing one is an unstated value.
 //!
-//! These databases hold the whole environment of the profiled program, its output, user and host
-//! names. Only the columns named here are read, and of the table of strings only those that are
-//! names of kernels and ranges.
+//! These databases hold the profiled program's whole environment, its output, user and host names.
+//! The reader reads only the columns named here, and of the table of strings only names of kernels
+//! and ranges.
 //!
 //! The file is opened read-only and as immutable, so that nothing is written beside it, whoever
-//! owns it. It may have been made by anyone: only plain tables are read (a view could compute for
-//! ever), and functions in the schema are not trusted.
+//! owns it. It may have been made by anyone: only plain tables are read (a view could compute
+//! forever), and functions in the schema are not trusted.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -36,14 +36,13 @@ use tables::Tables;
 
 /// The table that has a row for each launch.
 const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
-/// The table of calls of the CUDA API.
 const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 /// The table of graph launches that were captured as a whole.
 const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 /// The table of ranges that the program named.
 const NVTX: &str = "NVTX_EVENTS";
 
-/// The tables and columns that are read, and the rows of them that are needed.
+/// The tables and columns that are read, with the condition on their rows.
 const READ: [(&str, &[&str], &str); 9] = [
     (KERNELS, &kernels::COLUMNS, ""),
     (GRAPHS, &["start", "end"], ""),
@@ -63,10 +62,9 @@ const READ: [(&str, &[&str], &str); 9] = [
 /// The rows about the tool, not the machine.
 const VERSIONS: &str = "WHERE name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')";
 
-/// Longest string or row that SQLite may hand out, bytes.
+/// Longest string or row from SQLite, bytes.
 const ROW_BYTES_MAX: i32 = 64 << 20;
 
-/// Reads the database at `path`.
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     let metadata = fs::metadata(path).map_err(|source| Error::unreadable(path, source))?;
     if metadata.len() > context.limits.bytes_max {
@@ -91,8 +89,8 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     reader.read(context)
 }
 
-/// What to say if the file has fewer bytes than its header counts. SQLite itself reads zeros where
-/// a last page is cut, and would find fewer launches without a word.
+/// The error message if the file is shorter than its header states. SQLite itself reads zeros where
+/// a last page is truncated, and would silently find fewer launches.
 fn cut_short(path: &Path, length: u64) -> io::Result<Option<String>> {
     /// Bytes of the header (sqlite.org, "Database File Format", §1.3).
     const HEADER_BYTES: usize = 100;
@@ -113,14 +111,14 @@ fn cut_short(path: &Path, length: u64) -> io::Result<Option<String>> {
         1 => 65_536,
         bytes => u64::from(bytes),
     };
-    // The count of pages holds if it was written by the last writer of the change counter.
+    // The page count is valid if the last writer of the change counter wrote it.
     let (pages, is_valid) = (u64::from(word(28)), word(24) == word(92));
     let expected = page_bytes * pages;
     let is_short = is_valid && length < expected;
     Ok(is_short.then(|| format!("{length} bytes of {expected}")))
 }
 
-/// Opens the database at `path` read-only; whatever lies beside it is not looked at.
+/// Opens the database at `path` read-only, ignoring files beside it.
 fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
@@ -132,10 +130,10 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// `path` as SQLite wants it: an URI, in which only plain characters stand for themselves.
+/// `path` as SQLite's URI, with special characters quoted.
 fn uri(path: &Path) -> String {
     let mut uri = String::from("file:");
-    // A path with two slashes in front would be read as a host.
+    // Two leading slashes would denote a host.
     if path.is_relative() {
         uri.push_str("./");
     }
@@ -153,7 +151,6 @@ fn uri(path: &Path) -> String {
     uri
 }
 
-/// A database that is being read.
 struct Reader<'a> {
     path: &'a Path,
     connection: &'a Connection,
@@ -203,7 +200,7 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    /// Why there is nothing to import, and what to do.
+    /// The error for an empty import, with the remedy.
     fn no_kernels(&self) -> Result<Error, Error> {
         let path = self.path.to_owned();
         if !self.tables.is_nsys() {
@@ -238,7 +235,7 @@ impl Reader<'_> {
         Ok(Error::no_kernels(&path, found, remedy.to_owned()))
     }
 
-    /// Rows of `table`; 0 if it is not there.
+    /// Rows of `table`; 0 if it is missing.
     fn rows(&self, table: &str) -> Result<u64, Error> {
         if !self.tables.has(table, &[]) {
             return Ok(0);
@@ -251,8 +248,8 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// Calls `visit` with each row of `sql`. SQLite's errors mean a damaged file, the visitor's
-    /// own are passed on.
+    /// Calls `visit` with each row of `sql`. SQLite's errors mean a damaged file, the visitor's own
+    /// are passed on.
     fn each(
         &self,
         sql: &str,

@@ -1,17 +1,17 @@
 //! Comma-separated reports of `nsys stats` and `nsys analyze`, 2020 to now.
 //!
-//! A file has one report or several, with titles, `Processing […]` lines and blank lines between.
-//! A report is told by its columns, whose names have changed less than the reports' own. Units
-//! stand in the columns' names (`Start (ns)`). Of the reports of a file the one that says most is
-//! read, so that no launch counts twice:
+//! A file has one or more reports, with titles, `Processing […]` lines and blank lines between. A
+//! report is recognised by its columns, whose names have changed less than the reports' own. Units
+//! stand in the columns' names (`Start (ns)`). The most detailed report of a file is read, so that
+//! no launch counts twice:
 //!
 //! 1. a row per launch (`cuda_gpu_trace`),
 //! 2. a row per launch and its call (`cuda_kern_exec_trace`),
 //! 3. a row per kernel and shape (`cuda_gpu_kern_gb_sum`, `gpukernsum` of 2022),
 //! 4. a row per kernel (`cuda_gpu_kern_sum`, `cuda_gpu_sum`, `cuda_kern_exec_sum`).
 //!
-//! None has what an SQLite export has: shared memory is printed in MB with three decimals, the
-//! shared memory set aside not at all.
+//! All have less than an SQLite export: shared memory is printed in MB with three decimals, the
+//! carve-out not at all.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,13 +25,12 @@ use crate::limits::LAUNCHES_MAX;
 use crate::name::Names;
 use crate::source::{Call, Kernel, Launch, SharedMemory, Source, SourceBuilder, Summary};
 
-/// How many lines lie between two reports of progress.
+/// Lines between two reports of progress.
 const LINES_PER_PROGRESS: usize = 4096;
 
 const REMEDY: &str = "use `nsys stats --report cuda_gpu_trace --format csv`, or better export the \
                       report with `nsys export --type sqlite` and import that";
 
-/// Reads the file at `path`.
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     let mut lines = Lines::open(path, context.limits.bytes_max)?;
     let mut reports: Vec<Report> = Vec::new();
@@ -76,7 +75,7 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     best.into_source(path)
 }
 
-/// Why there is nothing to import.
+/// The error for an empty import.
 fn nothing(path: &Path, said: Option<String>, others: &[String]) -> Error {
     let found = match (said, others.first()) {
         (Some(line), _) => format!("the tool said: {line}"),
@@ -86,7 +85,7 @@ fn nothing(path: &Path, said: Option<String>, others: &[String]) -> Error {
     Error::no_kernels(path, found, REMEDY.to_owned())
 }
 
-/// What a report has a row for; the one that says most first.
+/// The subject of a report's rows; the most detailed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Launch,
@@ -104,7 +103,7 @@ struct Header {
 }
 
 impl Header {
-    /// The header in `cells`, if they are one: those of every report that has times begin so.
+    /// The header in `cells`, if they are one: every report with times begins so.
     fn new(cells: &[String]) -> Option<Self> {
         if cells.len() < 4 {
             return None;
@@ -132,7 +131,7 @@ impl Header {
         } else {
             None
         };
-        /// How the first column of a report is called that has nothing of kernels.
+        /// First columns of reports without kernels.
         const FIRST: [&str; 6] = ["Time", "Start", "API Start", "PID", "NVTX Range", "Name"];
         let (first, _) = column_unit(cells.first()?.trim());
         (kind.is_some() || FIRST.contains(&&*first)).then_some(Self { kind, columns })
@@ -141,12 +140,12 @@ impl Header {
     fn cell<'r>(&self, record: &'r [String], name: &str) -> &'r str {
         let column = self.columns.get(name);
         let cell = column.and_then(|&(column, _)| record.get(column));
-        // Versions of 2022 print the word None where nothing is.
+        // Versions of 2022 print the word None for an empty cell.
         cell.map_or("", |cell| cell.trim())
             .trim_start_matches("None")
     }
 
-    /// A number in base units: ns or bytes, or as it is.
+    /// A number in base units (ns or bytes), or without a unit.
     fn number(&self, record: &[String], names: &[&str]) -> Option<f64> {
         names.iter().find_map(|name| {
             let &(_, factor) = self.columns.get(*name)?;
@@ -204,7 +203,7 @@ fn column_unit(cell: &str) -> (String, f64) {
     (name.trim().to_owned(), factor)
 }
 
-/// A row as far as it is needed.
+/// The required part of a row.
 struct Row {
     name: String,
     grid: Option<[u32; 3]>,
@@ -224,7 +223,6 @@ struct Row {
     deviation_ns: Option<u64>,
 }
 
-/// A report of the file.
 struct Report {
     kind: Kind,
     header: Header,
@@ -402,7 +400,7 @@ impl Report {
 }
 
 impl Row {
-    /// A row of nothing but a name.
+    /// A row with only a name.
     fn of(name: &str) -> Option<Self> {
         (!name.is_empty()).then(|| Self {
             name: name.to_owned(),
@@ -424,7 +422,7 @@ impl Row {
     }
 }
 
-/// The GPU of `Tesla T4 (0)`; a bare number says nothing of it.
+/// The GPU of `Tesla T4 (0)`; a bare number does not identify it.
 fn gpu_of(device: &str) -> Gpu {
     let name = device.rsplit_once(" (").map(|(name, _)| name);
     Gpu {

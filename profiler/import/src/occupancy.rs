@@ -1,6 +1,6 @@
-//! Blocks on an SM and SMs needed, of what files state.
+//! Blocks on an SM and SMs needed, from files' values.
 //!
-//! What a tool computed itself goes first; else the calculator ([`profiler::occupancy`]).
+//! A tool's own computation has precedence over the calculator ([`profiler::occupancy`]).
 
 pub use profiler::occupancy::{
     Block, BlockLimits, SmLimits, block_limits, blocks, sms_needed, threads,
@@ -9,7 +9,7 @@ pub use profiler::occupancy::{
 use crate::source::{Kernel, StatedLimits};
 
 /// Blocks of `kernel` on one SM: as the tool stated them, else by [`block_limits`]; `None` where
-/// the file does not state enough, or where not one block fits by what it states.
+/// the file states too little, or where its values leave no room for one block.
 #[must_use]
 pub fn blocks_per_sm(kernel: &Kernel, sm: Option<&SmLimits>, stated: &StatedLimits) -> Option<u32> {
     if let Some(blocks) = stated.blocks_per_sm() {

@@ -1,17 +1,17 @@
-//! From what files say to a profile: one entry for each kernel and shape.
+//! From files to a profile: one entry for each kernel and shape.
 //!
-//! *Durations* come from the source that disturbs least: Nsight Systems before a trace of PyTorch
-//! before Nsight Compute, which runs kernels one by one, at base clocks and with cold caches.
-//! Several files of that best kind add up; of the others, launches of a kernel that the best kind
-//! has give no durations. *Ratios* come from Nsight Compute, whichever launch it counted.
+//! *Durations* come from the source with the least disturbance: Nsight Systems before a trace of
+//! PyTorch before Nsight Compute, which runs kernels one by one, at base clocks and with cold
+//! caches. Several files of that best kind add up; the other files give durations only for kernels
+//! that the best kind lacks. *Ratios* come from Nsight Compute, for any of its launches.
 //!
 //! Files are joined by kernel: the same mangled name, or the same name, or the same base name, and
-//! the same grid and block. A base name that fits two kernels of that shape is not joined. What did
-//! not join is said.
+//! the same grid and block. A base name that fits two kernels of that shape is not joined. Kernels
+//! that did not join are reported.
 //!
-//! Median and p95 leave out *outliers*: launches longer than [`OUTLIER_FACTOR`] times the median
-//! of a kernel that was launched [`OUTLIER_LAUNCHES_MIN`] times or more. The first launch of a
-//! kernel, which loads its code, is the usual one. They stay in count and sum.
+//! Median and p95 leave out *outliers*: launches longer than [`OUTLIER_FACTOR`] times the median of
+//! a kernel with at least [`OUTLIER_LAUNCHES_MIN`] launches. The first launch of a kernel, which
+//! loads its code, is the usual one. They stay in count and sum.
 
 use profiler::Profile;
 use profiler::limits::SM_NEEDED_MAX;
@@ -27,28 +27,28 @@ mod group;
 mod kernels;
 mod requests;
 
-/// How many times the median a launch must last to be an outlier.
+/// The duration of an outlier, in medians.
 pub const OUTLIER_FACTOR: u64 = 5;
 
-/// Launches of a kernel from which on one can be an outlier.
+/// The least number of a kernel's launches for outliers.
 pub const OUTLIER_LAUNCHES_MIN: usize = 5;
 
-/// What to know about durations that no better source has.
+/// The caution about durations without a better source.
 const DURATIONS_OF_NCU: &str = "durations are those of Nsight Compute, which runs kernels one by one, at base clocks and \
      with cold caches; import an export of Nsight Systems too for those of production";
 
-/// What a user asks of an import.
+/// Options of an import.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The model of the device table that the files were measured on: it chooses where they were
-    /// measured on several, and says it where they do not.
+    /// The measured model of the device table: selects one where files have several, and names it
+    /// where they have none.
     pub device: Option<String>,
-    /// The range that holds a request's launches; a name that ends in `*` stands for all that begin
-    /// so. Without it requests are told apart by gaps.
+    /// The range that holds a request's launches; a name that ends in `*` is a prefix. Without it
+    /// gaps separate requests.
     pub request_range: Option<String>,
 }
 
-/// The profile of what `sources` measured.
+/// The profile of the measurements in `sources`.
 ///
 /// # Errors
 /// [`Error::SeveralGpus`], [`Error::OtherGpu`], [`Error::UnknownDevice`].
@@ -66,7 +66,7 @@ pub fn reduce(sources: &[Source], options: &Options) -> Result<Profile, Error> {
         notices.push(DURATIONS_OF_NCU.to_owned());
     }
     let mut kernels = Vec::new();
-    // The entry of each group; one without durations has none.
+    // The entry of each group; `None` without durations.
     let mut entries: Vec<Option<u32>> = Vec::new();
     for group in &grouped.groups {
         let entry = kernels::profile_of(group, &choice);
@@ -84,7 +84,7 @@ pub fn reduce(sources: &[Source], options: &Options) -> Result<Profile, Error> {
     })
 }
 
-/// The requests of the first source that has any, best source first.
+/// The requests of the first source with any, best source first.
 fn find_requests(
     sources: &[Source],
     choice: &choose::Choice,
@@ -126,7 +126,7 @@ fn find_requests(
     }
 }
 
-/// What the sources say of the GPU; `None` if nothing.
+/// The sources' description of the GPU; `None` without any.
 fn measured(gpu: &Gpu) -> Option<Measured> {
     let in_units = |value: Option<u64>, unit: u64| {
         let rounded = value?.saturating_add(unit / 2) / unit;

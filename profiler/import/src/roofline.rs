@@ -1,6 +1,6 @@
 //! The roofline of a profile as an SVG picture: operations per second over operations per byte of
-//! device memory, both logarithmic, under what the GPU can do at most. It stands alone, and is
-//! light or dark as its reader is.
+//! device memory, both logarithmic, under the GPU's peaks. It is self-contained, and follows the
+//! reader's light or dark scheme.
 
 use std::fmt::Write;
 
@@ -8,7 +8,6 @@ use devices::Device;
 use profiler::base_name::base;
 use profiler::{Profile, ResourceClass};
 
-/// Size of the picture, and of its margins.
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 520.0;
 const LEFT: f64 = 80.0;
@@ -20,17 +19,17 @@ const RIGHT: f64 = 30.0;
 const RADIUS_MIN: f64 = 3.0;
 const RADIUS_MAX: f64 = 24.0;
 
-/// Most kernels that have their name beside them, those that take longest.
+/// Most kernels with a name beside them, those with the most time.
 const NAMED_MAX: usize = 6;
-/// Share of the time from which on a kernel is worth its name.
+/// The least share of the time for a name.
 const NAMED_SHARE: f64 = 0.03;
 /// Most characters of such a name.
 const NAME_CHARS_MAX: usize = 28;
-/// Room that a name takes, so that none is written over another.
+/// Room for a name, so that none overlap.
 const NAME_WIDTH: f64 = 190.0;
 const NAME_HEIGHT: f64 = 14.0;
 
-/// Colours: of the classes three that colour-blind people tell apart (Okabe and Ito).
+/// Colours: three for the classes that colour-blind people can distinguish (Okabe and Ito).
 const STYLE: &str = ":root { color-scheme: light dark; --paper: #fff; --ink: #1c2128; --dim: #57606a; --faint: #d8dee4; \
     --compute: #0072b2; --memory: #d55e00; --unknown: #8c959f; } \
     @media (prefers-color-scheme: dark) { :root { --paper: #0f1318; --ink: #e6edf3; --dim: #9da7b1; --faint: #30363d; \
@@ -47,7 +46,6 @@ struct Point<'a> {
     class: ResourceClass,
     /// Operations per byte.
     intensity: f64,
-    /// Operations per second, 10⁹.
     gflop_per_s: f64,
     /// Of the time of the kernels drawn, 0 to 1.
     share: f64,
@@ -182,7 +180,7 @@ fn draw(
     writeln!(svg, "</svg>")
 }
 
-/// What the GPU can do: along the slope by its memory, on the level by its FP32 units.
+/// The GPU's peaks: its memory along the slope, its FP32 units on the level.
 fn draw_roof(svg: &mut String, axes: &Axes, bandwidth: f64, peak: f64) -> std::fmt::Result {
     let (left, right) = (10f64.powf(axes.x.0), 10f64.powf(axes.x.1));
     let ridge = peak / bandwidth;
@@ -208,7 +206,7 @@ fn draw_roof(svg: &mut String, axes: &Axes, bandwidth: f64, peak: f64) -> std::f
     )
 }
 
-/// The names of the kernels that take longest, where there is room.
+/// The names of the kernels with the most time, where there is room.
 fn draw_names(svg: &mut String, points: &[Point<'_>], axes: &Axes) -> std::fmt::Result {
     let mut longest: Vec<&Point<'_>> = points
         .iter()
@@ -226,7 +224,7 @@ fn draw_names(svg: &mut String, points: &[Point<'_>], axes: &Axes) -> std::fmt::
         }
         written.push((x, y));
         let name: String = base(point.name).chars().take(NAME_CHARS_MAX).collect();
-        // To the side on which there is more of the picture.
+        // On the side with more of the picture.
         let is_right = x > WIDTH / 2.0;
         let (side, anchor) = if is_right {
             (-1.0, "end")
@@ -310,7 +308,7 @@ fn label(decade: f64) -> String {
     format!("{:.decimals$}", 10f64.powf(decade))
 }
 
-/// Text that is nothing but text in XML.
+/// Text escaped for XML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

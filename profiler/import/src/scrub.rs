@@ -1,9 +1,9 @@
 //! Copies of profilers' files that can be shared.
 //!
-//! Exports hold the environment, output, user, host and file names of the profiled program. To take
-//! these out one would have to know where each version puts them; so nothing is taken out: a new
-//! file gets what is known to be needed, and imports to the same profile. What a program called its
-//! kernels and ranges stays.
+//! Exports hold the environment, output, user, host and file names of the profiled program.
+//! Removing these would require knowing where each version puts them. Instead nothing is removed: a
+//! new file gets the data known to be required, and imports to the same profile. The program's
+//! names of kernels and ranges stay.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,11 +17,12 @@ use crate::error::Error;
 use crate::input::Input;
 use crate::{Context, ncu, nsys_sqlite, read, trace};
 
-/// Copies what an import reads from the file at `from` into a new one at `to`, which must not
-/// exist; compressed if the other is.
+/// Copies an import's data from the file at `from` into a new one at `to`, which must not exist;
+/// compressed if the original is.
 ///
 /// # Errors
-/// Those of [`read`], [`Error::NotSuitable`] for what cannot be or need not be copied, and [`Error::NotCopied`].
+/// Those of [`read`], [`Error::NotSuitable`] for a file that cannot or need not be copied, and
+/// [`Error::NotCopied`].
 pub fn scrub(from: &Path, to: &Path, context: &mut Context<'_>) -> Result<(), Error> {
     let not_suitable =
         |found: &str, remedy: &str| Error::not_suitable(from, found.to_owned(), remedy.to_owned());
@@ -48,14 +49,14 @@ pub fn scrub(from: &Path, to: &Path, context: &mut Context<'_>) -> Result<(), Er
              private",
             "share it as it is",
         )),
-        // The error of reading says what the file is and what to do about it.
+        // The reading error names the format and the remedy.
         _ => read(from, context).map(drop),
     }
 }
 
 type Scrubber = fn(&Path, Box<dyn Write>, &mut Context<'_>) -> Result<(), Error>;
 
-/// Lets `scrubber` write to `to`, once it is known that there is something to import.
+/// Lets `scrubber` write to `to`, once the source is known to be importable.
 fn copy(
     from: &Path,
     to: &Path,

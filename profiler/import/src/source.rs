@@ -1,15 +1,14 @@
-//! What a file says, in one form for all formats: the types that readers make and the reduction
-//! takes.
+//! A file's content, in one form for all formats: the readers' output and the reduction's input.
 //!
-//! A [`Source`] is one file. Its launches are rows: which kernel, when, how long, on which GPU and
-//! stream. A kernel is one function in one launch shape, kept once however often it was launched
+//! A [`Source`] is one file. Its launches are rows: kernel, time, duration, GPU and stream. A
+//! kernel is one function in one launch shape, kept once regardless of its number of launches
 //! ([`SourceBuilder::kernel`]); that keeps a file of a million launches in some 80 MB. Counters of
-//! Nsight Compute hang on the launch they were measured on. Reports that have no launches, only
-//! sums, give [`Summary`] rows.
+//! Nsight Compute belong to their measured launch. Reports without launches, only with sums, give
+//! [`Summary`] rows.
 //!
-//! **Everything that a file does not state is `None`.** A reader never fills in what is usual, and
-//! never judges: whether a number of SMs is plausible, which class a kernel has, which request a
-//! launch belongs to is for the reduction.
+//! **Every unstated value is `None`.** A reader never fills in usual values, and never judges: the
+//! reduction decides whether a number of SMs is plausible, which class a kernel has, and which
+//! request a launch belongs to.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,40 +23,39 @@ use crate::gpu::Gpu;
 use crate::limits::{GPUS_MAX, KERNELS_MAX, LAUNCHES_MAX, NAMES_BYTES_MAX, RANGES_MAX};
 use crate::name::Names;
 
-/// What one file says.
+/// The content of one file.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The file's name without its folder, for people.
+    /// The file's name without its folder, for display.
     pub label: String,
-    /// What the file is.
+    /// The file's format.
     pub format: Format,
-    /// Version of the tool that wrote it, where it says so.
+    /// Version of the tool that wrote it, if stated.
     pub tool_version: Option<String>,
-    /// The GPUs that launches ran on; [`Launch::gpu`] counts in here.
+    /// The GPUs of the launches; [`Launch::gpu`] is an index into these.
     pub gpus: Vec<Gpu>,
-    /// The kernels, each in one shape; [`Launch::kernel`] counts in here.
+    /// The kernels, each in one shape; [`Launch::kernel`] is an index into these.
     pub kernels: Vec<Kernel>,
-    /// The launches, in the order in which they started where the file has starts, else as in the
-    /// file.
+    /// The launches, in order of their starts where the file has them, else as in the file.
     pub launches: Vec<Launch>,
-    /// Sums over launches, from reports that have nothing finer.
+    /// Sums over launches, from reports without anything finer.
     pub summaries: Vec<Summary>,
     /// Ranges that the program named (NVTX, annotations of PyTorch), on the clock of
     /// [`Call::at_ns`].
     pub ranges: Vec<Range>,
-    /// Names of ranges; [`Range::name`] counts in here.
+    /// Names of ranges; [`Range::name`] is an index into these.
     pub range_names: Vec<String>,
-    /// What a user should know, one sentence each.
+    /// Notices for the user, one sentence each.
     pub notices: Vec<String>,
-    /// Entries of a file that is a profile, or can be read as one, by index of the kernel: they
-    /// are judged already.
+    /// Already judged entries from a profile, or from a file readable as one, by index of the
+    /// kernel.
     pub known: HashMap<u32, KernelProfile>,
 }
 
 /// One function in one launch shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
-    /// What it is called.
+    /// Its names.
     pub names: Names,
     /// Blocks in x, y, z.
     pub grid: Option<[u32; 3]>,
@@ -69,23 +67,23 @@ pub struct Kernel {
     pub shared: SharedMemory,
     /// Blocks of a cluster, where it was launched in clusters of more than one.
     pub cluster_blocks: Option<u32>,
-    /// The operator that it was launched in, where the file tells.
+    /// The operator that launched it, where the file states it.
     pub operator: Option<Arc<Operator>>,
 }
 
-/// Shared memory of a block, in the parts that tools tell apart; bytes.
+/// Shared memory of a block, in the parts that tools distinguish; bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SharedMemory {
     /// Declared by the kernel.
     pub static_bytes: Option<u32>,
-    /// Asked for at launch.
+    /// Requested at launch.
     pub dynamic_bytes: Option<u32>,
     /// Static and dynamic together, where a tool (PyTorch) states nothing finer.
     pub both_bytes: Option<u32>,
-    /// Kept for itself by the driver.
+    /// Reserved by the driver.
     pub driver_bytes: Option<u32>,
-    /// What the SM had set aside as shared memory for all its blocks when the kernel ran: the
-    /// carve-out. Not of a block, and not the most that the device could set aside.
+    /// The carve-out: the SM's shared memory for all blocks when the kernel ran. Neither per block
+    /// nor the device's maximum.
     pub carveout_bytes: Option<u32>,
 }
 
@@ -102,30 +100,30 @@ impl SharedMemory {
 /// One launch of a kernel.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// Which kernel: an index into [`Source::kernels`].
+    /// The kernel: an index into [`Source::kernels`].
     pub kernel: u32,
-    /// On which GPU: an index into [`Source::gpus`].
+    /// The GPU: an index into [`Source::gpus`].
     pub gpu: u16,
-    /// In which stream, as the tool numbers them within the process.
+    /// The stream, as the tool numbers them within the process.
     pub stream: Option<u32>,
-    /// When it began on the GPU, on the file's own clock.
+    /// Its start on the GPU, on the file's own clock.
     pub start_ns: Option<i64>,
-    /// How long it ran.
+    /// Its duration.
     pub duration_ns: Option<u64>,
     /// The host call that launched it.
     pub call: Option<Call>,
-    /// What Nsight Compute counted while it ran.
+    /// Nsight Compute's counters of it.
     pub counters: Option<Box<Counters>>,
-    /// What it had to compute, as far as the shapes of its operator's tensors tell.
+    /// Its work, if the shapes of its operator's tensors determine it.
     pub work: Option<Arc<Work>>,
 }
 
 /// A call that launched a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The thread that made it, as the file numbers threads; comparable with [`Range::thread`].
+    /// The calling thread, as the file numbers threads; comparable with [`Range::thread`].
     pub thread: u64,
-    /// When, on the clock of [`Range::start_ns`].
+    /// Its time, on the clock of [`Range::start_ns`].
     pub at_ns: i64,
 }
 
@@ -144,15 +142,15 @@ pub struct Counters {
     pub l1_pct: Option<f64>,
     /// Bytes per second to and from device memory.
     pub dram_bytes_per_s: Option<f64>,
-    /// What device memory can do at the clock it ran at, bytes per second.
+    /// Device memory's peak at its actual clock, bytes per second.
     pub dram_peak_bytes_per_s: Option<f64>,
     /// Single-precision operations per second by the FP32 units; an FMA counts as two.
     pub fp32_per_s: Option<f64>,
-    /// What the FP32 units can do at the clock they ran at, operations per second.
+    /// The FP32 units' peak at their actual clock, operations per second.
     pub fp32_peak_per_s: Option<f64>,
-    /// Double- and half-precision operations per second, counted likewise.
+    /// Double- and half-precision operations per second, counted the same way.
     pub fp64_fp16_per_s: Option<f64>,
-    /// Share of time that tensor pipes were busy. Their operations are in no count above.
+    /// Share of time that tensor pipes were busy. No count above includes their operations.
     pub tensor_pct: Option<f64>,
     /// Blocks per SM, as the tool computed the limits.
     pub limits: StatedLimits,
@@ -178,7 +176,7 @@ pub struct StatedLimits {
 }
 
 impl StatedLimits {
-    /// The least of them, if the four that every tool states are there and none is 0.
+    /// The least of them, if the four that every tool states are present and none is 0.
     #[must_use]
     pub fn blocks_per_sm(&self) -> Option<u32> {
         let four = [self.blocks?, self.registers?, self.shared?, self.warps?];
@@ -187,10 +185,10 @@ impl StatedLimits {
     }
 }
 
-/// What an operator computes, from the shapes of its tensors.
+/// An operator's work, from the shapes of its tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
-    /// The operator, for people.
+    /// The operator, for display.
     pub operator: &'static str,
     /// Floating-point operations.
     pub flop: f64,
@@ -198,7 +196,7 @@ pub struct Work {
     pub bytes: f64,
     /// Whether tensor cores can do it (by element type).
     pub is_tensor: bool,
-    /// The call of a library that does it, if it is one that Pillion labels.
+    /// The library call that does it, if Pillion labels it.
     pub call: Option<Arc<Operator>>,
 }
 
@@ -210,17 +208,17 @@ impl Work {
     }
 }
 
-/// The operator of a [`Work`] that does some operations for each element.
+/// The operator of a [`Work`] with a few operations for each element.
 pub const ELEMENTWISE: &str = "elementwise";
 
 /// Sums over the launches of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
-    /// Which kernel: an index into [`Source::kernels`].
+    /// The kernel: an index into [`Source::kernels`].
     pub kernel: u32,
     /// Launches.
     pub count: u64,
-    /// Their durations together.
+    /// The sum of their durations.
     pub sum_ns: u64,
     /// The median, where the report has one.
     pub median_ns: Option<u64>,
@@ -232,7 +230,7 @@ pub struct Summary {
     pub deviation_ns: Option<u64>,
 }
 
-/// A stretch of a thread's time that the program gave a name.
+/// A named interval of a thread's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     /// An index into [`Source::range_names`].
@@ -255,7 +253,7 @@ pub struct SourceBuilder<'a> {
 }
 
 impl<'a> SourceBuilder<'a> {
-    /// Nothing yet, of the file at `path`.
+    /// An empty source of the file at `path`.
     #[must_use]
     pub fn new(path: &'a Path, format: Format) -> Self {
         let label = path.file_name().map(|name| name.to_string_lossy());
@@ -281,8 +279,8 @@ impl<'a> SourceBuilder<'a> {
         }
     }
 
-    /// The index of `kernel`, which is kept if it is new. Values outside what CUDA allows
-    /// ([`profiler::limits`]) are no values: they are taken as not stated.
+    /// The index of `kernel`, added if it is new. Values outside CUDA's limits
+    /// ([`profiler::limits`]) count as unstated.
     ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`KERNELS_MAX`] or [`NAMES_BYTES_MAX`].
@@ -299,7 +297,7 @@ impl<'a> SourceBuilder<'a> {
         Ok(index)
     }
 
-    /// Keeps a GPU and gives its index.
+    /// Adds a GPU and returns its index.
     ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`GPUS_MAX`].
@@ -310,14 +308,14 @@ impl<'a> SourceBuilder<'a> {
         Ok(index as u16)
     }
 
-    /// Completes a GPU by what another launch says of it.
+    /// Completes a GPU by another launch's description.
     pub fn complete_gpu(&mut self, index: u16, other: Gpu) {
         if let Some(gpu) = self.source.gpus.get_mut(usize::from(index)) {
             gpu.complete(other);
         }
     }
 
-    /// Keeps a launch.
+    /// Adds a launch.
     ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`LAUNCHES_MAX`].
@@ -327,7 +325,7 @@ impl<'a> SourceBuilder<'a> {
         Ok(())
     }
 
-    /// Keeps sums.
+    /// Adds sums.
     ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`KERNELS_MAX`].
@@ -337,7 +335,7 @@ impl<'a> SourceBuilder<'a> {
         Ok(())
     }
 
-    /// Keeps a named range.
+    /// Adds a named range.
     ///
     /// # Errors
     /// [`Error::TooMany`] beyond [`RANGES_MAX`].
@@ -370,12 +368,12 @@ impl<'a> SourceBuilder<'a> {
         Ok(())
     }
 
-    /// Keeps the entry of a profile for a kernel.
+    /// Adds a profile's entry for a kernel.
     pub fn known(&mut self, kernel: u32, entry: KernelProfile) {
         self.source.known.insert(kernel, entry);
     }
 
-    /// Says something to the user, once.
+    /// Adds a notice for the user, once.
     pub fn notice(&mut self, notice: impl Into<String>) {
         let notice = notice.into();
         if !self.source.notices.contains(&notice) {
@@ -403,7 +401,7 @@ impl<'a> SourceBuilder<'a> {
         self.kernel(kernel)
     }
 
-    /// The launches so far, to complete them.
+    /// The launches so far, for completion.
     pub fn launches_mut(&mut self) -> &mut [Launch] {
         &mut self.source.launches
     }
@@ -428,12 +426,12 @@ impl<'a> SourceBuilder<'a> {
             let path = self.path.to_owned();
             return Err(Error::too_many(&path, what, limit));
         }
-        // Every bound of things that have an index fits in 32 bits.
+        // Every bound on indexed items fits in 32 bits.
         Ok(count as u32)
     }
 }
 
-/// `kernel` without what CUDA cannot have launched.
+/// `kernel` without impossible values.
 fn possible(mut kernel: Kernel) -> Kernel {
     let in_range = |shape: &[u32; 3], most: [u32; 3]| {
         shape
@@ -456,7 +454,7 @@ fn possible(mut kernel: Kernel) -> Kernel {
         dynamic_bytes: size(kernel.shared.dynamic_bytes),
         both_bytes: size(kernel.shared.both_bytes),
         driver_bytes: size(kernel.shared.driver_bytes),
-        // A carve-out of nothing is how old tools say that they do not know.
+        // A carve-out of 0 means unknown in old tools.
         carveout_bytes: size(kernel.shared.carveout_bytes).filter(|&bytes| bytes > 0),
     };
     kernel.cluster_blocks = kernel.cluster_blocks.filter(|&blocks| blocks > 1);

@@ -1,16 +1,15 @@
-//! Chrome traces, as PyTorch's profiler (Kineto) writes them.
+//! Chrome traces of PyTorch's profiler (Kineto).
 //!
 //! A trace is one JSON object with a list of events, or the list alone; of 35 MB or 1 GB, most of
-//! it stacks of Python. It is read as a stream: an event that is not needed is gone before the
-//! next one is read.
+//! it stacks of Python. It is read as a stream: an unneeded event is dropped before the next one is
+//! read.
 //!
-//! What is kept: kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them
-//! (`correlation`), annotations of the program, and, where shapes were recorded, what the operator
-//! of a kernel computes (`External id`; [`work`]): products of matrices are calls of cuBLAS, and
-//! their kernels are told apart by them. Times are microseconds, whole until 2.2 and with decimals
-//! since.
+//! Kept are kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them
+//! (`correlation`), annotations of the program, and, where shapes were recorded, the work of a
+//! kernel's operator (`External id`; [`work`]): matrix products are calls of cuBLAS, which
+//! distinguish their kernels. Times are microseconds, whole until 2.2 and with decimals since.
 //!
-//! Writers break JSON in known ways; [`lenient`] mends those.
+//! Writers break JSON in known ways; [`lenient`] repairs those.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,7 +37,6 @@ use event::{Device, Event};
 use lenient::Lenient;
 use walk::{Visit, Walked, walk};
 
-/// Reads the trace at `path`.
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     let input = Input::open(path, context.limits.bytes_max)?;
     let mut reading = Reading {
@@ -66,23 +64,21 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     reading.finish(&walked)
 }
 
-/// The id of what has none; numbers in JSON are smaller.
+/// The id for a missing one; numbers in JSON are smaller.
 const NO_ID: u64 = u64::MAX;
 
-/// What makes two operators' work the same.
+/// The identity of an operator's work.
 type WorkKey = (&'static str, u64, u64, bool, Option<Arc<Operator>>);
 
-/// What is known while events are read.
 struct Reading<'a> {
     path: &'a Path,
     builder: SourceBuilder<'a>,
     /// Device numbers to indices of the source.
     gpus: HashMap<i64, u16>,
-    /// Correlation and external id of each launch; [`NO_ID`] where there is none.
+    /// Correlation and external id of each launch; [`NO_ID`] where missing.
     ids: Vec<(u64, u64)>,
-    /// Calls by correlation.
     calls: HashMap<u64, Call>,
-    /// What operators compute, by external id: places in `works`, where each stands once.
+    /// Operators' work, by external id: places in `works`, which has no duplicates.
     operators: HashMap<u64, u32>,
     works: Vec<Arc<Work>>,
     places: HashMap<WorkKey, u32>,
@@ -183,7 +179,6 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Keeps what the operator of that external id computes.
     fn operate(&mut self, id: u64, work: Work) {
         let key = (
             work.operator,
@@ -214,7 +209,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Keeps tables of calls and operators below the bound of ranges.
+    /// Fails if the tables of calls and operators exceed the bound of ranges.
     fn bounded(&self, count: usize) -> Result<(), Error> {
         if count < RANGES_MAX {
             return Ok(());
@@ -222,7 +217,7 @@ impl Reading<'_> {
         Err(Error::too_many(self.path, "calls or operators", RANGES_MAX))
     }
 
-    /// The list is not closed, or something is no JSON. A bare list may be open by its format
+    /// The list is not closed, or the text is not JSON. A bare list may be open by its format
     /// ("Trace Event Format": a crashing program cannot close it).
     fn handle_broken(
         &mut self,
@@ -283,7 +278,7 @@ impl Reading<'_> {
         Ok(self.builder.finish())
     }
 
-    /// Makes the kernels of launches in operators that Pillion labels kernels of their own.
+    /// Splits kernels by the operators that Pillion labels.
     fn tell_operators(&mut self) -> Result<(), Error> {
         let of = |launch: &Launch| launch.work.as_ref()?.call.clone();
         let launches = self.builder.launches_mut().iter().enumerate();

@@ -1,7 +1,7 @@
-//! Every reader on files that are broken at random: each is read or refused in one line, never
-//! with a panic, and what is read makes a profile that reads back.
+//! Every reader on randomly broken files: each is read or refused in one line, never with a panic,
+//! and an accepted file makes a profile that reads back.
 //!
-//! How inputs are broken, seeds and times are in `fuzzing`, which the daemon's readers are tried by too.
+//! `fuzzing` has the mutations, seeds and times; it also tests the daemon's readers.
 
 mod fuzzing;
 
@@ -14,7 +14,7 @@ use profiler::Profile;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// Pieces that mean something to one of the readers.
+/// Words with a meaning to one of the readers.
 const WORDS: [&[u8]; 20] = [
     b"\"",
     b",",
@@ -38,7 +38,6 @@ const WORDS: [&[u8]; 20] = [
     b"Time (%),",
 ];
 
-/// Reads `bytes` as a file.
 fn read(bytes: &[u8], folder: &TempDir) {
     let path = folder.path().join("file");
     fs::write(&path, bytes).expect("room");
@@ -76,7 +75,7 @@ fn read(bytes: &[u8], folder: &TempDir) {
     }
 }
 
-/// Tries `seed_file` broken in ever new ways.
+/// Tries new mutations of `seed_file`.
 fn try_broken(name: &str, seed_file: &[u8]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let corpus = [seed_file.to_vec()];

@@ -1,8 +1,8 @@
 //! Comma-separated text of Nsight Compute: the raw and the details page, `--metrics`, of all
 //! versions from 2019 on.
 //!
-//! The tool writes to the terminal, so the program's own output, its own messages (`==PROF==`) and
-//! warnings stand before the table and inside it. A header is a line with the column `"ID"`;
+//! The tool writes to the terminal, so the program's own output, the tool's messages (`==PROF==`)
+//! and warnings stand before the table and inside it. A header is a line with the column `"ID"`;
 //! after it, records are the lines that start with a quote. Several runs in one file have several
 //! headers. Columns are found by name.
 //!
@@ -11,9 +11,9 @@
 //! - *wide* (raw page): a row per launch, a column per metric, units in a row of their own after
 //!   the header, or, from the graphical tool, in the column's name: `name [unit]`.
 //! - *long* (details page, `--metrics`): a row per metric; the metric by its label or its name, or
-//!   both. Rows of rules end early or have no metric; they are passed over.
+//!   both. Rows of rules end early or have no metric; they are skipped.
 //!
-//! Numbers are as the locale prints them, so a file is read to its end before one is understood
+//! Numbers are in the locale's format, so a file is read to its end before numbers are interpreted
 //! ([`super::separators`]).
 
 use std::collections::HashMap;
@@ -30,21 +30,20 @@ use crate::limits::LAUNCHES_MAX;
 use crate::name::Names;
 use crate::source::{Source, SourceBuilder};
 
-/// How to get a table that can be read.
+/// How to get a readable table.
 const REMEDY: &str = "use `ncu --csv --page raw` (or `ncu --import FILE.ncu-rep --csv --page raw`), \
                       or import the .ncu-rep file itself";
 
-/// Whether `line` is the header of a table: one with a column for the launch's number. It has been
-/// the first one in all versions.
+/// Whether `line` is the header of a table: one with a column for the launch's number, which has
+/// been the first in all versions.
 pub(crate) fn is_header(line: &str) -> bool {
     let has = |cell: &str| line.contains(cell);
     line.starts_with("\"ID\",") || line.starts_with('"') && has("\"ID\"") && has("\"Kernel Name\"")
 }
 
-/// How many lines lie between two reports of progress.
+/// Lines between two reports of progress.
 const LINES_PER_PROGRESS: usize = 4096;
 
-/// Reads the file at `path`.
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     let mut lines = Lines::open(path, context.limits.bytes_max)?;
     let mut table = Reading::new(path);
@@ -57,7 +56,6 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     table.finish()
 }
 
-/// What is known while lines are read.
 struct Reading<'a> {
     path: &'a Path,
     header: Option<Header>,
@@ -69,7 +67,6 @@ struct Reading<'a> {
     said: Said,
 }
 
-/// The columns of a table.
 struct Header {
     columns: HashMap<String, usize>,
     form: Form,
@@ -89,7 +86,7 @@ enum Form {
     },
 }
 
-/// A launch as it stands in the file; numbers not yet understood.
+/// A launch as it stands in the file; numbers are not yet interpreted.
 struct Row {
     line: usize,
     names: Names,
@@ -102,10 +99,10 @@ struct Row {
     values: Vec<(Metric, usize, f64, String)>,
 }
 
-/// What the tool said outside the table.
+/// The tool's messages outside the table.
 #[derive(Default)]
 struct Said {
-    /// Its last word on why there is nothing.
+    /// Its last reason for an empty table.
     error: Option<String>,
     profiled: bool,
     text_page: bool,
@@ -215,7 +212,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The source, or why there is none.
+    /// The source, or the error for a missing table.
     fn finish(self) -> Result<Source, Error> {
         if self.launches.is_empty() {
             return Err(self.said.nothing(self.path, self.headers));
@@ -293,7 +290,7 @@ impl Header {
             .map_or("", String::as_str)
     }
 
-    /// Whether a column says which launch a row is of, so that no measured number stands there.
+    /// Whether a column identifies a row's launch, so that it has no measured numbers.
     fn columns_of_launch(&self, column: usize) -> bool {
         [
             "ID",
@@ -313,7 +310,6 @@ impl Header {
         .any(|name| self.columns.get(*name) == Some(&column))
     }
 
-    /// Takes the row of units.
     fn take_units(&mut self, record: &[String]) {
         if let Form::Wide { metrics, .. } = &mut self.form {
             for (column, _, _, factor) in metrics {
@@ -325,7 +321,6 @@ impl Header {
         }
     }
 
-    /// The launch of a record, without metrics.
     fn row(&self, line: usize, names: Names, record: &[String]) -> Row {
         let capability = self.cell(record, "CC").split_once('.');
         let capability = capability.and_then(|(major, minor)| {
@@ -345,7 +340,7 @@ impl Header {
     }
 }
 
-/// `name [unit]` apart.
+/// Splits `name [unit]`.
 fn with_unit(text: &str) -> (&str, &str) {
     let text = text.trim();
     match text
@@ -381,7 +376,6 @@ impl Said {
         }
     }
 
-    /// Why a file without launches has none.
     fn nothing(self, path: &Path, headers: usize) -> Error {
         let path = path.to_owned();
         if self.summary {

@@ -1,5 +1,5 @@
-//! The counters of Nsight Compute that a profile needs, by metric name and by the labels of the
-//! details page of all eras, and what they say together.
+//! The counters of Nsight Compute for a profile, by metric name and by the labels of the details
+//! page of all versions, and the values that follow from them.
 //!
 //! Values are in base units: seconds, bytes, hertz, percent.
 
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use crate::gpu::Gpu;
 use crate::source::{Counters, SharedMemory, StatedLimits};
 
-/// A counter that is kept. What it counts is said by its names in [`NAMES`].
+/// A counter that is kept. [`NAMES`] defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Metric {
     Duration,
@@ -82,12 +82,11 @@ pub(super) enum Metric {
 /// The metric whose value is the name of the GPU.
 pub(super) const GPU_NAME: &str = "device__attribute_display_name";
 
-/// Bytes of a sector of device memory.
 const SECTOR_BYTES: f64 = 32.0;
 
 use Metric as M;
 
-/// Metric names. Where several lead to one counter, the first that a launch has counts.
+/// Metric names. Of several names of one counter, the first that a launch has counts.
 const NAMES: [(&str, Metric); 81] = [
     ("gpu__time_duration.sum", M::Duration),
     ("gpu__time_duration.avg", M::Duration),
@@ -266,7 +265,7 @@ const NAMES: [(&str, Metric); 81] = [
 ];
 
 /// Labels of the details page, with those of 2019 to 2021. "Memory Throughput" stands for two
-/// counters, told apart by their unit: see [`by_label`].
+/// counters, distinguished by their unit: see [`by_label`].
 const LABELS: [(&str, Metric); 37] = [
     ("Duration", M::Duration),
     ("Compute (SM) Throughput", M::ComputePct),
@@ -317,7 +316,7 @@ static BY_NAME: LazyLock<HashMap<&'static str, (usize, Metric)>> = LazyLock::new
 static BY_LABEL: LazyLock<HashMap<&'static str, Metric>> =
     LazyLock::new(|| LABELS.iter().copied().collect());
 
-/// The counter of that metric name, and how early it stands among the names of that counter.
+/// The counter of that metric name, and the name's position among those of the counter.
 pub(super) fn by_name(name: &str) -> Option<(usize, Metric)> {
     BY_NAME.get(name).copied()
 }
@@ -352,7 +351,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// Keeps a value. `place` says how good its name is; the least wins.
+    /// Keeps a value. `place` is the rank of its name; the least wins.
     pub(super) fn set(&mut self, metric: Metric, place: usize, value: f64) {
         if !value.is_finite() {
             return;
@@ -367,8 +366,8 @@ impl Values {
         self.values.get(&metric).map(|&(_, value)| value)
     }
 
-    /// The value as a whole number, if it is one that 32 bits hold. Details pages print sizes in
-    /// Kbyte with two decimals; see [`Values::bytes`].
+    /// The value as a whole number, if it fits into 32 bits. Details pages print sizes in Kbyte
+    /// with two decimals; see [`Values::bytes`].
     fn number(&self, metric: Metric) -> Option<u32> {
         let value = self.of(metric)?.round();
         (0.0..=f64::from(u32::MAX))
@@ -376,13 +375,12 @@ impl Values {
             .then_some(value as u32)
     }
 
-    /// A size. Printed as `1.02 Kbyte` it is 1 024 bytes: sizes that the hardware gives out are
-    /// multiples of 16 bytes, so the nearest such is meant where two decimals of a Kbyte leave
-    /// room.
+    /// A size. `1.02 Kbyte` is 1 024 bytes: the hardware allocates multiples of 16 bytes, so the
+    /// nearest one is assumed where two decimals of a Kbyte leave room.
     fn bytes(&self, metric: Metric) -> Option<u32> {
         let value = self.of(metric)?;
         let bytes = self.number(metric)?;
-        // Ten bytes is what the second decimal of a Kbyte can tell.
+        // Ten bytes is the resolution of a Kbyte's second decimal.
         let is_rounded = bytes >= 1000 && value.rem_euclid(10.0) < 1e-6;
         if !is_rounded || bytes.is_multiple_of(16) {
             return Some(bytes);
@@ -454,7 +452,7 @@ impl Values {
         self.number(M::StreamId)
     }
 
-    /// What the launch says of its GPU, but for the name.
+    /// The launch's description of its GPU, without the name.
     pub(super) fn gpu(&self) -> Gpu {
         let hz = |khz: f64| khz * 1e3;
         // Two transfers per clock; 8 bits to a byte.

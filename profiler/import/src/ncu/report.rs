@@ -1,10 +1,10 @@
 //! Nsight Compute's own reports (`.ncu-rep`), without its libraries.
 //!
 //! A report is `NVR\0`, then blocks, each a length, a header and a payload; header and payload are
-//! messages in the wire format of Protocol Buffers. Only the numbers of the fields that are needed
-//! are known here, from the descriptions that NVIDIA ships with the tool; every other field is
-//! passed over, so that newer and older reports open alike. Values are stored in base units, with
-//! no unit text and no locale: this is the most exact source of counters.
+//! messages in the wire format of Protocol Buffers. This reader knows only the numbers of the
+//! required fields, from the descriptions that NVIDIA ships with the tool, and skips every other
+//! field, so that newer and older reports open alike. Values are stored in base units, with no unit
+//! text and no locale: this is the most exact source of counters.
 //!
 //! Names of metrics are numbers into a table of strings that may come after the results, so a
 //! report is read twice: for the table, then for the results. Names of hosts, addresses and
@@ -22,15 +22,13 @@ use crate::error::Error;
 use crate::name::Names;
 use crate::source::{Source, SourceBuilder};
 
-/// Longest message that is read. The largest result in a real report has 0.2 MB.
+/// Longest message. The largest result in a real report has 0.2 MB.
 const MESSAGE_BYTES_MAX: u32 = 256 << 20;
-/// Most strings in the table.
 const STRINGS_MAX: usize = 1 << 20;
 
 const COPY_AGAIN: &str =
     "copy the whole file again, or export it with `ncu --import FILE --csv --page raw`";
 
-/// Reads the report at `path`.
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     let damaged = |reason: String| Error::damaged(path, reason, COPY_AGAIN);
     let failed = |error: io::Error| match error.kind() {
@@ -85,21 +83,20 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     Ok(builder.finish())
 }
 
-/// What a number of the table of strings means.
+/// The meaning of a number of the table of strings.
 enum Named {
     Metric(usize, Metric),
     GpuName,
     Other,
 }
 
-/// The file, and how far it has been read.
 struct Report {
     reader: BufReader<File>,
     at: u64,
     length: u64,
 }
 
-/// What the header of a block says.
+/// The content of a block's header.
 #[derive(Default)]
 struct Block {
     sources: u32,
@@ -110,7 +107,7 @@ struct Block {
 }
 
 impl Report {
-    /// To the first block.
+    /// Seeks the first block.
     fn start(&mut self) -> io::Result<()> {
         /// `NVR\0`.
         const MAGIC_BYTES: u64 = 4;
@@ -119,7 +116,7 @@ impl Report {
         Ok(())
     }
 
-    /// The whole table of strings, each as what it names.
+    /// The whole table of strings, each as its meaning.
     fn metrics(&mut self) -> io::Result<Vec<Named>> {
         self.start()?;
         let mut named = Vec::new();
@@ -139,7 +136,6 @@ impl Report {
         Ok(named)
     }
 
-    /// The header of the next block; `None` at the end.
     fn block(&mut self) -> io::Result<Option<Block>> {
         if self.at == self.length {
             return Ok(None);
@@ -280,7 +276,7 @@ enum MetricValue<'a> {
     Text(&'a str),
 }
 
-/// Number of the name and the value; a metric that has instances only has no value.
+/// Number of the name and the value; a metric with instances only has no value.
 fn metric_value(bytes: &[u8]) -> io::Result<(usize, Option<MetricValue<'_>>)> {
     let (mut name, mut value) = (usize::MAX, None);
     for field in Fields(bytes) {

@@ -1,9 +1,9 @@
-//! A copy of a table of Nsight Compute with nothing in it but what an import reads.
+//! A copy of a table of Nsight Compute with only an import's data.
 //!
-//! Around and inside a table stand the output of the program and paths; in it, names of process and
-//! host, named ranges, and advice that may quote the source. Nothing is taken out: a new table gets
-//! the columns that say which launch a row is of, and of the metrics those that are numbers (all of
-//! them, because from all it follows which separators the locale has) or are read.
+//! Around and inside a table stand the program's output and paths; in it, names of process and
+//! host, named ranges, and advice that may quote the source. Nothing is removed: a new table gets
+//! the columns that identify a row's launch, and the metrics that are read or numeric (all of
+//! these, because together they reveal the locale's separators).
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::Context;
 use crate::error::Error;
 use crate::input::{Lines, fields};
 
-/// Columns that say which launch a row is of, and those of a metric.
+/// Columns that identify a row's launch, and those of a metric.
 const KEPT: [&str; 13] = [
     "ID",
     "Process ID",
@@ -31,17 +31,15 @@ const KEPT: [&str; 13] = [
     "Metric Value",
 ];
 
-/// What is known of the table that is being copied.
 struct Table {
-    /// The columns that are kept, each with whether its cells must be numbers.
+    /// The kept columns, each with whether its cells must be numbers.
     kept: Vec<(usize, bool)>,
-    /// Where the number of the launch stands.
     id: Option<usize>,
-    /// Where the name and the value of a metric stand, in a table with a row for each.
+    /// The columns of a metric's name and value, in a table with a row for each.
     metric: Option<(usize, usize)>,
 }
 
-/// Copies what an import reads from the file at `path` to `to`.
+/// Copies an import's data from the file at `path` to `to`.
 pub(crate) fn scrub(
     path: &Path,
     mut to: impl Write,
@@ -93,7 +91,7 @@ impl Table {
         Some(self.cells(names, |_, cell| cell.trim().to_owned()))
     }
 
-    /// What is kept of a row; `None` of one that says nothing to an import.
+    /// The kept part of a row; `None` for a row without import data.
     fn row(&self, record: &[String]) -> Option<String> {
         let cell = |column: usize| record.get(column).map_or("", String::as_str);
         if let Some((name, value)) = self.metric {
@@ -122,13 +120,13 @@ impl Table {
     }
 }
 
-/// Whether nothing but a number is in `cell`, in any locale.
+/// Whether `cell` is only a number, in any locale.
 fn is_number(cell: &str) -> bool {
     let is_of_number = |c: char| c.is_ascii_digit() || c.is_whitespace() || ".,'’+-eE".contains(c);
     cell.contains(|c: char| c.is_ascii_digit()) && cell.chars().all(is_of_number)
 }
 
-/// Whether `cell` can be a unit: a word or two of them.
+/// Whether `cell` can be a unit: a word or two.
 fn is_unit(cell: &str) -> bool {
     const UNIT_CHARS_MAX: usize = 32;
     cell.len() <= UNIT_CHARS_MAX

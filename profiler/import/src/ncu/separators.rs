@@ -1,25 +1,24 @@
 //! Which of `.`, `,`, `'` and space separate thousands in a file, and which decimals.
 //!
-//! Nsight Compute prints numbers of its details page as the locale has them: `6,127,347.24`,
-//! `6.127.347,24`, `6'127'347.24`, `6 127 347,24`. A single `32.768` can be either, so the roles
-//! are found from all values of a file together:
+//! Nsight Compute prints numbers of its details page in the locale's format: `6,127,347.24`,
+//! `6.127.347,24`, `6'127'347.24`, `6 127 347,24`. A single `32.768` is ambiguous, so all values of
+//! a file together determine the roles:
 //!
 //! - a separator that comes twice in a number, or before another, separates thousands;
-//! - one that comes after another, or does not stand before exactly three digits, or after a lone
-//!   0 or more than three digits, separates decimals;
+//! - one that comes after another, or does not stand before exactly three digits, or after a lone 0
+//!   or more than three digits, separates decimals;
 //! - apostrophes and spaces never separate decimals;
 //! - once one of `.` and `,` has a role, the other one can only have the other.
 //!
-//! A value that could still be read in two ways is ambiguous, and the file must be exported again.
+//! A value that is still ambiguous makes the file be exported again.
 
-/// What is known of a separator.
+/// The evidence about a separator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     thousands: bool,
     decimals: bool,
 }
 
-/// What is known of a file's separators.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Separators {
     point: Seen,
@@ -29,17 +28,17 @@ pub(super) struct Separators {
 /// Why a value cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// It is no number (`n/a`, a word).
+    /// Not a number (`n/a`, a word).
     NotANumber,
     /// It could be two numbers.
     Ambiguous,
 }
 
-/// What stands between thousands only: apostrophes, spaces that break or do not.
+/// Separators of thousands only: apostrophes, breaking and non-breaking spaces.
 const THOUSANDS_ONLY: [char; 6] = ['\'', '\u{2019}', ' ', '\u{a0}', '\u{202f}', '\u{2009}'];
 
 impl Separators {
-    /// Learns from `value`, which is one of the file.
+    /// Learns from a value of the file.
     pub(super) fn handle(&mut self, value: &str) {
         let value = value.trim();
         let digits = value.strip_prefix('-').unwrap_or(value);
@@ -73,10 +72,10 @@ impl Separators {
         }
     }
 
-    /// What `value` is, once all values of the file are known.
+    /// The number of `value`, once all values of the file were handled.
     pub(super) fn number(&self, value: &str) -> Result<f64, Unread> {
         let value = value.trim();
-        // An exponent is printed by no locale but C.
+        // Only the C locale prints exponents.
         if value.contains(['e', 'E']) {
             return value.parse().map_err(|_| Unread::NotANumber);
         }
@@ -99,7 +98,7 @@ impl Separators {
         plain.parse().map_err(|_| Unread::NotANumber)
     }
 
-    /// Whether `mark` separates decimals; `None` if that cannot be told.
+    /// Whether `mark` separates decimals; `None` if undecided.
     fn is_decimal(&self, mark: char) -> Option<bool> {
         let (own, other) = if mark == '.' {
             (self.point, self.comma)
@@ -109,7 +108,7 @@ impl Separators {
         match (own.decimals, own.thousands) {
             (true, false) => Some(true),
             (false, true) => Some(false),
-            // Files of two locales in one: neither can be trusted.
+            // A file with two locales: neither can be trusted.
             (true, true) => None,
             (false, false) => match (other.decimals, other.thousands) {
                 (true, false) => Some(false),

@@ -3,8 +3,8 @@
 //!
 //! Prefixes are decimal: 32 768 bytes are printed as 32.77 Kbyte.
 
-/// The factor from `unit` to the base unit: seconds, bytes, hertz, per second; 1 for words that
-/// have no other (`%`, `inst`, `register/thread`).
+/// The factor from `unit` to the base unit: seconds, bytes, hertz, per second; 1 for other words
+/// (`%`, `inst`, `register/thread`).
 pub(super) fn factor(unit: &str) -> f64 {
     match unit.split_once('/') {
         Some((above, below)) => word(above) / word(below),

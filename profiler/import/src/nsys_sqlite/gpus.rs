@@ -1,4 +1,4 @@
-//! The GPUs of an export, and which of them a launch's device number means.
+//! The GPUs of an export, and the GPU of a launch's device number.
 //!
 //! A launch has the device number that CUDA gave the GPU in its process. `TARGET_INFO_CUDA_DEVICE`
 //! (since 3.17) leads from (number, process) to the GPU; before, `cuDevice` of the GPU is that
@@ -13,14 +13,13 @@ use crate::error::Error;
 use crate::gpu::Gpu;
 use crate::source::SourceBuilder;
 
-/// Table of GPUs.
 const GPUS: &str = "TARGET_INFO_GPU";
 /// The same before the middle of 2021, with other names and units.
 const GPUS_OF_2020: &str = "TARGET_INFO_CUDA_GPU";
-/// Table of how CUDA numbers them.
+/// Table of CUDA's device numbers.
 const DEVICES: &str = "TARGET_INFO_CUDA_DEVICE";
 
-/// The columns that are read of a GPU. Bandwidth is in bytes per second, the clock in Hz.
+/// The columns of a GPU. Bandwidth is in bytes per second, the clock in Hz.
 pub(super) const COLUMNS: [&str; 12] = [
     "id",
     "cuDevice",
@@ -36,8 +35,8 @@ pub(super) const COLUMNS: [&str; 12] = [
     "maxShmemPerSm",
 ];
 
-/// The same in the old table. Bandwidth is in kB per second, the clock in kHz; what stands for the
-/// GPU's own number is CUDA's.
+/// The same in the old table. Bandwidth is in kB per second, the clock in kHz; the GPU's own number
+/// is CUDA's.
 pub(super) const COLUMNS_OF_2020: [&str; 12] = [
     "deviceId",
     "deviceId",
@@ -53,18 +52,17 @@ pub(super) const COLUMNS_OF_2020: [&str; 12] = [
     "maxSharedMemoryPerMultiprocessor",
 ];
 
-/// The GPUs of the machine, and those that have launches.
+/// The GPUs of the machine, and those with launches.
 pub(super) struct Gpus {
     listed: Vec<Listed>,
     /// (device number, process) to the GPU's id.
     numbers: HashMap<(i64, i64), i64>,
-    /// (device number, process) to the index in the source, for those that had a launch.
+    /// (device number, process) to the index in the source, for GPUs with launches.
     kept: HashMap<(i64, i64), u16>,
     /// The GPU's place in `listed` to the index in the source.
     indices: HashMap<Option<usize>, u16>,
 }
 
-/// A GPU as the file lists it.
 struct Listed {
     id: Option<i64>,
     cuda_number: Option<i64>,
@@ -72,7 +70,6 @@ struct Listed {
 }
 
 impl Reader<'_> {
-    /// The GPUs that the file lists.
     pub(super) fn gpus(&self) -> Result<Gpus, Error> {
         let mut gpus = Gpus {
             listed: Vec::new(),
@@ -139,8 +136,8 @@ fn listed(row: &Row<'_>, unit: u64) -> rusqlite::Result<Listed> {
 }
 
 impl Gpus {
-    /// Index in the source of the GPU that CUDA calls `number` in `process`; it is kept there when
-    /// its first launch comes.
+    /// Index in the source of the GPU that CUDA calls `number` in `process`; added there at its
+    /// first launch.
     pub(super) fn index(
         &mut self,
         number: i64,
@@ -176,7 +173,7 @@ impl Gpus {
             .and_then(with_id)
             .or_else(by_cuda)
             .or_else(|| with_id(number))
-            // One GPU can be meant only.
+            // Only one GPU is possible.
             .or_else(|| (self.listed.len() == 1).then_some(0))
     }
 }

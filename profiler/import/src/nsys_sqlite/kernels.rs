@@ -13,7 +13,7 @@ use crate::limits::NAMES_BYTES_MAX;
 use crate::name::{Names, clean};
 use crate::source::{Kernel, Launch, SharedMemory, SourceBuilder};
 
-/// The columns that are read of a launch.
+/// The columns of a launch.
 pub(super) const COLUMNS: [&str; 23] = [
     "start",
     "end",
@@ -40,26 +40,26 @@ pub(super) const COLUMNS: [&str; 23] = [
     "contextId",
 ];
 
-/// Where what makes a kernel and shape stands in [`COLUMNS`]: names to clusters.
+/// The part of [`COLUMNS`] that identifies a kernel and shape: names to clusters.
 const KERNEL_COLUMNS: std::ops::Range<usize> = 6..22;
 
 /// The values of [`KERNEL_COLUMNS`].
 type Parts = [Option<i64>; 16];
 
-/// The columns with names, by their number in the table of strings.
+/// The columns with names, as numbers into the table of strings.
 pub(super) const NAME_COLUMNS: [&str; 3] = ["demangledName", "shortName", "mangledName"];
 
-/// How many rows lie between two reports of progress.
+/// Rows between two reports of progress.
 const ROWS_PER_PROGRESS: u64 = 4096;
 
-/// What identifies a launch among the calls of the API: process and correlation number.
+/// A launch's identity among the calls of the API: process and correlation number.
 pub(super) type LaunchKeys = HashMap<(i64, i64), u32>;
 
 /// Strings by number.
 pub(super) type Strings = HashMap<i64, Arc<str>>;
 
 impl Reader<'_> {
-    /// Reads all launches into `builder`. Gives where each lies, for the ranges.
+    /// Reads all launches into `builder`. Returns the place of each, for the ranges.
     pub(super) fn read_kernels(
         &self,
         builder: &mut SourceBuilder<'_>,
@@ -98,7 +98,7 @@ impl Reader<'_> {
         Ok(keys)
     }
 
-    /// Without these columns there is nothing to read.
+    /// Fails if a required column is missing.
     fn check_columns(&self) -> Result<(), Error> {
         let missing = ["start", "end"]
             .into_iter()
@@ -116,7 +116,7 @@ impl Reader<'_> {
         ))
     }
 
-    /// The strings that are names of kernels, and no others.
+    /// The strings that are names of kernels.
     fn kernel_names(&self) -> Result<Strings, Error> {
         let columns = NAME_COLUMNS
             .into_iter()
@@ -127,7 +127,7 @@ impl Reader<'_> {
         self.strings(&numbers.join(" UNION "))
     }
 
-    /// The strings whose numbers the query `numbers` gives.
+    /// The strings with the numbers of the query `numbers`.
     pub(super) fn strings(&self, numbers: &str) -> Result<Strings, Error> {
         let mut strings = Strings::new();
         if !self.tables.has("StringIds", &["id", "value"]) {
@@ -154,12 +154,11 @@ impl Reader<'_> {
     }
 }
 
-/// What is known while rows are read.
 struct Reading<'r, 'b> {
     builder: &'r mut SourceBuilder<'b>,
     names: Strings,
     gpus: Gpus,
-    /// The kernel of each combination of columns seen.
+    /// The kernel of each combination of columns.
     kernels: HashMap<Parts, u32>,
     keys: LaunchKeys,
     launches: u32,
@@ -167,7 +166,6 @@ struct Reading<'r, 'b> {
 }
 
 impl Reading<'_, '_> {
-    /// Keeps the launch of `row`.
     fn row(&mut self, row: &Row<'_>) -> rusqlite::Result<Result<(), Error>> {
         let (start, end) = (integer(row, 0)?, integer(row, 1)?);
         let duration_ns = start.zip(end).and_then(|(start, end)| duration(start, end));
@@ -201,7 +199,6 @@ impl Reading<'_, '_> {
         Ok(Ok(()))
     }
 
-    /// Keeps `launch` of the kernel of `parts`.
     fn keep(
         &mut self,
         launch: Launch,
@@ -257,7 +254,7 @@ fn kernel_of(parts: &Parts, strings: &Strings) -> Kernel {
     }
 }
 
-/// The names of a kernel from its demangled, short and mangled ones, those that there are.
+/// The names of a kernel from its demangled, short and mangled ones, as present.
 fn names([demangled, short, mangled]: [Option<&Arc<str>>; 3]) -> Names {
     let shown = demangled.or(mangled).or(short);
     let names = shown.and_then(|shown| Names::new(shown));
@@ -269,7 +266,7 @@ fn names([demangled, short, mangled]: [Option<&Arc<str>>; 3]) -> Names {
     if let Some(mangled) = mangled {
         names = names.with_mangled(mangled);
     }
-    // The tool knows the function's name; from the demangled one it is worked out.
+    // The tool knows the function's name; otherwise it is derived from the demangled one.
     if let Some(short) = short {
         names.base = Arc::from(profiler::base_name::base(short));
     }

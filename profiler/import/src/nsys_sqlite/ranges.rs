@@ -1,8 +1,7 @@
-//! Ranges that the program named with NVTX, and the calls that launched kernels.
+//! The program's NVTX ranges, and the calls that launched kernels.
 //!
-//! A launch belongs to the ranges that were open on the thread when it called: the call is the
-//! row of the API table with the launch's process and correlation number. What a range means is
-//! for the reduction.
+//! A launch belongs to the ranges that were open on the calling thread: the call is the row of the
+//! API table with the launch's process and correlation number. The reduction interprets the ranges.
 
 use super::kernels::LaunchKeys;
 use super::{CALLS, NVTX, Reader, integer, process};

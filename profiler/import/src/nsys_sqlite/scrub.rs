@@ -1,5 +1,5 @@
-//! A copy of an export of Nsight Systems with nothing in it but what an import reads: the columns
-//! that are known to be needed, and of the strings the names of kernels and ranges.
+//! A copy of an export of Nsight Systems with only an import's data: the required columns, and of
+//! the strings the names of kernels and ranges.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use super::tables::Tables;
 use super::{KERNELS, NVTX, READ, cut_short, open, uri};
 use crate::error::{EXPORT_AGAIN, Error, reason};
 
-/// Copies what an import reads from the database at `from` into a new one at `to`, which must not
+/// Copies an import's data from the database at `from` into a new one at `to`, which must not
 /// exist.
 ///
 /// # Errors
-/// [`Error::Unreadable`], [`Error::Damaged`], and [`Error::UnknownFormat`] for what is no export.
+/// [`Error::Unreadable`], [`Error::Damaged`], and [`Error::UnknownFormat`] for other databases.
 pub(crate) fn scrub(from: &Path, to: &Path) -> Result<(), Error> {
     let unreadable = |source| Error::unreadable(from, source);
     let length = std::fs::metadata(from).map_err(unreadable)?.len();

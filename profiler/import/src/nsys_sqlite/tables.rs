@@ -1,4 +1,4 @@
-//! Which tables and columns a database has.
+//! The tables and columns of a database.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,8 +13,8 @@ pub(super) struct Tables {
 const TABLES_MAX: usize = 4096;
 
 impl Tables {
-    /// The tables of the database. Views and virtual tables are left out: reading them runs what
-    /// the file's author wrote.
+    /// The plain tables of the database. Views and virtual tables are left out: reading them runs
+    /// code of the file's author.
     pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let mut statement = connection.prepare(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 LIMIT ?1",
@@ -31,13 +31,13 @@ impl Tables {
         Ok(Self { columns })
     }
 
-    /// Whether `table` is there with these columns.
+    /// Whether `table` exists with these columns.
     pub(super) fn has(&self, table: &str, columns: &[&str]) -> bool {
         let found = self.columns.get(table);
         found.is_some_and(|found| columns.iter().all(|&column| found.contains(column)))
     }
 
-    /// `columns` of `table` for a SELECT, in this order; NULL for what the table does not have.
+    /// `columns` of `table` for a SELECT, in this order; NULL for missing ones.
     pub(super) fn select(&self, table: &str, columns: &[&str]) -> String {
         let selected = columns.iter().map(|&column| {
             if self.has(table, &[column]) {
@@ -50,7 +50,7 @@ impl Tables {
         selected.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether Nsight Systems wrote the database, by tables that every export has.
+    /// Whether Nsight Systems wrote the database, by tables in every export.
     pub(super) fn is_nsys(&self) -> bool {
         self.has("StringIds", &["id", "value"])
             && self.columns.keys().any(|name| {

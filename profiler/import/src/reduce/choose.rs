@@ -1,4 +1,4 @@
-//! Which GPU a profile is of.
+//! Selects the GPU of a profile.
 
 use devices::Device;
 
@@ -10,13 +10,13 @@ use crate::source::{Launch, Source};
 pub(super) struct Choice {
     /// Its name in the profile: the device table's if that has it, else the driver's.
     pub(super) name: String,
-    /// What the sources say of it.
+    /// The sources' description.
     pub(super) gpu: Gpu,
-    /// What the device table says of it.
+    /// The device table's entry.
     pub(super) device: Option<&'static Device>,
-    /// What to say about it.
+    /// The notices about it.
     pub(super) notices: Vec<String>,
-    /// For each source, which of its GPUs are meant; launches on the others are left out.
+    /// For each source, which of its GPUs are selected; launches on the others are left out.
     taken: Vec<Vec<bool>>,
 }
 
@@ -29,7 +29,7 @@ impl Choice {
     }
 }
 
-/// The one GPU that launches of `sources` ran on, or the one that `asked` names.
+/// The one GPU of the launches in `sources`, or the one named by `asked`.
 pub(super) fn choose(sources: &[Source], asked: Option<&str>) -> Result<Choice, Error> {
     let asked = match asked {
         Some(name) => {
@@ -97,7 +97,7 @@ pub(super) fn choose(sources: &[Source], asked: Option<&str>) -> Result<Choice, 
     })
 }
 
-/// What a GPU is called: by the device table, else by its driver.
+/// A GPU's name: from the device table, else from its driver.
 fn name_of(gpu: &Gpu) -> Option<String> {
     let model = gpu.model().map(|device| device.name.clone());
     model.or_else(|| gpu.name.clone())

@@ -1,4 +1,4 @@
-//! Launches of all sources by kernel and shape: what is joined with what.
+//! Joins the launches of all sources by kernel and shape.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use super::choose::Choice;
 use crate::detect::Format;
 use crate::source::{Counters, Kernel, Source, Summary, Work};
 
-/// All that is known of one kernel in one shape.
+/// All knowledge about one kernel in one shape.
 pub(super) struct Group<'a> {
-    /// The kernel, as the first source that had it describes it.
+    /// The kernel, as its first source describes it.
     pub(super) kernel: &'a Kernel,
-    /// The kernel as the source with counters describes it, if that is another.
+    /// The kernel as the source with counters describes it, if different.
     pub(super) counted: Option<&'a Kernel>,
     /// Durations of its launches, ns.
     pub(super) durations_ns: Vec<u64>,
@@ -21,13 +21,13 @@ pub(super) struct Group<'a> {
     pub(super) summaries: Vec<Summary>,
     /// Counters of its launches.
     pub(super) counters: Vec<&'a Counters>,
-    /// What a profile says of it.
+    /// A profile's entry.
     pub(super) known: Option<&'a KernelProfile>,
-    /// What its operator computes.
+    /// Its operator's work.
     pub(super) work: Option<&'a Work>,
 }
 
-/// The groups of all sources, and where the kernels of each source are in them.
+/// The groups of all sources, and the group of each source's kernels.
 pub(super) struct Grouped<'a> {
     /// In the order of their first launch in the sources, best source first.
     pub(super) groups: Vec<Group<'a>>,
@@ -35,7 +35,7 @@ pub(super) struct Grouped<'a> {
     pub(super) places: Vec<(usize, Vec<Option<usize>>)>,
 }
 
-/// Name, grid, block, dynamic shared memory and operator: what makes launches the same to a profile.
+/// The identity of launches in a profile: name, grid, block, dynamic shared memory and operator.
 type Key = (
     Arc<str>,
     Option<[u32; 3]>,
@@ -44,10 +44,10 @@ type Key = (
     Option<Arc<Operator>>,
 );
 
-/// Most names of kernels in the sentence about what did not join.
+/// Most names of kernels in the sentence about failed joins.
 const NAMED_MAX: usize = 3;
 
-/// How much a source disturbs what it measures; the least gives the durations.
+/// A source's disturbance of its measurements; the least gives the durations.
 fn rank(format: &Format) -> u32 {
     match format {
         Format::NsysSqlite => 0,
@@ -58,8 +58,8 @@ fn rank(format: &Format) -> u32 {
     }
 }
 
-/// Dynamic shared memory as a launch asks for it; where only the sum with the static is known,
-/// that sum.
+/// Dynamic shared memory as requested at launch; where only the sum with the static is known, that
+/// sum.
 pub(super) fn shared_bytes(kernel: &Kernel) -> u32 {
     let shared = &kernel.shared;
     shared.dynamic_bytes.or(shared.both_bytes).unwrap_or(0)
@@ -72,7 +72,7 @@ fn key_of(kernel: &Kernel) -> Key {
     (name, kernel.grid, kernel.block, shared_bytes, operator)
 }
 
-/// What `sources` know, joined.
+/// The joined knowledge of `sources`.
 pub(super) fn group<'a>(
     sources: &'a [Source],
     choice: &Choice,
@@ -125,7 +125,7 @@ fn not_joined(source: &Source, apart: &[&Kernel]) -> String {
     )
 }
 
-/// Groups and the ways to find them.
+/// Groups, with their indices.
 #[derive(Default)]
 struct Groups<'a> {
     groups: Vec<Group<'a>>,
@@ -138,8 +138,8 @@ struct Groups<'a> {
 type ShapeKey<'a> = (&'a str, Option<[u32; 3]>, Option<[u32; 3]>);
 
 impl<'a> Groups<'a> {
-    /// Adds what `source` knows. Gives the kernels that join nothing of the sources before, and the
-    /// group of each kernel that was launched.
+    /// Adds a source. Returns the kernels that join nothing of earlier sources, and the group of
+    /// each launched kernel.
     fn add(
         &mut self,
         source: &'a Source,
@@ -198,8 +198,8 @@ impl<'a> Groups<'a> {
         (apart, places)
     }
 
-    /// The group that `kernel` belongs to. Within the best kind of source only the same name will
-    /// do; across kinds, names are spelt differently.
+    /// The group of `kernel`. Within the best kind of source only the same name will do; across
+    /// kinds, spellings differ.
     fn find(&self, kernel: &'a Kernel, is_best: bool) -> Option<usize> {
         let exact = self.by_key.get(&key_of(kernel)).copied();
         if is_best || exact.is_some() {
@@ -212,8 +212,8 @@ impl<'a> Groups<'a> {
         mangled.or_else(|| only(self.by_base.get(&(&*kernel.names.base, shape.0, shape.1))))
     }
 
-    /// The only place, or the first of several that differ in nothing but their operators; what is
-    /// counted there is shared among them in the end ([`Groups::share_counters`]).
+    /// The only place, or the first of several that differ only in their operators; its counters
+    /// are shared among them in the end ([`Groups::share_counters`]).
     fn one_of(&self, places: &[usize]) -> Option<usize> {
         let (first, rest) = places.split_first()?;
         let apart_from_operator = |place: &usize| {
@@ -224,7 +224,8 @@ impl<'a> Groups<'a> {
         rest.iter().all(is_alike).then_some(*first)
     }
 
-    /// Tools that count do not know operators: what they counted of a kernel and shape holds in all of them.
+    /// Shares counters between operators: counting tools do not know operators, so the counters of
+    /// a kernel and shape hold in all of them.
     fn share_counters(&mut self) {
         for places in self.by_base.values() {
             let counted = places.iter().filter_map(|&place| self.groups.get(place));

@@ -13,7 +13,7 @@ use crate::classify::{Ridge, by_name, classify};
 use crate::occupancy;
 use crate::source::{Counters, Kernel, StatedLimits, Summary};
 
-/// The entry of `group`; `None` if no duration of it is known.
+/// The entry of `group`; `None` without a duration.
 pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelProfile> {
     let (count, durations, outliers) = durations(group)?;
     let kernel = group.kernel;
@@ -67,8 +67,8 @@ pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelPro
     })
 }
 
-/// The entry of a group that a profile has judged and nothing has counted since. Where that had
-/// nothing to judge by, the name is judged.
+/// The entry of a group that a profile has judged, without counters since. Where that had no
+/// evidence, the name decides.
 fn judged(
     group: &Group<'_>,
     known: &KernelProfile,
@@ -88,7 +88,7 @@ fn judged(
         ClassRule::Unknown => by_name((known.class, ClassRule::Unknown), None, &launch),
         rule => ((known.class, rule), None),
     };
-    // Of sums, the profile's own outliers are in `known`; launches that were seen here have theirs.
+    // For sums, the profile's own outliers are in `known`; launches seen here have theirs.
     let outliers = if group.durations_ns.is_empty() {
         known.evidence.outliers
     } else {
@@ -114,24 +114,23 @@ fn judged(
     }
 }
 
-/// How far an estimate is to be trusted, if that is known.
+/// The reliability of an estimate, if known.
 fn confidence(estimate: Option<Estimate>) -> Option<Percent> {
     Percent::new(f64::from(estimate?.confidence_pct?))
 }
 
-/// SMs of the GPU, as its launches saw them or as the device table has it.
+/// SMs of the GPU, as its launches saw them or from the device table.
 fn sms(choice: &Choice) -> Option<u32> {
     choice.gpu.sms.or(choice.device.map(|device| device.sms))
 }
 
-/// The mangled name, where it is another than the one shown.
+/// The mangled name, where different from the display name.
 fn mangled(group: &Group<'_>) -> Option<String> {
     let of = |kernel: &Kernel| kernel.names.mangled.clone();
     let mangled = of(group.kernel).or_else(|| group.counted.and_then(of))?;
     (mangled != group.kernel.names.shown).then(|| mangled.to_string())
 }
 
-/// Count, durations and outliers.
 fn durations(group: &Group<'_>) -> Option<(u64, Durations, u64)> {
     if group.durations_ns.is_empty() {
         return of_summaries(&group.summaries);
@@ -161,7 +160,8 @@ fn durations(group: &Group<'_>) -> Option<(u64, Durations, u64)> {
     ))
 }
 
-/// The same from sums: their median, and the longest in place of the p95, which reports do not have.
+/// The same from sums: their median, and the longest in place of the p95, which reports do not
+/// have.
 fn of_summaries(summaries: &[Summary]) -> Option<(u64, Durations, u64)> {
     let add = |field: fn(&Summary) -> u64| {
         summaries
@@ -182,8 +182,8 @@ fn of_summaries(summaries: &[Summary]) -> Option<(u64, Durations, u64)> {
     Some((count, possible(durations), 0))
 }
 
-/// Durations as a profile has them: at least 1 ns each (tools of 2021 state whole microseconds,
-/// and 0 of a short kernel), and at most what a profile allows.
+/// Durations as a profile has them: at least 1 ns each (tools of 2021 state whole microseconds, and
+/// 0 for a short kernel), and at most the profile's limit.
 fn possible(durations: Durations) -> Durations {
     let p95_ns = durations.p95_ns.clamp(1, DURATION_NS_MAX);
     Durations {
@@ -193,7 +193,7 @@ fn possible(durations: Durations) -> Durations {
     }
 }
 
-/// Blocks on one SM: by what the tool stated, else by the calculator.
+/// Blocks on one SM, as the tool stated them, else from the calculator.
 fn blocks_per_sm(group: &Group<'_>, choice: &Choice) -> Option<u32> {
     let stated = group.counters.iter().map(|counters| counters.limits);
     let stated = stated
@@ -209,9 +209,8 @@ fn blocks_per_sm(group: &Group<'_>, choice: &Choice) -> Option<u32> {
     of(group.kernel).or_else(|| group.counted.and_then(of))
 }
 
-/// SMs that run all its blocks at once. Where that is not known: as many as it has blocks, which
-/// is how a kernel without a profile is judged; look-up by name makes the same of 1 for a kernel
-/// whose grid is not known.
+/// SMs that run all its blocks at once. If unknown, the number of its blocks, as for a kernel
+/// without a profile; look-up by name turns 1 into the same for a kernel with an unknown grid.
 fn sm_needed(kernel: &Kernel, blocks_per_sm: Option<u32>) -> u32 {
     let Some(grid) = kernel.grid else {
         return 1;
@@ -225,7 +224,7 @@ fn sm_needed(kernel: &Kernel, blocks_per_sm: Option<u32>) -> u32 {
         .clamp(1, SM_NEEDED_MAX)
 }
 
-/// The mean of what was counted at each launch; `None` for no launch.
+/// The mean of the launches' counters; `None` without a launch.
 fn mean(counters: &[&Counters]) -> Option<Counters> {
     let of = |field: fn(&Counters) -> Option<f64>| {
         let values = counters.iter().filter_map(|counters| field(counters));
@@ -252,8 +251,8 @@ fn mean(counters: &[&Counters]) -> Option<Counters> {
     })
 }
 
-/// The counters with the share of device memory's peak, where only its bytes were counted: of the
-/// peak that was measured, else that of the GPU.
+/// Adds the share of device memory's peak, where only its bytes were counted: of the measured peak,
+/// else of the GPU's.
 fn with_dram_pct(mut counters: Counters, choice: &Choice) -> Counters {
     let of_gpu = choice.gpu.bandwidth_bytes_per_s.map(|bytes| bytes as f64);
     let of_device = choice

@@ -1,17 +1,16 @@
-//! Requests: where one inference batch or training iteration ends and the next begins, what it
-//! launches in which order, and how long it takes alone.
+//! Requests: the borders between inference batches or training iterations, their launches in order,
+//! and their solo durations.
 //!
 //! Two rules:
 //!
 //! - *range*: a range that the program named holds a request's launches: those called while it was
 //!   open. Where ranges of that name overlap (several threads serve), the thread counts too. A name
-//!   that ends in `*` stands for all that begin so: PyTorch numbers its steps, `ProfilerStep#6`.
-//! - *gaps*: the GPU stands still between requests longer than within them. The lengths of all
-//!   times it stood still fall into short and long ones where two that are next in size differ
-//!   most; they must differ by [`GAP_STEP_MIN`] times, the long ones must be [`GAP_NS_MIN`] or
-//!   more, and the requests they part must be alike: [`ALIKE_MIN_PCT`] of them, the first and the
-//!   last apart, must launch the same number of kernels. Otherwise there are no requests in the
-//!   profile, because none were found.
+//!   that ends in `*` is a prefix: PyTorch numbers its steps, `ProfilerStep#6`.
+//! - *gaps*: the GPU is idle longer between requests than within them. The sorted idle times split
+//!   into short and long ones at the greatest ratio of neighbours. The ratio must be
+//!   [`GAP_STEP_MIN`] or more, the long ones must be [`GAP_NS_MIN`] or more, and the requests
+//!   between them must be alike: [`ALIKE_MIN_PCT`] of them, the first and the last excluded, must
+//!   launch the same number of kernels. Otherwise the profile has no requests.
 
 use std::collections::HashMap;
 
@@ -20,25 +19,25 @@ use profiler::profile::{Durations, RequestRule, Requests};
 use crate::error::Error;
 use crate::source::{Launch, Range, Source};
 
-/// What PyTorch calls the steps of its profiler.
+/// PyTorch's name for the steps of its profiler.
 const TORCH_STEPS: &str = "ProfilerStep#*";
 
-/// How many times longer the shortest long gap is than the longest short one, at least.
+/// The least ratio of the shortest long gap to the longest short one.
 const GAP_STEP_MIN: f64 = 3.0;
 
-/// The shortest gap that can part requests, ns: launches of one request are often this far apart.
+/// The shortest gap between requests, ns: launches of one request are often this far apart.
 const GAP_NS_MIN: u64 = 20_000;
 
-/// Percent of the requests that must have the usual number of launches.
+/// The least share of requests with the usual number of launches, percent.
 const ALIKE_MIN_PCT: usize = 60;
 
 /// Fewest requests from which gaps are believed.
 const REQUESTS_MIN: usize = 3;
 
-/// Longest order of launches that a profile keeps, in runs of one kernel.
+/// Longest order of launches in a profile, in runs of one kernel.
 const ORDER_RUNS_MAX: usize = 1 << 16;
 
-/// Most names of ranges that the error about a missing one lists.
+/// Most names of ranges in the error about a missing one.
 const NAMES_MAX: usize = 5;
 
 /// A launch of a kernel of the profile.
@@ -48,7 +47,7 @@ pub(super) struct Timed {
     pub(super) kernel: u32,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    /// Index of the request, once it is known.
+    /// Index of the request, once known.
     request: Option<u32>,
 }
 
@@ -66,8 +65,8 @@ impl Timed {
     }
 }
 
-/// The requests of `source`, whose launches on the GPU, with those that have no times left out, are
-/// `launches` with their indices in the source.
+/// The requests of `source`; `launches` are its launches on the GPU that have times, with their
+/// indices in the source.
 ///
 /// # Errors
 /// [`Error::NoSuchRange`] if `asked` names a range that the source does not have.
@@ -110,7 +109,6 @@ fn is_named(name: &str, asked: &str) -> bool {
     }
 }
 
-/// The ranges of that name by their start.
 fn ranges_of(source: &Source, name: &str) -> Result<Vec<Range>, Error> {
     let is_meant = |range: &&Range| {
         let found = source.range_names.get(range.name as usize);
@@ -128,7 +126,6 @@ fn ranges_of(source: &Source, name: &str) -> Result<Vec<Range>, Error> {
     Ok(ranges)
 }
 
-/// The names that most ranges have.
 fn usual_names(source: &Source) -> Vec<String> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for range in &source.ranges {
@@ -142,7 +139,7 @@ fn usual_names(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// Gives each launch the range in which it was called.
+/// Assigns each launch the range in which it was called.
 fn assign_ranges(source: &Source, ranges: &[Range], launches: &mut [(usize, Timed)]) {
     let overlap = ranges.is_sorted_by(|a, b| a.end_ns <= b.start_ns);
     let by_time_alone = overlap;
@@ -151,14 +148,15 @@ fn assign_ranges(source: &Source, ranges: &[Range], launches: &mut [(usize, Time
         let Some(call) = call else {
             continue;
         };
-        // The last that began before the call, or, if they overlap, the last of those that holds it.
+        // The last that began before the call, or, if they overlap, the last of those that holds
+        // it.
         let begun = ranges.partition_point(|range| range.start_ns <= call.at_ns);
         let mut before = ranges.iter().enumerate().take(begun).rev();
         let holds = |range: &Range| call.at_ns <= range.end_ns;
         let found = if by_time_alone {
             before.next().filter(|(_, range)| holds(range))
         } else {
-            /// How far back an open range is looked for.
+            /// How many ranges back the search for an open one goes.
             const BACK_MAX: usize = 256;
             before
                 .take(BACK_MAX)
@@ -168,7 +166,7 @@ fn assign_ranges(source: &Source, ranges: &[Range], launches: &mut [(usize, Time
     }
 }
 
-/// The shortest of the long gaps; `None` if gaps do not fall into short and long ones.
+/// The shortest of the long gaps; `None` if gaps do not split into short and long ones.
 fn gap(launches: &[(usize, Timed)]) -> Option<u64> {
     let mut gaps: Vec<u64> = gaps(launches)
         .map(|(_, gap)| gap)
@@ -183,7 +181,7 @@ fn gap(launches: &[(usize, Timed)]) -> Option<u64> {
     (step >= GAP_STEP_MIN).then_some(long)
 }
 
-/// For each launch but the first: its place, and how long the GPU had stood still before it.
+/// For each launch but the first: its place, and the idle time of the GPU before it.
 fn gaps(launches: &[(usize, Timed)]) -> impl Iterator<Item = (usize, u64)> {
     let mut busy_until = launches.first().map_or(0, |(_, launch)| launch.end_ns);
     launches
@@ -208,7 +206,6 @@ fn assign_gaps(gap_ns: u64, launches: &mut [(usize, Timed)]) {
     }
 }
 
-/// One request.
 #[derive(Default)]
 struct Request {
     kernels: Vec<u32>,
@@ -216,7 +213,7 @@ struct Request {
     end_ns: i64,
 }
 
-/// The requests together, and whether they are alike.
+/// The sum of the requests, and whether they are alike.
 fn summed(launches: &[(usize, Timed)], rule: RequestRule) -> Option<(Requests, bool)> {
     let mut requests: Vec<Request> = Vec::new();
     let mut places: HashMap<u32, usize> = HashMap::new();
@@ -255,7 +252,7 @@ fn summed(launches: &[(usize, Timed)], rule: RequestRule) -> Option<(Requests, b
     for request in &requests {
         *orders.entry(&request.kernels).or_default() += 1;
     }
-    // A capture begins and ends anywhere, so the first and the last may be cut.
+    // A capture begins and ends anywhere, so the first and the last may be truncated.
     let inner = requests
         .get(1..requests.len().saturating_sub(1))
         .unwrap_or(&[]);
@@ -264,7 +261,7 @@ fn summed(launches: &[(usize, Timed)], rule: RequestRule) -> Option<(Requests, b
     }
     let alike = lengths.values().copied().max().unwrap_or(0);
     let is_alike = requests.len() >= REQUESTS_MIN && alike * 100 >= inner.len() * ALIKE_MIN_PCT;
-    // Of orders that are equally usual, the one that comes first.
+    // Of equally usual orders the first.
     let usual = requests
         .iter()
         .rev()

@@ -1,7 +1,7 @@
-//! One event of a trace, as far as it is needed.
+//! The required parts of one event of a trace.
 //!
-//! Any value may have any type: a number may be text, a list may be missing. What is not of the
-//! type that is needed is taken as not stated.
+//! Any value may have any type: a number may be text, a list may be missing. A value of an
+//! unexpected type counts as unstated.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use crate::gpu::Gpu;
 use crate::source::Call;
 
-/// A type that a value of any type is read as. Of one that it does not take nothing is stated.
+/// A type that can be read from a value of any type. An unexpected type gives the default.
 trait Any<'de>: Default {
     fn of_number(_: Number) -> Self {
         Self::default()
@@ -80,7 +80,6 @@ fn any<'de, T: Any<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::
     deserializer.deserialize_any(AnyVisitor(PhantomData))
 }
 
-/// An event.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {
@@ -95,7 +94,6 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Thread and time of an event on the host.
     pub(super) fn call(&self) -> Option<Call> {
         let thread = self.pid.key() ^ self.tid.key().rotate_left(32);
         let at_ns = self.ts.nanoseconds(1000)?;
@@ -103,7 +101,6 @@ impl Event {
     }
 }
 
-/// Arguments of an event.
 #[derive(Debug, Default)]
 pub(super) struct Args {
     pub(super) external_id: Number,
@@ -178,7 +175,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Its numbers, by their names in traces of now.
+    /// Its numbers, by their present names.
     pub(super) fn figures(&self) -> [(&'static str, Number); 8] {
         [
             ("id", self.id),
@@ -207,7 +204,6 @@ impl Device {
     }
 }
 
-/// The GPUs of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Devices(pub(super) Vec<Device>);
 
@@ -232,14 +228,14 @@ impl<'de> Deserialize<'de> for Devices {
     }
 }
 
-/// A number; text that is one counts.
+/// A number, possibly as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Number {
     #[default]
     None,
     Whole(i64),
     Real(f64),
-    /// Text that is no number, as something to compare.
+    /// Other text, as a hash for comparison.
     Word(u64),
 }
 
@@ -253,8 +249,8 @@ impl Number {
         }
     }
 
-    /// Units of `factor` ns as ns. Whole part and decimals are scaled apart, because a double has
-    /// not enough digits for the time since 1970 in ns.
+    /// Converts units of `factor` ns to ns. Whole part and decimals are scaled apart, because a
+    /// double has not enough digits for the time since 1970 in ns.
     pub(super) fn nanoseconds(self, factor: i64) -> Option<i64> {
         match self {
             Self::Whole(number) => number.checked_mul(factor),
@@ -266,7 +262,7 @@ impl Number {
         }
     }
 
-    /// Something to compare numbers and words by.
+    /// A key for comparing numbers and words.
     fn key(self) -> u64 {
         match self {
             Self::None => 0,
@@ -305,7 +301,7 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// Text; what is none is empty.
+/// Text; other values give an empty one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Text(String);
 
@@ -329,7 +325,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// A short list of values of one kind; the rest of a longer one is passed over.
+/// A short list of values of one kind; the rest of a longer one is skipped.
 #[derive(Clone, Debug)]
 pub(super) struct List<T>(pub(super) Vec<T>);
 
@@ -341,12 +337,11 @@ impl<T> Default for List<T> {
 
 /// A list of numbers: a shape, or the dimensions of a tensor.
 pub(super) type Numbers = List<Number>;
-/// A list of texts.
 pub(super) type Texts = List<Text>;
 /// The dimensions of several tensors.
 pub(super) type Lists = List<Numbers>;
 
-/// Most values of a list that are kept: an operator has no more inputs, a tensor no more dimensions.
+/// Most values kept of a list: no operator has more inputs, no tensor more dimensions.
 const LIST_MAX: usize = 32;
 
 impl Numbers {

@@ -1,4 +1,4 @@
-//! JSON as writers of traces write it, to JSON as it is defined.
+//! Repairs the JSON of trace writers.
 //!
 //! Seen in real traces: a byte-order mark; `NaN` and `Infinity` for numbers; a comma after the last
 //! element; raw control characters, single backslashes (paths of Windows) and bytes that are no
@@ -11,10 +11,9 @@ use encoding_rs::{Decoder, Encoding, UTF_8};
 use crate::error::Error;
 use crate::input::Input;
 
-/// Bytes read at once.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The mended text of an [`Input`].
+/// The repaired text of an [`Input`].
 pub(super) struct Lenient {
     input: Input,
     decoder: Option<Decoder>,
@@ -26,11 +25,11 @@ pub(super) struct Lenient {
     is_at_end: bool,
 }
 
-/// Where in the text the mending is.
+/// The state of the repair within the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     place: Place,
-    /// Whether a comma is held back until it is known that it is not the last.
+    /// Whether a comma is held back because it may be the last.
     comma: bool,
 }
 
@@ -42,7 +41,7 @@ enum Place {
     String,
     /// After a backslash in a string.
     Escape,
-    /// In a word that JSON does not have.
+    /// In a word unknown to JSON.
     Word,
     /// After a minus sign.
     Minus,
@@ -62,7 +61,6 @@ impl Lenient {
         }
     }
 
-    /// The error for what `error` says about the file.
     pub(super) fn error(&self, error: io::Error) -> Error {
         self.input.error(error)
     }
@@ -201,7 +199,8 @@ mod tests {
             ("[-1.5,1e-3]", "[-1.5,1e-3]"),
             ("[\"NaN, ]\"]", "[\"NaN, ]\"]"),
         ] {
-            // A path with \U or \u cannot be told from an escape; only other letters are mended.
+            // A path with \U or \u is indistinguishable from an escape; only other letters are
+            // repaired.
             if text.contains("Users") {
                 assert!(
                     serde_json::from_str::<Value>(&mended(text)).is_ok(),

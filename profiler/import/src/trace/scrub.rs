@@ -1,9 +1,9 @@
-//! A copy of a trace with nothing in it but what an import reads.
+//! A copy of a trace with only an import's data.
 //!
 //! A trace holds stacks of Python with the paths of sources, names of hosts and processes,
-//! environment and arguments. Nothing is taken out of it: a new trace gets the events that an
-//! import reads, of these the arguments that it reads, and of the GPUs their figures. What a
-//! program called its kernels and ranges stays; a thread or stream that has a name gets a number.
+//! environment and arguments. Nothing is removed from it: a new trace gets the events and arguments
+//! that an import reads, and the GPUs' figures. The program's names of kernels and ranges stay; a
+//! named thread or stream gets a number.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ use crate::Context;
 use crate::error::Error;
 use crate::input::Input;
 
-/// Copies what an import reads from the trace at `path` to `to`.
+/// Copies an import's data from the trace at `path` to `to`.
 pub(crate) fn scrub(path: &Path, to: impl Write, context: &mut Context<'_>) -> Result<(), Error> {
     let mut lenient = Lenient::new(Input::open(path, context.limits.bytes_max)?);
     let mut scrubber = Scrubber {
@@ -37,14 +37,14 @@ pub(crate) fn scrub(path: &Path, to: impl Write, context: &mut Context<'_>) -> R
     if let Some(error) = walked.broken.filter(serde_json::Error::is_io) {
         return Err(lenient.error(error.into()));
     }
-    // A list that is not closed was read before, so what is there is wanted.
+    // An open list was accepted before, so its content is wanted.
     let devices: Vec<Value> = scrubber.devices.iter().map(device).collect();
     let end = format!("\n], \"deviceProperties\": {}}}\n", Value::from(devices));
     scrubber.write(&end)?;
     scrubber.to.flush().map_err(|error| unwritten(path, error))
 }
 
-/// That the copy cannot be written.
+/// The error for a failed write of the copy.
 fn unwritten(path: &Path, source: io::Error) -> Error {
     Error::not_copied(path, source)
 }
@@ -53,7 +53,7 @@ struct Scrubber<'a, W> {
     path: &'a Path,
     to: W,
     events: u64,
-    /// Numbers of words that stand where numbers are usual.
+    /// Numbers that replace words where numbers are usual.
     words: HashMap<u64, usize>,
     devices: Vec<Device>,
 }
@@ -79,7 +79,7 @@ impl<W: Write> Scrubber<'_, W> {
         written.map_err(|error| unwritten(self.path, error))
     }
 
-    /// What is kept of an event; `None` of one that no import reads.
+    /// The kept part of an event; `None` for one that no import reads.
     fn kept(&mut self, event: &Event) -> Option<Value> {
         if *event.ph != "X" {
             return None;
@@ -188,7 +188,6 @@ impl<W: Write> Scrubber<'_, W> {
     }
 }
 
-/// The figures of a GPU.
 fn device(device: &Device) -> Value {
     let mut kept = Map::new();
     kept.insert("name".to_owned(), device.name.as_str().into());

@@ -1,4 +1,4 @@
-//! A trace as a stream of events: who takes them, and what was met on the way.
+//! A trace as a stream of events: the visitor, and what the walk met.
 
 use std::io::BufReader;
 
@@ -10,13 +10,12 @@ use super::lenient::Lenient;
 use crate::Context;
 use crate::error::Error;
 
-/// How many events lie between two reports of progress.
+/// Events between two reports of progress.
 const EVENTS_PER_PROGRESS: u64 = 16_384;
 
-/// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Takes what a trace holds, as it is read.
+/// Receives a trace's content as it is read.
 pub(super) trait Visit {
     /// The next event. An error ends the walk.
     fn event(&mut self, event: Event) -> Result<(), Error>;
@@ -24,7 +23,6 @@ pub(super) trait Visit {
     fn devices(&mut self, devices: Vec<Device>);
 }
 
-/// What was met.
 #[derive(Default)]
 pub(super) struct Walked {
     pub(super) events: u64,
@@ -32,13 +30,12 @@ pub(super) struct Walked {
     pub(super) has_list: bool,
     /// Whether the file is that list alone.
     pub(super) is_bare_list: bool,
-    /// Why the visitor ended the walk.
     pub(super) failure: Option<Error>,
-    /// Where the text is no JSON.
+    /// Where the text is not JSON.
     pub(super) broken: Option<serde_json::Error>,
 }
 
-/// Gives `visit` what is in `lenient`.
+/// Passes the content of `lenient` to `visit`.
 pub(super) fn walk(
     lenient: &mut Lenient,
     visit: &mut dyn Visit,
@@ -57,7 +54,6 @@ pub(super) fn walk(
     walked
 }
 
-/// The whole trace.
 struct Root<'v, 'c, 'p> {
     visit: &'v mut dyn Visit,
     context: &'c mut Context<'p>,
@@ -100,7 +96,6 @@ impl<'de> Visitor<'de> for &mut Root<'_, '_, '_> {
     }
 }
 
-/// The list of events.
 struct Events<'s, 'v, 'c, 'p>(&'s mut Root<'v, 'c, 'p>);
 
 impl<'de> DeserializeSeed<'de> for Events<'_, '_, '_, '_> {

@@ -1,10 +1,11 @@
-//! What an operator of PyTorch computes, from the shapes of its inputs, and which call of a library does it.
+//! The work of a PyTorch operator, from the shapes of its inputs, and the library call that does
+//! it.
 //!
-//! Only operators of which the work follows from the shapes are here: matrix products and
-//! convolutions, and those that touch each element once. Others (attention in one kernel, loss
-//! functions, collectives) give nothing rather than a guess.
+//! Only operators whose work follows from the shapes are here: matrix products and convolutions,
+//! and those that touch each element once. Others (attention in one kernel, loss functions,
+//! collectives) give nothing rather than a guess.
 //!
-//! Bytes are those of all inputs and of the output, each once: what moves at least. A product that
+//! Bytes are those of all inputs and of the output, each once: the least traffic. A product that
 //! does not fit in the cache moves more, so its intensity is an upper bound.
 
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use profiler::Operator;
 use super::event::{Args, Number};
 use crate::source::{self, Work};
 
-/// Operators that do a few operations for each element of their inputs, by name without `aten::`
-/// and without the `_` of their variants in place.
+/// Operators with a few operations for each element of their inputs, by name without `aten::` and
+/// without the `_` of their in-place variants.
 const ELEMENTWISE: [&str; 40] = [
     "add",
     "sub",
@@ -59,10 +60,9 @@ const ELEMENTWISE: [&str; 40] = [
     "index_select",
 ];
 
-/// Operations per element that such an operator does: 1, to be well below any ridge.
+/// Operations per element of such an operator: 1, to be well below any ridge.
 const ELEMENTWISE_FLOP: f64 = 1.0;
 
-/// The work of operator `name`; `None` if the shapes do not tell.
 pub(super) fn of(name: &str, args: &Args) -> Option<Work> {
     let name = name.strip_prefix("aten::")?;
     let inputs = inputs(args);
@@ -111,7 +111,7 @@ pub(super) fn of(name: &str, args: &Args) -> Option<Work> {
     }
 }
 
-/// The dimensions of the inputs that are tensors; of others there is an empty list.
+/// The dimensions of the inputs that are tensors; others have an empty list.
 fn inputs(args: &Args) -> Vec<Vec<f64>> {
     let dimension = |number: &Number| number.whole().map_or(0.0, |extent| extent as f64);
     let dims = args.input_dims.0.iter();
@@ -122,12 +122,12 @@ fn inputs(args: &Args) -> Vec<Vec<f64>> {
     .collect()
 }
 
-/// Bytes of an element, by the type of the first input that is a tensor of a known one.
+/// Bytes of an element, by the type of the first tensor input of a known type.
 fn element_bytes(args: &Args) -> Option<f64> {
     element(args).map(|(bytes, _)| bytes)
 }
 
-/// Bytes and, where operators have one for it, name of that type.
+/// Bytes and, if operators have one, name of that type.
 fn element(args: &Args) -> Option<(f64, Option<&'static str>)> {
     args.input_types
         .0
@@ -142,9 +142,9 @@ fn element(args: &Args) -> Option<(f64, Option<&'static str>)> {
         })
 }
 
-/// The call of cuBLAS or cuBLASLt that a product becomes. PyTorch's matrices have their rows one
-/// after the other and cuBLAS' their columns, so that it asks for the transposed product: n, m, k.
-/// How the factors lie is not told.
+/// The call of cuBLAS or cuBLASLt for a product. PyTorch's matrices are row-major and cuBLAS'
+/// column-major, so PyTorch requests the transposed product: n, m, k. The factors' layouts are
+/// unknown.
 fn gemm(left: &[f64], right: &[f64], args: &Args) -> Option<Operator> {
     let (batch, m, k, n) = match (left, right) {
         (&[m, k], &[_, n]) => (1.0, m, k, n),
@@ -175,7 +175,7 @@ fn product(left: &[f64], right: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// Operations and elements of a convolution of two dimensions: input N×C×H×W, weights K×C/g×R×S.
-/// Stride is the fourth argument where arguments were recorded; else it is taken as 1.
+/// Stride is the fourth argument where arguments were recorded; otherwise 1 is assumed.
 fn convolution(input: &[f64], weights: &[f64], args: &Args) -> Option<(f64, f64)> {
     let (&[n, c, h, w], &[k, c_group, r, s]) = (input, weights) else {
         return None;

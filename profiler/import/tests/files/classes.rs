@@ -1,5 +1,5 @@
-//! Classes estimated from shapes against those that counters give, for the kernels of which both
-//! are known: the table in `docs/formats.md` is what comes out here.
+//! Classes estimated from shapes against those from counters, for kernels with both: the source of
+//! the table in `docs/formats.md`.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use tempfile::TempDir;
 
 use crate::common::{data, import, read};
 
-/// A kernel that Nsight Compute measured, and what it computes: the peak bandwidth where the file
-/// does not state it (the RTX 5070's as the measured program printed it), the model by whose ridge
-/// shapes are judged, operator and inputs.
+/// A kernel measured by Nsight Compute, and its work: the peak bandwidth where the file does not
+/// state it (the RTX 5070's as the measured program printed it), the model whose ridge judges
+/// shapes, operator and inputs.
 struct Case {
     name: &'static str,
     file: &'static str,
@@ -80,7 +80,7 @@ const CASES: [Case; 6] = [
     },
 ];
 
-/// What the counters say: SM %, DRAM % and the class.
+/// The counters' result: SM %, DRAM % and the class.
 fn counted(folder: &Path, case: &Case) -> (f64, f64, &'static str) {
     let mut source = read(&folder.join(case.file)).expect("a measured kernel");
     if let Some(bandwidth) = case.bandwidth_gb_s {
@@ -93,7 +93,7 @@ fn counted(folder: &Path, case: &Case) -> (f64, f64, &'static str) {
     (percent(compute), percent(dram), kernel.class.word())
 }
 
-/// What a trace of PyTorch, which has the shapes and no counters, would say of it.
+/// The estimate from a trace of PyTorch, which has the shapes and no counters.
 fn estimated(case: &Case) -> &'static str {
     let text = format!(
         r#"{{"deviceProperties": [{{"id": 0, "name": "{}"}}], "traceEvents": [

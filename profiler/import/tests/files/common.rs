@@ -1,4 +1,4 @@
-//! What the tests share: the data folder, an import of one file, Python.
+//! Shared by the tests: the data folder, an import of one file, Python.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ pub(crate) fn data() -> PathBuf {
     testing::data("nsight")
 }
 
-/// Reads one file with the usual bounds.
+/// Reads one file with the default bounds.
 pub(crate) fn read(path: &Path) -> Result<Source, Error> {
     let mut context = Context {
         limits: Limits::default(),
@@ -20,12 +20,11 @@ pub(crate) fn read(path: &Path) -> Result<Source, Error> {
     import::read(path, &mut context)
 }
 
-/// The profile of one file.
 pub(crate) fn import(path: &Path) -> Result<Profile, Error> {
     import::reduce(&[read(path)?], &Options::default())
 }
 
-/// What a Python script prints.
+/// The output of a Python script.
 pub(crate) fn python(command: &mut Command) -> String {
     let Ok(output) = command.output() else {
         testing::missing("PILLION_REQUIRE_TOOLS", "python3")

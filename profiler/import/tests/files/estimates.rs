@@ -1,8 +1,8 @@
-//! Classes estimated by name against what Nsight Compute counted, and beside those that the shapes
-//! of operators make, on every recording of the data folder.
+//! Classes estimated by name against Nsight Compute's counters, and against the classes from
+//! operators' shapes, on every recording of the data folder.
 //!
-//! A file with counters is a truth where both throughputs are known; shapes are a weak one, because
-//! nothing was measured. What is printed of the first is in `docs/formats.md`.
+//! A file with counters is a reference where both throughputs are known; shapes are a weak one,
+//! because nothing was measured. The printed results of the first are in `docs/formats.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use profiler::{ClassRule, KernelProfile, Profile, ResourceClass};
 
 use crate::common::{data, read};
 
-/// The sets with counters that `docs/formats.md` has a row of.
+/// The sets with counters that have a row in `docs/formats.md`.
 const DOCUMENTED: [&str; 4] = [
     "ncu_details_2025_gb200_cublaslt",
     "ncu_metrics_win_rtx5070",
@@ -24,7 +24,7 @@ const DOCUMENTED: [&str; 4] = [
     "ncurep_2023_h100pcie_matmul",
 ];
 
-/// The sets with shapes that `docs/formats.md` has a row of.
+/// The sets with shapes that have a row in `docs/formats.md`.
 const DOCUMENTED_SHAPES: [&str; 3] = [
     "torch_2021_v100_resnet50",
     "torch_2025_h100_bert",
@@ -74,7 +74,7 @@ impl Score {
     }
 }
 
-/// Every file below the folder, with the set that it belongs to.
+/// Every file below the folder, with its set.
 fn files() -> Vec<(String, PathBuf)> {
     let mut files = Vec::new();
     for set in data().read_dir().expect("a folder") {
@@ -89,7 +89,7 @@ fn files() -> Vec<(String, PathBuf)> {
     files
 }
 
-/// The profile of a file; `None` for one that is no recording. The RTX 5070's files do not state
+/// The profile of a file; `None` for a file that is no recording. The RTX 5070's files do not state
 /// its bandwidth, which the measured program printed.
 fn profile_of(set: &str, path: &Path) -> Option<Profile> {
     let mut source = read(path).ok()?;
@@ -110,7 +110,7 @@ fn by_name(profile: &Profile, kernel: &KernelProfile) -> Option<ResourceClass> {
     estimate(&launch).map(|estimate| estimate.class)
 }
 
-/// The scores of every set by the kernels whose class one of `rules` decided.
+/// The scores of every set over the kernels whose class one of `rules` decided.
 fn scores(rules: &[ClassRule]) -> BTreeMap<String, Score> {
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
     for (set, path) in files() {
@@ -128,7 +128,7 @@ fn scores(rules: &[ClassRule]) -> BTreeMap<String, Score> {
     scores
 }
 
-/// Kernels of the pages for people, which an import refuses: name, duration and throughputs.
+/// Kernels of the human-readable pages, which an import refuses: name, duration and throughputs.
 fn of_pages() -> Vec<(String, u64, Counters)> {
     let mut kernels: Vec<(String, u64, Counters)> = Vec::new();
     for (set, path) in files() {
@@ -175,7 +175,7 @@ fn note(line: &str, ns: &mut u64, counters: &mut Counters) {
     *place = place.or(Some(number));
 }
 
-/// Fails if the row of one of these sets is not in `docs/formats.md`.
+/// Fails if a row of one of these sets is missing in `docs/formats.md`.
 fn assert_documented(scores: &BTreeMap<String, Score>, sets: &[&str]) {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/formats.md");
     let docs = fs::read_to_string(docs).expect("there");
@@ -217,7 +217,7 @@ fn no_more_than_3_percent_of_what_was_counted_is_estimated_as_the_opposite() {
 }
 
 /// Where the shapes are known they decide ([`import::classify`]), because a name says nothing of
-/// them; how often it would have said the same is in `docs/formats.md`.
+/// them; `docs/formats.md` has how often it would have agreed.
 #[test]
 fn names_are_set_beside_what_shapes_make() {
     let scores = scores(&[ClassRule::Estimated]);
@@ -227,8 +227,8 @@ fn names_are_set_beside_what_shapes_make() {
     assert_documented(&scores, &DOCUMENTED_SHAPES);
 }
 
-/// Sets without counters, and how much of each one's GPU time gets a class at least, percent;
-/// kernels of collectives, which get none, aside.
+/// Sets without counters, and the least share of each one's GPU time with a class, percent,
+/// excluding kernels of collectives, which get none.
 const CLASSED_MIN: [(&str, f64); 11] = [
     ("nsys_2022.2_a100_40_saxpy", 99.0),
     ("nsys_2024.6_h100_nvfuser", 46.0),

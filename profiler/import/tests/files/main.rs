@@ -1,4 +1,4 @@
-//! Imports of whole files: real ones, which are not part of the repository, and ones made here.
+//! Imports of whole files: real ones, which are not part of the repository, and generated ones.
 
 #[macro_use]
 extern crate testing;

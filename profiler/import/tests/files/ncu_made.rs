@@ -1,4 +1,5 @@
-//! CSV of Nsight Compute made here: the forms of other years, locales and systems, and what is no table at all.
+//! Generated CSV of Nsight Compute: the forms of other years, locales and systems, and text without
+//! a table.
 
 use std::fs;
 
@@ -146,7 +147,7 @@ fn an_ambiguous_number_is_refused_with_its_line_and_the_mend() {
         error.contains("out.csv:2: `32.768` is ambiguous") && error.contains("LC_ALL=C"),
         "{error}"
     );
-    // Where nothing is needed of it, it is no matter.
+    // Irrelevant where the import needs nothing of it.
     let text = format!(
         "{DETAILS_2024}\n{}{}",
         row(
@@ -301,7 +302,7 @@ fn what_has_no_launch_says_why() {
     }
 }
 
-/// Files that nobody has shown us: other orders of columns, locales and eras.
+/// Forms without a real example: other orders of columns, locales and versions.
 #[test]
 fn tables_in_any_order_of_columns_say_the_same() {
     let cells = [

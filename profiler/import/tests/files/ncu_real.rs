@@ -1,5 +1,5 @@
 //! Real output of Nsight Compute, 2023 to 2026, read in place; the H100 report against the values
-//! that NVIDIA's own library gives for it (`kb.ncu_report.json`).
+//! of NVIDIA's own library (`kb.ncu_report.json`).
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,6 @@ const RTX_5070: [(&str, u64, f64); 5] = [
     ("transpose_naive", 163_072, 6.40),
 ];
 
-/// The one kernel of a file with one launch.
 fn one(path: &Path) -> (Source, Profile) {
     let source = read(path).expect("a whole file");
     let profile =
@@ -98,7 +97,7 @@ fn the_h100_kernel_is_bound_by_its_own_l1_and_so_not_by_memory() {
     let folder = data();
     let (source, profile) = one(&folder.join(H100).join("kb.ncu-rep"));
     let counters = counters(&source);
-    // The intensity and the ridge that were worked out by hand from this report.
+    // The intensity and the ridge computed by hand from this report.
     let intensity =
         counters.fp32_per_s.expect("counted") / counters.dram_bytes_per_s.expect("counted");
     let ridge =
@@ -246,7 +245,7 @@ fn bytes_of_device_memory_stand_in_for_its_share_of_the_peak() {
         "no peak is known"
     );
     let mut known = source;
-    // What the program itself printed of the card: 672 GB/s.
+    // The program's own output about the card: 672 GB/s.
     known.gpus[0].bandwidth_bytes_per_s = Some(672_000_000_000);
     let kernel = of(known).kernels.remove(0);
     let dram_pct = kernel.evidence.dram_pct.map(|percent| percent.value());

@@ -1,4 +1,5 @@
-//! Exports of Nsight Systems made here: what real files have in other versions, on other machines, and cut or forged.
+//! Generated exports of Nsight Systems: forms of other versions and machines, truncated and forged
+//! files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::common::{import, read};
 
-/// The columns of a launch that every version has.
+/// The columns of a launch in every version.
 const KERNELS: &str = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (
     start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER,
     globalPid INTEGER, demangledName INTEGER, shortName INTEGER, registersPerThread INTEGER,
@@ -29,7 +30,7 @@ const V100: &str = "INSERT INTO TARGET_INFO_GPU VALUES (0, 'Tesla V100-SXM2-16GB
 const GRAPHS: &str = "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER);
     INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1);";
 
-/// A launch on `device` of process 7, which lasts `duration_ns`.
+/// A launch on `device` of process 7.
 fn launch(device: i64, start_ns: i64, duration_ns: i64) -> String {
     format!(
         "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({start_ns}, {}, {device}, 1, 7, {start_ns}, {}, 1, 2, 32,
@@ -245,7 +246,7 @@ fn graphs_beside_kernels_are_said() {
 #[test]
 fn a_view_is_not_read() {
     let folder = folder();
-    // It would count for ever.
+    // It would count forever.
     let view = "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(start) AS
         (SELECT 1 UNION ALL SELECT start + 1 FROM n) SELECT start, start AS end FROM n;";
     let error = refused(&database(&folder, &[STRINGS, GPUS, view]));

@@ -1,6 +1,6 @@
-//! Real exports of Nsight Systems from 2020 to 2026, read in place: counts and sums against
-//! figures that another program computed (`EXPECT.json`, and `count_nsys.py` beside this file,
-//! which counts by SQL of its own).
+//! Real exports of Nsight Systems from 2020 to 2026, read in place: counts and sums against another
+//! program's figures (`EXPECT.json`, and `count_nsys.py` beside this file, which counts by SQL of
+//! its own).
 //!
 //! The files are not part of the repository (`testing::data`).
 
@@ -63,7 +63,7 @@ fn counts_and_sums_are_those_computed_independently() {
     }
 }
 
-/// What `count_nsys.py` says of a kernel and shape.
+/// The result of `count_nsys.py` for a kernel and shape.
 #[derive(Debug, PartialEq)]
 struct Counted {
     count: u64,

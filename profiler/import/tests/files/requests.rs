@@ -1,4 +1,4 @@
-//! Requests by gaps and by ranges, on traces made here and on a real one.
+//! Requests by gaps and by ranges, on generated traces and on a real one.
 
 use std::fs;
 
@@ -69,7 +69,7 @@ fn gaps_part_requests_that_are_alike() {
 fn launches_without_a_rhythm_make_no_requests() {
     let even: Vec<_> = (0..20).map(|n| ("a", 50.0 * f64::from(n), 20.0)).collect();
     assert_eq!(requests(&trace(&even, &[]), None).expect("one GPU"), None);
-    // Long gaps, but what lies between them is never the same.
+    // Long gaps, but different kernels between them each time.
     let mut uneven = Vec::new();
     let mut start = 0.0;
     for request in 1..8 {

@@ -1,4 +1,4 @@
-//! Copies for sharing: each imports to the profile of the original, and has nothing of what is private.
+//! Copies for sharing: each imports to the profile of the original, and has no private data.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -41,7 +41,6 @@ fn has(bytes: &[u8], word: &str) -> bool {
         .any(|window| window == word.as_bytes())
 }
 
-/// Every file below `folder`.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -139,7 +138,7 @@ fn a_trace_keeps_what_is_measured_and_loses_what_is_private() {
     }
 }
 
-/// A program's output around and in a table with a row for each metric; numbers as in Germany.
+/// A program's output around and in a table with a row for each metric; German number format.
 const LONG: &str = "hunter's own output\n==PROF== Connected to process 7 (/srv/hunter/a.out)\n\
 \"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Id:Domain:hunter\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\",\"Rule Description\"\n\
 \"0\",\"7\",\"hunter.py\",\"hunter-host\",\"hunter's range\",\"void f<int>(int *, \"\"x\"\")\",\"1\",\"7\",\"(256, 1, 1)\",\"(640, 1, 1)\",\"0\",\"8.0\",\"Speed\",\"Duration\",\"usecond\",\"1.234,50\",\n\

@@ -1,4 +1,4 @@
-//! Chrome traces made here: what writers of other years and systems do, and hostile ones.
+//! Generated Chrome traces: the forms of other years and systems, and hostile ones.
 
 use std::fs;
 use std::io::Write;
@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// A product of PyTorch with its kernel, which is the same whatever is summed over.
+/// A product of PyTorch with its kernel, which is the same whatever dimension is summed over.
 fn product(id: u32, name: &str, dims: &str, duration_us: u32) -> String {
     format!(
         r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "ts": {id}, "dur": 2, "args": {{"External id": {id}, "Input Dims": {dims}, "Input type": ["c10::Half", "c10::Half", "c10::Half"]}}}},

@@ -1,9 +1,9 @@
-//! Inputs that are broken at random, for readers of what strangers write: the same for all of them.
+//! Randomly broken inputs, for readers of untrusted files: the same for all of them.
 //!
-//! A run is decided by its seed, which a failure prints. `PILLION_FUZZ_SECONDS` says how long each
-//! reader is tried (1 s if not set; CI takes 60), `PILLION_FUZZ_SEED` where to begin. An input that
-//! fails is kept as a file; what once failed belongs into the folder `tests/finds` of the reader's
-//! crate, under a name that says what it was, and is tried first, always.
+//! The seed determines a run, and a failure prints it. `PILLION_FUZZ_SECONDS` is the time for each
+//! reader (1 s by default; CI takes 60), `PILLION_FUZZ_SEED` the first seed. A failing input is
+//! kept as a file; past failures belong into the folder `tests/finds` of the reader's crate, under
+//! a descriptive name, and are always tried first.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,6 @@ use protocol::clock::Clock;
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Those of a seed.
     pub(crate) fn of(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -32,7 +31,7 @@ impl Random {
     }
 }
 
-/// `bytes` with a few things wrong; `words` are pieces that mean something to the reader.
+/// `bytes` with a few mutations; `words` are pieces with a meaning to the reader.
 pub(crate) fn broken(bytes: &[u8], words: &[&[u8]], random: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random.below(6) {
@@ -63,7 +62,8 @@ pub(crate) fn broken(bytes: &[u8], words: &[&[u8]], random: &mut Random) -> Vec<
     bytes
 }
 
-/// Tries the inputs of `corpus`, one after the other, broken in ever new ways; `read` panics at what must not be. Says how many.
+/// Tries new mutations of the inputs of `corpus`, one after the other; `read` panics on an error.
+/// Reports their number.
 pub(crate) fn try_broken(
     name: &str,
     corpus: &[Vec<u8>],
@@ -102,7 +102,7 @@ pub(crate) fn try_broken(
     println!("{name}: {inputs} broken inputs");
 }
 
-/// What once failed, with the names of the files.
+/// Past failures, with the names of the files.
 pub(crate) fn finds(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).expect("the folder of finds");
     let paths = entries.map(|entry| entry.expect("an entry").path());
