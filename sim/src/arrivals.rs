@@ -1,7 +1,7 @@
-//! When requests arrive: closed loop, Poisson, in bursts, uniform, or read from a file.
+//! Arrival times of requests: closed loop, Poisson, in bursts, uniform, or read from a file.
 //!
-//! One source for the simulator and for the program that replays traces on the software GPU, so that
-//! equal seeds mean equal arrivals in both, in every phase and under every policy.
+//! The simulator and the replay program for the software GPU share this source, so that equal seeds
+//! mean equal arrivals in both, in every phase and under every policy.
 //!
 //! Files ([`Arrivals::read`]): Orion's JSON list of gaps in seconds, a DISB workload (absolute
 //! milliseconds per task), or one absolute time in seconds per line. Times are ns from the start of
@@ -19,10 +19,10 @@ use crate::error::Error;
 /// Longest run, one day: bounds every list of arrivals.
 pub const SECONDS_MAX: f64 = 86_400.0;
 
-/// What is wrong with phases, of rates or traces.
+/// The common error of phases, of rates or traces.
 pub(crate) const OUT_OF_ORDER: &str = "phases that begin out of order: expected ascending times";
 
-/// Shortest mean of a burst, and of what lies between two.
+/// Shortest mean of a burst, and of the time between two.
 const BURST_S_MIN: f64 = 0.001;
 
 /// Most arrivals of one run.
@@ -33,13 +33,13 @@ pub const ARRIVALS_MAX: usize = 10_000_000;
 pub enum Arrivals {
     /// The next request begins when the last is complete.
     Closed,
-    /// At random, independent of each other.
+    /// Independent random arrivals.
     Poisson {
         /// Mean rate, requests per second.
         per_s: f64,
     },
-    /// At random as long as a burst lasts, and none until the next one: a Markov-modulated Poisson
-    /// process of two states, which begins with a burst.
+    /// Random arrivals during a burst, and none until the next one: a Markov-modulated Poisson
+    /// process of two states that begins with a burst.
     Bursts {
         /// Mean rate within a burst, requests per second.
         per_s: f64,
@@ -53,14 +53,13 @@ pub enum Arrivals {
         /// Requests per second.
         per_s: f64,
     },
-    /// After these gaps, ns, again from the first after the last.
+    /// After these gaps, ns, repeated from the first.
     Gaps(Arc<[u64]>),
     /// At these times after the start, ns, ascending; none after the last.
     Times(Arc<[u64]>),
 }
 
-/// From when on requests come at another rate. Of jobs whose arrivals have one, [`Arrivals::Poisson`] and
-/// [`Arrivals::Uniform`].
+/// A change of the request rate, for [`Arrivals::Poisson`] and [`Arrivals::Uniform`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phase {
     /// Its beginning, counted as arrivals are, ns.
@@ -70,10 +69,10 @@ pub struct Phase {
 }
 
 impl Arrivals {
-    /// Whether they can have these phases, in a run of `duration_ns`.
+    /// Checks that the arrivals can have these phases, in a run of `duration_ns`.
     ///
     /// # Errors
-    /// What is wrong, in words that follow the name of whatever has the arrivals.
+    /// The fault, in words that follow the name of the arrivals' owner.
     pub fn check_phases(&self, phases: &[Phase], duration_ns: u64) -> Result<(), String> {
         let has_rate = matches!(self, Self::Poisson { .. } | Self::Uniform { .. });
         if !has_rate && !phases.is_empty() {
@@ -91,10 +90,10 @@ impl Arrivals {
         rates.try_for_each(|rate| rate.check(duration_ns))
     }
 
-    /// Whether they can be meant, for a run of `duration_ns`.
+    /// Checks the parameters, for a run of `duration_ns`.
     ///
     /// # Errors
-    /// What is wrong, in words that follow the name of whatever has the arrivals.
+    /// The fault, in words that follow the name of the arrivals' owner.
     pub fn check(&self, duration_ns: u64) -> Result<(), String> {
         let seconds = duration_ns as f64 / 1e9;
         match self {
@@ -109,7 +108,7 @@ impl Arrivals {
                 ))
             }
             Self::Poisson { per_s } | Self::Uniform { per_s } | Self::Bursts { per_s, .. } => {
-                // Written so that a NaN is refused too.
+                // The comparison also refuses a NaN.
                 if *per_s > 0.0 && *per_s * seconds <= ARRIVALS_MAX as f64 {
                     return Ok(());
                 }
@@ -144,14 +143,14 @@ impl Arrivals {
         }
     }
 
-    /// The arrivals before `duration_ns`, one by one. `seed` decides random ones. They must have
-    /// been checked: with a rate of 0 or less there is no end.
+    /// The arrivals before `duration_ns`, one by one; `seed` determines random ones. They must have
+    /// been checked: a rate of 0 or less has no end.
     #[must_use]
     pub fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
         self.schedule_from(0, duration_ns, seed)
     }
 
-    /// The same for a job that begins at `start_ns`, from where its arrivals count.
+    /// The same for a job that begins at `start_ns`, from which its arrivals count.
     #[must_use]
     pub fn schedule_from(&self, start_ns: u64, duration_ns: u64, seed: u64) -> Schedule {
         Schedule {
@@ -166,7 +165,8 @@ impl Arrivals {
         }
     }
 
-    /// How many come in a second on the mean; `None` in a closed loop, in bursts, and of a list of times, which ends.
+    /// Mean arrivals per second; `None` in a closed loop, in bursts, and for a list of times, which
+    /// ends.
     #[must_use]
     pub fn per_s(&self) -> Option<f64> {
         match self {
@@ -179,9 +179,9 @@ impl Arrivals {
         }
     }
 
-    /// The arrivals of a file, stretched in time so that on the mean `per_s` come in a second, again and again. From the last of a
-    /// list of times to the first of the next round it is as long as from one to the next on the mean. `None`: they are
-    /// of no file, or take no time.
+    /// The arrivals of a file, stretched in time to a mean of `per_s` per second, and repeated. The
+    /// gap from the last of a list of times to the first of the next round is the mean gap. `None`:
+    /// they are of no file, or take no time.
     #[must_use]
     pub fn stretched(&self, per_s: f64) -> Option<Self> {
         let gaps_ns: Vec<f64> = match self {
@@ -199,7 +199,7 @@ impl Arrivals {
         if !(scale.is_finite() && scale > 0.0) {
             return None;
         }
-        // Their sums are rounded and not they, so that the rate is met however short they are.
+        // Rounds the sums rather than the gaps, so that the rate is met for short gaps, too.
         let (mut sum_ns, mut last_ns) = (0.0, 0);
         let stretched = gaps_ns.iter().map(|gap_ns| {
             sum_ns += gap_ns * scale;
@@ -209,14 +209,14 @@ impl Arrivals {
         Some(Self::Gaps(stretched.collect()))
     }
 
-    /// Reads a file of arrivals; the kind is told by its first character. `stream` is which of a
-    /// DISB workload's lists, from 0.
+    /// Reads a file of arrivals; its first character determines the kind. `stream` is the index of
+    /// a DISB workload's list, from 0.
     ///
     /// # Errors
-    /// [`Error::ArrivalsFile`]: the file cannot be read, or something in it is not as expected.
+    /// [`Error::ArrivalsFile`]: the file cannot be read, or its content is invalid.
     pub fn read(path: &Path, stream: usize) -> Result<Self, Error> {
         let text = profiler::read_text(path).map_err(|error| {
-            // It names the file, which ours does too, and for some faults a line and a column.
+            // The message names the file, as ours does, and for some faults a line and a column.
             let (text, named) = (error.to_string(), path.display().to_string());
             let rest = text.strip_prefix(&named).unwrap_or(&text);
             let place = rest.strip_prefix(':').and_then(|rest| {
@@ -235,7 +235,7 @@ impl Arrivals {
         Self::parse(&text, path, stream)
     }
 
-    /// What [`Arrivals::read`] does with the file's text. `path` is for messages.
+    /// Like [`Arrivals::read`], for the file's text. `path` is for messages.
     ///
     /// # Errors
     /// As [`Arrivals::read`].
@@ -282,7 +282,7 @@ pub struct Schedule {
     index: u64,
     /// The last arrival of an open loop, counted from the start of the job.
     last_ns: u64,
-    /// What is left of the burst; `None` before the first one.
+    /// The rest of the burst; `None` before the first one.
     burst_ns: Option<f64>,
     random: Pcg64,
 }
@@ -295,14 +295,14 @@ impl Schedule {
         self
     }
 
-    /// What it is a schedule of.
+    /// The source of the schedule.
     #[must_use]
     pub fn arrivals(&self) -> &Arrivals {
         &self.arrivals
     }
 
-    /// When the next request arrives, ns after the start; `None` when none is left. `end_ns` is when
-    /// the previous one was complete (0 before the first), which matters to a closed loop only.
+    /// When the next request arrives, ns after the start; `None` when none is left. `end_ns` is
+    /// when the previous one was complete (0 before the first), which only affects a closed loop.
     pub fn next_ns(&mut self, end_ns: u64) -> Option<u64> {
         let from_ns = self.last_ns;
         let own_ns = match &self.arrivals {
@@ -327,7 +327,8 @@ impl Schedule {
         (at_ns < self.duration_ns).then_some(at_ns)
     }
 
-    /// When so many requests, or a part of one, have come since `from_ns` at the rates of the phases, before them at `per_s`.
+    /// When `requests` (possibly fractional) have come since `from_ns` at the rates of the phases,
+    /// before them at `per_s`.
     fn after_ns(&self, mut from_ns: u64, mut per_s: f64, mut requests: f64) -> u64 {
         for phase in &self.phases {
             let within_ns = phase.start_ns.saturating_sub(from_ns);
@@ -342,14 +343,13 @@ impl Schedule {
         from_ns.saturating_add((requests / per_s * 1e9) as u64)
     }
 
-    /// At random, exponentially distributed with mean 1.
+    /// Exponentially distributed with mean 1.
     fn exponential(&mut self) -> f64 {
         let uniform: f64 = self.random.random();
         -(1.0 - uniform).ln()
     }
 
-    /// From one arrival to the next: the time within bursts between them, and the silences that lie
-    /// there.
+    /// The gap between two arrivals: the time within bursts between them, and the silences there.
     fn burst_gap_ns(&mut self, per_s: f64, on_s: f64, off_s: f64) -> u64 {
         let mut left_ns = match self.burst_ns {
             Some(left_ns) => left_ns,
@@ -357,7 +357,7 @@ impl Schedule {
         };
         let mut within_ns = self.exponential() / per_s * 1e9;
         let mut gap_ns = 0.0;
-        // A silence of 1 ms on the mean brings the end of the run nearer each time.
+        // A mean silence of 1 ms brings the end of the run nearer each time.
         while within_ns > left_ns && gap_ns < self.duration_ns as f64 {
             within_ns -= left_ns;
             gap_ns += left_ns + self.exponential() * off_s * 1e9;
@@ -369,14 +369,14 @@ impl Schedule {
 }
 
 /// The seed of the job at `index`: the run's own for the first, so that a run of one random job has
-/// the arrivals of a replay with that seed; else far apart.
+/// the arrivals of a replay with that seed; otherwise far apart.
 #[must_use]
 pub fn seed_of_job(seed: u64, index: usize) -> u64 {
     // 2^64 ÷ golden ratio: neighbours do not meet (Knuth, TAOCP 3, 6.4).
     seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What is wrong with a file, and on which line if that is known.
+/// A fault of a file, and its line if known.
 type Wrong = (Option<usize>, String);
 
 #[derive(Deserialize)]
@@ -439,7 +439,7 @@ fn lines(text: &str) -> Result<Arc<[u64]>, Wrong> {
     }))
 }
 
-/// Times with their lines, if they are known; the first that is before the one before it is wrong.
+/// Times with their lines, if known; fails at the first descending one.
 fn ascending(
     times: impl Iterator<Item = Result<(Option<usize>, u64), Wrong>>,
 ) -> Result<Arc<[u64]>, Wrong> {
@@ -484,7 +484,8 @@ mod tests {
         let at = |seed| all(&Arrivals::Poisson { per_s: 15.0 }, 10_000_000_000, seed);
         assert_eq!(at(1), at(1));
         assert_ne!(at(1), at(2));
-        // 150 expected in 10 s, standard deviation 12.2: 5 of them is out of the question.
+        // 150 expected in 10 s, standard deviation 12.2: a deviation of 5 of them is practically
+        // impossible.
         assert!((90..210).contains(&at(1).len()), "{}", at(1).len());
     }
 
@@ -496,8 +497,8 @@ mod tests {
             off_s: 2.0,
         };
         let times = all(&bursts, 1_000_000_000_000, 3);
-        // 1000 s in cycles of 2.5 s with 50 requests each: 20 000 on the mean; the number of bursts varies by
-        // a twentieth, their lengths as well.
+        // 1000 s in cycles of 2.5 s with 50 requests each: a mean of 20 000; the number of bursts
+        // varies by a twentieth, and so do their lengths.
         assert!((17_000..23_000).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted());
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
@@ -623,7 +624,7 @@ mod tests {
     fn a_file_is_stretched_to_a_rate_and_repeated() {
         let times = parse("1\n1.1\n1.3\n", 0).unwrap();
         assert_eq!(times.per_s(), None);
-        // From one to the next 0.15 s on the mean, so that is between the last and the first, too.
+        // The mean gap is 0.15 s, and so is that between the last and the first.
         let stretched = times.stretched(10.0).unwrap();
         assert!((stretched.per_s().unwrap() - 10.0).abs() < 1e-6);
         let tenths: Vec<u64> = all(&stretched, 700_000_000, 1)
@@ -669,7 +670,7 @@ mod tests {
             "a.txt: gap 2: -0.1 s; expected 0 to 86400 s"
         );
         assert!(error("[0, 0]").contains("expected some time between"));
-        // Lines count as an editor counts them, whatever stands between.
+        // Lines count as in an editor, with comments and blank lines.
         assert_eq!(
             error("# s\n1\n\n-1\n"),
             "a.txt:4: -1 s; expected 0 to 86400 s"

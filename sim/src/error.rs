@@ -1,5 +1,5 @@
-//! Why an experiment cannot be run. All of it is the caller's input; a fault of the simulator itself
-//! is an assertion.
+//! Why an experiment cannot be run. Every variant is a fault of the caller's input; a fault of the
+//! simulator itself is an assertion.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub enum Error {
         /// The job's name.
         job: String,
     },
-    /// A launch of a trace names a kernel that the trace has not.
+    /// A launch of a trace names a missing kernel.
     #[error("job {job:?}: launch {launch} is of kernel {kernel}, but the trace has {kernels}")]
     UnknownKernel {
         /// The job's name.
@@ -44,10 +44,10 @@ pub enum Error {
         kernel: String,
         /// The device's name.
         device: String,
-        /// What does not fit or cannot be meant.
+        /// The kernel's conflict with the device, or its invalid value.
         source: Box<softgpu::Error>,
     },
-    /// The durations of a trace are those of another device.
+    /// A trace's durations are of another device.
     #[error(
         "job {job:?}: its trace was measured on {measured}, not on {device}; \
          take a trace of {device} (built-in workloads exist for every device)"
@@ -68,57 +68,57 @@ pub enum Error {
         /// Sum of the launches' durations, ns; saturated.
         ns: u64,
     },
-    /// The device lacks something that every kernel needs.
+    /// The device lacks a resource that every kernel needs.
     #[error("device {device}: {limit} is 0")]
     Device {
         /// The device's name.
         device: String,
-        /// What it has none of.
+        /// The missing resource.
         limit: &'static str,
     },
-    /// The jobs do not fit into the device's memory together.
+    /// The jobs together do not fit into the device's memory.
     #[error("the jobs need {needed} bytes of device memory, {device} has {available}: {each}")]
     Memory {
         /// The sum.
         needed: u64,
-        /// What there is.
+        /// The available memory.
         available: u64,
         /// The device's name.
         device: String,
-        /// Each job's part, for people.
+        /// Each job's part, for display.
         each: String,
     },
-    /// Arrivals that cannot be meant: a rate, or a list.
+    /// Invalid arrivals: a rate, or a list.
     #[error("job {job:?}: {what}")]
     Arrivals {
         /// The job's name.
         job: String,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
-    /// A run of no time, or of more than a day.
+    /// A run without duration, or of more than a day.
     #[error("duration {ns} ns: expected more than 0 and at most a day")]
     Duration {
-        /// What was asked for.
+        /// The given value.
         ns: u64,
     },
-    /// A number of the host model that cannot be meant.
+    /// An invalid number of the host model.
     #[error("host model: {what}")]
     Host {
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
-    /// The policy's numbers cannot be meant, or there is no such policy.
+    /// Invalid numbers of the policy, or an unknown policy.
     #[error("{0}")]
     Policy(String),
-    /// A file of arrivals cannot be used.
+    /// An invalid file of arrivals.
     #[error("{}{}: {what}", path.display(), line.map_or_else(String::new, |line| format!(":{line}")))]
     ArrivalsFile {
         /// The file.
         path: PathBuf,
-        /// The line, where it is known.
+        /// The line, where known.
         line: Option<usize>,
-        /// What is wrong, and what was expected.
+        /// The fault, and the expected value.
         what: String,
     },
 }

@@ -1,4 +1,4 @@
-//! An experiment: a device, jobs, a policy, and how long.
+//! An experiment: a device, jobs, a policy, and a duration.
 
 use softgpu::{Config, Device};
 
@@ -17,46 +17,46 @@ use crate::world::World;
 /// Most jobs of an experiment: as many best-effort jobs as one daemon serves.
 pub const JOBS_MAX: usize = policy::JOBS_MAX;
 
-/// Everything that decides a run. Equal experiments have equal outcomes.
+/// The complete input of a run. Equal experiments have equal outcomes.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// The device that is modelled.
+    /// The modelled device.
     pub device: Device,
     /// How it is shared and scheduled. A policy that puts all jobs into one process makes its
     /// sharing meaningless.
     pub gpu: Config,
     /// The jobs; at most [`JOBS_MAX`].
     pub jobs: Vec<Job>,
-    /// Who decides what goes when.
+    /// The policy.
     pub policy: PolicySpec,
-    /// What holds best-effort work besides.
+    /// Further laws that hold best-effort work.
     pub laws: Laws,
-    /// Decides everything random: the arrivals.
+    /// Determines everything random: the arrivals.
     pub seed: u64,
-    /// For so long requests arrive, and closed loops begin new ones.
+    /// The time in which requests arrive, and closed loops begin new ones.
     pub duration_ns: u64,
     /// The host's times.
     pub host: HostModel,
-    /// What policies are told of kernels and is not so.
+    /// Errors in the policies' knowledge of kernels.
     pub profiles: ProfileErrors,
-    /// The first so many requests of each job are left out of its latencies (Orion's harness drops
+    /// The number of first requests of each job that its latencies exclude (Orion's harness drops
     /// ten).
     pub warmup_requests: u32,
 }
 
 impl Experiment {
-    /// Whether it can be run.
+    /// Checks the experiment.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first fault.
     pub fn check(&self) -> Result<(), Error> {
         self.programs().map(drop)
     }
 
-    /// Whether the job at index `job` can be run, whatever the others and the host are.
+    /// Checks the job at index `job`, regardless of the other jobs and the host.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// Its first fault.
     ///
     /// # Panics
     /// When there is no such job: a bug of the caller.
@@ -79,8 +79,8 @@ impl Experiment {
             .run())
     }
 
-    /// Runs the job at index `job` alone, with the arrivals that it has in [`Experiment::run`] and
-    /// nobody to schedule it: what it gets from the device without the others.
+    /// Runs the job at index `job` alone and unscheduled, with its arrivals of [`Experiment::run`]:
+    /// what it gets from the device without the others.
     ///
     /// # Errors
     /// As [`Experiment::check`].
@@ -98,7 +98,7 @@ impl Experiment {
         Ok(World::new(self, &[job], vec![program], scheduler, observer).run())
     }
 
-    /// The host as the job at index `job` has it: threads that launch in turn share the gap of one.
+    /// The host for the job at index `job`: threads that launch in turn share the gap of one.
     #[must_use]
     pub fn host_of(&self, job: usize) -> HostModel {
         let job = self.jobs.get(job);
@@ -117,7 +117,7 @@ impl Experiment {
         arrivals::seed_of_job(self.seed, job)
     }
 
-    /// Those of each job.
+    /// The programs of each job.
     fn programs(&self) -> Result<Vec<Vec<Program>>, Error> {
         self.check_numbers()?;
         let programs = self.jobs.iter().enumerate().map(|(index, job)| {

@@ -1,23 +1,28 @@
-//! The host: what happens between the jobs' threads, the driver and the daemon, as times.
+//! The host: delays between the jobs' threads, the driver and the daemon.
 //!
-//! A job has one thread unless it says otherwise. It launches asynchronously and runs ahead of the device until the driver's
-//! queue is full or a scheduler holds it; at the end of each request it synchronises. All times are
-//! constants, so that a run has no other randomness than its arrivals.
+//! A job has one thread by default. The thread launches asynchronously and runs ahead of the device
+//! until the driver's queue is full or a scheduler holds it; at the end of each request it
+//! synchronises. All delays are constants, so that arrivals are a run's only randomness.
 //!
-//! # Where the defaults come from
+//! # Sources of the defaults
 //!
-//! From timelines of the PyTorch profiler: ResNet-50 training on a V100 (2021), AlexNet on an A100
-//! (2023), BERT and a small language model on H100 (2025). A profiler slows what it watches, so host
-//! times in them are upper bounds.
+//! Timelines of the PyTorch profiler: ResNet-50 training on a V100 (2021), AlexNet on an A100
+//! (2023), BERT and a small language model on H100 (2025). A profiler slows the host, so its host
+//! times are upper bounds.
 //!
-//! | field | ns | seen |
-//! |---|--:|---|
-//! | `launch_gap_ns` | 5 000 | one `cudaLaunchKernel` takes 3 to 9 us; between launches of eager PyTorch at least 11 us. 5 us is what the stand-in driver charges a call, so that simulator and demo agree. Orion's operators last 15 us or more on average, so a thread runs ahead of the device with either |
-//! | `launch_latency_ns` | 3 000 | from the end of a call on an idle stream until its kernel starts: median 3 us (V100, 1471 launches), 1.4 to 1.7 us (H100) |
-//! | `notice_ns` | 5 000 | from the end of the last kernel until `cudaDeviceSynchronize` returns: 5 us (V100), 4.5 to 8 us (A100, H100); few samples |
-//! | `driver_queue` | 1 024 | launches that the driver takes before a call blocks |
-//! | `poll_ns`, `idle_poll_ns`, `helper_poll_ns`, `max_hold_ns` | | constants and shipped configuration of daemon and library |
-//! | `wake_ns` | 5 000 | an assumption between two measurements: a thread woken by a futex runs after 1.2 us on the same core, after 35 us on the other core of a small virtual machine |
+//! - `launch_gap_ns`, 5 000: one `cudaLaunchKernel` takes 3 to 9 us; between launches of eager
+//!   PyTorch at least 11 us. 5 us is the stand-in driver's charge for a call, so that simulator and
+//!   demo agree. Orion's operators last 15 us or more on average, so a thread runs ahead of the
+//!   device with either.
+//! - `launch_latency_ns`, 3 000: from the end of a call on an idle stream until its kernel starts:
+//!   median 3 us (V100, 1471 launches), 1.4 to 1.7 us (H100).
+//! - `notice_ns`, 5 000: from the end of the last kernel until `cudaDeviceSynchronize` returns: 5
+//!   us (V100), 4.5 to 8 us (A100, H100); few samples.
+//! - `driver_queue`, 1 024: launches that the driver takes before a call blocks.
+//! - `poll_ns`, `idle_poll_ns`, `helper_poll_ns`, `max_hold_ns`: constants and shipped
+//!   configuration of daemon and library.
+//! - `wake_ns`, 5 000: an assumption between two measurements: a thread woken by a futex runs after
+//!   1.2 us on the same core, after 35 us on the other core of a small virtual machine.
 
 use profiler::settings::whole;
 use serde::Deserialize;
@@ -28,59 +33,59 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostModel {
-    /// From one launch of a thread to its next, while nothing holds it: what the framework does
-    /// between, and the driver call.
+    /// From one launch of a thread to its next, while nothing holds it: the framework's work
+    /// between them, and the driver call.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub launch_gap_ns: u64,
-    /// From a launch (or a copy) that goes until the device can begin it.
+    /// From the issue of a launch (or a copy) until the device can begin it.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub launch_latency_ns: u64,
-    /// From the completion of a request's last operation until its thread goes on.
+    /// From the completion of a request's last operation until its thread continues.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub notice_ns: u64,
     /// Launches and copies of a thread that the driver takes before a further call waits.
     #[serde(deserialize_with = "whole::<_, _, 1, 65_536>")]
     pub driver_queue: u32,
-    /// The least time between two looks of the daemon while best-effort work waits or runs.
+    /// The least time between two polls of the daemon while best-effort work waits or runs.
     #[serde(deserialize_with = "whole::<_, _, 1, SECOND_NS>")]
     pub poll_ns: u64,
-    /// Between two looks of the daemon otherwise.
+    /// Between two polls of the daemon otherwise.
     #[serde(deserialize_with = "whole::<_, _, 1, SECOND_NS>")]
     pub idle_poll_ns: u64,
-    /// Between two looks of a best-effort client's helper thread while work is in flight.
+    /// Between two polls of a best-effort client's helper thread while work is in flight.
     #[serde(deserialize_with = "whole::<_, _, 1, SECOND_NS>")]
     pub helper_poll_ns: u64,
-    /// From a ring of a bell until the thread that sleeps on it runs: of a best-effort thread that
-    /// waits, and of the daemon.
+    /// From a ring of a bell until the sleeping thread runs: a waiting best-effort thread, or the
+    /// daemon.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub wake_ns: u64,
     /// Longest wait of a best-effort launch; then it goes.
     #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub max_hold_ns: u64,
-    /// So much later than here does the daemon learn of every completion: its own thread or the helper
-    /// is not scheduled, or the event is slow. None by default.
+    /// The extra delay until the daemon learns of any completion: its own thread or the helper is
+    /// not scheduled, or the event is slow. 0 by default.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub completion_delay_ns: u64,
-    /// The daemon does not run for so long, at most 5 s (clients take a longer silence for its
-    /// death), once in [`HostModel::stall_every_ns`]. Best-effort launches that wait meanwhile go by
-    /// [`HostModel::max_hold_ns`]. None by default.
+    /// The length of a stall of the daemon, at most 5 s (clients take a longer silence for its
+    /// death), once in [`HostModel::stall_every_ns`]. Best-effort launches that wait meanwhile go
+    /// by [`HostModel::max_hold_ns`]. 0 by default.
     #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub stall_ns: u64,
-    /// From the beginning of one stall to that of the next; the first one begins after so long.
+    /// The period of stalls; the first one begins after this time.
     #[serde(deserialize_with = "whole::<_, _, 1, NS_MAX>")]
     pub stall_every_ns: u64,
-    /// The clock of daemon and clients jumps ahead by so much, as after a guest was stopped, once in
-    /// [`HostModel::clock_jump_every_ns`]. It is monotonic: it never jumps back. None by default.
+    /// How far the clock of daemon and clients jumps ahead, as after a guest was stopped, once in
+    /// [`HostModel::clock_jump_every_ns`]. It is monotonic: it never jumps back. 0 by default.
     #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub clock_jump_ns: u64,
-    /// From one jump to the next; the first one comes after so long.
+    /// The period of jumps; the first one comes after this time.
     #[serde(deserialize_with = "whole::<_, _, 1, NS_MAX>")]
     pub clock_jump_every_ns: u64,
 }
 
 impl HostModel {
-    /// A host that takes no time: schedulers see everything at once, launches cost nothing. What
-    /// remains is the device.
+    /// A host without delays: schedulers see everything at once, launches cost nothing. Only the
+    /// device remains.
     pub const IDEAL: Self = Self {
         launch_gap_ns: 0,
         launch_latency_ns: 0,
@@ -94,8 +99,7 @@ impl HostModel {
         ..Self::UNDISTURBED
     };
 
-    /// The fields that tell of disturbances, of which there are none; the others are not to be taken
-    /// from here.
+    /// The fields without disturbances; the others are placeholders.
     const UNDISTURBED: Self = Self {
         launch_gap_ns: 0,
         launch_latency_ns: 0,
@@ -126,7 +130,7 @@ impl HostModel {
         }
     }
 
-    /// When the daemon runs that is to run at `at_ns`: then, or after the stall that it falls into.
+    /// When a daemon due at `at_ns` runs: then, or after the stall at that time.
     pub(crate) const fn awake_ns(&self, at_ns: u64) -> u64 {
         let into_ns = at_ns % self.stall_every_ns;
         if at_ns < self.stall_every_ns || into_ns >= self.stall_ns {
@@ -135,16 +139,16 @@ impl HostModel {
         at_ns + (self.stall_ns - into_ns)
     }
 
-    /// What the clock of daemon and clients shows at `now_ns`.
+    /// The clock of daemon and clients at `now_ns`.
     pub(crate) const fn clock_ns(&self, now_ns: u64) -> u64 {
         let jumps = now_ns / self.clock_jump_every_ns;
         now_ns.saturating_add(jumps.saturating_mul(self.clock_jump_ns))
     }
 
-    /// Whether the numbers can be meant.
+    /// Checks the ranges.
     ///
     /// # Errors
-    /// [`Error::Host`] names the first that cannot.
+    /// [`Error::Host`] names the first invalid number.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what| Err(Error::Host { what });
         if self.driver_queue == 0 {
@@ -214,10 +218,10 @@ impl Default for HostModel {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The most of any time in a file; [`HostModel::check`] takes less of some.
+/// The greatest time in a file; [`HostModel::check`] accepts less for some.
 const NS_MAX: u64 = 10 * SECOND_NS;
-/// From here on a daemon's silence is its death to clients (`protocol::pages::SILENCE_NS_MAX`), which
-/// is not simulated.
+/// From here on clients take a daemon's silence for its death (`protocol::pages::SILENCE_NS_MAX`),
+/// which is not simulated.
 const STALL_NS_MAX: u64 = 5 * SECOND_NS;
 
 #[cfg(test)]

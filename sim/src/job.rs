@@ -1,4 +1,4 @@
-//! A job of an experiment: what it launches, when, and what it is to the policy.
+//! A job of an experiment: its launches, their times, and its terms with the policy.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::arrivals::{Arrivals, Phase, Schedule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobClass {
-    /// It drives: its latency is what is protected.
+    /// The protected class: its latency matters.
     HighPriority,
-    /// It rides along.
+    /// Uses what the high-priority jobs leave.
     BestEffort,
 }
 
-/// What a request of the job is. Decides nothing in the engine; policies that treat a training
-/// high-priority job otherwise (Orion's search for `SM_THRESHOLD`) and tables look at it.
+/// The kind of a job's requests. The engine ignores it; policies that treat a training
+/// high-priority job differently (Orion's search for `SM_THRESHOLD`) and tables use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
@@ -29,7 +29,7 @@ pub enum JobKind {
 }
 
 /// Bytes that cross the bus with each request: the input before its first launch, the output after
-/// its last one. Traces do not say; none is the default.
+/// its last one. Traces do not state them; 0 is the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copies {
     /// Copied to the device, bytes.
@@ -41,81 +41,81 @@ pub struct Copies {
 /// Most threads of a job.
 pub const THREADS_MAX: u32 = 16;
 
-/// From when on a job's requests are others.
+/// A change of a job's trace.
 #[derive(Clone, Debug)]
 pub struct TracePhase {
-    /// Its beginning, counted as arrivals are, ns. A request that has begun before stays what it
-    /// is.
+    /// Its beginning, counted as arrivals are, ns. A request that has begun before keeps its trace.
     pub start_ns: u64,
     /// The launches of a request from then on.
     pub trace: Arc<Trace>,
 }
 
-/// So many requests that are answered together.
+/// A batch of requests that are answered together.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// How many; 1 at least.
+    /// At least 1.
     pub requests: u32,
-    /// The launches of all of them.
+    /// The launches of the whole batch.
     pub trace: Arc<Trace>,
 }
 
 /// One job: a process whose threads launch on one stream.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What tables call it. Need not be unique.
+    /// Its name in tables; need not be unique.
     pub name: String,
     /// Its class.
     pub class: JobClass,
-    /// What a request of it is.
+    /// The kind of its requests.
     pub kind: JobKind,
     /// The launches of one request.
     pub trace: Arc<Trace>,
-    /// From when on they are others, in order.
+    /// Later traces, in order.
     pub trace_phases: Vec<TracePhase>,
-    /// Batches that its requests are answered in, in place of one by one by [`Job::trace`]; then
-    /// that is the first one's. The policy says which
-    /// ([`Scheduler::batch`](crate::Scheduler::batch)), and one that does not care takes the first.
-    /// A batch begins when all of its requests are there.
+    /// Batches in which its requests are answered, instead of one by one with [`Job::trace`]; that
+    /// is then the first batch's. The policy selects one
+    /// ([`Scheduler::batch`](crate::Scheduler::batch)), by default the first. A batch begins when
+    /// all of its requests are there.
     pub batches: Vec<Batch>,
     /// When requests arrive.
     pub arrivals: Arrivals,
-    /// From when on they come at other rates, in order.
+    /// Later rates, in order.
     pub phases: Vec<Phase>,
-    /// Device memory that it holds from beginning to end; `None` where that is not known and so
-    /// takes nothing.
+    /// Device memory that it holds for the whole run; `None`: unknown, and counts as 0.
     pub memory_bytes: Option<u64>,
-    /// What crosses the bus.
+    /// Its copies across the bus.
     pub copies: Copies,
-    /// Its own [`HostModel::launch_gap_ns`](crate::HostModel::launch_gap_ns): what passes between two
-    /// launches is as much its framework's doing as the host's. `None` is the host's.
+    /// Its own [`HostModel::launch_gap_ns`](crate::HostModel::launch_gap_ns): the gap depends on
+    /// the framework as well as on the host. `None` is the host's.
     pub launch_gap_ns: Option<u64>,
-    /// Threads that launch, 1 to [`THREADS_MAX`], in turn and each at its own pace, so that as many launches may wait at a
-    /// gate at once. Two on the legacy stream are PyTorch's: one calls forward, the other is autograd's.
+    /// Launching threads, 1 to [`THREADS_MAX`], in turn and each at its own pace, so that as many
+    /// launches may wait at a gate at once. Two on the legacy stream are PyTorch's: one calls
+    /// forward, the other is autograd's.
     pub threads: u32,
-    /// Its first request does not come before this, ns after the start of the run; it is attached from
-    /// the start. Arrivals count from here.
+    /// Its first request comes at this time after the start of the run or later, ns; it is attached
+    /// from the start. Arrivals count from here.
     pub start_ns: u64,
-    /// When its process is killed, ns after the start, whatever it was at. What the device has is
-    /// completed, because kernels cannot be recalled; nothing else of it is.
+    /// When its process is killed, ns after the start, in any state. Work on the device is
+    /// completed, because kernels cannot be recalled; all other work is lost.
     pub death_ns: Option<u64>,
-    /// Of a high-priority job: its process says when a request arrived, begins and ends; else requests are inferred from its
-    /// launches.
+    /// For a high-priority job: its process reports when a request arrived, begins and ends;
+    /// otherwise requests are inferred from its launches.
     pub marks: bool,
-    /// What policies are told that kernels take, ns, by their place in the trace and then in those
-    /// of its phases, in the place of what is so: what a run before has learnt
+    /// Kernel durations reported to policies instead of the true ones, ns, by place in the trace
+    /// and then in those of its phases: the learnt durations of an earlier run
     /// ([`JobOutcome::learnt`](crate::JobOutcome)).
     pub told_ns: Vec<(usize, u64)>,
-    /// Of a best-effort job: its weight against others, 1 to [`policy::terms::WEIGHT_MAX`].
+    /// For a best-effort job: its weight against others, 1 to [`policy::terms::WEIGHT_MAX`].
     pub weight: u32,
-    /// Of a best-effort job: the least share that it was promised ([`policy::progress`]), 0 to 1.
+    /// For a best-effort job: its promised least share ([`policy::progress`]), 0 to 1.
     pub min_progress: f64,
-    /// Of a best-effort job: the most that it may use of the device's time ([`policy::usage`]), 0.01 to 1; 1 is no cap.
+    /// For a best-effort job: the cap on its use of the device's time ([`policy::usage`]), 0.01 to
+    /// 1; 1 is no cap.
     pub max_share: f64,
 }
 
 impl Job {
-    /// A job without copies whose memory is not known and whose launches come at the host's pace.
+    /// A job without copies or known memory that launches at the host's pace.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -147,7 +147,7 @@ impl Job {
         }
     }
 
-    /// When its requests arrive in a run of `duration_ns` with this seed.
+    /// Its arrivals in a run of `duration_ns` with this seed.
     pub(crate) fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
         self.arrivals
             .schedule_from(self.start_ns, duration_ns, seed)

@@ -1,12 +1,12 @@
-//! The laws beside the policy that a daemon's configuration has: a throttle (`[throttle]`), and the
-//! share of the GPU that best-effort work has (`[share]`).
+//! The laws beside the policy in a daemon's configuration: a throttle (`[throttle]`), and
+//! best-effort work's share of the GPU (`[share]`).
 //!
-//! The device is read every [`PERIOD_NS`], as the daemon does, in whole per cent of the time since
+//! The device is read every [`PERIOD_NS`], as by the daemon, in whole per cent of the time since
 //! the last reading.
 //!
-//! A dynamic share is known from the start, as after a quarter of an hour with the same high-priority
-//! jobs: x is what their traces take of the SMs at their rates. It stays so for the run, which is
-//! shorter than the time between two starts of a job for another share.
+//! A dynamic share is known from the start, as after a quarter of an hour with the same
+//! high-priority jobs: x is their traces' use of the SMs at their rates. It stays constant in the
+//! run, which is shorter than the time between two starts of a job for another share.
 
 use policy::share::SECONDS_MIN;
 use policy::{BeShare, DeviceReading, ShareMode, ShareParams, ThrottleParams};
@@ -26,8 +26,8 @@ pub struct Laws {
     pub throttle: Option<ThrottleParams>,
     /// As `[share]` of a daemon.
     pub share: Option<ShareMode>,
-    /// The throttle goes by the SMs that are in use, as `ByteCUDA`'s does, and not by the time in
-    /// which any is, which NVML tells of every device.
+    /// The throttle uses the SMs in use, as `ByteCUDA`'s does, not the time in which any is, which
+    /// NVML reports for every device.
     pub by_sm_activity: bool,
 }
 
@@ -44,10 +44,10 @@ const PERIOD_NS: u64 = 200_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What best-effort jobs have of the GPU in this experiment, per cent; `None` where nothing is said.
+/// Best-effort jobs' share of the GPU in this experiment, per cent; `None` without one.
 ///
 /// # Errors
-/// A job's trace is none for the device.
+/// A job's trace is invalid for the device.
 pub(crate) fn be_percent(experiment: &Experiment) -> Result<Option<u32>, Error> {
     let Some(mode) = experiment.policy.laws(&experiment.laws).share else {
         return Ok(None);
@@ -70,7 +70,7 @@ pub(crate) fn be_percent(experiment: &Experiment) -> Result<Option<u32>, Error> 
     Ok(share.percent())
 }
 
-/// What a job takes of all SMs in a second, ns.
+/// A job's use of all SMs in a second, ns.
 fn used_per_s(experiment: &Experiment, index: usize, job: &Job) -> Result<f64, Error> {
     let program = Program::new(job, &experiment.device)?;
     let sm_ns = program.sm_ns(experiment.device.sms);
@@ -84,15 +84,15 @@ fn used_per_s(experiment: &Experiment, index: usize, job: &Job) -> Result<f64, E
     Ok(sm_ns * requests as f64 / seconds)
 }
 
-/// Who reads the device.
+/// The reader of the device.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
-    /// When it reads next.
+    /// The time of the next reading.
     pub(crate) next_ns: u64,
     by_sm_activity: bool,
     clock_max_mhz: u32,
     sms: u32,
-    /// What had been used when it read last.
+    /// The use as of the last reading.
     before: Utilisation,
     at_ns: u64,
 }

@@ -1,28 +1,27 @@
 //! Policies on the device model, in virtual time.
 //!
-//! An [`Experiment`] says which jobs share which device under which policy, and how long;
-//! [`Experiment::run`] plays it and says what each job got. The device is [`softgpu::Gpu`], the
-//! policies are those of [`policy`], the very source that the daemon runs; between them stands a
-//! model of the host ([`HostModel`]) and of what daemon and library do (`schedulers`).
+//! An [`Experiment`] defines the jobs, the device, the policy and the duration; [`Experiment::run`]
+//! simulates it and returns what each job got. The device is [`softgpu::Gpu`], the policies are
+//! those of [`policy`], the daemon's own source; between them stand models of the host
+//! ([`HostModel`]) and of daemon and library (`schedulers`).
 //!
 //! | module | noun |
 //! |---|---|
-//! | [`experiment`] | what is run |
-//! | [`job`], [`arrivals`] | who launches what, and when |
+//! | [`experiment`] | the input of a run |
+//! | [`job`], [`arrivals`] | jobs, and when their requests arrive |
 //! | [`host`] | times of threads, driver and daemon |
-//! | [`profile_errors`] | what policies are told of kernels and is not so |
-//! | [`synthetic`] | made-up jobs of one kernel |
+//! | [`profile_errors`] | errors in the policies' knowledge of kernels |
+//! | [`synthetic`] | synthetic jobs of one kernel |
 //! | [`scheduler`] | the one interface between the world and a policy |
 //! | [`schedulers`] | the policies by name, each behind that interface |
-//! | `world` | the loop: who acts next |
+//! | `world` | the event loop |
 //! | [`scenario`], [`sweep`], [`library`] | experiments from files, and the traces they name |
 //! | [`suite`] | published experiments, as such files |
 //! | [`targets`] | whether a target was held |
-//! | [`outcome`], [`observer`] | what came out, and who watches |
+//! | [`outcome`], [`observer`] | the result of a run, and its observers |
 //!
-//! No clock, no thread, no IO but the reading of files that are named; deterministic: equal
-//! experiments have equal outcomes, to the byte. Times are ns of virtual time from the start of the
-//! run.
+//! No clock, no thread, no IO except reading named files; deterministic: equal experiments have
+//! equal outcomes, to the byte. Times are ns of virtual time from the start of the run.
 
 pub mod arrivals;
 pub mod error;

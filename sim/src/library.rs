@@ -1,8 +1,8 @@
-//! Where traces come from: a file, or a built-in workload.
+//! Loads traces from files or built-in workloads.
 //!
-//! A trace is named by a path (an Orion kernel file or a Pillion trace, told apart by content) or by
-//! `NAME` or `NAME@BATCH` of a built-in workload, which is computed for the device. A file of that
-//! name goes first. Nothing depends on which trace it is.
+//! A trace is named by a path (an Orion kernel file or a Pillion trace, recognised by content) or
+//! by `NAME` or `NAME@BATCH` of a built-in workload, which is computed for the device. A file of
+//! that name has precedence.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,34 +14,34 @@ use workloads::{Precision, Workload};
 
 use crate::synthetic::Synthetic;
 
-/// Traces that were loaded or made up, each once for a device.
+/// Loaded and computed traces, each once for a device.
 #[derive(Debug, Default)]
 pub struct Library {
     traces: HashMap<(PathBuf, String), Arc<Trace>>,
     made_up: HashMap<(Synthetic, String), Arc<Trace>>,
 }
 
-/// Why a trace could not be had. Its text says what would be right.
+/// Why a trace is unavailable. Its text states the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file cannot be read or is wrong.
+    /// The file cannot be read or is invalid.
     #[error(transparent)]
     File(#[from] Box<profiler::Error>),
     /// There is no file of that name, and no such built-in workload.
     #[error("no file of that name; {0}")]
     Workload(#[from] workloads::Error),
-    /// What stands behind the `@` is no number.
+    /// The text after the `@` is not a number.
     #[error(
         "no file of that name, and {batch:?} is no batch: expected NAME@BATCH, such as resnet50-training@32"
     )]
     Batch {
-        /// What stands there.
+        /// That text.
         batch: String,
     },
 }
 
 impl Library {
-    /// The trace that `name` names on `device`; a relative path is one in `folder`.
+    /// The trace named `name` on `device`; a relative path is one in `folder`.
     ///
     /// # Errors
     /// See [`TraceError`].
@@ -61,7 +61,7 @@ impl Library {
         Ok(trace)
     }
 
-    /// The trace of a made-up job on `device`.
+    /// The trace of a synthetic job on `device`.
     pub fn synthetic(&mut self, synthetic: Synthetic, device: &Device) -> Arc<Trace> {
         let key = (synthetic, device.name.clone());
         let made = || Arc::new(synthetic.trace(device));
@@ -70,7 +70,7 @@ impl Library {
 }
 
 fn load(name: &str, path: &Path, device: &Device) -> Result<Trace, TraceError> {
-    // What looks like a path is meant as one: the message then speaks of the file.
+    // A name that looks like a path is treated as one: the message is then about the file.
     if path.exists() || name.contains('/') {
         return Ok(Trace::read(path).map_err(Box::new)?);
     }
@@ -87,7 +87,7 @@ fn load(name: &str, path: &Path, device: &Device) -> Result<Trace, TraceError> {
     Ok(workload.trace(batch, device, Precision::Fp32)?)
 }
 
-/// What results call the trace: the file's name or the workload's.
+/// The trace's name in results: the file's name or the workload's.
 #[must_use]
 pub fn shown_name(name: &str) -> &str {
     let file = Path::new(name).file_name();

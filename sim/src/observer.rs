@@ -1,4 +1,4 @@
-//! Who watches a run: a timeline, a test.
+//! Observers of a run: a timeline, a test.
 //!
 //! [`Experiment::run`](crate::Experiment::run) is generic over the observer, so that one that does
 //! nothing costs nothing.
@@ -7,7 +7,7 @@ use softgpu::OpKind;
 
 use crate::scheduler::{ClientId, Launch};
 
-/// Is told what happens, in order of time. Every method does nothing unless it is written.
+/// Receives events in order of time. Every method does nothing by default.
 pub trait Observer {
     /// A request begins: its thread starts to launch. `arrival_ns` is when it should have begun.
     fn request_started(&mut self, now_ns: u64, client: ClientId, request: u64, arrival_ns: u64) {
@@ -19,8 +19,8 @@ pub trait Observer {
         let _ = (now_ns, client, request, arrival_ns);
     }
 
-    /// A launch is held: it did not go at the instant at which its thread made it. `rule` is the
-    /// scheduler's word for why.
+    /// A launch is held: it did not go at the instant of its submission. `rule` is the scheduler's
+    /// word for the reason.
     fn hold_started(&mut self, now_ns: u64, launch: &Launch, rule: &'static str) {
         let _ = (now_ns, launch, rule);
     }

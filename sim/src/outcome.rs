@@ -1,8 +1,8 @@
-//! What came out of a run.
+//! The outcome of a run.
 //!
-//! Latencies are kept one by one, because quantiles are of values that occurred (nearest rank, as
-//! in the demo). Rates are completed requests ÷ time from the start to the last completion, as the
-//! demo's.
+//! Latencies are kept one by one, because quantiles are of values that occurred (nearest rank).
+//! Rates are completed requests ÷ time from the start to the last completion. Both are as in the
+//! demo.
 
 use policy::{SloView, Taught};
 use profiler::quantile::nearest_rank;
@@ -13,11 +13,11 @@ use crate::job::{JobClass, JobKind};
 /// The outcome of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// By place in the experiment's list of jobs; in a solo run only the one.
+    /// By place in the experiment's list of jobs; only one in a solo run.
     pub jobs: Vec<JobOutcome>,
     /// From the start until the last request was complete, or the run was given up.
     pub elapsed_ns: u64,
-    /// What was used of the device.
+    /// The use of the device.
     pub utilisation: Share,
     /// Launches of all jobs that completed.
     pub launches: u64,
@@ -34,7 +34,7 @@ pub struct Share {
     pub bandwidth: f64,
 }
 
-/// What one job got.
+/// The result of one job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobOutcome {
     /// Its place in the experiment's list of jobs.
@@ -43,10 +43,9 @@ pub struct JobOutcome {
     pub name: String,
     /// Its class.
     pub class: JobClass,
-    /// What its requests are.
+    /// The kind of its requests.
     pub kind: JobKind,
-    /// From arrival to noticed completion, ns, of each request in order, those of the warm-up left
-    /// out.
+    /// From arrival to noticed completion, ns, of each request in order, without the warm-up.
     pub latencies_ns: Vec<u64>,
     /// Requests that completed, warm-up included.
     pub requests: u64,
@@ -56,14 +55,14 @@ pub struct JobOutcome {
     pub last_completion_ns: u64,
     /// Its launches that completed.
     pub launches: u64,
-    /// Launches that did not go at once.
+    /// Launches that were held.
     pub held: u64,
-    /// How long launches were held, by the scheduler's word for why.
+    /// How long launches were held, by the scheduler's word for the reason.
     pub held_ns: Vec<(&'static str, u64)>,
-    /// What its library has learnt of its kernels, by their place in the trace: what the next start
-    /// would begin with.
+    /// What its library has learnt of its kernels, by place in the trace: the next start would
+    /// begin with it.
     pub learnt: Vec<(usize, Taught)>,
-    /// How the policy says that its target is kept, at the end; `None` where it marked no request.
+    /// The policy's view of its target at the end; `None` where it marked no request.
     pub slo: Option<SloView>,
 }
 
@@ -94,7 +93,7 @@ impl JobOutcome {
 }
 
 impl Share {
-    /// Of what was used in `elapsed_ns` on a device of `sms` SMs.
+    /// From the use in `elapsed_ns` on a device of `sms` SMs.
     pub(crate) fn new(used: &Utilisation, sms: u32, elapsed_ns: u64) -> Self {
         let elapsed_ns = elapsed_ns.max(1) as f64;
         Self {

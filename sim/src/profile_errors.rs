@@ -1,18 +1,19 @@
-//! What profiles say wrongly: how what a policy is told of kernels differs from what they are.
+//! Errors of profiles: how the policies' knowledge of kernels differs from the kernels.
 //!
-//! The device runs kernels as their traces have them; only durations, classes and SM needs that
-//! policies see are changed, and so is what is charged for a launch. Which kernels are affected is
-//! drawn once for each kernel of each job from the run's seed, with one draw for each kind of error,
-//! so that a greater share affects the kernels of a smaller one and further ones.
+//! The device runs kernels as their traces have them; only the durations, classes and SM needs that
+//! policies see change, and so does the charge for a launch. The affected kernels are drawn once
+//! for each kernel of each job from the run's seed, with one draw for each kind of error, so that a
+//! greater share affects the kernels of a smaller one and further ones.
 //!
-//! An *unknown* kernel is as `libpillion.so` has one that no profile names: no class, the duration that
-//! the daemon's configuration gives such kernels ([`UNKNOWN_NS`]), the SMs that the driver computes from
-//! its blocks.
+//! An *unknown* kernel is as `libpillion.so` treats one without a profile: no class, the duration
+//! that the daemon's configuration gives such kernels ([`UNKNOWN_NS`]), the SMs that the driver
+//! computes from its blocks.
 //!
-//! Or classes are not measured at all, but estimated from names and shapes, as `libpillion.so` does for
-//! kernels that no profile names ([`profiler::family`]); the other errors then change those.
+//! Alternatively classes are not measured at all, but estimated from names and shapes, as
+//! `libpillion.so` does for kernels without a profile ([`profiler::family`]); the other errors then
+//! change those.
 //!
-//! A policy that knows the future is told the truth, because it asks no profile.
+//! A clairvoyant policy gets the truth, because it asks no profile.
 
 use policy::Class;
 use profiler::family::{self, Launch};
@@ -29,34 +30,34 @@ use crate::program::{Program, class_of};
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfileErrors {
-    /// The duration that is told, over the duration that is so.
+    /// The reported duration, over the true one.
     #[serde(deserialize_with = "decimal::<_, 1_000>")]
     pub duration_factor: f64,
-    /// Of all kernels those whose duration is wrong by that factor, 0 to 1.
+    /// The share of kernels whose duration is wrong by that factor, 0 to 1.
     #[serde(deserialize_with = "share")]
     pub wrong_share: f64,
-    /// Of all kernels those that are told as memory-bound and are compute-bound, or the other way
-    /// round, 0 to 1. A kernel of unknown class stays one.
+    /// The share of kernels reported with the opposite class, compute-bound or memory-bound, 0 to
+    /// 1. A kernel of unknown class keeps it.
     #[serde(deserialize_with = "share")]
     pub flipped_share: f64,
-    /// Of all kernels those that no profile names, 0 to 1.
+    /// The share of kernels without a profile, 0 to 1.
     #[serde(deserialize_with = "share")]
     pub unknown_share: f64,
-    /// Where the classes come from.
+    /// The source of the classes.
     #[serde(deserialize_with = "classes")]
     pub classes: Classes,
-    /// Whose profiles are wrong; `None` is everybody's.
+    /// The class of jobs with wrong profiles; `None`: both.
     #[serde(deserialize_with = "owner")]
     pub of: Option<JobClass>,
 }
 
-/// Where the classes that policies are told come from.
+/// The source of the classes reported to policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Classes {
-    /// They are those of the trace.
+    /// The trace.
     #[default]
     Measured,
-    /// From names, shapes and SM needs alone; durations are told as they are.
+    /// Names, shapes and SM needs alone; durations are unchanged.
     Estimated,
 }
 
@@ -86,8 +87,8 @@ impl ProfileErrors {
         of: None,
     };
 
-    /// Changes what policies are told of the kernels of a program of the job, made of this trace,
-    /// on a device of so many SMs. `seed` is that of the job's arrivals.
+    /// Changes the policies' knowledge of a program's kernels; the program is the job's, made of
+    /// this trace, on a device of `device_sms` SMs. `seed` is that of the job's arrivals.
     pub(crate) fn tell(
         &self,
         (trace, program): (&Trace, &mut Program),
@@ -101,7 +102,7 @@ impl ProfileErrors {
         if self.classes == Classes::Estimated {
             estimate((trace, program), job.class, device_sms);
         }
-        // Its own stream of numbers: the arrivals of the job stay what they are.
+        // Its own stream of random numbers: the job's arrivals stay the same.
         let mut random = Pcg64::seed_from_u64(seed ^ SALT);
         for resolved in &mut program.kernels {
             let [wrong, flipped, unknown]: [f64; 3] = std::array::from_fn(|_| random.random());
@@ -127,7 +128,7 @@ impl ProfileErrors {
 
 /// Classes by name instead of those of the job's trace.
 fn estimate((trace, program): (&Trace, &mut Program), class: JobClass, device_sms: u32) {
-    // As in `libpillion.so`: of a high-priority job small launches have a class too.
+    // As in `libpillion.so`: small launches of a high-priority job have a class too.
     let small_below = (class == JobClass::BestEffort).then_some(device_sms);
     for (resolved, kernel) in program.kernels.iter_mut().zip(&trace.kernels) {
         let launch = Launch {
@@ -148,9 +149,8 @@ impl Default for ProfileErrors {
     }
 }
 
-/// Expected duration of a kernel that no profile names: `unknown_kernel_us` of a daemon that is not told
-/// otherwise.
+/// Expected duration of a kernel without a profile: the daemon's default `unknown_kernel_us`.
 pub const UNKNOWN_NS: u64 = 100_000;
 
-/// Any number, so that errors and arrivals of one seed have nothing to do with each other.
+/// An arbitrary number, so that errors and arrivals of one seed are independent.
 const SALT: u64 = 0x70f1_1e5e_7707_55ed;

@@ -1,4 +1,4 @@
-//! A job's trace as the engine runs it: kernels resolved for the device once, operations by index.
+//! A job's trace for the engine: kernels resolved for the device once, operations by index.
 
 use policy::{Class, Kernel};
 use profiler::{ResourceClass, Trace, TraceKernel};
@@ -29,9 +29,9 @@ pub(crate) struct Resolved {
 /// What one request of a job does, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    /// Requests that begin from then on do it, ns after the start of the run.
+    /// Requests that begin from then on use it, ns after the start of the run.
     pub(crate) start_ns: u64,
-    /// Kernels of the job's programs before it: its own are numbered from there.
+    /// Kernels of the job's earlier programs: its own are numbered from there.
     pub(crate) kernels_before: u32,
     pub(crate) kernels: Vec<Resolved>,
     pub(crate) steps: Vec<Step>,
@@ -40,7 +40,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Policies are told that these kernels of the job take so long, ns.
+    /// Sets the durations that policies see of these kernels of the job, ns.
     pub(crate) fn tell(&mut self, told_ns: &[(usize, u64)]) {
         for &(kernel, ns) in told_ns {
             let own = kernel.checked_sub(self.kernels_before as usize);
@@ -50,7 +50,7 @@ impl Program {
         }
     }
 
-    /// What its kernels take of all of so many SMs together, ns.
+    /// The use of all SMs by its kernels, in ns of `sms` SMs.
     pub(crate) fn sm_ns(&self, sms: u32) -> f64 {
         let launches = self.steps.iter().filter_map(|step| match step {
             Step::Launch { kernel, .. } => self.kernels.get(*kernel as usize),
@@ -66,7 +66,7 @@ impl Program {
     /// The job's program on `device`, before its phases.
     ///
     /// # Errors
-    /// The trace has no launch, names kernels it has not, is another device's, or has a kernel that
+    /// The trace has no launch, names missing kernels, is another device's, or has a kernel that
     /// the device cannot run.
     pub(crate) fn new(job: &Job, device: &Device) -> Result<Self, Error> {
         Self::of_trace(job, &job.trace, device)
@@ -123,7 +123,7 @@ impl Program {
         })
     }
 
-    /// The operation that the step at `index` is for the device.
+    /// The device operation of the step at `index`.
     pub(crate) fn op(&self, index: usize) -> Op {
         match self.steps[index] {
             Step::Launch { kernel, .. } => Op::Kernel {
@@ -174,7 +174,7 @@ fn check_trace(job: &Job, trace: &Trace, device: &Device) -> Result<(), Error> {
     Ok(())
 }
 
-/// The kernel as the device model takes it.
+/// The kernel for the device model.
 pub(crate) fn shape_of(kernel: &TraceKernel) -> KernelShape {
     let product = |sides: &[u32; 3]| {
         let sides = sides.iter().map(|&side| u64::from(side));
@@ -191,7 +191,7 @@ pub(crate) fn shape_of(kernel: &TraceKernel) -> KernelShape {
     }
 }
 
-/// The kernel as a policy takes it, from a profile that is right.
+/// The kernel for a policy, from a correct profile.
 fn kernel_of(kernel: &TraceKernel) -> Kernel {
     Kernel {
         class: class_of(kernel.class),
@@ -200,7 +200,7 @@ fn kernel_of(kernel: &TraceKernel) -> Kernel {
     }
 }
 
-/// A class as a policy has it.
+/// The class for a policy.
 pub(crate) fn class_of(class: ResourceClass) -> Class {
     match class {
         ResourceClass::Compute => Class::Compute,

@@ -1,9 +1,9 @@
 //! Scenarios: experiments as a TOML file, or as the command's options.
 //!
-//! `docs/simulate.md` has every key; `examples/scenario.toml` is a whole file. A file is either right
-//! or refused with what is wrong in it, each with its place, its value and the nearest right one;
-//! nothing is run then. Keys and values that cannot be read are reported together, and where there
-//! are none what does not go together. Relative paths in a file start at the file's folder.
+//! `docs/simulate.md` has every key; `examples/scenario.toml` is a complete file. An invalid file
+//! is refused with all its faults, each with place, value and the nearest valid value, before any
+//! run. Unreadable keys and values are reported together; without any, conflicts are reported.
+//! Relative paths in a file start at the file's folder.
 //!
 //! A file becomes one [`Scenario`] for each combination of its sweep, in the order of the sweep;
 //! each has a run for every seed.
@@ -28,22 +28,22 @@ use crate::experiment::Experiment;
 use crate::library::Library;
 use crate::sweep::Swept;
 
-/// One combination of a scenario file: an experiment but for the seed.
+/// One combination of a scenario file: an experiment without its seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is called; empty if it has no name.
+    /// Its name; may be empty.
     pub name: String,
     /// Everything but the seed.
     pub experiment: Experiment,
-    /// What results call the trace and arrivals of each job, in the order of the jobs.
+    /// The names of each job's trace and arrivals in results, in the order of the jobs.
     pub shown: Vec<Shown>,
-    /// A run for each.
+    /// One run for each.
     pub seeds: Vec<u64>,
     /// The swept values of this combination, in the order of the sweep.
     pub swept: Vec<Swept>,
 }
 
-/// How results show a job.
+/// A job in results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     /// Its trace: the file's name or the workload's.
@@ -52,22 +52,22 @@ pub struct Shown {
     pub arrivals: String,
 }
 
-/// Why a scenario cannot be run. An operator's mistake.
+/// Why a scenario cannot be run: an operator's mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] Box<profiler::Error>),
-    /// Something in it is wrong; one line each.
+    /// Its faults, one line each.
     #[error("{}", lines(.0))]
     Invalid(Vec<Fault>),
 }
 
 impl Scenario {
-    /// Reads the file at `path`: every combination of it.
+    /// Reads every combination of the file at `path`.
     ///
     /// # Errors
-    /// The file cannot be read, or everything that is wrong in it.
+    /// The file cannot be read, or all its faults.
     pub fn read(path: &Path, library: &mut Library) -> Result<Vec<Self>, ScenarioError> {
         let text = profiler::read_text(path).map_err(Box::new)?;
         let folder = path.parent().map_or_else(PathBuf::new, Path::to_owned);
@@ -77,7 +77,7 @@ impl Scenario {
     /// Reads `text`; `path` only names it in faults, paths in it start at `folder`.
     ///
     /// # Errors
-    /// Everything that is wrong in it.
+    /// All its faults.
     pub fn parse(
         path: &Path,
         text: &str,

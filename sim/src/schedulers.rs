@@ -2,9 +2,9 @@
 //!
 //! | policy | defined in | is |
 //! |---|---|---|
-//! | those of `policy::registry` | `policy`, a file each | what a daemon runs, behind `leased` |
-//! | `streams`, `stream-priority`, `mps`, `mps-priority` | here, a file each | a placement; every launch goes at once |
-//! | `reef-n`, `orion-code` | `policy`, a file each | a state machine about queues, behind `queued` |
+//! | those of `policy::registry` | `policy`, a file each | a daemon's policy, behind `leased` |
+//! | `streams`, `stream-priority`, `mps`, `mps-priority` | here | placements; launches go at once |
+//! | `reef-n`, `orion-code` | `policy`, a file each | queue state machines, behind `queued` |
 //! | `gslice`, `gpucolo`, `mudi` | here, a file each | a publication's controller of a latency |
 //! | `oracle` | `oracle` | a bound; it knows the future |
 
@@ -52,10 +52,10 @@ use oracle::{Oracle, Plan};
 use queued::Queued;
 
 impl PolicySpec {
-    /// The policy, ready for a run of `experiment`, of whose jobs it may look at everything.
+    /// The policy, ready for a run of `experiment`, whose jobs it may inspect completely.
     ///
     /// # Errors
-    /// [`Error::Policy`]: its numbers cannot be meant, or it means nothing for this experiment.
+    /// [`Error::Policy`]: its numbers are invalid, or it is meaningless for this experiment.
     pub fn build(&self, experiment: &Experiment) -> Result<Box<dyn Scheduler>, Error> {
         self.check(experiment)?;
         Ok(match self {
@@ -118,7 +118,7 @@ impl PolicySpec {
         })
     }
 
-    /// Whether it means something for these jobs.
+    /// Checks that it is meaningful for these jobs.
     fn check(&self, experiment: &Experiment) -> Result<(), Error> {
         if self.needs_mps() && experiment.gpu.sharing == Sharing::TimeSlice {
             return Err(Error::Policy(format!(
@@ -150,7 +150,7 @@ impl PolicySpec {
     }
 }
 
-/// Nobody to schedule: each launch goes at once, in either sharing.
+/// No policy: each launch goes at once, in either sharing.
 pub(crate) fn nobody() -> Box<dyn Scheduler> {
     Box::new(AtOnce::new(mps::PLACEMENT))
 }
@@ -170,8 +170,7 @@ fn leased(
     Ok(Box::new(Leased::new(policy, known_latency_ns, experiment)))
 }
 
-/// How long a request of the high-priority job with the shortest ones takes alone; what a profiler
-/// measures beforehand.
+/// The least solo duration of a high-priority request, as a profiler measures beforehand.
 fn solo_ns_min(experiment: &Experiment) -> Result<Option<u64>, Error> {
     let mut least_ns: Option<u64> = None;
     for (index, job) in high_priority(experiment) {
@@ -182,12 +181,12 @@ fn solo_ns_min(experiment: &Experiment) -> Result<Option<u64>, Error> {
     Ok(least_ns)
 }
 
-/// How long a request of the job at that index takes alone.
+/// The solo duration of a request of the job at that index.
 pub(crate) fn solo_ns(experiment: &Experiment, index: usize, program: &Program) -> u64 {
     Plan::new(experiment, index, program, 0.0).request_ns()
 }
 
-/// The device's SMs for a high-priority job that infers, searched for where all of them train.
+/// The device's SMs for a high-priority inference job, searched for where all of them train.
 fn orion_params(spec: &OrionSpec, experiment: &Experiment) -> Result<OrionParams, Error> {
     let trains = high_priority(experiment).all(|(_, job)| job.kind == JobKind::Training);
     let sm_threshold = match (spec.sm_threshold, solo_ns_min(experiment)?) {
@@ -213,7 +212,7 @@ fn orion_params(spec: &OrionSpec, experiment: &Experiment) -> Result<OrionParams
     })
 }
 
-/// What the artefact's scripts give the program by hand.
+/// The values that the artefact's scripts pass by hand.
 fn code_params(spec: &OrionCodeSpec, experiment: &Experiment) -> Result<OrionCodeParams, Error> {
     let solo_ns = solo_ns_min(experiment)?.unwrap_or(0);
     let trains = high_priority(experiment).any(|(_, job)| job.kind == JobKind::Training);
@@ -254,7 +253,6 @@ fn best_effort(experiment: &Experiment) -> impl Iterator<Item = &crate::Job> {
     jobs.filter(|job| job.class == JobClass::BestEffort)
 }
 
-/// The most SMs that any kernel of these jobs needs.
 fn sm_needed_max<'a>(jobs: impl Iterator<Item = &'a crate::Job>) -> u32 {
     jobs.flat_map(|job| &job.trace.kernels)
         .map(|kernel| kernel.sm_needed)

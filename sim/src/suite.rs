@@ -1,9 +1,9 @@
-//! Suites: experiments that belong together, as scenario files that come with the program. One is
-//! published ([`published`]); the others are ours.
+//! Suites: related experiments, as scenario files that come with the program. One is published
+//! ([`published`]); the others are ours.
 //!
-//! A suite is data: the files in `suite/` and a list of them. Recorded traces and arrivals are looked
-//! for in a folder; where they are not there, the built-in workload or the arrivals named after them
-//! take their place, and the suite says so.
+//! A suite is data: the files in `suite/` and a list of them. Recorded traces and arrivals are read
+//! from a folder; where they are missing, the built-in workload or the arrivals of that name
+//! replace them, and the suite states so.
 
 pub mod published;
 
@@ -18,30 +18,30 @@ use published::Claim;
 pub struct Suite {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// Its description, in one line.
     pub about: &'static str,
     /// Its experiments, in order.
     pub parts: &'static [Part],
-    /// A file of its recorded data, if it has any; where it is not there, none is.
+    /// One of its recorded files, if it has any; where this is missing, all are.
     data: Option<&'static str>,
-    /// What is left of a run in a quick suite.
+    /// The reduction for a quick suite.
     quick: Quick,
     /// The publication, if there is one.
     publication: Option<Publication>,
 }
 
-/// How long the runs of a quick suite are.
+/// The length of a quick suite's runs.
 #[derive(Clone, Copy, Debug)]
 enum Quick {
     /// A minute of device time at most.
     Minute,
-    /// A tenth of the time, with a warm-up of [`WARMUP_TENTH`] at most: a run is as long as its requests take. What takes
-    /// more than [`TENTH_NS_MAX`] is left out.
+    /// A tenth of the time, with a warm-up of [`WARMUP_TENTH`] at most: a run is as long as its
+    /// requests take. Runs above [`TENTH_NS_MAX`] are left out.
     Tenth,
 }
 
 impl Quick {
-    /// Only the first seed, and less of it; false where nothing is.
+    /// Reduces the scenario to its first seed, and shortens it; false where nothing remains.
     fn cut(self, scenario: &mut Scenario) -> bool {
         scenario.seeds.truncate(1);
         let experiment = &mut scenario.experiment;
@@ -60,12 +60,12 @@ impl Quick {
     }
 }
 
-/// What a suite is set beside.
+/// The publication for comparison.
 #[derive(Debug)]
 struct Publication {
-    /// What it claims: a file of [`published`].
+    /// Its claims: a file of [`published`].
     claims: &'static str,
-    /// Where and why its results and ours part, in Markdown.
+    /// Where and why its results differ from ours, in Markdown.
     why: &'static str,
 }
 
@@ -82,42 +82,44 @@ pub struct Part {
     pub is_quick: bool,
 }
 
-/// A suite that is ready to be run.
+/// A suite that is ready to run.
 #[derive(Debug)]
 pub struct Built {
     /// Every experiment with its scenarios.
     pub parts: Vec<(&'static Part, Vec<Scenario>)>,
-    /// What a reader of the results must know, a line each.
+    /// Notes for a reader of the results, a line each.
     pub notes: Vec<String>,
 }
 
-/// There is no such suite.
+/// An unknown suite.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: suites are {known}")]
 pub struct UnknownSuite {
-    /// What was asked for.
+    /// The given name.
     pub name: String,
-    /// Those that there are.
+    /// The known suites.
     pub known: String,
 }
 
 /// Device seconds of a quick run.
 const QUICK_NS: u64 = 60_000_000_000;
 
-/// Requests that are not judged of a tenth: as many as pass before the policy `pillion` knows what marked ones take alone.
+/// Unjudged requests of a tenth: as many as pass before the policy `pillion` knows the solo latency
+/// of marked ones.
 const WARMUP_TENTH: u32 = 150;
 
-/// Longest run of a tenth: requests of 50 ms that keep the device busy a fifth of the time would alone take a third of all.
+/// Longest run of a tenth: requests of 50 ms that keep the device busy a fifth of the time would
+/// alone take a third of all.
 const TENTH_NS_MAX: u64 = 120_000_000_000;
 
-/// A folder in which nothing lies.
+/// An empty folder.
 const NOWHERE: &str = "/dev/null";
 
 impl Suite {
     /// The suite of that name.
     ///
     /// # Errors
-    /// There is none.
+    /// It is unknown.
     pub fn by_name(name: &str) -> Result<&'static Self, UnknownSuite> {
         let suites = SUITES.iter();
         let found = suites.clone().find(|suite| suite.name == name);
@@ -136,7 +138,7 @@ impl Suite {
         matches!(self.quick, Quick::Tenth)
     }
 
-    /// What its publication claims; nothing where it has none.
+    /// Its publication's claims; empty without one.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
         let publication = self.publication.as_ref();
@@ -146,18 +148,17 @@ impl Suite {
         })
     }
 
-    /// Where and why its results and those of its publication part, in Markdown; none where it has no
-    /// publication.
+    /// Where and why its results differ from its publication's, in Markdown; `None` without one.
     #[must_use]
     pub fn why(&self) -> Option<&'static str> {
         self.publication.as_ref().map(|of| of.why)
     }
 
-    /// Its scenarios, with recorded data from the folder `data`. A quick suite has the first seed, and at most 60 s of
-    /// device time; `slo` a tenth of its requests.
+    /// Its scenarios, with recorded data from the folder `data`. A quick suite has the first seed,
+    /// and at most 60 s of device time; `slo` a tenth of its requests.
     ///
     /// # Errors
-    /// A file in `data` is wrong.
+    /// A file in `data` is invalid.
     pub fn build(
         &'static self,
         data: Option<&Path>,

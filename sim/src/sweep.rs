@@ -8,14 +8,14 @@
 //! ```
 //!
 //! A path names a key (`seconds`, `gpu.block_priority`), a key of a job by the job's name or number
-//! (`jobs.be.rate`, `jobs.0.rate`), or a whole table: a value that is a table is laid over it, so
-//! that keys which belong together are swept together. In such a table `label` is what results call
-//! it. A table with the name of a policy takes the place of `[policy]`, because numbers are of one
-//! policy. `file` stands for the whole file: its values are tables of paths with what is set there, so
-//! that one sweep can go through changes in different places. Several paths are a product, the first
-//! one written varying slowest.
+//! (`jobs.be.rate`, `jobs.0.rate`), or a whole table: a value that is a table is merged over it, so
+//! that related keys are swept together. In such a table `label` is its name in results. A table
+//! with the name of a policy replaces `[policy]`, because numbers are of one policy. `file` stands
+//! for the whole file: its values are tables of paths and their values, so that one sweep can go
+//! through changes in different places. Several paths are a product, the first one written varying
+//! slowest.
 //!
-//! A swept value keeps its place in the file: what is wrong with it is found there.
+//! A swept value keeps its place in the file: faults are reported there.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ use toml::de::{DeTable, DeValue};
 /// Most combinations of one file: more are a mistake in a sweep, and would be days of work.
 pub const COMBINATIONS_MAX: usize = 10_000;
 
-/// The key of a swept table that says what results call it.
+/// The key of a swept table with its name in results.
 const LABEL: &str = "label";
 
 /// The path of the whole file.
@@ -41,7 +41,7 @@ pub(crate) struct Axis<'i> {
     values: Vec<Value<'i>>,
 }
 
-/// A value that was swept: which, and what it is in this run.
+/// A swept value: its path, and its value in this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swept {
     /// The path as in the file, such as `policy.dur_threshold_pct`.
@@ -101,7 +101,7 @@ fn combination<'i>(
     Some(Combination { document, swept })
 }
 
-/// A value as results show it: a text without its quotes, a table as its label or its name and numbers.
+/// A value in results: a text without its quotes, a table as its label or its name and numbers.
 fn shown(reader: &Reader<'_>, value: &Value<'_>) -> String {
     let Some(table) = value.get_ref().as_table() else {
         let text = value.get_ref().as_str();
@@ -168,12 +168,12 @@ fn collect<'i>(
     is_right
 }
 
-/// A dotted path as its parts.
+/// The parts of a dotted path.
 fn parts(path: &str) -> impl Iterator<Item = String> {
     path.split('.').map(|part| part.trim().to_owned())
 }
 
-/// Sets the value at the axis' path; a table is laid over the table that is there.
+/// Sets the value at the axis' path; a table is merged over the present one.
 fn lay<'i>(
     reader: &mut Reader<'_>,
     document: &mut DeTable<'i>,
@@ -222,7 +222,7 @@ fn lay<'i>(
                 let table = Spanned::new(axis.span.clone(), DeValue::Table(DeTable::new()));
                 put(document, section, axis, &table);
             }
-            // Where it is there and no table, reading the document says so.
+            // If it is present and not a table, reading the document reports that.
             if let Some(DeValue::Table(table)) = document.get_mut(section).map(Spanned::get_mut) {
                 put(table, key, axis, value);
             }
@@ -272,7 +272,7 @@ fn lay_file<'i>(
     Some(())
 }
 
-/// Sets a key of a table that is a job's, such as a made-up trace.
+/// Sets a key of a job's table, such as a synthetic trace.
 fn lay_in_job<'i>(
     reader: &mut Reader<'_>,
     job: &mut DeTable<'i>,
@@ -291,7 +291,7 @@ fn lay_in_job<'i>(
 }
 
 fn put<'i>(table: &mut DeTable<'i>, key: &str, axis: &Axis<'i>, value: &Value<'i>) {
-    // A key that is there keeps its place, so it is taken out first.
+    // A present key keeps its place, so it is removed first.
     table.remove(key);
     let key = Spanned::new(axis.span.clone(), Cow::Owned(key.to_owned()));
     table.insert(key, value.clone());
@@ -317,7 +317,6 @@ fn over<'i>(
     Some(())
 }
 
-/// The job of that name or number.
 fn job_of<'i, 't>(
     reader: &mut Reader<'_>,
     document: &'t mut DeTable<'i>,

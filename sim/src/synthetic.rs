@@ -1,22 +1,22 @@
-//! Made-up jobs: launches of one kernel whose length is given.
+//! Synthetic jobs: launches of one kernel with a given length.
 //!
 //! For questions that no recording answers, such as how long a best-effort kernel may be before the
-//! high-priority job notices. The kernel fills the device: its blocks run in waves of as many as fit,
-//! and a wave takes `block_ns`. A kernel of one wave cannot be displaced before its end, whatever
-//! priorities do; one of many gives way after each block.
+//! high-priority job notices. The kernel fills the device: its blocks run in waves of as many as
+//! fit, and a wave takes `block_ns`. A kernel of one wave cannot be displaced before its end,
+//! despite priorities; one of many gives way after each block.
 
 use profiler::{ResourceClass, Trace, TraceKernel};
 use softgpu::{Device, KernelShape};
 
-/// A job that launches one kernel again and again.
+/// A job that launches one kernel repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Synthetic {
-    /// How long a launch takes alone, ns; at least 1.
+    /// A launch's solo duration, ns; at least 1.
     pub kernel_ns: u64,
-    /// How long each block takes, ns; as a whole number of waves fits into a launch, a little more or
-    /// less. From 1 to `kernel_ns`.
+    /// A block's duration, ns, approximately: a whole number of waves fits into a launch. From 1 to
+    /// `kernel_ns`.
     pub block_ns: u64,
-    /// What bounds it.
+    /// Its resource class.
     pub class: ResourceClass,
     /// Launches of a request.
     pub launches: u32,
@@ -66,7 +66,7 @@ impl Synthetic {
         }
     }
 
-    /// What results call it: its class, its length, and that of its blocks if they are shorter.
+    /// Its name in results: its class, its length, and that of its blocks if they are shorter.
     #[must_use]
     pub fn name(&self) -> String {
         let class = self.class.word();
@@ -80,5 +80,5 @@ impl Synthetic {
 
 const THREADS: u32 = 256;
 const REGISTERS: u32 = 32;
-/// Waves of a kernel: a day of blocks of 1 ms is beyond what anybody asks.
+/// Waves of a kernel: a day of blocks of 1 ms exceeds any need.
 const WAVES_MAX: u32 = 100_000;

@@ -1,12 +1,13 @@
 //! Whether a target is held and spent: the verdicts of the suite `slo`.
 //!
-//! A *row* is a run whose high-priority job marks its requests, and a target. It is set beside runs with the same arrivals and
-//! jobs: the job alone (what it gets while best-effort work is paused, the floor of what can be asked), best-effort
-//! work that nothing holds, and the policy without marks at several targets.
+//! A *row* is a run whose high-priority job marks its requests, with a target. It is compared with
+//! runs of the same arrivals and jobs: the job alone (its result while best-effort work is paused,
+//! the least possible target), unheld best-effort work, and the policy without marks at several
+//! targets.
 //!
-//! A target that is a multiple is one of the 99th percentile alone *of the very requests that are judged*, which the policy does
-//! not know: it computes one from the requests so far, and states that. Both verdicts are given; the first is the
-//! stricter one where the policy errs.
+//! A target that is a multiple is one of the solo 99th percentile *of the judged requests*, unknown
+//! to the policy: the policy computes one from the requests so far, and states that. Both verdicts
+//! are given; the first is the stricter one where the policy errs.
 //!
 //! | load | p99 ÷ target | requests over the target |
 //! |---|---|---|
@@ -15,8 +16,8 @@
 //! | seven tenths | 0.92 to 1.06 | 1.4 % |
 //! | any, equal intervals | 0.99 to 1.01 | as above |
 //!
-//! A row does not count where the target is above nine tenths of what requests take beside ungated work (little
-//! holds them up, and nothing is to be held), or below what they take alone.
+//! A row does not count where the target is above nine tenths of the latency beside ungated work
+//! (little delays the requests, and nothing has to be held), or below the solo latency.
 
 use std::fmt;
 
@@ -30,19 +31,20 @@ use crate::job::JobClass;
 use crate::outcome::JobOutcome;
 use crate::schedulers::PolicySpec;
 
-/// What a run is in the suite.
+/// A run's role in the suite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Side {
     /// Nothing holds best-effort work.
     Ungated,
     /// The policy has a target and no marks.
     Unmarked,
-    /// It has this target, and marks: a row.
+    /// A row: this target, and marks.
     Marked(Slo),
 }
 
 impl Side {
-    /// Of a run of this experiment, whose first job is the high-priority one; `None` where it is none of them.
+    /// The role of a run of this experiment, whose first job is the high-priority one, if it has
+    /// one.
     #[must_use]
     pub fn of(experiment: &Experiment) -> Option<Self> {
         let job = experiment.jobs.first()?;
@@ -60,7 +62,7 @@ impl Side {
     }
 }
 
-/// What rows with the same jobs and arrivals are set beside.
+/// The comparisons for rows with the same jobs and arrivals.
 #[derive(Clone, Debug, Default)]
 pub struct Beside {
     ungated_ns: Option<u64>,
@@ -68,17 +70,18 @@ pub struct Beside {
     unmarked: Vec<(u64, f64)>,
 }
 
-/// What best-effort work gets without marks where requests have the same 99th percentile.
+/// Best-effort work's share without marks at the same 99th percentile of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unmarked {
     /// Its share.
     pub share: f64,
-    /// No two targets without marks have the percentile between them: it is the share of the nearest.
+    /// No two targets without marks enclose the percentile: it is the share of the nearest.
     pub is_nearest: bool,
 }
 
 impl Beside {
-    /// A run of that side, of which the high-priority job has these latencies and best-effort work that share.
+    /// A run in that role, with these latencies of the high-priority job and this share of
+    /// best-effort work.
     pub fn handle_run(&mut self, side: Side, latencies_ns: &[u64], share: f64) {
         let Some(p99_ns) = p99_ns(latencies_ns) else {
             return;
@@ -93,7 +96,8 @@ impl Beside {
         }
     }
 
-    /// What best-effort work gets without marks at that 99th percentile, between two targets in proportion.
+    /// Best-effort work's share without marks at that 99th percentile, interpolated between two
+    /// targets.
     #[must_use]
     pub fn unmarked(&self, p99_ns: u64) -> Option<Unmarked> {
         let at = self.unmarked.partition_point(|&(ns, _)| ns < p99_ns);
@@ -117,36 +121,37 @@ impl Beside {
 /// One target of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What was asked for.
+    /// The requested target.
     pub asked: Slo,
-    /// That in ns, of the requests that are judged.
+    /// The same in ns, for the judged requests.
     pub target_ns: u64,
-    /// What all but a hundredth of them took.
+    /// Their 99th percentile.
     pub p99_ns: u64,
-    /// The share of them that took longer than the target.
+    /// The share of them over the target.
     pub missed: f64,
-    /// Their 99th percentile alone.
+    /// Their solo 99th percentile.
     pub solo_ns: u64,
     /// The same beside ungated work.
     pub ungated_ns: u64,
-    /// The share of its rate alone that best-effort work gets, of all jobs together.
+    /// Best-effort work's share of its solo rate, of all jobs together.
     pub share: f64,
     /// The same without marks.
     pub unmarked: Option<Unmarked>,
-    /// For so much of the time requests keep the device busy.
+    /// The share of time in which requests keep the device busy.
     pub load: f64,
-    /// What the policy itself states and counts.
+    /// The policy's own view and counts.
     pub view: Option<SloView>,
     /// Whether the target was held.
     pub verdict: Verdict,
-    /// The same of the target that the policy states at the end, and of the misses that it counts; `None` while it knows none.
+    /// The same for the policy's own target at the end and its count of misses; `None` while it has
+    /// no target.
     pub stated: Option<Verdict>,
 }
 
 /// Whether a target was held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was, and spent.
+    /// Held, and spent.
     Held,
     /// Requests took longer.
     Passed,
@@ -154,14 +159,14 @@ pub enum Verdict {
     Unspent,
     /// More of them than allowed took longer, though the percentile is within the tolerance.
     Misses,
-    /// Not to be judged: nothing has to be held.
+    /// Not judged: nothing has to be held.
     Far,
-    /// Not to be judged: requests take longer with best-effort work paused.
+    /// Not judged: requests take longer with best-effort work paused.
     Unreachable,
 }
 
 impl Verdict {
-    /// Whether it says something of the policy.
+    /// Whether it is evidence about the policy.
     #[must_use]
     pub const fn counts(self) -> bool {
         !matches!(self, Self::Far | Self::Unreachable)
@@ -199,19 +204,19 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What is held.
+/// The tolerance of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Least of p99 ÷ target.
+    /// Least p99 ÷ target.
     pub least: f64,
-    /// Most of it.
+    /// Greatest p99 ÷ target.
     pub most: f64,
     /// Share of requests over the target.
     pub missed: f64,
 }
 
 impl Tolerance {
-    /// Of requests that keep the device busy for that share of the time.
+    /// The tolerance for requests that keep the device busy for that share of the time.
     #[must_use]
     pub fn of(load: f64, arrivals: &Arrivals) -> Self {
         let (least, most, missed) = match load {
@@ -232,7 +237,8 @@ impl Tolerance {
 }
 
 impl Row {
-    /// Of a run of `experiment` whose first job asked for `asked`; `None` without requests, or without an ungated run.
+    /// A row for a run of `experiment` whose first job asked for `asked`; `None` without requests,
+    /// or without an ungated run.
     #[must_use]
     pub fn new(
         experiment: &Experiment,
@@ -245,7 +251,7 @@ impl Row {
         let (p99_ns, solo_ns) = (p99_ns(latencies_ns)?, p99_ns(&solo.latencies_ns)?);
         let ungated_ns = beside.ungated_ns?;
         let arrivals = &experiment.jobs.first()?.arrivals;
-        // What takes least did not wait for another.
+        // The shortest request did not wait for another.
         let service_ns = *solo.latencies_ns.iter().min()?;
         let load = service_ns as f64 / 1e9 * arrivals.per_s()?;
         let tolerance = Tolerance::of(load, arrivals);
@@ -282,7 +288,7 @@ impl Row {
         self.p99_ns as f64 / self.target_ns.max(1) as f64
     }
 
-    /// What best-effort work gets, over what it would get without marks.
+    /// Best-effort work's share, over that without marks.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
         self.unmarked.map(|unmarked| self.share / unmarked.share)
@@ -298,7 +304,7 @@ pub fn keeps_bound(view: &SloView) -> bool {
     spent as f64 <= most * (1.0 + 1e-6)
 }
 
-/// A target above this share of what requests take beside ungated work does not count.
+/// A target above this share of the latency beside ungated work does not count.
 const FAR: f64 = 0.9;
 
 fn p99_ns(latencies_ns: &[u64]) -> Option<u64> {

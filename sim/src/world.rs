@@ -1,15 +1,15 @@
-//! The loop of a run: the device, the jobs' threads and the scheduler, whoever acts next.
+//! The event loop of a run: the device, the jobs' threads and the scheduler.
 //!
-//! At each instant: what the device completed, in its order; what goes over to the device after the
-//! launch latency; what threads do, by place of their jobs; then the scheduler is polled and what it
-//! issues goes. Nothing happens between instants.
+//! At each instant: the device's completions, in its order; what reaches the device after the
+//! launch latency; the threads' actions, by place of their jobs; then the scheduler is polled and
+//! its issues go. Nothing happens between instants.
 //!
 //! A thread's request is: the copy of its input, every launch of its trace in order, the copy of
-//! its output, a synchronisation. Calls are asynchronous; one returns when its launch is in the
-//! software queue and the queue has room for another, and while the driver's queue has room. An
-//! open loop's next request begins when it arrives, or when the one before is complete if that is
-//! later; its latency counts from its arrival all the same. A job in batches begins so many
-//! requests at once, when the last of them is there.
+//! its output, a synchronisation. Calls are asynchronous; a call returns when its launch is in the
+//! software queue, that queue has room for another, and the driver's queue has room. An open loop's
+//! next request begins when it arrives, or when the previous one is complete if that is later; its
+//! latency always counts from its arrival. A job in batches begins all requests of a batch at once,
+//! when the last of them is there.
 //!
 //! The run ends when no job has a request left; requests that arrived before the end of the
 //! experiment's duration are completed. A run that has not ended after twice the duration is given
@@ -35,7 +35,7 @@ pub(crate) struct World<'a, O: ?Sized> {
     sms: u32,
     host: HostModel,
     clients: Vec<Client>,
-    /// What the scheduler sees of them.
+    /// The scheduler's view of them.
     states: Vec<ClientState>,
     scheduler: Box<dyn Scheduler>,
     observer: &'a mut O,
@@ -54,19 +54,19 @@ struct Client {
     program: Arc<Program>,
     /// The program's kernels on the device.
     kernels: Arc<[KernelId]>,
-    /// Programs of later phases, with the same.
+    /// Programs of later phases, with their kernels.
     later: VecDeque<Prepared>,
-    /// Those of its batches, with how many requests each answers.
+    /// Programs of its batches, with the number of requests each answers.
     batches: Vec<(u32, Prepared)>,
-    /// How many requests it answers at once.
+    /// The size of the current batch.
     batch: u32,
-    /// When those came that are answered with the first.
+    /// The arrivals of the batch's requests but the first.
     more_arrivals_ns: Vec<u64>,
-    /// Its process is started anew as soon as it is at no request.
+    /// A pending restart of its process, at the end of the current request.
     restart: Option<Restart>,
     schedule: Schedule,
     stream: StreamId,
-    /// Its process's context; none if all are threads of one.
+    /// Its process's context; `None` if all are threads of one.
     own_context: Option<ContextId>,
     depth: u32,
     launch_gap_ns: u64,
@@ -82,13 +82,13 @@ struct Client {
     done: usize,
     /// Launches that have left the software queue, over all requests.
     issued: u64,
-    /// Steps on their way to the device, and when they are there.
+    /// Steps on their way to the device, and when they arrive.
     under_way: VecDeque<(u64, usize)>,
     hold: Option<Hold>,
-    /// The copy at the head of the software queue may not go.
+    /// The copy at the head of the software queue is held.
     is_copy_waiting: bool,
     warmup_left: u32,
-    /// When its process is killed; `u64::MAX` if it is not, or was.
+    /// When its process is killed; `u64::MAX` if never, or already dead.
     death_ns: u64,
     outcome: JobOutcome,
 }
@@ -96,16 +96,16 @@ struct Client {
 /// A program, and its kernels on the device.
 type Prepared = (Arc<Program>, Arc<[KernelId]>);
 
-/// What a job's thread does.
+/// The state of a job's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
-    /// It begins a request when it acts.
+    /// Begins a request when it acts.
     Resting,
-    /// It makes the next step when it acts.
+    /// Makes the next step when it acts.
     Launching,
-    /// It waits in a call for room in a queue.
+    /// Waits in a call for room in a queue.
     InCall,
-    /// All steps are made; it waits for their completion.
+    /// All steps are made; waits for their completion.
     Synchronising,
     /// They are complete, which it notices when it acts.
     Noticing,
@@ -113,7 +113,7 @@ enum Thread {
     Ended,
 }
 
-/// The launch at the head of the software queue did not go at once.
+/// The launch at the head of the software queue was held.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     rule: &'static str,
@@ -195,7 +195,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// Best-effort jobs have that much of the SMs, if they are processes of their own under MPS.
+    /// Limits best-effort jobs to that share of the SMs, if they are separate processes under MPS.
     pub(crate) fn with_be_percent(mut self, percent: Option<u32>) -> Self {
         let Some(percent) = percent else { return self };
         let share = SmShare {
@@ -210,7 +210,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         self
     }
 
-    /// Plays it to its end.
     pub(crate) fn run(mut self) -> Outcome {
         for place in 0..self.clients.len() {
             self.rest(place, 0);
@@ -271,7 +270,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         Some(next_ns)
     }
 
-    /// Everything that happens at this instant.
+    /// Handles everything at this instant.
     fn step(&mut self, completions: &mut Vec<Completion>) {
         for completion in completions.drain(..) {
             self.handle_completion(&completion);
@@ -322,7 +321,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// What was under way reaches the device.
+    /// Hands the due steps over to the device.
     fn hand_over(&mut self, place: usize) {
         while let Some(&(at_ns, index)) = self.clients[place].under_way.front() {
             if at_ns > self.now_ns {
@@ -333,8 +332,8 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// Its process ends in the middle of whatever it does. What has left its queue stays on its way:
-    /// the driver has it.
+    /// Kills the process, in any state. What has left its queue stays on its way: the driver has
+    /// it.
     fn kill(&mut self, place: usize) {
         let client = &mut self.clients[place];
         client.death_ns = u64::MAX;
@@ -389,7 +388,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// The thread makes its next call.
     fn make_step(&mut self, place: usize) {
         let client = &mut self.clients[place];
         let index = client.made;
@@ -409,7 +407,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         self.try_return(place);
     }
 
-    /// Copies at the head of the software queue go, if they may.
+    /// Issues the copies at the head of the software queue, if they may go.
     fn issue_copies(&mut self, place: usize) {
         while let client = &mut self.clients[place]
             && client.head < client.made
@@ -426,7 +424,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// If the thread waits in a call that may return now, it does.
+    /// Lets the thread's call return if it may.
     fn try_return(&mut self, place: usize) {
         let client = &mut self.clients[place];
         let on_device = client.head - client.done;
@@ -470,8 +468,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// The thread has nothing to do until its next requests are there, and begins none before
-    /// `free_ns`.
+    /// The thread rests until its next requests are there, and begins none before `free_ns`.
     fn rest(&mut self, place: usize, free_ns: u64) {
         let client = &mut self.clients[place];
         if !client.batches.is_empty() {
@@ -481,7 +478,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         client.rest(free_ns);
     }
 
-    /// Processes are started anew, those at no request at once.
+    /// Restarts processes, those at no request at once.
     fn take_restarts(&mut self) {
         let mut restarts = std::mem::take(&mut self.restarts);
         self.scheduler.take_restarts(&mut restarts);
@@ -496,7 +493,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         self.restarts = restarts;
     }
 
-    /// The client's process is started anew if it is to be; when it can begin a request then.
+    /// Restarts the client's process if that is pending; returns when it can begin a request.
     fn restart(&mut self, place: usize) -> u64 {
         let client = &mut self.clients[place];
         let Some(restart) = client.restart.take() else {
@@ -508,7 +505,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         self.now_ns.saturating_add(restart.outage_ns)
     }
 
-    /// The launch at the head of the software queue goes.
     fn issue(&mut self, place: usize) {
         let state = &mut self.states[place];
         let launch = state.head.expect("a scheduler issues what is queued");
@@ -558,7 +554,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             .expect("the stream is open and the kernel was prepared");
     }
 
-    /// Which launches are held, and by which rule.
+    /// Records which launches are held, and by which rule.
     fn note_holds(&mut self) {
         for (place, client) in self.clients.iter_mut().enumerate() {
             let Some(launch) = &self.states[place].head else {
@@ -641,7 +637,7 @@ impl Client {
         }
     }
 
-    /// Its next requests are answered in that batch, the last if there is none.
+    /// Selects the batch for its next requests, the last if there is no such batch.
     fn choose(&mut self, batch: usize) {
         let found = self.batches.get(batch).or(self.batches.last());
         if let Some((requests, (program, kernels))) = found {
@@ -650,8 +646,7 @@ impl Client {
         }
     }
 
-    /// The thread has nothing to do until its next requests are there, and begins none before
-    /// `free_ns`.
+    /// The thread rests until its next requests are there, and begins none before `free_ns`.
     fn rest(&mut self, free_ns: u64) {
         self.more_arrivals_ns.clear();
         match self.schedule.next_ns(free_ns) {
@@ -666,7 +661,8 @@ impl Client {
         }
     }
 
-    /// It rests, and begins no request before that time. One of a closed loop comes only then.
+    /// Rests, and begins no request before that time. A closed loop's next request arrives only
+    /// then.
     fn wait_until(&mut self, free_ns: u64) {
         if matches!(self.schedule.arrivals(), crate::Arrivals::Closed) {
             self.arrival_ns = self.arrival_ns.max(free_ns);
@@ -675,7 +671,7 @@ impl Client {
         self.acts_ns = free_ns.max(*last_ns);
     }
 
-    /// Of the phase that it is, by then.
+    /// Begins a request of the phase at `now_ns`.
     fn begin(&mut self, now_ns: u64) {
         while let Some((next, _)) = self.later.front()
             && next.start_ns <= now_ns
@@ -697,7 +693,6 @@ impl Client {
         }
     }
 
-    /// The launch that is step `index` of the current request.
     fn launch(&self, place: usize, index: usize, seq: u64) -> Launch {
         let Step::Launch {
             kernel,
@@ -731,7 +726,7 @@ impl Client {
             self.add_held(hold, elapsed_ns);
         }
         if self.thread != Thread::Ended {
-            // The one that is under way or late, and all that arrived behind it.
+            // The one in progress or late, and all that arrived behind it.
             self.outcome.unfinished = 1 + self.more_arrivals_ns.len() as u64;
             if !matches!(self.schedule.arrivals(), crate::Arrivals::Closed) {
                 while self.schedule.next_ns(elapsed_ns).is_some() {
@@ -743,7 +738,7 @@ impl Client {
     }
 }
 
-/// The context has that much of the SMs, if it is one under MPS.
+/// Limits the context to that share of the SMs, if it is one under MPS.
 fn limit(gpu: &mut Gpu, device_sms: u32, context: ContextId, share: SmShare) {
     let sms = softgpu::sms_of_percent(device_sms, share.percent.into());
     let limited = match share.first {
@@ -753,6 +748,6 @@ fn limit(gpu: &mut Gpu, device_sms: u32, context: ContextId, share: SmShare) {
     limited.expect("the context exists as long as the run");
 }
 
-/// Of high-priority streams, as CUDA numbers them: lower goes first, 0 is the default.
+/// Priority of high-priority streams, as CUDA numbers them: lower goes first, 0 is the default.
 const HIGH_PRIORITY: i32 = -1;
 const DEFAULT_PRIORITY: i32 = 0;
