@@ -276,7 +276,6 @@ impl Arrivals {
 pub struct Schedule {
     arrivals: Arrivals,
     phases: Vec<Phase>,
-    /// When the job begins.
     start_ns: u64,
     duration_ns: u64,
     index: u64,

@@ -117,7 +117,6 @@ impl Experiment {
         arrivals::seed_of_job(self.seed, job)
     }
 
-    /// The programs of each job.
     fn programs(&self) -> Result<Vec<Vec<Program>>, Error> {
         self.check_numbers()?;
         let programs = self.jobs.iter().enumerate().map(|(index, job)| {

@@ -147,7 +147,6 @@ impl Job {
         }
     }
 
-    /// Its arrivals in a run of `duration_ns` with this seed.
     pub(crate) fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
         self.arrivals
             .schedule_from(self.start_ns, duration_ns, seed)

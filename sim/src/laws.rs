@@ -87,7 +87,6 @@ fn used_per_s(experiment: &Experiment, index: usize, job: &Job) -> Result<f64, E
 /// The reader of the device.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
-    /// The time of the next reading.
     pub(crate) next_ns: u64,
     by_sm_activity: bool,
     clock_max_mhz: u32,

@@ -7,7 +7,6 @@ use softgpu::{CopyDirection, Device, KernelShape, Op};
 use crate::error::Error;
 use crate::job::Job;
 
-/// One operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A launch: index of its kernel in [`Program::kernels`], and its place in the trace.
@@ -35,7 +34,6 @@ pub(crate) struct Program {
     pub(crate) kernels_before: u32,
     pub(crate) kernels: Vec<Resolved>,
     pub(crate) steps: Vec<Step>,
-    /// Launches among the steps.
     pub(crate) launches: u64,
 }
 
@@ -200,7 +198,6 @@ fn kernel_of(kernel: &TraceKernel) -> Kernel {
     }
 }
 
-/// The class for a policy.
 pub(crate) fn class_of(class: ResourceClass) -> Class {
     match class {
         ResourceClass::Compute => Class::Compute,

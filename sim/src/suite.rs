@@ -26,7 +26,6 @@ pub struct Suite {
     data: Option<&'static str>,
     /// The reduction for a quick suite.
     quick: Quick,
-    /// The publication, if there is one.
     publication: Option<Publication>,
 }
 
@@ -60,7 +59,6 @@ impl Quick {
     }
 }
 
-/// The publication for comparison.
 #[derive(Debug)]
 struct Publication {
     /// Its claims: a file of [`published`].

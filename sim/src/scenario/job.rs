@@ -25,17 +25,16 @@ use crate::job::{Batch, Copies, Job, JobClass, JobKind, THREADS_MAX, TracePhase}
 use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
 
-/// Arrivals that are no file.
+/// Arrivals that are not from a file.
 pub(crate) const ARRIVALS: [&str; 4] = ["closed", "poisson", "bursts", "uniform"];
-/// Launches of a request of a synthetic job, where it does not say.
+/// Default number of launches of a synthetic job's request.
 const LAUNCHES_DEFAULT: u64 = 100;
 /// Most requests per second: no device ends a launch in less than a microsecond.
 pub const RATE_MAX: f64 = 1e6;
 
-/// A time after the start of the run, or of something in it.
+/// A time after the start of the run, or of a part of it.
 type Seconds = Decimal<{ SECONDS_MAX as u64 }>;
 
-/// A job as it stands in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobSection {
@@ -69,12 +68,10 @@ pub(super) struct JobSection {
     max_share: Option<f64>,
 }
 
-/// The most that a job may use of the device's time.
 fn max_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     settings::number(deserializer, SHARE_MIN..=1.0).map(Some)
 }
 
-/// From when on requests come at another rate, or are others.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PhaseSection {
@@ -83,7 +80,7 @@ struct PhaseSection {
     trace: Option<Source>,
 }
 
-/// A text, or a list of which the first that there is is taken.
+/// A text, or a list, from which the first available entry is taken.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -94,13 +91,12 @@ enum Candidates {
     Some(Vec<String>),
 }
 
-/// Where a trace comes from.
 enum Source {
     Named(Candidates),
     Made(MadeSection),
 }
 
-/// A trace that is a table: one kernel of a given length, again and again.
+/// A trace as a table: one kernel of a given length, repeatedly.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MadeSection {
@@ -164,7 +160,7 @@ pub(super) struct JobReader<'r, 'f, 'i> {
 impl JobReader<'_, '_, '_> {
     /// All jobs, or `None` with the faults.
     pub(super) fn jobs(&mut self, sections: Vec<Table<JobSection>>) -> Option<Vec<(Job, Shown)>> {
-        // All of them are read before one that is wrong ends it, so that all faults are found.
+        // All jobs are read before a fault ends it, so that all faults are found.
         let sections = sections.into_iter().enumerate();
         let jobs: Vec<_> = sections
             .map(|(index, job)| self.job(index, job.0))
@@ -172,7 +168,7 @@ impl JobReader<'_, '_, '_> {
         jobs.into_iter().collect()
     }
 
-    /// Something is wrong with a key of the job at `index`.
+    /// Reports a fault at a key of the job at `index`.
     fn fault(&mut self, index: usize, key: &str, what: impl fmt::Display) {
         let offset = settings::offset(self.document, &format!("jobs.{index}.{key}"));
         self.reader.fault(offset, what);
@@ -237,7 +233,7 @@ impl JobReader<'_, '_, '_> {
         Some((job, shown))
     }
 
-    /// The batches in which requests are answered, with what results call their traces.
+    /// The batches in which requests are answered, with their traces' names in results.
     fn batches(&mut self, index: usize, job: &JobSection) -> Option<Vec<(String, Batch)>> {
         if job.batches.is_empty() {
             return Some(Vec::new());
@@ -256,8 +252,7 @@ impl JobReader<'_, '_, '_> {
         batches.collect()
     }
 
-    /// The phases in which requests are others: when, what their trace is called, and what they
-    /// are.
+    /// The changes of the trace: time, the trace's name, and the trace.
     fn trace_phases(
         &mut self,
         index: usize,
@@ -287,7 +282,7 @@ impl JobReader<'_, '_, '_> {
         is_right.then_some(found)
     }
 
-    /// One trace, or of a list the first that there is, which stands at `key` in the job.
+    /// One trace, or the first available one of a list; its place is `key` in the job.
     fn trace(&mut self, index: usize, key: &str, source: &Source) -> Option<(String, Arc<Trace>)> {
         let names = match source {
             Source::Named(names) => names,
@@ -364,13 +359,13 @@ impl JobReader<'_, '_, '_> {
         };
         let stream = job.arrivals_stream.map_or(0, |stream| stream.0);
         let is_kind = ARRIVALS.contains(&word);
-        // A word that is neither a kind nor a file is said before what does not go with it.
+        // A word that is neither a kind nor a file is reported before conflicting keys.
         let recorded = match is_kind {
             true => None,
             false => Some(self.recorded(index, &path, word, stream)?),
         };
         let has_rate = matches!(word, "poisson" | "bursts" | "uniform");
-        // Of a list, keys may be those of a candidate that was not taken.
+        // With a list, keys may belong to an entry that was not taken.
         let is_list = matches!(job.arrivals, Some(Candidates::Some(_)));
         let rate = job.rate.map(|rate| rate.0);
         let rate = rate.filter(|_| !is_list || has_rate || job.stretch);
@@ -431,7 +426,6 @@ impl JobReader<'_, '_, '_> {
         }
     }
 
-    /// Arrivals from the file `name`, which stands at `path` in the job.
     fn recorded(&mut self, index: usize, path: &str, name: &str, stream: u64) -> Option<Arrivals> {
         match Arrivals::read(&self.folder.join(name), stream as usize) {
             Ok(arrivals) => Some(arrivals),
@@ -448,7 +442,7 @@ fn ns_of(seconds: &Seconds) -> u64 {
     (seconds.0 * 1e9) as u64
 }
 
-/// A job that starts its next request when the last is done trains; one whose requests come from
+/// A job that starts its next request when the last is done trains; a job whose requests come from
 /// elsewhere answers them.
 #[must_use]
 pub fn kind_of(arrivals: &Arrivals) -> JobKind {
@@ -458,7 +452,7 @@ pub fn kind_of(arrivals: &Arrivals) -> JobKind {
     }
 }
 
-/// What results call arrivals from a file: its name, and which of its lists if not the first.
+/// The name of arrivals from a file in results: the file's name, and its list if not the first.
 #[must_use]
 pub fn shown_arrivals(path: &str, stream: u64) -> String {
     match stream {

@@ -1,4 +1,4 @@
-//! Reads a scenario file, with the place of everything that is wrong in it.
+//! Reads a scenario file, with the place of every fault.
 
 use std::path::Path;
 
@@ -26,24 +26,23 @@ use crate::profile_errors::ProfileErrors;
 use crate::schedulers::PolicySpec;
 use crate::sweep::{self, Combination};
 
-/// The number of a policy that a daemon's configuration has as a text.
+/// The number of a policy that is a text in a daemon's configuration.
 const SLO_KEY: &str = "slo_p99";
 
-/// Device seconds if a scenario does not say: 900 requests at 15 per second, so that nine of them
-/// lie behind the 99th percentile.
+/// Default device seconds of a scenario: 900 requests at 15 per second, so that nine of them lie
+/// behind the 99th percentile.
 pub const SECONDS_DEFAULT: f64 = 60.0;
 /// Longest run: a day of the device.
 pub const SECONDS_MAX: f64 = 86_400.0;
-/// Device if a scenario does not say: Orion's.
+/// Default device of a scenario: Orion's.
 pub const DEVICE_DEFAULT: &str = "V100-SXM2-16GB";
 /// The words of `sharing`.
 pub const SHARING_NAMES: [&str; 2] = ["mps", "timeslice"];
-/// Requests left out of the latencies if a scenario does not say: as Orion's harness.
+/// Default number of requests left out of the latencies: as Orion's harness.
 pub const WARMUP_DEFAULT: u64 = 10;
-/// Most seeds of a scenario.
 const SEEDS_MAX: usize = 1_000;
 
-/// Every combination of the file, or what is wrong with it, in the order of the file.
+/// Every combination of the file, or its faults, in the order of the file.
 pub(super) fn parse(
     path: &Path,
     text: &str,
@@ -65,7 +64,7 @@ pub(super) fn parse(
     reader.finish(Some(scenarios))
 }
 
-/// A file of one combination. The numbers of its policy are read beside it ([`Parser::policy`]).
+/// A file of one combination. The numbers of its policy are read separately ([`Parser::policy`]).
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -109,9 +108,9 @@ struct GpuSection {
     block_priority: Option<bool>,
     #[serde(deserialize_with = "dispatch")]
     dispatch: Option<Dispatch>,
-    /// Beyond a thousand times nothing more is to be learnt.
+    /// Nothing is learnt beyond a factor of a thousand.
     contention: Option<Decimal<1_000>>,
-    /// Clock, power and heat are modelled, and the clock is no constant.
+    /// Models clock, power and heat, instead of a constant clock.
     governor: bool,
 }
 
@@ -124,7 +123,7 @@ struct ThrottleSection {
     clock_mhz: Option<Whole<100, 10_000>>,
 }
 
-/// As a daemon's, without its mode: it is dynamic where there is no percentage.
+/// As a daemon's, without its mode: it is dynamic without a percentage.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ShareSection {
@@ -268,7 +267,7 @@ impl Parser<'_, '_> {
         })
     }
 
-    /// So long that the first job that has a rate has so many requests on the mean.
+    /// The time in which the first job with a rate has this many requests on average.
     fn seconds_of(
         &mut self,
         requests: u64,
@@ -293,8 +292,8 @@ impl Parser<'_, '_> {
         None
     }
 
-    /// What is right key by key may still not go together; each fault is at what it speaks of,
-    /// those of all jobs at their own keys.
+    /// Checks combinations of individually valid keys; each fault is at its key, those of all jobs
+    /// at their own keys.
     fn check(&mut self, experiment: &Experiment, document: &DeTable<'_>) -> Option<()> {
         let mut is_right = true;
         for index in 0..experiment.jobs.len() {
@@ -326,8 +325,8 @@ impl Parser<'_, '_> {
         None
     }
 
-    /// The policy and its numbers, which depend on its name; where that is wrong, reading the file
-    /// says so.
+    /// The policy and its numbers, which depend on its name; reading the file reports an invalid
+    /// name.
     fn policy(&mut self, document: &DeTable<'_>) -> Option<PolicySpec> {
         let table = document.get("policy")?.get_ref().as_table()?;
         let name = table.get("name")?.get_ref().as_str()?;
@@ -357,8 +356,8 @@ impl Parser<'_, '_> {
         is_right.then_some(policy)
     }
 
-    /// Sets a number of a policy, written as here or as in a daemon's configuration; false if it
-    /// cannot be meant.
+    /// Sets a number of a policy, written as here or as in a daemon's configuration; false if it is
+    /// invalid.
     fn policy_number(&mut self, policy: &mut PolicySpec, param: &Param, value: &Value<'_>) -> bool {
         let is_target = param.key == SLO_KEY;
         if let Some(Ok(slo)) = value.get_ref().as_str().map(str::parse::<Slo>)
@@ -382,7 +381,6 @@ impl Parser<'_, '_> {
     }
 }
 
-/// The first job that has no room beside those before it.
 fn first_too_many(experiment: &Experiment) -> usize {
     let mut needed: u64 = 0;
     let mut jobs = experiment.jobs.iter();
@@ -393,7 +391,7 @@ fn first_too_many(experiment: &Experiment) -> usize {
     place.unwrap_or(0)
 }
 
-/// What it can be set to, in words.
+/// The accepted values, in words.
 fn wanted(param: &Param) -> String {
     let (least, most) = (param.least, param.most);
     match param.key {
@@ -414,10 +412,10 @@ fn number_of(value: &Value<'_>) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
-/// Everything that a run would refuse, the policy's own conditions too.
+/// Checks everything that a run would refuse, including the policy's own conditions.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first fault.
 pub fn check(experiment: &Experiment) -> Result<(), Error> {
     experiment.check()?;
     let policy = &experiment.policy;
@@ -428,7 +426,7 @@ pub fn check(experiment: &Experiment) -> Result<(), Error> {
     policy.build(experiment).map(drop)
 }
 
-/// Why the policy cannot be meant with this sharing, if it cannot.
+/// Why the policy is meaningless with this sharing, if it is.
 pub fn contradiction(policy: &PolicySpec, sharing: Sharing) -> Option<&'static str> {
     (policy.needs_mps() && sharing == Sharing::TimeSlice).then_some(
         "on time slices kernels of several jobs never compute side by side; sharing timeslice goes \

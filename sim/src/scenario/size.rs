@@ -1,4 +1,4 @@
-//! Sizes of memory as people write them.
+//! Sizes of memory in human notation.
 
 use profiler::settings;
 use serde::{Deserialize, Deserializer};
@@ -16,7 +16,7 @@ pub(super) enum Size {
 }
 
 impl Size {
-    /// Bytes, where `whole_bytes` are all.
+    /// Bytes; percentages are of `whole_bytes`.
     pub(super) fn bytes_of(&self, whole_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => *bytes,
@@ -25,7 +25,7 @@ impl Size {
     }
 }
 
-/// A text that is a size, whatever it is a part of.
+/// A text that is a size, absolute or relative.
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     settings::text(deserializer, "a size", |text| {
         parse_size(text, 0).map(|_| text.to_owned()).ok_or(None)

@@ -1,4 +1,4 @@
-//! Scenario files: what they become, and how wrong ones are refused.
+//! Scenario files: their results, and the refusal of invalid ones.
 
 use std::path::Path;
 
@@ -42,7 +42,6 @@ fn scenarios(text: &str) -> Vec<Scenario> {
     parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The lines of what is wrong.
 fn faults(text: &str) -> Vec<String> {
     let error = parse(text).expect_err("it is wrong").to_string();
     error.lines().map(str::to_owned).collect()
@@ -193,7 +192,7 @@ fn of_a_list_of_traces_the_first_that_there_is_is_taken() {
         "[\"recorded/train\", \"resnet101-training\"]",
     );
     assert_eq!(scenarios(&text)[0].shown[1].trace, "resnet101-training");
-    // Where there is none, the last one says why.
+    // Without any, the fault is about the last one.
     let text = PAIR.replace(
         "\"mobilenetv2-training\"",
         "[\"recorded/train\", \"other/train\"]",
@@ -207,7 +206,7 @@ fn of_a_list_of_traces_the_first_that_there_is_is_taken() {
     );
 }
 
-/// A piece of [`PAIR`], what it becomes, and what must be said of it.
+/// A piece of [`PAIR`], its replacement, and the expected fault.
 const WRONG: &[(&str, &str, &str)] = &[
     (
         "seconds = 2.5",
@@ -440,7 +439,7 @@ fn what_is_wrong_in_a_sweep_is_found_at_its_value() {
     );
 }
 
-/// A sweep through changes in several places, and of a made-up trace.
+/// A sweep through changes in several places, and of a synthetic trace.
 const DISTURBED: &str = r#"
 seconds = 2
 
@@ -546,7 +545,7 @@ fn what_is_wrong_in_a_sweep_of_the_file_is_found_at_its_value() {
 
 #[test]
 fn what_is_wrong_with_a_job_is_at_that_job_and_all_of_it_is_found() {
-    // The file names are what faults say first; nothing is read from it.
+    // Faults begin with the file's name; nothing is read from it.
     let folder = tempfile::tempdir().unwrap();
     let kernel = "class=compute grid=9,1,1 block=256,1,1 shared_bytes=98304 registers=64 sm_needed=9 \
                   block_ns=5000 duration_ns=5000 compute_demand=0.5 bandwidth_demand=0.2 source=\"big\" name=\"big\"";
@@ -585,7 +584,7 @@ fn what_is_wrong_with_a_job_is_at_that_job_and_all_of_it_is_found() {
         fault.contains("late.txt:3: -1 s; expected 0 to 86400 s"),
         "{fault}"
     );
-    // Of jobs that do not fit together, the first that has no room.
+    // Of jobs that do not fit together, the first without room.
     let memory = PAIR.replace("training\"", "training\"\nmemory = \"15 GiB\"");
     assert!(
         read(&memory).starts_with("s.toml:19:10: the jobs need"),
@@ -742,7 +741,7 @@ fn recorded_arrivals_are_stretched_to_the_rate() {
     assert_eq!(stretched.shown[0].arrivals, "car.txt 30/s");
     let per_s = stretched.experiment.jobs[0].arrivals.per_s();
     assert!((per_s.unwrap() - 30.0).abs() < 1e-6, "{per_s:?}");
-    // Where the file is not there the rate is that of what takes its place.
+    // Where the file is missing the rate is that of its replacement.
     let poisson = of("arrivals = [\"no/car.txt\", \"poisson\"]\nstretch = true").unwrap();
     assert_eq!(poisson[0].shown[0].arrivals, "poisson 30/s");
     for (arrivals, fault) in [

@@ -1,9 +1,8 @@
-//! `streams`, `stream-priority`, `mps`, `mps-priority`: every launch goes at once; what differs is
-//! how the clients are put on the device. The baselines without a scheduler.
+//! `streams`, `stream-priority`, `mps`, `mps-priority`: every launch goes at once, and only the
+//! clients' placement on the device differs. The baselines without a scheduler.
 
 use crate::scheduler::{ClientId, Issue, Placement, Scheduler, State};
 
-/// See the module's text.
 #[derive(Debug)]
 pub(crate) struct AtOnce {
     placement: Placement,

@@ -1,22 +1,22 @@
-//! `gpucolo`: best-effort jobs sleep after each of their iterations, for so long that the mean
-//! latency of high-priority requests is the target; seldom their share of the SMs is adjusted too
+//! `gpucolo`: best-effort jobs sleep after each of their iterations, for as long as makes the mean
+//! latency of high-priority requests the target; seldom their share of the SMs is adjusted too
 //! (Chen et al., "Latency-guaranteed Co-location of Inference and Training for Reducing Data Center
 //! Expenses", 2024, sections IV and V).
 //!
-//! *Inner loop.* At the end of each period (4 s), by the mean l of its requests, the target L, and
-//! the slope m < 0 of the mean over the sleep, which was identified beforehand:
+//! *Inner loop.* At the end of each period (4 s), from the mean l of its requests, the target L,
+//! and the previously identified slope m < 0 of the mean over the sleep:
 //!
 //! ```text
 //! s += (L − l)/m      within 0 to 1 s
 //! ```
 //!
 //! *Outer loop.* In every 25th period, if l is off by more than 2 %, the share p of best-effort
-//! jobs follows by the same law with the slope of the mean over the share, `p += (L − l)/m_p`
-//! within 1 to 100 %, and they are started anew. That loop is "similar and so omitted" in the
-//! paper. The high-priority job has all SMs and is never started anew.
+//! jobs follows the same law with the slope of the mean over the share, `p += (L − l)/m_p` within 1
+//! to 100 %, and they are restarted. That loop is "similar and so omitted" in the paper. The
+//! high-priority job has all SMs and is never restarted.
 //!
 //! A sleep takes effect at once; the paper's 2 to 5 ms of a signal are not modelled. A training
-//! step that waits for its sleep to end is one that stands before its first launch or copy.
+//! step that waits for its sleep to end stands before its first launch or copy.
 
 use crate::experiment::Experiment;
 use crate::job::JobClass;
@@ -31,7 +31,6 @@ const OUTER_THRESHOLD: f64 = 0.02;
 /// The longest sleep, ms: "their upper bounds (e.g., 1s and 100%)".
 const SLEEP_MS_MAX: f64 = 1_000.0;
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct GpuColo {
     spec: GpuColoSpec,
@@ -42,7 +41,7 @@ pub(super) struct GpuColo {
     share_pct: f64,
     /// By [`ClientId`].
     classes: Vec<JobClass>,
-    /// Until when each sleeps.
+    /// The end of each one's sleep.
     asleep_ns: Vec<u64>,
     restarts: Vec<Restart>,
 }
@@ -62,7 +61,6 @@ impl GpuColo {
         }
     }
 
-    /// A period has ended with that mean.
     fn handle_period(&mut self, mean_ms: f64) {
         let slo_ms = self.spec.slo_mean_ms;
         self.sleep_ms = next_sleep_ms(self.sleep_ms, mean_ms - slo_ms, self.spec.slope_ms_per_s);
@@ -106,8 +104,8 @@ impl GpuColo {
     }
 }
 
-/// The sleep after one of `sleep_ms`, under which the mean was above the target by `error_ms`, if
-/// it falls by `slope` ms with each second of sleep.
+/// The sleep after one of `sleep_ms` with a mean above the target by `error_ms`, if the mean falls
+/// by `slope` ms with each second of sleep.
 fn next_sleep_ms(sleep_ms: f64, error_ms: f64, slope: f64) -> f64 {
     (sleep_ms + error_ms / slope * 1_000.0).clamp(0.0, SLEEP_MS_MAX)
 }

@@ -1,16 +1,16 @@
-//! `gslice`: shares of the SMs and nothing else, adjusted to what requests take: GSLICE (Dhakal et
-//! al., 2020) as GPUColo's authors extended it to a training job (sections VI and VII-A).
+//! `gslice`: only shares of the SMs, adjusted to the requests' latency: GSLICE (Dhakal et al.,
+//! 2020) as GPUColo's authors extended it to a training job (sections VI and VII-A).
 //!
-//! Both shares are a hundred together. At the end of each period, by the mean l of its requests and
-//! the target L, the high-priority job's share x becomes
+//! Both shares are a hundred together. At the end of each period, from the mean l of its requests
+//! and the target L, the high-priority job's share x becomes
 //!
 //! ```text
 //! x + x (l − L)/L      the difference rounded away from 0, within 1 to 99
 //! ```
 //!
-//! and both jobs are started anew, in which they launch nothing for `restart_s`. That publication
-//! does not print the law, and says that the jobs restart in every period; rounding away from 0 is
-//! how they do here. The shares are of different SMs, as GSLICE wants them.
+//! and both jobs are restarted, during which they launch nothing for `restart_s`. That publication
+//! does not print the law, and says that the jobs restart in every period; rounding away from 0
+//! achieves that here. The shares are of different SMs, as in GSLICE.
 
 use crate::experiment::Experiment;
 use crate::job::JobClass;
@@ -19,13 +19,11 @@ use crate::scheduler::{ClientId, Issue, Placement, Restart, Scheduler, SmShare, 
 use super::GsliceSpec;
 use super::period_mean::{PeriodMean, ns};
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct Gslice {
     slo_ms: f64,
     restart_ns: u64,
     mean: PeriodMean,
-    /// What the high-priority job has, per cent.
     share_pct: u32,
     /// By [`ClientId`].
     classes: Vec<JobClass>,
@@ -71,7 +69,7 @@ impl Gslice {
     }
 }
 
-/// The share after one of `share` per cent, under which the mean was so many times the target.
+/// The share after one of `share` per cent with a mean of `times` the target.
 fn next_share(share: u32, times: f64) -> u32 {
     let step = f64::from(share) * (times - 1.0);
     let step = step.abs().ceil().copysign(step);

@@ -1,27 +1,25 @@
-//! The thread of the library that finds out what a client's stream has completed, as
-//! [`leased`](mod@super::leased) has it. Times are ns.
+//! The library's helper thread, which detects completions on a client's stream, for
+//! [`leased`](mod@super::leased). Times are ns.
 
 use policy::{Look, Looks};
 
-/// Between two questions of a high-priority client's helper (the library's constant).
+/// The poll interval of a high-priority client's helper (the library's constant).
 const ASK_NS: u64 = 500_000;
 
-/// A best-effort client's helper thread on its one stream: it records an event behind what is in
-/// flight, looks for it when [`Looks`] says, and records the next one.
+/// A best-effort client's helper thread on its one stream: it records an event behind the work in
+/// flight, polls it when [`Looks`] says, and records the next one.
 #[derive(Debug)]
 pub(super) struct Helper {
     /// Launches that the device has completed.
     pub(super) done: u64,
-    /// Launches that went.
     pub(super) issued: u64,
-    /// Launches that were seen complete.
     pub(super) seen: u64,
-    /// The number behind which its event stands, and the look at it that comes next.
+    /// The launch number before its event, and the next poll of it.
     event: Option<(u64, Look)>,
     looks: Looks,
-    /// The last look that did not find the event reached; 0: there was none.
+    /// The last poll that did not find the event reached; 0: there was none.
     not_yet_ns: u64,
-    /// When it next looks and may find something.
+    /// The next poll that may find something.
     pub(super) look_ns: u64,
 }
 
@@ -38,7 +36,7 @@ impl Helper {
         }
     }
 
-    /// Something is in flight; wakes it if it sleeps.
+    /// Something is in flight; wakes the helper if it sleeps.
     pub(super) fn wake(&mut self, now_ns: u64, wake_ns: u64) {
         if self.event.is_none() && self.look_ns == u64::MAX {
             self.look_ns = now_ns + wake_ns;
@@ -59,7 +57,7 @@ impl Helper {
         }
     }
 
-    /// Looks; returns up to which launch everything is newly seen complete, and the last look
+    /// Polls; returns up to which launch everything is newly seen complete, and the last poll
     /// before this one that was in vain, 0 if none was.
     pub(super) fn look(&mut self, now_ns: u64, pause_ns: u64) -> Option<(u64, u64)> {
         self.look_ns = u64::MAX;
@@ -71,7 +69,7 @@ impl Helper {
         Some((seq, self.not_yet_ns))
     }
 
-    /// Records an event behind what is in flight and expected to take so long, if there is none.
+    /// Records an event behind the work in flight of `expected_ns`, if there is none.
     pub(super) fn record(&mut self, now_ns: u64, expected_ns: u64, pause_ns: u64) {
         if self.event.is_some() || self.issued <= self.seen {
             return;
@@ -85,19 +83,17 @@ impl Helper {
     }
 }
 
-/// A high-priority client's helper thread: while it is asked, it asks the stream every [`ASK_NS`]
-/// whether it is idle.
+/// A high-priority client's helper thread: on request it asks the stream every [`ASK_NS`] whether
+/// it is idle.
 #[derive(Debug)]
 pub(super) struct Asker {
     /// Launches that the device has completed.
     done: u64,
-    /// Launches that went.
     pub(super) issued: u64,
-    /// Launches that were seen complete.
     pub(super) seen: u64,
-    /// When it asked first; `None` while it is not asked.
+    /// When it was first asked; `None` while there is no request.
     since_ns: Option<u64>,
-    /// When it next asks and may hear that the stream is idle.
+    /// The next query that may find the stream idle.
     pub(super) look_ns: u64,
 }
 
@@ -112,7 +108,7 @@ impl Asker {
         }
     }
 
-    /// It is asked from then on, or no more.
+    /// Starts or ends the request.
     pub(super) fn ask(&mut self, since_ns: Option<u64>) {
         self.since_ns = since_ns;
         self.look_ns = u64::MAX;
@@ -135,7 +131,7 @@ impl Asker {
         }
     }
 
-    /// Asks; returns up to which launch everything is newly seen complete.
+    /// Queries; returns up to which launch everything is newly seen complete.
     pub(super) fn look(&mut self) -> Option<u64> {
         self.look_ns = u64::MAX;
         if self.done < self.issued || self.issued <= self.seen {

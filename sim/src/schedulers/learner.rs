@@ -4,12 +4,12 @@ use policy::{Completed, Durations, InFlight, Launched};
 
 use crate::scheduler::Launch;
 
-/// What a best-effort client learns of its kernels.
 #[derive(Debug, Default)]
 pub(super) struct Learner {
     pub(super) durations: Durations,
     in_flight: InFlight,
-    /// The epoch under which all in flight went; 0: under none, or several, or beside high-priority work.
+    /// The epoch under which all in flight went; 0: under none, or several, or beside high-priority
+    /// work.
     epoch: u64,
 }
 
@@ -34,7 +34,7 @@ impl Learner {
         );
     }
 
-    /// Everything up to `seq` was seen complete, between both looks; `epoch` is that of now.
+    /// Everything up to `seq` was seen complete, between both polls; `epoch` is the current one.
     pub(super) fn handle_complete(&mut self, seq: u64, (after_ns, by_ns): (u64, u64), epoch: u64) {
         let is_alone = self.epoch == epoch;
         let completed = Completed {

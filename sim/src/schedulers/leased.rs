@@ -1,42 +1,41 @@
-//! The policies that the daemon ships, behind what daemon and library do with them.
+//! The policies that the daemon ships, behind models of daemon and library.
 //!
-//! Decisions are [`policy::Gate`]'s and [`policy::admits`]'s, the very code of `pilliond` and of the
-//! launch path. This file is the rest, as times and orders of events:
+//! [`policy::Gate`] and [`policy::admits`], the very code of `pilliond` and of the launch path,
+//! decide. This file is the rest, as times and orders of events:
 //!
 //! - **High-priority launches** go at once. Each is a record for the daemon, and voids all leases
 //!   made before it (the epoch).
-//! - **Best-effort launches** go if the job's lease admits them; they are charged. One that may not
-//!   go rings the daemon, waits, and tries again when it is woken; after `max_hold_ns` it goes all
-//!   the same. So does a large copy under `pillion`, which is
-//!   seen complete when it is.
-//! - **The daemon** looks when the gate says ([`Gate::next_look_ns`], with `poll_ns` as the least
+//! - **Best-effort launches** go if the job's lease admits them; they are charged. A held launch
+//!   rings the daemon, waits, and tries again when it is woken; after `max_hold_ns` it goes anyway.
+//!   The same holds for a large copy under `pillion`, whose completion is observed exactly.
+//! - **The daemon** polls when the gate says ([`Gate::next_look_ns`], with `poll_ns` as the least
 //!   pause) while best-effort work waits or is in flight, every `idle_poll_ns` otherwise, and
-//!   `wake_ns` after it is rung. It reads the records and the sums, asks the gate, publishes what
-//!   has changed, and wakes who waits.
-//! - **Completions** are seen late. A synchronisation that returns tells all of its client. A
-//!   best-effort client's helper thread records an event behind what is in flight and looks for it
+//!   `wake_ns` after it is rung. It reads the records and the sums, asks the gate, publishes
+//!   changes, and wakes waiting threads.
+//! - **Completions** are observed late. A returning synchronisation reports all work of its client.
+//!   A best-effort client's helper thread records an event behind the work in flight and polls it
 //!   when [`policy::looks`] says, with `helper_poll_ns` as the least pause, then records the next
 //!   one. A high-priority client's helper asks every 500 us whether the stream is idle, but only
-//!   while the daemon asks it to: best-effort work waits, and the client is busy and has told
+//!   while the daemon requests it: best-effort work waits, and the client is busy and has reported
 //!   nothing for [`QUIET_NS`].
 //!
-//! One thing is not the daemon's unless it is asked for: with `is_profiled`, the default, the gate knows
-//! the high-priority latency from the start, as Orion's does from its profiles. The daemon is told
-//! none and learns it ([`policy::HpTimeline`]): so does this, with `is_profiled = 0`.
+//! One thing differs from the daemon by default: with `is_profiled` the gate knows the
+//! high-priority latency from the start, as Orion's does from its profiles. The daemon has no such
+//! value and learns it ([`policy::HpTimeline`]), as does this model with `is_profiled = 0`.
 //!
-//! - **Disturbances** ([`HostModel`]): the daemon stalls and does not look; its clock, which is the
-//!   clients' too, jumps ahead; all completions reach it late. A client that is killed is gone at the
-//!   daemon's next look, its work in flight given back, as that of a process whose pidfd has ended.
+//! - **Disturbances** ([`HostModel`]): the daemon stalls and does not poll; its clock, which is the
+//!   clients' too, jumps ahead; all completions reach it late. A killed client is gone at the
+//!   daemon's next poll, its work in flight given back, as that of a process whose pidfd has ended.
 //!
-//! Not here, because nothing in a simulated run calls for it: jobs that lie or stall, daemons that
-//! die, records that are lost, threads that race, work on several streams of a client, work that was
-//! launched while its helper did not watch. A launch and its check are one instant, so nothing
-//! slips. The threads of a client wait at the gate in the order of their launches, each for
-//! `max_hold_ns` from when it is the first. That a synchronisation took long, which teaches the library how long
-//! kernels are, teaches nobody here.
+//! Not modelled, because nothing in a simulated run causes it: jobs that lie or stall, dying
+//! daemons, lost records, racing threads, work on several streams of a client, work launched while
+//! its helper did not watch. A launch and its check are one instant, so nothing slips. The threads
+//! of a client wait at the gate in the order of their launches, each for `max_hold_ns` from when it
+//! is the first. The library also learns kernel durations from long synchronisations; this model
+//! does not.
 //!
-//! The helper's looks that find nothing change nothing, so only those that find something are
-//! events: the first on its raster at which its event is complete.
+//! Polls of the helper in vain change nothing, so only successful polls are events: the first on
+//! its raster at which its event is complete.
 
 mod be_job;
 
@@ -64,23 +63,23 @@ pub(crate) struct Leased {
     host: HostModel,
     sharing: Sharing,
     sms: u32,
-    /// The high-priority latency that the daemon is told; it learns it where it is not.
+    /// The high-priority latency, if configured; otherwise the daemon learns it.
     known_latency_ns: Option<u64>,
     clients: Vec<Client>,
-    /// Counts the bumps by high-priority launches; 0 is none's.
+    /// The epoch: counts the bumps by high-priority launches; never 0.
     epoch: u64,
-    /// What live leases name; 0: there are none.
+    /// The epoch of live leases; 0: there are none.
     live_epoch: u64,
-    /// Large copies are charged and wait as launches do.
+    /// Large copies are charged and wait like launches.
     gates_copies: bool,
-    /// When the daemon looks next, if it does not stall then.
+    /// The next poll of the daemon, unless it stalls then.
     look_ns: u64,
-    /// What tells of completions and has not come to be known, and when it will be, in order.
+    /// Completion reports on their way to the daemon, with their arrival times, in order.
     news: VecDeque<(u64, News)>,
-    /// Who reads the device for the throttle; nobody without one.
+    /// The device's reader for the throttle; `None` without one.
     telemetry: Option<Telemetry>,
     gives_priorities: bool,
-    /// Buffers of a look.
+    /// Buffers of a poll.
     views: Vec<JobView>,
 }
 
@@ -92,7 +91,6 @@ enum Client {
     Dead,
 }
 
-/// Something that completes work, of a client.
 #[derive(Clone, Copy, Debug)]
 enum News {
     /// The device has completed the launch of that number.
@@ -103,21 +101,21 @@ enum News {
     Synchronised(ClientId, u64),
 }
 
-/// A high-priority client as the daemon hears of it.
+/// A high-priority client from the daemon's view.
 #[derive(Debug)]
 struct Feed {
     timeline: HpTimeline,
-    /// What it pushed and the daemon has not read.
+    /// Records that it pushed and the daemon has not read.
     records: Vec<Record>,
-    /// The same of requests, where its job marks them.
+    /// The same for marks, where its job makes them.
     marks: Vec<Mark>,
     is_marking: bool,
     /// When the daemon last read a record of it.
     heard_ns: u64,
-    /// When it last looked for some.
+    /// When the daemon last polled it.
     drained_ns: u64,
     is_asked: bool,
-    /// When somebody last wanted to know what has completed.
+    /// When its completions were last wanted.
     wanted_ns: u64,
     helper: Asker,
     /// When its thread began the request.
@@ -126,9 +124,9 @@ struct Feed {
 
 #[derive(Clone, Copy, Debug)]
 enum Record {
-    /// A launch, and when it was made, by the clock; 0 if it voided no lease.
+    /// A launch, and its time by the clock; 0 if it voided no lease.
     Launch(policy::Launch, u64),
-    /// Everything up to that number, known at that time by the clock.
+    /// Everything up to that number is complete, known at that time by the clock.
     Complete(u64, u64),
 }
 
@@ -178,7 +176,6 @@ impl Leased {
         }
     }
 
-    /// The gate hears of the marks and requests that have ended.
     fn hand_over_requests(&mut self) {
         for (id, client) in (0..).zip(&mut self.clients) {
             if let Client::HighPriority(feed) = client {
@@ -192,12 +189,11 @@ impl Leased {
         }
     }
 
-    /// Somebody rings the daemon.
     fn ring(&mut self, now_ns: u64) {
         self.look_ns = self.look_ns.min(now_ns + self.host.wake_ns);
     }
 
-    /// The daemon looks, decides and publishes.
+    /// A poll of the daemon: decides and publishes.
     fn look(&mut self, now_ns: u64) {
         let clock_ns = self.host.clock_ns(now_ns);
         let mut hp = HpView::ABSENT;
@@ -266,7 +262,7 @@ impl Leased {
         self.look_ns = now_ns + pause_ns;
     }
 
-    /// The device is read if it is time. The throttle takes a reading after a look only.
+    /// Reads the device if it is time. The throttle takes a reading only after a poll.
     fn read_device(&mut self, now_ns: u64, gpu: &Gpu) {
         let Some(telemetry) = &mut self.telemetry else {
             return;
@@ -280,7 +276,7 @@ impl Leased {
         self.gate.handle_reading(clock_ns, reading);
     }
 
-    /// Something is complete; it is known at once, or as late as the host has it.
+    /// Reports a completion, at once or with the host's delay.
     fn tell(&mut self, now_ns: u64, news: News) {
         match self.host.completion_delay_ns {
             0 => self.handle_news(now_ns, news),
@@ -313,7 +309,7 @@ impl Leased {
             }
             (Client::BestEffort(be_job), News::Synchronised(..)) => {
                 be_job.helper.seen = be_job.helper.seen.max(seq);
-                // When it was complete it does not say.
+                // It does not reveal when the work was complete.
                 if be_job.complete(seq, (0, now_ns), self.epoch) {
                     self.ring(now_ns);
                 }
@@ -322,7 +318,7 @@ impl Leased {
         }
     }
 
-    /// Helpers whose time has come look.
+    /// Runs the helpers whose time has come.
     fn poll_helpers(&mut self, now_ns: u64) {
         let pause_ns = self.host.helper_poll_ns;
         let clock_ns = self.host.clock_ns(now_ns);
@@ -350,7 +346,7 @@ impl Leased {
         }
     }
 
-    /// Best-effort threads try, those that have made a launch and those that were woken.
+    /// Best-effort threads with a new launch, and woken ones, try.
     fn try_waiting(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
         let clock_ns = self.host.clock_ns(now_ns);
         let mut is_rung = false;
@@ -370,7 +366,8 @@ impl Leased {
             };
             let now = (now_ns, clock_ns);
             if be_job.try_go(now, self.epoch, &launch) {
-                // Who waited behind it was woken with it, and comes when it is the first.
+                // Threads that waited behind it were woken with it, and try when they are the
+                // first.
                 be_job.is_fresh = state.clients[index].queued > 1;
                 be_job.helper.wake(now_ns, self.host.wake_ns);
                 let client = ClientId(index);
@@ -563,11 +560,11 @@ impl Scheduler for Leased {
     }
 }
 
-/// The gate, with the laws that hold besides the policy.
+/// The gate, with the laws beside the policy.
 fn gate(policy: Policy, laws: &Laws, experiment: &Experiment) -> Gate {
     let mut gate = Gate::new(policy);
     let throttle = laws.throttle.map(|params| match experiment.policy {
-        // It has the clock that high-priority work has alone from its operators.
+        // Its solo clock of high-priority work is configured.
         PolicySpec::MuxFlow(_) => ThrottleParams {
             clock_mhz: params.clock_mhz.or(Some(experiment.device.max_clock_mhz)),
             ..params
@@ -575,7 +572,7 @@ fn gate(policy: Policy, laws: &Laws, experiment: &Experiment) -> Gate {
         _ => params,
     });
     gate.handle_throttle(throttle);
-    // Under MPS the share is one of the SMs, and the world's matter.
+    // Under MPS the share is one of the SMs, and belongs to the world.
     if experiment.gpu.sharing == softgpu::Sharing::TimeSlice
         && let Ok(Some(percent)) = laws::be_percent(experiment)
     {
@@ -621,7 +618,7 @@ impl Feed {
         self.records.push(Record::Complete(seq, clock_ns));
     }
 
-    /// The daemon reads what was pushed. `now_ns` is its clock's, as all times that it keeps.
+    /// The daemon reads the pushed records. `now_ns` is its clock's, as all times that it keeps.
     fn drain(&mut self, now_ns: u64) {
         if !self.records.is_empty() {
             self.heard_ns = now_ns;
@@ -639,7 +636,7 @@ impl Feed {
         self.drained_ns = now_ns;
     }
 
-    /// The daemon asks the helper what has completed, if it is time to.
+    /// The daemon asks the helper about completions, if it is time to.
     fn ask(&mut self, now_ns: u64, someone_waits: bool, host: &HostModel) {
         let clock_ns = host.clock_ns(now_ns);
         if !someone_waits || !self.timeline.is_busy() {
@@ -657,13 +654,13 @@ impl Feed {
     }
 }
 
-/// Copies of so many bytes count as launches (`protocol::pages`).
+/// Copies of this many bytes count as launches (`protocol::pages`).
 const LARGE_COPY_BYTES: u64 = 1 << 20;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A busy client that has told nothing for so long is asked (the daemon's constant).
+/// A busy client without a report for this long is asked (the daemon's constant).
 const QUIET_NS: u64 = 100_000;
 
-/// A question stands for so long after somebody wanted its answer (the daemon's constant).
+/// A request stands for this long after its answer was last wanted (the daemon's constant).
 const AGAIN_NS: u64 = 5_000_000;

@@ -1,10 +1,10 @@
 //! `mps`: a process and a context each under NVIDIA's Multi-Process Service, no priorities; every
 //! launch goes at once.
 //!
-//! Kernels of all processes compute side by side; those that wait for room get it in the order in
-//! which they came to the heads of their streams. That MPS does between processes what the device does
-//! between streams is the model's assumption. Only with sharing MPS; what is left of it on time
-//! slices is [`policy::none`].
+//! Kernels of all processes compute side by side; kernels that wait for room get it in the order in
+//! which they came to the heads of their streams. The model assumes that MPS does between processes
+//! what the device does between streams. Only with sharing MPS; in time slices it is
+//! [`policy::none`].
 
 use crate::scheduler::Placement;
 

@@ -1,26 +1,25 @@
 //! `mudi`: the batch of high-priority requests and the shares of the SMs with which best-effort
 //! jobs are fastest while requests keep a target: Mudi (EuroSys'25), sections 4 and 5.3, of the
-//! modules [`policy::latency_model`] and [`policy::tuner`], whose texts say where that publication
-//! is not followed to the letter.
+//! modules [`policy::latency_model`] and [`policy::tuner`], whose texts state the differences from
+//! that publication.
 //!
 //! - *Beforehand* the p99 of each batch is sampled at six shares Δ of the high-priority job, one
 //!   batch after the other beside the best-effort jobs, which have the rest. (The paper predicts it
-//!   for trainings that it has not seen; that is not built.)
-//! - *A search* begins with the greatest Δ at a knee. Each window a batch is tried, and what it
-//!   took and how long iterations were is told to the tuner. When it keeps one, Δ becomes the least
+//!   for unseen trainings; that is not built.)
+//! - *A search* begins with the greatest Δ at a knee. Each window tries a batch, and reports its
+//!   duration and that of iterations to the tuner. When the tuner keeps one, Δ becomes the least
 //!   with which the target holds, and a tenth of it more.
 //! - *The rate* is that of arrivals within a window. If it has changed by half, Δ is solved for
 //!   anew and a search begins.
-//! - A share under which batches take longer than they may grows in proportion. The paper does
-//!   not say so: where the model is off by more than its tenth, the job would not keep up with its
+//! - A share under which batches take longer than they may grows in proportion. This is not in the
+//!   paper: where the model is off by more than its tenth, the job would not keep up with its
 //!   requests.
-//! - Where no batch keeps the target, best-effort jobs are paused; and where a request missed it,
+//! - Where no batch keeps the target, best-effort jobs are paused; also after a request missed it,
 //!   as in a burst, until the end of the first window without a miss, in which the high-priority
-//!   job has all SMs, so that what waits is answered.
+//!   job has all SMs, so that waiting requests are answered.
 //!
 //! A share of the high-priority job changes without an outage: the paper hides it behind a shadow
-//! instance. That best-effort jobs are started anew for theirs it does not say; `restart_s` has
-//! them.
+//! instance. It does not mention restarts of best-effort jobs; they take `restart_s`.
 
 use std::cell::OnceCell;
 
@@ -38,48 +37,43 @@ use crate::observer::NoObserver;
 use crate::program::Program;
 use crate::scheduler::{ClientId, Issue, Placement, Restart, Scheduler, SmShare, State};
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct Mudi {
     spec: MudiSpec,
-    /// What is sampled beforehand, when the run begins.
+    /// The subject of the samples, when the run begins.
     experiment: Experiment,
     /// By place in [`Mudi::sizes`]; `None` where there were too few samples.
     models: OnceCell<Vec<Option<PieceWise>>>,
-    /// Requests of each batch.
     sizes: Vec<u32>,
     /// By [`ClientId`].
     classes: Vec<JobClass>,
     tuner: Option<Tuner>,
-    /// The search goes on.
     is_searching: bool,
     /// No batch keeps the target.
     is_paused: bool,
-    /// Requests were late, and the share to return to when they are not.
+    /// Set while requests are late: the share to return to.
     late: Option<f64>,
     /// The batch in force, by place.
     batch: usize,
-    /// What the high-priority job has in force, per cent; `None` before the first search.
+    /// The high-priority job's share in force, per cent; `None` before the first search.
     share_pct: Option<u32>,
     window: Window,
     restarts: Vec<Restart>,
 }
 
-/// What was seen since the last decision.
 #[derive(Debug, Default)]
 struct Window {
     end_ns: u64,
     /// A request took longer than the target.
     is_missed: bool,
-    /// What batches of the size in force took that ended in it.
+    /// Durations of the batches of the current size that ended in it.
     took_ns: Vec<u64>,
     iterations: u64,
     iterations_ns: u64,
     /// Requests, and the time in which they came.
     arrived: u64,
     arrived_ns: u64,
-    /// The batch that is being answered: when its first request came, when it began, and which it
-    /// is.
+    /// The batch in progress: its first request's arrival, its beginning, and its place.
     last: Option<(u64, u64, usize)>,
 }
 
@@ -127,7 +121,7 @@ impl Mudi {
         fit(&samples).ok()
     }
 
-    /// What a batch takes at that share, one after the other.
+    /// A batch's duration at that share, one after the other.
     fn p99_ns(&self, place: usize, share: f64) -> Option<f64> {
         let mut experiment = self.experiment.clone();
         experiment.policy = PolicySpec::Gslice(GsliceSpec {
@@ -156,7 +150,6 @@ impl Mudi {
         Some(p99_ns as f64)
     }
 
-    /// What is expected of each batch at that share.
     fn predictions(&self, share: f64) -> Vec<Prediction> {
         let models = self.models().iter().zip(&self.sizes);
         let predicted = models.filter_map(|(model, &batch)| {
@@ -172,7 +165,7 @@ impl Mudi {
         knees.fold(0.0, f64::max).clamp(0.01, 0.99)
     }
 
-    /// What a batch of the one in force may take at that rate, ns.
+    /// The bound on a batch of the current size at that rate, ns.
     fn limit_ns(&self, rate_per_s: f64) -> f64 {
         let size = f64::from(self.sizes.get(self.batch).copied().unwrap_or(1));
         let fills_ns = (size - 1.0) / rate_per_s * 1e9;
@@ -180,15 +173,14 @@ impl Mudi {
         (self.spec.slo_ms * 1e6 - fills_ns).min(keeps_up_ns)
     }
 
-    /// The least share with which the batch in force keeps the target at that rate, and a tenth
+    /// The least share with which the current batch keeps the target at that rate, and a tenth
     /// more.
     fn least_share(&self, rate_per_s: f64) -> Option<f64> {
         let model = self.models().get(self.batch)?.as_ref()?;
         model.share_with_margin(self.limit_ns(rate_per_s))
     }
 
-    /// Where batches take longer than they may with the share that was solved for, it grows in
-    /// proportion.
+    /// Raises the solved share in proportion where batches take longer than they may.
     fn correct(&mut self, rate_per_s: f64, p99_ns: u64) {
         let over = p99_ns as f64 / self.limit_ns(rate_per_s).max(1.0);
         let share = self.share_pct.map(|percent| f64::from(percent) / 100.0);
@@ -213,7 +205,7 @@ impl Mudi {
         self.follow(rate_per_s);
     }
 
-    /// What the tuner says is put in force.
+    /// Puts the tuner's choice in force.
     fn follow(&mut self, rate_per_s: f64) {
         let choice = self.tuner.as_ref().map_or(Choice::Infeasible, Tuner::next);
         let (size, is_end) = match choice {
@@ -234,12 +226,11 @@ impl Mudi {
         }
     }
 
-    /// Best-effort jobs launch nothing.
     fn holds(&self) -> bool {
         self.is_paused || self.late.is_some()
     }
 
-    /// The share in force from now on, or from when no request is late.
+    /// Sets the share in force from now on, or from when no request is late.
     fn put_share(&mut self, share: f64) {
         match &mut self.late {
             Some(later) => *later = share,
@@ -247,7 +238,6 @@ impl Mudi {
         }
     }
 
-    /// A request missed the target.
     fn handle_miss(&mut self) {
         if self.late.is_none()
             && let Some(percent) = self.share_pct
@@ -274,7 +264,6 @@ impl Mudi {
         self.restarts = restarts.collect();
     }
 
-    /// A window has ended.
     fn decide(&mut self, now_ns: u64) {
         self.window.end_ns = now_ns.saturating_add(ns(self.spec.window_s));
         if !std::mem::take(&mut self.window.is_missed)
@@ -297,7 +286,7 @@ impl Mudi {
             return;
         }
         if self.late.is_some() {
-            // What is seen now is of no share that a batch is tried with.
+            // Present observations do not belong to a share with which a batch is tried.
             self.window.forget();
             return;
         }
@@ -320,15 +309,13 @@ impl Mudi {
 }
 
 impl Window {
-    /// The rate at which requests came since it was last asked for; `None` where no two batches
-    /// began.
+    /// The rate of requests since the last call; `None` where no two batches began.
     fn take_rate(&mut self) -> Option<f64> {
         let requests = std::mem::take(&mut self.arrived) as f64;
         let seconds = std::mem::take(&mut self.arrived_ns) as f64 / 1e9;
         (seconds > 0.0).then(|| requests / seconds)
     }
 
-    /// The p99 of batches and the mean of iterations, where there are some.
     fn seen(&mut self) -> Option<(u64, u64)> {
         self.took_ns.sort_unstable();
         let p99_ns = nearest_rank(&self.took_ns, 990)?;
@@ -425,12 +412,11 @@ impl Scheduler for Mudi {
     }
 }
 
-/// Of the SMs, but for the least that best-effort jobs, which launch nothing then, have to have.
+/// All SMs but the least share of best-effort jobs, which launch nothing then.
 const ALL: f64 = 0.99;
 
-/// Requests of a sample at most: as many as come one after the other where each takes as long as
-/// alone.
+/// Most requests of a sample: as many as come one after the other where each takes its solo time.
 const PROFILE_REQUESTS: u64 = 50;
 
-/// First ones that are not in a sample.
+/// Its first requests, which are left out.
 const PROFILE_WARMUP: u32 = 2;

@@ -1,58 +1,62 @@
-//! `oracle`: what a scheduler could give best-effort jobs that knows the future. Simulator only.
+//! `oracle`: what a clairvoyant scheduler could give best-effort jobs. Simulator only.
 //!
-//! It knows when every high-priority request will arrive, every launch of every trace, and the device
-//! as exactly as the simulator does, and it keeps a promise: **no high-priority request ends later than
-//! it would alone by more than 1 % of its latency alone** ([`OracleParams::loss_pct`]). Within that it
-//! packs best-effort kernels into idle time and beside kernels that they suit. What it reaches is a
-//! mark to measure others against: not the best that is possible, which would be a search over all
-//! schedules, but what can be had *with* the promise, which nobody who does not know the future can make.
+//! It knows the arrival of every high-priority request, every launch of every trace, and the device
+//! as exactly as the simulator does, and it keeps a promise: **no high-priority request ends later
+//! than solo by more than 1 % of its solo latency** ([`OracleParams::loss_pct`]). Within that it
+//! packs best-effort kernels into idle time and beside kernels that they suit. Its result is a
+//! reference for others: not the optimum, which would be a search over all schedules, but the gain
+//! *with* the promise, which only a clairvoyant scheduler can make.
 //!
 //! # The promise
 //!
-//! Alone, request r starts at s(r) = max(its arrival a(r), e(r−1)) and ends at e(r) ([`Plan`]). It may
-//! end late by
+//! Solo, request r starts at s(r) = max(its arrival a(r), e(r−1)) and ends at e(r) ([`Plan`]). It
+//! may end late by
 //!
 //! ```text
 //! own(r)   = 1 % of (e(r) − a(r))
 //! late(r)  = min(own(r), late(r+1) + max(0, a(r+1) − e(r)))
 //! ```
 //!
-//! because what r is late, r+1 starts late, unless there is a pause between. A closed loop's next request
-//! arrives when the last one ends, so that there late(r) = own(r). *The lag* is by how much the request
-//! will end late if nothing else disturbs it: what it is behind its plan, less the pauses that are left
-//! in it, in which the device waits for the host's next launch.
+//! because r+1 starts late by as much as r ends late, unless there is a pause between. A closed
+//! loop's next request arrives when the last one ends, so that there late(r) = own(r). *The lag* is
+//! by how much the request will end late without further disturbance: its delay against the plan,
+//! less its remaining pauses, in which the device waits for the host's next launch.
 //!
 //! # Each decision
 //!
-//! An HP launch goes at once. A BE launch goes iff the promise survives it and it is worth its price:
+//! An HP launch goes at once. A BE launch goes iff the promise survives it and it is worth its
+//! price:
 //!
-//! 1. Nothing of HP is in flight, and all BE work in flight and this kernel, one after another with the
-//!    device's gaps between them and half as long again, is over before HP's next request: it goes.
-//! 2. Else the future is played on a copy of the device ([`ahead`]), with all that is in flight, this
-//!    kernel and every coming HP launch, until no BE work is left and HP has completed one more kernel.
-//!    From then on the lag cannot grow. If a request would end later than it may, the kernel stays.
-//! 3. What it adds to the lag must be worth it: at most *price* × its duration. Lag is all there is to
-//!    spend, so the price is [`PACE`] times what may still be spent, over HP's time that is left in this
-//!    request: a kernel that costs nothing always goes, a dear one only towards the end. Before a
+//! 1. Nothing of HP is in flight, and all BE work in flight and this kernel, one after another with
+//!    the device's gaps between them and half as long again, is over before HP's next request: it
+//!    goes.
+//! 2. Else the future is simulated on a copy of the device ([`ahead`]), with all that is in flight,
+//!    this kernel and every coming HP launch, until no BE work is left and HP has completed one
+//!    more kernel. From then on the lag cannot grow. If a request would end later than it may, the
+//!    kernel stays.
+//! 3. Its addition to the lag must be worth it: at most *price* × its duration. The lag is the
+//!    whole budget, so the price is [`PACE`] times the unspent part, over HP's remaining time in
+//!    this request: a kernel without cost always goes, a dear one only towards the end. Before a
 //!    request, the time until it arrives is lost if nothing runs, and the price is [`PRICE_IDLE`].
 //!
-//! A kernel that HP has just made room for goes after HP's next has started, so that it takes what
-//! that leaves and not the other way round. A BE client has few kernels in flight ([`AHEAD_NS`]), since
-//! nothing that went can be recalled; but its thread runs ahead as far as it would alone, into a software
-//! queue as long as the driver's, so that the host's time between launches costs nothing. With several,
-//! each decision begins with the client after the one that was served last.
+//! A kernel that HP has just made room for goes after HP's next has started, so that it takes the
+//! rest and not the other way round. A BE client has few kernels in flight ([`AHEAD_NS`]), since
+//! they cannot be recalled; but its thread runs ahead as far as it would alone, into a software
+//! queue as long as the driver's, so that the host's time between launches costs nothing. With
+//! several clients, each decision begins with the client after the one served last.
 //!
 //! # What it does not bound
 //!
-//! The promise is for *every* request, and each decision is made once, for one kernel, at a price. Others
-//! promise nothing and are judged at their 99th percentile, so that one of them may stand above it in a
-//! table. Beside training, with 25 requests of Orion's BERT and a launch every 30 µs, `temporal` let 1 or 2
-//! of them take more than 1 % longer, `orion-code` 1 to 4 (worst 1.024), and the oracle none (1.010).
+//! The promise is for *every* request, and each decision is made once, for one kernel, at a price.
+//! Others promise nothing and are judged at their 99th percentile, so that one of them may stand
+//! above it in a table. Beside training, with 25 requests of Orion's BERT and a launch every 30 µs,
+//! `temporal` let 1 or 2 of them take more than 1 % longer, `orion-code` 1 to 4 (worst 1.024), and
+//! the oracle none (1.010).
 //!
-//! # What it is not for
+//! # Limits
 //!
-//! One high-priority job at most; sharing MPS; and copies go by themselves, so that best-effort jobs that
-//! copy a lot may break the promise.
+//! One high-priority job at most; sharing MPS; and copies go by themselves, so that best-effort
+//! jobs with many copies may break the promise.
 
 mod ahead;
 mod plan;
@@ -75,7 +79,7 @@ pub(super) use plan::Plan;
 /// The numbers of `oracle`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OracleParams {
-    /// By how much a high-priority request may take longer than alone, in per cent.
+    /// By how much a high-priority request may take longer than solo, in per cent.
     pub loss_pct: f64,
 }
 
@@ -85,32 +89,31 @@ impl Default for OracleParams {
     }
 }
 
-/// Of the fair price: what may be spent spread over what is left of a request.
+/// The factor on the fair price, which spreads the budget over the rest of a request.
 const PACE: f64 = 3.0;
 
-/// Lag for each ns that would be idle else.
+/// Lag for each ns that would be idle otherwise.
 const PRICE_IDLE: f64 = 0.2;
 
-/// A BE client has at most two kernels in flight, more only while they and the gaps between them are
-/// shorter than this together: then the host's time between two launches (5 µs) never leaves the device idle.
+/// A BE client has at most two kernels in flight, more only while they and the gaps between them
+/// are shorter than this together: then the host's time between two launches (5 µs) never leaves
+/// the device idle.
 const AHEAD_NS: u64 = 100_000;
 
-/// Rule 1 is for what is surely over: contention makes several kernels at once up to a quarter slower
-/// than one after another, and a launch takes a few µs to the device.
+/// A margin for rule 1: contention makes several kernels at once up to a quarter slower than one
+/// after another, and a launch takes a few µs to the device.
 const IDLE_MARGIN_NS: u64 = 50_000;
 
-/// See the module's text.
 pub(super) struct Oracle {
     host: HostModel,
     device_gap_ns: u64,
     clients: Vec<Client>,
     hp: Option<Hp>,
-    /// BE clients in order of their jobs, and the one that was served last.
+    /// BE clients in order of their jobs, and the one served last.
     be: Vec<ClientId>,
     last: usize,
-    /// BE launches that are on their way to the device.
     under_way: VecDeque<UnderWay>,
-    /// Something has happened that may let a BE launch go.
+    /// An event may let a BE launch go.
     is_stirred: bool,
     wake_ns: Option<u64>,
 }
@@ -120,19 +123,17 @@ struct Client {
     is_hp: bool,
 }
 
-/// The high-priority job as it goes.
 struct Hp {
     id: ClientId,
     plan: Plan,
     thread: Thread,
-    /// Its lag; while BE work is in flight, what it will be when that is over.
+    /// Its lag; while BE work is in flight, its lag after that.
     lag_ns: u64,
-    /// What it will be, in the request that comes, by BE work in flight already.
+    /// The lag of its next request from BE work already in flight.
     next_lag_ns: u64,
 }
 
 impl Oracle {
-    /// For a run of `experiment`.
     pub(super) fn new(params: OracleParams, experiment: &Experiment) -> Result<Self, Error> {
         let mut clients = Vec::new();
         let mut be = Vec::new();
@@ -173,15 +174,15 @@ impl Oracle {
         state.clients[client.0].in_flight < 2 || self.in_flight_ns(state, client) < AHEAD_NS
     }
 
-    /// How long what a client has in flight takes, one kernel after another, and the gaps between them:
-    /// of short kernels the greater part.
+    /// The duration of a client's work in flight, one kernel after another, and the gaps between
+    /// them: the greater part for short kernels.
     fn in_flight_ns(&self, state: &State<'_>, client: ClientId) -> u64 {
         let client = &state.clients[client.0];
         let gaps_ns = u64::from(client.in_flight).saturating_mul(self.device_gap_ns);
         client.in_flight_ns.saturating_add(gaps_ns)
     }
 
-    /// Whether the launch at the head of a BE client's queue goes; if so, what it costs is noted.
+    /// Whether the launch at the head of a BE client's queue goes; if so, records its cost.
     fn try_issue(&mut self, now_ns: u64, state: &State<'_>, launch: &Launch) -> bool {
         let stream = state.clients[launch.client.0].stream;
         let op = self.op(launch);
@@ -247,14 +248,14 @@ impl Oracle {
 }
 
 impl Hp {
-    /// When its next request starts at the earliest; `u64::MAX` if none is left.
+    /// The earliest start of its next request; `u64::MAX` if none is left.
     fn next_start_ns(&self) -> u64 {
         self.plan
             .arrival_ns(self.thread.request)
             .unwrap_or(u64::MAX)
     }
 
-    /// What the request in progress may end late.
+    /// By how much the request in progress may end late.
     fn late_ns_max(&self) -> u64 {
         self.plan.late_ns_max(self.thread.request)
     }
@@ -339,7 +340,7 @@ impl Scheduler for Oracle {
                     .is_none_or(|head| hp.plan.step_of(head.place) + 1 == hp.thread.made),
                 "the thread is where its mirror is"
             );
-            // What HP launches now is not on the device yet: look when it has begun.
+            // HP's new launches are not on the device yet: decide when they have begun.
             if !issues.is_empty() {
                 if self.is_stirred || client.in_flight == 0 {
                     self.wake_ns = Some(now_ns + latency_ns + 1);
@@ -371,7 +372,7 @@ impl Scheduler for Oracle {
                 stream,
                 op,
             });
-            // The others are looked at with this one on the device.
+            // The others are judged with this one on the device.
             self.wake_ns = Some(now_ns + latency_ns + 1);
             return;
         }

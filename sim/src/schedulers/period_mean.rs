@@ -1,10 +1,8 @@
 //! The mean latency of the high-priority job's requests, period by period.
 
-/// See the module's text.
 #[derive(Debug)]
 pub(super) struct PeriodMean {
     period_ns: u64,
-    /// The end of the period that runs.
     pub(super) end_ns: u64,
     sum_ns: u128,
     requests: u32,
@@ -21,7 +19,7 @@ impl PeriodMean {
         }
     }
 
-    /// A request has ended that took so long.
+    /// A request has ended with this latency.
     pub(super) fn handle_latency(&mut self, latency_ns: u64) {
         self.sum_ns += u128::from(latency_ns);
         self.requests += 1;
@@ -40,7 +38,6 @@ impl PeriodMean {
     }
 }
 
-/// Seconds as ns.
 pub(super) fn ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

@@ -1,9 +1,9 @@
 //! Policies about queues of launches ([`policy::queue`]) behind [`Scheduler`].
 //!
-//! Orion's program and REEF's run all jobs as threads of one process, under one thread that spins over
-//! the heads of their queues. So the placement is one context; the spin is an instant: whatever may go
-//! when something has happened goes then. A request ends, for the policy, when the last launch of it is
-//! complete on the device, which that thread sees by an event.
+//! Orion's program and REEF's run all jobs as threads of one process, under one thread that spins
+//! over the heads of their queues. The placement is therefore one context, and the spin is an
+//! instant: launches go at the event that allows them. For the policy a request ends when its last
+//! launch is complete on the device, which that thread sees by an event.
 
 use policy::{Op, OrionCode, QueueClient, ReefN};
 
@@ -11,7 +11,6 @@ use crate::experiment::Experiment;
 use crate::job::JobClass;
 use crate::scheduler::{ClientId, Issue, Launch, Placement, Scheduler, State};
 
-/// A state machine about queues.
 pub(super) trait QueuePolicy {
     fn poll(&mut self, hp: Option<&Op>, be: &[Option<Op>], goes: &mut Vec<QueueClient>);
     fn handle_complete(&mut self, client: QueueClient);
@@ -46,7 +45,6 @@ impl QueuePolicy for ReefN {
     }
 }
 
-/// The jobs as the queues of one HP client and some BE clients.
 #[derive(Debug)]
 pub(super) struct Queued<P> {
     policy: P,
@@ -59,7 +57,7 @@ pub(super) struct Queued<P> {
     began_ns: Vec<u64>,
     heads: Vec<Option<Op>>,
     goes: Vec<QueueClient>,
-    /// Something stood behind what went.
+    /// A launch stood behind one that went.
     polls_again: bool,
 }
 
@@ -127,7 +125,8 @@ impl<P: QueuePolicy> Scheduler for Queued<P> {
     }
 
     fn poll(&mut self, _now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
-        // What is at a head now goes at most once; what is behind it, of another thread, when it is at the head.
+        // The present heads go at most once; a launch behind one, of another thread, goes when it
+        // is at the head.
         self.polls_again = false;
         self.heads.clear();
         self.heads

@@ -1,4 +1,4 @@
-//! A policy and its numbers, as scenario files, options and tables name them.
+//! A policy and its numbers, as named by scenario files, options and tables.
 
 mod baselines;
 
@@ -29,9 +29,9 @@ pub enum PolicySpec {
     None,
     /// Best-effort work only while HP is idle ([`policy::temporal`]).
     Temporal {
-        /// As a daemon has them.
+        /// As a daemon's.
         params: TemporalParams,
-        /// HP's latency alone is known from the start; else it is learnt as the daemon learns it.
+        /// HP's solo latency is known from the start; otherwise it is learnt as in the daemon.
         is_profiled: bool,
     },
     /// One process, a stream each.
@@ -55,7 +55,7 @@ pub enum PolicySpec {
     LaunchGate(LaunchGateParams),
     /// Pillion's own ([`policy::pillion`]).
     Pillion(PillionSpec),
-    /// MuxFlow's laws for a GPU and no other: `none`, a throttle and a share.
+    /// MuxFlow's laws for a GPU only: `none`, a throttle and a share.
     MuxFlow(MuxFlowSpec),
     /// Shares of the SMs by the mean latency.
     Gslice(GsliceSpec),
@@ -72,21 +72,21 @@ pub enum PolicySpec {
 /// The numbers of `pillion`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PillionSpec {
-    /// As a daemon has them.
+    /// As a daemon's.
     pub params: PillionParams,
-    /// HP's latency alone is known from the start; else it is learnt, as a daemon has to.
+    /// HP's solo latency is known from the start; otherwise it is learnt, as in the daemon.
     pub is_profiled: bool,
 }
 
 /// The numbers of `muxflow`, which are those of [`Laws`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MuxFlowSpec {
-    /// Usage that the throttle holds, of SMs that are in use; 1 is the whole GPU.
+    /// The throttle's set point, for the share of SMs in use; 1 is the whole GPU.
     pub utilisation: f64,
-    /// Its threshold of the SM clock, MHz; 0 is the highest clock of the device, which a high-priority
-    /// job has alone where it leaves much of the device idle.
+    /// Its threshold of the SM clock, MHz; 0 is the highest clock of the device, a high-priority
+    /// job's solo clock where it leaves much of the device idle.
     pub clock_mhz: u32,
-    /// What best-effort jobs have of the SMs, per cent; 0 is what high-priority ones leave.
+    /// Best-effort jobs' share of the SMs, per cent; 0 is the rest that high-priority ones leave.
     pub share_pct: u32,
 }
 
@@ -107,9 +107,9 @@ pub struct OrionSpec {
     pub dur_threshold_pct: f64,
     /// `SM_THRESHOLD`; `None` is by rule: the device's SMs, or searched for where HP trains.
     pub sm_threshold: Option<u32>,
-    /// What a training HP may lose of its throughput, in per cent, in that search.
+    /// A training HP's acceptable loss of throughput, in per cent, in that search.
     pub hp_loss_pct: f64,
-    /// HP's latency alone is known from the start, as in the paper; else it is learnt.
+    /// HP's solo latency is known from the start, as in the paper; otherwise it is learnt.
     pub is_profiled: bool,
     /// `DUR_THRESHOLD` until HP's latency is learnt, in ns.
     pub residual_ns_unknown: u64,
@@ -134,8 +134,8 @@ impl Default for OrionSpec {
 /// The numbers of `orion-code`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OrionCodeSpec {
-    /// `--orion_max_be_duration` in per cent of HP's latency alone. The artefact's 160 µs for ResNet50
-    /// are 2.46 %.
+    /// `--orion_max_be_duration` in per cent of HP's solo latency. The artefact's 160 µs for
+    /// ResNet50 are 2.46 %.
     pub dur_threshold_pct: f64,
     /// `max_sms`: 80 whatever the device.
     pub sms: u32,
@@ -156,7 +156,6 @@ impl Default for OrionCodeSpec {
     }
 }
 
-/// Defaults are those of the specs.
 const fn param(key: &'static str, about: &'static str, least: f64, most: f64) -> Param {
     Param::new(key, about, (least, most), least)
 }
@@ -197,7 +196,7 @@ const SM_THRESHOLD: Param = whole(
     "sm_threshold",
     "beside high-priority kernels goes only what needs fewer SMs",
     0.0,
-    // Needs are not capped at what a device has: kernels of Orion's need up to 112 896.
+    // Needs are not capped at a device's SMs: kernels of Orion's need up to 112 896.
     u32::MAX as f64,
 );
 const HP_LOSS_PCT: Param = param(
@@ -307,7 +306,7 @@ const ORACLE: [Param; 1] = [param(
     1_000.0,
 )];
 
-/// The least SM clock that a throttle is told, MHz: no GPU's is below.
+/// The least SM clock for a throttle, MHz: no GPU's is below.
 const CLOCK_MHZ_MIN: u32 = 100;
 
 /// Policies with a variant of their own, and the bound.
@@ -331,7 +330,7 @@ const OWN_NAMES: [&str; 16] = [
 ];
 
 impl PolicySpec {
-    /// Every name that [`PolicySpec::from_str`] takes, in the order shown to people.
+    /// Every name that [`PolicySpec::from_str`] takes, in display order.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         let listed = POLICIES.iter().map(|entry| entry.name);
@@ -363,7 +362,7 @@ impl PolicySpec {
         }
     }
 
-    /// Whether it means something only where kernels of several jobs compute side by side.
+    /// Whether it is meaningful only where kernels of several jobs compute side by side.
     #[must_use]
     pub const fn needs_mps(&self) -> bool {
         match self {
@@ -387,9 +386,9 @@ impl PolicySpec {
         }
     }
 
-    /// The policy that makes the very same run with this sharing, the first of its kind: on the device
-    /// model the streams of one process compute side by side as those of several do under MPS, and a
-    /// daemon that holds nobody leaves what priorities do.
+    /// The policy that makes the very same run with this sharing, the first of its kind: on the
+    /// device model the streams of one process compute side by side as those of several do under
+    /// MPS, and a daemon that holds nobody leaves the effect of priorities.
     #[must_use]
     pub const fn alike(&self, sharing: Sharing) -> Self {
         match (self, sharing) {
@@ -414,7 +413,7 @@ impl PolicySpec {
         )
     }
 
-    /// The laws that hold besides, where the experiment says these: some are a policy's own.
+    /// The laws in force with the experiment's `told`: some are a policy's own.
     #[must_use]
     pub fn laws(&self, told: &Laws) -> Laws {
         match self {
@@ -424,7 +423,7 @@ impl PolicySpec {
     }
 
     /// # Errors
-    /// [`Error::Policy`]: it looks at none of these laws, or its own cannot be meant.
+    /// [`Error::Policy`]: it ignores such laws, or its own are invalid.
     pub(crate) fn check_laws(&self, told: &Laws) -> Result<(), Error> {
         let name = self.name();
         if let Self::MuxFlow(spec) = self {
@@ -467,7 +466,7 @@ impl PolicySpec {
         matches!(self, Self::Oracle(_))
     }
 
-    /// Whether it goes on when a job dies. The publications of the others say nothing of it.
+    /// Whether it supports a dying job. The publications of the others do not cover it.
     #[must_use]
     pub const fn outlives_jobs(&self) -> bool {
         !matches!(
@@ -476,7 +475,7 @@ impl PolicySpec {
         )
     }
 
-    /// The numbers that this policy looks at.
+    /// The numbers of this policy.
     #[must_use]
     pub fn params(&self) -> &'static [Param] {
         match self {
@@ -535,8 +534,8 @@ impl PolicySpec {
         true
     }
 
-    /// Sets what high-priority requests may take, the number `slo_p99` as a daemon's configuration has it; false if this
-    /// policy has no such target.
+    /// Sets the target of high-priority requests, the number `slo_p99` in a daemon's form; false if
+    /// this policy has none.
     pub fn set_slo(&mut self, slo: Slo) -> bool {
         match self {
             Self::Pillion(spec) => {
@@ -547,7 +546,7 @@ impl PolicySpec {
         }
     }
 
-    /// The number `key` that is in force; `None` if there is none, or it follows from the experiment.
+    /// The number `key` in force; `None` if there is none, or it follows from the experiment.
     #[must_use]
     pub fn param(&self, key: &str) -> Option<f64> {
         let flag = |is_set: bool| f64::from(u8::from(is_set));
@@ -662,7 +661,6 @@ impl fmt::Display for PolicySpec {
 impl FromStr for PolicySpec {
     type Err = Error;
 
-    /// The policy of that name with default numbers.
     fn from_str(name: &str) -> Result<Self, Error> {
         Ok(match name {
             "none" => Self::None,

@@ -1,14 +1,15 @@
-//! `streams`: all jobs as threads of one process, a stream each, no priorities; every launch goes at
-//! once.
+//! `streams`: all jobs as threads of one process, a stream each, no priorities; every launch goes
+//! at once.
 //!
 //! NVIDIA's own way to share a GPU inside one program. Kernels of all streams compute side by side;
-//! those that wait for room get it in the order in which they came to the heads of their streams. On
-//! the model it is the same as [`mps`](super::mps): what sets the two apart on a real machine is the
-//! host (threads of one Python interpreter take turns, Orion §6.2.1), which has no lock here, and what
-//! the driver does between processes, which is assumed to be what it does between streams.
+//! kernels that wait for room get it in the order in which they came to the heads of their streams.
+//! On the model it equals [`mps`](super::mps). On a real machine the two differ by the host
+//! (threads of one Python interpreter take turns, Orion §6.2.1), which has no lock here, and by the
+//! driver's behaviour between processes, which is assumed to be that between streams.
 //!
-//! The Orion paper's baseline of this name gives the high-priority job a high-priority stream; that is
-//! [`stream-priority`](super::stream_priority). One process has no time slices: only with sharing MPS.
+//! The Orion paper's baseline of this name gives the high-priority job a high-priority stream; that
+//! is [`stream-priority`](super::stream_priority). One process has no time slices: only with
+//! sharing MPS.
 
 use crate::scheduler::Placement;
 

@@ -1,15 +1,13 @@
-//! The high-priority job's thread as it goes when nothing holds it: which step it makes when, what is on
-//! its way to the device, what is complete. The mirror of what `world` does with such a job, for
-//! policies that know the future.
+//! The high-priority job's thread when nothing holds it: its steps, their arrivals at the device,
+//! and their completions. Mirrors `world` for such a job, for clairvoyant policies.
 
 use std::collections::VecDeque;
 
 use crate::host::HostModel;
 
-/// A thread whose launches go at once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
-    /// The request in progress, or the one that comes next; from 0.
+    /// The request in progress, or the next one; from 0.
     pub(super) request: usize,
     pub(super) in_request: bool,
     /// When the request in progress began.
@@ -22,12 +20,11 @@ pub(super) struct Thread {
     pub(super) acts_ns: Option<u64>,
     /// When it notices that the request is complete.
     pub(super) notices_ns: Option<u64>,
-    /// Steps that reach the device, and when.
+    /// Steps on their way to the device, and when they arrive.
     pub(super) under_way: VecDeque<(u64, usize)>,
 }
 
 impl Thread {
-    /// It begins its next request.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.in_request = true;
         self.began_ns = now_ns;
@@ -37,7 +34,6 @@ impl Thread {
         self.notices_ns = None;
     }
 
-    /// Its request is complete and noticed.
     pub(super) fn end(&mut self) {
         self.in_request = false;
         self.request += 1;
@@ -45,7 +41,7 @@ impl Thread {
         self.notices_ns = None;
     }
 
-    /// Makes the steps that are due at `now_ns`, of `steps` that a request has.
+    /// Makes the steps that are due at `now_ns`; a request has `steps`.
     pub(super) fn act(&mut self, now_ns: u64, steps: usize, host: &HostModel) {
         while let Some(at_ns) = self.acts_ns.filter(|&at_ns| at_ns <= now_ns) {
             let there_ns = at_ns.saturating_add(host.launch_latency_ns);

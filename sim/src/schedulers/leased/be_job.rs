@@ -1,5 +1,4 @@
-//! A best-effort client as the daemon and its own library have it: its sums, its lease, its thread at
-//! the gate.
+//! A best-effort client from the view of the daemon and its own library.
 
 use std::collections::VecDeque;
 
@@ -10,38 +9,34 @@ use crate::scheduler::Launch;
 use crate::schedulers::helper::Helper;
 use crate::schedulers::learner::Learner;
 
-/// A best-effort client: its sums, its lease, its thread at the gate.
 #[derive(Debug)]
 pub(super) struct BeJob {
     /// Number and cost of launches that went and were not seen complete.
     pub(super) in_flight: VecDeque<(u64, u64)>,
-    /// What its kernels take, if it learns that.
+    /// The learner of its kernels' durations, if enabled.
     pub(super) learner: Option<Box<Learner>>,
     pub(super) charged_ns: u64,
     pub(super) completed_ns: u64,
     pub(super) helper: Helper,
-    /// What its job was promised.
     pub(super) weight: u32,
     pub(super) min_progress: f64,
-    /// The most that it may use of the device's time.
+    /// The cap on its use of the device's time.
     pub(super) max_share: f64,
     pub(super) progress: Progress,
     /// As the daemon last read it.
     pub(super) view: JobView,
     pub(super) limit: Limit,
-    /// What the policy grants as of the last look, and up to which sum.
+    /// The policy's grant as of the last poll, up to a sum of charges.
     pub(super) granted: Terms,
     pub(super) published: Terms,
     pub(super) wait: Option<Wait>,
-    /// Since when what is published holds it.
     held_since_ns: Option<u64>,
     /// Costs of copies that went and were not seen complete.
     pub(super) copies_ns: VecDeque<u64>,
-    /// A launch was made and not tried yet; means something while no thread waits.
+    /// A launch was made and not tried yet; valid only while no thread waits.
     pub(super) is_fresh: bool,
 }
 
-/// A lease with its budget as the sum that charges may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) lease: Lease,
@@ -50,12 +45,11 @@ pub(super) struct Terms {
     pub(super) is_held: bool,
 }
 
-/// A thread at the gate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     /// When it goes without a lease.
     pub(super) end_ns: u64,
-    /// When it runs again because it was woken.
+    /// When it runs again after a wake-up.
     pub(super) retry_ns: u64,
 }
 
@@ -88,7 +82,6 @@ impl BeJob {
         }
     }
 
-    /// The daemon reads the sums.
     pub(super) fn read(&mut self) {
         self.view.charged_total_ns = self.charged_ns;
         self.view.completed_total_ns = self.completed_ns;
@@ -96,7 +89,6 @@ impl BeJob {
         self.view.waiting = self.wait.is_some();
     }
 
-    /// What the job was promised, and whether it gets it.
     pub(super) fn terms(&self) -> JobTerms {
         let share = self.progress.share().map_or(1.0, |share| share.value());
         JobTerms {
@@ -105,7 +97,6 @@ impl BeJob {
         }
     }
 
-    /// The gate's decision.
     pub(super) fn grant(&mut self, lease: Lease, limit: Limit) {
         self.limit = limit;
         self.granted = if lease.ungated {
@@ -133,7 +124,7 @@ impl BeJob {
         };
     }
 
-    /// Publishes what was granted if it says something new, and wakes who waits for it. Whether a
+    /// Publishes the grant if it changed, and wakes the threads waiting for it. Returns whether a
     /// lease is out that a high-priority launch must void.
     pub(super) fn publish(&mut self, now_ns: u64, host: &HostModel) -> bool {
         let clock_ns = host.clock_ns(now_ns);
@@ -157,7 +148,7 @@ impl BeJob {
         } else if let Some(since_ns) = self.held_since_ns.take()
             && let Some(wait) = &mut self.wait
         {
-            // Time in which it was held counts for nothing.
+            // Held time does not count.
             let began_ns = wait.end_ns.saturating_sub(host.max_hold_ns);
             wait.end_ns += now_ns.saturating_sub(since_ns.max(began_ns));
         }
@@ -169,7 +160,7 @@ impl BeJob {
         is_gated
     }
 
-    /// When a thread of it does something at the gate; 0: now.
+    /// When one of its threads acts at the gate; 0: now.
     pub(super) fn tries_ns(&self) -> u64 {
         match self.wait {
             None if self.is_fresh => 0,
@@ -179,7 +170,7 @@ impl BeJob {
         }
     }
 
-    /// Whether the launch goes, now and by the clock; it is charged then.
+    /// Whether the launch goes, now and by the clock; if so, charges it.
     pub(super) fn try_go(&mut self, now: (u64, u64), epoch: u64, launch: &Launch) -> bool {
         self.is_fresh = false;
         let kernel = self.judged(launch);
@@ -194,7 +185,7 @@ impl BeJob {
         true
     }
 
-    /// The same of a copy of so many bytes.
+    /// The same for a copy.
     pub(super) fn try_copy(&mut self, now: (u64, u64), epoch: u64, bytes: u64) -> bool {
         if self.wait.is_some() && self.tries_ns() > now.0 {
             return false;
@@ -207,14 +198,15 @@ impl BeJob {
         goes
     }
 
-    /// Its oldest large copy was seen complete; whether the daemon is rung because the thread waits.
+    /// Its oldest large copy was seen complete; returns whether the daemon is rung because the
+    /// thread waits.
     pub(super) fn complete_copy(&mut self) -> bool {
         let cost_ns = self.copies_ns.pop_front();
         self.completed_ns += cost_ns.unwrap_or(0);
         cost_ns.is_some() && self.wait.is_some()
     }
 
-    /// Charges what goes, and whether that is with nothing of high priority beside it.
+    /// Charges a launch or copy that goes, and returns whether no high-priority work is beside it.
     fn try_charge(
         &mut self,
         (now_ns, clock_ns): (u64, u64),
@@ -253,8 +245,8 @@ impl BeJob {
         }
     }
 
-    /// Everything up to `seq` was seen complete, between both looks; whether the daemon is rung because the
-    /// thread waits.
+    /// Everything up to `seq` was seen complete, between both polls; returns whether the daemon is
+    /// rung because the thread waits.
     pub(super) fn complete(&mut self, seq: u64, (after_ns, by_ns): (u64, u64), epoch: u64) -> bool {
         if let Some(learner) = &mut self.learner {
             learner.handle_complete(seq, (after_ns, by_ns), epoch);

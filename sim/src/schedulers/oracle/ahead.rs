@@ -1,5 +1,5 @@
-//! The future, played on a copy of the device: what a best-effort kernel would cost the high-priority
-//! job.
+//! The future, simulated on a copy of the device: the cost of a best-effort kernel for the
+//! high-priority job.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,13 @@ use crate::schedulers::thread::Thread;
 /// A best-effort launch on its way to the device.
 #[derive(Clone, Debug)]
 pub(super) struct UnderWay {
-    /// When it is there.
     pub(super) at_ns: u64,
     pub(super) client: ClientId,
     pub(super) stream: StreamId,
     pub(super) op: Op,
 }
 
-/// A future in which no best-effort launch goes but one.
+/// A future in which only one best-effort launch goes.
 pub(super) struct Ahead<'a> {
     plan: &'a Plan,
     host: &'a HostModel,
@@ -36,12 +35,11 @@ pub(super) struct Ahead<'a> {
     lag_ns: u64,
 }
 
-/// How a future goes on.
 enum Step {
     On,
     /// From here on the lag cannot grow.
     Over,
-    /// A request ends later than it may, or the lag is more than is asked about.
+    /// A request ends later than it may, or the lag exceeds the limit.
     Broken,
 }
 
@@ -63,7 +61,7 @@ impl<'a> Ahead<'a> {
         let mut gpu = state.gpu.clone();
         let mut under_way = under_way.clone();
         if candidate.at_ns <= gpu.now_ns() {
-            // It goes at this instant, before anything else that happens in it.
+            // It goes at this instant, before anything else in it.
             let now_ns = gpu.now_ns();
             let UnderWay { stream, op, .. } = candidate;
             gpu.submit(now_ns, stream, op).expect(OPEN);
@@ -83,8 +81,8 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// The greatest lag of the high-priority job, ns; `None` if that is above `lag_ns_max`, or a request
-    /// of it would end later than it may.
+    /// The greatest lag of the high-priority job, ns; `None` if that is above `lag_ns_max`, or one
+    /// of its requests would end later than it may.
     pub(super) fn lag_ns(mut self, lag_ns_max: u64) -> Option<u64> {
         let mut completions = Vec::new();
         loop {
@@ -97,7 +95,7 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// When anything happens next. There is something as long as best-effort work is left.
+    /// The next event. There is one as long as best-effort work is left.
     fn next_ns(&self) -> Option<u64> {
         let now_ns = self.gpu.now_ns();
         let starts_ns = match self.thread.in_request {
@@ -116,7 +114,7 @@ impl<'a> Ahead<'a> {
         Some(next_ns.max(now_ns))
     }
 
-    /// What happens at one instant, in the order of the world: device, deliveries, thread.
+    /// Handles one instant, in the order of the world: device, deliveries, thread.
     fn step(&mut self, now_ns: u64, lag_ns_max: u64, completions: &mut Vec<Completion>) -> Step {
         self.gpu.advance_into(now_ns, completions);
         let mut hp_completed = false;
@@ -156,7 +154,7 @@ impl<'a> Ahead<'a> {
         self.thread.act(now_ns, self.plan.ops().len(), self.host);
     }
 
-    /// What is under way reaches the device, by place of the jobs as in the world.
+    /// Delivers due launches to the device, by place of the jobs as in the world.
     fn deliver(&mut self, now_ns: u64) {
         self.deliver_best_effort(now_ns, |client, hp| client < hp);
         while let Some((_, step)) = self.thread.under_way.pop_front_if(|step| step.0 <= now_ns) {

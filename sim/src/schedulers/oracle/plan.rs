@@ -1,4 +1,4 @@
-//! The high-priority job's requests as they would be alone, and how late each may end.
+//! The high-priority job's solo requests, and how late each may end.
 
 use softgpu::{Completion, Gpu, Op};
 
@@ -8,7 +8,7 @@ use crate::host::HostModel;
 use crate::program::{Program, Step};
 use crate::schedulers::thread::Thread;
 
-/// One request alone, and all requests of a run.
+/// One solo request, and all requests of a run.
 #[derive(Debug)]
 pub(in crate::schedulers) struct Plan {
     ops: Vec<Op>,
@@ -16,15 +16,14 @@ pub(in crate::schedulers) struct Plan {
     first_launch: usize,
     /// When each step is complete, from the start of the request.
     complete_ns: Vec<u64>,
-    /// For each step the pauses that follow it, together: times in which the device waits for the
-    /// host's next launch. What the request is behind by then is made up in them.
+    /// For each step the sum of the pauses after it: times in which the device waits for the host's
+    /// next launch, and the request catches up with its plan.
     pauses_ns: Vec<u64>,
-    /// When the thread notices that all are.
+    /// When the thread notices that all are complete.
     end_ns: u64,
     requests: Requests,
 }
 
-/// One request alone.
 #[derive(Debug, Default)]
 struct Alone {
     /// When each step reached the device, started and was complete.
@@ -36,7 +35,7 @@ struct Alone {
 
 #[derive(Debug)]
 enum Requests {
-    /// They arrive when they do.
+    /// Arrivals are independent of ends.
     Open(Vec<Request>),
     /// Each arrives when the last one ends, as long as that is before `until_ns`.
     Closed { late_ns_max: u64, until_ns: u64 },
@@ -45,19 +44,18 @@ enum Requests {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     arrival_ns: u64,
-    /// When it starts and ends, alone.
     start_ns: u64,
     end_ns: u64,
     late_ns_max: u64,
 }
 
-/// Rates are rounded to 2^-32, and times up to whole ns, so that a request at another time may differ
-/// by some ns: kept from the promise.
+/// Rates are rounded to 2^-32, and times up to whole ns, so that a request at another time may
+/// differ by some ns: subtracted from the promise.
 const ROUNDING_NS: u64 = 200;
 
 impl Plan {
-    /// The plan of the job at index `job`, whose program is `program`, if it may lose `loss_pct` of each
-    /// request.
+    /// The plan of the job at index `job`, whose program is `program`, if it may lose `loss_pct` of
+    /// each request.
     pub(in crate::schedulers) fn new(
         experiment: &Experiment,
         job: usize,
@@ -93,23 +91,21 @@ impl Plan {
         }
     }
 
-    /// How long a request takes alone, if it does not wait for another.
+    /// A request's solo duration, without waiting for another.
     pub(in crate::schedulers) fn request_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// The steps of a request.
     pub(super) fn ops(&self) -> &[Op] {
         &self.ops
     }
 
-    /// The step that a launch is.
     pub(super) fn step_of(&self, place: u32) -> usize {
         self.first_launch + place as usize
     }
 
-    /// When a request arrives that has not begun; `None` if there is none. One of a closed loop is
-    /// there already.
+    /// The arrival of a request that has not begun; `None` if there is none. One of a closed loop
+    /// has already arrived.
     pub(super) fn arrival_ns(&self, request: usize) -> Option<u64> {
         match &self.requests {
             Requests::Open(requests) => Some(requests.get(request)?.arrival_ns),
@@ -117,7 +113,7 @@ impl Plan {
         }
     }
 
-    /// When a request begins, if the one before has ended at `free_ns`.
+    /// When a request begins, if the previous one has ended at `free_ns`.
     pub(super) fn start_ns(&self, request: usize, free_ns: u64) -> Option<u64> {
         match &self.requests {
             Requests::Open(requests) => Some(requests.get(request)?.arrival_ns.max(free_ns)),
@@ -125,7 +121,7 @@ impl Plan {
         }
     }
 
-    /// By how much a request may end later than alone.
+    /// By how much a request may end later than solo.
     pub(super) fn late_ns_max(&self, request: usize) -> u64 {
         match &self.requests {
             Requests::Open(requests) => requests.get(request).map_or(0, |r| r.late_ns_max),
@@ -133,21 +129,20 @@ impl Plan {
         }
     }
 
-    /// How late a request will end, if nothing else disturbs it, that began at `began_ns` and has
-    /// completed `step` at `now_ns`: what it began late, and what the device is behind since beyond
-    /// the pauses that are left.
+    /// The lag of a request that began at `began_ns` and has completed `step` at `now_ns`: its late
+    /// beginning, and the device's delay since then beyond the remaining pauses.
     pub(super) fn lag_ns(&self, request: usize, began_ns: u64, step: usize, now_ns: u64) -> u64 {
         let late_ns = began_ns.saturating_sub(self.planned_start_ns(request, began_ns));
         let behind_ns = now_ns.saturating_sub(began_ns.saturating_add(self.complete_ns[step]));
         late_ns.saturating_add(behind_ns.saturating_sub(self.pauses_ns[step]))
     }
 
-    /// How far behind its plan a request is that begins at `now_ns`.
+    /// The delay against the plan of a request that begins at `now_ns`.
     pub(super) fn start_lag_ns(&self, request: usize, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.planned_start_ns(request, now_ns))
     }
 
-    /// What is left of a request of which `done` steps are complete, alone.
+    /// The rest of a solo request of which `done` steps are complete.
     pub(super) fn left_ns(&self, done: usize) -> u64 {
         let done_ns = done.checked_sub(1).map_or(0, |step| self.complete_ns[step]);
         self.end_ns.saturating_sub(done_ns)
@@ -161,7 +156,7 @@ impl Plan {
     }
 }
 
-/// The open loop's requests, alone, and how late each may be.
+/// The open loop's solo requests, and how late each may be.
 fn open(
     experiment: &Experiment,
     job: usize,
@@ -194,10 +189,10 @@ fn open(
     requests
 }
 
-/// The pauses after each step: between the earliest time at which the next could have started, had it
-/// been launched, and its start. Only up to the first launch that has to wait for that step, or a later
-/// one, to leave the driver's queue, or has to when that step is `late_ns` late: from there on the host
-/// is as late as the device, and makes up nothing.
+/// The pauses after each step: between the earliest possible start of the next step, had it been
+/// launched, and its actual start. Only up to the first launch that waits for that step, or a later
+/// one, to leave the driver's queue, or has to when that step is `late_ns` late: from there on the
+/// host is as late as the device, and makes up nothing.
 fn pauses(alone: &Alone, host: &HostModel, device_gap_ns: u64, late_ns: u64) -> Vec<u64> {
     let steps = alone.complete_ns.len();
     // All pauses before each step.

@@ -1,5 +1,4 @@
-//! The numbers of the baselines from publications that control a latency: `gslice`, `gpucolo` and
-//! `mudi`.
+//! The numbers of published baselines that control a latency: `gslice`, `gpucolo` and `mudi`.
 
 use policy::Param;
 
@@ -8,14 +7,13 @@ use super::{param, whole};
 /// The numbers of `gslice`, as GPUColo's authors ran it (section VI).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GsliceSpec {
-    /// The mean latency of high-priority requests that it holds, ms; 0: none, and shares stay.
+    /// The target for the mean latency of high-priority requests, ms; 0: none, and shares stay.
     pub slo_mean_ms: f64,
-    /// What the high-priority job has of the SMs at the start, per cent; best-effort jobs have the
-    /// rest.
+    /// The high-priority job's initial share of the SMs, per cent; best-effort jobs have the rest.
     pub share_pct: u32,
     /// Between two adjustments, s.
     pub period_s: f64,
-    /// How long a job launches nothing while it is started anew with another share, s.
+    /// The time without launches while a job restarts with another share, s.
     pub restart_s: f64,
 }
 
@@ -33,22 +31,22 @@ impl Default for GsliceSpec {
 /// The numbers of `gpucolo` (2024, sections IV to VI).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuColoSpec {
-    /// The mean latency of high-priority requests that it holds, ms; 0: none, and sleep and share
+    /// The target for the mean latency of high-priority requests, ms; 0: none, and sleep and share
     /// stay.
     pub slo_mean_ms: f64,
-    /// How long best-effort jobs sleep after each iteration at the start, ms.
+    /// Best-effort jobs' initial sleep after each iteration, ms.
     pub sleep_ms: f64,
-    /// What they have of the SMs at the start, per cent; the high-priority job has all.
+    /// Their initial share of the SMs, per cent; the high-priority job has all.
     pub share_pct: u32,
     /// −m: by how much the mean falls with each second of sleep, ms.
     pub slope_ms_per_s: f64,
-    /// By how much it rises with each per cent of the share, ms.
+    /// By how much the mean rises with each per cent of the share, ms.
     pub share_slope_ms: f64,
     /// Between two adjustments of the sleep, s.
     pub period_s: f64,
-    /// Between two of the share, in such periods.
+    /// Between two adjustments of the share, in such periods.
     pub outer_periods: u32,
-    /// How long a job launches nothing while it is started anew with another share, s.
+    /// The time without launches while a job restarts with another share, s.
     pub restart_s: f64,
 }
 
@@ -70,13 +68,13 @@ impl Default for GpuColoSpec {
 /// The numbers of `mudi` (EuroSys'25).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MudiSpec {
-    /// Within this a high-priority request is to be answered, from its arrival on, ms.
+    /// The latency target of a high-priority request, from its arrival on, ms.
     pub slo_ms: f64,
-    /// How long a batch is tried, and within what time the rate is counted, s.
+    /// How long a batch is tried, and the window for counting the rate, s.
     pub window_s: f64,
-    /// How long one sample of the latency model takes at most, s.
+    /// The longest sample of the latency model, s.
     pub profile_s: f64,
-    /// How long a best-effort job launches nothing while it is started anew with another share, s.
+    /// The time without launches while a best-effort job restarts with another share, s.
     pub restart_s: f64,
 }
 
@@ -108,7 +106,6 @@ const RESTART: Param = param(
     3_600.0,
 );
 
-/// Those of `gslice`.
 pub(super) const GSLICE: [Param; 4] = [
     SLO_MEAN_MS,
     whole(
@@ -121,7 +118,6 @@ pub(super) const GSLICE: [Param; 4] = [
     RESTART,
 ];
 
-/// Those of `gpucolo`.
 pub(super) const GPUCOLO: [Param; 8] = [
     SLO_MEAN_MS,
     param(
@@ -163,7 +159,6 @@ pub(super) const GPUCOLO: [Param; 8] = [
     RESTART,
 ];
 
-/// Those of `mudi`.
 pub(super) const MUDI: [Param; 4] = [
     param(
         "slo_ms",
