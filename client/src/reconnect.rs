@@ -33,7 +33,8 @@ const REFUSED_NS_MAX: u64 = 60_000_000_000;
 /// probably about to end, or has many clients to answer.
 const UNANSWERED_NS: u64 = 1_000_000_000;
 
-/// The daemon relies on being asked within a second of its return, and of the end of a call before.
+/// A new daemon waits one second for returning clients (`RETURN_NS` in the scheduler). A client
+/// must ask within that second, or within a second of the end of a call that began before.
 const _: () = assert!(LOOK_NS <= 500_000_000 && BACKOFF_NS_MAX <= 500_000_000);
 
 /// A client's knowledge of its daemon's absence. `L` distinguishes the daemon listening at an

@@ -410,8 +410,8 @@ impl Helper {
         issued.fold(0, u64::wrapping_add)
     }
 
-    /// Everything launched is complete, and whoever checks the process's end must see that. During
-    /// a capture, the completion was noted stream by stream.
+    /// Everything launched is complete, and readers of the client's page must see that. During a
+    /// capture, completion was noted stream by stream.
     fn handle_drained(&self) {
         if STREAMS.is_capturing() {
             return;

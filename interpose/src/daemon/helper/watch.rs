@@ -517,7 +517,8 @@ impl Helper {
 mod tests {
     use super::*;
 
-    /// Length and begin, ms, of a program's windows with these launches and lessons.
+    /// Length and begin, ms, of a program's windows; `of` states what is launched and taught in
+    /// each.
     fn windows(of: &[Seen]) -> Vec<(u64, u64)> {
         const MS: u64 = 1_000_000;
         let mut window = Window::default();
