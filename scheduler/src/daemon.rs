@@ -160,8 +160,7 @@ pub struct Pulse {
 
 impl Pulse {
     /// Whether the poll thread has polled since the last call, when it was rung; true at first. An
-    /// idle one polls when rung; one that hangs, or waits for a lock that is never released, does
-    /// not.
+    /// idle one polls when rung; one that hangs, or waits for a lock forever, does not.
     pub fn is_beating(&mut self) -> bool {
         let polls = self.shared.polls.load(Ordering::Relaxed);
         let is_beating = self.seen.replace(polls) != Some(polls);

@@ -2,7 +2,7 @@
 //!
 //! This process starts another of the same program, waits until that is ready, and exits. So the
 //! daemon is nobody's child: a job that waits for its children must not meet one that it did not
-//! start. The result is written to standard output, and the daemon logs to this process's standard
+//! start. The result goes to standard output, and the daemon's log to this process's standard
 //! error.
 
 use std::ffi::OsString;

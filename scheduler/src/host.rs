@@ -1,7 +1,6 @@
 //! The machine around the daemon: the driver and NVML, processes, sockets, descriptors, files.
 //!
-//! Each module wraps one feature of the operating system or the driver. None makes decisions about
-//! jobs.
+//! Each module wraps one feature of the operating system or the driver. None decides about jobs.
 
 pub mod device;
 pub(crate) mod device_release;

@@ -2,8 +2,8 @@
 //!
 //! If standard error is the journal of systemd, each line begins with its priority in angle
 //! brackets (sd-daemon(3)) and has no time, as the journal adds one. Otherwise a line begins with
-//! the wall-clock time and its offset from UTC (RFC 3339), or, on a virtual clock, with the seconds
-//! of that clock.
+//! the wall-clock time and its offset from UTC (RFC 3339), or, on a virtual clock, with its
+//! seconds.
 
 use std::fmt::{self, Write as _};
 use std::io;

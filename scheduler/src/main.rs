@@ -268,8 +268,7 @@ fn keep_alive(mut pulse: Pulse, every: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reloads the configuration, and reports the result as an event. Notifies the service manager of
-/// begin and end.
+/// Reloads the configuration; reports the result as an event, begin and end to the manager.
 fn reload(reloader: &mut Reloader, source: &Source) {
     // Without the time an earlier READY may pass for the end (sd_notify(3), RELOADING=1).
     match NotifyState::monotonic_usec_now() {

@@ -39,8 +39,7 @@ impl Source {
     /// it, if any.
     ///
     /// # Errors
-    /// A file in it cannot be read or is not TOML, so that it may be that GPU's, or two files name
-    /// it.
+    /// A file in it is unreadable or not TOML, so that it may be that GPU's, or two files name it.
     pub fn of_gpu(folder: &Path, select: &Select, gpus: &[Gpu]) -> Result<Self, ConfigError> {
         let uuid = |select: &Select| Some(gpu::choose(gpus.to_vec(), select).ok()?.uuid);
         let wanted = uuid(select);

@@ -1,8 +1,8 @@
 //! The device's last reading, and whether power or heat throttle its clock.
 //!
 //! A slowdown begins with the first reading that gives a reason for it, and ends after a minute of
-//! readings without one. So at most one slowdown begins per minute. A reading without reasons (the
-//! driver does not say) changes neither.
+//! readings without one. So at most one slowdown begins per minute. A reading in which the driver
+//! reports no reasons at all, present or absent, changes neither.
 
 use policy::DeviceReading;
 use policy::throttle::BLIND_NS;
@@ -79,8 +79,7 @@ impl DeviceWatch {
         })
     }
 
-    /// Nobody wants readings any more. An unwatched slowdown ends after a minute: a next one is
-    /// news.
+    /// Nobody wants readings any more. An unwatched slowdown ends after a minute.
     pub(crate) fn forget(&mut self) {
         (self.last, self.known_ns, self.quiet_since_ns) = (None, None, None);
         self.is_forgotten = true;
@@ -119,6 +118,7 @@ fn slow_bits(reading: &DeviceReading) -> Option<u64> {
     })
 }
 
+/// Reasons for a lower clock, in NVIDIA's words; unnamed bits by number.
 pub(crate) fn names(bits: u64) -> Vec<String> {
     let set = (0..u64::BITS).map(|n| 1 << n).filter(|bit| bits & bit != 0);
     let name = |bit: u64| {
@@ -181,7 +181,7 @@ mod tests {
         // A reason that comes and goes is one slowdown.
         let flapping: Vec<_> = (0..300).map(|n| reading([0x4, 0x0][n % 2])).collect();
         assert_eq!(reported(&mut watch, 0, &flapping), [Kind::SlowedDown]);
-        // Readings without reasons end nothing.
+        // Readings that do not report reasons end nothing.
         let silent = [DeviceReading::default(); 100];
         assert_eq!(reported(&mut watch, 300, &silent), []);
         // Idle, application clocks, and the power limit at full clock are no slowdown.

@@ -2,10 +2,10 @@
 //!
 //! Every matching rule of the file is followed, in the file's order, and after them the first
 //! matching one of the [`default_rules`], unless a matching rule of the file names the code or says
-//! `report`. Actions with consequences outside the daemon (ending a job, restarting MPS) are
-//! limited to `per_hour` per rule and hour, so that a recurring fault does not become a storm.
-//! `restart-job` is counted for each job. Actions that other jobs feel are counted for all jobs of
-//! a user together, because a user can give its jobs any name.
+//! `report`. Actions with consequences outside the daemon are limited to `per_hour` per rule and
+//! hour, so that a recurring fault does not become a storm: `restart-job` for each job, and
+//! `restart-mps`, which other jobs feel, for all jobs of a user together, because a user can give
+//! its jobs any name.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -96,6 +96,7 @@ impl Book {
         }
     }
 
+    /// Decides about a fault at `now_ns`; empty for [`Action::Report`].
     pub(crate) fn handle_fault(&mut self, now_ns: u64, fault: &Fault) -> Vec<Decision> {
         let own = self
             .own

@@ -22,8 +22,7 @@
 //! asked before a process is killed depends on that process's own report. A lying client costs
 //! best-effort jobs what time slices cost them.
 //!
-//! The last reports are kept when no client is left: the next clients will most likely report the
-//! same.
+//! The last reports are kept without clients: the next ones will most likely report the same.
 
 use policy::Sharing;
 

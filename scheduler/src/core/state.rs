@@ -429,9 +429,8 @@ impl State {
         }
         let has_past = job.is_some() || self.ended.iter().any(|ended| ended.key == key);
         if key.class == JobClass::HighPriority || !has_past {
-            // A best-effort client counts what it has learnt as known from the first launch on. If
-            // the job lacks an earlier reading, the difference of two of the client's sums means
-            // nothing.
+            // A best-effort client counts what it has learnt as known from the first launch on.
+            // Without the job's earlier reading, a difference of its sums means nothing.
             GpuTime::default().count(&mut counted);
         }
         // Accept it all the same, as best-effort jobs are: refused, it would run unmanaged.
@@ -536,8 +535,7 @@ impl State {
         self.look(now_ns)
     }
 
-    /// With nobody to protect helpers do not poll completions, so the sums in flight are too high
-    /// until they do.
+    /// With nobody to protect helpers do not poll completions: sums in flight are then too high.
     fn wake_best_effort(&mut self) {
         for (job, known) in self.jobs.iter().enumerate() {
             if known.be_job.is_some() {

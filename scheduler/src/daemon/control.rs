@@ -217,8 +217,7 @@ impl Control {
                 sources.push((Ready::ClientProcess(place), process.as_fd()));
             }
         }
-        // Last, so handled before requests: a dead stopper's job must not be reported as being
-        // ended.
+        // Last, so handled before requests: a dead stopper's job no longer counts as being ended.
         let askers = self.askers.iter();
         sources.extend(askers.map(|asker| (Ready::Asker, asker.process.as_fd())));
         let expected = self.idle.expected.iter();

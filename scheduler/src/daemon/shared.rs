@@ -482,8 +482,7 @@ impl Shared {
         self.telemetry.ring_surely(&self.clock);
     }
 
-    /// A job has come, or a law has changed. Wakes nobody needlessly, not even on the virtual
-    /// clock.
+    /// A job has come, or a law has changed. Wakes nobody needlessly, even on the virtual clock.
     pub(crate) fn note_telemetry(&self) {
         // Never hold both locks.
         let is_wanted = self.state().wants_telemetry();

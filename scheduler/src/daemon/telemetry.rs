@@ -6,8 +6,7 @@
 //! ([`policy::probe`]); else it sleeps, and has nothing of the device open. It is a separate thread
 //! because NVML may be slow: only the daemon's end waits for it, and briefly. If NVML does not
 //! answer or does not know, nothing is passed on, and laws use their last knowledge
-//! ([`policy::usage`]). On the virtual clock it is a participant, so that its readings are
-//! reproducible.
+//! ([`policy::usage`]). On the virtual clock it is a participant, for reproducible readings.
 
 use std::sync::Arc;
 

@@ -214,8 +214,7 @@ impl Doings {
     }
 
     /// Continues all actions, with results in `outcomes`. Calls `handle_spared` with a process
-    /// whose work MPS has ended, before the process is killed. Returns the processes to ask to
-    /// drain.
+    /// whose work MPS has ended, before it is killed. Returns the processes to ask to drain.
     pub(crate) fn poll(
         &mut self,
         now_ns: u64,

@@ -6,8 +6,7 @@
 //! process whose own drain times out earlier ([`Overdue`]) MPS is asked at once, and it is killed
 //! alone; if MPS refuses, it keeps the others' grace, as its work may still end by itself. Only
 //! clients at the begin are ended: the job's supervisor may start new ones meanwhile. An evicted
-//! process (for its memory, or as unmanaged) that did not end when asked is ended in the same
-//! steps.
+//! process (for its memory, or as unmanaged) that did not end when asked takes the same steps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

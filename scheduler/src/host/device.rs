@@ -172,8 +172,8 @@ pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
         Ok(ForkResult::Parent { child }) => {
             drop(writer);
             let said = hear(reader).inspect_err(|_| {
-                // It may hang in the kernel: wait briefly. A process that becomes a job should have
-                // no child.
+                // Reap it, as a process that becomes a job should have no child; briefly, as it may
+                // hang.
                 let _ = kill(child, Signal::SIGKILL);
                 let clock = Clock::monotonic();
                 for _ in 0..BURIAL_LOOKS {
@@ -350,8 +350,7 @@ impl Driver {
     fn text(&self, call: &'static str, device: c_int) -> Result<String, DeviceError> {
         let get: GetText = self.symbol(call)?;
         let mut bytes = [0_u8; TEXT_BYTES];
-        // SAFETY: writes at most the given number of bytes, one less than there are: a zero
-        // remains.
+        // SAFETY: writes at most the given number of bytes, one less than there are: a 0 remains.
         let result = unsafe { get(bytes.as_mut_ptr().cast(), TEXT_BYTES as c_int - 1, device) };
         check(call, result)?;
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(0);

@@ -8,8 +8,7 @@
 //! ```
 //!
 //! [`super::private_file`] describes reading and writing; the content expires after [`VALID_MS`].
-//! Unusable content is reported, and learning restarts. [`policy::Gate::restore`] bounds the
-//! values.
+//! Unusable content is reported and discarded. [`policy::Gate::restore`] bounds the values.
 
 use std::io;
 use std::path::{Path, PathBuf};

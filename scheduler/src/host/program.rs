@@ -1,5 +1,4 @@
-//! Starting another program: without a shell, in its own process group, with default signal
-//! handling.
+//! Starting a program: without a shell, in its own process group, with default signals.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;

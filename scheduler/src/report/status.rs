@@ -325,11 +325,10 @@ pub struct JobStatus {
     /// Of all its clients, including departed ones, by name of [`Counter`].
     pub totals: BTreeMap<&'static str, u64>,
     /// GPU time: expected ns of its launches alone, of all its clients, including departed ones.
-    /// Never decreases while the daemon lives. (In `totals`, that of a best-effort job is a
-    /// sample.)
+    /// Never decreases while the daemon lives. (In `totals` a best-effort job's is a sample.)
     pub gpu_time_ns: u64,
     /// Part of its GPU time in kernels of known duration (from a profile, saved, or learnt), 0 to
-    /// 100, since it came; none at zero GPU time, and for best-effort libraries older than protocol
+    /// 100, since it came; none at zero GPU time, and for best-effort libraries before protocol
     /// 3.2.
     pub gpu_time_known_pct: Option<f64>,
     /// Part in kernels with a resource class (compute or memory).

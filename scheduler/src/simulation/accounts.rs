@@ -131,6 +131,7 @@ pub(super) fn open_account(
     Some(opened)
 }
 
+/// As `control::Control::cancel_account`.
 pub(super) fn cancel_account(ledgers: &mut Ledgers, key: &JobKey, opened: Option<&Opened>) {
     match opened {
         Some(opened) if opened.is_kept => ledgers.handle_detach(key, opened.slot),

@@ -286,6 +286,7 @@ impl Daemon {
         }
     }
 
+    /// As `daemon::fault_watch`.
     fn handle_fault(
         self: &Rc<Self>,
         world: &Rc<World>,

@@ -375,8 +375,7 @@ impl BeJob {
         is_let_go || *terms != CLOSED && !is_for_good(terms) && !is_renewal
     }
 
-    /// Closes an ungated lease, so that the next gated one is obeyed: ungated terms ignore the
-    /// epoch.
+    /// Closes an ungated lease, whose terms ignore the epoch, so that the next gated one is obeyed.
     pub(crate) fn close_if_ungated(&mut self) {
         if self.published.is_for_nobody() {
             self.page.publish(&CLOSED);

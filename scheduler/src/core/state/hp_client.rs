@@ -45,7 +45,7 @@ pub(crate) struct HpClient {
     faults: Faults,
     gpu_time: GpuTime,
     sms: u32,
-    /// Launched since the last [`Self::take_sm_ns`], ns of all SMs.
+    /// Launched since the last [`HpClient::take_sm_ns`], ns of all SMs.
     sm_ns: f64,
     marks: Marks,
     /// While a trace is taken: records read, until the trace takes them.

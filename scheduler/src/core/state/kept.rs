@@ -57,8 +57,7 @@ impl State {
         Some((next.id, learnt.map(|learnt| KeptRequests { file, learnt })))
     }
 
-    /// Hands returned clients' knowledge to the policy, after their goals and before their
-    /// requests.
+    /// Hands returned clients' knowledge to the policy, after their goals, before their requests.
     pub(super) fn hand_over_learnt(&mut self, now_ns: u64) {
         let expected = &mut self.expected;
         if expected.all.is_empty() {

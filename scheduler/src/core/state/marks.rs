@@ -257,8 +257,7 @@ impl Marks {
         if self.are_used && !std::mem::replace(&mut self.are_targets_told, true) {
             self.targets.iter().for_each(|target| hand(target, 0, true));
         }
-        // A sequential client may end a request in the ns of the next begin, and has never two
-        // open.
+        // A sequential client may end a request in the ns of the next begin: never two are open.
         self.waiting
             .sort_by_key(|(mark, _)| (at_ns(mark), matches!(mark, Mark::Begin { .. })));
         let ripe = self

@@ -106,8 +106,7 @@ impl State {
     }
 
     /// Passes the state of its job's end to a client that has just attached, whose process started
-    /// at `started_ticks`. Returns whether the client must stop launching and end. `now_ns` is real
-    /// time.
+    /// at `started_ticks`. Returns whether the client must end. `now_ns` is real time.
     pub fn tell_comer(
         &mut self,
         client: u64,

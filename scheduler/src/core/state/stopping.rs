@@ -117,8 +117,7 @@ impl Stopping {
         }
     }
 
-    /// `asker` is done; `is_over`: no process is left. Returns until when another ends it; 0:
-    /// nobody.
+    /// `asker` is done; `is_over`: no process is left. Returns until when another ends it, or 0.
     pub(super) fn end(&mut self, id: &str, uid: u32, asker: u32, at: Moment, is_over: bool) -> u64 {
         let Some(entry) = self.find(id, uid, at.now_ns) else {
             return 0;
@@ -150,8 +149,7 @@ impl Stopping {
         until.any(|(_, until_ns)| now_ns < *until_ns)
     }
 
-    /// `asker` has died and gives up its jobs. Returns each, and until when another ends it; 0:
-    /// nobody.
+    /// `asker` has died and gives up its jobs. Returns each, and until when another ends it, or 0.
     pub(super) fn forget_asker(&mut self, asker: u32, at: Moment) -> Vec<(String, u32, u64)> {
         self.entries.retain(|entry| at.now_ns < entry.until_ns);
         let is_its = |entry: &&Entry| entry.askers.iter().any(|(known, _)| *known == asker);

@@ -6,8 +6,7 @@
 //! or noted.
 //!
 //! A launch around the begin or end of a trace is included if it was made between the two moments.
-//! Kernels' names are reported later than their launches, so names are read for [`NAMES_NS`] after
-//! the end.
+//! Kernels' names are reported later, so names are read for [`NAMES_NS`] after the end.
 
 use std::collections::HashMap;
 
@@ -405,8 +404,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// Another one is being taken, or is not collected. A trace of all jobs replaces one of a
-    /// user's.
+    /// Another one is taken, or not collected. A trace of all jobs replaces one of a user's.
     pub(crate) fn begin_trace(
         &mut self,
         now_ns: u64,

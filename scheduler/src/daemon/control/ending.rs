@@ -1,5 +1,4 @@
-//! Requests of a stopper (`pillion stop`), and messages to processes that attach to the job
-//! meanwhile.
+//! Requests of a stopper (`pillion stop`), and messages to processes that attach meanwhile.
 
 use std::os::fd::OwnedFd;
 

@@ -1,8 +1,7 @@
 //! A daemon started by `pillion run`, which ends when no job uses it.
 //!
 //! It stays while it has clients, and while a process lives that announced to become one: a job may
-//! load data for an hour before it touches the GPU. Real time: no such daemon runs on the virtual
-//! clock.
+//! load data for an hour before it touches the GPU. Real time: none runs on the virtual clock.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;

@@ -18,6 +18,7 @@ const SCHEMA_VERSION: u32 = 1;
 
 const NOTHING_KEPT: &str = "nothing is kept of programs' kernels here ([learnt] keep = false, virtual time, or no folder for it)";
 
+/// The document for `pillion profile learnt`.
 #[derive(Serialize)]
 struct Document {
     schema_version: u32,

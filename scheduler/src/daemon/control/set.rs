@@ -99,8 +99,7 @@ impl Control {
     }
 
     /// The jobs and their new promises, given the change of caps, and the change itself.
-    /// Withdrawing everything needs no present job: another one of its id could claim what is
-    /// granted.
+    /// Withdrawing everything needs no present job: another one of its id could claim it.
     fn promise_change(
         &self,
         uid: u32,

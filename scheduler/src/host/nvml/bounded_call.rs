@@ -2,8 +2,7 @@
 //!
 //! An NVML call enters the kernel's driver. If that hangs, the call does not return and cannot be
 //! interrupted. So a dedicated thread makes it, and the caller waits for [`PATIENCE`] and continues
-//! without an answer. Until the call returns nothing more is asked, and its late answer is too old
-//! to be used.
+//! without an answer. Until the call returns nothing more is asked, and its late answer is dropped.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,5 +1,4 @@
-//! Events about targets: a service of one server answers randomly arriving requests in order, in
-//! virtual time.
+//! Events about targets: one server answers randomly arriving requests in order, in virtual time.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;

@@ -1,5 +1,4 @@
-//! The worked policy of docs/add-a-policy.md in the daemon: from its configured name to published
-//! leases.
+//! The worked policy of docs/add-a-policy.md in the daemon: from its name to published leases.
 
 use super::*;
 
