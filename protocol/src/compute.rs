@@ -1,4 +1,5 @@
-//! Text form of the cap on a best-effort job's GPU time: `30%`. One parser for all uses.
+//! Text form of the cap on a best-effort job's GPU time: `30%`. One parser for flag, environment
+//! and messages.
 //!
 //! A number, with a fraction if need be, and `%`: 1 to 100 of the GPU's time. 100 is no cap.
 

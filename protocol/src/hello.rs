@@ -98,7 +98,8 @@ pub enum Request {
     Set(Set),
     /// End the processes of a job that are clients, once their work in flight is complete.
     Stop(Stop),
-    /// The sender is about to end a job's processes: by signals, then by MPS, before it kills one.
+    /// The sender is about to end a job's processes: first by signals, then through MPS, and only
+    /// then by killing them.
     Ending(Ending),
     /// Drain the GPU: hold best-effort jobs and warn new high-priority ones. The sender must be
     /// root or the daemon's user.

@@ -28,7 +28,8 @@ use crate::sync::{AtomicU64, Ordering, REFUND, fence};
 pub const FIRST_TOTAL_NS: u64 = 1 << 62;
 
 /// Attempts to read a job's sums without a refund in between. An attempt takes less time than a
-/// refused launch, so the second nearly always succeeds. A job that scribbles here gets none.
+/// refused launch, so the second nearly always succeeds. A job that scribbles here is granted
+/// nothing.
 pub const READ_TRIES_MAX: usize = 4;
 
 /// The terms of a lease as one consistent copy.

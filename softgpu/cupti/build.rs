@@ -1,4 +1,4 @@
-//! Links the library as NVIDIA's tracing library of CUDA 12 is linked.
+//! Links the library as NVIDIA links the CUPTI of CUDA 12.
 
 fn main() {
     // Programs look it up by this name.

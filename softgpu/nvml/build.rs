@@ -1,4 +1,4 @@
-//! Links the library as NVIDIA's management library is linked.
+//! Links the library as NVIDIA links its management library.
 
 fn main() {
     // Programs look it up by this name.

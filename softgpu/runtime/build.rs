@@ -1,4 +1,4 @@
-//! Links the library as NVIDIA's of CUDA 13 is linked.
+//! Links the library as NVIDIA links that of CUDA 13.
 
 #[path = "../link_as.rs"]
 mod link_as;

@@ -479,7 +479,8 @@ impl Compute {
         self.event_ns
     }
 
-    /// Computes [`Self::next_event_ns`]. Valid until rate or cohorts change.
+    /// Computes [`Self::next_event_ns`]. Valid until rate or cohorts change, wherever the anchor
+    /// is.
     fn find_event_ns(&self) -> Option<u64> {
         let (&(end_q32, _), _) = self.cohorts.first()?;
         if self.paused {

@@ -1,7 +1,8 @@
 //! Clock, power and temperature of a device: a model that is off by default.
 //!
-//! **Law.** Each [`TICK_NS`], C and M are the fractions of the time since the previous tick of full
-//! compute throughput (at the current clock) and of full memory bandwidth:
+//! **Law.** Each [`TICK_NS`], C and M are the fractions of the time since the previous tick in
+//! which the device computed at its full throughput (at its clock) and moved memory at its full
+//! bandwidth:
 //!
 //! ```text
 //! P = P0 + (κ · TDP − P0) (0.6 C + 0.4 M) (f / fmax)³     P0 = 0.15 TDP

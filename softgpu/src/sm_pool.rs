@@ -79,7 +79,8 @@ impl SmPool {
         self.sms_busy
     }
 
-    /// Places as many of `wanted` blocks as fit now on the SMs of these numbers. `None`: not one.
+    /// Places as many of `wanted` blocks as fit now on the SMs of these numbers. `None` if none
+    /// fits.
     pub(crate) fn try_place(
         &mut self,
         footprint: &Footprint,

@@ -8,7 +8,8 @@
 //! checked, to be ones, as the kernel expects and leaves them.
 //!
 //! *Time*: a block gets its share of the device's peak, compute or bandwidth, as if the device were
-//! full of blocks; 40 % of them exhaust the bandwidth (see [`crate::trace_shape`]).
+//! full of blocks; 40 % of them exhaust the bandwidth, as in Orion's Table 2 (see
+//! [`crate::trace_shape`]).
 
 use crate::builtin::{BUILTIN_REGISTERS, EMPTY_KERNEL_NS, Fault, Memory};
 use crate::error::Error;

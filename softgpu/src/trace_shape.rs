@@ -4,7 +4,8 @@
 //! For S SMs and duration D on a V100 with 80 SMs: waves = ⌈S ÷ 80⌉, one block takes D ÷ waves. The
 //! rest is an assumption for each class, chosen so that the grid needs S SMs, that a compute kernel
 //! and a memory kernel fit beside each other on an SM but two compute kernels do not, and that the
-//! demands are those of Orion's Table 2 (Conv2d on all SMs, BN2d on 40 % of them):
+//! demands are those of Orion's Table 2 (Conv2d on all SMs for compute, BN2d on 40 % of them for
+//! memory):
 //!
 //! | class   | grid | threads | registers | shared | blocks per SM, limit | compute | bandwidth |
 //! |---------|------|---------|-----------|--------|----------------------|---------|-----------|

@@ -21,7 +21,8 @@
 //! stream's `wanted` word to the command's number, checks whether the command is complete, and only
 //! then sleeps. The server publishes `completed`, then reads `wanted`, and rings only if that
 //! number was reached. Both words are sequentially consistent, so one side sees the other. The
-//! thread of an overwritten `wanted` has yet to count a later ring, so it does not sleep.
+//! thread of an overwritten `wanted` stored it before a ring that it has not counted yet, so it
+//! does not sleep.
 //!
 //! Times are device nanoseconds, sizes bytes. A *slot* is an index into one of the page's tables.
 
@@ -146,7 +147,7 @@ pub struct DevicePage {
     pub events: [EventTime; EVENTS],
     /// The ring.
     pub commands: [CommandSlot; COMMANDS],
-    /// Number of host calls that ever became due. The server writes it, and rings the bell.
+    /// Host calls that ever became due. The server writes it, and rings the client's bell.
     pub host_due: Line<AtomicU64>,
     /// The numbers of the last of these calls.
     pub host_calls: [AtomicU64; HOST_CALLS],

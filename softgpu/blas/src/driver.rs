@@ -1,4 +1,4 @@
-//! The driver, as far as a launch needs it.
+//! The part of the driver that a launch needs.
 
 #![expect(
     unsafe_code,
@@ -17,7 +17,7 @@ use softgpu::Device;
 use crate::product::{Kernel, Product};
 use crate::status::Status;
 
-/// Defines [`Driver`]: an entry point for each line, under the symbol that the header gives it.
+/// Defines [`Driver`]: an entry point for each line, under its symbol in the header.
 macro_rules! entry_points {
     ($($name:ident ($($type:ty),* $(,)?);)+) => {
         #[expect(non_snake_case, reason = "the names are the driver's")]
@@ -28,13 +28,14 @@ macro_rules! entry_points {
 
         impl Driver {
             fn open() -> Option<Self> {
-                // SAFETY: the library of that name is the CUDA driver, whose initialisers are meant to run in any
-                // program.
+                // SAFETY: the library of that name is the CUDA driver, whose initialisers may run
+                // in any program.
                 let library = unsafe { Library::new("libcuda.so.1") }.ok()?;
                 $(#[expect(non_snake_case, reason = "the names are the driver's")]
                 let $name = {
                     let name = concat!(stringify!($name), "\0");
-                    // SAFETY: the driver's symbol of that name has this prototype in its public header.
+                    // SAFETY: the driver's symbol of that name has this prototype in its public
+                    // header.
                     let symbol = unsafe { library.get::<extern "C" fn($($type),*) -> CUresult>(name.as_bytes()) };
                     *symbol.ok()?
                 };)+
@@ -57,14 +58,14 @@ entry_points! {
     );
 }
 
-/// A product's kernel, loaded. The handle is a number, which threads may share.
+/// A product's loaded kernel. The handle is a number, so that threads can share it.
 #[derive(Clone, Debug)]
 struct Loaded {
     handle: usize,
     kernel: Kernel,
 }
 
-/// Products that were launched before, on each device. They are as many as a program has different ones.
+/// Launched products, by device: as many as a program has different ones.
 static LOADED: LazyLock<Mutex<HashMap<(i32, Product), Loaded>>> = LazyLock::new(Mutex::default);
 
 fn driver() -> Result<&'static Driver, Status> {
@@ -73,7 +74,7 @@ fn driver() -> Result<&'static Driver, Status> {
     driver.ok_or(Status::NOT_INITIALIZED)
 }
 
-/// Whether the calling thread has a device to launch on.
+/// Checks that the calling thread has a device to launch on.
 ///
 /// # Errors
 /// [`Status::NOT_INITIALIZED`] if not.
@@ -89,11 +90,12 @@ fn current_device(driver: &Driver) -> Result<CUdevice, Status> {
     }
 }
 
-/// Launches the kernel that stands for a product on a stream of the calling thread's device.
+/// Launches a product's kernel on a stream of the calling thread's device.
 ///
 /// # Errors
-/// [`Status::NOT_INITIALIZED`] without a device, [`Status::NOT_SUPPORTED`] on one that the software GPU's table does not
-/// have or whose driver does not take the image, [`Status::EXECUTION_FAILED`] if the driver refuses the launch.
+/// [`Status::NOT_INITIALIZED`] without a device, [`Status::NOT_SUPPORTED`] on a device that the
+/// software GPU's table lacks or whose driver refuses the image, [`Status::EXECUTION_FAILED`] if
+/// the driver refuses the launch.
 pub fn launch(product: &Product, stream: CUstream) -> Result<(), Status> {
     if product.is_empty() {
         return Ok(());
@@ -122,7 +124,7 @@ pub fn launch(product: &Product, stream: CUstream) -> Result<(), Status> {
     }
 }
 
-/// Loads the image of a product's kernel, for good.
+/// Loads the image of a product's kernel, which is never unloaded.
 fn load(driver: &Driver, device: CUdevice, product: &Product) -> Result<Loaded, Status> {
     let mut name = [0u8; 256];
     let asked = (driver.cuDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, device);

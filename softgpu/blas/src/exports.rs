@@ -1,13 +1,13 @@
-//! How the stand-ins export functions.
+//! Macros by which the stand-ins export functions.
 
-/// Defines exported functions, which answer a [`crate::Status`].
+/// Defines exported functions, which return a [`crate::Status`].
 #[macro_export]
 macro_rules! exports {
     ($($name:ident($($arg:ident: $type:ty),* $(,)?) $body:expr;)*) => {
         $(
             #[allow(clippy::too_many_arguments, reason = "the prototype is the library's")]
-            // SAFETY: nothing else in a process that loads the library has this name; that is what
-            // loading it means.
+            // SAFETY: the name is the library's own: nothing else in a process that loads it has
+            // this name.
             #[unsafe(no_mangle)]
             pub(crate) extern "C" fn $name($($arg: $type),*) -> $crate::Status {
                 $crate::enter(move || $body)
@@ -16,8 +16,8 @@ macro_rules! exports {
     };
 }
 
-/// Functions that are there so that programs which import them can start. Whatever the caller
-/// passes stays where C passes it; the function takes nothing of it.
+/// Functions that exist only so that programs which import them can start. They read none of the
+/// caller's arguments, which stay where C passes them.
 #[macro_export]
 macro_rules! refuse_each {
     ($($name:ident)*) => { $crate::exports! { $($name() Err($crate::Status::NOT_SUPPORTED);)* } };

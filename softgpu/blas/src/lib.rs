@@ -1,12 +1,13 @@
-//! What the stand-ins for cuBLAS and cuBLASLt share: the launch of a product of matrices on the software GPU.
+//! Shared code of the stand-ins for cuBLAS and cuBLASLt: matrix products on the software GPU.
 //!
-//! NVIDIA's own libraries contain the CUDA runtime and so run on NVIDIA's driver only. For programs that are to run on
-//! the software GPU, the stand-ins (`softgpu/blas/cublas`, `softgpu/blas/cublaslt`) take the same calls, from the public
-//! headers, and launch one kernel for each product, through the public driver API. The kernel has a name, a shape and
-//! a duration ([`Product`]); it computes nothing. A real driver refuses its image.
+//! NVIDIA's own libraries contain the CUDA runtime and so run only on NVIDIA's driver. For programs
+//! on the software GPU, the stand-ins (`softgpu/blas/cublas`, `softgpu/blas/cublaslt`) take the
+//! same calls, from the public headers, and launch one kernel for each product, through the public
+//! driver API. The kernel has a name, a shape and a duration ([`Product`]); it computes nothing. A
+//! real driver refuses its image.
 //!
-//! As NVIDIA's cuBLASLt does, it asks the driver's library for its symbols by name ([`launch`]), which is another way
-//! in than the runtime's.
+//! Like NVIDIA's cuBLASLt, it looks up the driver's symbols by name in the library ([`launch`]),
+//! another way in than the runtime's.
 
 mod driver;
 mod exports;

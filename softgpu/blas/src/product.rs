@@ -1,9 +1,9 @@
-//! A product of matrices, and the kernel that stands for it: its name, its shape and how long it takes.
+//! A matrix product and its kernel: name, shape and duration.
 //!
-//! Shape and time are those of the same product in the built-in workloads (`workloads::product`), which are fitted to
-//! what cuBLAS was recorded to do on a V100 in single precision. What that knows nothing of is assumed: double precision
-//! goes at half the rate of single precision, TF32 at half the rate of 16 bits, a complex multiplication is four real
-//! ones.
+//! Shape and time are those of the same product in the built-in workloads (`workloads::product`),
+//! which are fitted to recordings of cuBLAS on a V100 in single precision. The rest is assumed:
+//! double precision runs at half the rate of single precision, TF32 at half the rate of 16 bits,
+//! and a complex multiplication is four real ones.
 
 use std::ffi::c_uint;
 
@@ -13,16 +13,16 @@ use workloads::Precision;
 
 use crate::status::Status;
 
-/// What a matrix consists of.
+/// Element type of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Number {
     /// IEEE 16 bits.
     F16,
-    /// Google's 16 bits.
+    /// bfloat16.
     Bf16,
     /// 32 bits.
     F32,
-    /// 32 bits, of which the multiplication may leave out some.
+    /// 32 bits, of which the multiplication may drop some.
     Tf32,
     /// 64 bits.
     F64,
@@ -35,19 +35,19 @@ pub enum Number {
 /// `batch` products of an m x k with a k x n matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Product {
-    /// What kind of call it is, for the kernel's name: `gemm`, `gemv`, `dot`.
+    /// Kind of the call, for the kernel's name: `gemm`, `gemv`, `dot`.
     pub operator: &'static str,
     /// Rows of the result.
     pub m: u64,
     /// Columns of the result.
     pub n: u64,
-    /// What is summed over.
+    /// Length of the sums.
     pub k: u64,
-    /// How many.
+    /// Number of products.
     pub batch: u64,
-    /// Of what.
+    /// Element type.
     pub number: Number,
-    /// Which of the two factors is transposed.
+    /// Whether each of the two factors is transposed.
     pub transposed: [bool; 2],
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Kernel {
 }
 
 impl Number {
-    /// What a product of a `cudaDataType` is made of under a `cublasComputeType_t`.
+    /// Element type of a product of a `cudaDataType` under a `cublasComputeType_t`.
     ///
     /// # Errors
     /// The stand-in has no such product.
@@ -91,7 +91,7 @@ impl Number {
         }
     }
 
-    /// As which precision it goes, and how many multiplications of that one of its own costs.
+    /// The precision used, and how many multiplications of it one of this type costs.
     const fn cost(self) -> (Precision, f64) {
         match self {
             Self::F16 | Self::Bf16 => (Precision::Fp16, 1.0),
@@ -105,14 +105,14 @@ impl Number {
 }
 
 impl Product {
-    /// Whether there is nothing to do.
+    /// Whether there is no work.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.m == 0 || self.n == 0 || self.batch == 0
     }
 
-    /// The kernel's name: what it is, of what, and which factors are transposed. The sizes are in its grid, as with
-    /// NVIDIA's kernels.
+    /// The kernel's name: operator, element type, and transposed factors. As with NVIDIA's kernels,
+    /// the sizes are in its grid.
     fn name(&self) -> String {
         let letter = |is_transposed| if is_transposed { 't' } else { 'n' };
         let [a, b] = self.transposed.map(letter);

@@ -1,7 +1,7 @@
-//! The application's pointers, where the libraries themselves read or write what they point to.
+//! The application's pointers that the libraries themselves dereference.
 //!
-//! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to what the prototype
-//! says for as long as the call lasts. Null is checked here, once.
+//! Arguments are trusted as far as C trusts them: a pointer is null, or valid as the prototype
+//! states for the duration of the call. Null is checked here, once.
 
 #![expect(
     unsafe_code,
@@ -10,7 +10,7 @@
 
 use crate::status::Status;
 
-/// Where a result goes.
+/// Destination of a result.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Out<T>(*mut T);
@@ -26,11 +26,11 @@ pub struct Bytes(*const u8);
 pub struct Room(*mut u8);
 
 impl Room {
-    /// Stores an attribute, if there is room for it, and says how long it is where somebody asks. No room at all is the
-    /// question for its length alone.
+    /// Stores an attribute if there is room for it, and its length if requested. Without any room
+    /// only the length is requested.
     ///
     /// # Errors
-    /// [`Status::INVALID_VALUE`] for too little room, and for NULL unless the length alone is asked for.
+    /// [`Status::INVALID_VALUE`] for too little room, and for NULL except to request the length.
     pub fn set(&self, attribute: &[u8], length: usize, written: &Out<usize>) -> Result<(), Status> {
         if length == 0 {
             return written.set(attribute.len());
@@ -38,13 +38,13 @@ impl Room {
         if self.0.is_null() || length < attribute.len() {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface `length` bytes that the caller lends us.
+        // SAFETY: not null, so by the contract of the C interface the caller lends `length` bytes.
         unsafe {
             self.0
                 .copy_from_nonoverlapping(attribute.as_ptr(), attribute.len())
         };
         match written.set(attribute.len()) {
-            // Nobody asks.
+            // Not requested.
             Err(_) | Ok(()) => Ok(()),
         }
     }
@@ -59,7 +59,8 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface a place for a `T` that the caller lends us.
+        // SAFETY: not null, so by the contract of the C interface the caller lends a place for a
+        // `T`.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
@@ -74,7 +75,8 @@ impl Bytes {
         if self.0.is_null() || length != N {
             return Err(Status::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface `length` readable bytes, and that is `N`.
+        // SAFETY: not null, so by the contract of the C interface `length` bytes are readable,
+        // which is `N`.
         Ok(unsafe { self.0.cast::<[u8; N]>().read_unaligned() })
     }
 }

@@ -1,4 +1,4 @@
-//! What the libraries' functions return, and the way into them.
+//! The libraries' status codes, and the entry into each call.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,23 +8,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub struct Status(pub u32);
 
 impl Status {
-    /// The call did what it was asked to.
+    /// The call succeeded.
     pub const SUCCESS: Self = Self(0);
-    /// There is no driver, no device or no context, or the handle is none.
+    /// There is no driver, no device or no context, or the handle is invalid.
     pub const NOT_INITIALIZED: Self = Self(1);
     /// An argument is outside its domain.
     pub const INVALID_VALUE: Self = Self(7);
     /// The driver refused the launch.
     pub const EXECUTION_FAILED: Self = Self(13);
-    /// A bug of ours.
+    /// A bug in the stand-in.
     pub const INTERNAL_ERROR: Self = Self(14);
-    /// The stand-in does not have it.
+    /// The stand-in lacks it.
     pub const NOT_SUPPORTED: Self = Self(15);
 }
 
 /// Runs a call of one of the libraries.
 pub fn enter(call: impl FnOnce() -> Result<(), Status>) -> Status {
-    // A panic is a bug of ours; it must not unwind into C. What it leaves behind is behind locks that do not poison.
+    // A panic is a bug in the stand-in and must not unwind into C. The locks do not poison.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => Status::SUCCESS,
         Ok(Err(status)) => status,

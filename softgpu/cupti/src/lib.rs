@@ -1,29 +1,29 @@
-//! A stand-in for NVIDIA's `libcupti.so.12`, the library that tells when kernels ran: as much of it
-//! as `pillion profile record` asks for, on the software GPU.
+//! A stand-in for NVIDIA's `libcupti.so.12`, which reports when kernels ran: the part that
+//! `pillion profile record` uses, on the software GPU.
 //!
 //! The times are the device server's own: the stand-in driver joins them with its launches
 //! (`softgpu_trace_kernels`, `softgpu_next_kernel`). Records are those of `CUpti_ActivityKernel9`
-//! of CUDA 12.9, from the public header (`cupti_activity.h`); what is not known here is zero.
+//! of CUDA 12.9, from the public header (`cupti_activity.h`); unknown fields are zero.
 //!
-//! As NVIDIA's it has a thread of its own, which puts what is complete into the buffer at hand and
-//! gives full buffers back; other ones are given back by `cuptiActivityFlushAll`. Without a buffer
-//! records are dropped and counted.
+//! Like NVIDIA's, it has a thread of its own, which puts completed kernels into the current buffer
+//! and returns full buffers; `cuptiActivityFlushAll` returns others. Without a buffer it counts
+//! drops.
 //!
 //! | environment | meaning |
 //! |---|---|
 //! | `SOFTGPU_CUPTI` | words, separated by commas, for tests; see below |
-//! | `SOFTGPU_CUPTI_LOG` | a file to which a line is added when the library is asked for its version |
+//! | `SOFTGPU_CUPTI_LOG` | a file to which each query of the version appends a line |
 //!
 //! | word | what it does |
 //! |---|---|
 //! | `subscribed` | another tool has subscribed |
-//! | `refuses` | `cuptiActivityEnable` answers CUPTI_ERROR_INSUFFICIENT_PRIVILEGES |
-//! | `version=N` | `cuptiGetVersion` answers N |
+//! | `refuses` | `cuptiActivityEnable` returns CUPTI_ERROR_INSUFFICIENT_PRIVILEGES |
+//! | `version=N` | `cuptiGetVersion` returns N |
 //! | `drops` | every second record is dropped |
 //! | `untimed` | every second record has no times |
 //! | `renames` | every second record has another name |
-//! | `stolen=N` | after N records another tool has them all |
-//! | `never-flushes` | nothing is given back but full buffers, whoever asks |
+//! | `stolen=N` | after N records another tool takes them all |
+//! | `never-flushes` | only full buffers are returned, even on a flush |
 
 #![expect(
     unsafe_code,
@@ -56,10 +56,10 @@ const MULTIPLE_SUBSCRIBERS: c_int = 39;
 const API_VERSION: u32 = 28;
 /// `CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`.
 const CONCURRENT_KERNEL: c_int = 10;
-/// Between two looks of the thread, ns.
+/// Poll interval of the thread, ns.
 const LOOK_NS: u64 = 500_000;
 
-/// `CUpti_ActivityKernel9`, packed and aligned to eight bytes as the header has it.
+/// `CUpti_ActivityKernel9`, packed and aligned to eight bytes as in the header.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Record {
@@ -98,13 +98,13 @@ const _: () = {
 type Requested = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type Completed = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 
-/// What only the stand-in driver has.
+/// Functions that only the stand-in driver has.
 struct Driver {
     _library: Library,
     next: extern "C" fn(*mut KernelRecord) -> CUresult,
 }
 
-/// A buffer of the application's that is being filled.
+/// The application's buffer that is being filled.
 #[derive(Clone, Copy)]
 struct Buffer {
     address: *mut u8,
@@ -112,7 +112,7 @@ struct Buffer {
     used: usize,
 }
 
-// SAFETY: the buffer is ours from the request until it is given back; it is used under a lock.
+// SAFETY: the buffer is ours from the request until its return; a lock protects its use.
 unsafe impl Send for Buffer {}
 
 #[derive(Default)]
@@ -183,7 +183,7 @@ fn begin() -> Option<Driver> {
 }
 
 impl Library12 {
-    /// Puts what is complete into buffers; those that are full.
+    /// Puts completed kernels into buffers; returns the full ones.
     fn take(&self) -> Vec<Buffer> {
         let mut full = Vec::new();
         let Some(Some(driver)) = self.driver.get() else {
@@ -274,7 +274,7 @@ fn record_of(told: &KernelRecord, is_odd: bool) -> Record {
 }
 
 impl State {
-    /// Puts a record into the buffer at hand; one that was full before.
+    /// Puts a record into the current buffer; returns a buffer that was full before.
     fn put(&mut self, record: &Record) -> Option<Buffer> {
         let has_room = |buffer: &Buffer| buffer.used + size_of::<Record>() <= buffer.bytes;
         let full = self.buffer.take_if(|buffer| !has_room(buffer));
@@ -285,7 +285,7 @@ impl State {
             self.dropped += 1;
             return full;
         };
-        // SAFETY: the application lent so many bytes, of which the record takes some that are free.
+        // SAFETY: the application lent that many bytes, and the record takes some that are free.
         unsafe {
             let to = buffer.address.add(buffer.used);
             to.cast::<Record>().write_unaligned(*record);
@@ -305,7 +305,7 @@ fn request(requested: Requested) -> Option<Buffer> {
     })
 }
 
-/// Answers the version.
+/// Returns the version.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiGetVersion(version: *mut u32) -> c_int {
     if let Some(path) = std::env::var_os("SOFTGPU_CUPTI_LOG") {
@@ -313,7 +313,7 @@ pub(crate) extern "C" fn cuptiGetVersion(version: *mut u32) -> c_int {
             .create(true)
             .append(true)
             .open(path);
-        // A test that finds no line says so.
+        // A test detects a missing line.
         let _ = file.and_then(|mut file| writeln!(file, "{}", std::process::id()));
     }
     let asked = word("version").and_then(|version| version.parse().ok());
@@ -322,7 +322,7 @@ pub(crate) extern "C" fn cuptiGetVersion(version: *mut u32) -> c_int {
     SUCCESS
 }
 
-/// Subscribes, if nobody has.
+/// Subscribes, if no tool has.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiSubscribe(
     subscriber: *mut *mut c_void,
@@ -346,7 +346,7 @@ pub(crate) extern "C" fn cuptiUnsubscribe(_subscriber: *mut c_void) -> c_int {
     }
 }
 
-/// Takes the functions that lend buffers and get them back.
+/// Registers the functions that lend and take back buffers.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityRegisterCallbacks(
     requested: Option<Requested>,
@@ -359,7 +359,7 @@ pub(crate) extern "C" fn cuptiActivityRegisterCallbacks(
     SUCCESS
 }
 
-/// From here on kernels are told of.
+/// Kernels are recorded from here on.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityEnable(kind: c_int) -> c_int {
     if kind != CONCURRENT_KERNEL {
@@ -374,13 +374,13 @@ pub(crate) extern "C" fn cuptiActivityEnable(kind: c_int) -> c_int {
     }
 }
 
-/// No more.
+/// Stops recording.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityDisable(_kind: c_int) -> c_int {
     SUCCESS
 }
 
-/// Gives back what is complete.
+/// Returns the buffer with completed kernels.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityFlushAll(_flag: u32) -> c_int {
     let mut buffers = CUPTI.take();
@@ -418,7 +418,7 @@ pub(crate) extern "C" fn cuptiActivityGetNextRecord(
     SUCCESS
 }
 
-/// How many records were dropped since the last time.
+/// Number of records dropped since the last call.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiActivityGetNumDroppedRecords(
     _context: *mut c_void,

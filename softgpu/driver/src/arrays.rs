@@ -10,7 +10,7 @@ use crate::holdings::{Array, Mipmap};
 use crate::tables::BlockKind;
 
 impl Driver {
-    /// An array.
+    /// Creates an array.
     pub(crate) fn create_array(
         &self,
         descriptor: CUDA_ARRAY3D_DESCRIPTOR,
@@ -30,7 +30,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// A mipmapped array with so many levels, but no more than there can be.
+    /// Creates a mipmapped array with `levels` levels, clamped to the possible number.
     pub(crate) fn create_mipmap(
         &self,
         descriptor: CUDA_ARRAY3D_DESCRIPTOR,
@@ -70,7 +70,7 @@ impl Driver {
         Ok(start)
     }
 
-    /// One level of a mipmapped array: the same handle each time.
+    /// One level of a mipmapped array; each call returns the same handle.
     pub(crate) fn mipmap_level(&self, handle: u64, level: u32) -> Result<u64, CUresult> {
         let mut tables = self.tables.lock();
         let known = tables.holdings.mipmaps.get(&handle);
@@ -95,13 +95,13 @@ impl Driver {
         Ok(new)
     }
 
-    /// What an array is.
+    /// An array's description.
     pub(crate) fn array(&self, handle: u64) -> Result<Array, CUresult> {
         let known = self.tables.lock().holdings.arrays.get(&handle).copied();
         known.ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Waits for the array's context and gives its memory back.
+    /// Waits for the array's context and frees its memory.
     pub(crate) fn destroy_array(&self, handle: u64) -> Result<(), CUresult> {
         let array = self.array(handle)?;
         if array.parent.is_some() {
@@ -113,7 +113,7 @@ impl Driver {
         self.free_now(array.start)
     }
 
-    /// The same of a mipmapped one, with the arrays that are its levels.
+    /// As [`Self::destroy_array`], for a mipmapped array with the arrays that are its levels.
     pub(crate) fn destroy_mipmap(&self, handle: u64) -> Result<(), CUresult> {
         let context = {
             let tables = self.tables.lock();
@@ -134,7 +134,7 @@ impl Driver {
     }
 }
 
-/// Bytes of an array that can be made.
+/// Size of a valid array.
 fn checked_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u64, CUresult> {
     use CUarray3D_flags as F;
     let has = |flag: CUarray3D_flags| descriptor.flags & flag.0 != 0;
@@ -159,7 +159,7 @@ fn checked_bytes(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> Result<u6
     if descriptor.element_bytes().is_none() {
         return Err(CUresult::NOT_SUPPORTED);
     }
-    // What no number holds no device does.
+    // A size that overflows exceeds every device.
     let bytes = descriptor.mipmap_bytes(levels);
     Ok(bytes.ok_or(CUresult::OUT_OF_MEMORY)? as u64)
 }

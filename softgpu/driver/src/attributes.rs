@@ -1,4 +1,4 @@
-//! What the device says of itself.
+//! The device's attributes.
 
 use abi::types::{CUdevice_attribute, CUresult};
 use softgpu::Device;
@@ -10,17 +10,17 @@ use crate::functions::SHARED_BYTES_DEFAULT;
 const PCI_BUS_FIRST: usize = 1;
 
 impl Gpu {
-    /// Its PCI bus.
+    /// Number of its PCI bus.
     pub(crate) fn pci_bus(&self) -> usize {
         PCI_BUS_FIRST + self.place
     }
 
-    /// Where it is on PCI: domain, bus, device, function.
+    /// Its PCI address: domain, bus, device, function.
     pub(crate) fn pci_bus_id(&self) -> String {
         format!("0000:{:02x}:00.0", self.pci_bus())
     }
 
-    /// SMs that kernels of this process may use: under MPS as many as it asked for.
+    /// SMs that this process's kernels may use: under MPS as many as it requested.
     pub(crate) fn sms(&self) -> u32 {
         let sms = self.device.sms;
         let is_mps = self.ways.is_some_and(|ways| ways.is_mps);
@@ -28,11 +28,10 @@ impl Gpu {
         percent.map_or(sms, |percent| softgpu::sms_of_percent(sms, percent))
     }
 
-    /// What `cuDeviceGetAttribute` answers. What is not listed is 0, as in a driver that has no
-    /// such feature.
+    /// The result of `cuDeviceGetAttribute`. Unlisted ones are 0, as in a driver without the
+    /// feature.
     pub(crate) fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32, CUresult> {
-        // The last attribute of CUDA 12.8; what came later is refused, as by a driver of that
-        // version.
+        // The last attribute of CUDA 12.8; later ones are refused, as by a driver of that version.
         const LAST: i32 = 144;
         if !(1..=LAST).contains(&attribute.0) {
             return Err(CUresult::INVALID_VALUE);
@@ -41,7 +40,7 @@ impl Gpu {
             return Ok(self.pci_bus() as i32);
         }
         if attribute == CUdevice_attribute::MPS_ENABLED {
-            // Without a server nobody knows: refused, as by a driver that does not have it.
+            // Unknown without a server: refused, as by a driver that lacks it.
             let ways = self.ways.ok_or(CUresult::INVALID_VALUE)?;
             return Ok(ways.is_mps.into());
         }
@@ -90,7 +89,7 @@ fn limit(device: &Device, attribute: CUdevice_attribute) -> Option<i32> {
     Some(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Features, and where it is.
+/// Features and location.
 fn property(attribute: CUdevice_attribute) -> Option<i32> {
     use CUdevice_attribute as A;
     match attribute {

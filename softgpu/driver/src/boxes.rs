@@ -1,7 +1,6 @@
 //! Copies and fills of boxes: rows and slices, to and from arrays.
 //!
-//! Sides are as in `copies`: what lies in pageable memory is staged, packed, and what is copied
-//! there waits.
+//! Sides are as in `copies`: pageable memory is staged, packed, and a copy to it waits.
 
 use abi::types::{
     CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1,
@@ -26,7 +25,7 @@ pub(crate) struct Side {
     pub(crate) pitch: [u64; 2],
 }
 
-/// Where a side lies.
+/// Location of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Host(u64),
@@ -34,7 +33,7 @@ pub(crate) enum Memory {
     Unified(u64),
     /// An array's handle.
     Array(u64),
-    /// An address inside an array, that was checked.
+    /// A checked address inside an array.
     Inside(u64),
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct BoxCopy {
     pub(crate) waits: bool,
 }
 
-/// A side that was looked at.
+/// A side after checking.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     place: Place,
@@ -211,7 +210,7 @@ impl Driver {
         self.finish(stream, None)
     }
 
-    /// Looks at one side: where it begins, and that all of the box is there.
+    /// Checks a side: finds its beginning, and checks that all of the box is there.
     fn find_side(&self, side: &Side, extent: &Extent) -> Result<Found, CUresult> {
         if let Memory::Array(handle) = side.memory {
             return self.find_array(handle, side.offset, extent);
@@ -297,13 +296,12 @@ impl Driver {
         Ok(Found { place, spot })
     }
 
-    /// Bytes of an array from an offset on count as one row, for copies of one dimension.
+    /// Treats bytes of an array from an offset on as one row, for one-dimensional copies.
     pub(crate) fn array_row(&self, handle: u64, offset: u64, bytes: u64) -> Result<u64, CUresult> {
         let array = self.array(handle)?;
         let descriptor = array.descriptor;
         let all = descriptor.bytes().ok_or(CUresult::INVALID_VALUE)? as u64;
-        // The documentation has these copies for arrays of one dimension; more rows follow each
-        // other without gaps here.
+        // These copies are documented for one-dimensional arrays; here further rows follow.
         if offset.checked_add(bytes).is_none_or(|end| end > all) {
             return Err(CUresult::INVALID_VALUE);
         }
@@ -311,7 +309,7 @@ impl Driver {
     }
 }
 
-/// The engine that a copy is for.
+/// The engine for a copy.
 pub(crate) fn direction(to: Place, from: Place) -> CopyDirection {
     match (to, from) {
         (Place::Pinned, Place::Device | Place::Managed) => CopyDirection::DeviceToHost,
@@ -327,7 +325,7 @@ fn each_row(
     (0..extent.height * extent.depth).try_for_each(&mut act)
 }
 
-/// What a descriptor's members say of one side.
+/// One side of a descriptor.
 macro_rules! side {
     ($copy:ident, $kind:ident, $host:ident, $device:ident, $array:ident,
         [$($offset:expr),*], [$($pitch:expr),*]) => {
@@ -345,8 +343,7 @@ macro_rules! side {
     };
 }
 
-/// Reads descriptors. Depth, levels of detail, slices and heights are those of boxes; rectangles
-/// have none.
+/// Reads descriptors. Depth, levels of detail, slices and heights belong only to boxes.
 macro_rules! descriptor {
     (
         $type:ty, |$copy:ident|

@@ -1,12 +1,12 @@
 //! Stream capture: operations on a stream become nodes of a graph.
 //!
-//! A capture begins on its *origin* stream, spreads to others by events that were recorded in it,
-//! and ends on the origin, when all others have been joined again. What would tie captured work to
-//! work that runs is refused and *invalidates* the capture: it can only be ended then.
+//! A capture begins on its *origin* stream, spreads to others through events recorded in it, and
+//! ends on the origin, when all others have been joined again. An operation that would tie captured
+//! work to running work is refused and *invalidates* the capture, which can then only be ended.
 //!
-//! **Unsafe calls.** Some calls may wait for streams, or use the legacy stream, behind the scenes
+//! **Unsafe calls.** Some calls may wait for streams, or use the legacy stream, internally
 //! ([`UNSAFE`]). A capture that is not relaxed forbids them to the thread that began it, a global
-//! one to every thread; each thread can ask not to be told so
+//! one to every thread; each thread can opt out of this check
 //! (`cuThreadExchangeStreamCaptureMode`). The codes and rules are those of the CUDA driver API's
 //! documentation of `cuStreamBeginCapture`, `cuThreadExchangeStreamCaptureMode` and of the results
 //! 900 to 908.
@@ -28,9 +28,9 @@ use crate::thread;
 pub(crate) struct Captures {
     id_last: u64,
     running: HashMap<u64, Capture>,
-    /// Which capture a stream is in, by its slot.
+    /// The capture of each captured stream, by its slot.
     of_slot: HashMap<u32, u64>,
-    /// Events that were last recorded in a capture, by handle.
+    /// Events last recorded in a capture, by handle.
     events: HashMap<u64, Captured>,
 }
 
@@ -41,7 +41,7 @@ struct Capture {
     thread: ThreadId,
     origin: u32,
     graph: u64,
-    /// Whether the graph was the application's before.
+    /// Whether the application supplied the graph.
     is_given: bool,
     is_invalid: bool,
     /// Its streams, by slot.
@@ -53,20 +53,20 @@ struct Capture {
 struct Lane {
     kind: StreamKind,
     context: u64,
-    /// What the next node comes after.
+    /// Dependencies of the next node.
     after: Vec<u64>,
-    /// As many zeroes, for those who ask for edge data.
+    /// Zeroes of the same number, for queries of edge data.
     edge_data: Vec<CUgraphEdgeData>,
 }
 
-/// Where an event was recorded.
+/// The place where an event was recorded.
 #[derive(Clone, Debug)]
 struct Captured {
     capture: u64,
     after: Vec<u64>,
 }
 
-/// What can be asked about a stream's capture. The addresses are good until the stream is used.
+/// The result of a query about a capture. The addresses are valid until the stream is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
     pub(crate) status: CUstreamCaptureStatus,
@@ -83,7 +83,7 @@ impl Captures {
         self.running.is_empty()
     }
 
-    /// Whether a capture in progress made the graph.
+    /// Whether a capture in progress created the graph.
     pub(crate) fn owns(&self, graph: u64) -> bool {
         self.running
             .values()
@@ -99,13 +99,13 @@ impl Captures {
         any
     }
 
-    /// The captures that work on the context's legacy stream would have to wait for.
+    /// Invalidates the captures that work on the context's legacy stream would wait for.
     fn invalidate_blocking(&mut self, context: u64) -> bool {
         self.invalidate(|capture| capture.is_blocking_in(context))
     }
 
-    /// Says no to what cannot be recorded: on a stream in capture, or on a legacy stream that such
-    /// a stream is ordered with.
+    /// Refuses operations that cannot be recorded: on a stream in capture, or on a legacy stream
+    /// that such a stream is ordered with.
     pub(crate) fn check_submit(&mut self, stream: &Stream) -> Result<(), CUresult> {
         if self.is_empty() {
             return Ok(());
@@ -126,7 +126,7 @@ impl Captures {
         }
     }
 
-    /// Says no to an unsafe call of this thread, and lets the captures know that forbid it.
+    /// Refuses an unsafe call of this thread, and invalidates the captures that forbid it.
     fn check_unsafe(&mut self) -> Result<(), CUresult> {
         if self.is_empty() {
             return Ok(());
@@ -145,13 +145,13 @@ impl Captures {
         Ok(())
     }
 
-    /// Ends a capture, whatever came of it.
+    /// Ends a capture in any state.
     fn end(&mut self, id: u64) -> Option<Capture> {
         self.of_slot.retain(|_, other| *other != id);
         self.running.remove(&id)
     }
 
-    /// A stream is destroyed. The graph that comes to nothing with it, if a capture began on it that made one.
+    /// Handles a stream's destruction. Returns the graph that a capture begun on it had created.
     pub(crate) fn handle_stream_destroyed(&mut self, slot: u32) -> Option<u64> {
         let id = self.of_slot.remove(&slot)?;
         let capture = self.running.get_mut(&id)?;
@@ -168,7 +168,7 @@ impl Captures {
         self.events.remove(&event);
     }
 
-    /// Says no to a question about an event that was recorded in a capture.
+    /// Refuses a query of an event that was recorded in a capture.
     fn check_event(&mut self, event: u64) -> Result<(), CUresult> {
         let Some(captured) = self.events.get(&event) else {
             return Ok(());
@@ -256,7 +256,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Ends the capture that began on a stream: its graph.
+    /// Ends the capture that began on a stream. Returns its graph.
     pub(crate) fn end_capture(&'static self, stream: &Stream) -> Result<u64, CUresult> {
         let mut ended = Default::default();
         let result = {
@@ -297,8 +297,8 @@ impl Driver {
         result
     }
 
-    /// What is known of a stream's capture. Of the legacy stream nothing can be said while a stream
-    /// that it is ordered with is in capture.
+    /// State of a stream's capture. Refused for the legacy stream while it is ordered with a
+    /// captured one.
     pub(crate) fn capture_info(&self, stream: &Stream) -> Result<Info, CUresult> {
         let tables = self.tables.lock();
         let captures = &tables.captures;
@@ -333,7 +333,7 @@ impl Driver {
         })
     }
 
-    /// Sets, or adds to, what the next node of a stream comes after.
+    /// Sets or extends the dependencies of a stream's next node.
     pub(crate) fn update_capture(
         &self,
         stream: &Stream,
@@ -366,7 +366,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether the stream is in capture; an error if in one that was invalidated.
+    /// Whether the stream is in capture; an error if that capture was invalidated.
     pub(crate) fn is_captured(&self, stream: &Stream) -> Result<bool, CUresult> {
         let mut tables = self.tables.lock();
         if tables.captures.is_empty() {
@@ -375,7 +375,7 @@ impl Driver {
         Ok(capture_of(&mut tables.captures, stream)?.is_some())
     }
 
-    /// Records an operation, if the stream is in capture, as the node that `make` gives.
+    /// Records an operation as the node that `make` returns, if the stream is in capture.
     pub(crate) fn try_capture(
         &self,
         stream: &Stream,
@@ -402,8 +402,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Records an event in a capture, if the stream is in one; otherwise the event is one of work
-    /// that runs.
+    /// Records an event in the stream's capture, if any; otherwise it is one of running work.
     pub(crate) fn try_capture_record(
         &self,
         stream: &Stream,
@@ -430,7 +429,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Lets a stream in capture, or one that thereby comes into it, wait for an event.
+    /// Lets a captured stream wait for an event, or brings the stream into the event's capture.
     pub(crate) fn try_capture_wait(
         &self,
         stream: &Stream,
@@ -482,7 +481,7 @@ impl Driver {
         self.tables.lock().captures.check_event(event)
     }
 
-    /// What a call must not do while something is captured.
+    /// Checks a call against the captures in progress.
     pub(crate) fn check_capture(&self, care: Care) -> Result<(), CUresult> {
         match care {
             Care::None => Ok(()),
@@ -515,8 +514,8 @@ impl Driver {
     }
 }
 
-/// The capture that a stream is in, unless it was invalidated; and the stream's slot. A legacy
-/// stream is in none, and cannot be used beside one of a blocking stream.
+/// The stream's valid capture and the stream's slot. A legacy stream is in no capture, and cannot
+/// be used while a blocking stream is in one.
 fn capture_of<'a>(
     captures: &'a mut Captures,
     stream: &Stream,
@@ -534,7 +533,7 @@ fn capture_of<'a>(
     }
 }
 
-/// Brings a stream into the capture of an event, behind it.
+/// Brings a stream into an event's capture, behind the event.
 fn join(captures: &mut Captures, stream: &Stream, captured: Captured) -> Result<bool, CUresult> {
     let id = captured.capture;
     let Some(capture) = captures.running.get_mut(&id) else {
@@ -562,7 +561,7 @@ fn join(captures: &mut Captures, stream: &Stream, captured: Captured) -> Result<
     Ok(true)
 }
 
-/// Whether the origin comes after everything that was recorded on other streams.
+/// Whether the origin depends on everything recorded on other streams.
 fn is_joined(tables: &Tables, capture: &Capture) -> bool {
     let Ok(graph) = tables.graphs.graph(capture.graph) else {
         return false;
@@ -588,10 +587,10 @@ fn is_joined(tables: &Tables, capture: &Capture) -> bool {
         .all(|node| reached.contains(node))
 }
 
-/// What a call has to do with captures that are none of its own business.
+/// How a call affects captures of other streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Care {
-    /// Nothing.
+    /// Not at all.
     None,
     /// It may wait, or use the legacy stream: see the module's text.
     Unsafe,
@@ -601,9 +600,9 @@ pub(crate) enum Care {
     Context,
 }
 
-/// What an entry point has to do with captures. NVIDIA names `cudaMalloc` and `cudaEventQuery` as
-/// examples of unsafe calls; here they are the calls that allocate, free, load, wait or copy without
-/// a stream.
+/// The effect of an entry point on captures. NVIDIA names `cudaMalloc` and `cudaEventQuery` as
+/// examples of unsafe calls; here they are the calls that allocate, free, load, wait or copy
+/// without a stream.
 pub(crate) const fn care(index: usize) -> Care {
     if is_among(index, &WHOLE_CONTEXT) {
         Care::Context

@@ -1,4 +1,4 @@
-//! Contexts: made, current, destroyed.
+//! Contexts: creation, current context, destruction.
 
 use abi::types::{CUdevice, CUlimit, CUresult};
 use softgpu::wire::{Reply, Request, StreamKind};
@@ -8,24 +8,24 @@ use crate::link::Link;
 use crate::tables::Context;
 use crate::thread;
 
-/// API version of contexts, as drivers answer it since CUDA 3.2.
+/// API version of contexts, as drivers report it since CUDA 3.2.
 pub(crate) const API_VERSION: u32 = 3020;
 
 /// CUDA_ERROR_MPS_SERVER_NOT_READY.
 const MPS_SERVER_NOT_READY: CUresult = CUresult(807);
-/// How often a thread that waits for an MPS server looks.
+/// Poll interval of a thread that waits for an MPS server.
 const MPS_LOOK_NS: u64 = 5_000_000;
-/// How often at most, which is half a minute. NVIDIA states no bound, and its driver was seen to
-/// wait for as long as it was looked at, ten seconds, while the control daemon was stopped.
+/// Most polls: half a minute. NVIDIA documents no limit, and its driver waited throughout an
+/// observation of ten seconds with a stopped control daemon.
 const MPS_LOOKS_MAX: u32 = 6000;
 
 impl Driver {
-    /// The ordinal must be that of a device; its index.
+    /// Index of the device with this ordinal.
     pub(crate) fn check_device(&self, device: CUdevice) -> Result<usize, CUresult> {
         self.gpu(device).map(|_| device.0 as usize)
     }
 
-    /// A new context on a device.
+    /// Creates a context on a device.
     pub(crate) fn create_context(&self, device: usize, flags: u32) -> Result<u64, CUresult> {
         let connections = self.connections;
         let create = Request::CreateContext {
@@ -62,7 +62,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Waits for an MPS server where one is awaited, as long as it may take to start.
+    /// Creates a context; waits for a pending MPS server, as long as it may take to start.
     fn ask_for_context(&self, device: usize, create: &Request) -> Result<Reply, CUresult> {
         for _ in 0..MPS_LOOKS_MAX {
             match self.link.call_on(device, create)? {
@@ -73,10 +73,10 @@ impl Driver {
         Err(MPS_SERVER_NOT_READY)
     }
 
-    /// Waits for a context's work, then forgets the context and all that is in it.
+    /// Waits for a context's work, then removes the context and everything in it.
     pub(crate) fn destroy_context(&self, handle: u64) -> Result<(), CUresult> {
         let context = self.context(handle)?;
-        // A context with an error is destroyed like any other.
+        // Errors of a context do not prevent its destruction.
         let _ = self.synchronise_context(handle);
         self.link.call(&Request::DestroyContext {
             context: context.slot,
@@ -105,7 +105,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Counts one more that uses a context.
+    /// Increments a context's use count.
     pub(crate) fn attach_context(&self, handle: u64) -> Result<(), CUresult> {
         let mut tables = self.tables.lock();
         let context = tables.contexts.get_mut(&handle);
@@ -113,7 +113,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Counts one less; the last destroys it.
+    /// Decrements it; the last use destroys the context.
     pub(crate) fn detach_context(&self, handle: u64) -> Result<(), CUresult> {
         let is_last = {
             let mut tables = self.tables.lock();
@@ -129,7 +129,7 @@ impl Driver {
         }
     }
 
-    /// Destroys a device's primary context, however often it is retained; it can be retained again.
+    /// Destroys a device's primary context, whatever its retain count; it can be retained again.
     pub(crate) fn reset_primary(&self, device: usize) -> Result<(), CUresult> {
         let primary = std::mem::take(&mut self.tables.lock().primaries[device]);
         self.tables.lock().primaries[device].flags = primary.flags;
@@ -138,14 +138,14 @@ impl Driver {
             .map_or(Ok(()), |handle| self.destroy_context(handle))
     }
 
-    /// What a handle means.
+    /// The context of a handle.
     pub(crate) fn context(&self, handle: u64) -> Result<Context, CUresult> {
         let known = self.tables.lock().contexts.get(&handle).copied();
         known.ok_or(CUresult::INVALID_CONTEXT)
     }
 
-    /// What the calling thread's context has its memory and code in, if it works: of a green context that is the primary
-    /// context, but for the default stream.
+    /// The context that has the memory and code of the calling thread's working context: for a
+    /// green context the primary context, except for the default stream.
     pub(crate) fn current(&self) -> Result<(u64, Context), CUresult> {
         let (handle, context) = self.current_itself()?;
         let Some(green) = context.green else {
@@ -168,12 +168,12 @@ impl Driver {
         Ok((handle, context))
     }
 
-    /// Says an error of a context that was noticed meanwhile.
+    /// Reports an error that the context has had since.
     pub(crate) fn check_context(&self, handle: u64) -> Result<(), CUresult> {
         self.link.error(self.context(handle)?.slot)
     }
 
-    /// Waits for all that was put on a context's streams, the destroyed ones among them.
+    /// Waits for all work on a context's streams, destroyed streams included.
     pub(crate) fn synchronise_context(&self, handle: u64) -> Result<(), CUresult> {
         self.context(handle)?;
         self.await_lock(handle);
@@ -181,7 +181,7 @@ impl Driver {
         self.check_context(handle)
     }
 
-    /// A device's primary context, made by the first to ask.
+    /// A device's primary context, created on first use.
     pub(crate) fn retain_primary(&self, device: usize) -> Result<u64, CUresult> {
         let (existing, flags) = {
             let mut tables = self.tables.lock();
@@ -198,7 +198,7 @@ impl Driver {
                 let first = *tables.primaries[device].context.get_or_insert(handle);
                 drop(tables);
                 if first != handle {
-                    // Another thread was first.
+                    // Another thread has created it first.
                     self.destroy_context(handle)?;
                 }
                 Ok(first)
@@ -210,7 +210,7 @@ impl Driver {
         }
     }
 
-    /// The last to release destroys it.
+    /// Releases the primary context; the last release destroys it.
     pub(crate) fn release_primary(&self, device: usize) -> Result<(), CUresult> {
         let last = {
             let mut tables = self.tables.lock();
@@ -229,7 +229,7 @@ impl Driver {
     }
 }
 
-/// Limits as a V100's driver answers them, where they mean anything without device code.
+/// Limits as a V100's driver reports them, as far as they apply without device code.
 pub(crate) fn limit(limit: CUlimit) -> Result<usize, CUresult> {
     match limit {
         CUlimit::STACK_SIZE => Ok(1024),

@@ -2,8 +2,8 @@
 //!
 //! As on hardware: a copy from pageable memory is staged, so the application may change its memory
 //! when the call returns; a copy to pageable memory waits; copies between the device and pinned
-//! memory are asynchronous both ways. The synchronous calls wait for their copy where one side is
-//! the host, and return at once where both sides are on the device.
+//! memory are asynchronous both ways. The synchronous calls wait for their copy if one side is the
+//! host, and return at once if both sides are on the device.
 
 use abi::types::CUresult;
 use softgpu::CopyDirection;
@@ -19,7 +19,7 @@ use crate::memory::Place;
 use crate::raw::Bytes;
 use crate::tables::{Point, Stream};
 
-/// What a call asks for.
+/// Arguments of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copy {
     pub(crate) to: u64,
@@ -30,13 +30,13 @@ pub(crate) struct Copy {
     pub(crate) waits: bool,
 }
 
-/// What the call says about its sides.
+/// The call's declaration of its sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     HostToDevice,
     DeviceToHost,
     DeviceToDevice,
-    /// The addresses say it.
+    /// Determined by the addresses.
     Unified,
 }
 
@@ -83,7 +83,7 @@ impl Driver {
         }
     }
 
-    /// From pageable memory to the device.
+    /// Copies from pageable memory to the device.
     fn copy_staged(&self, live: &Live, stream: &Stream, copy: Copy) -> Result<(), CUresult> {
         let offset = self.stage(copy.bytes)?;
         let from = live.host_base() + offset;
@@ -112,7 +112,7 @@ impl Driver {
         }
     }
 
-    /// From the device to pageable memory.
+    /// Copies from the device to pageable memory.
     fn copy_out(&self, live: &Live, stream: &Stream, copy: Copy) -> Result<(), CUresult> {
         let offset = self.stage(copy.bytes)?;
         let to = live.host_base() + offset;
@@ -133,7 +133,7 @@ impl Driver {
         copied.map(|_| ())
     }
 
-    /// Whether an address lies on another device than the stream is of.
+    /// Whether an address lies on another device than the stream's.
     pub(crate) fn leaves_device(
         &self,
         stream: &Stream,
@@ -146,8 +146,8 @@ impl Driver {
         Ok(found.any(|address| device_of_address(address) != device))
     }
 
-    /// Between devices, or with memory of another device than the stream's: by way of the host, in
-    /// the stream's order and done when it returns. Each device counts its own half.
+    /// Copies between devices, or with memory of another device than the stream's: through the
+    /// host, in the stream's order; it is complete on return. Each device counts its own half.
     fn copy_between(
         &self,
         live: &Live,
@@ -182,7 +182,7 @@ impl Driver {
         }
     }
 
-    /// A stream of the device that an address lies on: the legacy stream of a context there.
+    /// The legacy stream of a context on the device that an address lies on.
     fn stream_at(&self, address: u64) -> Result<Stream, CUresult> {
         let device = device_of_address(address);
         let tables = self.tables.lock();
@@ -191,7 +191,7 @@ impl Driver {
         legacy.copied().ok_or(CUresult::INVALID_CONTEXT)
     }
 
-    /// Where the device has no part: in the stream's order, by this thread.
+    /// Copies within the host: in the stream's order, by this thread.
     fn copy_on_host(&self, stream: &Stream, copy: Copy) -> Result<(), CUresult> {
         self.synchronise_stream(stream)?;
         Bytes::at(copy.to).move_from(Bytes::at(copy.from), copy.bytes as usize)
@@ -214,8 +214,7 @@ impl Driver {
         self.submit(stream, work)
     }
 
-    /// Fills memory with `count` values of `width_bytes`. Never waits, as the memory is the
-    /// device's.
+    /// Fills memory with `count` values of `width_bytes`. Never waits: it is device memory.
     pub(crate) fn set(
         &self,
         stream: &Stream,
@@ -257,7 +256,7 @@ impl Driver {
         self.finish(stream, None)
     }
 
-    /// Spends what the call costs, and waits if it must.
+    /// Spends the call's host time, and waits if it must.
     pub(crate) fn finish(&self, stream: &Stream, until: Option<Point>) -> Result<(), CUresult> {
         self.link.spend(SUBMIT_HOST_NS);
         if let Some(point) = until {

@@ -1,12 +1,11 @@
-//! What calls cost the calling thread on the virtual clock.
+//! Host time of calls on the virtual clock.
 //!
 //! In real time a call costs what it costs. On the virtual clock computing takes no time, so a
-//! program would launch a million kernels in an instant. These are assumptions, of the order that
-//! is measured around CUDA on hosts of the V100's time: a launch takes about 5 µs, which is also
-//! the pace at which Orion's frameworks issue kernels.
+//! program would launch a million kernels in an instant. These are assumptions, of the order
+//! measured around CUDA on hosts of the V100's time: a launch takes about 5 µs, which is also the
+//! pace at which Orion's frameworks issue kernels.
 
 /// A launch, a copy or a fill.
 pub(crate) const SUBMIT_HOST_NS: u64 = 5_000;
-/// A query, or an operation on an event. More than nothing, so that a loop of queries lets time
-/// pass.
+/// A query, or an operation on an event. Above zero, so that a loop of queries lets time pass.
 pub(crate) const QUERY_HOST_NS: u64 = 1_000;

@@ -1,4 +1,4 @@
-//! The one way into the library: is it initialised, and nothing escapes.
+//! The entry into each call: checks initialisation, and catches panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,8 +9,8 @@ use crate::driver::{self, Driver};
 use crate::fork_guard::{Mode, mode};
 use crate::thread;
 
-/// Runs a call that needs an initialised driver, unless a capture forbids it or it is made from a
-/// function that the driver called.
+/// Runs a call that needs an initialised driver, unless a capture forbids it or the caller is a
+/// host function that the driver called.
 pub(crate) fn enter(
     care: Care,
     call: impl FnOnce(&'static Driver) -> Result<(), CUresult>,
@@ -25,10 +25,10 @@ pub(crate) fn enter(
     })
 }
 
-/// Runs a call that does not.
+/// Runs a call that needs no initialisation.
 pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
-    // A panic is a bug of ours; it must not unwind into C. What it leaves behind is behind locks
-    // that do not poison, and a table that misses an entry is the worst of it.
+    // A panic is a bug of ours and must not unwind into C. Its state is behind locks that do not
+    // poison; at worst a table misses an entry.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(code)) => code,
@@ -36,13 +36,13 @@ pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), CUresult>) -> CUresu
     }
 }
 
-/// Whether calls that need a server have succeeded before they began, at the cost of two loads.
+/// Whether the process is in null mode, where server calls succeed at once. Costs two loads.
 #[inline]
 pub(crate) fn is_null() -> bool {
     mode() == Mode::Null
 }
 
-/// Answers a call of an entry point that the software GPU does not have.
+/// Refuses a call of an entry point that the software GPU lacks.
 pub(crate) fn refuse() -> CUresult {
     enter(Care::None, |driver| {
         driver.link.count_not_supported();

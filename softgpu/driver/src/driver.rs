@@ -1,4 +1,4 @@
-//! The initialised driver, and how commands are put on streams.
+//! The initialised driver, and putting commands on streams.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ static DRIVER: OnceLock<Driver> = OnceLock::new();
 /// Threads that call `cuInit` at the same time.
 static INITIALISING: Mutex<()> = Mutex::new(());
 
-/// What `cuInit` makes.
+/// The state that `cuInit` creates.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// The devices that this process sees, in the order of their ordinals.
+    /// The devices visible to this process, by ordinal.
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) link: Link,
     /// Never held while a thread waits.
@@ -36,29 +36,29 @@ pub(crate) struct Driver {
     pub(crate) host_calls: HostCalls,
     /// Connections from host to device of each context.
     pub(crate) connections: u32,
-    /// When kernels ran, if anybody asks.
+    /// Times of kernels, if requested.
     pub(crate) trace: Trace,
 }
 
-/// A device that this process sees.
+/// A device visible to this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
     pub(crate) device: Device,
     pub(crate) uuid: [u8; 16],
-    /// Which of the machine's devices it is, whatever this process sees of them: its PCI bus.
+    /// Its index among all devices of the machine, visible or not; it determines the PCI bus.
     pub(crate) place: usize,
-    /// None in the null mode, in which nobody shares it.
+    /// `None` in null mode, in which no process shares it.
     pub(crate) ways: Option<Ways>,
-    /// How much of its SMs this process wants under MPS, above 0 to 100.
+    /// Share of its SMs that this process requests under MPS, above 0 to 100.
     pub(crate) active_percent: Option<f64>,
 }
 
-/// How processes share a device, by its server's word.
+/// How processes share a device, as its server reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways {
-    /// By MPS, else in time slices.
+    /// By MPS; otherwise in time slices.
     pub(crate) is_mps: bool,
-    /// Waiting blocks of a kernel with the greater priority go first.
+    /// Waiting blocks of the kernel with the highest priority start first.
     pub(crate) block_priority: bool,
 }
 
@@ -70,8 +70,8 @@ pub(crate) fn live() -> Option<&'static Driver> {
     }
 }
 
-/// What `CUDA_DEVICE_MAX_CONNECTIONS` asks for, when `cuInit` is called. What it is given out of
-/// range is not documented: here the nearest number, and of what is no number the default.
+/// The value of `CUDA_DEVICE_MAX_CONNECTIONS` at `cuInit`. Treatment of values out of range is not
+/// documented: here the nearest valid number, and the default for other texts.
 fn connections() -> u32 {
     let asked = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok();
     let asked = asked.and_then(|asked| asked.trim().parse().ok());
@@ -80,15 +80,14 @@ fn connections() -> u32 {
     })
 }
 
-/// What `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` asks for, when `cuInit` is called; what is no share asks
-/// for nothing.
+/// The value of `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` at `cuInit`; an invalid share counts as unset.
 fn active_percent() -> Option<f64> {
     let asked = std::env::var("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").ok()?;
     let asked: f64 = asked.trim().parse().ok()?;
     (asked > 0.0 && asked <= 100.0).then_some(asked)
 }
 
-/// Connects, unless that has been done.
+/// Connects, if not connected yet.
 pub(crate) fn initialise() -> Result<(), CUresult> {
     let _alone = INITIALISING.lock();
     match mode() {
@@ -98,7 +97,7 @@ pub(crate) fn initialise() -> Result<(), CUresult> {
     }
     connect_to_mps();
     let driver = connect().map_err(|reason| {
-        // A program only says "no device"; this says why.
+        // A program only reports "no device"; this has the reason.
         eprintln!("softgpu libcuda.so.1: {reason}");
         CUresult::NO_DEVICE
     })?;
@@ -108,12 +107,12 @@ pub(crate) fn initialise() -> Result<(), CUresult> {
     fork_guard::initialised(is_null).map_err(|_| CUresult::OPERATING_SYSTEM)
 }
 
-/// With `SOFTGPU_MPS_CLIENT=1`: shows whoever listens for clients of MPS that this process would be one.
+/// With `SOFTGPU_MPS_CLIENT=1`: connects as a client of MPS would, for a listener on its socket.
 fn connect_to_mps() {
     let is_asked = std::env::var_os("SOFTGPU_MPS_CLIENT").is_some_and(|value| value == "1");
     let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").filter(|_| is_asked);
     if let Some(folder) = folder {
-        // Without a control daemon NVIDIA's driver goes on without MPS.
+        // Without a control daemon NVIDIA's driver continues without MPS.
         let _ = UnixStream::connect(Path::new(&folder).join("control"));
     }
 }
@@ -179,8 +178,8 @@ fn connect() -> Result<Driver, String> {
     })
 }
 
-/// The identities of all devices, if the selection asks for any by identity: a process that chooses
-/// by ordinal never speaks with servers that it does not see.
+/// The UUIDs of all devices, if the selection names any UUID: a process that selects by ordinal
+/// never contacts servers of devices that it does not see.
 fn uuids(paths: &[PathBuf], asked: &str) -> Result<Vec<[u8; 16]>, String> {
     if !visible::names_identities(asked) {
         return Ok(vec![[0; 16]; paths.len()]);
@@ -201,8 +200,8 @@ impl Driver {
         self.gpus.get(index).ok_or(CUresult::INVALID_DEVICE)
     }
 
-    /// Not to be called with the tables locked. The device of a context; of what belongs to none (a library's kernel), the current one, or
-    /// the first.
+    /// The device of a context; without a context (a library's kernel) the current device, or the
+    /// first. Not to be called with the tables locked.
     pub(crate) fn device_of(&self, context: u64) -> &Device {
         let known = {
             let tables = self.tables.lock();
@@ -213,8 +212,7 @@ impl Driver {
         &self.gpus[known.unwrap_or(0)].device
     }
 
-    /// Puts work on a stream, after waiting for room. What can be recorded by a capture was, and
-    /// did not come here.
+    /// Puts work on a stream, after waiting for room. Captured work does not reach this.
     ///
     /// A thread that waits for room holds the context's lock: see the crate's text.
     pub(crate) fn submit(&self, stream: &Stream, work: Work) -> Result<Point, CUresult> {
@@ -279,7 +277,7 @@ impl Driver {
         }
     }
 
-    /// An event call in a context takes its time, where it was asked to take some.
+    /// Spends the configured time of an event call in a context.
     pub(crate) fn spend_event_call(&self, context: u64) -> Result<(), CUresult> {
         if event_lock::is_on() {
             event_lock::hold(self.context(context)?.slot);
@@ -294,7 +292,7 @@ impl Driver {
         };
         let locked = || self.tables.lock().locked(context);
         while let Some(device) = locked() {
-            // The order matters: the thread that lets go rings after that.
+            // The order matters: the thread that releases the lock rings afterwards.
             let seen = live.read_progress(device);
             if locked().is_some() {
                 live.wait_for_progress(device, seen);
@@ -302,11 +300,11 @@ impl Driver {
         }
     }
 
-    /// Puts a command that is not numbered, about a stream's slot.
+    /// Puts an unnumbered command about a stream's slot.
     pub(crate) fn put(&self, stream: u32, command: &Command) -> Result<(), CUresult> {
         loop {
             {
-                // The lock makes this the one thread that puts.
+                // The lock makes this the only thread that puts.
                 let _tables = self.tables.lock();
                 if self.link.try_put(command) {
                     break;

@@ -1,14 +1,14 @@
-//! What event calls take where `SOFTGPU_EVENT_NS` asks for it: so many ns of busy time, with a lock
-//! of the context that launches need.
+//! Cost of event calls with `SOFTGPU_EVENT_NS`: that many ns of busy time, with a lock of the
+//! context that launches need.
 //!
-//! It stands for NVIDIA's driver, in which a record or a query of an event, or a query of a stream,
-//! takes about a microsecond under a lock that a launching thread needs as well, so that a thread
-//! which queries events slows another thread's launches down. Here all that is put on a stream
-//! waits for the lock; what a launch itself takes is not modelled, and it does not keep the lock.
+//! It models NVIDIA's driver, in which a record or a query of an event, or a query of a stream,
+//! takes about a microsecond under a lock that a launching thread needs too, so that a thread which
+//! queries events slows another thread's launches down. Here all submissions to a stream wait for
+//! the lock; a launch's own time is not modelled, and it does not keep the lock.
 //!
-//! In null mode no handle is looked up, and all contexts have one lock. On the virtual clock the
-//! switch does nothing: calls take what `crate::cost` has. A thread that gets no lock at once spins
-//! a little, then sleeps (`parking_lot`).
+//! In null mode no handle is looked up, and all contexts share one lock. On the virtual clock the
+//! switch has no effect: calls take the times of `crate::cost`. A thread that does not get the lock
+//! at once spins briefly, then sleeps (`parking_lot`).
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,23 +23,23 @@ const HELD_NS_MAX: u64 = 1_000_000_000;
 /// The lock of null mode.
 const NULL_SLOT: u32 = 0;
 
-/// What an event call takes, ns; 0 if no locks are taken.
+/// Duration of an event call, ns; 0 if no locks are taken.
 static HELD_NS: AtomicU64 = AtomicU64::new(0);
 /// By the slot of the context, over all devices.
 static LOCKS: [Mutex<()>; CONTEXTS * DEVICES] = [const { Mutex::new(()) }; CONTEXTS * DEVICES];
 
-/// What an entry point has to do with the lock.
+/// How an entry point uses the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Nothing.
+    /// Not at all.
     None,
-    /// It takes its time with the lock.
+    /// It spends its time holding the lock.
     Holds,
-    /// It needs the lock for a moment.
+    /// It takes the lock for a moment.
     Needs,
 }
 
-/// The entry points that null mode answers, and their parts.
+/// The entry points that null mode implements, and their use of the lock.
 pub(crate) const fn part(index: usize) -> Part {
     match index {
         id::cuEventQuery
@@ -61,14 +61,14 @@ pub(crate) const fn part(index: usize) -> Part {
     }
 }
 
-/// Takes the switch from the environment. Called once, before the first call that asks for a lock.
+/// Reads the switch from the environment. Called once, before the first call that needs a lock.
 pub(crate) fn initialise() {
     let asked = std::env::var("SOFTGPU_EVENT_NS").ok();
     let asked = asked.and_then(|asked| asked.trim().parse::<u64>().ok());
     if Clock::process().is_virtual() {
         return;
     }
-    // The first reading looks up where the kernel's clock is, under the dynamic linker's lock.
+    // The first reading resolves the kernel's clock function, under the dynamic linker's lock.
     let _ = Clock::monotonic().now_ns();
     HELD_NS.store(asked.unwrap_or(0).min(HELD_NS_MAX), Ordering::Relaxed);
 }
@@ -80,7 +80,7 @@ pub(crate) fn is_on() -> bool {
     HELD_NS.load(Ordering::Relaxed) != 0
 }
 
-/// A call in null mode.
+/// Takes part in the lock for a call in null mode.
 #[inline]
 pub(crate) fn take_part_in_null_mode(part: Part) {
     match part {
@@ -90,7 +90,7 @@ pub(crate) fn take_part_in_null_mode(part: Part) {
     }
 }
 
-/// An event call in a context takes its time.
+/// Spends the time of an event call in a context.
 pub(crate) fn hold(slot: u32) {
     let held_ns = HELD_NS.load(Ordering::Relaxed);
     let clock = Clock::monotonic();
@@ -102,7 +102,7 @@ pub(crate) fn hold(slot: u32) {
     drop(lock);
 }
 
-/// Something is put on a stream of a context: no event call holds the lock at that moment.
+/// Called before work is put on a context's stream: no event call holds the lock at that moment.
 pub(crate) fn need(slot: u32) {
     drop(LOCKS[slot as usize].lock());
 }

@@ -8,13 +8,13 @@ use crate::driver::Driver;
 use crate::shared_events::Words;
 use crate::tables::{Context, Event, Point, Stream};
 
-/// All flags that an event may have.
+/// All valid flags of an event.
 const FLAGS: u32 = CUevent_flags::BLOCKING_SYNC.0
     | CUevent_flags::DISABLE_TIMING.0
     | CUevent_flags::INTERPROCESS.0;
 
 impl Driver {
-    /// A new event; returns its handle.
+    /// Creates an event; returns its handle.
     pub(crate) fn create_event(&self, flags: u32) -> Result<u64, CUresult> {
         self.current()?;
         if flags & !FLAGS != 0 {
@@ -25,7 +25,7 @@ impl Driver {
         self.add_event(flags, words)
     }
 
-    /// An event in the table.
+    /// Adds an event to the table.
     pub(crate) fn add_event(&self, flags: u32, shared: Option<Words>) -> Result<u64, CUresult> {
         let (context, Context { device, .. }) = self.current()?;
         let mut tables = self.tables.lock();
@@ -64,8 +64,8 @@ impl Driver {
         known.ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Puts a record on a stream, or into its capture: there an external one is a node, another one
-    /// only says where the event stands.
+    /// Puts a record on a stream, or into its capture: there an external record is a node; another
+    /// one only sets the event's position.
     pub(crate) fn record_event(
         &self,
         handle: u64,
@@ -101,8 +101,7 @@ impl Driver {
         self.submit(stream, Work::Record { event, record })
     }
 
-    /// Lets a stream wait for an event's last record; for one that was never recorded there is
-    /// nothing to wait for.
+    /// Lets a stream wait for an event's last record, if there is one.
     pub(crate) fn wait_event(
         &'static self,
         stream: &Stream,
@@ -119,7 +118,7 @@ impl Driver {
             && !self.link.is_complete(point.stream, point.seq)
         {
             if self.context(event.context)?.device != self.context(stream.context)?.device {
-                // Of a server that is gone nothing will come; then the stream need not wait either.
+                // A server that is gone reports nothing more; then the stream need not wait either.
                 return self.wait_across(stream, move || {
                     let _ = self.link.wait(point.stream, point.seq);
                 });
@@ -130,8 +129,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Records an event behind all streams of a context: the legacy stream is given waits for the
-    /// others, and the event comes after these.
+    /// Records an event behind all streams of a context: the legacy stream waits for these, then
+    /// records.
     pub(crate) fn record_context(&'static self, context: u64, handle: u64) -> Result<(), CUresult> {
         let owner = self.context(context)?.green;
         let owner = owner.map_or(context, |green| green.primary);

@@ -1,8 +1,8 @@
 //! The C functions.
 //!
-//! Each is a door (`crate::door`) around one method of the driver; none has a decision of its own.
-//! Parameter types are those of `crate::raw`, so that no function here touches the application's
-//! memory. That `abi`'s table is complete is shown by [`ADDRESSES`], which names every symbol.
+//! Each calls one method of the driver through `crate::door`; none makes decisions. Parameter types
+//! are those of `crate::raw`, so that no function here touches the application's memory.
+//! [`ADDRESSES`] names every symbol, which shows that `abi`'s table is complete.
 
 #![expect(unsafe_code, reason = "exports C functions")]
 
@@ -45,7 +45,7 @@ macro_rules! exports {
     };
     ($name:ident($($arg:ident: $type:ty),* $(,)?) live |$driver:pat_param| $body:expr; $($rest:tt)*) => {
         $crate::exports::define! { $name($($arg: $type),*) {
-            // Before the closure takes hold of the arguments, so that they stay in registers here.
+            // Before the closure captures the arguments, so that they stay in registers here.
             if $crate::door::is_null() {
                 $crate::event_lock::take_part_in_null_mode(
                     const { $crate::event_lock::part(abi::id::$name) },
@@ -71,8 +71,8 @@ macro_rules! exports {
 macro_rules! define {
     ($name:ident($($arg:ident: $type:ty),*) $body:expr) => {
         #[allow(clippy::too_many_arguments, reason = "the prototype is the driver's")]
-        // SAFETY: nothing else in the process that loads a driver has this name; that is what
-        // loading a driver means.
+        // SAFETY: the name is the driver's own: nothing else in a process that loads it has this
+        // name.
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($arg: $type),*) -> abi::types::CUresult {
             $body
@@ -80,8 +80,7 @@ macro_rules! define {
     };
 }
 
-/// Defines both forms of functions with a stream: `|driver, flavour|` learns what stream 0 means in
-/// it.
+/// Defines both forms of functions with a stream: `|driver, flavour|` gets the meaning of stream 0.
 macro_rules! flavoured {
     () => {};
     ($legacy:ident $per_thread:ident $args:tt $($live:ident)? |$driver:pat_param, $flavour:pat_param| $body:expr;

@@ -1,9 +1,8 @@
-//! Which mode this process is in, in a word that a forked child finds cleared.
+//! The process's mode, in a word that is cleared in forked children.
 //!
-//! CUDA does not survive `fork`: a child of a process that called `cuInit` gets
-//! CUDA_ERROR_NOT_INITIALIZED from every call. The kernel clears the word for us
-//! (`MADV_WIPEONFORK`), whichever way the child was made, so a call costs one load and no system
-//! call.
+//! CUDA does not survive `fork`: in a child of a process that called `cuInit` every call returns
+//! CUDA_ERROR_NOT_INITIALIZED. The kernel clears the word (`MADV_WIPEONFORK`), however the child
+//! was created, so a call costs one load and no system call.
 
 #![expect(
     unsafe_code,
@@ -15,14 +14,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-/// What calls may expect.
+/// The mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// `cuInit` has not succeeded.
     Uninitialised,
-    /// It has, in a parent of this process.
+    /// `cuInit` succeeded in a parent of this process.
     Forked,
-    /// There is no server and nothing is done.
+    /// There is no server, and calls have no effect.
     Null,
     /// There is a server.
     Live,
@@ -37,13 +36,13 @@ static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 /// The mode of this process.
 #[inline]
 pub(crate) fn mode() -> Mode {
-    // Acquire pairs with the Release in `initialised`: who sees the word sees the driver behind it.
+    // Acquire pairs with the Release in `initialised`: who sees the word sees the driver.
     let word = WORD.load(Ordering::Acquire);
     if word.is_null() {
         return Mode::Uninitialised;
     }
-    // SAFETY: only `initialised` stores here, an address that stays mapped for good; a child
-    // inherits the mapping.
+    // SAFETY: only `initialised` stores here, an address never unmapped; children inherit the
+    // mapping.
     let word = unsafe { &*word };
     match word.load(Ordering::Relaxed) {
         NULL => Mode::Null,
@@ -52,10 +51,10 @@ pub(crate) fn mode() -> Mode {
     }
 }
 
-/// `cuInit` succeeded. Called once.
+/// Records that `cuInit` succeeded. Called once.
 pub(crate) fn initialised(is_null: bool) -> io::Result<()> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a fresh private mapping at an address of the kernel's choice aliases nothing.
+    // SAFETY: a fresh private mapping chosen by the kernel aliases nothing.
     let address = unsafe {
         mmap_anonymous(
             std::ptr::null_mut(),
@@ -64,7 +63,7 @@ pub(crate) fn initialised(is_null: bool) -> io::Result<()> {
             MapFlags::PRIVATE,
         )?
     };
-    // SAFETY: exactly the mapping made above; the advice takes effect at forks only.
+    // SAFETY: exactly the mapping made above; the advice takes effect only at forks.
     unsafe { madvise(address, WORD_BYTES, Advice::LinuxWipeOnFork)? };
     let word: *mut AtomicU32 = address.cast();
     // SAFETY: mapped, zeroed, page-aligned memory is a valid `AtomicU32`, and is never unmapped.

@@ -1,7 +1,7 @@
-//! Functions: what they are called, what they need, and how many of their blocks fit.
+//! Functions: names, requirements and occupancy.
 //!
-//! Where CUDA takes a function it takes a library's kernel too (`crate::libraries`), which then stands for its function
-//! in the current context.
+//! A library's kernel is accepted wherever CUDA accepts it as a function (`crate::libraries`); it
+//! then stands for its function in the current context.
 
 use abi::types::{CUfunction_attribute, CUresult};
 use softgpu::code::CodeParam;
@@ -11,8 +11,8 @@ use crate::driver::Driver;
 use crate::tables::{Function, Kernel};
 use crate::thread;
 
-/// Dynamic shared memory that a block may have without asking for more (CUDA C++ Programming Guide,
-/// compute capability 7.x and later).
+/// Most dynamic shared memory of a block without opting in (CUDA C++ Programming Guide, compute
+/// capability 7.x and later).
 pub(crate) const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
 /// Registers of the built-in kernels, as `softgpu::Builtin` charges them.
 const REGISTERS_BUILTIN: u32 = 32;
@@ -21,7 +21,7 @@ const WARP_THREADS: u32 = 32;
 const THREADS_MAX: u32 = 1024;
 
 impl Driver {
-    /// What a handle of a function, or of a kernel for the current context, means.
+    /// The function of a handle of a function, or of a kernel in the current context.
     pub(crate) fn function(&self, handle: u64) -> Result<Function, CUresult> {
         let known = self.tables.lock().functions.get(&handle).cloned();
         if let Some(function) = known {
@@ -31,7 +31,7 @@ impl Driver {
         self.launchable(handle, context)
     }
 
-    /// What is launched in a context under a handle of a function or a kernel.
+    /// The function that a handle of a function or a kernel launches in a context.
     pub(crate) fn launchable(&self, handle: u64, context: u64) -> Result<Function, CUresult> {
         let known = self.tables.lock().functions.get(&handle).cloned();
         let function = match known {
@@ -48,7 +48,7 @@ impl Driver {
         Ok(function)
     }
 
-    /// What `cuFuncGetAttribute` answers.
+    /// The result of `cuFuncGetAttribute`.
     pub(crate) fn function_attribute(
         &self,
         handle: u64,
@@ -58,7 +58,7 @@ impl Driver {
         attribute_of(self.device_of(function.context), &function, attribute)
     }
 
-    /// What `cuFuncSetAttribute` takes.
+    /// Implements `cuFuncSetAttribute`.
     pub(crate) fn set_function_attribute(
         &self,
         handle: u64,
@@ -77,11 +77,11 @@ impl Driver {
             return Ok(());
         }
         drop(tables);
-        // A kernel where a function is expected: it is meant for all of its functions.
+        // A kernel instead of a function: the value applies to all of its functions.
         self.set_kernel_maximum(handle, value as u32)
     }
 
-    /// Blocks of a function that an SM holds.
+    /// Blocks of a function that fit on an SM.
     pub(crate) fn occupancy(
         &self,
         handle: u64,
@@ -94,8 +94,8 @@ impl Driver {
         blocks_per_sm(device, &function, threads, dynamic_bytes)
     }
 
-    /// The block size that keeps most threads resident, and the fewest blocks that fill the device
-    /// with it. `dynamic_bytes` says what a block of so many threads needs.
+    /// The block size that keeps most threads resident, and the fewest blocks of it that fill the
+    /// device. `dynamic_bytes` returns the need of a block by its threads.
     pub(crate) fn best_block(
         &self,
         handle: u64,
@@ -115,7 +115,7 @@ impl Driver {
                 continue;
             };
             let blocks = blocks_per_sm(device, &function, threads, dynamic_bytes)?;
-            // The larger block wins where both keep the same threads.
+            // The larger block wins if both keep the same number of threads.
             if blocks * threads > best.0 * best.1 {
                 best = (threads, blocks);
             }
@@ -124,7 +124,7 @@ impl Driver {
         Ok((threads, blocks * device.sms))
     }
 
-    /// Dynamic shared memory that each block may have if so many are to fit on an SM.
+    /// Dynamic shared memory per block that lets this many fit on an SM.
     pub(crate) fn dynamic_bytes_available(
         &self,
         handle: u64,
@@ -151,7 +151,7 @@ impl Driver {
     }
 }
 
-/// What a function, or a kernel on a device, answers for an attribute.
+/// An attribute of a function, or of a kernel on a device.
 pub(crate) fn attribute_of(
     device: &Device,
     function: &Function,
@@ -183,7 +183,7 @@ pub(crate) fn attribute_of(
     Ok(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Whether an attribute may get this value.
+/// Checks that an attribute may have this value.
 pub(crate) fn check_settable(
     device: &Device,
     function: &Function,
@@ -198,13 +198,13 @@ pub(crate) fn check_settable(
             let asked = u32::try_from(value).map_err(|_| CUresult::INVALID_VALUE)?;
             (asked <= most).then_some(()).ok_or(CUresult::INVALID_VALUE)
         }
-        // A hint, which the model, that always has the largest configuration, has no use for.
+        // A hint, ignored because the model always has the largest configuration.
         CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT => Ok(()),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }
 
-/// Place of a parameter.
+/// Offset and size of a parameter.
 pub(crate) fn param_of(function: &Function, index: usize) -> Result<CodeParam, CUresult> {
     let param = function.traits.params.get(index).copied();
     param.ok_or(CUresult::INVALID_VALUE)
@@ -245,7 +245,7 @@ fn threads_max(device: &Device, function: &Function) -> u32 {
     by_device.min(function.traits.threads_max.unwrap_or(by_device))
 }
 
-/// One block of a function, without what a launch adds.
+/// One block of a function, without a launch's additions.
 pub(crate) fn static_shape(
     function: &Function,
     threads: u32,

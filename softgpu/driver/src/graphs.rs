@@ -1,11 +1,11 @@
-//! Graphs: nodes with dependencies between them, made one by one or recorded by a capture.
+//! Graphs: nodes with dependencies, made one by one or recorded by a capture.
 //!
-//! A graph is handles in tables, as everything of the driver. What is launched is an *executable*
-//! made from it ([`exec`]): a copy, with an order in which its nodes run one after the other.
+//! A graph consists of handles in tables, like everything in the driver. A launch runs an
+//! *executable* made from it ([`exec`]): a copy, with a sequential order of its nodes.
 //!
-//! **Memory nodes.** The memory of an allocation node is taken when the node is made, and belongs to
-//! the graph until graph and executable are gone; a launch only says who uses it. CUDA reserves
-//! addresses then and takes the memory at the launch.
+//! **Memory nodes.** An allocation node's memory is allocated when the node is made, and belongs to
+//! the graph until graph and executable are gone; a launch only marks its use. CUDA reserves
+//! addresses then and allocates the memory at the launch.
 
 pub(crate) mod build;
 pub(crate) mod exec;
@@ -26,7 +26,7 @@ use self::nodes::{CopyNode, KernelNode, SetNode};
 use self::objects::UserObject;
 use crate::host_calls::HostFunction;
 
-/// Nodes of one graph, child graphs not counted.
+/// Most nodes of one graph, child graphs not counted.
 const NODES_MAX: usize = 1 << 18;
 
 /// All graphs of the process.
@@ -40,19 +40,19 @@ pub(crate) struct Graphs {
     slots: HashMap<usize, ExecSlots>,
 }
 
-/// A server's table of graphs, from this side.
+/// The driver's view of a server's table of graphs.
 #[derive(Debug, Default)]
 struct ExecSlots {
     used: u32,
     free: Vec<u32>,
 }
 
-/// Nodes and edges, in the order in which they were made.
+/// Nodes and edges, in order of creation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<u64>,
     pub(crate) edges: Vec<Edge>,
-    /// Of a clone: its node for each node of the original.
+    /// In a clone: its node for each node of the original.
     pub(crate) clone_of: HashMap<u64, u64>,
     /// Whether a child graph node owns it.
     pub(crate) is_child: bool,
@@ -75,23 +75,23 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
 }
 
-/// What a node does.
+/// The operation of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Kernel(Box<KernelNode>),
     Copy(Box<CopyNode>),
     Set(SetNode),
     Host(HostFunction),
-    /// Runs the graph of this handle, which belongs to the node.
+    /// Runs the graph of this handle, which the node owns.
     Child(u64),
     Empty,
     /// Waits for the event of this handle.
     Wait(u64),
     /// Records the event of this handle.
     Record(u64),
-    /// Puts the block at this address to use.
+    /// Marks the block at this address as used.
     Allocate(u64),
-    /// Ends its use.
+    /// Marks it as unused.
     Free(u64),
 }
 
@@ -133,7 +133,7 @@ impl Graphs {
         self.execs.get_mut(&exec).ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// Adds a node under a handle that nothing has.
+    /// Adds a node under an unused handle.
     pub(crate) fn add(
         &mut self,
         handle: u64,
@@ -165,8 +165,8 @@ impl Graphs {
         Ok(())
     }
 
-    /// Forgets a graph and what it holds; the addresses of its memory nodes, for whom they may now
-    /// be the last, and the objects it referred to.
+    /// Removes a graph and its contents. Returns the addresses of its memory nodes, of which it may
+    /// have been the last owner, and its user objects.
     pub(crate) fn remove(&mut self, graph: u64, ended: &mut Ended) {
         let Some(removed) = self.graphs.remove(&graph) else {
             return;
@@ -197,7 +197,7 @@ impl Graphs {
     }
 }
 
-/// What ended with a graph.
+/// Objects to release with a graph.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     pub(crate) addresses: Vec<u64>,
@@ -205,7 +205,7 @@ pub(crate) struct Ended {
 }
 
 impl Graphs {
-    /// A slot of a device; slots are counted over all devices.
+    /// Takes a slot of a device; slots are counted over all devices.
     fn take_slot(&mut self, device: usize) -> Result<u32, CUresult> {
         let slots = self.slots.entry(device).or_default();
         if let Some(slot) = slots.free.pop() {
@@ -225,7 +225,7 @@ impl Graphs {
 }
 
 impl Graph {
-    /// Places of the nodes that each node comes after.
+    /// Indices of the nodes that each node depends on.
     pub(crate) fn dependencies(&self) -> Vec<Vec<usize>> {
         let places: HashMap<u64, usize> = self
             .nodes
@@ -243,8 +243,8 @@ impl Graph {
     }
 }
 
-/// The order in which nodes run: each after those it depends on, of several the one that was made
-/// first. `None` if they go round in a circle.
+/// The order in which nodes run: each after its dependencies, of several the earliest created
+/// first. `None` for a cycle.
 pub(crate) fn order(before: &[Vec<usize>]) -> Option<Vec<usize>> {
     let mut missing: Vec<usize> = before.iter().map(Vec::len).collect();
     let mut after = vec![Vec::new(); before.len()];

@@ -1,7 +1,8 @@
-//! Green contexts: contexts that share a primary context's memory and code and have streams of their own.
+//! Green contexts: they share a primary context's memory and code and have their own streams.
 //!
-//! The device model does not partition SMs: what a green context was given is kept, told and added up, and its kernels run
-//! on all SMs like any other's. A green context's own default stream waits for no other stream.
+//! The device model does not partition SMs: a green context's SMs are stored, reported and added
+//! up, but its kernels run on all SMs. A green context's own default stream waits for no other
+//! stream.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,22 +12,22 @@ use softgpu::wire::StreamKind;
 use crate::driver::Driver;
 use crate::tables::{Context, Green, Resources};
 
-/// Says in a resource's own bytes that it is ours.
+/// Marks a resource as ours, in its internal bytes.
 const OURS: [u8; 8] = *b"softgpu1";
-/// Lower the least and the alignment to single SMs.
+/// Reduces minimum and alignment to single SMs.
 const IGNORE_COSCHEDULING: u32 = 1;
-/// As large clusters as there can be: the model has none.
+/// Clusters of the greatest size: the model has none.
 const MAX_CLUSTER: u32 = 2;
-/// Create the default stream, which every green context has here.
+/// Creates the default stream, which every green context has here.
 const DEFAULT_STREAM: u32 = 1;
-/// Resources of one descriptor.
+/// Most resources of one descriptor.
 const RESOURCES_MAX: u32 = 64;
 
-/// A resource of SMs, read.
+/// A decoded resource of SMs.
 #[derive(Clone, Copy, Debug)]
 struct Sms {
     device: usize,
-    /// The split it comes from; 0 for what was not split.
+    /// Number of the split that made it; 0 if it was not split.
     split: u32,
     count: u32,
 }
@@ -72,8 +73,8 @@ impl Driver {
         }))
     }
 
-    /// Splits a resource into `groups` of equal size, of at least `least` SMs each: the groups' size, how many there are,
-    /// and how many SMs are left.
+    /// Splits a resource into `groups` of equal size, of at least `least` SMs each. Returns the
+    /// groups' size, their number, and the remaining SMs.
     pub(crate) fn split(
         &self,
         input: &CUdevResource,
@@ -86,7 +87,7 @@ impl Driver {
         if flags & !(IGNORE_COSCHEDULING | MAX_CLUSTER) != 0 || least > sms.count {
             return Err(CUresult::INVALID_VALUE);
         }
-        // What was split cannot be split again.
+        // The result of a split cannot be split again.
         if sms.split != 0 {
             return Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
         }
@@ -100,7 +101,7 @@ impl Driver {
             return Err(CUresult::INVALID_RESOURCE_CONFIGURATION);
         }
         let made = groups.map_or(possible, |wanted| wanted.min(possible));
-        // Relaxed: numbers that differ, nothing is ordered by them.
+        // Relaxed: the numbers must only differ, and order nothing.
         let split = SPLITS.fetch_add(1, Ordering::Relaxed) + 1;
         let part = |count| {
             self.written(Sms {
@@ -114,7 +115,7 @@ impl Driver {
         Ok((vec![part(size); results], part(left), made))
     }
 
-    /// The least SMs of a partition and what they are a multiple of, by architecture as NVIDIA documents them.
+    /// Minimum and alignment of a partition in SMs, by architecture as NVIDIA documents them.
     fn granularity(&self, device: usize) -> (u32, u32) {
         match self.gpus[device].device.compute_capability.major {
             ..=6 => (1, 1),
@@ -124,7 +125,7 @@ impl Driver {
         }
     }
 
-    /// A descriptor of resources; it lives as long as the process.
+    /// Creates a descriptor of resources, which lives as long as the process.
     pub(crate) fn describe_resources(
         &self,
         count: u32,
@@ -149,7 +150,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// A new green context, which retains its device's primary context; returns its handle.
+    /// Creates a green context, which retains its device's primary context; returns its handle.
     pub(crate) fn create_green(
         &self,
         resources: u64,
@@ -203,7 +204,7 @@ impl Driver {
         made
     }
 
-    /// The context that stands for a green one.
+    /// The context of a green context.
     pub(crate) fn context_of_green(&self, handle: u64) -> Result<u64, CUresult> {
         let tables = self.tables.lock();
         let mut contexts = tables.contexts.iter();
@@ -214,12 +215,12 @@ impl Driver {
             .ok_or(CUresult::INVALID_CONTEXT)
     }
 
-    /// Waits for a green context's work and ends it. Streams that the application made in it stay, and are good for
-    /// nothing but to be destroyed.
+    /// Waits for a green context's work and destroys it. The application's streams in it remain,
+    /// but can only be destroyed.
     pub(crate) fn destroy_green(&'static self, handle: u64) -> Result<(), CUresult> {
         let context = self.context_of_green(handle)?;
         let Context { device, legacy, .. } = self.context(context)?;
-        // One with an error is destroyed like any other.
+        // Errors do not prevent its destruction.
         let _ = self.synchronise_context(context);
         self.destroy_stream(legacy)?;
         self.tables.lock().contexts.remove(&context);

@@ -1,5 +1,5 @@
-//! What the application has of memory besides addresses: pools, handles, address space, arrays,
-//! registered host memory, what it opened of other processes.
+//! The application's memory objects other than addresses: pools, handles, address space, arrays,
+//! registered host memory, opened memory of other processes.
 
 use std::collections::HashMap;
 
@@ -14,26 +14,26 @@ use crate::tables::Point;
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     pub(crate) pools: HashMap<u64, Pool>,
-    /// Handle of each device's default pool, once somebody asked for it.
+    /// Handle of each device's default pool, once requested.
     pub(crate) default_pools: HashMap<usize, u64>,
-    /// Handle of each device's current pool, where it is not the default.
+    /// Handle of each device's current pool, if it is not the default.
     pub(crate) current_pools: HashMap<usize, u64>,
-    /// Frees that are on their way in some stream.
+    /// Frees still pending in a stream.
     pub(crate) freeing: Vec<Point>,
     pub(crate) handles: HashMap<u64, Physical>,
     /// Address space without memory.
     pub(crate) reserved: Ranges<()>,
     pub(crate) arrays: HashMap<u64, Array>,
     pub(crate) mipmaps: HashMap<u64, Mipmap>,
-    /// Host memory of the application that is registered.
+    /// Registered host memory of the application.
     pub(crate) registered: Ranges<Registered>,
-    /// Memory of other processes: first address of each, how often it was opened.
+    /// Opened memory of other processes: its first address and its open count.
     pub(crate) opened: HashMap<u128, (u64, u32)>,
-    /// Shared events that were destroyed while streams may still come to them.
+    /// Destroyed shared events that streams may still reach.
     pub(crate) ended_events: Vec<EndedEvent>,
-    /// Devices whose addresses below 4 GiB this process keeps off.
+    /// Devices whose addresses below 4 GiB are reserved in this process.
     pub(crate) low: Vec<usize>,
-    /// What was said about managed memory, by its first address.
+    /// Advice about managed memory, by its first address.
     pub(crate) advice: HashMap<u64, Vec<Advice>>,
 }
 
@@ -44,11 +44,11 @@ pub(crate) struct Pool {
     /// Its number at the server.
     pub(crate) number: u64,
     pub(crate) threshold: u64,
-    /// Attributes 1 to 3, see `CUmemPool_attribute`: kept, as nothing here depends on them.
+    /// Attributes 1 to 3, see `CUmemPool_attribute`: stored only, as nothing here depends on them.
     pub(crate) reuse: [i32; 3],
 }
 
-/// Physical memory by name.
+/// A handle to physical memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Physical {
     pub(crate) device: usize,
@@ -56,11 +56,11 @@ pub(crate) struct Physical {
     pub(crate) number: u64,
     pub(crate) bytes: u64,
     pub(crate) wishes: Wishes,
-    /// How often it must be released.
+    /// Number of releases required.
     pub(crate) names: u64,
 }
 
-/// What was asked of physical memory besides its size and place.
+/// Requested properties of physical memory other than size and location.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wishes {
     pub(crate) handle_types: u32,
@@ -72,9 +72,9 @@ pub(crate) struct Wishes {
 pub(crate) struct Array {
     pub(crate) context: u64,
     pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
-    /// Where its elements lie on the device, row after row without gaps.
+    /// Address of its elements on the device, row after row without gaps.
     pub(crate) start: u64,
-    /// The mipmapped array that it is a level of; such an array cannot be destroyed alone.
+    /// The mipmapped array of which it is a level; such an array cannot be destroyed alone.
     pub(crate) parent: Option<u64>,
 }
 
@@ -84,19 +84,19 @@ pub(crate) struct Mipmap {
     pub(crate) context: u64,
     pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     pub(crate) start: u64,
-    /// Handles of its levels, 0 for one that nobody asked for.
+    /// Handles of its levels; 0 for a level not requested yet.
     pub(crate) levels: Vec<u64>,
 }
 
-/// A shared event whose words are to be given back.
+/// A shared event whose words are to be freed.
 #[derive(Clone, Debug)]
 pub(crate) struct EndedEvent {
     pub(crate) context: u64,
-    /// First of its words.
+    /// Address of its first word.
     pub(crate) address: u64,
-    /// Whether another process made it.
+    /// Whether another process created it.
     pub(crate) is_opened: bool,
-    /// What must be complete first.
+    /// Points that must be complete first.
     pub(crate) behind: Vec<Point>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Registered {
 }
 
 impl Holdings {
-    /// Forgets what belongs to a context.
+    /// Removes what belongs to a context.
     pub(crate) fn forget_context(&mut self, context: u64) {
         self.arrays.retain(|_, array| array.context != context);
         self.mipmaps.retain(|_, mipmap| mipmap.context != context);

@@ -1,7 +1,7 @@
-//! Functions of the application that run in a stream's order, on a thread of the driver.
+//! Host functions in stream order, on a thread of the driver.
 //!
-//! The server says when a call is due and holds the stream until it was made. One thread makes all
-//! calls of a device, one after the other, as CUDA may. Calls of CUDA from there are not permitted.
+//! The server reports when a call is due and holds the stream until the driver has made it. One
+//! thread makes all calls of a device in sequence, as CUDA may. The functions must not call CUDA.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -19,10 +19,10 @@ use crate::raw::Bytes;
 use crate::tables::Stream;
 use crate::thread;
 
-/// Calls that are not made yet.
+/// Most pending calls.
 const CALLS_MAX: usize = 1 << 20;
 
-/// A function and what it is called with.
+/// A function and its argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostFunction {
     function: CUhostFn,
@@ -49,27 +49,27 @@ impl HostFunction {
     }
 }
 
-/// What the thread does when a call is due.
+/// The thread's work when a call is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostWork {
     /// The application's function.
     Function(HostFunction),
-    /// The same with the stream and its error.
+    /// As above, with the stream and its error as arguments.
     Callback {
         function: CUstreamCallback,
         stream: u64,
         context: u64,
         data: usize,
     },
-    /// Bytes of pageable memory go to the host arena.
+    /// Copies bytes of pageable memory to the host arena.
     Fill { offset: u64, from: u64, bytes: u64 },
-    /// Bytes of the host arena go to pageable memory.
+    /// Copies bytes of the host arena to pageable memory.
     Empty { offset: u64, to: u64, bytes: u64 },
-    /// Bytes move between addresses of the process.
+    /// Moves bytes between addresses of the process.
     Move { to: u64, from: u64, bytes: u64 },
 }
 
-/// The calls that will be due.
+/// The pending calls.
 #[derive(Debug, Default)]
 pub(crate) struct HostCalls {
     state: Mutex<State>,
@@ -77,17 +77,17 @@ pub(crate) struct HostCalls {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Devices that have a thread.
+    /// Devices with a thread.
     running: HashSet<usize>,
-    /// Calls numbered, over all devices.
+    /// Number of calls so far, over all devices.
     numbered: u64,
     expected: HashMap<u64, HostWork>,
-    /// What is in no stream's order.
+    /// Work in no stream's order.
     soon: VecDeque<HostWork>,
 }
 
 impl HostCalls {
-    /// Takes calls in that will be due on a device; the number of the first.
+    /// Registers calls that will be due on a device; returns the number of the first.
     pub(crate) fn expect(
         &self,
         driver: &'static Driver,
@@ -108,7 +108,7 @@ impl HostCalls {
         Ok(first)
     }
 
-    /// Has the thread of the first device do something.
+    /// Queues work for the first device's thread.
     pub(crate) fn run_soon(&self, driver: &'static Driver, work: HostWork) -> Result<(), CUresult> {
         {
             let mut state = self.state.lock();
@@ -139,7 +139,7 @@ impl State {
 }
 
 impl Driver {
-    /// Calls a function when the stream comes to it.
+    /// Calls a function when the stream reaches it.
     pub(crate) fn launch_host_function(
         &'static self,
         stream: &Stream,
@@ -154,7 +154,7 @@ impl Driver {
         self.call_on(stream, HostWork::Function(function))
     }
 
-    /// The same for a function that wants to know the stream; it cannot be recorded.
+    /// As above, for a function that takes the stream; it cannot be captured.
     pub(crate) fn add_callback(
         &'static self,
         stream: &Stream,
@@ -185,7 +185,7 @@ impl Driver {
 
     fn make(&self, work: HostWork) {
         let Link::Live(live) = &self.link else { return };
-        // What the application's pointers lead to is its own affair.
+        // The application is responsible for the validity of its pointers.
         let _ = match work {
             HostWork::Function(HostFunction { function, data }) => {
                 if let Some(function) = function {
@@ -224,7 +224,7 @@ impl Driver {
     }
 }
 
-/// The thread: makes calls as they become due, for as long as the process lives.
+/// The thread: makes calls as they become due, for the life of the process.
 fn run(driver: &'static Driver, device: usize) {
     thread::enter_host_calls();
     let Link::Live(live) = &driver.link else {
@@ -245,7 +245,7 @@ fn run(driver: &'static Driver, device: usize) {
             if let Some(work) = work {
                 driver.make(work);
             }
-            // If the server is gone nobody waits for it.
+            // If the server is gone no stream waits for it.
             let _ = driver.put(first_stream_of(device), &Command::HostDone { call });
             is_idle = false;
         }

@@ -1,8 +1,9 @@
-//! What a module is made from: a text of the software GPU, a cubin, a fat binary or PTX.
+//! Sources of a module: a text of the software GPU, a cubin, a fat binary or PTX.
 //!
-//! Kernels of a text take the time it says. Those of the other kinds, of which only name and needs are known, take an
-//! assumed time (`softgpu::code::BLOCK_NS` for a block) and compute nothing, but for the kernels of `pillion-replay`'s PTX,
-//! which are known by name and parameters (`Builtin::of_entry`). Texts have besides the built-in kernels, which do compute.
+//! Kernels of a text take the time stated there. Kernels of the other kinds, of which only name and
+//! requirements are known, take an assumed time (`softgpu::code::BLOCK_NS` for a block) and compute
+//! nothing. The kernels of `pillion-replay`'s PTX are an exception: they are known by name and
+//! parameters (`Builtin::of_entry`). Texts also have the built-in kernels, which do compute.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -23,13 +24,13 @@ use crate::raw::Bytes;
 use crate::tables::Kernel;
 use crate::thread;
 
-/// Demands of a kernel of which nothing is known, as `softgpu::shape_of_trace_entry` assumes them for such entries.
+/// Demands of an unknown kernel, as `softgpu::shape_of_trace_entry` assumes them for such entries.
 const COMPUTE_DEMAND: f64 = 0.5;
 const BANDWIDTH_DEMAND: f64 = 0.4;
-/// Where a wrapper has the address of its fat binary.
+/// Offset of the fat binary's address in a wrapper.
 const WRAPPER_CONTENT: usize = 8;
 
-/// Why an image was not loaded: the code for the caller, and in words what is wrong.
+/// Why an image was not loaded: the code for the caller, and a message.
 #[derive(Debug)]
 pub(crate) struct LoadError {
     pub(crate) code: CUresult,
@@ -59,7 +60,7 @@ impl From<CodeError> for LoadError {
     }
 }
 
-/// What is in an image.
+/// The contents of an image.
 #[derive(Debug)]
 pub(crate) struct Image {
     /// In the image's order.
@@ -76,11 +77,11 @@ pub(crate) struct Entry {
     pub(crate) traits: Arc<Traits>,
 }
 
-/// What is known of a kernel beside the time it takes.
+/// A kernel's properties other than its time.
 #[derive(Debug, Default)]
 pub(crate) struct Traits {
     pub(crate) params: Vec<CodeParam>,
-    /// Whether a launch must give them: a text does not say which there are.
+    /// Whether a launch must pass parameters: a text does not list them.
     pub(crate) needs_params: bool,
     pub(crate) local_bytes: u32,
     pub(crate) constant_bytes: u32,
@@ -138,7 +139,7 @@ impl Image {
 }
 
 impl Entry {
-    /// None for a name that C cannot pass.
+    /// `None` for a name that C cannot pass.
     fn new(name: &str, kernel: Kernel, traits: Traits) -> Option<Self> {
         Some(Self {
             name: Arc::new(CString::new(name).ok()?),
@@ -178,7 +179,7 @@ impl Entry {
     }
 }
 
-/// Where the parameters of a built-in kernel lie among all: each at the next multiple of its size.
+/// Offsets of a built-in kernel's parameters: each at the next multiple of its size.
 pub(crate) fn packed(builtin: Builtin) -> Vec<CodeParam> {
     let mut end = 0u32;
     let place = |param: &softgpu::Param| {
@@ -234,7 +235,7 @@ impl Driver {
         }
     }
 
-    /// Reads an image of which the length is known.
+    /// Reads an image of known length.
     pub(crate) fn image_of(&self, bytes: &[u8]) -> Result<Image, LoadError> {
         match code::extent(bytes)? {
             Extent::Whole(kind, _) if kind != Kind::Wrapper => {
@@ -262,7 +263,7 @@ impl Driver {
         if is_image(text.as_bytes()) {
             return Image::of_text(&text);
         }
-        // A text that is not even meant as PTX is no image at all.
+        // A text without any sign of PTX is no image at all.
         if !text.contains(".version") {
             return Err(LoadError {
                 code: CUresult::INVALID_IMAGE,

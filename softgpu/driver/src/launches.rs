@@ -13,17 +13,17 @@ use crate::raw::{In, Params};
 use crate::tables::{Function, Kernel, Stream};
 use crate::trace::Traced;
 
-/// Attributes of one launch; there are fewer than 20 kinds.
+/// Most attributes of one launch; there are fewer than 20 kinds.
 const ATTRIBUTES_MAX: u32 = 64;
 /// Limits of a grid and a block in each dimension (CUDA C++ Programming Guide).
 const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 const THREADS_MAX: u64 = 1024;
 
-/// What a launch asks for, however it was asked.
+/// A launch request, in a form common to all entry points.
 #[derive(Clone, Copy)]
 pub(crate) struct Launch<'a> {
-    /// Handle of a function, or of a kernel, which CUDA 12 takes for its function.
+    /// Handle of a function, or of a kernel, which CUDA 12 accepts in its place.
     pub(crate) function: u64,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
@@ -35,13 +35,13 @@ pub(crate) struct Launch<'a> {
 /// The parameters of a launch.
 #[derive(Clone, Copy)]
 pub(crate) enum Arguments<'a> {
-    /// An address of each, perhaps null.
+    /// The address of each, perhaps null.
     Each(Params),
     /// All of them, each at its offset.
     Packed(&'a [u8]),
 }
 
-/// What the attributes of a launch say.
+/// The decoded attributes of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) priority: Option<i32>,
@@ -49,9 +49,8 @@ pub(crate) struct Options {
     pub(crate) is_cooperative: bool,
 }
 
-/// Reads the attributes of `cuLaunchKernelEx`. Hints are ignored: the software GPU has no L2
-/// windows, no domains, and starts a kernel only after the one before it, which programmatic
-/// serialisation allows.
+/// Decodes the attributes of `cuLaunchKernelEx`. Hints are ignored: the software GPU has no L2
+/// windows and no domains, and runs kernels in order, which programmatic serialisation allows.
 pub(crate) fn options(attributes: &In<CUlaunchAttribute>, count: u32) -> Result<Options, CUresult> {
     if count > ATTRIBUTES_MAX {
         return Err(CUresult::INVALID_VALUE);
@@ -98,7 +97,7 @@ impl Driver {
             return Ok(());
         }
         let (shape, builtin, params) = self.work(stream.context, launch)?;
-        // A stream's priority may have changed since the server heard of it.
+        // A stream's priority may have changed since it was sent to the server.
         let priority = launch.options.priority.or(Some(stream.priority));
         let work = Work::Launch {
             priority,
@@ -117,7 +116,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What a launch in a context takes, if it can be made.
+    /// Checks a launch in a context and returns its work.
     pub(crate) fn work(
         &self,
         context: u64,
@@ -141,7 +140,7 @@ impl Driver {
         Ok((shape, builtin, params))
     }
 
-    /// What the launch takes, and the number and parameters of a kernel that computes.
+    /// The launch's shape, and the number and parameters of a kernel that computes.
     fn shape(
         &self,
         function: &Function,
@@ -191,8 +190,8 @@ fn check_dimensions(launch: &Launch<'_>) -> Result<(), CUresult> {
     Err(CUresult::INVALID_VALUE)
 }
 
-/// A kernel that has parameters must be given them, and a block may be no larger than the kernel
-/// was compiled for.
+/// Checks that the launch passes the kernel's parameters, and that its blocks are within the
+/// compiled limit.
 fn check_arguments(function: &Function, launch: &Launch<'_>) -> Result<(), CUresult> {
     let traits = &function.traits;
     let threads: u32 = launch.block.iter().product();

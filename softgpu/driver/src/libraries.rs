@@ -1,6 +1,6 @@
-//! Libraries: images that belong to no context, and their kernels (CUDA 12).
+//! Libraries: images without a context, and their kernels (CUDA 12).
 //!
-//! A library becomes a module in each context in which one of its kernels or variables is used.
+//! A library becomes a module in each context that uses one of its kernels or variables.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,12 +34,12 @@ struct Library {
 pub(crate) struct LibraryKernel {
     pub(crate) library: u64,
     pub(crate) entry: Entry,
-    /// Set for the device.
+    /// As set for the device.
     dynamic_shared_bytes_max: Option<u32>,
 }
 
 impl Libraries {
-    /// A context is gone, and the modules in it.
+    /// Removes a context's modules.
     pub(crate) fn forget_context(&mut self, context: u64) {
         for library in self.libraries.values_mut() {
             library.modules.remove(&context);
@@ -58,7 +58,7 @@ impl Driver {
         Ok(self.keep_library(image))
     }
 
-    /// The same with a file.
+    /// As above, from a file.
     pub(crate) fn load_library_file(&self, path: &str) -> Result<u64, LoadError> {
         let image = self.image_in(path)?;
         Ok(self.keep_library(image))
@@ -93,7 +93,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A kernel by name; the same handle each time.
+    /// A kernel by name; each call returns the same handle.
     pub(crate) fn library_kernel(&self, handle: u64, name: &str) -> Result<u64, CUresult> {
         let mut tables = self.tables.lock();
         let entry = tables.libraries.library(handle)?.image.entry(name).cloned();
@@ -153,7 +153,7 @@ impl Driver {
         self.module_global(module, name)
     }
 
-    /// What a library has to be for a name to be asked of it.
+    /// Checks that the handle is a library's.
     pub(crate) fn check_library(&self, handle: u64) -> Result<(), CUresult> {
         self.tables.lock().libraries.library(handle).map(|_| ())
     }
@@ -170,7 +170,7 @@ impl Driver {
         let function = self.module_function(module, &kernel.entry.name.to_string_lossy())?;
         if let Some(maximum) = kernel.dynamic_shared_bytes_max {
             let mut tables = self.tables.lock();
-            // What was set for the function itself comes first.
+            // A value set for the function itself takes precedence.
             if let Some(function) = tables.functions.get_mut(&function)
                 && !function.is_maximum_set
             {
@@ -180,7 +180,7 @@ impl Driver {
         Ok(function)
     }
 
-    /// What `cuKernelGetAttribute` answers.
+    /// The result of `cuKernelGetAttribute`.
     pub(crate) fn kernel_attribute(
         &self,
         handle: u64,
@@ -190,7 +190,7 @@ impl Driver {
         attribute_of(self.device_of(function.context), &function, attribute)
     }
 
-    /// What `cuKernelSetAttribute` takes.
+    /// Implements `cuKernelSetAttribute`.
     pub(crate) fn set_kernel_attribute(
         &self,
         handle: u64,
@@ -220,7 +220,7 @@ impl Driver {
     }
 }
 
-/// A kernel as a function of no context.
+/// A kernel as a function without a context.
 pub(crate) fn on_device(kernel: &LibraryKernel) -> Function {
     Function {
         context: 0,
@@ -235,7 +235,7 @@ pub(crate) fn on_device(kernel: &LibraryKernel) -> Function {
     }
 }
 
-/// The kernel of an entry of a library.
+/// The kernel of a library's entry.
 fn kernel_of(tables: &mut Tables, library: u64, entry: Entry) -> Result<u64, CUresult> {
     let name = entry.name.to_string_lossy().into_owned();
     if let Some(&kernel) = tables.libraries.library(library)?.kernels.get(&name) {

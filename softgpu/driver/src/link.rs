@@ -1,8 +1,8 @@
 //! The connections with the device servers: messages, commands, waiting.
 //!
-//! A process has a server per device. Slots of contexts, streams and events are counted over all
-//! devices on this side of the link (`device * CONTEXTS + slot` and so on), so that a slot names its
-//! device; here they are turned into the server's own.
+//! A process has a server per device. On this side of the link, slots of contexts, streams and
+//! events are counted over all devices (`device * CONTEXTS + slot` and so on), so that a slot names
+//! its device; here they are converted to the server's own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,23 +27,23 @@ use crate::cost;
 use crate::driver::Ways;
 use crate::shared::Shared;
 
-/// How often a thread that waits in real time looks whether the server is gone.
+/// Interval at which a thread that waits in real time checks whether the server is gone.
 const SERVER_CHECK_NS: u64 = 100_000_000;
-/// Host calls of a device are numbered below this power of two; above is the device.
+/// A device's host calls are numbered below this power of two; the device is above.
 const CALL_BITS: u32 = 56;
 /// Pause of a thread that found the ring full, while the server empties it.
 const RING_FULL_NS: u64 = 20_000;
 
-/// The way to the device, or none.
+/// The link to the devices, or none.
 #[derive(Debug)]
 pub(crate) enum Link {
-    /// Nothing is done, and is done at once.
+    /// No link: every call succeeds at once without effect.
     Null,
     /// A server for each device.
     Live(Box<Live>),
 }
 
-/// The connections, and the host arena that all devices reach.
+/// The connections, and the host arena that all devices access.
 #[derive(Debug)]
 pub(crate) struct Live {
     servers: Vec<Connection>,
@@ -61,7 +61,7 @@ struct Connection {
     doorbell: Mapping<BellPage>,
 }
 
-/// What the server said of its device.
+/// A server's description of its device.
 #[derive(Debug)]
 pub(crate) struct Welcome {
     pub(crate) device: String,
@@ -76,10 +76,11 @@ impl Live {
             return Err(io::Error::other(error));
         }
         let clock = Clock::process();
-        // The first reading looks up where the kernel's clock is, under the dynamic linker's lock. Later a thread may be stopped with that.
+        // The first reading resolves the kernel's clock function, under the dynamic linker's lock.
+        // Later a thread might be stopped holding it.
         let _ = clock.now_ns();
         if clock.is_virtual() && paths.len() > 1 {
-            // Each server would be the one that lets time pass.
+            // Each server would be the one that advances time.
             return Err(io::Error::other("several devices have no virtual clock"));
         }
         let [first, others @ ..] = paths else {
@@ -115,18 +116,18 @@ impl Live {
         Ok((live, welcomes))
     }
 
-    /// The identity of a server's device, which counts as a process that came and went.
+    /// The UUID of a server's device. The server sees a process that came and went.
     pub(crate) fn identity(path: &Path) -> io::Result<[u8; 16]> {
         let (_, welcome, _) = Connection::open(path, "", Clock::process(), None)?;
         Ok(welcome.uuid)
     }
 
-    /// The connection with a device's server, of a slot of that device.
+    /// The connection with a device's server.
     fn server(&self, device: usize) -> &Connection {
         &self.servers[device]
     }
 
-    /// The connection that a stream's slot names, and the slot there.
+    /// The connection of a stream's slot, and the slot there.
     fn of_stream(&self, slot: u32) -> (&Connection, u32) {
         (self.server(slot as usize / STREAMS), slot % STREAMS as u32)
     }
@@ -137,15 +138,15 @@ impl Live {
         arena.expose_provenance() as u64
     }
 
-    /// The memory that the device reaches.
+    /// The memory that the device can access.
     pub(crate) fn host(&self) -> &HostArena {
         &self.host
     }
 
-    /// Gives the memory behind freed pinned pages back to the system.
+    /// Returns the memory of freed pinned pages to the system.
     pub(crate) fn release_host(&self, offset: u64, bytes: u64) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // Without it the pages stay until they are used again.
+        // If it fails, the pages stay until their next use.
         let _ = fallocate(&self.host_fd, flags, offset, bytes);
     }
 
@@ -158,7 +159,7 @@ impl Live {
         self.clock.spawn(builder, body).map(drop)
     }
 
-    /// Tells the servers that this process wants to know when its kernels ran.
+    /// Enables the reporting of kernels' times by the servers.
     pub(crate) fn want_kernel_times(&self) {
         for server in &self.servers {
             server.page.wants_kernel_times.store(1, Ordering::Relaxed);
@@ -176,25 +177,25 @@ impl Live {
         self.server(device).page.host_call(taken)
     }
 
-    /// What to hand to [`Self::wait_for_progress`] after looking.
+    /// The value for [`Self::wait_for_progress`], to be read before checking.
     pub(crate) fn read_progress(&self, device: usize) -> u32 {
         self.server(device).progress.bell.read()
     }
 
-    /// Sleeps until the device's server rings, or another thread of this process does.
+    /// Sleeps until the device's server, or another thread of this process, rings.
     pub(crate) fn wait_for_progress(&self, device: usize, seen: u32) {
         let bell = &self.server(device).progress.bell;
         bell.wait(&self.clock, seen, None);
     }
 
-    /// Wakes who waits for a device's server.
+    /// Wakes the threads that wait for a device's server.
     pub(crate) fn wake_waiters(&self, device: usize) {
         self.server(device).progress.bell.ring(&self.clock);
     }
 }
 
 impl Connection {
-    /// Connects to a server; the last is the descriptor of the host arena.
+    /// Connects to a server; the last result is the descriptor of the host arena.
     fn open(
         path: &Path,
         label: &str,
@@ -246,7 +247,7 @@ impl Connection {
         Ok((connection, welcome, host_fd))
     }
 
-    /// Asks the server and waits for its answer, in real time.
+    /// Sends a request and waits for the reply, in real time.
     fn call(&self, request: &Request) -> Result<Reply, CUresult> {
         let socket = self.socket.lock();
         let gone = |_: io::Error| CUresult::DEVICE_UNAVAILABLE;
@@ -272,8 +273,7 @@ impl Connection {
 }
 
 impl Link {
-    /// Asks the server of the device that the request's slot or address names. Without one
-    /// everything is done.
+    /// Sends a request to the server of the device of its slot or address. Succeeds without a link.
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, CUresult> {
         let mut request = request.clone();
         let device = match &mut request {
@@ -294,8 +294,8 @@ impl Link {
         self.call_on(device, &request)
     }
 
-    /// Asks a device's server. Without one everything is done. Slots in the answer are those of
-    /// this side.
+    /// Sends a request to a device's server. Without a link every request succeeds. Slots in the
+    /// reply are those of this side.
     pub(crate) fn call_on(&self, device: usize, request: &Request) -> Result<Reply, CUresult> {
         let Self::Live(live) = self else {
             return Ok(Reply::Done);
@@ -309,7 +309,7 @@ impl Link {
         })
     }
 
-    /// Asks a device's server about memory. There is none without a server.
+    /// Sends a memory request to a device's server. Without a link there is no memory.
     pub(crate) fn ask(&self, device: usize, request: MemoryRequest) -> Result<[u64; 4], CUresult> {
         if self.is_null() {
             return Err(CUresult::NOT_SUPPORTED);
@@ -322,12 +322,12 @@ impl Link {
         }
     }
 
-    /// Whether nothing is done, and at once.
+    /// Whether there is no link.
     pub(crate) fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
 
-    /// Puts a command; false if the ring is full. One thread at a time.
+    /// Puts a command; false if the ring is full. Only for one thread at a time.
     pub(crate) fn try_put(&self, command: &Command) -> bool {
         match self {
             Self::Null => true,
@@ -338,8 +338,8 @@ impl Link {
         }
     }
 
-    /// Tells the servers that sleep in real time that there are commands for a stream. On the
-    /// virtual clock they look when this thread waits.
+    /// Tells servers that sleep in real time that a stream has commands. On the virtual clock they
+    /// poll when this thread waits.
     pub(crate) fn announce(&self, stream: u32) {
         if let Self::Live(live) = self
             && !live.clock.is_virtual()
@@ -349,7 +349,7 @@ impl Link {
         }
     }
 
-    /// Lets the server of a stream empty its ring.
+    /// Gives a stream's server time to empty its ring.
     pub(crate) fn pause(&self, stream: u32) -> Result<(), CUresult> {
         let Self::Live(live) = self else {
             return Ok(());
@@ -368,7 +368,7 @@ impl Link {
         }
     }
 
-    /// Spends what a call costs on the virtual clock.
+    /// Spends a call's host time on the virtual clock.
     pub(crate) fn spend(&self, host_ns: u64) {
         if let Self::Live(live) = self
             && live.clock.is_virtual()
@@ -377,7 +377,7 @@ impl Link {
         }
     }
 
-    /// Lets so much time pass before a thread looks again.
+    /// Lets this much time pass between two polls.
     pub(crate) fn sleep(&self, ns: u64) {
         if let Self::Live(live) = self {
             live.clock.sleep_until(live.clock.now_ns() + ns);
@@ -440,7 +440,7 @@ impl Link {
         }
     }
 
-    /// When an event's last complete record happened.
+    /// Time of an event's last completed record.
     pub(crate) fn event_ns(&self, event: u32) -> u64 {
         match self {
             Self::Null => 0,
@@ -454,7 +454,7 @@ impl Link {
         }
     }
 
-    /// Counts a call that the software GPU cannot serve, at the first device.
+    /// Counts an unsupported call, at the first device.
     pub(crate) fn count_not_supported(&self) {
         if let Self::Live(live) = self {
             let page = &live.server(0).page;
@@ -462,7 +462,7 @@ impl Link {
         }
     }
 
-    /// Counts a launch that was recorded into a capture, at the device of the stream.
+    /// Counts a captured launch, at the stream's device.
     pub(crate) fn count_captured(&self, stream: u32) {
         if let Self::Live(live) = self {
             let (server, _) = live.of_stream(stream);
@@ -470,13 +470,13 @@ impl Link {
         }
     }
 
-    /// After a query: it took time, and what completed meanwhile counts.
+    /// Spends a query's time, so that work which completes meanwhile counts.
     pub(crate) fn spend_query(&self) {
         self.spend(cost::QUERY_HOST_NS);
     }
 }
 
-/// The device that a slot names; the slot becomes its server's own.
+/// The device of a slot; the slot becomes its server's own.
 fn take_device(slot: &mut u32, per_device: usize) -> usize {
     let device = *slot as usize / per_device;
     *slot %= per_device as u32;
@@ -493,12 +493,12 @@ pub(crate) fn stream_of(device: usize, slot: u32) -> u32 {
     first_stream_of(device) + slot
 }
 
-/// The first stream of a device, for what is no stream's.
+/// The first stream of a device, for commands of no stream.
 pub(crate) fn first_stream_of(device: usize) -> u32 {
     (device * STREAMS) as u32
 }
 
-/// The device whose stream comes to a host call.
+/// The device of a host call.
 fn device_of_call(call: u64) -> usize {
     (call >> CALL_BITS) as usize
 }
@@ -511,7 +511,7 @@ pub(crate) fn device_of_address(address: u64) -> usize {
     ((address - DEVICE_BASE) / DEVICE_SPAN_BYTES) as usize
 }
 
-/// A command as its device's server takes it.
+/// A command with the slots of its device's server.
 fn localised(mut command: Command) -> (usize, Command) {
     let device = match &mut command {
         Command::CreateStream {
@@ -535,7 +535,7 @@ fn localised(mut command: Command) -> (usize, Command) {
     (device, command)
 }
 
-/// The same of work that takes its turn in a stream.
+/// As above, for work in a stream.
 fn localise(work: &mut Work) {
     match work {
         Work::Record { event, .. } => take_device(event, EVENTS),

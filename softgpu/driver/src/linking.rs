@@ -1,7 +1,8 @@
-//! Linking: inputs are read for what they have; the result is an image that has all of it.
+//! Linking: the inputs' contents are read, and the result is an image with all of them.
 //!
-//! A single cubin stays as it is. Otherwise the result is a PTX text that declares the kernels and variables of all
-//! inputs: names, parameters, static shared memory and limits on threads survive, registers do not.
+//! A single cubin is copied unchanged. Otherwise the result is a PTX text that declares the kernels
+//! and variables of all inputs: names, parameters, static shared memory and limits on threads
+//! survive, registers do not.
 
 use std::collections::HashMap;
 use std::fs;
@@ -88,7 +89,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The same with the contents of a file.
+    /// As above, from a file.
     pub(crate) fn link_file(
         &self,
         handle: u64,

@@ -1,9 +1,9 @@
-//! Managed memory: reachable by host and device at one address, and what is said about it.
+//! Managed memory: accessible to host and device at one address, and the advice about it.
 //!
-//! It lies in the host arena, where both reach it, so nothing ever migrates: prefetches and advice
-//! are checked, remembered and answered, and change nothing else. In all accounts it is the
-//! device's, but it takes none of the device's memory; CUDA too lets a program have more managed
-//! memory than the device has.
+//! It lies in the host arena, which both access, so nothing ever migrates: prefetches and advice
+//! are checked, stored and reported, and have no other effect. It counts as the device's
+//! everywhere, but takes none of its memory; As in CUDA, a program may have more of it than the
+//! device has memory.
 
 use abi::types::{
     CUdevice, CUmem_advise, CUmem_range_attribute, CUmemAttach_flags, CUmemLocation,
@@ -18,7 +18,7 @@ use crate::tables::HostBlock;
 /// Most pieces of advice about one allocation.
 const ADVICE_MAX: usize = 4096;
 
-/// One thing that was said about a range of managed memory, in the order in which it was said.
+/// One piece of advice about a range of managed memory; stored in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advice {
     start: u64,
@@ -34,7 +34,7 @@ enum Said {
     Prefetched(CUmemLocation),
 }
 
-/// What holds of one byte.
+/// The advice in force for one byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Holds {
     read_mostly: bool,
@@ -47,12 +47,12 @@ struct Holds {
 #[derive(Clone, Debug)]
 pub(crate) enum RangeAttribute {
     One(i32),
-    /// As many as the application has room for; the rest of the room is filled with "none".
+    /// As many as the application has room for, padded with "none".
     Many(Vec<i32>),
 }
 
 impl Driver {
-    /// Memory that host and device share.
+    /// Allocates memory shared by host and device.
     pub(crate) fn allocate_managed(&self, bytes: u64, flags: u32) -> Result<u64, CUresult> {
         let (context, found) = self.current()?;
         let is_known = matches!(
@@ -83,7 +83,7 @@ impl Driver {
         Ok(live.host_base() + offset)
     }
 
-    /// Gives managed memory back; `None` if none begins there.
+    /// Frees managed memory; `None` if none begins there.
     pub(crate) fn free_managed(&self, address: u64) -> Option<Result<(), CUresult>> {
         let Link::Live(live) = &self.link else {
             return None;
@@ -110,7 +110,7 @@ impl Driver {
         Some(free())
     }
 
-    /// Where the managed allocation begins that holds all of a range.
+    /// Start of the managed allocation that contains all of a range.
     fn managed_around(&self, address: u64, bytes: u64) -> Result<u64, CUresult> {
         let Link::Live(live) = &self.link else {
             return Err(CUresult::NOT_SUPPORTED);
@@ -141,7 +141,7 @@ impl Driver {
         let mut tables = self.tables.lock();
         let advice = tables.holdings.advice.entry(start).or_default();
         let end = address + bytes;
-        // What is said of the same range in the same matter is said anew.
+        // New advice of the same kind for the same range replaces the old.
         advice.retain(|earlier| {
             !(earlier.start >= address && earlier.end <= end && earlier.said.is_about(&said))
         });
@@ -191,12 +191,12 @@ impl Driver {
         self.say(address, bytes, Said::Prefetched(to))
     }
 
-    /// `cuMemDiscardBatchAsync`: contents may become anything, also what they are.
+    /// `cuMemDiscardBatchAsync`: contents become undefined, so they may stay.
     pub(crate) fn discard(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         self.managed_around(address, bytes).map(|_| ())
     }
 
-    /// What holds of all of a range.
+    /// An attribute of a whole range.
     pub(crate) fn range_attribute(
         &self,
         attribute: CUmem_range_attribute,
@@ -236,7 +236,7 @@ impl Driver {
 }
 
 impl Said {
-    /// Whether this overrides the other where both are about the same range.
+    /// Whether this overrides the other for the same range.
     fn is_about(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::AccessedBy(a, _), Self::AccessedBy(b, _)) => a == b,
@@ -245,7 +245,7 @@ impl Said {
     }
 }
 
-/// What holds in each piece of a range, pieces between which nothing changes.
+/// The advice in force in each piece of a range, split where it changes.
 fn pieces(advice: &[Advice], start: u64, end: u64) -> Vec<Holds> {
     let ends = advice.iter().flat_map(|advice| [advice.start, advice.end]);
     let mut starts: Vec<u64> = ends.filter(|at| *at > start && *at < end).collect();
@@ -272,7 +272,7 @@ fn pieces(advice: &[Advice], start: u64, end: u64) -> Vec<Holds> {
     starts.into_iter().map(holds_at).collect()
 }
 
-/// The location that all pieces have.
+/// The location that all pieces share.
 fn agreed(holds: &[Holds], of: impl Fn(&Holds) -> Option<CUmemLocation>) -> Option<CUmemLocation> {
     let first = of(holds.first()?)?;
     holds
@@ -294,7 +294,7 @@ fn kind(location: Option<CUmemLocation>) -> i32 {
     location.map_or(CUmemLocationType::INVALID.0, |location| location.kind.0) as i32
 }
 
-/// The location that an ordinal means where CUDA takes one.
+/// The location of an ordinal, where CUDA takes one.
 pub(crate) fn location_of(device: CUdevice) -> CUmemLocation {
     if device == CUdevice::CPU {
         return CUmemLocation {

@@ -1,9 +1,9 @@
 //! Device memory and pinned host memory.
 //!
-//! Allocation and `cuMemFree` take effect before the call returns; what is freed in a stream's order
-//! is in `pools`. Pinned memory lies in the host arena, which the device reaches. Memory of the
-//! application that it registers does not: copies of it are staged as if it were pageable, and it
-//! has no address on the device.
+//! Allocation and `cuMemFree` take effect before the call returns; stream-ordered frees are in
+//! `pools`. Pinned memory lies in the host arena, which the device can access. The application's
+//! own registered memory does not: copies of it are staged like pageable memory, and it has no
+//! device address.
 
 use abi::types::{CUmemAccess_flags, CUmemHostAlloc_flags, CUmemHostRegister_flags, CUresult};
 use softgpu::wire::{
@@ -17,7 +17,7 @@ use crate::link::{Link, device_of_address};
 use crate::raw;
 use crate::tables::{BlockKind, Context, DeviceBlock, HostBlock, Point, Tables};
 
-/// What an address of the application means.
+/// Kind of an address of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Inside an allocation on the device.
@@ -30,7 +30,7 @@ pub(crate) enum Place {
     Pageable,
 }
 
-/// An allocation, for those who ask about an address in it.
+/// The allocation of an address, for queries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation {
     pub(crate) place: Place,
@@ -40,12 +40,12 @@ pub(crate) struct Allocation {
     /// Index of its device.
     pub(crate) device: usize,
     pub(crate) id: u64,
-    /// What is known of it if it is on the device.
+    /// Its block, if it is on the device.
     pub(crate) block: Option<DeviceBlock>,
 }
 
 impl Driver {
-    /// Device memory in the current context.
+    /// Allocates device memory in the current context.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<u64, CUresult> {
         let (context, Context { device, slot, .. }) = self.current()?;
         if bytes == 0 {
@@ -80,7 +80,7 @@ impl Driver {
         }
     }
 
-    /// Waits for the context's work, as CUDA does in effect, and gives device memory back.
+    /// Waits for the context's work, as CUDA effectively does, and frees device memory.
     pub(crate) fn free(&self, address: u64) -> Result<(), CUresult> {
         if address == 0 {
             return Ok(());
@@ -99,7 +99,7 @@ impl Driver {
         self.free_now(address)
     }
 
-    /// Device memory whose address fits in 32 bits, as CUDA 2 takes it.
+    /// Allocates device memory with a 32-bit address, as for CUDA 2.
     pub(crate) fn allocate_low(&self, bytes: u64) -> Result<u32, CUresult> {
         let (handle, context) = self.current()?;
         if bytes == 0 {
@@ -115,7 +115,7 @@ impl Driver {
         u32::try_from(address).map_err(|_| CUresult::UNKNOWN)
     }
 
-    /// Makes sure that no address below 4 GiB means memory of device and host at once.
+    /// Ensures that no address below 4 GiB is one of device and host at once.
     fn keep_off_low_addresses(&self, device: usize) -> Result<(), CUresult> {
         let mut tables = self.tables.lock();
         if !tables.holdings.low.contains(&device) {
@@ -126,12 +126,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Asks a device's server about memory.
+    /// Sends a memory request to a device's server.
     pub(crate) fn ask(&self, device: usize, request: MemoryRequest) -> Result<[u64; 4], CUresult> {
         self.link.ask(device, request)
     }
 
-    /// Asks the servers in turn, until one has an answer; which one.
+    /// Sends a request to the servers in turn until one succeeds; returns its index.
     pub(crate) fn ask_each(&self, request: MemoryRequest) -> Result<(usize, [u64; 4]), CUresult> {
         let answers = (0..self.gpus.len()).map(|device| (device, self.ask(device, request)));
         let mut answered = answers.filter_map(|(device, answer)| Some((device, answer.ok()?)));
@@ -139,19 +139,19 @@ impl Driver {
     }
 
     pub(crate) fn free_now(&self, address: u64) -> Result<(), CUresult> {
-        // Before the server has it: then another thread may be given the same address at once.
+        // Removed before the server frees it: then another thread may get the same address at once.
         let removed = self.tables.lock().device.remove(address);
         removed.ok_or(CUresult::INVALID_VALUE)?;
         self.link.call(&Request::Free { address })?;
         Ok(())
     }
 
-    /// The block that an address lies in, of those that the application knows the address of.
+    /// The block that contains an address, among those with addresses known to the application.
     pub(crate) fn block_around(&self, address: u64) -> Result<DeviceBlock, CUresult> {
         self.block_with_start(address).map(|(_, block)| block)
     }
 
-    /// The same, and where it begins.
+    /// As above, with its start.
     pub(crate) fn block_with_start(&self, address: u64) -> Result<(u64, DeviceBlock), CUresult> {
         let tables = self.tables.lock();
         match tables.device.holding(address, 1) {
@@ -160,7 +160,7 @@ impl Driver {
         }
     }
 
-    /// The block that begins there.
+    /// The block that begins at an address.
     pub(crate) fn device_block_at(&self, address: u64) -> Result<DeviceBlock, CUresult> {
         let tables = self.tables.lock();
         match tables.device.holding(address, 1) {
@@ -169,7 +169,7 @@ impl Driver {
         }
     }
 
-    /// Where the host arena lies in this process, if there is one.
+    /// Address of the host arena in this process, if there is one.
     pub(crate) fn host_base(&self) -> Option<u64> {
         match &self.link {
             Link::Live(live) => Some(live.host_base()),
@@ -200,7 +200,7 @@ impl Driver {
         }
     }
 
-    /// Pinned host memory; returns its address.
+    /// Allocates pinned host memory; returns its address.
     pub(crate) fn allocate_pinned(&self, bytes: u64, flags: u32) -> Result<u64, CUresult> {
         let (context, _) = self.current()?;
         let all = CUmemHostAlloc_flags::PORTABLE.0
@@ -218,7 +218,7 @@ impl Driver {
         Ok(live.host_base() + self.take_host(&mut tables, bytes, block)?)
     }
 
-    /// Gives pinned memory back.
+    /// Frees pinned memory.
     pub(crate) fn free_pinned(&self, address: u64) -> Result<(), CUresult> {
         if address == 0 {
             return Ok(());
@@ -247,7 +247,7 @@ impl Driver {
         }
     }
 
-    /// The flags that pinned memory was allocated or registered with.
+    /// The flags with which pinned memory was allocated or registered.
     pub(crate) fn pinned_flags(&self, address: u64) -> Result<u32, CUresult> {
         let tables = self.tables.lock();
         if let Some((_, _, registered)) = tables.holdings.registered.holding(address, 1) {
@@ -259,7 +259,7 @@ impl Driver {
         }
     }
 
-    /// Takes note of memory of the application that is to count as pinned.
+    /// Registers memory of the application, which then counts as pinned.
     pub(crate) fn register(&self, address: u64, bytes: u64, flags: u32) -> Result<(), CUresult> {
         let (context, _) = self.current()?;
         let all = CUmemHostRegister_flags::PORTABLE.0
@@ -292,7 +292,7 @@ impl Driver {
         Ok(())
     }
 
-    /// It no longer does.
+    /// Undoes a registration.
     pub(crate) fn unregister(&self, address: u64) -> Result<(), CUresult> {
         if address == 0 {
             return Err(CUresult::INVALID_VALUE);
@@ -309,13 +309,13 @@ impl Driver {
         Ok(())
     }
 
-    /// A part of the host arena for a copy that is being made.
+    /// Takes a part of the host arena for a copy in preparation.
     pub(crate) fn stage(&self, bytes: u64) -> Result<u64, CUresult> {
         let mut tables = self.tables.lock();
         self.take_host(&mut tables, bytes, HostBlock::Busy)
     }
 
-    /// The staged copy was put at this point: the part is free once that is complete.
+    /// Marks a staged part as used until this point.
     pub(crate) fn staged_until(&self, offset: u64, until: Point) {
         let mut tables = self.tables.lock();
         if let Some((bytes, _)) = tables.host.remove(offset) {
@@ -325,7 +325,7 @@ impl Driver {
         }
     }
 
-    /// The part is free.
+    /// Frees a staged part.
     pub(crate) fn unstage(&self, offset: u64) {
         self.tables.lock().host.remove(offset);
     }
@@ -350,8 +350,8 @@ impl Driver {
         taken.ok_or(CUresult::OUT_OF_MEMORY)
     }
 
-    /// Where a range of addresses is. A range that begins on the device must lie in one allocation
-    /// there, or in mappings without a gap, and may be accessed.
+    /// The place of a range of addresses. A range that begins on the device must lie in one
+    /// allocation there, or in mappings without a gap, and be accessible.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Result<Place, CUresult> {
         let tables = self.tables.lock();
         let is_high = (DEVICE_BASE..device_base(DEVICES)).contains(&address);
@@ -365,7 +365,7 @@ impl Driver {
         })
     }
 
-    /// The part of the host arena that holds a range: its first address, length, what it is for.
+    /// The part of the host arena that contains a range: its first address, length, use.
     fn arena_block(
         &self,
         tables: &Tables,
@@ -380,7 +380,7 @@ impl Driver {
         Some((live.host_base() + start, length, *block))
     }
 
-    /// The allocation that an address is in; none for pageable memory.
+    /// The allocation of an address; none for pageable memory.
     pub(crate) fn allocation(&self, address: u64) -> Result<Allocation, CUresult> {
         let tables = self.tables.lock();
         let device_of = |context: u64| {
@@ -429,7 +429,7 @@ impl Driver {
     }
 }
 
-/// A range on the device that the application may use.
+/// Checks that the application may use a range on the device.
 fn check_device_range(tables: &Tables, address: u64, bytes: u64) -> Result<(), CUresult> {
     let end = address.checked_add(bytes).ok_or(CUresult::INVALID_VALUE)?;
     let mut next = address;

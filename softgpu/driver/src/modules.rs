@@ -1,4 +1,4 @@
-//! Modules: images in a context, and the functions and variables that are asked of them.
+//! Modules: images in a context, with their functions and variables.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Driver {
         Ok(self.keep_module(context, Arc::new(image), None))
     }
 
-    /// A new module, perhaps of a library.
+    /// Adds a module, perhaps of a library.
     pub(crate) fn keep_module(&self, context: u64, image: Arc<Image>, library: Option<u64>) -> u64 {
         let module = Module {
             context,
@@ -43,7 +43,7 @@ impl Driver {
         handle
     }
 
-    /// Unloads what the application loaded; a library's modules end with the library.
+    /// Unloads a module that the application loaded; a library's modules end with the library.
     pub(crate) fn unload_module(&self, handle: u64) -> Result<(), CUresult> {
         let library = {
             let tables = self.tables.lock();
@@ -57,7 +57,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Forgets a module, its functions and its variables.
+    /// Removes a module, its functions and its variables.
     pub(crate) fn forget_module(&self, handle: u64) {
         let globals = {
             let mut tables = self.tables.lock();
@@ -71,7 +71,7 @@ impl Driver {
             module.globals
         };
         for address in globals.into_values() {
-            // One that went with its context is gone already.
+            // A variable that went with its context is gone already.
             let _ = self.ask(
                 device_of_address(address),
                 MemoryRequest::FreeVariable { address },
@@ -80,7 +80,7 @@ impl Driver {
         }
     }
 
-    /// A kernel of a module; the same handle each time.
+    /// A kernel of a module; each call returns the same handle.
     pub(crate) fn module_function(&self, handle: u64, name: &str) -> Result<u64, CUresult> {
         let mut tables = self.tables.lock();
         let entry = {
@@ -94,7 +94,7 @@ impl Driver {
         function_of(&mut tables, handle, &entry)
     }
 
-    /// How many kernels a module has.
+    /// Number of kernels of a module.
     pub(crate) fn module_function_count(&self, handle: u64) -> Result<usize, CUresult> {
         Ok(module(&self.tables.lock(), handle)?.image.entries.len())
     }
@@ -109,8 +109,8 @@ impl Driver {
             .collect()
     }
 
-    /// Address and size of a variable. It gets its memory when it is first asked for, and reads as
-    /// zero, whatever it was initialised with.
+    /// Address and size of a variable. Its memory is allocated at the first query, and reads as
+    /// zero, whatever its initial value.
     pub(crate) fn module_global(&self, handle: u64, name: &str) -> Result<(u64, u64), CUresult> {
         let (context, bytes, known) = {
             let tables = self.tables.lock();
@@ -160,7 +160,7 @@ fn module(tables: &Tables, handle: u64) -> Result<&Module, CUresult> {
     tables.modules.get(&handle).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The function of an entry of a module.
+/// The function of a module's entry.
 fn function_of(tables: &mut Tables, module: u64, entry: &Entry) -> Result<u64, CUresult> {
     let name = entry.name.to_string_lossy().into_owned();
     let found = tables

@@ -1,9 +1,9 @@
 //! Physical memory and address space apart, and memory shared between processes.
 //!
-//! Memory can be handed to another process of the same server as a file descriptor of
-//! `cuMemExportToShareableHandle`, or as a handle of `cuIpcGetMemHandle`. Either carries a token
-//! that the server knows; the memory itself never leaves the server. A token does not keep memory
-//! alive: unlike with CUDA, a descriptor is worth nothing once the exporter has let go of it.
+//! Memory can be passed to another process of the same server as a file descriptor from
+//! `cuMemExportToShareableHandle`, or as a handle from `cuIpcGetMemHandle`. Either has a token
+//! known to the server; the memory itself never leaves the server. A token does not keep memory
+//! alive: unlike with CUDA, a descriptor is worthless once the exporter has released the memory.
 //!
 //! Address space belongs to a device here, because each server has its own: that of the current
 //! context, or the first. Memory of another device cannot be mapped there.
@@ -25,15 +25,15 @@ use crate::link::device_of_address;
 use crate::tables::BlockKind;
 use crate::thread;
 
-/// Flag of `cuIpcOpenMemHandle`, which must be set.
+/// Mandatory flag of `cuIpcOpenMemHandle`.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
-/// At the head of a descriptor's or handle's contents.
+/// Head of a descriptor's or handle's contents.
 const MAGIC: [u8; 8] = *b"softgpum";
 /// Magic, token, size.
 const TOKEN_BYTES: usize = 32;
 
 impl Driver {
-    /// Checks what physical memory is asked to be; the device it is to lie on.
+    /// Checks the requested properties of physical memory; returns its device.
     pub(crate) fn check_properties(
         &self,
         properties: &CUmemAllocationProp,
@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// Physical memory; needs no context.
+    /// Allocates physical memory; needs no context.
     pub(crate) fn create_physical(
         &self,
         bytes: u64,
@@ -88,7 +88,7 @@ impl Driver {
         known.ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// One name of the memory less.
+    /// Drops a reference to the memory.
     pub(crate) fn release_physical(&self, handle: u64) -> Result<(), CUresult> {
         let Physical { device, number, .. } = self.physical(handle)?;
         self.ask(device, MemoryRequest::Release { handle: number })?;
@@ -102,7 +102,7 @@ impl Driver {
         Ok(())
     }
 
-    /// One name more for the memory that is mapped at an address.
+    /// Adds a reference to the memory mapped at an address.
     pub(crate) fn retain_physical(&self, address: u64) -> Result<u64, CUresult> {
         let BlockKind::Mapping {
             handle, physical, ..
@@ -120,7 +120,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// What physical memory was asked to be.
+    /// The requested properties of physical memory.
     pub(crate) fn physical_properties(&self, handle: u64) -> Result<CUmemAllocationProp, CUresult> {
         let Physical { device, wishes, .. } = self.physical(handle)?;
         Ok(CUmemAllocationProp {
@@ -135,7 +135,7 @@ impl Driver {
         })
     }
 
-    /// Address space.
+    /// Reserves address space.
     pub(crate) fn reserve(&self, bytes: u64, align: u64, wish: u64) -> Result<u64, CUresult> {
         let align = if align == 0 { GRANULARITY_BYTES } else { align };
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY_BYTES) || !align.is_power_of_two() {
@@ -150,7 +150,7 @@ impl Driver {
         Ok(address)
     }
 
-    /// Gives address space back, all that was reserved with it, in which nothing is mapped.
+    /// Frees a whole reservation, in which nothing may be mapped.
     pub(crate) fn unreserve(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         self.check_reserved(address, bytes)?;
         let device = device_of_address(address);
@@ -165,7 +165,7 @@ impl Driver {
         inside.map(|_| ()).ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// Puts memory behind addresses, for nobody to access yet.
+    /// Maps memory, without access rights yet.
     pub(crate) fn map(
         &self,
         address: u64,
@@ -198,10 +198,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes memory from behind addresses: whole mappings.
+    /// Unmaps whole mappings.
     pub(crate) fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         self.check_reserved(address, bytes)?;
-        // What still uses the memory may finish, as with CUDA's free.
+        // Work that still uses the memory may finish, as with CUDA's free.
         self.synchronise_device_of(address)?;
         let device = device_of_address(address);
         self.ask(device, MemoryRequest::Unmap { address, bytes })?;
@@ -232,7 +232,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Says how the device may access whole mappings.
+    /// Sets the device's access rights to whole mappings.
     pub(crate) fn set_access(
         &self,
         address: u64,
@@ -259,7 +259,7 @@ impl Driver {
         Ok(())
     }
 
-    /// How a device may access what is mapped at an address.
+    /// A device's access rights to the mapping at an address.
     pub(crate) fn access(
         &self,
         location: CUmemLocation,
@@ -273,7 +273,7 @@ impl Driver {
         }
     }
 
-    /// A descriptor of memory for another process.
+    /// Exports memory as a descriptor for another process.
     pub(crate) fn export_physical(
         &self,
         handle: u64,
@@ -302,7 +302,7 @@ impl Driver {
         Ok(file.into_raw_fd())
     }
 
-    /// Memory of a descriptor.
+    /// Imports a descriptor's memory.
     pub(crate) fn import_physical(
         &self,
         descriptor: i32,
@@ -345,7 +345,7 @@ impl Driver {
         Ok(CUipcMemHandle { reserved })
     }
 
-    /// Another process's allocation at an address of this one.
+    /// Maps another process's allocation at an address of this one.
     pub(crate) fn open_ipc(&self, handle: &CUipcMemHandle, flags: u32) -> Result<u64, CUresult> {
         let (context, found) = self.current()?;
         if flags != LAZY_ENABLE_PEER_ACCESS {
@@ -369,7 +369,7 @@ impl Driver {
         Ok(address)
     }
 
-    /// The allocation is no longer used here.
+    /// Unmaps such an allocation.
     pub(crate) fn close_ipc(&self, address: u64) -> Result<(), CUresult> {
         let block = self.device_block_at(address)?;
         let BlockKind::Shared { token } = block.kind else {
@@ -392,7 +392,7 @@ impl Driver {
     }
 }
 
-/// How memory is named between processes.
+/// Identifies memory between processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     low: u64,
@@ -405,7 +405,7 @@ impl Token {
         Self { low, high, bytes }
     }
 
-    /// The question for its memory at an address of this process.
+    /// The request to map its memory at an address of this process.
     pub(crate) fn open(self, context: u64) -> MemoryRequest {
         let Self { low, high, .. } = self;
         MemoryRequest::OpenShared { context, low, high }

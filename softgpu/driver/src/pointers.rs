@@ -1,4 +1,4 @@
-//! Questions about addresses.
+//! Queries about addresses.
 
 use abi::types::{CUdevice, CUmemorytype, CUpointer_attribute, CUresult};
 
@@ -59,8 +59,7 @@ impl Driver {
             .write(to)
     }
 
-    /// `cuPointerGetAttributes` for one of them: an address that means nothing has every attribute,
-    /// as if it were nothing.
+    /// `cuPointerGetAttributes` for one attribute: those of an unknown address are null.
     pub(crate) fn write_pointer_attribute_or_none(
         &self,
         to: Bytes,
@@ -93,7 +92,7 @@ impl Driver {
             A::CONTEXT => Value::word(found.context),
             A::MEMORY_TYPE if is_host => Value::half(CUmemorytype::HOST.0),
             A::MEMORY_TYPE => Value::half(CUmemorytype::DEVICE.0),
-            // The device does not reach registered memory, see `memory`.
+            // The device cannot access registered memory, see `memory`.
             A::DEVICE_POINTER if !is_registered => Value::word(address),
             A::HOST_POINTER if is_host || is_managed => Value::word(address),
             A::BUFFER_ID => Value::word(found.id),
@@ -127,7 +126,7 @@ impl Driver {
         })
     }
 
-    /// `cuPointerSetAttribute`: one can be set.
+    /// `cuPointerSetAttribute`: only one can be set.
     pub(crate) fn set_pointer_attribute(
         &self,
         value: Bytes,
@@ -146,7 +145,7 @@ impl Driver {
     }
 }
 
-/// What an attribute says of an address that means nothing.
+/// An attribute's value for an unknown address.
 fn absent(attribute: CUpointer_attribute) -> Result<Value, CUresult> {
     use CUpointer_attribute as A;
     Ok(match attribute {

@@ -1,11 +1,11 @@
 //! Memory pools.
 //!
-//! A pool holds bytes of its device at the server (`softgpu/server`'s `pool`). An allocation has its
-//! memory when the call returns; a free happens in the order of its stream. If the device is full
-//! while frees are on their way, allocation waits for these and tries once more, which CUDA allows
-//! with internal dependencies.
+//! A pool reserves bytes of its device at the server (`softgpu/server`'s `pool`). An allocation has
+//! its memory when the call returns; a free is stream-ordered. If the device is full while frees
+//! are pending, allocation waits for these and retries, which CUDA allows with internal
+//! dependencies.
 //!
-//! Sharing a pool with other processes is not supported: no pool can be made for it.
+//! Sharing a pool with other processes is not supported: no pool can be created for it.
 
 use abi::types::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
@@ -19,7 +19,7 @@ use crate::link::device_of_address;
 use crate::tables::{BlockKind, DeviceBlock, Stream};
 
 impl Driver {
-    /// The device that a location names.
+    /// The device of a location.
     pub(crate) fn located(&self, location: CUmemLocation) -> Result<usize, CUresult> {
         match location.kind {
             CUmemLocationType::DEVICE => self.check_device(abi::types::CUdevice(location.id)),
@@ -51,7 +51,7 @@ impl Driver {
         current.unwrap_or_else(|| self.default_pool(device))
     }
 
-    /// Allocations in the device's streams come from this pool from here on.
+    /// Sets the pool for later allocations in the device's streams.
     pub(crate) fn set_current_pool(&self, device: usize, handle: u64) -> Result<(), CUresult> {
         if self.pool(handle)?.device != device {
             return Err(CUresult::INVALID_VALUE);
@@ -61,7 +61,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A new pool.
+    /// Creates a pool.
     pub(crate) fn create_pool(&self, properties: &CUmemPoolProps) -> Result<u64, CUresult> {
         if properties.alloc_type != CUmemAllocationType::PINNED {
             return Err(CUresult::INVALID_VALUE);
@@ -79,10 +79,10 @@ impl Driver {
         Ok(handle)
     }
 
-    /// No more allocations from the pool; those that are there live on.
+    /// Closes the pool to further allocations; existing ones live on.
     pub(crate) fn destroy_pool(&self, handle: u64) -> Result<(), CUresult> {
         let Pool { device, number, .. } = self.pool(handle)?;
-        // A device's default pool cannot be destroyed, which the server says.
+        // A device's default pool cannot be destroyed; the server refuses it.
         self.ask(device, MemoryRequest::DestroyPool { pool: number })?;
         let mut tables = self.tables.lock();
         tables.holdings.pools.remove(&handle);
@@ -90,13 +90,13 @@ impl Driver {
         Ok(())
     }
 
-    /// What a handle means.
+    /// The pool of a handle.
     pub(crate) fn pool(&self, handle: u64) -> Result<Pool, CUresult> {
         let known = self.tables.lock().holdings.pools.get(&handle).copied();
         known.ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// Memory from a pool, `None` is the current one of the stream's device.
+    /// Allocates from a pool; `None` is the current one of the stream's device.
     pub(crate) fn allocate_async(
         &self,
         bytes: u64,
@@ -129,7 +129,7 @@ impl Driver {
         Ok(address)
     }
 
-    /// Waits for the frees that are on their way; false if none are.
+    /// Waits for pending frees; false if there are none.
     fn finish_frees(&self) -> Result<bool, CUresult> {
         let freeing = std::mem::take(&mut self.tables.lock().holdings.freeing);
         let mut has_waited = false;
@@ -140,7 +140,7 @@ impl Driver {
         Ok(has_waited)
     }
 
-    /// Gives memory back when what was put on the stream before is complete.
+    /// Frees memory when the stream's earlier work is complete.
     pub(crate) fn free_async(&self, address: u64, stream: &Stream) -> Result<(), CUresult> {
         let kind = self.device_block_at(address)?.kind;
         if !matches!(kind, BlockKind::Plain | BlockKind::Pool(_)) {
@@ -152,7 +152,7 @@ impl Driver {
             self.tables.lock().device.remove(address);
             return Ok(());
         }
-        // From here on the address means nothing to this process.
+        // From here on the address is unknown to this process.
         let removed = self.tables.lock().device.remove(address);
         removed.ok_or(CUresult::INVALID_VALUE)?;
         let point = self.submit(stream, Work::Free { address })?;
@@ -163,7 +163,7 @@ impl Driver {
         Ok(())
     }
 
-    /// An attribute's value; those of type `int` in the low half.
+    /// An attribute's value; values of type `int` are in the low half.
     pub(crate) fn pool_attribute(
         &self,
         handle: u64,
@@ -190,7 +190,7 @@ impl Driver {
         }
     }
 
-    /// Sets an attribute. The greatest use there was can only be forgotten.
+    /// Sets an attribute. A high-water mark can only be reset.
     pub(crate) fn set_pool_attribute(
         &self,
         handle: u64,
@@ -228,7 +228,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Gives the device back what a pool does not use.
+    /// Returns a pool's unused memory to the device.
     pub(crate) fn trim_pool(&self, handle: u64, keep_bytes: u64) -> Result<(), CUresult> {
         let Pool { device, number, .. } = self.pool(handle)?;
         let request = MemoryRequest::TrimPool {
@@ -238,7 +238,7 @@ impl Driver {
         self.ask(device, request).map(|_| ())
     }
 
-    /// Only the pool's own device reaches it, and that always.
+    /// Only the pool's own device can access it, and always.
     pub(crate) fn set_pool_access(
         &self,
         handle: u64,
@@ -248,7 +248,7 @@ impl Driver {
         let device = self.located(access.location)?;
         match access.flags {
             CUmemAccess_flags::READWRITE if device == pool.device => Ok(()),
-            // Its own device cannot be shut out.
+            // Its own device cannot lose access.
             _ if device == pool.device => Err(CUresult::INVALID_DEVICE),
             CUmemAccess_flags::NONE => Ok(()),
             CUmemAccess_flags::READ | CUmemAccess_flags::READWRITE => Err(CUresult::INVALID_DEVICE),
@@ -256,7 +256,7 @@ impl Driver {
         }
     }
 
-    /// How a device may access a pool.
+    /// A device's access rights to a pool.
     pub(crate) fn pool_access(
         &self,
         handle: u64,
@@ -270,7 +270,7 @@ impl Driver {
         })
     }
 
-    /// Notes memory that the server has given to this process.
+    /// Records memory that the server has allocated for this process.
     pub(crate) fn note_block(&self, address: u64, bytes: u64, context: u64, kind: BlockKind) {
         let mut tables = self.tables.lock();
         let id = tables.new_handle();

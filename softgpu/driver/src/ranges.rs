@@ -1,8 +1,8 @@
-//! Ranges of addresses that are taken out of a larger one.
+//! Ranges of addresses taken from a larger one.
 
 use std::collections::BTreeMap;
 
-/// What is taken, by first address.
+/// Taken ranges, by first address.
 #[derive(Debug)]
 pub(crate) struct Ranges<T> {
     taken: BTreeMap<u64, (u64, T)>,
@@ -17,7 +17,7 @@ impl<T> Default for Ranges<T> {
 }
 
 impl<T> Ranges<T> {
-    /// Notes a range that somebody else chose.
+    /// Inserts a range whose address was chosen elsewhere.
     pub(crate) fn insert(&mut self, start: u64, bytes: u64, owner: T) {
         self.taken.insert(start, (bytes, owner));
     }
@@ -45,12 +45,12 @@ impl<T> Ranges<T> {
         Some(start)
     }
 
-    /// Gives a range back.
+    /// Frees a range.
     pub(crate) fn remove(&mut self, start: u64) -> Option<(u64, T)> {
         self.taken.remove(&start)
     }
 
-    /// The range that holds all of `bytes` from `address`: its start, its length, whose it is.
+    /// The range that contains all of `bytes` from `address`: its start, its length, its owner.
     pub(crate) fn holding(&self, address: u64, bytes: u64) -> Option<(u64, u64, &T)> {
         let (&start, (length, owner)) = self.taken.range(..=address).next_back()?;
         let is_inside =
@@ -69,7 +69,7 @@ impl<T> Ranges<T> {
             .map(|(_, (_, owner))| owner)
     }
 
-    /// Forgets what an owner had.
+    /// Removes an owner's ranges.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.taken.retain(|_, (_, owner)| keep(owner));
     }

@@ -1,8 +1,8 @@
 //! The application's pointers, as parameter types of the exported functions.
 //!
-//! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to
-//! what the prototype says for as long as the call lasts. Null is checked here, once. All of the
-//! library's access to the application's memory is in this file.
+//! Arguments are trusted as far as C trusts them: a pointer is null, or valid as the prototype
+//! states for the duration of the call. Null is checked here, once. All of the library's access to
+//! the application's memory is in this file.
 
 #![expect(
     unsafe_code,
@@ -13,30 +13,30 @@ use std::ffi::{CStr, c_char, c_void};
 
 use abi::types::CUresult;
 
-/// Where a result goes.
+/// Destination of a result.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
-/// Where an argument is.
+/// Address of an argument.
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
 
-/// Some bytes of the application.
+/// Bytes of the application.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Bytes(*mut u8);
 
-/// A text that ends with a NUL.
+/// A NUL-terminated text.
 #[repr(transparent)]
 pub(crate) struct Text(*const c_char);
 
-/// `void **kernelParams`: an address of each parameter.
+/// `void **kernelParams`: the address of each parameter.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Params(*const *const c_void);
 
 impl<T> Out<T> {
-    /// For an address that came as an option's value.
+    /// From an address passed as an option's value.
     pub(crate) fn at(pointer: *mut T) -> Self {
         Self(pointer)
     }
@@ -50,19 +50,19 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface a place for a `T` that the caller
-        // lends us.
+        // SAFETY: not null, so by the contract of the C interface the caller lends a place for a
+        // `T`.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
 
-    /// Stores one of several results, for which the caller says there is room.
+    /// Stores one of several results; the caller declares that there is room.
     pub(crate) fn set_at(&self, index: usize, value: T) -> Result<(), CUresult> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface an array of `T` that is longer
-        // than `index`.
+        // SAFETY: not null, so by the contract of the C interface an array of `T` longer than
+        // `index`.
         unsafe { self.0.add(index).write_unaligned(value) };
         Ok(())
     }
@@ -72,7 +72,7 @@ impl<T> Out<T> {
         Out(self.0.cast())
     }
 
-    /// Where it goes, for what the caller is to be told of.
+    /// The address, for reports to the caller.
     pub(crate) fn address(&self) -> *mut T {
         self.0
     }
@@ -82,7 +82,7 @@ impl<T> Out<T> {
         let _ = self.set(value);
     }
 
-    /// What is there, of an argument that goes both ways.
+    /// The value of an argument that is both input and output.
     pub(crate) fn get(&self) -> Result<T, CUresult>
     where
         T: Copy,
@@ -96,19 +96,19 @@ impl<T: Copy> In<T> {
         self.at(0)
     }
 
-    /// One of several, which the caller says there are.
+    /// One of several values; the caller declares how many there are.
     pub(crate) fn at(&self, index: usize) -> Result<T, CUresult> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface an array of `T` that is longer
-        // than `index`.
+        // SAFETY: not null, so by the contract of the C interface an array of `T` longer than
+        // `index`.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 }
 
 impl<T> In<T> {
-    /// The words of a structure that has `N` of them.
+    /// The `N` words of a structure.
     pub(crate) fn words<const N: usize>(&self) -> Result<[u64; N], CUresult> {
         assert!(
             size_of::<T>() == 8 * N,
@@ -121,7 +121,7 @@ impl<T> In<T> {
         self.0.is_null()
     }
 
-    /// For a member of a structure that was read.
+    /// From a member of a structure that was read.
     pub(crate) fn member(pointer: *const T) -> Self {
         Self(pointer)
     }
@@ -132,7 +132,7 @@ impl Bytes {
         self.0.expose_provenance() as u64
     }
 
-    /// From the address that the application passes as a number.
+    /// From an address that the application passes as a number.
     pub(crate) fn at(address: u64) -> Self {
         Self(std::ptr::with_exposed_provenance_mut(address as usize))
     }
@@ -160,9 +160,9 @@ impl Bytes {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface `count` writable bytes that
-        // nobody else uses during the call; any bytes are a value of u8. The slice does not outlive
-        // the closure.
+        // SAFETY: not null, so by the contract of the C interface `count` writable bytes without
+        // other users during the call; any bytes are a value of u8. The slice does not outlive the
+        // closure.
         Ok(write(unsafe {
             std::slice::from_raw_parts_mut(self.0, count)
         }))
@@ -179,14 +179,13 @@ impl Bytes {
         Ok(())
     }
 
-    /// The text there, if it begins with `prefix` and ends with a NUL within `bytes_max`. Reads no
-    /// byte after the first that differs, nor after the NUL.
+    /// The text at this address, if it begins with `prefix` and ends with a NUL within `bytes_max`.
+    /// Reads no byte after the first that differs, nor after the NUL.
     pub(crate) fn text_with_prefix(self, prefix: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         while text.len() < bytes_max {
-            // SAFETY: by the contract of the C interface an image that is longer than what was read
-            // of it so far, because neither its NUL nor a byte that makes it another kind of image
-            // was seen.
+            // SAFETY: by the contract of the C interface an image that is longer than the part read
+            // so far, because that had neither its NUL nor a byte of another kind of image.
             let byte = unsafe { self.0.add(text.len()).read() };
             if byte == 0 {
                 return (text.len() >= prefix.len()).then_some(text);
@@ -208,12 +207,12 @@ impl Bytes {
 }
 
 impl Text {
-    /// The text, of which nothing is known; bytes that are not UTF-8 are replaced.
+    /// The text, which may be anything; bytes that are not UTF-8 are replaced.
     pub(crate) fn to_string(&self) -> Result<String, CUresult> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface a text with a NUL at its end.
+        // SAFETY: not null, so by the contract of the C interface a NUL-terminated text.
         Ok(unsafe { CStr::from_ptr(self.0) }
             .to_string_lossy()
             .into_owned())
@@ -221,7 +220,7 @@ impl Text {
 }
 
 impl Params {
-    /// For a member of a structure that was read.
+    /// From a member of a structure that was read.
     pub(crate) fn at(pointer: *mut *mut c_void) -> Self {
         Self(pointer.cast_const().cast())
     }
@@ -241,25 +240,25 @@ impl Params {
     }
 }
 
-/// `void **extra`: pairs of what and where, to an end.
+/// `void **extra`: pairs of kind and value, up to an end mark.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Extra(*const *const c_void);
 
-/// In [`Extra`]: its end, the address of packed parameters, and the address of their size.
+/// Kinds in [`Extra`]: its end, the address of packed parameters, and the address of their size.
 const EXTRA_END: usize = 0;
 const EXTRA_BUFFER: usize = 1;
 const EXTRA_SIZE: usize = 2;
-/// Pairs that are read; there are two kinds.
+/// Most pairs that are read; there are two kinds.
 const EXTRA_MAX: usize = 8;
-/// Bytes of parameters that a launch takes at most (CUDA C++ Programming Guide, from 12.1 on).
+/// Most bytes of a launch's parameters (CUDA C++ Programming Guide, from 12.1 on).
 const PARAMS_BYTES_MAX: usize = 32_764;
 
 impl Extra {
-    /// No parameters in this way.
+    /// No parameters in this form.
     pub(crate) const NONE: Self = Self(std::ptr::null());
 
-    /// For a member of a structure that was read.
+    /// From a member of a structure that was read.
     pub(crate) fn at(pointer: *mut *mut c_void) -> Self {
         Self(pointer.cast_const().cast())
     }
@@ -293,7 +292,7 @@ impl Extra {
     }
 }
 
-/// Keeps the process off some addresses, for good.
+/// Reserves addresses of the process permanently, so that nothing is mapped there.
 pub(crate) fn keep_off(start: u64, bytes: u64) -> Result<(), CUresult> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
@@ -303,12 +302,12 @@ pub(crate) fn keep_off(start: u64, bytes: u64) -> Result<(), CUresult> {
     mapped.map(|_| ()).map_err(|_| CUresult::OUT_OF_MEMORY)
 }
 
-/// A handle as the application gets it.
+/// A handle in the application's form.
 pub(crate) fn handle(number: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(number as usize)
 }
 
-/// Writes a C string of at most `room` bytes, NUL included, cut if need be.
+/// Writes a C string of at most `room` bytes, NUL included, truncated if need be.
 pub(crate) fn write_text(to: &Out<c_char>, room: i32, text: &str) -> Result<(), CUresult> {
     let room = usize::try_from(room)
         .ok()

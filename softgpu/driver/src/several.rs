@@ -1,4 +1,4 @@
-//! Launches of one kernel on several devices, as CUDA 9 had them.
+//! Launches of one kernel on several devices, as in CUDA 9.
 
 use abi::types::{CUDA_LAUNCH_PARAMS, CUresult, CUstream};
 
@@ -11,14 +11,14 @@ use crate::tables::Stream;
 /// `CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC` and `…_NO_POST_LAUNCH_SYNC`.
 const NO_SYNC_BEFORE: u32 = 1;
 const NO_SYNC_AFTER: u32 = 2;
-/// More devices than a machine has.
+/// More devices than any machine has.
 const DEVICES_MAX: u32 = 64;
 
 impl Driver {
-    /// Launches one kernel on several devices, a stream of each.
+    /// Launches one kernel on several devices, on one stream of each.
     ///
-    /// Launches on several devices that wait for each other are kept apart by waiting here, before
-    /// and after, unless the flags say that it need not be: slower than CUDA, and allowed.
+    /// Launches on several devices that wait for each other must not overlap. Unless the flags
+    /// permit it, this call waits before and after: slower than CUDA, and allowed.
     pub(crate) fn launch_on_several(
         &self,
         launches: &In<CUDA_LAUNCH_PARAMS>,
@@ -31,7 +31,7 @@ impl Driver {
         let mut all = Vec::new();
         for index in 0..count as usize {
             let params = launches.at(index)?;
-            // Each stream names its device, which a default stream does not.
+            // Each stream must determine its device, which a default stream does not.
             if [CUstream::NULL, CUstream::LEGACY, CUstream::PER_THREAD].contains(&params.stream) {
                 return Err(CUresult::INVALID_VALUE);
             }

@@ -1,9 +1,10 @@
-//! Events that processes share: one of `CU_EVENT_INTERPROCESS`, and one that `cuIpcOpenEventHandle` gives.
+//! Events shared between processes: those of `CU_EVENT_INTERPROCESS`, and those from
+//! `cuIpcOpenEventHandle`.
 //!
-//! Such an event is some words of device memory (`softgpu::wire::SharedEvent`), which each process has at an address of its
-//! own. The server counts a record when the call is made, so that another process sees it from then on; the stream writes
-//! the record's number when it comes there. As with memory, a handle keeps nothing alive: an event can be opened as long
-//! as somebody has it.
+//! Such an event is some words of device memory (`softgpu::wire::SharedEvent`), which each process
+//! has at an address of its own. The server counts a record during the call, so that other
+//! processes see it from then on; the stream writes the record's number when it reaches it. As with
+//! memory, a handle keeps nothing alive: an event can be opened while some process has it.
 
 use abi::types::{CUevent_flags, CUipcEventHandle, CUresult};
 use softgpu::wire::{MemoryRequest, SharedEvent, Until, Work};
@@ -14,25 +15,25 @@ use crate::link::device_of_address;
 use crate::physical::Token;
 use crate::tables::{Event, Point, Stream};
 
-/// What CUDA demands of an event that is to be shared.
+/// The flags that CUDA requires of a shared event.
 const FLAGS: u32 = CUevent_flags::INTERPROCESS.0 | CUevent_flags::DISABLE_TIMING.0;
-/// Device time between two looks whether a record of another process was reached.
+/// Device time between two polls for a record of another process.
 const LOOK_NS: u64 = 20_000;
 /// "softgpue", at the head of a handle.
 const MAGIC: [u8; 8] = *b"softgpue";
 
-/// Where an event's words lie in this process.
+/// Address of an event's words in this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words {
     event: SharedEvent,
-    /// Whether another process made them.
+    /// Whether another process created them.
     is_opened: bool,
-    /// Number of the last record that this process made; 0 if it made none.
+    /// Number of this process's last record; 0 if there is none.
     own_last: u64,
 }
 
 impl Driver {
-    /// Words for a new event, if its flags are those of one that can be shared.
+    /// Allocates words for a new event, if its flags are those of a shared one.
     pub(crate) fn new_words(&self, flags: u32) -> Result<Words, CUresult> {
         if flags & FLAGS != FLAGS {
             return Err(CUresult::INVALID_VALUE);
@@ -55,7 +56,7 @@ impl Driver {
     pub(crate) fn ipc_event_handle(&self, handle: u64) -> Result<CUipcEventHandle, CUresult> {
         self.current()?;
         let words = self.event(handle)?.shared;
-        // One that was opened is not this process's to give.
+        // An opened event cannot be exported again.
         let words = words.filter(|words| !words.is_opened);
         let address = words.ok_or(CUresult::INVALID_HANDLE)?.event.address;
         let request = MemoryRequest::ExportAddress { address };
@@ -67,7 +68,7 @@ impl Driver {
         Ok(CUipcEventHandle { reserved })
     }
 
-    /// Another process's event as one of this process.
+    /// Opens another process's event.
     pub(crate) fn open_ipc_event(&self, handle: &CUipcEventHandle) -> Result<u64, CUresult> {
         let (_, context) = self.current()?;
         let bytes = std::array::from_fn(|i| handle.reserved[i] as u8);
@@ -86,7 +87,7 @@ impl Driver {
         self.add_event(FLAGS, Some(words))
     }
 
-    /// Counts a record, and has the stream write its number; where in the stream.
+    /// Counts a record, and makes the stream write its number; returns its point in the stream.
     pub(crate) fn record_shared(
         &self,
         handle: u64,
@@ -118,7 +119,7 @@ impl Driver {
         Ok(point)
     }
 
-    /// Lets a stream wait for a shared event's last record, whoever made it.
+    /// Lets a stream wait for a shared event's last record, of any process.
     pub(crate) fn wait_shared(
         &'static self,
         stream: &Stream,
@@ -129,7 +130,7 @@ impl Driver {
         };
         let device = device_of_address(words.event.address);
         if device != self.context(stream.context)?.device {
-            // Of a server that is gone nothing will come; then the stream need not wait either.
+            // A server that is gone reports nothing more; then the stream need not wait either.
             return self.wait_across(stream, move || {
                 let _ = self.reach(words, number);
             });
@@ -154,7 +155,7 @@ impl Driver {
         }
     }
 
-    /// Whether a shared event's last record was reached, as `cuEventQuery` says it.
+    /// Whether a shared event's last record was reached, as the result of `cuEventQuery`.
     pub(crate) fn query_shared(&self, words: Words) -> Result<(), CUresult> {
         match self.awaited(words)? {
             None => Ok(()),
@@ -162,7 +163,7 @@ impl Driver {
         }
     }
 
-    /// An event's words are not used any more once everything is complete that this process has put on streams.
+    /// Frees an event's words once everything that this process has put on streams is complete.
     pub(crate) fn end_words(&self, context: u64, words: Words) {
         let mut tables = self.tables.lock();
         let behind = tables.slots.incomplete(&self.link);
@@ -198,18 +199,18 @@ impl Driver {
             } else {
                 MemoryRequest::FreeVariable { address }
             };
-            // What went with its context is gone already.
+            // Words that went with their context are gone already.
             let _ = self.ask(device_of_address(address), request);
         }
     }
 
-    /// The number of the last record, if that was not reached.
+    /// The number of the last record, if it has not been reached.
     fn awaited(&self, words: Words) -> Result<Option<u64>, CUresult> {
         let (number, is_reached) = self.record_state(words, 0)?;
         Ok((!is_reached).then_some(number))
     }
 
-    /// Looks until a record was reached.
+    /// Polls until a record is reached.
     fn reach(&self, words: Words, number: u64) -> Result<(), CUresult> {
         while !self.record_state(words, number)?.1 {
             self.link.sleep(LOOK_NS);
@@ -217,7 +218,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A record's number, and whether it was reached; the last one's if 0 is asked for.
+    /// A record's number, and whether it was reached; 0 stands for the last record.
     fn record_state(&self, words: Words, number: u64) -> Result<(u64, bool), CUresult> {
         let address = words.event.address;
         let request = MemoryRequest::RecordState { address, number };

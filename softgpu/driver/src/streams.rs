@@ -1,4 +1,4 @@
-//! Streams: made, found, waited for.
+//! Streams: creation, lookup, waiting.
 
 use abi::types::{CUresult, CUstream, CUstream_flags};
 use softgpu::wire::{Command, PRIORITY_GREATEST, PRIORITY_LEAST, StreamKind};
@@ -7,10 +7,10 @@ use crate::driver::Driver;
 use crate::tables::{Context, Green, HANDLE_STEP, Stream};
 use crate::thread;
 
-/// Streams that are waited for together without taking memory.
+/// Streams that can be waited for together without allocation.
 const STREAMS_USUAL: usize = 64;
 
-/// What stream 0 means: it depends on the form of the entry point.
+/// The meaning of stream 0, which depends on the form of the entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
     /// The context's legacy stream.
@@ -20,7 +20,7 @@ pub(crate) enum Flavour {
 }
 
 impl Driver {
-    /// A new stream of a context; returns its handle.
+    /// Creates a stream of a context; returns its handle.
     pub(crate) fn create_stream(
         &self,
         context: u64,
@@ -65,7 +65,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Gives a stream another priority, for what is launched from now on.
+    /// Sets a stream's priority, for later launches.
     pub(crate) fn set_stream_priority(
         &self,
         stream: &Stream,
@@ -83,7 +83,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A stream that the application asks for.
+    /// Creates a stream for the application.
     pub(crate) fn create_asked_stream(&self, flags: u32, priority: i32) -> Result<u64, CUresult> {
         let kind = match CUstream_flags(flags) {
             CUstream_flags::DEFAULT => StreamKind::Blocking,
@@ -94,7 +94,7 @@ impl Driver {
         self.create_stream(context, flags, priority, kind)
     }
 
-    /// No more commands; what was put still executes.
+    /// Closes the stream to further commands; earlier ones still execute.
     pub(crate) fn destroy_stream(&'static self, handle: u64) -> Result<(), CUresult> {
         let mut ended = Default::default();
         let stream = {
@@ -117,7 +117,7 @@ impl Driver {
         self.handle_ended(ended)
     }
 
-    /// The stream that an application means.
+    /// The stream of an application's handle.
     pub(crate) fn stream(&self, handle: CUstream, flavour: Flavour) -> Result<Stream, CUresult> {
         let handle = match (handle.0.addr() as u64, flavour) {
             (0, Flavour::Legacy) | (1, _) => self.current()?.1.legacy,
@@ -140,7 +140,7 @@ impl Driver {
         Ok(stream)
     }
 
-    /// Waits for all that was put on a stream, and on those that it answers for.
+    /// Waits for all work on a stream, and on those that its completion covers.
     pub(crate) fn synchronise_stream(&self, stream: &Stream) -> Result<(), CUresult> {
         self.await_lock(stream.context);
         self.check_submit(stream)?;
@@ -148,10 +148,10 @@ impl Driver {
         self.check_context(stream.context)
     }
 
-    /// Waits for all that was put on the streams that are asked for.
+    /// Waits for all work on the selected streams.
     pub(crate) fn await_streams(&self, is_asked: impl Fn(&Stream) -> bool) -> Result<(), CUresult> {
-        // Most contexts have few streams, and need no memory for them: a process may wait whose
-        // `malloc` nobody can use any more.
+        // Most contexts have few streams, and this must not allocate for them: the process may wait
+        // at a time when no thread can use `malloc` any more.
         let mut first = [None; STREAMS_USUAL];
         let mut further = Vec::new();
         for (index, last) in self.tables.lock().last_commands(is_asked).enumerate() {
@@ -166,7 +166,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether all that was put on a stream, and on those that it answers for, is complete.
+    /// Whether all work on a stream, and on those that its completion covers, is complete.
     pub(crate) fn query_stream(&self, stream: &Stream) -> Result<(), CUresult> {
         self.link.spend_query();
         self.spend_event_call(stream.context)?;

@@ -1,8 +1,8 @@
-//! What the application's handles mean.
+//! The objects behind the application's handles.
 //!
-//! A handle is a number that was never given out before; one that is not in its table is invalid,
-//! and nothing else can come of it. (For tests of programs that must bear it, handles of functions
-//! and kernels can be given out again.)
+//! A handle is a number that was never used before. A number that is not in its table is invalid,
+//! with no other consequence. (For tests of programs that must cope with it, handles of functions
+//! and kernels can be reused.)
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -23,15 +23,15 @@ use crate::linking::Linkings;
 use crate::ranges::Ranges;
 use crate::shared_events::Words;
 
-/// First handle, and the distance of handles: they look like addresses of aligned things, and none
-/// is a default stream.
+/// First handle, and the distance of handles: they look like aligned addresses, and none is a
+/// default stream.
 pub(crate) const HANDLE_STEP: u64 = 0x100;
 
-/// All that the process has made.
+/// All objects of the process.
 #[derive(Debug)]
 pub(crate) struct Tables {
     handle_last: u64,
-    /// Handles of functions and kernels that have ended, where they are given out again.
+    /// Handles of removed functions and kernels, if they are reused.
     ended: Vec<u64>,
     /// By device.
     pub(crate) primaries: Vec<Primary>,
@@ -40,7 +40,7 @@ pub(crate) struct Tables {
     pub(crate) resources: HashMap<u64, Resources>,
     pub(crate) streams: HashMap<u64, Stream>,
     pub(crate) slots: StreamSlots,
-    /// Streams that were destroyed with work in flight, and their last commands.
+    /// Streams destroyed with work in flight, and their last commands.
     draining: Vec<(Stream, Point)>,
     pub(crate) events: HashMap<u64, Event>,
     pub(crate) event_slots: EventSlots,
@@ -76,15 +76,15 @@ pub(crate) struct Context {
     pub(crate) flags: u32,
     /// Handle of its legacy default stream.
     pub(crate) legacy: u64,
-    /// Attached so often and not detached; 1 when made.
+    /// Number of attaches minus detaches; 1 at creation.
     pub(crate) attached: u32,
-    /// What makes it a green one.
+    /// Set for a green context.
     pub(crate) green: Option<Green>,
-    /// A thread waits for room in one of its streams.
+    /// Whether a thread waits for room in one of its streams.
     pub(crate) is_locked: bool,
 }
 
-/// What a green context has besides its default stream: the rest is its primary context's.
+/// A green context's own parts, besides its default stream: the rest is its primary context's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Green {
     /// Its handle as a green context.
@@ -94,7 +94,7 @@ pub(crate) struct Green {
     pub(crate) sms: u32,
 }
 
-/// What a descriptor of resources says.
+/// The contents of a descriptor of resources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resources {
     /// Index of the device.
@@ -106,14 +106,14 @@ pub(crate) struct Resources {
 pub(crate) struct Stream {
     /// Slot at the server.
     pub(crate) slot: u32,
-    /// Whose memory and code it uses; never a green context.
+    /// The context whose memory and code it uses; never a green context.
     pub(crate) context: u64,
-    /// The green context that it is of.
+    /// Its green context, if any.
     pub(crate) green: Option<u64>,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
     pub(crate) kind: StreamKind,
-    /// Unique in this process, and no handle.
+    /// Unique in this process; not a handle.
     pub(crate) id: u64,
 }
 
@@ -124,11 +124,11 @@ pub(crate) struct Event {
     pub(crate) flags: u32,
     /// Its last record by this process, if there was one.
     pub(crate) last: Option<Point>,
-    /// What it is besides if other processes may have it.
+    /// Set if other processes may share it.
     pub(crate) shared: Option<Words>,
 }
 
-/// A place in a stream.
+/// A point in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     /// Slot of the stream.
@@ -140,11 +140,11 @@ pub(crate) struct Point {
 pub(crate) struct Module {
     pub(crate) context: u64,
     pub(crate) image: Arc<Image>,
-    /// The library it belongs to, if it does.
+    /// Its library, if any.
     pub(crate) library: Option<u64>,
-    /// Handles of the functions that were asked for.
+    /// Handles of the requested functions.
     pub(crate) functions: HashMap<String, u64>,
-    /// Addresses of the variables that were asked for.
+    /// Addresses of the requested variables.
     pub(crate) globals: HashMap<String, u64>,
 }
 
@@ -155,13 +155,13 @@ pub(crate) struct Function {
     pub(crate) name: Arc<CString>,
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) traits: Arc<Traits>,
-    /// Dynamic shared memory that a block may have; settable.
+    /// Most dynamic shared memory of a block; settable.
     pub(crate) dynamic_shared_bytes_max: u32,
-    /// Whether that was set for this function itself, not for the kernel it comes from.
+    /// Whether that was set for this function itself, not for its kernel.
     pub(crate) is_maximum_set: bool,
 }
 
-/// What a function does.
+/// The effect of a function.
 #[derive(Debug)]
 pub(crate) enum Kernel {
     Computes(Builtin),
@@ -170,27 +170,27 @@ pub(crate) enum Kernel {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceBlock {
-    /// 0 for a mapping, which belongs to none.
+    /// 0 for a mapping, which has no context.
     pub(crate) context: u64,
     /// Unique in this process.
     pub(crate) id: u64,
     pub(crate) kind: BlockKind,
-    /// An attribute that the application may set; copies of it wait anyway or do not, as they are.
+    /// An attribute that the application may set. It does not affect whether copies wait.
     pub(crate) has_sync_memops: bool,
 }
 
-/// How device memory came to be.
+/// Origin of device memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum BlockKind {
     /// Allocated.
     Plain,
     /// Allocated from the pool of this handle.
     Pool(u64),
-    /// An array's, whose address the application does not know.
+    /// Of an array, whose address the application does not know.
     Array,
     /// A module's variable.
     Variable,
-    /// Another process's, by its token.
+    /// Of another process, by its token.
     Shared { token: u128 },
     /// Physical memory of this handle, mapped.
     Mapping {
@@ -200,42 +200,42 @@ pub(crate) enum BlockKind {
     },
 }
 
-/// What a part of the host arena is for.
+/// Use of a part of the host arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostBlock {
     /// The application's.
     Pinned { context: u64, id: u64, flags: u32 },
-    /// The application's, and the device's in all accounts.
+    /// The application's; it counts as the device's everywhere.
     Managed { context: u64, id: u64 },
-    /// Ours, until a copy is complete.
+    /// The driver's, until a copy is complete.
     Staged { until: Point },
-    /// Ours, while a thread fills or reads it.
+    /// The driver's, while a thread fills or reads it.
     Busy,
 }
 
 impl Stream {
-    /// Whether a query or a wait of stream `asked` answers for this one: the legacy stream answers
-    /// for the blocking streams of its context too (CUDA driver API, "Stream synchronization
-    /// behavior").
+    /// Whether a query or a wait of stream `asked` covers this one: the legacy stream covers the
+    /// blocking streams of its context too (CUDA driver API, "Stream synchronization behavior").
     pub(crate) fn is_answered_by(&self, asked: &Self) -> bool {
         let is_blocking = self.kind == StreamKind::Blocking && self.context == asked.context;
         self.slot == asked.slot || asked.kind == StreamKind::Legacy && is_blocking
     }
 
-    /// Whether it is of that context, which may be green; a primary context has the streams of its green ones too.
+    /// Whether it belongs to that context, which may be green; a primary context also has the
+    /// streams of its green ones.
     pub(crate) fn is_of(&self, context: u64) -> bool {
         self.context == context || self.green == Some(context)
     }
 }
 
 impl Context {
-    /// Its slot as its server counts.
+    /// Its slot at its server.
     pub(crate) fn local_slot(&self) -> u64 {
         u64::from(self.slot) % CONTEXTS as u64
     }
 }
 
-/// Whether handles of code are given out again after they have ended.
+/// Whether handles of removed code are reused.
 fn reuses_handles() -> bool {
     static REUSES: OnceLock<bool> = OnceLock::new();
     *REUSES
@@ -249,14 +249,14 @@ impl Tables {
         context.is_locked.then_some(context.device)
     }
 
-    /// A thread waits for room in a stream of the context from now on, or no longer.
+    /// Sets whether a thread waits for room in a stream of the context.
     pub(crate) fn lock_context(&mut self, context: u64, is_locked: bool) {
         if let Some(context) = self.contexts.get_mut(&context) {
             context.is_locked = is_locked;
         }
     }
 
-    /// Nothing was made yet, on so many devices.
+    /// Empty tables for this many devices.
     pub(crate) fn new(devices: usize) -> Self {
         Self {
             handle_last: 0,
@@ -284,27 +284,26 @@ impl Tables {
         }
     }
 
-    /// A handle that nothing has.
+    /// An unused handle.
     pub(crate) fn new_handle(&mut self) -> u64 {
         self.handle_last += HANDLE_STEP;
         self.handle_last
     }
 
-    /// A handle for a function or a kernel: with `SOFTGPU_REUSE_HANDLES=1` that of the one that ended
-    /// last, as an allocator gives out the same address again.
+    /// A handle for a function or a kernel: with `SOFTGPU_REUSE_HANDLES=1` that of the last removed
+    /// one, as an allocator returns the same address again.
     pub(crate) fn new_code_handle(&mut self) -> u64 {
         self.ended.pop().unwrap_or_else(|| self.new_handle())
     }
 
-    /// A function or a kernel has ended.
+    /// Releases the handle of a function or a kernel.
     pub(crate) fn end_code_handle(&mut self, handle: u64) {
         if reuses_handles() {
             self.ended.push(handle);
         }
     }
 
-    /// Takes a stream's handle away. What was put on it still executes, and its slot is free once
-    /// that is complete.
+    /// Removes a stream's handle. Its work still executes; then its slot is free.
     pub(crate) fn remove_stream(&mut self, handle: u64, link: &Link) {
         self.draining
             .retain(|(_, last)| !link.is_complete(last.stream, last.seq));
@@ -313,7 +312,7 @@ impl Tables {
         }
     }
 
-    /// The last command of each stream that is asked for, the destroyed ones among them.
+    /// The last command of each selected stream, destroyed ones included.
     pub(crate) fn last_commands(
         &self,
         is_asked: impl Fn(&Stream) -> bool,
@@ -332,8 +331,7 @@ impl Tables {
         }
     }
 
-    /// Forgets what belongs to a context, which the server has forgotten. Its events' and streams'
-    /// slots are free again.
+    /// Removes the objects of a context that the server has removed, and frees their slots.
     pub(crate) fn forget_context(&mut self, handle: u64) {
         self.contexts.remove(&handle);
         self.contexts
@@ -379,12 +377,12 @@ impl Tables {
     }
 }
 
-/// The servers' tables of streams, from this side; slots are counted over all devices.
+/// The driver's view of the servers' tables of streams; slots are counted over all devices.
 #[derive(Debug)]
 pub(crate) struct StreamSlots {
-    /// Last command put on each slot, over all the streams it was.
+    /// Last command put on each slot, over all of its streams.
     submitted: Vec<u64>,
-    /// By device: slots of no stream, or of one that is being destroyed.
+    /// By device: slots without a stream, or with one that is being destroyed.
     free: Vec<Vec<u32>>,
 }
 
@@ -399,7 +397,7 @@ impl StreamSlots {
         }
     }
 
-    /// A slot on a device, all of whose commands are complete.
+    /// Takes a slot on a device, all of whose commands are complete.
     pub(crate) fn take(&mut self, device: usize, link: &Link) -> Result<u32, CUresult> {
         let drained = |&slot: &u32| link.is_complete(slot, self.submitted[slot as usize]);
         let free = &mut self.free[device];
@@ -419,7 +417,7 @@ impl StreamSlots {
         self.submitted[slot as usize]
     }
 
-    /// The last command of each slot that has some which are not complete.
+    /// The last command of each slot with incomplete commands.
     pub(crate) fn incomplete(&self, link: &Link) -> Vec<Point> {
         let slots = (0u32..).zip(&self.submitted);
         let last = slots.map(|(stream, &seq)| Point { stream, seq });
@@ -427,13 +425,13 @@ impl StreamSlots {
             .collect()
     }
 
-    /// A command was put.
+    /// Counts a command of the slot.
     pub(crate) fn advance(&mut self, slot: u32) {
         self.submitted[slot as usize] += 1;
     }
 }
 
-/// The servers' tables of events, from this side; slots are counted over all devices.
+/// The driver's view of the servers' tables of events; slots are counted over all devices.
 #[derive(Debug)]
 pub(crate) struct EventSlots {
     devices: Vec<DeviceEvents>,

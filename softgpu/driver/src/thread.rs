@@ -1,4 +1,4 @@
-//! What each thread has: its stack of contexts, its default streams, its capture mode.
+//! State of each thread: its stack of contexts, its default streams, its capture mode.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use abi::types::{CUresult, CUstreamCaptureMode};
 
 use crate::driver;
 
-/// Contexts pushed and not popped by one thread.
+/// Most contexts on a thread's stack.
 const STACK_MAX: usize = 1024;
 
 thread_local! {
@@ -51,12 +51,12 @@ pub(crate) fn push(context: u64) -> Result<(), CUresult> {
     })
 }
 
-/// The context that was current.
+/// Removes and returns the current context.
 pub(crate) fn pop() -> Result<u64, CUresult> {
     with_stack(|stack| stack.pop().ok_or(CUresult::INVALID_CONTEXT))
 }
 
-/// Puts a context in place of the current one; none takes the current one away.
+/// Replaces the current context; `None` removes it.
 pub(crate) fn replace(context: Option<u64>) -> Result<(), CUresult> {
     with_stack(|stack| {
         stack.pop();
@@ -65,7 +65,7 @@ pub(crate) fn replace(context: Option<u64>) -> Result<(), CUresult> {
     })
 }
 
-/// The thread's default stream of a context; made by `create` at first use.
+/// The thread's default stream of a context; `create` makes it at first use.
 pub(crate) fn default_stream(
     context: u64,
     create: impl FnOnce() -> Result<u64, CUresult>,
@@ -81,7 +81,7 @@ pub(crate) fn default_stream(
     Ok(stream)
 }
 
-/// Sets what captures may forbid this thread, and says what it was.
+/// Sets what captures may forbid this thread; returns the former mode.
 pub(crate) fn exchange_capture_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
     CUstreamCaptureMode(CAPTURE_MODE.replace(mode.0))
 }
@@ -91,7 +91,7 @@ pub(crate) fn capture_mode() -> CUstreamCaptureMode {
     CUstreamCaptureMode(CAPTURE_MODE.get())
 }
 
-/// This thread makes the calls that streams come to; those must not use CUDA.
+/// Marks this thread as one that makes host calls, which must not use CUDA.
 pub(crate) fn enter_host_calls() {
     IN_HOST_CALL.set(true);
 }

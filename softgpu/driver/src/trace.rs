@@ -1,10 +1,9 @@
-//! When kernels ran, for the stand-in CUPTI (`softgpu/cupti`), which asks by functions that no
-//! driver of NVIDIA's has (`crate::exports`).
+//! Times of kernels for the stand-in CUPTI (`softgpu/cupti`), which calls functions that NVIDIA's
+//! drivers do not have (`crate::exports`).
 //!
-//! The server tells of each kernel the stream and the times, and kernels of a stream complete in
-//! the order in which they were put there. So the driver remembers what it has put, by stream, and
-//! the two are joined. Where two threads launch into one stream at the same instant, they may be
-//! taken for each other.
+//! The server reports each kernel's stream and times, and kernels of a stream complete in the order
+//! in which they were put. The driver therefore remembers what it has put, by stream, and joins the
+//! two. If two threads launch into one stream at the same instant, the kernels may be confused.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
@@ -18,7 +17,7 @@ use crate::driver::Driver;
 use crate::link::{Link, stream_of};
 use crate::tables::Stream;
 
-/// What was put and is not complete.
+/// Kernels put and not complete.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     is_on: AtomicBool,
@@ -29,7 +28,7 @@ pub(crate) struct Trace {
 struct State {
     /// By slot of the stream.
     put: HashMap<u32, VecDeque<Traced>>,
-    /// Kernels taken of each device.
+    /// Completed kernels taken of each device.
     taken: Vec<u64>,
     calls: u32,
     names: HashMap<Vec<u8>, &'static CStr>,
@@ -70,7 +69,7 @@ impl Traced {
         }
     }
 
-    /// The same as a node of a graph.
+    /// As above, for a node of a graph.
     pub(crate) fn in_graph(self) -> Self {
         Self {
             is_in_graph: true,
@@ -80,8 +79,8 @@ impl Traced {
 }
 
 impl Driver {
-    /// From here on kernels are told of. Before the first launch, else what is in flight is taken
-    /// for what comes after it.
+    /// Enables the trace. To be called before the first launch: completions of earlier work in
+    /// flight would be attributed to later launches.
     pub(crate) fn begin_trace(&self) -> Result<(), CUresult> {
         let Link::Live(live) = &self.link else {
             return Err(CUresult::NOT_SUPPORTED);
@@ -91,12 +90,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether kernels are told of.
+    /// Whether the trace is on.
     pub(crate) fn is_tracing(&self) -> bool {
         self.trace.is_on.load(Ordering::Relaxed)
     }
 
-    /// One call has put these kernels on a stream.
+    /// Records that one call has put these kernels on a stream.
     pub(crate) fn note_put(&self, stream: &Stream, kernels: impl IntoIterator<Item = Traced>) {
         let mut state = self.trace.state.lock();
         state.calls += 1;
@@ -105,7 +104,7 @@ impl Driver {
         put.extend(kernels.into_iter().map(|traced| Traced { call, ..traced }));
     }
 
-    /// The next kernel that is complete, of any device; CUDA_ERROR_NOT_READY if there is none.
+    /// The next completed kernel, of any device; CUDA_ERROR_NOT_READY if there is none.
     pub(crate) fn next_kernel(&self) -> Result<KernelRecord, CUresult> {
         let Link::Live(live) = &self.link else {
             return Err(CUresult::NOT_SUPPORTED);
@@ -118,7 +117,8 @@ impl Driver {
                 continue;
             };
             let stream = stream_of(device, slot);
-            // What completes before its launch returns is told of when that has been noted.
+            // A kernel that completes before its launch returns is reported only once the launch is
+            // recorded.
             let put = state.put.get_mut(&stream);
             let Some(traced) = put.and_then(VecDeque::pop_front) else {
                 continue;
@@ -127,7 +127,7 @@ impl Driver {
             let kept = state.names.get(&traced.name).copied();
             let name = kept.unwrap_or_else(|| {
                 let name = std::ffi::CString::new(traced.name.clone()).unwrap_or_default();
-                // As often as there are names of kernels.
+                // Leaks once per kernel name.
                 let name: &'static CStr = Box::leak(name.into_boxed_c_str());
                 state.names.insert(traced.name.clone(), name);
                 name

@@ -1,4 +1,4 @@
-//! Values in memory that streams wait for and write, one by one or in batches.
+//! Values in memory that streams wait for and write, singly or in batches.
 
 use abi::types::{
     CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamWaitValue_flags,
@@ -15,7 +15,7 @@ use crate::tables::Stream;
 pub(crate) const BATCH_MAX: u32 = 256;
 
 impl Driver {
-    /// Whether a wait can be made.
+    /// Checks a wait.
     pub(crate) fn check_wait(
         &self,
         at: u64,
@@ -25,7 +25,7 @@ impl Driver {
     ) -> Result<Work, CUresult> {
         self.check_value(at, width_bytes)?;
         if flags & CUstreamWaitValue_flags::FLUSH.0 != 0 {
-            // As cuDeviceGetAttribute says of it.
+            // As cuDeviceGetAttribute reports.
             return Err(CUresult::NOT_SUPPORTED);
         }
         Ok(Work::WaitValue {
@@ -36,7 +36,7 @@ impl Driver {
         })
     }
 
-    /// Whether a write can be made.
+    /// Checks a write.
     pub(crate) fn check_write(
         &self,
         to: u64,
@@ -55,8 +55,8 @@ impl Driver {
         })
     }
 
-    /// Whether an operation of a batch can be made; none for a barrier, as streams of the software
-    /// GPU are in order with memory anyway.
+    /// Checks an operation of a batch; `None` for a barrier, as streams of the software GPU are
+    /// always in order with memory.
     pub(crate) fn check_batched(
         &self,
         operation: &CUstreamBatchMemOpParams,
@@ -101,8 +101,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets a stream wait for something of another device. Their servers know nothing of each other,
-    /// so a thread of ours waits for the one and writes what the other waits for.
+    /// Lets a stream wait for another device. The two servers do not know each other, so a thread
+    /// of the driver waits for the one and writes the value that the other waits for.
     pub(crate) fn wait_across(
         &'static self,
         stream: &Stream,

@@ -1,23 +1,23 @@
-//! Which devices a process sees: `CUDA_VISIBLE_DEVICES`.
+//! The devices visible to a process: `CUDA_VISIBLE_DEVICES`.
 //!
 //! As NVIDIA documents it (CUDA C++ Programming Guide, "CUDA Environment Variables"): a list of
-//! ordinals or of identities, which may be cut as long as they are unambiguous; the devices get new
-//! ordinals in the order of the list; the first entry that names no device ends it. An entry that
-//! repeats a device ends it here too.
+//! ordinals or of UUIDs, which may be abbreviated as long as they are unambiguous; the devices get
+//! new ordinals in the order of the list; the first entry that names no device ends it. Here an
+//! entry that repeats a device ends it too.
 
 use protocol::hello::format_uuid;
 
-/// What identities begin with.
+/// Prefix of UUIDs.
 const PREFIX: &str = "GPU-";
 
-/// Whether an entry of the list is an identity.
+/// Whether an entry of the list is a UUID.
 pub(crate) fn names_identities(asked: &str) -> bool {
     asked
         .split(',')
         .any(|entry| entry.trim().starts_with(PREFIX))
 }
 
-/// The places of the devices that are seen, of which all there are have these identities.
+/// Indices of the visible devices; `uuids` are those of all devices.
 pub(crate) fn select(asked: &str, uuids: &[[u8; 16]]) -> Vec<usize> {
     let mut seen = Vec::new();
     for entry in asked.split(',') {

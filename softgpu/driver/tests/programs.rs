@@ -1,7 +1,6 @@
-//! The driver as programs see it: C programs linked against it, on servers in real and in virtual
-//! time.
+//! The driver as seen by programs: C programs linked against it, in real and in virtual time.
 
-// Lints know from the attribute that its helpers are a test's.
+// The attribute tells lints that the helpers belong to a test.
 #[cfg(test)]
 mod common;
 
@@ -12,7 +11,7 @@ use common::{
     Server, count, driver_folder, program, run, server_command, signal, start, stats_of, tool,
 };
 
-/// What no driver of NVIDIA's exports.
+/// Symbols that no driver of NVIDIA's exports.
 const OWN: [&str; 3] = [
     "softgpu_block_priority",
     "softgpu_next_kernel",
@@ -47,7 +46,7 @@ fn a_stream_waits_for_an_event_of_another_device() {
     run(program.env("SOFTGPU_SOCKET", sockets(&servers)));
 }
 
-/// Both servers' sockets, as `SOFTGPU_SOCKET` has them.
+/// The sockets of several servers, in the form of `SOFTGPU_SOCKET`.
 fn sockets(servers: &[Server]) -> std::ffi::OsString {
     std::env::join_paths(servers.iter().map(Server::socket)).expect("no path has a colon")
 }
@@ -160,8 +159,8 @@ fn graphs_compute_what_their_nodes_say_and_change_as_told() {
         let counted = |name: &str| count(&stats, "graphs", name);
         assert_eq!(counted("launches"), 0, "{stats}");
         assert_eq!(counted("graph_kernels"), counted("graph_kernels_completed"));
-        // 2 launches of 3 kernels, 3 of 2, 5 that fill once (1 of them disabled), 1 of a child, 1 of
-        // empty nodes, 6 that allocate and fill.
+        // 2 launches of 3 kernels, 3 of 2, 5 that fill once (1 of them disabled), 1 of a child, 1
+        // of empty nodes, 6 that allocate and fill.
         assert_eq!(counted("graph_launches"), 2 + 3 + 5 + 1 + 1 + 6, "{stats}");
         assert_eq!(counted("graph_kernels"), 6 + 6 + 4 + 1 + 6, "{stats}");
         assert_eq!(stats["memory"]["used_bytes"], 0);
@@ -174,7 +173,7 @@ fn graphs_compute_what_their_nodes_say_and_change_as_told() {
 fn captures_record_what_they_may_and_are_void_after_what_they_may_not() {
     let server_stats = stats_of(&["--sharing", "mps"], "captures");
     let counted = |name: &str| count(&server_stats, "captures", name);
-    // Those of the thread beside a capture; what is captured is no launch.
+    // The launches of the thread beside a capture; captured ones do not count.
     assert_eq!(counted("launches"), 9, "{server_stats}");
     assert_eq!(counted("graph_launches"), 3 * 2 + 3, "{server_stats}");
     assert_eq!(counted("graph_kernels"), 3 * (3 + 4) + 3, "{server_stats}");
@@ -243,7 +242,7 @@ fn processes_share_memory_by_handle_and_by_descriptor() {
 fn processes_share_events_and_wait_for_each_others_records() {
     for sharing in ["mps", "timeslice"] {
         let stats = stats_of(&["--sharing", sharing], "shared_events");
-        // An event is no allocation of the program's, and what it takes goes with it.
+        // An event is no allocation of the program's, and its memory is freed with it.
         assert_eq!(
             count(&stats, "shared_events", "allocations"),
             1,

@@ -1,5 +1,5 @@
-//! Unit tests of the driver's modules that need nothing else of it. (The library itself is not
-//! built as a test: two things in one process that export `cuInit` are one too many.)
+//! Unit tests of driver modules without other dependencies. (The library itself is not built as a
+//! test: one process cannot have two objects that export `cuInit`.)
 
 #[path = "../src/ranges.rs"]
 #[expect(

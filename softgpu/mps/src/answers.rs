@@ -1,22 +1,23 @@
-//! What the control daemon answers to each command.
+//! The control daemon's answers to commands.
 //!
-//! Where there is no server of the number that is named, the answers are NVIDIA's, word by word,
-//! and so is everything about settings. Where there is one:
+//! If no server has the given number, the answers are NVIDIA's, word by word, as is everything
+//! about settings. If there is one:
 //!
 //! | command | answer | from |
 //! |---|---|---|
-//! | `get_server_list` | its number | asked |
-//! | `get_server_status` | `INITIALIZING` | asked |
+//! | `get_server_list` | its number | observed |
+//! | `get_server_status` | `INITIALIZING` | observed |
 //! | | `ACTIVE`, `FAULT` | NVIDIA's guide on errors has these two states |
 //! | `get_client_list` | a number on each line | NVIDIA's man page: a list of numbers |
 //! | `terminate_client` | `1` if it has no such client | refusals end so |
 //! | | `0` | assumed: the same kind of number |
 //! | `…active_thread_percentage PID` | as of the default | assumed |
-//! | `shutdown_server`, `start_server`, `…device_pinned_mem_limit PID` | nothing | asked of a server that does not answer |
-//! | `get_device_client_list`, `ps` | a line that says that it is not imitated | their form is in no text that we have |
+//! | `shutdown_server`, `start_server` | nothing | observed with a server that does not answer |
+//! | `…device_pinned_mem_limit PID` | nothing | likewise |
+//! | `get_device_client_list`, `ps` | a line: not imitated | no text known to us has their form |
 //!
-//! A server that is not ready is asked nothing: as NVIDIA's, it counts as not found, or the answer
-//! is empty. NVIDIA's `get_client_list` then waits until it is ready; this one answers nothing.
+//! A server that is not ready gets no requests: as with NVIDIA's, it counts as not found, or the
+//! answer is empty. NVIDIA's `get_client_list` waits until it is ready; this one returns nothing.
 
 use crate::daemon::{Daemon, Pending};
 use crate::device;
@@ -25,12 +26,12 @@ use crate::settings::number;
 
 const NO_QUIT: &str = "Not enough privilege to execute quit command\n";
 const NOT_IMITATED: &str = "the software GPU does not imitate this answer\n";
-/// `INVALID_VALUE`, and that all is well.
+/// `INVALID_VALUE`, and the answer for success.
 const REFUSED: &str = "1\n";
 const TERMINATED: &str = "0\n";
 
 impl Daemon {
-    /// The answer to a command of a user; none where it comes later, or never.
+    /// The answer to a user's command; `None` if it comes later, or never.
     pub(crate) fn answer(&mut self, line: &str, front: u64, uid: u32) -> Option<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (command, words) = words.split_first().unwrap_or((&"", &[]));
@@ -81,7 +82,7 @@ impl Daemon {
         server.filter(|server| i64::from(server.pid()) == i64::from(pid))
     }
 
-    /// The answer of a server, nothing of one that is not ready.
+    /// The answer of a server; empty for one that is not ready.
     fn of_server(&self, pid: i32, answer: impl FnOnce(&Process) -> String) -> String {
         match self.server(pid) {
             None => not_found(pid),
@@ -222,7 +223,7 @@ fn client_list(server: &Process) -> String {
     clients.map(|client| format!("{}\n", client.pid)).collect()
 }
 
-/// Ends what a client of that server has in flight; false if it has no such client.
+/// Terminates the work in flight of that server's client; false if it has no such client.
 fn terminate(server: u32, pid: i32) -> bool {
     let Ok(pid) = u32::try_from(pid) else {
         return false;

@@ -1,10 +1,10 @@
-//! The control daemon: its socket, its servers, one thing after the other.
+//! The control daemon: its socket, its servers, in one thread.
 //!
-//! One server at a time, of one user. Who wants another user's is in a list of pending ones: the
-//! server that runs ends when it has no clients, and the next one is started (NVIDIA's man page;
-//! `start_server` was seen to do the same). The device server says when a client wants one. A
-//! server that was wanted by a client and does not start is tried six times, as NVIDIA's was seen
-//! to be.
+//! One server runs at a time, for one user. A request for another user's server goes into a list of
+//! pending ones: the running server ends when it has no clients, and the next one is started
+//! (NVIDIA's man page; `start_server` was seen to do the same). The device server reports when a
+//! client needs a server. If a server wanted by a client does not start, the daemon tries six
+//! times, as NVIDIA's was seen to do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions, Permissions};
@@ -28,13 +28,13 @@ use crate::process::Process;
 use crate::release::Release;
 use crate::settings::Settings;
 
-/// Programs that speak with it at a time.
+/// Most programs connected at a time.
 const FRONTS_MAX: usize = 64;
-/// Servers that are awaited at a time.
+/// Most pending servers at a time.
 const PENDING_MAX: usize = 64;
-/// How often it looks whether a server has no more clients, where somebody waits for that, ns.
+/// Poll interval for the end of a server's clients, while a request waits for that, ns.
 const LOOK_NS: i64 = 5_000_000;
-/// How often a server is started for a client.
+/// Attempts to start a server for a client.
 const TRIES: u32 = 6;
 
 /// The control daemon.
@@ -44,7 +44,7 @@ pub(crate) struct Daemon {
     pub(crate) log: Log,
     server_log: Log,
     pid_file: PathBuf,
-    /// Locked for as long as it lives.
+    /// Locked for the daemon's whole life.
     _lock: File,
     listener: OwnedFd,
     fronts: BTreeMap<u64, Front>,
@@ -57,32 +57,32 @@ pub(crate) struct Daemon {
     pub(crate) quit: Option<Quit>,
 }
 
-/// A program that speaks with the daemon.
+/// A program connected to the daemon.
 #[derive(Debug)]
 struct Front {
     socket: OwnedFd,
     uid: u32,
 }
 
-/// A server that is awaited.
+/// A pending server.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) uid: u32,
     pub(crate) tries_left: u32,
-    /// By a client, who is told if there is none.
+    /// Wanted by a client, which is notified if it does not start.
     pub(crate) is_of_client: bool,
 }
 
-/// The end, when the servers have ended.
+/// A pending exit, after the servers have ended.
 #[derive(Debug)]
 pub(crate) struct Quit {
     front: u64,
-    /// When a server is killed that has not ended, on the monotonic clock.
+    /// When a server that has not ended is killed, on the monotonic clock.
     force_ns: Option<u64>,
     status: u8,
 }
 
-/// Who has something to say.
+/// The source of an input.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Listener,
@@ -93,7 +93,7 @@ enum Source {
 }
 
 impl Daemon {
-    /// Takes the folder of the pipes. Why not, in NVIDIA's words.
+    /// Takes possession of the folder of the pipes. An error is in NVIDIA's words.
     pub(crate) fn open(
         pipes: &Path,
         release: Release,
@@ -160,7 +160,7 @@ impl Daemon {
         })
     }
 
-    /// Serves until it is told to quit.
+    /// Serves until `quit`.
     pub(crate) fn run(mut self) -> ExitCode {
         self.find_device();
         loop {
@@ -183,7 +183,7 @@ impl Daemon {
         }
     }
 
-    /// Waits for something to do.
+    /// Waits for input.
     fn listen(&self) -> rustix::io::Result<Vec<Source>> {
         let server = self.server.iter();
         let server = server.flat_map(|server| {
@@ -212,7 +212,7 @@ impl Daemon {
         Ok(said.map(|((source, _), _)| *source).collect())
     }
 
-    /// Whether the end of a server's clients is awaited, which nobody tells.
+    /// Whether it waits for the end of a server's clients, which must be polled.
     fn is_waiting(&self) -> bool {
         let is_to_end = self.server.as_ref().is_some_and(|server| server.is_to_end);
         is_to_end || !self.pending.is_empty() || self.quit.is_some()
@@ -275,7 +275,7 @@ impl Daemon {
         };
         let ready = server.ready.as_ref();
         let said = ready.and_then(|ready| rustix::io::read(ready, &mut [0; 16]).ok());
-        // One that says nothing is about to end.
+        // A server that closes without output is about to end.
         if said.unwrap_or(0) > 0 {
             server.ready = None;
             let pid = server.pid();
@@ -305,7 +305,7 @@ impl Daemon {
         }
     }
 
-    /// The server that is awaited did not start.
+    /// Handles a pending server that did not start.
     fn handle_not_started(&mut self) {
         let Some(pending) = self.pending.front_mut() else {
             return;
@@ -345,7 +345,7 @@ impl Daemon {
         }
     }
 
-    /// Takes no more clients, and ends when the servers have.
+    /// Accepts no more clients, and exits when the servers have ended.
     pub(crate) fn begin_to_quit(&mut self, front: u64, patience_s: Option<u64>) {
         let now_ns = Clock::monotonic().now_ns();
         let force_ns = |s: u64| now_ns.saturating_add(s.saturating_mul(1_000_000_000));
@@ -358,7 +358,7 @@ impl Daemon {
         self.pending.clear();
     }
 
-    /// Starts, ends and kills servers as it is time.
+    /// Starts, ends and kills servers when due.
     fn care_for_servers(&mut self) {
         let Some(server) = &mut self.server else {
             self.start_pending();
@@ -407,7 +407,7 @@ impl Daemon {
         }
     }
 
-    /// The exit status, once it may end.
+    /// The exit status, once it may exit.
     fn try_quit(&mut self) -> Option<u8> {
         if self.server.is_some() {
             return None;

@@ -1,5 +1,5 @@
-//! The way to the device server (`softgpu-server --mps-managed`), by the socket that
-//! `SOFTGPU_SOCKET` names; of several the first.
+//! The connection to the device server (`softgpu-server --mps-managed`), by the socket that
+//! `SOFTGPU_SOCKET` names; the first of several.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use protocol::hello::{connect_within, receive, send};
 use softgpu::wire::{Injection, MpsClients, MpsRequest, Reply, Request};
 
-/// Longest time of a question.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that begins with this request, if the server takes it.
+/// A connection that begins with this request, if the server accepts it.
 pub(crate) fn register(request: MpsRequest) -> io::Result<OwnedFd> {
     let (socket, reply) = ask(&Request::Mps(request))?;
     match reply {
@@ -21,7 +21,7 @@ pub(crate) fn register(request: MpsRequest) -> io::Result<OwnedFd> {
     }
 }
 
-/// Who uses which server.
+/// The clients of all servers.
 pub(crate) fn clients() -> io::Result<MpsClients> {
     match ask(&Request::Mps(MpsRequest::Clients))?.1 {
         Reply::MpsClients(clients) => Ok(clients),
@@ -29,13 +29,13 @@ pub(crate) fn clients() -> io::Result<MpsClients> {
     }
 }
 
-/// Whether a server has no clients, and gets none from now on.
+/// Closes a server to clients if it has none; returns whether it did.
 pub(crate) fn try_end(server: u32) -> io::Result<bool> {
     let (_, reply) = ask(&Request::Mps(MpsRequest::End { server }))?;
     Ok(reply == Reply::Done)
 }
 
-/// Ends what a client has in flight.
+/// Terminates a client's work in flight.
 pub(crate) fn terminate(pid: u32) -> io::Result<()> {
     ask(&Request::Inject(Injection::TerminateClient(pid))).map(drop)
 }
@@ -51,14 +51,14 @@ fn ask(request: &Request) -> io::Result<(OwnedFd, Reply)> {
     Ok((socket, reply))
 }
 
-/// A request on the control daemon's connection that has no answer.
+/// Sends a request without an answer on the control daemon's connection.
 pub(crate) fn tell(socket: &OwnedFd, request: MpsRequest) {
     let _ = send(socket, &Request::Mps(request).encode(), &[]);
 }
 
-/// Of which user a client wants a server, by the next packet of the control daemon's connection.
+/// The user whose client wants a server, from the next packet of the control daemon's connection.
 ///
-/// The device server is gone, or says what it has no reason to.
+/// Fails if the device server is gone, or sends anything unexpected.
 pub(crate) fn wanted(socket: &OwnedFd) -> io::Result<u32> {
     let (packet, _) = receive(socket)?;
     match Reply::decode(&packet) {

@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use protocol::hello::{connect_to, receive, send};
 
-/// What stands before a command, so that no packet is empty.
+/// Prefix of a command, so that no packet is empty.
 pub(crate) const COMMAND: u8 = b'>';
-/// First byte of an answer after which more may be asked.
+/// First byte of an answer after which more commands may follow.
 pub(crate) const GO_ON: u8 = 0;
 /// First byte of the answer to `quit`: the exit status follows.
 pub(crate) const ENDED: u8 = 1;
 
-/// Speaks with the daemon that listens at `socket`. As NVIDIA's, it is looked for before anything
-/// is read, and it is waited for without a bound.
+/// Talks to the daemon that listens at `socket`. Like NVIDIA's, it connects before it reads any
+/// input, and waits for the daemon without a timeout.
 pub(crate) fn run(socket: &Path) -> ExitCode {
     let Ok(daemon) = connect_to(socket) else {
         eprintln!("Cannot find MPS control daemon process");

@@ -1,22 +1,22 @@
-//! The logs, line by line as NVIDIA's daemon writes them: `[2026-11-28 01:28:11.130 Control 30544]
-//! NEW UI`.
+//! The logs, in the line format of NVIDIA's daemon:
+//! `[2026-11-28 01:28:11.130 Control 30544] NEW UI`.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-/// Names the folder of the logs (NVIDIA's MPS guide).
+/// Environment variable for the folder of the logs (NVIDIA's MPS guide).
 const LOGS_ENV: &str = "CUDA_MPS_LOG_DIRECTORY";
 const LOGS: &str = "/var/log/nvidia-mps";
 
-/// Where the logs are.
+/// The folder of the logs.
 pub(crate) fn folder() -> PathBuf {
     let folder = std::env::var_os(LOGS_ENV).filter(|folder| !folder.is_empty());
     folder.map_or_else(|| PathBuf::from(LOGS), PathBuf::from)
 }
 
-/// One of the two logs; none where it cannot be written.
+/// One of the two logs; `None` if it cannot be written.
 #[derive(Debug)]
 pub(crate) struct Log {
     who: &'static str,
@@ -24,13 +24,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The control daemon's and the servers', in files.
+    /// The logs of the control daemon and of the servers, in files.
     pub(crate) fn both_in_files() -> [Self; 2] {
         let logs = [("Control", "control.log"), ("Server", "server.log")];
         logs.map(|(who, name)| Self::open(who, name))
     }
 
-    /// Both on standard output, as a daemon in the foreground has them.
+    /// Both on standard output, for a daemon in the foreground.
     pub(crate) fn both_on_stdout() -> [Self; 2] {
         ["Control", "Server"].map(|who| {
             let stdout = std::io::stdout().as_fd().try_clone_to_owned();
@@ -47,7 +47,7 @@ impl Log {
         Self { who, file }
     }
 
-    /// One that writes to standard error, as servers do, whose daemon has opened the file.
+    /// A log on standard error, for servers, whose daemon has opened the file.
     pub(crate) fn on_stderr() -> Self {
         let stderr = std::io::stderr().as_fd().try_clone_to_owned();
         Self {
@@ -65,7 +65,7 @@ impl Log {
         self.file.is_some()
     }
 
-    /// One that cannot be written is left.
+    /// Writes a line; a failure is ignored.
     pub(crate) fn write(&self, line: &str) {
         let Some(mut file) = self.file.as_ref() else {
             return;

@@ -1,24 +1,23 @@
-//! `softgpu-mps-control`: a stand-in of NVIDIA's MPS control daemon, of its program, and of its
-//! servers, beside `softgpu-server --sharing mps --mps-managed`.
+//! `softgpu-mps-control`: a stand-in for NVIDIA's MPS control daemon, its program, and its servers,
+//! beside `softgpu-server --sharing mps --mps-managed`.
 //!
 //! | arguments | what it is |
 //! |---|---|
-//! | none | reads commands from standard input, says the daemon's answers (`front`) |
-//! | `-d` | the daemon, in a session of its own (`daemon`); returns once that listens |
+//! | none | reads commands from standard input, prints the daemon's answers (`front`) |
+//! | `-d` | the daemon, in a session of its own (`daemon`); returns once it listens |
 //! | `-f` | the daemon, here, its logs on standard output |
 //! | `-h`, `--help` | a text |
 //! | `--server` | an MPS server; the daemon starts it (`server`) |
 //!
-//! `CUDA_MPS_PIPE_DIRECTORY` and `CUDA_MPS_LOG_DIRECTORY` mean what they mean to NVIDIA's,
-//! `SOFTGPU_SOCKET` is the device server's, and `SOFTGPU_MPS_RELEASE` (535, 550, 555) is whose
-//! words it speaks. Tests run it under the name `nvidia-cuda-mps-control`.
+//! `CUDA_MPS_PIPE_DIRECTORY` and `CUDA_MPS_LOG_DIRECTORY` have the same meaning as for NVIDIA's,
+//! `SOFTGPU_SOCKET` is the device server's, and `SOFTGPU_MPS_RELEASE` (535, 550, 555) selects the
+//! release whose words it uses. Tests run it under the name `nvidia-cuda-mps-control`.
 //!
-//! **What is NVIDIA's own and what is not.** What NVIDIA's control daemon answers
-//! without a GPU was asked of three releases (`docs/mps.md`), and a test asks both. With a GPU
-//! nothing was asked: what a server that works answers is from NVIDIA's man page and guide, and
-//! where these state no words, from what the command answers elsewhere; `answers` says which. The
-//! packets on the socket `control` are ours: NVIDIA's program cannot speak with this daemon, nor a
-//! driver.
+//! **What is NVIDIA's own and what is not.** The answers of NVIDIA's control daemon without a GPU
+//! were recorded from three releases (`docs/mps.md`), and a test compares both. With a GPU nothing
+//! was recorded: the answers of a working server are from NVIDIA's man page and guide, and where
+//! these have no words, from the command's answers elsewhere; `answers` has the sources. The
+//! packets on the socket `control` are ours: NVIDIA's program and driver cannot use them.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::path::PathBuf;
@@ -37,12 +36,12 @@ mod release;
 mod server;
 mod settings;
 
-/// Names the folder of the pipes (NVIDIA's MPS guide).
+/// Environment variable for the folder of the pipes (NVIDIA's MPS guide).
 const PIPES_ENV: &str = "CUDA_MPS_PIPE_DIRECTORY";
 const PIPES: &str = "/tmp/nvidia-mps";
 const HELP: &str = "A stand-in of NVIDIA's MPS control daemon, for the software GPU.\n\
                     nvidia-cuda-mps-control's manual page says how that is used.\n";
-/// What the daemon says on standard output once it listens.
+/// The daemon's output once it listens.
 const LISTENS: &[u8] = b"\0";
 
 fn main() -> ExitCode {
@@ -78,7 +77,7 @@ fn pipes() -> PathBuf {
         .map_or_else(|| PathBuf::from(PIPES), PathBuf::from)
 }
 
-/// Is the daemon until it is told to quit.
+/// Runs the daemon until `quit`.
 fn serve(release: Release, is_background: bool) -> ExitCode {
     let daemon = Daemon::open(&pipes(), release, is_background);
     let daemon = match daemon {
@@ -89,7 +88,7 @@ fn serve(release: Release, is_background: bool) -> ExitCode {
         }
     };
     if is_background {
-        // It is no leader of a group, so that this cannot fail.
+        // It is no group leader, so this cannot fail.
         let _ = rustix::process::setsid();
         let mut output = std::io::stdout();
         let _ = output.write_all(LISTENS).and_then(|()| output.flush());

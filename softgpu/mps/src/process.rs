@@ -1,5 +1,4 @@
-//! The process of an MPS server, as the control daemon has it: one of this program, of the user
-//! whose clients it serves.
+//! An MPS server's process, as the control daemon sees it: this program, run as its clients' user.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,21 +13,21 @@ use crate::log::Log;
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    /// Readable when it has ended.
+    /// Readable once it has ended.
     pub(crate) ended: OwnedFd,
-    /// Readable when it is ready.
+    /// Readable once it is ready.
     pub(crate) ready: Option<OwnedFd>,
     pub(crate) uid: u32,
-    /// Threads that its clients may use, as it is said.
+    /// Thread percentage of its clients, as printed.
     pub(crate) percentage: String,
-    /// Ends when it has no clients.
+    /// It ends when it has no clients.
     pub(crate) is_to_end: bool,
-    /// Was killed by its daemon.
+    /// The daemon has killed it.
     pub(crate) is_forced: bool,
 }
 
 impl Process {
-    /// Starts one of a user's. It writes into the servers' log.
+    /// Starts a server for a user. It writes into the servers' log.
     pub(crate) fn start(uid: u32, percentage: String, log: &Log) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("nvidia-cuda-mps-server").arg("--server");
@@ -59,7 +58,7 @@ impl Process {
         self.ready.is_none()
     }
 
-    /// It ends by itself, at once.
+    /// Makes it exit by itself, at once.
     pub(crate) fn tell_to_end(&mut self) {
         drop(self.child.stdin.take());
     }
@@ -70,7 +69,7 @@ impl Process {
         let _ = self.child.kill();
     }
 
-    /// What it ended with, once it has: 0 where a signal ended it, as NVIDIA's daemon says it.
+    /// Its exit status, once it has ended: 0 if a signal ended it, as NVIDIA's daemon reports.
     pub(crate) fn status(&mut self) -> i32 {
         let status = self.child.wait();
         status.ok().and_then(|status| status.code()).unwrap_or(0)

@@ -1,10 +1,10 @@
-//! Which release of NVIDIA's control daemon is spoken as: R535, R550 and R555 were asked, and
-//! differ in what they say (`docs/mps.md`).
+//! The imitated release of NVIDIA's control daemon: R535, R550 and R555 were observed, and differ
+//! in their words (`docs/mps.md`).
 
-/// Names the release: `535`, `550` (as without it) or `555`.
+/// Selects the release: `535`, `550` (the default) or `555`.
 pub(crate) const RELEASE_ENV: &str = "SOFTGPU_MPS_RELEASE";
 
-/// A release that was asked.
+/// An observed release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Release {
     R535,
@@ -13,7 +13,7 @@ pub(crate) enum Release {
 }
 
 impl Release {
-    /// What the environment says.
+    /// The release that the environment selects.
     pub(crate) fn of_environment() -> Result<Self, String> {
         match std::env::var(RELEASE_ENV).as_deref() {
             Ok("535") => Ok(Self::R535),
@@ -38,8 +38,7 @@ impl Release {
         self >= Self::R550
     }
 
-    /// Whether an option that it does not know is an error. Without it the program then reads
-    /// commands.
+    /// Whether an unknown option is an error. Otherwise the program then reads commands.
     pub(crate) fn refuses_options(self) -> bool {
         self >= Self::R555
     }

@@ -1,7 +1,7 @@
-//! An MPS server: a process of the user whose clients it serves. It does nothing but be there: the
-//! device server has the clients' contexts in its care as long as it lives. It ends when its
-//! control daemon says so, by the end of its standard input; so it does, too, when the control
-//! daemon is killed, of which NVIDIA's text says nothing.
+//! An MPS server: a process of the user whose clients it serves. It only exists: while it lives,
+//! the device server assigns the clients' contexts to it. It exits at the end of its standard
+//! input, by which its control daemon ends it; so it also exits when the control daemon is killed,
+//! a case that NVIDIA does not document.
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -13,10 +13,10 @@ use softgpu::wire::MpsRequest;
 use crate::device;
 use crate::log::Log;
 
-/// What it says on standard output when it is ready.
+/// Its output on standard output when it is ready.
 pub(crate) const READY: &[u8] = b"ready\n";
 
-/// Lives.
+/// Runs until the end of its standard input.
 pub(crate) fn run() -> ExitCode {
     let log = Log::on_stderr();
     log.write("Startup");

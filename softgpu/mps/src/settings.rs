@@ -1,18 +1,18 @@
-//! What the control daemon keeps for servers to come, and how it reads numbers: as C's `atoi`,
-//! `strtol` and `strtod` do, from the front, whatever follows. All of it was asked of NVIDIA's
+//! The control daemon's settings for later servers, and its parsing of numbers: as C's `atoi`,
+//! `strtol` and `strtod`, from the front, ignoring the rest. All as observed with NVIDIA's
 //! (`docs/mps.md`).
 
 use std::collections::BTreeMap;
 
-/// Devices that have a limit.
+/// Devices that can have a limit.
 const DEVICES: i32 = 32;
 
-/// What new servers get.
+/// Settings of new servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Threads that a client may use, %.
+    /// Thread percentage of a client.
     percentage: f64,
-    /// By device, as it is said again: `2G`, `100M`.
+    /// By device, as printed: `2G`, `100M`.
     pinned: BTreeMap<i32, String>,
     priority: i32,
 }
@@ -33,7 +33,7 @@ impl Settings {
         format!("{:.1}\n", self.percentage)
     }
 
-    /// One that is none changes nothing.
+    /// Ignores an invalid value.
     pub(crate) fn set_percentage(&mut self, word: Option<&str>) {
         if let Some(percentage) = word.and_then(float)
             && percentage > 0.0
@@ -43,13 +43,13 @@ impl Settings {
         }
     }
 
-    /// As an answer: none where there is no limit.
+    /// As an answer: empty without a limit.
     pub(crate) fn pinned(&self, device: Option<&str>) -> String {
         let limit = self.pinned.get(&device.map_or(0, number));
         limit.map_or_else(String::new, |limit| format!("{limit}\n"))
     }
 
-    /// A limit of nothing is none; without a unit it is in megabytes.
+    /// A limit of nothing is no limit; without a unit it is in megabytes.
     pub(crate) fn set_pinned(&mut self, device: Option<&str>, limit: Option<&str>) {
         let device = device.unwrap_or("0");
         let ordinal = number(device);
@@ -74,7 +74,7 @@ impl Settings {
         format!("{}\n", self.priority)
     }
 
-    /// What is said to it.
+    /// Sets it; returns the answer.
     pub(crate) fn set_priority(&mut self, word: Option<&str>) -> &'static str {
         match word.map_or(0, number) {
             priority @ 0..=1 => {
@@ -86,8 +86,7 @@ impl Settings {
     }
 }
 
-/// The number at the front of a word, 0 where there is none; what does not fit loses its upper
-/// bits.
+/// The number at the front of a word, 0 if there is none; overflow drops the upper bits.
 pub(crate) fn number(word: &str) -> i32 {
     let digits = word.strip_prefix('-').unwrap_or(word);
     let end = digits.find(|digit: char| !digit.is_ascii_digit());
@@ -101,7 +100,7 @@ pub(crate) fn number(word: &str) -> i32 {
     number as i32
 }
 
-/// The number with a fraction at the front of a word.
+/// The number, with a fraction, at the front of a word.
 fn float(word: &str) -> Option<f64> {
     let ends = word.char_indices().map(|(at, char)| at + char.len_utf8());
     let ends: Vec<usize> = ends.collect();

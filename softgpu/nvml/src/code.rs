@@ -8,7 +8,7 @@ use std::ffi::CStr;
 #[repr(transparent)]
 pub(crate) struct Code(pub(crate) u32);
 
-/// What a call comes to.
+/// Result of a call.
 pub(crate) type Outcome<T = ()> = Result<T, Code>;
 
 impl Code {
@@ -25,7 +25,7 @@ impl Code {
     pub(crate) const ARGUMENT_VERSION_MISMATCH: Self = Self(25);
     pub(crate) const UNKNOWN: Self = Self(999);
 
-    /// What `nvmlErrorString` says: of any code of the header, answered here or not.
+    /// The result of `nvmlErrorString`, for all codes of the header, used here or not.
     pub(crate) fn text(self) -> &'static CStr {
         let known = TEXTS.iter().find(|(number, _)| *number == self.0);
         known.map_or(UNKNOWN_TEXT, |(_, text)| text)

@@ -1,4 +1,4 @@
-//! What a device says of itself, and how it is found.
+//! A device's description, and the lookup of devices.
 
 use std::ffi::c_char;
 
@@ -10,13 +10,12 @@ use crate::code::{Code, Outcome};
 use crate::library::Gpu;
 use crate::types::{PCI_TEXT_BYTES, PCI_TEXT_BYTES_OLD, PciInfoV1, PciInfoV2, nvmlPciInfo_t};
 
-/// The driver whose `libcuda.so.1` would be of CUDA 12.8, as the stand-in's is. There was no 570.00:
-/// it is the software GPU's own.
+/// A driver of CUDA 12.8, like the stand-in `libcuda.so.1`. There was no 570.00: it is ours.
 pub(crate) const DRIVER_VERSION: &str = "570.00";
-/// As NVIDIA writes it: of which CUDA generation, then the driver's.
+/// In NVIDIA's form: the CUDA generation, then the driver's version.
 pub(crate) const NVML_VERSION: &str = "12.570.00";
 
-/// PCI bus of the first device, as `cuDeviceGetPCIBusId` has it; the others follow.
+/// PCI bus of the first device, as `cuDeviceGetPCIBusId` reports it; the others follow.
 const PCI_BUS_FIRST: u32 = 1;
 
 /// `nvmlDeviceArchitecture_t` of nvml.h by compute capability.
@@ -35,14 +34,13 @@ pub(crate) fn architecture(device: &Device) -> u32 {
     }
 }
 
-/// Whether NVIDIA's product can be divided by MIG (MIG User Guide, "Supported GPUs"). The software
-/// GPU never is.
+/// Whether NVIDIA's product supports MIG (MIG User Guide, "Supported GPUs"). Never enabled here.
 pub(crate) fn can_be_divided(device: &Device) -> bool {
     let capability = device.compute_capability;
     matches!((capability.major, capability.minor), (8, 0) | (9 | 10, 0))
 }
 
-/// What clocks there are.
+/// The supported clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     Sm,
@@ -62,7 +60,7 @@ impl Clock {
         }
     }
 
-    /// The frequency now.
+    /// The current frequency.
     pub(crate) fn mhz(self, gpu: &Gpu) -> Outcome<u32> {
         let governed = match self {
             Self::Sm => gpu.ask()?.governed,
@@ -90,12 +88,12 @@ impl Gpu {
         PCI_BUS_FIRST + self.place
     }
 
-    /// Clock, power and heat.
+    /// Clock, power and temperature.
     pub(crate) fn governed(&self) -> Outcome<GovernedState> {
         self.ask()?.governed.ok_or(Code::NOT_SUPPORTED)
     }
 
-    /// Its PCI address. It has no ids of vendor and device: they are NVIDIA's.
+    /// Its PCI address. It has no vendor and device ids, as these are NVIDIA's.
     pub(crate) fn pci(&self) -> nvmlPciInfo_t {
         let PciInfoV1 { bus_id, bus, .. } = self.pci_v1();
         nvmlPciInfo_t {
@@ -129,14 +127,14 @@ impl Gpu {
     }
 }
 
-/// The device with this identity.
+/// The device with this UUID.
 pub(crate) fn by_uuid<'a>(gpus: &'a [Gpu], uuid: &str) -> Outcome<&'a Gpu> {
     let mut all = gpus.iter();
     all.find(|gpu| gpu.uuid() == uuid).ok_or(Code::NOT_FOUND)
 }
 
-/// The device at this address, `domain:bus:device.function` in hexadecimal, domain and function
-/// perhaps left out.
+/// The device at this address, `domain:bus:device.function` in hexadecimal; domain and function are
+/// optional.
 pub(crate) fn by_pci<'a>(gpus: &'a [Gpu], address: &str) -> Outcome<&'a Gpu> {
     let (domain, bus, device) = parse_pci(address).ok_or(Code::INVALID_ARGUMENT)?;
     let mut all = gpus.iter();
@@ -154,7 +152,7 @@ fn parse_pci(address: &str) -> Option<(u32, u32, u32)> {
     Some((hex(domain)?, hex(bus)?, hex(device)?))
 }
 
-/// A C string in an array, which is longer.
+/// A C string in an array, which must be longer.
 fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (to, byte) in array[..N - 1].iter_mut().zip(text.bytes()) {
@@ -194,7 +192,7 @@ mod tests {
         assert_eq!(architecture(&named("V100-SXM2-16GB")), 5);
         assert_eq!(architecture(&named("L4")), 8);
         assert!(can_be_divided(&named("A100-SXM4-40GB")) && !can_be_divided(&named("A10")));
-        // What `nvidia-smi` says of a V100.
+        // The value of `nvidia-smi` for a V100.
         assert_eq!(Clock::Memory.max_mhz(&named("V100-SXM2-16GB")), Ok(876));
     }
 }

@@ -1,9 +1,8 @@
-//! The C functions of nvml.h that the stand-in has. Others are no symbols of it, which clients take
-//! as they take an older library.
+//! The stand-in's C functions of nvml.h. Others are missing, as in an older library.
 //!
-//! Each is a door (`crate::library`) around a few words; what is answered is decided in
-//! `crate::device`, `crate::usage` and `crate::gpm`. Parameter types are those of `crate::raw`, so
-//! that no function here touches the application's memory.
+//! Each calls into `crate::library` with a short closure; `crate::device`, `crate::usage` and
+//! `crate::gpm` compute the results. Parameter types are those of `crate::raw`, so that no function
+//! here touches the application's memory.
 
 #![expect(unsafe_code, reason = "exports C functions")]
 
@@ -27,7 +26,7 @@ use crate::types::{
 use crate::usage::{self, Sampled};
 
 /// Defines exported functions. `early ||` runs always, `|gpus|` once the library is initialised,
-/// `device |gpu|` with the device that the first argument, `device`, names.
+/// `device |gpu|` with the device of the first argument, `device`.
 macro_rules! exports {
     () => {};
     ($name:ident($($arg:ident: $type:ty),* $(,)?) early || $body:expr; $($rest:tt)*) => {
@@ -47,8 +46,7 @@ macro_rules! exports {
 
 macro_rules! define {
     ($name:ident($($arg:ident: $type:ty),*) $body:expr) => {
-        // SAFETY: nothing else in the process that loads NVML has this name; that is what loading
-        // it means.
+        // SAFETY: the name is NVML's own: nothing else in the process has it.
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($arg: $type),*) -> Code {
             $body
@@ -65,8 +63,8 @@ macro_rules! versions {
     };
 }
 
-/// Calls about a device that answer NVML_ERROR_NOT_SUPPORTED whatever their further arguments,
-/// which these functions do not take from where the caller put them.
+/// Calls about a device that return NVML_ERROR_NOT_SUPPORTED whatever their further arguments,
+/// which these functions do not read.
 macro_rules! not_supported {
     ($($name:ident)*) => {
         $(exports! { $name(device: Handle) device |_| Err(Code::NOT_SUPPORTED); })*
@@ -75,7 +73,7 @@ macro_rules! not_supported {
 
 versions! { nvmlInit nvmlInit_v2() early || initialise() }
 exports! {
-    // The flags allow that there are no devices, or that none is attached; neither is so.
+    // The flags permit that no devices exist, or that none is attached; neither applies here.
     nvmlInitWithFlags(_flags: c_uint) early || initialise();
     nvmlShutdown() early || shut_down();
 }
@@ -87,7 +85,7 @@ pub(crate) extern "C" fn nvmlErrorString(result: Code) -> *const c_char {
     result.text().as_ptr()
 }
 
-// The system. Versions are also told before nvmlInit, as the reference says.
+// The system. Versions are available before nvmlInit, as the reference specifies.
 exports! {
     nvmlSystemGetDriverVersion(version: Out<c_char>, length: c_uint) |_|
         version.set_text(length, DRIVER_VERSION);
@@ -125,7 +123,7 @@ exports! {
         name.set_text(length, &gpu.device.name);
     nvmlDeviceGetUUID(device: Handle, uuid: Out<c_char>, length: c_uint) device |gpu|
         uuid.set_text(length, &gpu.uuid());
-    // NVML_BRAND_UNKNOWN: it is none of NVIDIA's.
+    // NVML_BRAND_UNKNOWN: none of NVIDIA's brands.
     nvmlDeviceGetBrand(device: Handle, brand: Out<c_uint>) device |_| brand.set(0);
     nvmlDeviceGetBoardId(device: Handle, board: Out<c_uint>) device |gpu| board.set(gpu.bus() << 8);
     nvmlDeviceGetMultiGpuBoard(device: Handle, is_multi: Out<c_uint>) device |_| is_multi.set(0);
@@ -165,7 +163,7 @@ exports! {
             return Err(Code::ARGUMENT_VERSION_MISMATCH);
         }
         let nvmlMemory_t { total, free, used } = usage::memory(&gpu.ask()?, gpu.device.memory_bytes);
-        // The software GPU keeps nothing for itself.
+        // The software GPU reserves nothing for itself.
         memory.set(nvmlMemory_v2_t { version, total, reserved: 0, free, used })
     };
     nvmlDeviceGetUtilizationRates(device: Handle, rates: Out<nvmlUtilization_t>) device |gpu|
@@ -179,11 +177,11 @@ exports! {
         let told = usage::samples(&gpu.ask()?, sampled, unix_us(), last_seen_us)?;
         // NVML_VALUE_TYPE_UNSIGNED_INT.
         value_type.set(1)?;
-        // Without a place the call asks how many there are.
+        // Without a destination the call returns their number.
         if samples.is_null() {
             return count.set(told.len() as c_uint);
         }
-        // Between that and now more may have come; the newest are left for the next call.
+        // More may have come since; the newest are left for the next call.
         let told = &told[..told.len().min(room as usize)];
         let samples_of = |&(stamp, percent): &(u64, u32)| nvmlSample_t {
             timeStamp: stamp,
@@ -239,11 +237,11 @@ exports! {
     nvmlDeviceGetClock(device: Handle, kind: c_uint, id: c_uint, mhz: Out<c_uint>) device |gpu| {
         let clock = Clock::from_number(kind)?;
         match id {
-            // Now.
+            // Current.
             0 => mhz.set(clock.mhz(gpu)?),
-            // At most.
+            // Maximum.
             3 => mhz.set(clock.max_mhz(&gpu.device)?),
-            // Clocks that an application asks for.
+            // Application clocks.
             1 | 2 => Err(Code::NOT_SUPPORTED),
             _ => Err(Code::INVALID_ARGUMENT),
         }
@@ -257,7 +255,7 @@ exports! {
         }
         celsius.set(gpu.governed()?.temperature_c)
     };
-    // NVML_TEMPERATURE_THRESHOLD_SLOWDOWN is the only one that a governor has.
+    // A governor has only NVML_TEMPERATURE_THRESHOLD_SLOWDOWN.
     nvmlDeviceGetTemperatureThreshold(device: Handle, kind: c_uint, celsius: Out<c_uint>)
         device |gpu| {
             gpu.governed()?;
@@ -269,7 +267,7 @@ exports! {
     // NVML_PSTATE_0: a governor lowers the clock within it.
     nvmlDeviceGetPerformanceState(device: Handle, state: Out<c_uint>) device |_| state.set(0);
     nvmlDeviceGetPowerState(device: Handle, state: Out<c_uint>) device |_| state.set(0);
-    // The server keeps the device initialised while nobody uses it, which is what the mode means.
+    // The server keeps the device initialised while unused, which is what the mode means.
     nvmlDeviceGetPersistenceMode(device: Handle, mode: Out<c_uint>) device |_| mode.set(1);
     // NVML_COMPUTEMODE_DEFAULT: any number of contexts.
     nvmlDeviceGetComputeMode(device: Handle, mode: Out<c_uint>) device |_| mode.set(0);
@@ -305,7 +303,7 @@ exports! {
     nvmlGpmMetricsGet(metrics: Out<GpmMetricsGetHead>) |gpus| gpm::metrics(gpus, &metrics);
 }
 
-// MIG: never divided.
+// MIG: never enabled.
 exports! {
     nvmlDeviceGetMigMode(device: Handle, current: Out<c_uint>, pending: Out<c_uint>) device |gpu| {
         if !can_be_divided(&gpu.device) {
@@ -323,7 +321,7 @@ exports! {
         device |_| Err(if mig.is_null() { Code::INVALID_ARGUMENT } else { Code::NOT_FOUND });
 }
 
-// Events, and errors in memory.
+// Events and memory errors.
 exports! {
     nvmlEventSetCreate(set: Out<usize>) |_| {
         if set.is_null() {
@@ -336,7 +334,7 @@ exports! {
         types.set(reports::SUPPORTED);
     nvmlDeviceRegisterEvents(device: Handle, types: c_ulonglong, set: usize) device |gpu|
         reports::register(gpu, types, set);
-    // As on a GPU whose memory is checked, which cannot be switched off.
+    // As on a GPU whose ECC cannot be disabled.
     nvmlDeviceGetEccMode(device: Handle, current: Out<c_uint>, pending: Out<c_uint>) device |_| {
         if pending.is_null() {
             return Err(Code::INVALID_ARGUMENT);
@@ -344,7 +342,7 @@ exports! {
         current.set(1)?;
         pending.set(1)
     };
-    // Corrected or not; since the driver was loaded, or ever: here the same.
+    // Corrected or not; volatile and aggregate counts are equal here.
     nvmlDeviceGetTotalEccErrors(
         device: Handle, kind: c_uint, counter: c_uint, count: Out<c_ulonglong>
     ) device |gpu| {
@@ -431,7 +429,7 @@ fn wait(gpus: &[Gpu], set: usize, data: &Out<nvmlEventData_t>, timeout_ms: c_uin
     })
 }
 
-/// Tells how many there are; and which, if there is room for all.
+/// Returns the number of items, and the items themselves if there is room for all.
 fn list<T: Copy>(all: &[T], count: &Out<c_uint>, places: &Out<T>) -> Outcome {
     let room = count.get()?;
     count.set(all.len() as c_uint)?;
@@ -461,7 +459,7 @@ fn old(processes: &[nvmlProcessInfo_t]) -> Vec<nvmlProcessInfo_v1_t> {
         .collect()
 }
 
-/// The first word of a process's command line, cut to the room there is.
+/// The first word of a process's command line, truncated to the available room.
 fn process_name(pid: c_uint, name: &Out<c_char>, length: c_uint) -> Outcome {
     if length == 0 || name.is_null() {
         return Err(Code::INVALID_ARGUMENT);

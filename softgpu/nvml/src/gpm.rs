@@ -1,9 +1,9 @@
 //! GPM, the performance counters of a device between two samples.
 //!
-//! A sample is what had been used of the device up to an instant; a metric is the difference of
-//! two, divided by the time between them. The metrics are those that the model has: SMs in use
-//! (nvml.h: "percentage of SMs that were busy"), the time in which anything computed, and the share
-//! of the bandwidth. Others are not supported.
+//! A sample is the use of the device up to an instant; a metric is the difference of two, divided
+//! by the time between them. The supported metrics are those of the model: SMs in use (nvml.h:
+//! "percentage of SMs that were busy"), the time of any computation, and the share of the
+//! bandwidth.
 //!
 //! NVIDIA's devices have GPM from Hopper on (nvml.h, "for Hopper or newer").
 
@@ -26,19 +26,19 @@ const GRAPHICS_UTIL: u32 = 1;
 const SM_UTIL: u32 = 2;
 /// NVML_GPM_METRIC_DRAM_BW_UTIL, per cent of the bandwidth.
 const DRAM_BW_UTIL: u32 = 10;
-/// Metrics of one call. NVML_GPM_METRIC_MAX was 98, 210, 333 (CUDA 13) and 477 in headers so
+/// Most metrics of one call. NVML_GPM_METRIC_MAX was 98, 210, 333 (CUDA 13) and 477 in headers so
 /// far, all of the same version.
 const METRICS_MAX: u32 = 512;
 
-/// `nvmlGpmSample_t` of the first sample; the others follow. Neither null nor a number that comes
-/// by accident.
+/// `nvmlGpmSample_t` of the first sample; the others follow. Neither null nor a likely accidental
+/// number.
 const FIRST: usize = 0x6770_6d73;
-/// Samples at once.
+/// Most samples at once.
 const SAMPLES_MAX: usize = 1024;
 
 static SAMPLES: Mutex<BTreeMap<usize, Option<Taken>>> = Mutex::new(BTreeMap::new());
 
-/// A sample that was taken of a device.
+/// A sample taken from a device.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     place: u32,
@@ -61,7 +61,7 @@ pub(crate) fn query(gpu: &Gpu, support: &Out<nvmlGpmSupport_t>) -> Outcome {
     })
 }
 
-/// Room for a sample.
+/// Allocates a sample.
 pub(crate) fn allocate() -> Outcome<usize> {
     let mut samples = SAMPLES.lock();
     if samples.len() >= SAMPLES_MAX {
@@ -73,7 +73,7 @@ pub(crate) fn allocate() -> Outcome<usize> {
     Ok(number)
 }
 
-/// A sample is not used any more.
+/// Frees a sample.
 pub(crate) fn free(number: usize) -> Outcome {
     let mut samples = SAMPLES.lock();
     samples
@@ -97,8 +97,8 @@ pub(crate) fn take(gpu: &Gpu, number: usize) -> Outcome {
     Ok(())
 }
 
-/// `nvmlGpmMetricsGet`. Of the caller's array only as many metrics are touched as are asked for: it
-/// is as long as that caller's header had it.
+/// `nvmlGpmMetricsGet`. Accesses only as many metrics of the caller's array as requested: the
+/// array's length depends on the caller's header.
 pub(crate) fn metrics(gpus: &[Gpu], asked: &Out<GpmMetricsGetHead>) -> Outcome {
     if Out::version_of(asked)? != VERSION {
         return Err(Code::ARGUMENT_VERSION_MISMATCH);
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(of(SM_UTIL), Ok(25.0));
         assert_eq!(of(DRAM_BW_UTIL), Ok(10.0));
         assert_eq!(of(5), Err(Code::NOT_SUPPORTED));
-        // In the wrong order, or at one instant, they say nothing.
+        // In the wrong order, or at one instant, there is no data.
         assert_eq!(value(SM_UTIL, &now, &before, 80), Err(Code::NO_DATA));
         assert_eq!(value(SM_UTIL, &now, &now, 80), Err(Code::NO_DATA));
     }

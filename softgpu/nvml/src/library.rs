@@ -1,5 +1,5 @@
-//! The initialised library, and the one way into it: is it initialised, which device is meant, and
-//! nothing escapes.
+//! The initialised library, and the entry into each call, which finds the device and catches
+//! panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -17,37 +17,37 @@ static LIBRARY: Mutex<Library> = Mutex::new(Library {
     gpus: None,
 });
 
-/// What `nvmlInit` makes.
+/// The state that `nvmlInit` creates.
 struct Library {
-    /// Calls of `nvmlInit` that no `nvmlShutdown` has answered.
+    /// Calls of `nvmlInit` without a matching `nvmlShutdown`.
     users: u64,
     /// All devices of the machine, while there are users.
     gpus: Option<Arc<Vec<Gpu>>>,
 }
 
-/// What of a device never changes.
+/// The constant properties of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Gpu {
     pub(crate) device: Device,
     pub(crate) uuid: [u8; 16],
-    /// Its index, which its PCI address and its minor number follow.
+    /// Its index, which determines its PCI address and its minor number.
     pub(crate) place: u32,
     socket: PathBuf,
 }
 
-/// `nvmlDevice_t`: a number that is looked up.
+/// `nvmlDevice_t`: a number in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Handle(usize);
 
 impl Handle {
-    /// As structures of nvml.h have it.
+    /// In the form of nvml.h's structures.
     pub(crate) fn pointer(self) -> *mut std::ffi::c_void {
         std::ptr::without_provenance_mut(self.0)
     }
 }
 
-/// The first handle; neither null nor a number that comes by accident.
+/// The first handle; neither null nor a likely accidental number.
 const HANDLE_FIRST: usize = 0x6770_7500;
 
 impl Gpu {
@@ -55,7 +55,7 @@ impl Gpu {
         Handle(HANDLE_FIRST + self.place as usize)
     }
 
-    /// The present, as its server says it.
+    /// The present state, as its server reports it.
     pub(crate) fn ask(&self) -> Outcome<Monitor> {
         let monitor = self.ask_server()?;
         if monitor.health.is_lost {
@@ -64,7 +64,7 @@ impl Gpu {
         Ok(monitor)
     }
 
-    /// The same, also of a device that does not answer any more.
+    /// As above, also for a lost device.
     pub(crate) fn ask_server(&self) -> Outcome<Monitor> {
         let monitor = link::ask(&self.socket).map_err(|_| Code::GPU_IS_LOST)?;
         // Another server at the same socket is another device.
@@ -81,7 +81,7 @@ pub(crate) fn initialise() -> Outcome {
     let mut library = LIBRARY.lock();
     if library.gpus.is_none() {
         let gpus = connect().map_err(|reason| {
-            // A tool only says "driver not loaded"; this says why.
+            // A tool only reports "driver not loaded"; this has the reason.
             eprintln!("softgpu libnvidia-ml.so.1: {reason}");
             Code::DRIVER_NOT_LOADED
         })?;
@@ -118,7 +118,7 @@ fn connect() -> Result<Vec<Gpu>, String> {
 
 /// Runs a call that needs no initialised library.
 pub(crate) fn enter_early(call: impl FnOnce() -> Outcome) -> Code {
-    // A panic is a bug of ours; it must not unwind into C.
+    // A panic is a bug of ours and must not unwind into C.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => Code::SUCCESS,
         Ok(Err(code)) => code,
@@ -126,10 +126,10 @@ pub(crate) fn enter_early(call: impl FnOnce() -> Outcome) -> Code {
     }
 }
 
-/// Runs a call that does.
+/// Runs a call that needs an initialised library.
 pub(crate) fn enter(call: impl FnOnce(&[Gpu]) -> Outcome) -> Code {
     enter_early(|| {
-        // Not held during the call, which may ask a server.
+        // Not held during the call, which may wait for a server.
         let gpus = LIBRARY.lock().gpus.clone();
         call(&gpus.ok_or(Code::UNINITIALIZED)?)
     })

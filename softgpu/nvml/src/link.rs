@@ -1,4 +1,4 @@
-//! Asking the device servers.
+//! Requests to the device servers.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use protocol::hello::{connect_to, receive, send};
 use rustix::time::{ClockId, clock_gettime};
 use softgpu::wire::{DEVICES, Monitor, Reply, Request};
 
-/// The sockets of the devices, in their order.
+/// The sockets of the devices, in order.
 pub(crate) fn sockets() -> Result<Vec<PathBuf>, String> {
     let sockets = std::env::var_os("SOFTGPU_SOCKET").unwrap_or_default();
     let paths: Vec<PathBuf> = std::env::split_paths(&sockets)
@@ -19,7 +19,7 @@ pub(crate) fn sockets() -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// What a server says of the present.
+/// The present state, as a server reports it.
 pub(crate) fn ask(path: &Path) -> Result<Monitor, String> {
     let failed = |error: String| format!("SOFTGPU_SOCKET={}: {error}", path.display());
     let told = || {
@@ -35,7 +35,7 @@ pub(crate) fn ask(path: &Path) -> Result<Monitor, String> {
     }
 }
 
-/// Microseconds of the Unix epoch: the caller's clock, in which NVML stamps samples. Nothing is
+/// Microseconds of the Unix epoch: the caller's clock, with which NVML stamps samples. Nothing is
 /// measured with it.
 pub(crate) fn unix_us() -> u64 {
     let now = clock_gettime(ClockId::Realtime);

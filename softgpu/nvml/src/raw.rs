@@ -1,8 +1,8 @@
 //! The application's pointers, as parameter types of the exported functions.
 //!
-//! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to
-//! what the prototype says for as long as the call lasts. Null is checked here, once. All of the
-//! library's access to the application's memory is in this file.
+//! Arguments are trusted as far as C trusts them: a pointer is null, or valid as the prototype
+//! states for the duration of the call. Null is checked here, once. All of the library's access to
+//! the application's memory is in this file.
 
 #![expect(
     unsafe_code,
@@ -13,11 +13,11 @@ use std::ffi::{CStr, c_char, c_uint};
 
 use crate::code::{Code, Outcome};
 
-/// Where a result goes.
+/// Destination of a result.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
-/// A text that ends with a NUL.
+/// A NUL-terminated text.
 #[repr(transparent)]
 pub(crate) struct Text(*const c_char);
 
@@ -31,7 +31,7 @@ impl<T: Copy> Out<T> {
         self.set_all(&[value])
     }
 
-    /// Stores several results, for which the caller says there is room.
+    /// Stores several results; the caller declares that there is room.
     pub(crate) fn set_all(&self, values: &[T]) -> Outcome {
         if values.is_empty() {
             return Ok(());
@@ -41,28 +41,28 @@ impl<T: Copy> Out<T> {
         }
         for (index, &value) in values.iter().enumerate() {
             // SAFETY: not null, so by the contract of the C interface an array of as many `T` as
-            // the prototype or the caller's count says.
+            // the prototype or the caller's count states.
             unsafe { self.0.add(index).write_unaligned(value) };
         }
         Ok(())
     }
 
-    /// What is there, of an argument that goes both ways.
+    /// The value of an argument that is both input and output.
     pub(crate) fn get(&self) -> Outcome<T> {
         self.at(0)
     }
 
-    /// One of several.
+    /// One of several values.
     pub(crate) fn at(&self, index: usize) -> Outcome<T> {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, so by the contract of the C interface an array of `T` that is longer
-        // than `index`, which the application has filled.
+        // SAFETY: not null, so by the contract of the C interface an array of `T` longer than
+        // `index`, which the application has filled.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 
-    /// Stores one of several.
+    /// Stores one of several values.
     pub(crate) fn set_at(&self, index: usize, value: T) -> Outcome {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
@@ -74,7 +74,7 @@ impl<T: Copy> Out<T> {
 }
 
 impl<H> Out<H> {
-    /// The array that a structure ends with, after its fixed part `H`.
+    /// The array at the end of a structure, after its fixed part `H`.
     pub(crate) fn after<T>(&self) -> Out<T> {
         const { assert!(size_of::<H>().is_multiple_of(align_of::<T>())) };
         Out(self.0.wrapping_add(1).cast())
@@ -82,14 +82,14 @@ impl<H> Out<H> {
 }
 
 impl Out<c_uint> {
-    /// The version of a structure that begins with it, before the rest is touched.
+    /// The version at the head of a structure, read before the rest is accessed.
     pub(crate) fn version_of<T>(structure: &Out<T>) -> Outcome<c_uint> {
         Self(structure.0.cast()).at(0)
     }
 }
 
 impl Out<c_char> {
-    /// Writes a C string into so many bytes, NUL included.
+    /// Writes a C string into `room` bytes, NUL included.
     pub(crate) fn set_text(&self, room: c_uint, text: &str) -> Outcome {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
@@ -103,12 +103,12 @@ impl Out<c_char> {
 }
 
 impl Text {
-    /// The text, of which nothing is known; bytes that are not UTF-8 are replaced.
+    /// The text, which may be anything; bytes that are not UTF-8 are replaced.
     pub(crate) fn to_string(&self) -> Outcome<String> {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, so by the contract of the C interface a text with a NUL at its end.
+        // SAFETY: not null, so by the contract of the C interface a NUL-terminated text.
         let text = unsafe { CStr::from_ptr(self.0) };
         Ok(text.to_string_lossy().into_owned())
     }

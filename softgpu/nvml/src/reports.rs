@@ -1,6 +1,6 @@
-//! Sets of events, and the wait for one: what the devices were made to report since they were registered.
+//! Event sets, and the wait for an event: the devices' injected reports since their registration.
 //!
-//! A server is asked again and again: it knows nobody who waits. Of a device that is lost the reports before that are told first.
+//! Waiting threads poll the server. A lost device's earlier reports are delivered first.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,29 @@ use softgpu::wire::HealthReport;
 use crate::code::{Code, Outcome};
 use crate::library::Gpu;
 
-/// The kinds of events there are: nvmlEventTypeSingleBitEccError, nvmlEventTypeDoubleBitEccError, nvmlEventTypeXidCriticalError.
+/// The supported event types: nvmlEventTypeSingleBitEccError, nvmlEventTypeDoubleBitEccError,
+/// nvmlEventTypeXidCriticalError.
 pub(crate) const SUPPORTED: u64 = 1 | 2 | 8;
 
-/// `nvmlEventSet_t` of the first set; the others follow. Neither null nor a number that comes by accident.
+/// `nvmlEventSet_t` of the first set; others follow. Neither null nor a likely accidental number.
 const FIRST: usize = 0x6770_7565;
-/// Sets at once.
+/// Most sets at once.
 const SETS_MAX: usize = 256;
-/// Between two questions.
+/// Poll interval.
 const ASK_NS: u64 = 50_000_000;
 
 static SETS: Mutex<BTreeMap<usize, Vec<Registered>>> = Mutex::new(BTreeMap::new());
 
-/// A device that is in a set.
+/// A device in a set.
 #[derive(Clone, Copy, Debug)]
 struct Registered {
     place: u32,
     kinds: u64,
-    /// Number of the last report that is told no more.
+    /// Number of the last report that is not delivered any more.
     seen: u64,
 }
 
-/// A new set, without devices.
+/// Creates a set without devices.
 pub(crate) fn create() -> Outcome<usize> {
     let mut sets = SETS.lock();
     if sets.len() >= SETS_MAX {
@@ -43,7 +44,7 @@ pub(crate) fn create() -> Outcome<usize> {
     Ok(set)
 }
 
-/// A set is not used any more.
+/// Frees a set.
 pub(crate) fn free(set: usize) -> Outcome {
     SETS.lock()
         .remove(&set)
@@ -51,7 +52,7 @@ pub(crate) fn free(set: usize) -> Outcome {
         .ok_or(Code::INVALID_ARGUMENT)
 }
 
-/// From now on the set has events of these kinds of a device.
+/// Adds a device's events of these kinds to the set, from now on.
 pub(crate) fn register(gpu: &Gpu, kinds: u64, set: usize) -> Outcome {
     if kinds & !SUPPORTED != 0 {
         return Err(Code::NOT_SUPPORTED);
@@ -69,7 +70,7 @@ pub(crate) fn register(gpu: &Gpu, kinds: u64, set: usize) -> Outcome {
     Ok(())
 }
 
-/// The next report of a set's devices, and whose it is.
+/// The next report of a set's devices, and its device.
 pub(crate) fn wait(gpus: &[Gpu], set: usize, timeout_ms: u32) -> Outcome<(u32, HealthReport)> {
     // The caller's real time, whatever the device's is.
     let clock = Clock::monotonic();
@@ -102,7 +103,7 @@ pub(crate) fn wait(gpus: &[Gpu], set: usize, timeout_ms: u32) -> Outcome<(u32, H
     }
 }
 
-/// Takes a report, unless another thread has since.
+/// Takes a report, unless another thread has taken it since.
 fn take(set: usize, place: u32, seen: u64, seq: u64) -> bool {
     let mut sets = SETS.lock();
     let mut devices = sets.get_mut(&set).into_iter().flatten();

@@ -1,5 +1,5 @@
-//! Structures of nvml.h, of which an application lends us memory: those of `nvml-wrapper-sys`,
-//! whose declarations come from the header, and two that the header had once.
+//! Structures of nvml.h in the application's memory: those of `nvml-wrapper-sys`, whose
+//! declarations come from the header, and two that the header had formerly.
 
 use std::ffi::{c_char, c_uint};
 
@@ -9,14 +9,14 @@ pub(crate) use nvml_wrapper_sys::bindings::{
     nvmlProcessUtilizationSample_t, nvmlSample_t, nvmlUtilization_t, nvmlValue_t,
 };
 
-/// Text of a PCI address (NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE).
+/// Size of the text of a PCI address (NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE).
 pub(crate) const PCI_TEXT_BYTES: usize = 32;
-/// The same in old structures (NVML_DEVICE_PCI_BUS_ID_BUFFER_V2_SIZE).
+/// The same in older structures (NVML_DEVICE_PCI_BUS_ID_BUFFER_V2_SIZE).
 pub(crate) const PCI_TEXT_BYTES_OLD: usize = 16;
-/// NVML_VALUE_NOT_AVAILABLE, as ids of instances that there are not.
+/// NVML_VALUE_NOT_AVAILABLE, the ids of instances, which do not exist here.
 pub(crate) const NOT_AVAILABLE: c_uint = c_uint::MAX;
 
-/// `nvmlPciInfo_t` of the first version, with which the third begins.
+/// `nvmlPciInfo_t` of the first version, which is also the beginning of the third.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PciInfoV1 {
@@ -36,19 +36,18 @@ pub(crate) struct PciInfoV2 {
     pub(crate) reserved: [c_uint; 4],
 }
 
-/// What `nvmlGpmMetricsGet_t` begins with; an array of `nvmlGpmMetric_t` follows, whose length
-/// differs between releases.
+/// Head of `nvmlGpmMetricsGet_t`; an array of `nvmlGpmMetric_t` follows, of a length by release.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct GpmMetricsGetHead {
     pub(crate) version: c_uint,
     pub(crate) num_metrics: c_uint,
-    /// `nvmlGpmSample_t`, an opaque pointer, as are numbers here.
+    /// `nvmlGpmSample_t`, an opaque pointer, here a number.
     pub(crate) sample1: usize,
     pub(crate) sample2: usize,
 }
 
-/// What `version` of a structure says: its size, and above it its number (NVML_STRUCT_VERSION).
+/// The `version` of a structure: its size, and above it its number (NVML_STRUCT_VERSION).
 pub(crate) const fn struct_version<T>(number: u32) -> c_uint {
     size_of::<T>() as c_uint | number << 24
 }
@@ -57,7 +56,7 @@ const _: () = {
     use nvml_wrapper_sys::bindings::nvmlGpmMetricsGet_t;
     use std::mem::offset_of;
     assert!(struct_version::<nvmlMemory_v2_t>(2) == 0x0200_0028);
-    // What callers of any release lend us: other sizes would be written past their ends.
+    // The sizes in callers of any release: larger ones would be written past their ends.
     assert!(size_of::<nvmlMemory_t>() == 24 && size_of::<nvmlPciInfo_t>() == 68);
     assert!(size_of::<nvmlUtilization_t>() == 8);
     assert!(size_of::<nvmlProcessInfo_v1_t>() == 16 && size_of::<nvmlProcessInfo_t>() == 24);

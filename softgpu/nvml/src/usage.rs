@@ -1,7 +1,7 @@
-//! What is used now, from what the server says: percents over a window of the recent past.
+//! Current use, from the server's report: percents over a window of the recent past.
 //!
 //! The window is the past sample period, between one and two [`SAMPLE_NS`] long; right after the
-//! server's start all of the time that it has been running.
+//! server's start it is the server's whole run time.
 
 use softgpu::wire::{Monitor, SAMPLE_NS, Sample};
 
@@ -11,7 +11,7 @@ use crate::types::{
     nvmlUtilization_t,
 };
 
-/// Of `nvmlSamplingType_t`, what is sampled.
+/// The sampled quantities of `nvmlSamplingType_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sampled {
     Gpu,
@@ -47,8 +47,8 @@ pub(crate) fn memory(monitor: &Monitor, total: u64) -> nvmlMemory_t {
     }
 }
 
-/// Of the past sample period: time in which anything computed, and memory bandwidth that was
-/// reached, of the highest.
+/// Over the past sample period: the time in which anything computed, and the achieved memory
+/// bandwidth relative to the peak.
 pub(crate) fn utilisation(monitor: &Monitor) -> nvmlUtilization_t {
     let [.., now] = &*monitor.samples else {
         return between(&Sample::default(), &Sample::default());
@@ -75,7 +75,7 @@ pub(crate) fn event_reasons(monitor: &Monitor) -> Outcome<u64> {
     Ok(set.fold(0, |all, (_, bit)| all | bit))
 }
 
-/// The processes with contexts. Nothing of a device is divided into instances.
+/// The processes with contexts. No device is divided into instances.
 pub(crate) fn processes(monitor: &Monitor) -> Vec<nvmlProcessInfo_t> {
     let processes = monitor.processes.iter();
     processes
@@ -88,8 +88,8 @@ pub(crate) fn processes(monitor: &Monitor) -> Vec<nvmlProcessInfo_t> {
         .collect()
 }
 
-/// Of each process that computed in the past sample period, how much; stamped with the present,
-/// `unix_us`, so that nothing is newer than a stamp from now on.
+/// Use by each process that computed in the past sample period. Stamped with the present,
+/// `unix_us`, so that no sample is newer than a later stamp.
 pub(crate) fn process_samples(
     monitor: &Monitor,
     unix_us: u64,
@@ -114,8 +114,7 @@ pub(crate) fn process_samples(
     Ok(samples)
 }
 
-/// What was used between the instants that the server remembers and that came after a stamp:
-/// percents, each with its stamp before it.
+/// Use between the server's past instants after a stamp: percents, each behind its stamp.
 pub(crate) fn samples(
     monitor: &Monitor,
     sampled: Sampled,
@@ -135,7 +134,7 @@ pub(crate) fn samples(
     Ok(samples)
 }
 
-/// When something was that happened so long ago in device time.
+/// Stamp of an instant that is `ago_ns` in the past, in device time.
 fn stamp_us(unix_us: u64, ago_ns: u64, scale: f64) -> u64 {
     unix_us.saturating_sub((ago_ns as f64 * scale / 1000.0) as u64)
 }
@@ -151,7 +150,7 @@ fn between(before: &Sample, now: &Sample) -> nvmlUtilization_t {
     }
 }
 
-/// To the nearest whole percent; of no time, 0. Contexts of one process can overlap.
+/// Rounded to whole percents; 0 of no time. Contexts of one process can overlap.
 fn percent(part_ns: u64, whole_ns: u64) -> u32 {
     if whole_ns == 0 {
         return 0;
@@ -204,7 +203,7 @@ mod tests {
         };
         let busy = [sample(4, 10), sample(5, 10 + SAMPLE_NS / 2)];
         assert_eq!(told(&busy), (50, 10));
-        // The first period has not passed: since the beginning.
+        // The first period has not passed: the window begins at the start.
         let young = Sample {
             at_ns: 1000,
             busy_ns: 999,

@@ -1,4 +1,4 @@
-//! Copies, by the direction that the program names.
+//! Copies, with the direction that the program states.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,7 +17,7 @@ impl Kind {
     pub(crate) const HOST_TO_DEVICE: Self = Self(1);
     const DEVICE_TO_HOST: Self = Self(2);
     const DEVICE_TO_DEVICE: Self = Self(3);
-    /// The driver sees it from the addresses.
+    /// The driver determines it from the addresses.
     const DEFAULT: Self = Self(4);
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn copy_async(
     }
 }
 
-/// Rows somewhere, so many bytes apart.
+/// Rows of memory, `pitch` bytes apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
     pub(crate) address: *const c_void,

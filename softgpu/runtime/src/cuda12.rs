@@ -1,11 +1,12 @@
-//! What CUDA 12 says otherwise than CUDA 13 ([`crate`]): the release, and what its structures hold.
+//! The differences of CUDA 12 from CUDA 13 ([`crate`]): the release, and its structures.
 //!
-//! The lists are attributes by the numbers of `cuda.h`, in the order of the fields of `struct cudaDeviceProp` in
-//! `driver_types.h`, each list the integers between two fields of another type.
+//! The lists are attributes by the numbers of `cuda.h`, in the order of the fields of
+//! `struct cudaDeviceProp` in `driver_types.h`; each list has the integers between two fields of
+//! another type.
 
 use std::ffi::c_int;
 
-/// What `cudaRuntimeGetVersion` answers: the release whose headers this is written from.
+/// Result of `cudaRuntimeGetVersion`: the release of the headers used.
 pub(crate) const VERSION: c_int = 12_080;
 
 /// From `maxThreadsPerBlock` to `clockRate`.
@@ -25,10 +26,10 @@ pub(crate) const MEMORY: [i32; 12] = [82, 83, 84, 85, 86, 87, 88, 89, 90, 91, 95
 pub(crate) const NEWER: [i32; 13] = [
     99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129,
 ];
-/// Integers that the release keeps for itself.
+/// Reserved integers of the release.
 pub(crate) const RESERVED: usize = 63;
-/// Bytes of the structure, as a C compiler has it.
+/// Size of the structure in C, bytes.
 pub(crate) const PROPERTIES_BYTES: usize = 1032;
 
-/// Words that the release keeps for itself in `struct cudaPointerAttributes`: none.
+/// Reserved words of the release in `struct cudaPointerAttributes`: none.
 pub(crate) const POINTER_RESERVED: usize = 0;

@@ -1,4 +1,4 @@
-//! Which device a thread works on, and that device's primary context.
+//! The current device of a thread, and that device's primary context.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -9,15 +9,15 @@ use abi::types::{CUcontext, CUdevice, CUdevice_attribute};
 use crate::driver::Driver;
 use crate::error::Error;
 
-/// Devices whose primary contexts are remembered; of those beyond, it is retained anew at each change of device.
+/// Devices whose primary contexts are remembered; beyond, each change of device retains it anew.
 const DEVICES: usize = 64;
 
-/// The primary contexts that this process has retained. They are kept for good, as the real runtime keeps them.
+/// The retained primary contexts. They are never released, as in the real runtime.
 static PRIMARY: [AtomicPtr<std::ffi::c_void>; DEVICES] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
 
 thread_local! {
-    /// What `cudaSetDevice` said last in this thread.
+    /// The last `cudaSetDevice` of this thread.
     static CHOSEN: Cell<c_int> = const { Cell::new(0) };
 }
 
@@ -37,13 +37,13 @@ pub(crate) fn device(driver: &Driver, ordinal: c_int) -> Result<CUdevice, Error>
     Ok(device)
 }
 
-/// A device's primary context, made if need be.
+/// A device's primary context, created if need be.
 pub(crate) fn primary_context(driver: &Driver, ordinal: c_int) -> Result<CUcontext, Error> {
     let device = device(driver, ordinal)?;
     let place = usize::try_from(ordinal)
         .ok()
         .and_then(|ordinal| PRIMARY.get(ordinal));
-    // Acquire pairs with the Release below: who sees the context may use it.
+    // Acquire pairs with the Release below: a thread that sees the context may use it.
     let known = place.map(|place| CUcontext(place.load(Ordering::Acquire)));
     if let Some(known) = known.filter(|known| !known.is_null()) {
         return Ok(known);
@@ -51,7 +51,7 @@ pub(crate) fn primary_context(driver: &Driver, ordinal: c_int) -> Result<CUconte
     let mut context = CUcontext::NULL;
     driver.cuDevicePrimaryCtxRetain(&raw mut context, device)?;
     if let Some(place) = place {
-        // Of two threads at once each has retained it, and it is the same one.
+        // Two threads at once have both retained it, and it is the same one.
         place.store(context.0, Ordering::Release);
     }
     Ok(context)
@@ -67,15 +67,16 @@ pub(crate) fn make_current(driver: &Driver) -> Result<(), Error> {
     Ok(())
 }
 
-/// What `cudaSetDevice` does: chooses, and makes the primary context current.
+/// Implements `cudaSetDevice`: chooses, and makes the primary context current.
 pub(crate) fn choose(driver: &Driver, ordinal: c_int) -> Result<(), Error> {
     driver.cuCtxSetCurrent(primary_context(driver, ordinal)?)?;
-    // At the very end of a thread there is no longer a place for it.
+    // At the very end of a thread this storage no longer exists.
     let _ = CHOSEN.try_with(|chosen| chosen.set(ordinal));
     Ok(())
 }
 
-/// What `cudaGetDevice` answers: the current context's device, else what was chosen. Makes no context.
+/// Result of `cudaGetDevice`: the current context's device, else the chosen one. Creates no
+/// context.
 pub(crate) fn current(driver: &Driver) -> c_int {
     let mut device = CUdevice::INVALID;
     match driver.cuCtxGetDevice(&raw mut device) {

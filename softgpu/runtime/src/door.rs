@@ -1,4 +1,4 @@
-//! The one way into the library: the driver is there, the thread has its device, errors are kept, nothing escapes.
+//! The entry into each call: readies driver and device, keeps errors, and catches panics.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use crate::driver::{self, Driver};
 use crate::error::Error;
 
 thread_local! {
-    /// What `cudaGetLastError` answers in this thread.
+    /// The result of `cudaGetLastError` in this thread.
     static LAST: Cell<Error> = const { Cell::new(Error::SUCCESS) };
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn enter(call: impl FnOnce(&'static Driver) -> Result<(), Error>) -> 
     })
 }
 
-/// Runs a call that needs the driver and no device of the thread's.
+/// Runs a call that needs the driver, but not the thread's device.
 pub(crate) fn enter_without_device(
     call: impl FnOnce(&'static Driver) -> Result<(), Error>,
 ) -> Error {
@@ -30,18 +30,19 @@ pub(crate) fn enter_without_device(
 
 /// Runs a call that needs nothing.
 pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), Error>) -> Error {
-    // A panic is a bug of ours; it must not unwind into C. What it leaves behind is behind locks that do not poison.
+    // A panic is a bug of ours and must not unwind into C. Its state is behind locks that do not
+    // poison.
     let answer = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return Error::SUCCESS,
         Ok(Err(error)) => error,
         Err(_) => Error::UNKNOWN,
     };
-    // At the very end of a thread there is no longer a place for it.
+    // At the very end of a thread this storage no longer exists.
     let _ = LAST.try_with(|last| last.set(answer));
     answer
 }
 
-/// The last error of the calling thread, which is thereby forgotten.
+/// Returns and resets the last error of the calling thread.
 pub(crate) fn take_last_error() -> Error {
     LAST.try_with(|last| last.replace(Error::SUCCESS))
         .unwrap_or(Error::SUCCESS)

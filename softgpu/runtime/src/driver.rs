@@ -1,4 +1,4 @@
-//! The driver, as far as the runtime needs it: opened once, asked for entry points by name and version.
+//! The driver for the runtime: opened once, with entry points looked up by name and version.
 
 #![expect(
     unsafe_code,
@@ -21,7 +21,7 @@ use libloading::Library;
 
 use crate::error::Error;
 
-/// The version of CUDA whose driver interface is asked for, as `cuDriverGetVersion` writes it.
+/// The CUDA version of the driver interface used, as `cuDriverGetVersion` writes it.
 pub(crate) const DRIVER_VERSION: c_int = 12_080;
 
 type GetProcAddress = extern "C" fn(
@@ -32,10 +32,10 @@ type GetProcAddress = extern "C" fn(
     *mut CUdriverProcAddressQueryResult,
 ) -> CUresult;
 
-/// Defines [`Driver`]: for each line an entry point in the form of that version, and a method that calls it.
+/// Defines [`Driver`]: an entry point of that version for each line, and a method to call it.
 macro_rules! entry_points {
     ($($(#[$only:meta])* $name:ident $version:literal ($($arg:ident: $type:ty),* $(,)?);)+) => {
-        /// The driver's entry points; one that it does not have answers cudaErrorNotSupported.
+        /// The driver's entry points; a missing one returns cudaErrorNotSupported.
         #[expect(non_snake_case, reason = "the names are the driver's")]
         pub(crate) struct Driver {
             _library: Library,
@@ -55,8 +55,9 @@ macro_rules! entry_points {
                 };
                 Self {
                     $($(#[$only])* $name: find(stringify!($name), $version).map(|address| {
-                        // SAFETY: the driver says that this is its entry point of that name in the form of that
-                        // version, which has this prototype in the public header of that version.
+                        // SAFETY: the driver reports this as its entry point of that name in the
+                        // form of that version, which has this prototype in the public header of
+                        // that version.
                         unsafe {
                             std::mem::transmute::<*mut c_void, extern "C" fn($($type),*) -> CUresult>(address)
                         }
@@ -226,7 +227,7 @@ entry_points! {
 }
 
 impl Driver {
-    /// The driver's answer to who asks for an entry point, for `cudaGetDriverEntryPointByVersion`.
+    /// The driver's result for an entry point, for `cudaGetDriverEntryPointByVersion`.
     pub(crate) fn entry_point(
         &self,
         name: *const c_char,
@@ -250,7 +251,7 @@ pub(crate) fn driver() -> Result<&'static Driver, Error> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
-    // Two threads may open it at once: opening it again is harmless, and one of the two is kept.
+    // Two threads may open it at once: that is harmless, and one of the two results is kept.
     let opened = open()?;
     Ok(DRIVER.get_or_init(|| opened))
 }
@@ -258,7 +259,7 @@ pub(crate) fn driver() -> Result<&'static Driver, Error> {
 /// The driver after `cuInit`.
 pub(crate) fn initialised() -> Result<&'static Driver, Error> {
     let driver = driver()?;
-    // Relaxed: `cuInit` may be called any number of times, so it does no harm not to know that another thread has.
+    // Relaxed: `cuInit` may be repeated, so missing another thread's call is harmless.
     if !IS_INITIALISED.load(Ordering::Relaxed) {
         driver.cuInit(0)?;
         IS_INITIALISED.store(true, Ordering::Relaxed);
@@ -267,7 +268,8 @@ pub(crate) fn initialised() -> Result<&'static Driver, Error> {
 }
 
 fn open() -> Result<Driver, Error> {
-    // SAFETY: the library of that name is the CUDA driver, whose initialisers are meant to run in any program.
+    // SAFETY: the library of that name is the CUDA driver, whose initialisers may run in any
+    // program.
     let library = unsafe { Library::new("libcuda.so.1") };
     let library = library.map_err(|_| Error::INSUFFICIENT_DRIVER)?;
     let resolve: GetProcAddress = {

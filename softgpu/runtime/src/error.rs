@@ -1,13 +1,13 @@
 //! The runtime's error codes.
 //!
-//! Numbers and names are those of `driver_types.h`. Where the driver has the same code, which since CUDA 10.1 is so for
-//! all that it answers, the text is the driver's.
+//! Numbers and names are those of `driver_types.h`. If the driver has the same code, which since
+//! CUDA 10.1 holds for all of its results, the text is the driver's.
 
 use std::ffi::CStr;
 
 use abi::types::CUresult;
 
-/// What a function of the runtime returns.
+/// Result of a function of the runtime.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Error(pub(crate) u32);
@@ -31,7 +31,7 @@ impl Error {
         known.map_or(UNRECOGNIZED, |at| NAMES[at].1)
     }
 
-    /// What it means.
+    /// Its meaning.
     pub(crate) fn text(self) -> &'static CStr {
         if let Ok(at) = TEXTS.binary_search_by_key(&self.0, |entry| entry.0) {
             return TEXTS[at].1;
@@ -46,10 +46,10 @@ impl From<CUresult> for Error {
     }
 }
 
-/// Of a number that is no code.
+/// The text of an unknown number.
 const UNRECOGNIZED: &CStr = c"unrecognized error code";
 
-/// What only the runtime answers, by code.
+/// Texts of codes that only the runtime returns.
 const TEXTS: [(u32, &CStr); 35] = [
     (9, c"invalid configuration argument"),
     (10, c"the versions of a structure do not fit"),

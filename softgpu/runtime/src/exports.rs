@@ -1,6 +1,6 @@
-//! The C functions of `cuda_runtime_api.h` and `crt/host_runtime.h` that the stand-in has.
+//! The stand-in's C functions of `cuda_runtime_api.h` and `crt/host_runtime.h`.
 //!
-//! Each is a door (`crate::door`) around a few words. Arguments that are the driver's own are handed to it as they came.
+//! Each calls into `crate::door` with a short closure. The driver's arguments pass unchanged.
 
 #![expect(unsafe_code, reason = "exports C functions")]
 
@@ -17,8 +17,8 @@ mod memory;
 mod register;
 mod stream;
 
-/// Defines exported functions. `|driver|` runs with the thread's device ready, `anywhere |driver|` once the driver is
-/// initialised, `early ||` always.
+/// Defines exported functions. `|driver|` runs with the thread's device ready, `anywhere |driver|`
+/// once the driver is initialised, `early ||` always.
 macro_rules! exports {
     () => {};
     ($name:ident($($arg:ident: $type:ty),* $(,)?) early || $body:expr; $($rest:tt)*) => {
@@ -43,7 +43,8 @@ macro_rules! define {
     };
     ($name:ident($($arg:ident: $type:ty),*) -> $result:ty { $body:expr }) => {
         #[allow(clippy::too_many_arguments, reason = "the prototype is the runtime's")]
-        // SAFETY: nothing else in a process that loads the runtime has this name; that is what loading it means.
+        // SAFETY: the name is the runtime's own: nothing else in a process that loads it has this
+        // name.
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($arg: $type),*) -> $result {
             $body

@@ -1,4 +1,4 @@
-//! Launches: what `<<<…>>>` leaves between two calls, and how a launch is put to the driver.
+//! Launches: the state of `<<<…>>>` between two calls, and the launch through the driver.
 
 use std::cell::RefCell;
 use std::ffi::{c_uint, c_void};
@@ -31,7 +31,7 @@ pub(crate) struct LaunchConfig {
 
 const _: () = assert!(size_of::<LaunchConfig>() == 56);
 
-/// What `<<<…>>>` says.
+/// The configuration in `<<<…>>>`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Configuration {
     pub(crate) grid: Dim3,
@@ -44,23 +44,23 @@ pub(crate) struct Configuration {
 const BLOCK_THREADS_MAX: u64 = 1024;
 
 thread_local! {
-    /// Configurations that were pushed and not popped yet: an argument of a launch may launch.
+    /// Configurations pushed and not popped yet: an argument of a launch may itself launch.
     static PUSHED: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps what `<<<…>>>` says until the launch takes it.
+/// Keeps the configuration until the launch takes it.
 pub(crate) fn push(configuration: Configuration) {
-    // At the very end of a thread there is no longer a place for it, and the pop will say so.
+    // At the very end of a thread this storage no longer exists, and the pop reports that.
     let _ = PUSHED.try_with(|pushed| pushed.borrow_mut().push(configuration));
 }
 
-/// What was pushed last.
+/// Takes the configuration pushed last.
 pub(crate) fn pop() -> Result<Configuration, Error> {
     let popped = PUSHED.try_with(|pushed| pushed.borrow_mut().pop());
     popped.ok().flatten().ok_or(Error::MISSING_CONFIGURATION)
 }
 
-/// A kernel where the driver takes a function, as its reference allows from CUDA 12.0 on.
+/// A kernel as a driver's function, which the driver's reference allows from CUDA 12.0 on.
 pub(crate) fn function(kernel: CUkernel) -> CUfunction {
     CUfunction(kernel.0)
 }
@@ -91,7 +91,7 @@ impl Configuration {
         launched.map_err(|error| self.refusal(error))
     }
 
-    /// Launches a kernel all of whose blocks run at once.
+    /// Launches a kernel whose blocks all run at once.
     pub(crate) fn launch_cooperative(
         &self,
         driver: &Driver,
@@ -118,7 +118,7 @@ impl Configuration {
         c_uint::try_from(self.dynamic_shared_bytes).map_err(|_| Error::INVALID_VALUE)
     }
 
-    /// The runtime tells a wrong shape from other wrong arguments.
+    /// The runtime distinguishes an invalid shape from other invalid arguments.
     fn refusal(&self, error: Error) -> Error {
         let sizes = |size: Dim3| [size.x, size.y, size.z];
         let threads = sizes(self.block)
@@ -134,7 +134,7 @@ impl Configuration {
 }
 
 impl LaunchConfig {
-    /// Launches a kernel with attributes, which the driver numbers as the runtime does.
+    /// Launches a kernel with attributes, whose numbers are the same in driver and runtime.
     pub(crate) fn launch(
         &self,
         driver: &Driver,

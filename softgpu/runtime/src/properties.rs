@@ -1,5 +1,5 @@
-//! What devices, kernels and addresses are said to be, in the structures of `driver_types.h`, of which CUDA 12
-//! and 13 have different ones ([`crate::release`]).
+//! Properties of devices, kernels and addresses, in the structures of `driver_types.h`, which
+//! differ between CUDA 12 and 13 ([`crate::release`]).
 
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -16,7 +16,7 @@ use crate::release::{
     FEATURES, GRID, MEMORY, NEWER, POINTER_RESERVED, PROPERTIES_BYTES, RESERVED, TEXTURES,
 };
 
-/// `struct cudaDeviceProp`, with neighbours of one type in arrays.
+/// `struct cudaDeviceProp`, with neighbouring fields of one type as arrays.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceProperties {
@@ -51,13 +51,13 @@ pub(crate) struct DeviceProperties {
 const _: () = assert!(size_of::<DeviceProperties>() == PROPERTIES_BYTES);
 const _: () = assert!(offset_of!(DeviceProperties, total_global_mem) == 288);
 
-/// Attributes that arrays of [`DeviceProperties`] hold in all releases, by the numbers of `cuda.h`, in the structure's
-/// order. Those of the others: [`crate::release`].
+/// Attributes in arrays of [`DeviceProperties`] that all releases share, by the numbers of
+/// `cuda.h`, in the structure's order. For the others see [`crate::release`].
 const BLOCK: [i32; 2] = [12, 10];
 const CAPABILITY: [i32; 2] = [75, 76];
 const ACCESS: [i32; 4] = [100, 101, 106, 109];
 
-/// What `cudaGetDeviceProperties` answers.
+/// Result of `cudaGetDeviceProperties`.
 pub(crate) fn device_properties(
     driver: &Driver,
     ordinal: c_int,
@@ -123,10 +123,10 @@ pub(crate) struct FunctionAttributes {
 
 const _: () = assert!(size_of::<FunctionAttributes>() == 144);
 
-/// The attributes that [`FunctionAttributes::numbers`] holds, by the numbers of `cuda.h`.
+/// The attributes in [`FunctionAttributes::numbers`], by the numbers of `cuda.h`.
 const FUNCTION_NUMBERS: [i32; 13] = [0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 14];
 
-/// What `cudaFuncGetAttributes` answers for a kernel on a device.
+/// Result of `cudaFuncGetAttributes` for a kernel on a device.
 pub(crate) fn function_attributes(
     driver: &Driver,
     kernel: CUkernel,
@@ -172,7 +172,7 @@ const MANAGED: c_int = 3;
 /// `cudaInvalidDeviceId`.
 const NO_DEVICE: c_int = -2;
 
-/// What `cudaPointerGetAttributes` answers. Memory that CUDA does not know is no error.
+/// Result of `cudaPointerGetAttributes`. Memory unknown to CUDA is no error.
 pub(crate) fn pointer_attributes(
     driver: &Driver,
     address: *mut c_void,
@@ -204,7 +204,8 @@ pub(crate) fn pointer_attributes(
         CUpointer_attribute::DEVICE_ORDINAL,
         at,
     )?;
-    // Either may be missing: device memory has no address on the host, registered memory may have none on the device.
+    // Either may be missing: device memory has no host address, registered memory perhaps no device
+    // one.
     let place = |attribute| {
         let mut place = std::ptr::null_mut::<c_void>();
         let asked = driver.cuPointerGetAttribute((&raw mut place).cast(), attribute, at);

@@ -1,7 +1,7 @@
-//! The application's pointers, where the runtime itself reads or writes what they point to.
+//! The application's pointers that the runtime itself dereferences.
 //!
-//! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to what the prototype
-//! says for as long as the call lasts. Null is checked here, once.
+//! Arguments are trusted as far as C trusts them: a pointer is null, or valid as the prototype
+//! states for the duration of the call. Null is checked here, once.
 
 #![expect(
     unsafe_code,
@@ -10,12 +10,12 @@
 
 use crate::error::Error;
 
-/// Where a result goes.
+/// Destination of a result.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct Out<T>(*mut T);
 
-/// Where an argument is.
+/// Address of an argument.
 #[repr(transparent)]
 #[derive(Debug)]
 pub(crate) struct In<T>(*const T);
@@ -30,12 +30,13 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface a place for a `T` that the caller lends us.
+        // SAFETY: not null, so by the contract of the C interface the caller lends a place for a
+        // `T`.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
 
-    /// The same place for the driver.
+    /// The same destination, for the driver.
     pub(crate) fn pointer(&self) -> *mut T {
         self.0
     }
@@ -46,19 +47,21 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface a `T` that the caller does not change meanwhile.
+        // SAFETY: not null, so by the contract of the C interface a `T` that the caller does not
+        // change meanwhile.
         Ok(unsafe { self.0.read_unaligned() })
     }
 }
 
-/// Writes a C string of at most `room` bytes, NUL included, cut if need be.
+/// Writes a C string of at most `room` bytes, NUL included, truncated if need be.
 pub(crate) fn write_text(to: &Out<u8>, room: usize, text: &[u8]) -> Result<(), Error> {
     if to.is_null() || room == 0 {
         return Err(Error::INVALID_VALUE);
     }
     let text = &text[..text.len().min(room - 1)];
     for (at, &byte) in text.iter().chain(&[0]).enumerate() {
-        // SAFETY: not null, so by the contract of the C interface a place for `room` bytes; `at` is below that.
+        // SAFETY: not null, so by the contract of the C interface a place for `room` bytes; `at` is
+        // less.
         unsafe { to.0.add(at).write(byte) };
     }
     Ok(())

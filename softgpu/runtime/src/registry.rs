@@ -1,5 +1,6 @@
-//! What compilers register when a program starts: fat binaries, and the kernels and variables in them, by the addresses
-//! of their host halves. An image is loaded into the driver when the first of its kernels or variables is used.
+//! Objects that compilers register when a program starts: fat binaries, and their kernels and
+//! variables, by the addresses of their host symbols. An image is loaded into the driver at the
+//! first use of one of its kernels or variables.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_void};
@@ -16,7 +17,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Image(usize);
 
-/// An address as the program registered it; the runtime hands it on to the driver and compares it.
+/// An address registered by the program; the runtime passes it to the driver and compares it.
 type Address = usize;
 
 #[derive(Debug, Default)]
@@ -24,14 +25,14 @@ struct Registry {
     images: HashMap<Image, LoadedImage>,
     kernels: HashMap<Address, Kernel>,
     variables: HashMap<Address, Variable>,
-    /// Kernels that the program got as such, which it may pass where a host function is expected.
+    /// Kernels that the program obtained as such, which it may pass in place of a host function.
     handed_out: HashSet<Address>,
     last: usize,
 }
 
 #[derive(Debug)]
 struct LoadedImage {
-    /// The wrapper that the compiler left in the program.
+    /// The compiler's wrapper in the program.
     wrapper: Address,
     library: Option<Handle>,
 }
@@ -39,7 +40,7 @@ struct LoadedImage {
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
     image: Image,
-    /// The text of its name on the device.
+    /// Address of its name on the device.
     name: Address,
     handle: Option<Handle>,
 }
@@ -51,7 +52,7 @@ struct Variable {
     bytes: usize,
 }
 
-/// A handle of the driver's as a number, which threads may share.
+/// A handle of the driver's as a number, so that threads can share it.
 #[derive(Clone, Copy, Debug)]
 struct Handle(usize);
 
@@ -67,7 +68,7 @@ impl Handle {
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
 
-/// A fat binary that a part of the program brings, by the address of its wrapper.
+/// Registers a fat binary of a part of the program, by the address of its wrapper.
 pub(crate) fn register_image(wrapper: *mut c_void) -> Image {
     let mut registry = REGISTRY.write();
     registry.last += 1;
@@ -81,16 +82,16 @@ pub(crate) fn register_image(wrapper: *mut c_void) -> Image {
     image
 }
 
-/// A part of the program is going, and its fat binary with it. What was registered of it can no longer be used; the
-/// driver, which may be gone by now, keeps what it has loaded until the process ends.
+/// Removes a fat binary, whose part of the program is unloaded. Its kernels and variables can no
+/// longer be used; the driver, which may be gone by now, keeps what it has loaded until the end.
 pub(crate) fn forget_image(image: Image) {
-    // In a child of `fork` nobody may be there to give the lock back, and an ending process needs nothing forgotten.
+    // In a child of `fork` the lock's holder may not exist, and an ending process needs no removal.
     if let Some(mut registry) = REGISTRY.try_write() {
         registry.images.remove(&image);
     }
 }
 
-/// A kernel of a fat binary.
+/// Registers a kernel of a fat binary.
 pub(crate) fn register_kernel(image: Image, host: *const c_void, name: *const c_char) {
     let kernel = Kernel {
         image,
@@ -103,7 +104,7 @@ pub(crate) fn register_kernel(image: Image, host: *const c_void, name: *const c_
         .insert(host.expose_provenance(), kernel);
 }
 
-/// A variable of a fat binary.
+/// Registers a variable of a fat binary.
 pub(crate) fn register_variable(
     image: Image,
     host: *const c_void,
@@ -121,13 +122,13 @@ pub(crate) fn register_variable(
         .insert(host.expose_provenance(), variable);
 }
 
-/// A kernel that the program got as such.
+/// Records a kernel that the program obtained as such.
 pub(crate) fn note_kernel(kernel: CUkernel) {
     let address = kernel.0.expose_provenance();
     REGISTRY.write().handed_out.insert(address);
 }
 
-/// The kernel behind a host function, or behind a kernel that is passed in its place.
+/// The kernel of a host function, or a kernel passed in its place.
 pub(crate) fn kernel(driver: &Driver, host: *const c_void) -> Result<CUkernel, Error> {
     let address = host.expose_provenance();
     let known = {
@@ -152,7 +153,7 @@ pub(crate) fn kernel(driver: &Driver, host: *const c_void) -> Result<CUkernel, E
     Ok(kernel)
 }
 
-/// Where a variable lies in the current context, and how large it is.
+/// Address and size of a variable in the current context.
 pub(crate) fn variable(
     driver: &Driver,
     host: *const c_void,
@@ -170,7 +171,7 @@ pub(crate) fn variable(
 
 /// The library of an image, loaded if need be.
 pub(crate) fn load(driver: &Driver, image: Image) -> Result<CUlibrary, Error> {
-    // Loading is done under the lock, so that of two threads only one does it.
+    // Loads under the lock, so that only one of two threads does it.
     let mut registry = REGISTRY.write();
     let found = registry.images.get_mut(&image);
     let found = found.ok_or(Error::INVALID_DEVICE_FUNCTION)?;

@@ -1,4 +1,4 @@
-//! One client process as the server sees it: its pages, memory, contexts and streams.
+//! One client process in the server: its pages, memory, contexts and streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -22,45 +22,45 @@ use crate::world::Holdings;
 /// A connected process.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// What its counters are under.
+    /// The label of its counters.
     pub(crate) label: String,
-    /// Its process, if the kernel told.
+    /// Its pid, if the kernel reported it.
     pub(crate) pid: Option<u32>,
-    /// Its user, if the kernel told.
+    /// Its user, if the kernel reported it.
     pub(crate) uid: Option<u32>,
-    /// The process of the MPS server that its contexts are in the care of, if MPS is managed.
+    /// The pid of the MPS server of its contexts, if MPS is managed.
     pub(crate) mps_server: Option<u32>,
-    /// What it has taken of the device's memory.
+    /// Its use of the device's memory.
     pub(crate) memory: Account,
-    /// What its contexts that are gone used.
+    /// Use by its destroyed contexts.
     pub(crate) used_gone: ContextUtilisation,
-    /// The command ring and what comes back.
+    /// The command ring and its results.
     pub(crate) page: Mapping<Shared<DevicePage>>,
-    /// Rung when a command completes that somebody sleeps for.
+    /// Rung when a command completes that a thread waits for.
     pub(crate) bell: Mapping<BellPage>,
-    /// Everything that its addresses can mean.
+    /// Its addresses.
     pub(crate) space: AddressSpace,
-    /// What it has of memory besides addresses.
+    /// Its memory objects other than addresses.
     pub(crate) holdings: Holdings,
     pub(crate) contexts: [Option<Context>; CONTEXTS],
     /// By slot.
     pub(crate) streams: Vec<Option<Stream>>,
-    /// Nodes of the graphs that can be launched, by slot.
+    /// Nodes of the launchable graphs, by slot.
     pub(crate) graphs: HashMap<u32, Vec<Work>>,
-    /// Nodes of all of these.
+    /// Number of nodes in all of these.
     pub(crate) graph_nodes: usize,
-    /// Where in the model a host call holds its stream, by its number.
+    /// The model's operation that holds the stream of each host call, by the call's number.
     pub(crate) host_calls: HashMap<u64, (StreamId, u64)>,
     /// Shut down to tell a client that it is no longer served.
     pub(crate) socket: Arc<OwnedFd>,
 }
 
-/// What a client's addresses mean.
+/// A client's addresses.
 #[derive(Debug)]
 pub(crate) struct AddressSpace {
     pub(crate) device: DeviceMemory,
     pub(crate) host: Mapping<Shared<HostArena>>,
-    /// Where the client mapped its arena; 0 if it has not said.
+    /// Address of the client's mapping of its arena; 0 before the client reports it.
     pub(crate) host_base: u64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Context {
     pub(crate) id: ContextId,
     /// Slot of its legacy stream.
     pub(crate) legacy: Option<u32>,
-    /// Slots of its blocking streams, those that are being destroyed included.
+    /// Slots of its blocking streams, including those being destroyed.
     pub(crate) blocking: Vec<u32>,
 }
 
@@ -81,9 +81,9 @@ pub(crate) struct Stream {
     /// Slot of its context.
     pub(crate) context: u32,
     pub(crate) kind: StreamKind,
-    /// What the model was given and has not completed, in order.
+    /// Operations submitted to the model and incomplete, in order.
     pub(crate) pending: VecDeque<Pending>,
-    /// How many of these are commands of the client.
+    /// Number of the client's commands among these.
     pub(crate) commands: u64,
     /// Operation of the legacy stream that this one waits for already.
     pub(crate) legacy_awaited: u64,
@@ -91,38 +91,38 @@ pub(crate) struct Stream {
     pub(crate) awaited_by_legacy: u64,
 }
 
-/// One operation given to the model.
+/// One operation submitted to the model.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Its number there.
+    /// Its number in the model.
     pub(crate) gpu_seq: u64,
-    /// The client's number, if it is a command and not an ordering of ours.
+    /// The client's number, unless it is one of the server's own orderings.
     pub(crate) seq: Option<u64>,
-    /// What happens when it completes.
+    /// Its effect on completion.
     pub(crate) effect: Effect,
 }
 
-/// What completing an operation changes.
+/// The effect of a completed operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Nothing.
     None,
-    /// Bytes move, memory is filled, or a value is put in it.
+    /// Bytes are copied, memory is filled, or a value is written.
     Memory(Work),
-    /// An allocation ends.
+    /// An allocation is freed.
     Free { address: u64 },
-    /// A kernel is done, and perhaps one that computes.
+    /// A kernel is complete, and computes if it can.
     Kernel {
         builtin: Option<Builtin>,
         params: [u64; PARAMS],
-        /// A node of a graph, counted as such.
+        /// Whether it is a graph's node, counted separately.
         is_node: bool,
-        /// For the record.
+        /// For the recorder.
         blocks: u64,
-        /// For the record.
+        /// For the recorder.
         threads: u32,
     },
-    /// An event happens.
+    /// An event is reached.
     Event { event: u32, record: u64 },
     /// A host call is due.
     HostCall { call: u64 },
@@ -144,7 +144,7 @@ impl Effect {
         }
     }
 
-    /// Whether the device is busy with it while it lasts, and does not merely wait.
+    /// Whether the device is busy with it meanwhile, rather than waiting.
     fn is_work(&self) -> bool {
         match self {
             Self::Memory(work) => !matches!(work, Work::WriteValue { .. }),
@@ -155,7 +155,7 @@ impl Effect {
 }
 
 impl Client {
-    /// A client that has just connected.
+    /// A newly connected client.
     pub(crate) fn new(
         (label, pid): (String, Option<u32>),
         memory: Account,
@@ -189,7 +189,7 @@ impl Client {
         }
     }
 
-    /// Adds what the driver counts itself.
+    /// Adds the driver's own counts.
     pub(crate) fn add_counts_to(&self, counters: &mut Counters) {
         let add = |to: &mut u64, word: &AtomicU64| {
             *to = to.saturating_add(word.load(Ordering::Relaxed));
@@ -198,7 +198,7 @@ impl Client {
         add(&mut counters.launches_captured, &self.page.captured);
     }
 
-    /// Whether the device has work of this client that is not complete. Of a context that has an error nothing is worked on any more.
+    /// Whether the device has incomplete work of this client. A context with an error has none.
     pub(crate) fn has_work_in_flight(&self) -> bool {
         let is_served = |context: u32| {
             let error = &self.page.errors.0[context as usize];
@@ -209,7 +209,7 @@ impl Client {
         streams.any(|stream| stream.pending.iter().any(|op| op.effect.is_work()))
     }
 
-    /// Notes a context's error; the first one stays.
+    /// Sets a context's error; the first one stays.
     pub(crate) fn fail_context(&self, context: u32, code: u32) {
         let error = &self.page.errors.0[context as usize];
         let _ = error.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
@@ -229,11 +229,11 @@ impl Client {
     }
 }
 
-/// Bytes that are in the server's hands at a time.
+/// Most bytes in the server's buffer at a time.
 const STRIP_BYTES: u64 = 1 << 20;
 
 impl AddressSpace {
-    /// What work does to memory when it is complete.
+    /// The effect of completed work on memory.
     pub(crate) fn apply(&mut self, work: &Work) -> Result<(), Fault> {
         match *work {
             Work::Copy {
@@ -263,7 +263,7 @@ impl AddressSpace {
         }
     }
 
-    /// Moves bytes from the first to the last.
+    /// Copies bytes from the first to the last.
     pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
         let mut strip = vec![0; bytes.min(STRIP_BYTES) as usize];
         let mut done = 0;
@@ -297,7 +297,7 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Moves rows; see [`softgpu::wire::Extent`].
+    /// Copies rows; see [`softgpu::wire::Extent`].
     pub(crate) fn copy_box(&mut self, to: Spot, from: Spot, extent: Extent) -> Result<(), Fault> {
         for row in 0..extent.rows().ok_or(Fault)? {
             self.copy(to.row(&extent, row), from.row(&extent, row), extent.width)?;

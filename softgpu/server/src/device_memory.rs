@@ -1,6 +1,6 @@
-//! What one client's device addresses mean.
+//! One client's device addresses.
 //!
-//! Addresses are a client's own; what lies behind them is a [`Store`], which several clients may
+//! Addresses are a client's own; the memory behind them is a [`Store`], which several clients may
 //! share. Address space can be reserved without memory; mappings lie in it.
 
 use std::collections::BTreeMap;
@@ -16,38 +16,38 @@ use crate::store::Store;
 /// Allocations and mappings by address, and reserved address space.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
-    /// Which of the client's devices it is: that decides its addresses.
+    /// Index of the device in the client, which determines its addresses.
     index: u64,
     blocks: BTreeMap<u64, Block>,
     reserved: BTreeMap<u64, u64>,
 }
 
-/// Some addresses with memory behind them.
+/// A range of addresses with memory.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// Rounded up; a kernel that runs over by a few bytes goes unnoticed there, as on hardware.
+    /// Rounded up; a kernel's overrun of a few bytes goes unnoticed there, as on hardware.
     pub(crate) bytes: u64,
     pub(crate) owner: Owner,
     pub(crate) store: Arc<Store>,
-    /// Where in the store it begins.
+    /// Offset of its beginning in the store.
     pub(crate) offset: u64,
     pub(crate) access: Access,
 }
 
-/// What a block is of.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A context.
     Context(u32),
-    /// A context, and its memory is this pool's.
+    /// A context, with memory of this pool.
     Pool { context: u32, pool: u64 },
-    /// A context; the memory is another process's.
+    /// A context, with another process's memory.
     Shared(u32),
-    /// Nobody: a mapping of this handle's memory.
+    /// None: a mapping of this handle's memory.
     Mapping(u64),
 }
 
-/// What the device may do there.
+/// The device's access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     None,
@@ -55,7 +55,7 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
-/// Where addresses are looked for.
+/// The range of addresses to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Window {
     /// Above 4 GiB.
@@ -64,7 +64,7 @@ pub(crate) enum Window {
     Low,
 }
 
-/// What an allocation of `bytes` takes.
+/// The rounded size of an allocation.
 pub(crate) fn rounded_bytes(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(ALLOCATION_ALIGN_BYTES)
 }
@@ -76,7 +76,8 @@ impl Default for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Memory without allocations, whose addresses begin there: at a [`softgpu::wire::device_base`].
+    /// Memory without allocations, whose addresses begin at `base`, a
+    /// [`softgpu::wire::device_base`].
     pub(crate) fn at(base: u64) -> Self {
         Self {
             index: base.saturating_sub(DEVICE_BASE) / DEVICE_SPAN_BYTES,
@@ -85,7 +86,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Whether no address means anything.
+    /// Whether no address is in use.
     pub(crate) fn is_unused(&self) -> bool {
         self.blocks.is_empty() && self.reserved.is_empty()
     }
@@ -99,7 +100,7 @@ impl DeviceMemory {
         (first, first + bytes)
     }
 
-    /// Puts all of a store into the first gap that is long enough; `None` if there is none.
+    /// Places a whole store into the first gap that is long enough; `None` if there is none.
     pub(crate) fn place(&mut self, window: Window, store: Arc<Store>, owner: Owner) -> Option<u64> {
         let bytes = store.bytes();
         let address = self.gap(window, bytes, ALLOCATION_ALIGN_BYTES)?;
@@ -114,7 +115,7 @@ impl DeviceMemory {
         Some(address)
     }
 
-    /// Takes a block away that begins there and that `is_it`.
+    /// Removes the block that begins at an address, if `is_it` accepts it.
     pub(crate) fn remove(
         &mut self,
         address: u64,
@@ -126,7 +127,7 @@ impl DeviceMemory {
         self.blocks.remove(&address)
     }
 
-    /// Takes away all of a context.
+    /// Removes all blocks of a context.
     pub(crate) fn remove_context(&mut self, context: u32) -> Vec<Block> {
         let is_its = |owner: Owner| match owner {
             Owner::Context(of) | Owner::Shared(of) | Owner::Pool { context: of, .. } => {
@@ -138,13 +139,13 @@ impl DeviceMemory {
         ended.map(|(_, block)| block).collect()
     }
 
-    /// The block that an address lies in, and where it begins.
+    /// The block that contains an address, and its start.
     pub(crate) fn block_at(&self, address: u64) -> Option<(u64, &Block)> {
         let (&start, block) = self.blocks.range(..=address).next_back()?;
         (address - start < block.bytes).then_some((start, block))
     }
 
-    /// Address space without memory: at `wish` if that is free, else in the first gap.
+    /// Reserves address space without memory: at `wish` if that is free, else in the first gap.
     pub(crate) fn reserve(&mut self, bytes: u64, align: u64, wish: u64) -> Option<u64> {
         let (first, end) = self.bounds(Window::High);
         let is_free = wish.is_multiple_of(align)
@@ -162,7 +163,7 @@ impl DeviceMemory {
         Some(address)
     }
 
-    /// Gives a whole reservation back, in which nothing may be mapped.
+    /// Frees a whole reservation, in which nothing may be mapped.
     pub(crate) fn unreserve(&mut self, address: u64, bytes: u64) -> bool {
         if self.reserved.get(&address) != Some(&bytes) || self.is_used(address, bytes) {
             return false;
@@ -171,7 +172,7 @@ impl DeviceMemory {
         true
     }
 
-    /// Maps memory into reserved address space; false if it is not reserved, or used.
+    /// Maps memory into reserved address space; false if it is not reserved, or in use.
     pub(crate) fn map(&mut self, address: u64, block: Block) -> bool {
         let is_reserved =
             self.reserved
@@ -189,7 +190,7 @@ impl DeviceMemory {
         true
     }
 
-    /// The mappings that make up a range without gaps; `None` if none do.
+    /// The mappings that cover a range without gaps; `None` if there is a gap.
     pub(crate) fn mappings(&self, address: u64, bytes: u64) -> Option<Vec<u64>> {
         let end = address.checked_add(bytes)?;
         let mut next = address;
@@ -205,7 +206,7 @@ impl DeviceMemory {
         (next == end && !starts.is_empty()).then_some(starts)
     }
 
-    /// Says what the device may do in a block.
+    /// Sets the device's access rights to a block.
     pub(crate) fn set_access(&mut self, start: u64, access: Access) {
         if let Some(block) = self.blocks.get_mut(&start) {
             block.access = access;
@@ -238,8 +239,8 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// The part of a range that lies in one block: the block, where in its store, how long. Ranges
-    /// may cross from one mapping into the next, but not from an allocation into another.
+    /// The part of a range in one block: the block, its offset in the store, its length. Ranges may
+    /// continue from one mapping into the next, but not from an allocation into another.
     fn part(&self, address: u64, done: usize, all: usize) -> Result<(&Block, u64, usize), Fault> {
         let at = address.checked_add(done as u64).ok_or(Fault)?;
         let (start, block) = self.block_at(at).ok_or(Fault)?;
@@ -258,7 +259,7 @@ impl DeviceMemory {
             .is_some_and(|(start, block)| start + block.bytes > address)
     }
 
-    /// Address space that is taken, in no order.
+    /// Address space in use, unordered.
     fn taken(&self) -> impl Iterator<Item = (u64, u64)> {
         let blocks = self.blocks.iter().map(|(&start, b)| (start, b.bytes));
         blocks.chain(self.reserved.iter().map(|(&start, &bytes)| (start, bytes)))
@@ -271,7 +272,7 @@ impl DeviceMemory {
         let mut blocks = self.blocks.range(first..end).peekable();
         let mut reserved = self.reserved.range(first..end).peekable();
         loop {
-            // The two maps in one order.
+            // Merges the two maps in order.
             let block = blocks.peek().map(|(start, block)| (**start, block.bytes));
             let space = reserved.peek().map(|(start, bytes)| (**start, **bytes));
             let next = match (block, space) {
@@ -355,7 +356,7 @@ mod tests {
             Some(vec![space, space + 4096])
         );
 
-        // Nobody may touch it before somebody says so, and then across both.
+        // Inaccessible until access is set, and then across both.
         assert_eq!(memory.write(space + 4090, &[7; 12]), Err(Fault));
         for start in [space, space + 4096] {
             memory.set_access(start, Access::ReadWrite);

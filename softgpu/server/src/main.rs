@@ -1,16 +1,16 @@
 //! `softgpu-server`: the GPU that all processes with the stand-in driver share.
 //!
 //! It owns the device model (`softgpu::Gpu`), the device's memory and a socket. Each client process
-//! has a page with a ring of commands (`softgpu::wire`); the server submits them to the model,
-//! moves bytes and computes as things complete, and publishes what is complete.
+//! has a page with a ring of commands (`softgpu::wire`). The server submits them to the model,
+//! copies bytes and computes when operations complete, and publishes the completions.
 //!
-//! Two threads. The *main loop* lets time pass: on the virtual clock of `protocol`
-//! (`--clock-page`), or in real time, perhaps slower or faster by `--scale`. The *socket thread*
-//! answers messages in real time, notices clients that end, and ends the program on SIGTERM or
-//! SIGINT. One lock ([`world::World`]) is between them; nobody sleeps with it.
+//! It has two threads. The *main loop* advances time: on the virtual clock of `protocol`
+//! (`--clock-page`), or in real time, scaled by `--scale`. The *socket thread* answers messages in
+//! real time, detects clients that end, and ends the program on SIGTERM or SIGINT. They share one
+//! lock ([`world::World`]); no thread sleeps while holding it.
 //!
-//! The server counts what the device was given, per label of a process and independently of
-//! Pillion, and says it as JSON (`Stats` message, `--json-stats`).
+//! The server counts the device's work, per label of a process and independently of Pillion, and
+//! reports it as JSON (`Stats` message, `--json-stats`).
 //!
 //! Times are device nanoseconds (`_ns`); real time is device time × scale.
 
@@ -186,7 +186,7 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Asks the server at `path` to have a fault.
+/// Injects a fault into the server at `path`.
 fn inject(path: &Path, fault: &Injection) -> anyhow::Result<()> {
     let told = || -> std::io::Result<Vec<u8>> {
         let socket = connect_to(path)?;
@@ -208,8 +208,7 @@ fn socket_thread(socket: Socket, world: &Mutex<World>, json_stats: bool) -> anyh
     world.lock().finish_record().context("writing the record")
 }
 
-/// Ends the program from the socket thread: the main loop may be waiting for a client that
-/// computes.
+/// Ends the program from the socket thread: the main loop may wait for a computing client.
 fn exit_after(outcome: &anyhow::Result<()>) {
     if let Err(error) = outcome {
         eprintln!("softgpu-server: {error:#}");
@@ -224,8 +223,8 @@ fn parse_scale(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Another one for each socket, so that two software GPUs on a machine are told apart; the same one
-/// again for the same. FNV-1a, 128 bits, of which the last give way to the mark of software GPUs.
+/// A UUID that differs between sockets, to distinguish two software GPUs on a machine, and is
+/// constant for the same socket. FNV-1a, 128 bits; the mark of software GPUs replaces its end.
 fn uuid(device: &str, socket: &Path) -> [u8; 16] {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

@@ -1,4 +1,4 @@
-//! How time passes.
+//! The main loop, which advances time.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -12,8 +12,8 @@ use rustix::thread::set_current_timer_slack;
 use crate::time_source::RealTime;
 use crate::world::World;
 
-/// On the virtual clock: clients run one at a time; when none can, time goes to whatever comes
-/// next. Never returns.
+/// On the virtual clock: clients run one at a time; if none can, time advances to the next event.
+/// Never returns.
 pub(crate) fn run_virtual(world: &Mutex<World>, coordinator: &Arc<Coordinator>) -> ! {
     loop {
         world.lock().step();
@@ -24,7 +24,7 @@ pub(crate) fn run_virtual(world: &Mutex<World>, coordinator: &Arc<Coordinator>) 
         if coordinator.run_one() {
             continue;
         }
-        // With the lock, so that the socket thread sees one time while it answers.
+        // Under the lock, so that time is constant for an answer of the socket thread.
         let locked = world.lock();
         let deadline_ns = coordinator.next_deadline_ns();
         let next_ns = deadline_ns.into_iter().chain(locked.next_event_ns()).min();
@@ -38,12 +38,11 @@ pub(crate) fn run_virtual(world: &Mutex<World>, coordinator: &Arc<Coordinator>) 
     }
 }
 
-/// In real time: sleeps until the device's next event or a driver's ring. Never returns, but for an
-/// error.
+/// In real time: sleeps until the device's next event or a driver's ring. Returns only errors.
 pub(crate) fn run_real(world: &Mutex<World>, time: RealTime) -> io::Result<()> {
     let doorbell = world.lock().doorbell()?;
-    // By default the kernel may wake a thread 50 µs late, which is longer than most kernels run. If
-    // it will not have it otherwise, time is a little coarser.
+    // By default the kernel may wake a thread 50 µs late, longer than most kernels run. If this
+    // call fails, time is a little coarser.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     loop {
         let seen = doorbell.bell.read();

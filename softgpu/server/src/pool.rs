@@ -1,9 +1,9 @@
-//! Memory pools: what one client keeps of the device to allocate from.
+//! Memory pools: memory that one client reserves on the device to allocate from.
 //!
-//! A pool holds bytes, not places: its allocations have stores and addresses of their own, so a
-//! pool never fragments. It grows by whole [`GRANULARITY_BYTES`] where the device has them, and
-//! gives back what is above its threshold as soon as a free has happened (CUDA's gives it back at
-//! the next synchronisation after that).
+//! A pool has a number of bytes, not places: its allocations have stores and addresses of their
+//! own, so a pool never fragments. It grows by whole [`GRANULARITY_BYTES`] if the device has them,
+//! and returns what exceeds its threshold as soon as a free has happened (CUDA returns it at the
+//! next synchronisation after that).
 
 use softgpu::wire::GRANULARITY_BYTES;
 
@@ -18,12 +18,12 @@ pub(crate) struct Pool {
     used_high: u64,
     threshold: u64,
     max_bytes: u64,
-    /// Destroyed, and gone with its last allocation.
+    /// Destroyed; removed with its last allocation.
     is_ended: bool,
 }
 
 impl Pool {
-    /// An empty pool; `max_bytes` 0 is no bound.
+    /// An empty pool; `max_bytes` 0 is no limit.
     pub(crate) fn new(account: &Account, max_bytes: u64) -> Self {
         let reserved = account.try_charge(0, u64::MAX);
         Self {
@@ -37,7 +37,7 @@ impl Pool {
         }
     }
 
-    /// Takes bytes of an allocation, as rounded, and grows if need be; false if it cannot.
+    /// Takes the rounded bytes of an allocation, growing if need be; false if it cannot.
     pub(crate) fn try_take(&mut self, bytes: u64, total_bytes: u64) -> bool {
         let Some(used) = self.used.checked_add(bytes) else {
             return false;
@@ -59,13 +59,13 @@ impl Pool {
         has_grown
     }
 
-    /// Takes an allocation back.
+    /// Returns an allocation's bytes to the pool.
     pub(crate) fn give_back(&mut self, bytes: u64) {
         self.used -= bytes;
         self.trim_to(self.threshold);
     }
 
-    /// Gives back what is not used, but keeps so many bytes.
+    /// Returns unused bytes to the device, but keeps `keep_bytes`.
     pub(crate) fn trim_to(&mut self, keep_bytes: u64) {
         let used = self.used.next_multiple_of(GRANULARITY_BYTES);
         self.reserved.shrink_to(used.max(keep_bytes));
@@ -75,7 +75,7 @@ impl Pool {
         self.threshold = bytes;
     }
 
-    /// No more allocations; true if none is left.
+    /// Closes the pool to allocations; true if none is left.
     pub(crate) fn end(&mut self) -> bool {
         self.is_ended = true;
         self.threshold = 0;
@@ -92,18 +92,18 @@ impl Pool {
         self.is_ended
     }
 
-    /// Bytes reserved, the most reserved, bytes used, the most used.
+    /// Reserved bytes, their peak, used bytes, their peak.
     pub(crate) fn state(&self) -> [u64; 4] {
         let reserved = self.reserved.bytes();
         [reserved, self.reserved_high, self.used, self.used_high]
     }
 
-    /// The most reserved is what is reserved now.
+    /// Resets the peak of the reserved bytes.
     pub(crate) fn reset_reserved(&mut self) {
         self.reserved_high = self.reserved.bytes();
     }
 
-    /// The most used is what is used now.
+    /// Resets the peak of the used bytes.
     pub(crate) fn reset_used(&mut self) {
         self.used_high = self.used;
     }

@@ -1,15 +1,15 @@
-//! What the device ran, as a file: `--record`.
+//! A file of what the device ran: `--record`.
 //!
-//! A line of fields separated by tabs for each operation that took time, when it completes:
+//! It has a line of tab-separated fields for each completed operation that took time:
 //!
 //! - `kernel`, label, stream, start, end, blocks, threads per block
 //! - `h2d`, `d2h`, `d2d` or `set`, label, stream, start, end, bytes
-//! - `sms`, since when, how many SMs have at least one block (a mean where less is known)
-//! - `use`, label, process id, when, time in which the process has computed since it came, SMs with
-//!   a block of the process × time; six times a second, and less often where nothing happens
+//! - `sms`, since when, number of SMs with at least one block (a mean if less is known)
+//! - `use`, label, process id, time, time in which the process has computed so far, SMs with a
+//!   block of the process × time; six times a second, and less often if nothing happens
 //!
-//! Times are ns of the device. The record grows with what runs and has no bound: it is for runs that
-//! have an end. It changes nothing of what is counted or when it happens.
+//! Times are ns of the device. The record grows with what runs, without a limit: it is for runs
+//! that end. It affects neither counters nor times.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -32,7 +32,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a file.
+    /// Creates the file.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self {
             out: BufWriter::new(File::create(path)?),
@@ -43,7 +43,7 @@ impl Recorder {
         })
     }
 
-    /// Writes what a process of `label` completed.
+    /// Writes an operation that a process of `label` completed.
     pub(crate) fn handle_completion(
         &mut self,
         label: &str,
@@ -74,7 +74,7 @@ impl Recorder {
         self.note(line);
     }
 
-    /// By `at_ns` a process has used so much.
+    /// Writes a process's use up to `at_ns`.
     pub(crate) fn handle_use(&mut self, label: &str, pid: u32, at_ns: u64, of: ContextUtilisation) {
         let label: String = label.chars().filter(|c| !c.is_control()).collect();
         let (busy_ns, busy_sm_ns) = (of.busy_ns, of.busy_sm_ns);
@@ -86,7 +86,7 @@ impl Recorder {
     }
 
     /// The integral of busy SMs is `busy_sm_ns` at `now_ns`. Nothing changes between two events of
-    /// the device, so called at each of them this knows the number exactly.
+    /// the device, so a call at each of them yields exact numbers.
     pub(crate) fn sample(&mut self, now_ns: u64, busy_sm_ns: u64) {
         let Some(passed_ns) = now_ns.checked_sub(self.at_ns).filter(|&ns| ns > 0) else {
             return;
@@ -100,7 +100,7 @@ impl Recorder {
         (self.at_ns, self.busy_sm_ns) = (now_ns, busy_sm_ns);
     }
 
-    /// Everything is in the file, or the first error.
+    /// Flushes the file; returns the first error.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         match self.failed.take() {
             Some(error) => Err(error),

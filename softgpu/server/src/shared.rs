@@ -1,5 +1,4 @@
-//! The pages that this process shares with a driver, as types of its own, so that `protocol` can
-//! map them.
+//! The pages shared with a driver, as types of this crate, so that `protocol` can map them.
 
 #![expect(unsafe_code, reason = "says which types are pages")]
 
@@ -14,7 +13,7 @@ use softgpu::wire::{DevicePage, HostArena};
 pub(crate) struct Shared<T>(T);
 
 // SAFETY: the page is a repr(C) structure of atomics and arrays of atomics, for which any bytes,
-// zeroes among them, are a value, and which another process may write at any time.
+// zeroes included, are a value, and which another process may write at any time.
 unsafe impl SharedPage for Shared<DevicePage> {}
 // SAFETY: the arena is a repr(C) array of atomics, as above.
 unsafe impl SharedPage for Shared<HostArena> {}

@@ -24,7 +24,7 @@ const SYSTEM_DRIVER_MISMATCH: u32 = 803;
 /// CUDA_ERROR_NOT_PERMITTED.
 const NOT_PERMITTED: u32 = 800;
 
-/// Connections at a time, of drivers and of tools.
+/// Most connections at a time, of drivers and of tools.
 const CONNECTIONS_MAX: usize = 2 * CLIENTS_MAX;
 
 /// The socket thread's state.
@@ -42,14 +42,14 @@ struct Connection {
     socket: Arc<OwnedFd>,
     pid: Option<u32>,
     uid: Option<u32>,
-    /// Readable when the process has ended, even if a child of it still has the socket open.
+    /// Readable once the process has ended, even if a child of it still has the socket open.
     process: Option<OwnedFd>,
     client: Option<ClientId>,
-    /// What of MPS it is.
+    /// Its part in MPS.
     mps: Option<MpsPart>,
 }
 
-/// A process of MPS's stand-in.
+/// A process of the stand-in MPS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MpsPart {
     Control,
@@ -57,14 +57,14 @@ enum MpsPart {
     Server(u32),
 }
 
-/// What a connection's poll said.
+/// Result of polling a connection.
 enum Heard {
     Message(u64),
     End(u64),
 }
 
-/// Says no if another server listens at `path`. Call it before anything that the other might use
-/// is replaced.
+/// Fails if another server listens at `path`. To be called before replacing anything that it might
+/// use.
 pub(crate) fn check_unused(path: &Path) -> anyhow::Result<()> {
     if connect_to(path).is_ok() {
         bail!("another server listens at {}", path.display());
@@ -73,8 +73,8 @@ pub(crate) fn check_unused(path: &Path) -> anyhow::Result<()> {
 }
 
 impl Socket {
-    /// Listens at `path`, taking the place of a server that is gone. Call it before threads are
-    /// started: it blocks SIGTERM and SIGINT, which [`Self::serve`] then waits for.
+    /// Listens at `path`, replacing a server that is gone. To be called before starting threads: it
+    /// blocks SIGTERM and SIGINT, which [`Self::serve`] then waits for.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
         signals.thread_block().context("cannot block signals")?;
@@ -91,7 +91,7 @@ impl Socket {
         })
     }
 
-    /// Answers until a signal asks for the end, and removes the socket's file.
+    /// Serves until a signal ends the program, and removes the socket's file.
     pub(crate) fn serve(mut self, world: &Mutex<World>) -> io::Result<()> {
         loop {
             let (is_asked_to_end, is_called, heard) = self.listen()?;
@@ -146,7 +146,7 @@ impl Socket {
     }
 
     fn accept(&mut self) {
-        // A caller that hung up again, or one too many, is no reason to end.
+        // A caller that hung up, or one too many, is no reason to end.
         let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
             return;
         };
@@ -167,9 +167,9 @@ impl Socket {
         self.connection_next += 1;
     }
 
-    /// Whether the connection goes on.
+    /// Handles a message; returns whether the connection continues.
     fn handle_message(&mut self, id: u64, world: &Mutex<World>) -> bool {
-        // A connection may have ended earlier in this round.
+        // The connection may have ended earlier in this round.
         let Some(connection) = self.connections.get_mut(&id) else {
             return true;
         };
@@ -179,7 +179,7 @@ impl Socket {
         let request = match Request::decode(&packet) {
             Ok(request) => request,
             Err(WireError::Version(_)) => {
-                // An answer of this version says which one that is.
+                // A reply of this version tells the peer the version.
                 let code = SYSTEM_DRIVER_MISMATCH;
                 let _ = send(&connection.socket, &Reply::Refused { code }.encode(), &[]);
                 return false;
@@ -243,7 +243,7 @@ impl Connection {
         send(&self.socket, &reply.encode(), &fds).is_ok()
     }
 
-    /// What the stand-in of MPS says. Whether the connection goes on.
+    /// Handles a message of the stand-in MPS; returns whether the connection continues.
     fn handle_mps(&mut self, request: MpsRequest, world: &Mutex<World>) -> bool {
         let mut world = world.lock();
         let is_taken = match request {

@@ -1,9 +1,9 @@
-//! Physical memory of the device: contents, and whom it is charged to.
+//! Physical memory of the device: contents, and the account that it is charged to.
 //!
-//! Contents are kept in chunks that exist only once they are written to, so that a program may
-//! allocate as much as the modelled device has. What was never written reads as zero. A store lives
-//! as long as anything refers to it: an allocation, a handle, a mapping, in whichever process; with
-//! the last of them its bytes are the device's again.
+//! Contents are in chunks that exist only once written, so that a program may allocate as much as
+//! the modelled device has. Unwritten memory reads as zero. A store lives while anything refers to
+//! it: an allocation, a handle, a mapping, in any process; the last of them returns its bytes to
+//! the device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use softgpu::Fault;
 
-/// Bytes that come into being together.
+/// Size of a chunk.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// How much of the device is taken, by all or by one client.
+/// Use of the device's memory, in total or by one client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
     used: Arc<Taken>,
-    /// Of a client's account, the device's.
+    /// For a client's account, the device's.
     device: Option<Arc<Taken>>,
 }
 
-/// Bytes that are taken.
+/// Bytes in use.
 #[derive(Debug, Default)]
 struct Taken {
     now: AtomicU64,
-    /// The most that they ever were.
+    /// Their peak.
     most: AtomicU64,
 }
 
-/// A part of the device that is taken until this is dropped.
+/// A part of the device's memory, in use until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     account: Account,
     bytes: u64,
 }
 
-/// Some physical memory.
+/// A piece of physical memory.
 #[derive(Debug)]
 pub(crate) struct Store {
     bytes: u64,
     contents: Mutex<BTreeMap<u64, Box<[u8]>>>,
-    /// What it takes of the device itself; memory of a pool is the pool's.
+    /// Its charge on the device; memory of a pool is charged to the pool.
     _charge: Option<Charge>,
 }
 
 impl Account {
-    /// The account of one client. What is charged to it is charged to this one, too.
+    /// A client's account, whose charges count in this one too.
     pub(crate) fn part(&self) -> Self {
         Self {
             used: Arc::default(),
@@ -60,7 +60,7 @@ impl Account {
         self.used.now.load(Ordering::Relaxed)
     }
 
-    /// The most that was ever taken: whoever looks now and then misses what was in between.
+    /// The peak of the use, which polling could miss.
     pub(crate) fn peak_bytes(&self) -> u64 {
         self.used.most.load(Ordering::Relaxed)
     }
@@ -69,7 +69,7 @@ impl Account {
         self.device.as_ref().unwrap_or(&self.used)
     }
 
-    /// Of this account, and of the device's if that is another.
+    /// The counts of this account, and of the device's if that is another.
     fn counts(&self) -> impl Iterator<Item = &Taken> {
         [Some(&self.used), self.device.as_ref()]
             .into_iter()
@@ -77,7 +77,7 @@ impl Account {
             .map(|count| &**count)
     }
 
-    /// Takes some of a device of `total_bytes`; `None` if it is full.
+    /// Charges bytes of a device of `total_bytes`; `None` if it is full.
     pub(crate) fn try_charge(&self, bytes: u64, total_bytes: u64) -> Option<Charge> {
         let mut charge = Charge {
             account: self.clone(),
@@ -92,9 +92,9 @@ impl Charge {
         self.bytes
     }
 
-    /// Takes more; false, and nothing is taken, if the device is full.
+    /// Charges more; false, without a change, if the device is full.
     pub(crate) fn try_grow(&mut self, by: u64, total_bytes: u64) -> bool {
-        // One thread at a time has the world.
+        // Only one thread at a time has the world.
         let used = self.account.device().now.load(Ordering::Relaxed);
         if used.checked_add(by).is_none_or(|after| after > total_bytes) {
             return false;
@@ -107,7 +107,7 @@ impl Charge {
         true
     }
 
-    /// Gives back all but so much.
+    /// Reduces the charge to `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
@@ -172,7 +172,7 @@ impl Store {
     }
 }
 
-/// The chunks of a range: number, first byte within it, and which part of the range that is.
+/// The chunks of a range: number, first byte within it, and the corresponding part of the range.
 fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Which time the device lives in, and how its clients are woken.
+//! The device's time, and the waking of its clients.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use protocol::pages::Bell;
 pub(crate) enum TimeSource {
     /// It stands still while a client runs.
     Virtual(Arc<Coordinator>),
-    /// It passes with the real time.
+    /// It advances with real time.
     Real(RealTime),
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct RealTime {
 }
 
 impl TimeSource {
-    /// Device time now.
+    /// The current device time.
     pub(crate) fn now_ns(&self) -> u64 {
         match self {
             Self::Virtual(coordinator) => coordinator.now_ns(),
@@ -36,7 +36,7 @@ impl TimeSource {
         matches!(self, Self::Virtual(_))
     }
 
-    /// Real nanoseconds per device nanosecond; 1 where there is no such thing.
+    /// Real nanoseconds per device nanosecond; 1 on the virtual clock.
     pub(crate) fn scale(&self) -> f64 {
         match self {
             Self::Virtual(_) => 1.0,
@@ -44,7 +44,7 @@ impl TimeSource {
         }
     }
 
-    /// Wakes whoever waits for a bell of this server.
+    /// Wakes the waiters of a bell of this server.
     pub(crate) fn ring(&self, bell: &Bell) {
         match self {
             Self::Virtual(coordinator) => coordinator.ring(bell),
@@ -62,7 +62,7 @@ impl TimeSource {
 }
 
 impl RealTime {
-    /// Device time starts now, at 0.
+    /// Starts device time now, at 0.
     pub(crate) fn start(scale: f64) -> Self {
         Self {
             start_ns: Clock::monotonic().now_ns(),
@@ -75,7 +75,7 @@ impl RealTime {
         (passed_ns as f64 / self.scale) as u64
     }
 
-    /// The monotonic time at which it is `device_ns`, rounded up so that it has come by then.
+    /// The monotonic time of `device_ns`, rounded up so that it has been reached then.
     pub(crate) fn monotonic_ns(&self, device_ns: u64) -> u64 {
         self.start_ns
             .saturating_add((device_ns as f64 * self.scale).ceil() as u64 + 1)

@@ -1,4 +1,4 @@
-//! The device with its clients: takes commands in, lets the model run, does what completes.
+//! The device with its clients: takes commands, runs the model, and applies completions.
 
 mod commands;
 mod faults;
@@ -31,16 +31,16 @@ use crate::store::Account;
 use crate::time_source::TimeSource;
 use crate::world::value_waits::ValueWait;
 
-/// Processes connected at a time.
+/// Most processes connected at a time.
 pub(crate) const CLIENTS_MAX: usize = 64;
 /// CUDA_ERROR_ILLEGAL_ADDRESS.
 const ILLEGAL_ADDRESS: u32 = 700;
 
-/// Number of a connection, never used again.
+/// Number of a connection, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClientId(u64);
 
-/// Everything that the two threads share.
+/// The state that the two threads share.
 #[derive(Debug)]
 pub(crate) struct World {
     gpu: Gpu,
@@ -48,29 +48,29 @@ pub(crate) struct World {
     time: TimeSource,
     clients: BTreeMap<ClientId, Client>,
     client_next: u64,
-    /// Whose the model's streams are, and in which slot.
+    /// The client and the slot of each stream of the model.
     streams: HashMap<StreamId, (ClientId, u32)>,
     /// Streams that wait for values in memory.
     value_waits: Vec<ValueWait>,
     labels: Labels,
-    /// What was used up to some instants of the past.
+    /// Use up to some instants of the past.
     history: History,
-    /// How much of the device's memory is taken.
+    /// Use of the device's memory.
     memory: Account,
     /// Memory that clients may share, by token.
     exports: HashMap<u128, Export>,
-    /// Tokens given out.
+    /// Number of tokens created.
     export_last: u64,
     /// Rung by drivers in real time after they put a command.
     doorbell: Mapping<BellPage>,
     doorbell_fd: OwnedFd,
     recorder: Option<Recorder>,
     broken: Broken,
-    /// If contexts need an MPS server.
+    /// Set if contexts need an MPS server.
     mps: Option<ManagedMps>,
 }
 
-/// The document that `Stats` answers; the keys are the contract.
+/// The document of a `Stats` reply; the keys are the contract.
 #[derive(Serialize)]
 struct Stats<'a> {
     device: &'a str,
@@ -88,7 +88,7 @@ struct Stats<'a> {
 struct MemoryStats {
     total_bytes: u64,
     used_bytes: u64,
-    /// The most that was used at any instant.
+    /// Peak of the use.
     peak_bytes: u64,
 }
 
@@ -128,12 +128,12 @@ impl World {
         })
     }
 
-    /// From now on, writes down what runs.
+    /// Starts recording what runs.
     pub(crate) fn record_to(&mut self, recorder: Recorder) {
         self.recorder = Some(recorder);
     }
 
-    /// Whatever runs after this is not in the record.
+    /// Finishes the record.
     pub(crate) fn finish_record(&mut self) -> std::io::Result<()> {
         self.recorder
             .take()
@@ -145,7 +145,7 @@ impl World {
         Mapping::open(&self.doorbell_fd, protocol::segment::Access::ReadWrite)
     }
 
-    /// Takes in what clients asked, then does all that is complete by now.
+    /// Takes the clients' commands, then applies all that is complete by now.
     pub(crate) fn step(&mut self) {
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
@@ -157,14 +157,14 @@ impl World {
         }
     }
 
-    /// When the device has something to do next, if nobody asks for anything.
+    /// The time of the device's next event, without further commands.
     pub(crate) fn next_event_ns(&self) -> Option<u64> {
         let events = self.gpu.next_event_ns().into_iter();
         events.chain(self.next_look_ns()).min()
     }
 
-    /// A process is gone: what it had on the device goes, what it did stays counted, and that is all
-    /// that its driver has put, also since somebody last looked.
+    /// Removes a process that is gone: its objects on the device are removed; everything that its
+    /// driver has put stays counted, including commands since the last poll.
     pub(crate) fn remove_client(&mut self, id: ClientId) {
         self.take_commands(id);
         self.let_complete();
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Nothing of this client is heard any more.
+    /// Drops all further input of this client.
     fn forget_client(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(&id) else {
             return;
@@ -235,7 +235,7 @@ impl World {
         serde_json::to_string_pretty(&stats).expect("maps with text keys are JSON")
     }
 
-    /// Wakes the main loop, which may sleep until something that is no longer next.
+    /// Wakes the main loop, which may sleep until an event that is no longer the next.
     fn ring_doorbell(&self) {
         match &self.time {
             TimeSource::Virtual(coordinator) => coordinator.nudge(),
@@ -245,7 +245,7 @@ impl World {
 
     fn let_complete(&mut self) {
         let now_ns = self.time.now_ns();
-        // Looks on the way change nothing: the same completes at the same time.
+        // Stops on the way change nothing: the same operations complete at the same time.
         while let Some(due_ns) = self.history.due_ns(now_ns) {
             self.advance(due_ns.max(self.gpu.now_ns()));
             self.remember();

@@ -17,8 +17,8 @@ use super::{CODE_BYTES_MAX, Code, CodeError, cubin, ptx, runnable, u16_at, u32_a
 
 pub(super) const MAGIC: &[u8] = b"\x50\xed\x55\xba";
 pub(super) const WRAPPER_MAGIC: &[u8] = b"\xb1\x43\x62\x46";
-/// The structure that compilers leave in a program: magic number, version, fat binary's address, an
-/// address.
+/// The structure that compilers leave in a program: magic number, version, address of the fat
+/// binary, one more address.
 pub const WRAPPER_BYTES: usize = 24;
 
 const HEADER_BYTES: usize = 16;

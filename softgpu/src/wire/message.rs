@@ -77,8 +77,8 @@ pub enum Reply {
         is_virtual: bool,
         /// Whether processes share it by MPS; otherwise in time slices.
         is_mps: bool,
-        /// Whether waiting blocks of the kernel with the highest priority start first, in any
-        /// process.
+        /// Whether waiting blocks of the kernel with the highest priority start first, across
+        /// processes.
         block_priority: bool,
     },
     /// Done.

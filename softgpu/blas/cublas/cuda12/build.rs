@@ -1,4 +1,4 @@
-//! Links the library as NVIDIA's of CUDA 12 is linked, from the sources of the one of CUDA 13.
+//! Links the library as NVIDIA links that of CUDA 12, from the sources of the CUDA 13 one.
 
 #[path = "../../../link_as.rs"]
 mod link_as;

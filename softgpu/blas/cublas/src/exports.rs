@@ -1,4 +1,4 @@
-//! The C functions of `cublas_api.h` that the stand-in has.
+//! The stand-in's C functions of `cublas_api.h`.
 
 use std::ffi::{c_int, c_longlong, c_uint, c_void};
 
@@ -17,7 +17,7 @@ exports! {
 
     cublasDestroy_v2(handle: Handle) handle.destroy();
 
-    // Whose stream is changed gets its workspace back; there is none here.
+    // A change of the stream resets the workspace; there is none here.
     cublasSetStream_v2(handle: Handle, stream: CUstream) handle.change(|state| state.set_stream(stream));
     cublasGetStream_v2(handle: Handle, stream: Out<CUstream>) stream.set(handle.state()?.stream());
     cublasSetWorkspace_v2(handle: Handle, _workspace: *mut c_void, _bytes: usize) handle.state().map(drop);
@@ -30,7 +30,7 @@ exports! {
         _ => Err(Status::INVALID_VALUE),
     };
 
-    // 0: all of them, which is what a kernel here takes.
+    // 0: all of them, which is what a kernel here uses.
     cublasSetSmCountTarget(handle: Handle, count: c_int) match count {
         0 => handle.state().map(drop),
         _ => Err(Status::NOT_SUPPORTED),
@@ -63,13 +63,13 @@ exports! {
     ) dot(handle, n, x_type.number(ComputeType::F32)?);
 }
 
-/// The product of two vectors, whose result stays on the device.
+/// The product of two vectors; the result stays on the device.
 fn dot(handle: Handle, n: c_int, number: Number) -> Result<(), Status> {
     handle.state()?.check_result_stays_on_device()?;
     handle.multiply("dot", [Operation::PLAIN; 2], [1, 1, n], 1, number)
 }
 
-/// The functions that there are for each kind of number.
+/// The functions that exist for each kind of number.
 macro_rules! of_number {
     ($number:ident $gemm:ident $gemm_strided:ident $gemm_batched:ident $gemv:ident $($dot:ident)*) => {
         exports! {

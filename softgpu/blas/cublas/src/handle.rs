@@ -1,4 +1,4 @@
-//! Handles: numbers that are looked up, never addresses that are followed.
+//! Handles: numbers in a table, never dereferenced as addresses.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(usize);
 
-/// What is set for a handle.
+/// State of a handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
-    /// The stream, as a number, which threads may share.
+    /// The stream as a number, so that threads can share it.
     stream: usize,
     /// `cublasMath_t`.
     pub(crate) math_mode: c_uint,
@@ -28,7 +28,7 @@ pub(crate) struct State {
 const POINTER_MODE_DEVICE: c_uint = 1;
 /// `CUBLAS_TF32_TENSOR_OP_MATH`.
 const TF32_MATH: c_uint = 3;
-/// Handles are this far apart, so that they look like the addresses that they are elsewhere.
+/// Distance of handles, so that they look like the addresses that they are in NVIDIA's library.
 const STEP: usize = 256;
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct Handles {
 static HANDLES: LazyLock<Mutex<Handles>> = LazyLock::new(Mutex::default);
 
 impl Handle {
-    /// A new one.
+    /// Creates a handle.
     pub(crate) fn create() -> Self {
         let mut handles = HANDLES.lock();
         handles.last += STEP;
@@ -85,12 +85,12 @@ impl State {
         self.stream = stream.0.expose_provenance();
     }
 
-    /// Whether products of 32 bits may leave out some.
+    /// Whether 32-bit products may drop bits (TF32).
     pub(crate) fn is_tf32(&self) -> bool {
         self.math_mode & 0xf == TF32_MATH
     }
 
-    /// Results that are one number go to the device; the stand-in has none to give to the host.
+    /// Scalar results must go to the device; the stand-in has none to return to the host.
     pub(crate) fn check_result_stays_on_device(&self) -> Result<(), Status> {
         match self.pointer_mode {
             POINTER_MODE_DEVICE => Ok(()),

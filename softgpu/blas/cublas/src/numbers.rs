@@ -1,4 +1,4 @@
-//! The numbers of the headers: what matrices consist of and how they are taken.
+//! Values of the headers: element types of matrices and operations on them.
 
 use std::ffi::{c_int, c_uint};
 
@@ -22,7 +22,7 @@ pub(crate) struct ComputeType(c_uint);
 pub(crate) struct Operation(c_uint);
 
 impl DataType {
-    /// What a product of it is made of.
+    /// Element type of a product with this data type.
     pub(crate) fn number(self, compute: ComputeType) -> Result<Number, Status> {
         Number::of_product(self.0, compute.0)
     }
@@ -47,7 +47,7 @@ impl Operation {
 }
 
 impl Handle {
-    /// Launches a product of matrices on the handle's stream.
+    /// Launches a matrix product on the handle's stream.
     pub(crate) fn multiply(
         self,
         operator: &'static str,

@@ -1,5 +1,4 @@
-//! Descriptions of matrices and of what is to be done with them: numbers that are looked up, never addresses that are
-//! followed.
+//! Descriptors of matrices and operations. Handles are numbers in a table, never dereferenced.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -32,18 +31,18 @@ pub(crate) struct Operation {
     pub(crate) transposed: [bool; 2],
 }
 
-/// What a handle stands for.
+/// The object of a handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Descriptor {
     /// A matrix.
     Layout(Layout),
     /// A product.
     Operation(Operation),
-    /// What the program wants of an algorithm; there is only one.
+    /// A preference for algorithms; there is only one.
     Preference,
 }
 
-/// Attributes of `cublasLtMatrixLayoutAttribute_t` that say how much there is to do.
+/// Attributes of `cublasLtMatrixLayoutAttribute_t` that determine the amount of work.
 const LAYOUT_TYPE: c_uint = 0;
 const LAYOUT_ROWS: c_uint = 2;
 const LAYOUT_COLUMNS: c_uint = 3;
@@ -51,13 +50,13 @@ const LAYOUT_BATCH_COUNT: c_uint = 5;
 /// The last one of CUDA 13.2.
 const LAYOUT_LAST: c_uint = 8;
 
-/// The same of `cublasLtMatmulDescAttributes_t`.
+/// Attributes of `cublasLtMatmulDescAttributes_t`, likewise.
 const OPERATION_COMPUTE: c_uint = 0;
 const OPERATION_TRANSA: c_uint = 3;
 const OPERATION_TRANSB: c_uint = 4;
 const OPERATION_LAST: c_uint = 40;
 
-/// Handles are this far apart, so that they look like the addresses that they are elsewhere.
+/// Distance of handles, so that they look like the addresses that they are in NVIDIA's library.
 const STEP: usize = 256;
 
 #[derive(Debug, Default)]
@@ -101,7 +100,7 @@ impl Handle {
         }
     }
 
-    /// The bytes of a product's attribute; of those that are taken and forgotten there is none to be had.
+    /// The bytes of a product's attribute; none for an attribute that `set` ignores.
     pub(crate) fn get_operation(self, attribute: c_uint) -> Result<Vec<u8>, Status> {
         let operation = self.operation()?;
         let [a, b] = operation.transposed.map(c_uint::from);
@@ -113,7 +112,7 @@ impl Handle {
         }
     }
 
-    /// The same of a matrix.
+    /// As above, for a matrix.
     pub(crate) fn get_layout(self, attribute: c_uint) -> Result<Vec<u8>, Status> {
         let layout = self.layout()?;
         match attribute {
@@ -125,7 +124,7 @@ impl Handle {
         }
     }
 
-    /// Sets an attribute. Those that do not say how much there is to do are taken and forgotten.
+    /// Sets an attribute. Attributes that do not affect the amount of work are ignored.
     pub(crate) fn set(self, attribute: c_uint, bytes: &Bytes, length: usize) -> Result<(), Status> {
         let mut descriptors = DESCRIPTORS.lock();
         let known = descriptors.known.get_mut(&self);
@@ -165,7 +164,7 @@ impl Operation {
     }
 }
 
-/// What a call of `cublasLtMatmul` is to compute.
+/// The product of a call of `cublasLtMatmul`.
 pub(crate) fn product(operation: Handle, a: Handle, d: Handle) -> Result<Product, Status> {
     let (operation, a, d) = (operation.operation()?, a.layout()?, d.layout()?);
     Ok(Product {

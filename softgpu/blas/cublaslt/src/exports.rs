@@ -1,4 +1,4 @@
-//! The C functions of `cublasLt.h` that the stand-in has.
+//! The stand-in's C functions of `cublasLt.h`.
 
 #![expect(unsafe_code, reason = "exports C functions")]
 
@@ -10,7 +10,7 @@ use blas::{Status, exports, launch, refuse_each};
 
 use crate::descriptors::{Descriptor, Handle, Layout, Operation, product};
 
-/// What `cublasLtGetVersion` answers: cuBLAS of the CUDA whose headers this is written from, 13.2 or 12.8.
+/// `cublasLtGetVersion`'s result: cuBLAS of the CUDA headers used, 13.2 or 12.8.
 const VERSION: usize = if cfg!(cuda12) { 120_804 } else { 130_300 };
 
 /// `cublasLtMatmulHeuristicResult_t`.
@@ -68,7 +68,7 @@ exports! {
         _light: *mut c_void, operation: Handle, a: Handle, _b: Handle, _c: Handle, d: Handle, _preference: Handle,
         requested: c_int, results: Out<HeuristicResult>, count: Out<c_int>
     ) {
-        // Says no to what the launch would say no to.
+        // Refuses what the launch would refuse.
         product(operation, a, d)?;
         if requested < 1 {
             return Err(Status::INVALID_VALUE);

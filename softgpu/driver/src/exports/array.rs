@@ -28,7 +28,7 @@ fn describe(driver: &Driver, array: CUarray) -> Result<CUDA_ARRAY3D_DESCRIPTOR, 
     Ok(driver.array(array.0.addr() as u64)?.descriptor)
 }
 
-/// A size as CUDA 2 has it.
+/// A size in the width of CUDA 2.
 fn narrow(size: usize) -> Result<c_uint, CUresult> {
     c_uint::try_from(size).map_err(|_| CUresult::INVALID_VALUE)
 }
@@ -77,8 +77,8 @@ exports! {
     cuArray3DGetDescriptor_v2(descriptor: Out<CUDA_ARRAY3D_DESCRIPTOR>, array: CUarray)
         |driver| descriptor.set(describe(driver, array)?);
 
-    // Only arrays that get their memory later can say what they will need, and only those of
-    // planes have planes; neither is to be had here.
+    // Only arrays that get their memory later have such requirements, and only planar arrays have
+    // planes; neither kind is supported here.
     cuArrayGetMemoryRequirements(
         requirements: Out<CUDA_ARRAY_MEMORY_REQUIREMENTS>,
         array: CUarray,

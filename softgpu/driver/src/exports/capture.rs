@@ -44,7 +44,7 @@ fn end(
     ended.map(drop)
 }
 
-/// Where a question about a capture is answered; null is not wanted.
+/// Destinations of a query's results; null if not wanted.
 struct Answers {
     status: Out<CUstreamCaptureStatus>,
     id: Out<u64>,

@@ -94,7 +94,7 @@ exports! {
         value.set(limit(which)?)
     };
 
-    // There is no device code that could use more or notice less.
+    // There is no device code that such a limit could affect.
     cuCtxSetLimit(which: CUlimit, _value: usize) |driver| {
         driver.current()?;
         limit(which).map(|_| ())
@@ -144,11 +144,11 @@ exports! {
         Ok(())
     };
 
-    // Nothing that the parameters can say (SM affinity, graphics) is there.
+    // None of the possible parameters (SM affinity, graphics) is supported.
     cuCtxCreate_v4(
         context: Out<CUcontext>, parameters: In<[u64; 3]>, flags: c_uint, device: CUdevice,
     ) |driver| {
-        // Affinities, how many, and a context of graphics (cuda.h, CUctxCreateParams).
+        // Affinities, their number, and a graphics context (cuda.h, CUctxCreateParams).
         match parameters.get() {
             Ok([_, _, graphics]) if graphics != 0 => return Err(CUresult::NOT_SUPPORTED),
             Ok([affinities, ..]) if affinities != 0 => {
@@ -203,7 +203,7 @@ exports! {
         driver.wait_in_context(asked, event.0.addr() as u64)
     };
 
-    // No device reaches another's memory; see cuDeviceCanAccessPeer.
+    // No device can access another's memory; see cuDeviceCanAccessPeer.
     cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) |driver| {
         let (current, _) = driver.current()?;
         driver.context(number(peer))?;

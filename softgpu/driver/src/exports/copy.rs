@@ -10,7 +10,7 @@ use crate::driver::Driver;
 use crate::raw::Bytes;
 use crate::streams::Flavour;
 
-/// Copies on a stream, or, where the call has none, on the default stream and until it is done.
+/// Copies on a stream, or, for a call without one, on the default stream and synchronously.
 pub(super) fn copy(
     driver: &Driver,
     flavour: Flavour,

@@ -17,8 +17,8 @@ use crate::raw::{In, Out};
 use crate::streams::Flavour;
 use crate::tables::Stream;
 
-/// Copies as a descriptor says: on a stream, or, where the call has none, on the default stream and
-/// until it is done.
+/// Copies according to a descriptor: on a stream, or, without one, synchronously on the default
+/// stream.
 fn copy<T>(
     driver: &Driver,
     flavour: Flavour,
@@ -36,7 +36,7 @@ where
     driver.copy_box(&stream, &BoxCopy { waits, ..copy })
 }
 
-/// The same between contexts, which must be contexts.
+/// As above between contexts, which must exist.
 fn copy_peer(
     driver: &Driver,
     flavour: Flavour,
@@ -49,7 +49,7 @@ fn copy_peer(
     copy(driver, flavour, stream, descriptor)
 }
 
-/// A stream that batches may be put on: not the legacy one.
+/// A stream for batches: any but the legacy one.
 fn batch_stream(driver: &Driver, stream: CUstream, flavour: Flavour) -> Result<Stream, CUresult> {
     let is_legacy = stream == CUstream::LEGACY || (stream.is_null() && flavour == Flavour::Legacy);
     if is_legacy {
@@ -71,7 +71,7 @@ fn check_order(order: CUmemcpySrcAccessOrder, flags: c_uint) -> Result<(), CUres
     }
 }
 
-/// A batch of copies of one dimension.
+/// A batch of one-dimensional copies.
 struct Batch {
     to: In<CUdeviceptr>,
     from: In<CUdeviceptr>,
@@ -80,7 +80,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Each copy's attributes are those of the last index that is not beyond it.
+    /// A copy's attributes are those of the last index that is not beyond it.
     fn check(
         &self,
         attributes: &In<CUmemcpyAttributes>,
@@ -102,7 +102,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Checks all, then copies all; says which one failed.
+    /// Checks all copies, then makes them; an error has the failing copy's index.
     fn copy(&self, driver: &Driver, stream: &Stream) -> Result<(), (usize, CUresult)> {
         for index in 0..self.count {
             let checked = self.one(index).and_then(|copy| {
@@ -132,7 +132,7 @@ impl Batch {
     }
 }
 
-/// Says which copy failed, or that it was none in particular.
+/// Reports which copy failed, or that none in particular did.
 fn report(failed: &Out<usize>, result: Result<(), (usize, CUresult)>) -> Result<(), CUresult> {
     result.map_err(|(index, error)| {
         failed.set_if_wanted(index);
@@ -143,7 +143,7 @@ fn report(failed: &Out<usize>, result: Result<(), (usize, CUresult)>) -> Result<
 /// No copy in particular failed.
 const WHOLE: usize = usize::MAX;
 
-/// What an operand of a batch means, with the bytes of an element.
+/// An operand of a batch, with the bytes of an element.
 fn operand(driver: &Driver, operand: &CUmemcpy3DOperand, element: u64) -> Result<Side, CUresult> {
     let [first, row, rows, _] = operand.words;
     match operand.kind {
@@ -169,7 +169,7 @@ fn operand(driver: &Driver, operand: &CUmemcpy3DOperand, element: u64) -> Result
     }
 }
 
-/// Extents are in elements: those of the array if one is involved, else bytes.
+/// Extents are in elements: those of an array if there is one, else bytes.
 fn element_bytes(driver: &Driver, copy: &CUDA_MEMCPY3D_BATCH_OP) -> Result<u64, CUresult> {
     for operand in [&copy.dst, &copy.src] {
         if operand.kind == CUmemcpy3DOperandType::ARRAY {
@@ -190,7 +190,7 @@ fn batch_box(driver: &Driver, copy: &CUDA_MEMCPY3D_BATCH_OP) -> Result<BoxCopy, 
         height: copy.extent.height as u64,
         depth: copy.extent.depth as u64,
     };
-    // A row length or layer height of 0 is that of the extent.
+    // A row length or layer height of 0 means the extent's.
     let whole = |mut side: Side| {
         if side.pitch[0] == 0 {
             side.pitch[0] = extent.width;

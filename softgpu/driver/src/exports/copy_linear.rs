@@ -1,4 +1,4 @@
-//! Copies of one dimension to and from arrays and between contexts, and the forms of CUDA 2.
+//! One-dimensional copies to and from arrays and between contexts, and the forms of CUDA 2.
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::raw::Bytes;
 use crate::streams::Flavour;
 
-/// A device's address of either width.
+/// A device address of either width.
 fn number(address: impl Into<Address>) -> u64 {
     address.into().0
 }
@@ -39,7 +39,7 @@ enum End {
     Host(Bytes),
 }
 
-/// Copies bytes where an array is involved.
+/// Copies bytes to or from an array.
 fn copy_array(
     driver: &Driver,
     flavour: Flavour,
@@ -77,7 +77,7 @@ fn copy_array(
     driver.copy_box(&stream, &copy)
 }
 
-/// Copies between contexts, which must be contexts.
+/// Copies between contexts, which must exist.
 fn copy_peer(
     driver: &Driver,
     flavour: Flavour,
@@ -102,8 +102,7 @@ fn copy_peer(
 /// The forms of CUDA 2, which have one flavour.
 const LEGACY: Flavour = Flavour::Legacy;
 
-/// Defines the forms of a copy with an array: of CUDA 2, and of today in both flavours, perhaps in
-/// a stream's order.
+/// Defines the forms of a copy with an array: of CUDA 2, and current, stream-ordered or not.
 macro_rules! array_copies {
     ($v1:ident $plain:ident $per_thread:ident
         ($($arg:ident: $v1_type:ty | $type:ty),*) $to:expr, $from:expr) => {

@@ -1,4 +1,4 @@
-//! Questions about the device.
+//! Queries about the device.
 
 use std::ffi::{c_char, c_int};
 
@@ -50,7 +50,7 @@ exports! {
         write_text(&id, room, &text)
     };
 
-    // Each device is a process of its own and none reaches another's memory.
+    // Each device is a process of its own, and none can access another's memory.
     cuDeviceCanAccessPeer(can: Out<c_int>, device: CUdevice, peer: CUdevice) |driver| {
         driver.gpu(device)?;
         driver.gpu(peer)?;
@@ -72,8 +72,8 @@ exports! {
     };
 }
 
-/// The bus of "domain:bus:device.function", where domain and function may be missing; `None` if
-/// it makes no sense or is in a domain where there is nothing.
+/// The bus of "domain:bus:device.function", where domain and function may be missing; `None` if it
+/// is malformed or in an unused domain.
 fn parse_pci(text: &str) -> Option<usize> {
     let (place, function) = text.split_once('.').unwrap_or((text, "0"));
     let parts: Vec<u32> = place
@@ -86,6 +86,6 @@ fn parse_pci(text: &str) -> Option<usize> {
         _ => return None,
     };
     let is_ours = domain == 0 && device == 0 && u32::from_str_radix(function, 16) == Ok(0);
-    // A place where there is no device, and not a text that names none.
+    // A valid place without a device; not a malformed text.
     Some(if is_ours { bus as usize } else { usize::MAX })
 }

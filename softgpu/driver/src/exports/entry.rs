@@ -1,4 +1,4 @@
-//! Initialisation, versions, error texts, and the way to all other functions.
+//! Initialisation, versions, error texts, and lookup of all other functions.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -25,7 +25,7 @@ exports! {
         None => text.set(std::ptr::null()).and(Err(CUresult::INVALID_VALUE)),
     };
 
-    // Denied, always; see the crate's text.
+    // Always denied; see the crate's text.
     cuGetExportTable(_table: Out<*const c_void>, _id: In<CUuuid>) |driver| {
         driver.link.count_not_supported();
         Err(CUresult::NOT_SUPPORTED)
@@ -46,8 +46,8 @@ exports! {
     };
 }
 
-/// One of our own functions, or why there is none. As R525 to R570 answer, before `cuInit` and
-/// after it: a version above the driver's own, which R580 refuses, is any other's.
+/// One of our functions, or why there is none. As R525 to R570 answer, before and after `cuInit`: a
+/// version above the driver's own, which R580 refuses, is treated like any other.
 fn resolve(
     symbol: &Text,
     version: c_int,

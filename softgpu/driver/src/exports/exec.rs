@@ -33,7 +33,7 @@ fn instantiate(
     to.set(CUgraphExec(std::ptr::without_provenance_mut(made as usize)))
 }
 
-/// The form with a log, to which there is nothing to say.
+/// The form with a log, which stays empty.
 fn instantiate_with_log(
     driver: &Driver,
     to: &Out<CUgraphExec>,
@@ -166,7 +166,7 @@ flavoured! {
         to: Out<CUgraphExec>, from: CUgraph, params: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>
     ) |driver, _| instantiate_with_params(driver, &to, from, &params);
 
-    // What an instantiation has is with the server already.
+    // The instantiated graph is at the server already.
     cuGraphUpload cuGraphUpload_ptsz (handle: CUgraphExec, stream: CUstream) |driver, flavour| {
         driver.stream(stream, flavour)?;
         driver.tables.lock().graphs.exec_mut(exec(handle)).map(drop)

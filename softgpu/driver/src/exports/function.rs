@@ -124,7 +124,7 @@ exports! {
         };
 }
 
-/// Place and size of a parameter.
+/// Offset and size of a parameter.
 pub(super) fn param_info(
     function: &Function,
     index: usize,
@@ -137,7 +137,7 @@ pub(super) fn param_info(
     Ok(())
 }
 
-/// A value that the header names.
+/// Checks that the header names the value.
 pub(super) fn known(name: Option<&str>) -> Result<(), CUresult> {
     name.map(|_| ()).ok_or(CUresult::INVALID_VALUE)
 }

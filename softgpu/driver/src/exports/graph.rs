@@ -1,4 +1,4 @@
-//! Graphs as a whole: made, asked, joined by dependencies.
+//! Graphs as a whole: creation, queries, dependencies.
 
 use std::ffi::c_uint;
 
@@ -12,7 +12,7 @@ use crate::driver::Driver;
 use crate::graphs::Kind;
 use crate::raw::{In, Out};
 
-/// Dependencies of one call; as many as a graph may have nodes.
+/// Most dependencies of one call; as many as a graph may have nodes.
 const COUNT_MAX: usize = 1 << 18;
 
 pub(super) fn graph(handle: CUgraph) -> u64 {
@@ -39,7 +39,7 @@ pub(super) fn nodes_of(nodes: &In<CUgraphNode>, count: usize) -> Result<Vec<u64>
     (0..count).map(|index| Ok(node(nodes.at(index)?))).collect()
 }
 
-/// What each dependency waits for. Only what all have by default is supported.
+/// Edge data of each dependency. Only the default is supported.
 pub(super) fn edge_data(
     data: &In<CUgraphEdgeData>,
     count: usize,
@@ -60,8 +60,7 @@ pub(super) fn edge_data(
     }
 }
 
-/// Answers with a list: its length if no array is given, else as many as there is room for, and
-/// nothing in the rest.
+/// Returns a list: its length if no array is given, else as many items as fit, padded with null.
 fn list(items: &[u64], to: &Out<CUgraphNode>, count: &Out<usize>) -> Result<(), CUresult> {
     let room = count.get()?;
     if to.is_null() {
@@ -217,6 +216,6 @@ exports! {
         driver.tables.lock().graphs.memory.set_attribute(attribute, value.get()?)
     };
 
-    // What no graph has any more is given back at once.
+    // Memory that no graph uses any more is freed at once, so there is nothing to trim.
     cuDeviceGraphMemTrim(device: CUdevice) |driver| driver.check_device(device).map(drop);
 }

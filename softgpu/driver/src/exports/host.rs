@@ -1,4 +1,4 @@
-//! Functions of the application that the driver calls, and objects that it ends.
+//! Host functions that the driver calls, and user objects that it destroys.
 
 use std::ffi::{c_uint, c_void};
 
@@ -9,12 +9,12 @@ use super::{exports, flavoured};
 use crate::host_calls::HostFunction;
 use crate::raw::Out;
 
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, without which there are no objects.
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which all objects must have.
 const NO_DESTRUCTOR_SYNC: c_uint = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: c_uint = 1;
-/// How the thread that waits for a host function is told, in CUDA 13.1; the one thread here is told
-/// in one way.
+/// How the thread that waits for a host function is notified, in CUDA 13.1. Ignored: the thread
+/// here has one way.
 const SYNC_MODE_MAX: c_uint = 1;
 
 fn object(handle: CUuserObject) -> u64 {

@@ -10,7 +10,7 @@ use crate::launches::{Arguments, Launch, Options, options};
 use crate::raw::{Extra, In, Params};
 use crate::streams::Flavour;
 
-/// A launch's shape and place, as most entry points take them.
+/// A launch's shape and stream, in the form of most entry points.
 struct Request {
     function: CUfunction,
     grid: [c_uint; 3],
@@ -32,7 +32,7 @@ impl Request {
             packed = self.extra.packed()?;
             Arguments::Packed(&packed)
         } else {
-            // Both ways at once.
+            // Parameters in both ways at once.
             return Err(CUresult::INVALID_VALUE);
         };
         let launch = Launch {

@@ -81,14 +81,14 @@ exports! {
         Ok(())
     };
 
-    // Which variables are managed is not read from images, so none is.
+    // Images are not searched for managed variables, so there are none.
     cuLibraryGetManaged(_address: Out<CUdeviceptr>, _bytes: Out<usize>, handle: CUlibrary, name: Text) |driver| {
         name.to_string()?;
         driver.check_library(library_number(handle))?;
         Err(CUresult::NOT_FOUND)
     };
 
-    // Nor are functions that host and device share.
+    // Nor are there unified functions of host and device.
     cuLibraryGetUnifiedFunction(found: Out<*mut c_void>, handle: CUlibrary, name: Text) |driver| {
         check_out(&found)?;
         name.to_string()?;

@@ -1,4 +1,4 @@
-//! Managed memory: advice, prefetches, what is known about ranges.
+//! Managed memory: advice, prefetches, attributes of ranges.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -53,8 +53,7 @@ fn prefetch(
     driver.prefetch(address.0, bytes as u64, to)
 }
 
-/// Ranges of managed memory, each with the location that indices into a list say; checked before
-/// anything is done.
+/// Ranges of managed memory, each with the location selected by a list of indices; checked first.
 struct Batch {
     addresses: In<CUdeviceptr>,
     sizes: In<usize>,
@@ -95,7 +94,7 @@ impl Batch {
                 return Err(CUresult::INVALID_VALUE);
             }
         }
-        // The location of the last index that is not beyond.
+        // The location of the last index that is not beyond the range.
         let location = |range: usize| {
             let mut which = 0;
             while which + 1 < location_count && indices.at(which + 1)? <= range {
@@ -200,7 +199,7 @@ flavoured! {
         batch.prefetch(driver, &locations, &indices, location_count)
     };
 
-    // With which streams the host shares managed memory makes no difference to where it lies.
+    // The streams with which the host shares managed memory do not affect its location.
     cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz (
         stream: CUstream, address: CUdeviceptr, bytes: usize, flags: c_uint
     ) |driver, flavour| {

@@ -107,7 +107,7 @@ exports! {
 
     cuMemFree(address: CUdeviceptr_v1) |driver| driver.free(address.0.into());
 
-    // What does not fit in 32 bits is said to be as much as does.
+    // Sizes beyond 32 bits are clamped.
     cuMemGetInfo(free: Out<c_uint>, total: Out<c_uint>) |driver| {
         let (free_bytes, total_bytes) = driver.memory_info()?;
         free.set(c_uint::try_from(free_bytes).unwrap_or(c_uint::MAX))?;
@@ -154,10 +154,10 @@ exports! {
         |driver| driver.set_pointer_attribute(value, attribute, address.0);
 }
 
-/// Rows begin at multiples of this, which is more than any copy needs.
+/// Alignment of rows, more than any copy needs.
 const PITCH_BYTES: u64 = 512;
 
-/// The pitch of rows of that width, and the bytes of all rows.
+/// The pitch of rows of that width, and the size of all rows.
 fn pitched(width_bytes: u64, height: u64, element_bytes: c_uint) -> Result<(u64, u64), CUresult> {
     if width_bytes == 0 || height == 0 || !matches!(element_bytes, 4 | 8 | 16) {
         return Err(CUresult::INVALID_VALUE);
@@ -167,7 +167,7 @@ fn pitched(width_bytes: u64, height: u64, element_bytes: c_uint) -> Result<(u64,
     pitch.zip(bytes).ok_or(CUresult::OUT_OF_MEMORY)
 }
 
-/// First address and length of the allocation that holds an address.
+/// Start and size of the allocation that contains an address.
 fn range(driver: &Driver, address: u64) -> Result<(u64, u64), CUresult> {
     match driver.allocation(address) {
         Ok(found) if found.place != Place::Pageable => Ok((found.start, found.bytes)),

@@ -12,7 +12,7 @@ use crate::driver::Driver;
 use crate::images::LoadError;
 use crate::raw::{Bytes, In, Out, Text, write_text};
 
-/// Options of one load; CUDA has fewer than 40 kinds.
+/// Most options of one load; CUDA has fewer than 40 kinds.
 const OPTIONS_MAX: c_uint = 64;
 
 fn number(module: CUmodule) -> u64 {
@@ -63,7 +63,7 @@ exports! {
         found.into_iter().enumerate().try_for_each(|(index, found)| functions.set_at(index, function(found)))
     };
 
-    // The form before 64 bits: addresses and sizes that do not fit are refused.
+    // The 32-bit form: addresses and sizes that do not fit are refused.
     cuModuleGetGlobal(address: Out<c_uint>, bytes: Out<c_uint>, handle: CUmodule, name: Text) |driver| {
         let (start, size) = driver.module_global(number(handle), &name.to_string()?)?;
         let start = c_uint::try_from(start).map_err(|_| CUresult::NOT_SUPPORTED)?;
@@ -79,7 +79,7 @@ exports! {
         Ok(())
     };
 
-    // No image that is read here has texture or surface references: CUDA 12 took them away.
+    // No supported image has texture or surface references: CUDA 12 removed them.
     cuModuleGetTexRef(found: Out<*mut c_void>, handle: CUmodule, name: Text)
         |driver| no_reference(driver, &found, handle, &name);
 
@@ -89,7 +89,7 @@ exports! {
     cuModuleGetLoadingMode(mode: Out<CUmoduleLoadingMode>) |_| mode.set(CUmoduleLoadingMode::EAGER_LOADING);
 }
 
-/// Defines both versions of the functions of linking, which take the same.
+/// Defines both versions of the linking functions, which have the same parameters.
 macro_rules! linking {
     ($create:ident $add_data:ident $add_file:ident) => {
         exports! {
@@ -141,7 +141,7 @@ fn linking_of(state: CUlinkState) -> u64 {
     state.0.addr() as u64
 }
 
-/// A result must have a place before anything is made.
+/// A result must have a place before anything is created.
 pub(super) fn check_out<T>(out: &Out<T>) -> Result<(), CUresult> {
     match out.is_null() {
         true => Err(CUresult::INVALID_VALUE),
@@ -167,14 +167,14 @@ fn no_reference(
     Err(CUresult::NOT_FOUND)
 }
 
-/// Options of the compiler, of which those that ask for messages count.
+/// Compiler options; only those that request messages have an effect.
 pub(super) struct Options {
     pub(super) count: c_uint,
     pub(super) options: In<CUjit_option>,
     pub(super) values: In<*mut c_void>,
 }
 
-/// Says what is wrong with an image where the caller left room for it. A value is a buffer's
+/// Writes an image's fault to the caller's log buffer, if there is one. A value is a buffer's
 /// address, or a number in place of one.
 pub(super) fn told<T>(result: Result<T, LoadError>, options: &Options) -> Result<T, CUresult> {
     let error = match result {

@@ -1,4 +1,4 @@
-//! Nodes: added, asked for their parameters, given others.
+//! Nodes: creation, queries and changes of their parameters.
 
 use abi::types::{
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
@@ -15,7 +15,7 @@ use crate::graphs::Kind;
 use crate::host_calls::HostFunction;
 use crate::raw::{In, Out};
 
-/// Where a node is added: the answer's place, the graph, what it comes after.
+/// Arguments for adding a node: the result's place, the graph, the dependencies.
 struct Place {
     to: Out<CUgraphNode>,
     graph: u64,
@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// The context that a parameter names, or the current one.
+/// The context of a parameter, or the current one.
 fn context_or_current(driver: &Driver, context: CUcontext) -> Result<u64, CUresult> {
     match context.0.addr() as u64 {
         0 => Ok(driver.current()?.0),
@@ -105,7 +105,7 @@ pub(super) fn event(driver: &Driver, event: CUevent) -> Result<u64, CUresult> {
     Ok(handle)
 }
 
-/// An allocation node; its address goes where the application keeps the parameters.
+/// An allocation node; its address is written into the application's parameters.
 fn allocation(
     driver: &Driver,
     place: &Place,
@@ -131,7 +131,7 @@ fn union<T>(params: &Out<CUgraphNodeParams>) -> *mut T {
         .cast()
 }
 
-/// What parameters of any kind say, of the kinds that are no matter of where the node is.
+/// Decodes parameters of any kind, except kinds that depend on the node's place.
 pub(super) fn any_kind(driver: &Driver, params: &Out<CUgraphNodeParams>) -> Result<Kind, CUresult> {
     let read = params.get()?;
     let handle = read.union[0];

@@ -1,5 +1,5 @@
-//! What only the software GPU has. No driver of NVIDIA's has a function of this name, so that a
-//! program can ask whether it is there.
+//! Functions that only the software GPU has. NVIDIA's drivers have no function of these names, so
+//! that a program can look one up to detect the software GPU.
 
 use std::ffi::c_int;
 
@@ -13,8 +13,8 @@ use crate::raw::Out;
 
 define! {
     softgpu_block_priority(value: Out<c_int>, device: CUdevice)
-        // Whether waiting blocks of a kernel with the greater priority go first, of whichever
-        // process. The null mode knows no blocks.
+        // Whether waiting blocks of the kernel with the highest priority start first, across
+        // processes. Null mode has no blocks.
         crate::door::enter(Care::None, move |driver| {
             let ways = driver.gpu(device)?.ways.ok_or(CUresult::NOT_SUPPORTED)?;
             value.set(ways.block_priority.into())
@@ -23,12 +23,12 @@ define! {
 
 define! {
     softgpu_trace_kernels()
-        // From here on the driver knows when kernels ran, for the stand-in CUPTI.
+        // The driver collects kernels' times from here on, for the stand-in CUPTI.
         crate::door::enter(Care::None, move |driver| driver.begin_trace())
 }
 
 define! {
     softgpu_next_kernel(record: Out<KernelRecord>)
-        // The next kernel that is complete; CUDA_ERROR_NOT_READY if there is none.
+        // The next completed kernel; CUDA_ERROR_NOT_READY if there is none.
         crate::door::enter(Care::None, move |driver| record.set(driver.next_kernel()?))
 }

@@ -1,4 +1,4 @@
-//! Physical memory and address space, and memory between processes.
+//! Physical memory and address space, and memory shared between processes.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
@@ -117,7 +117,7 @@ exports! {
         exported.cast::<c_int>().set(driver.export_physical(handle.0, kind, flags)?)
     };
 
-    // The descriptor comes as a number in place of a pointer.
+    // The descriptor is passed as a number in place of a pointer.
     cuMemImportFromShareableHandle(
         handle: Out<CUmemGenericAllocationHandle>,
         exported: Bytes,

@@ -1,4 +1,4 @@
-//! Pools and allocation in a stream's order.
+//! Pools and stream-ordered allocation.
 
 use std::ffi::{c_int, c_void};
 
@@ -37,7 +37,7 @@ fn is_int(attribute: CUmemPool_attribute) -> bool {
     attribute.0 <= CUmemPool_attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES.0
 }
 
-/// The device of a location, for the kind of allocation that there are pools of.
+/// The device of a location, for the supported kind of pool allocation.
 fn located(
     driver: &Driver,
     location: &In<CUmemLocation>,
@@ -45,7 +45,7 @@ fn located(
 ) -> Result<usize, CUresult> {
     let location = location.get()?;
     if kind != CUmemAllocationType::PINNED {
-        // Pools of managed memory, which CUDA 13 has.
+        // Pools of managed memory, a feature of CUDA 13.
         return Err(CUresult::NOT_SUPPORTED);
     }
     driver.located(location)

@@ -82,11 +82,11 @@ flavoured! {
             let stream = driver.stream(stream, flavour)?;
             let value = value.get()?;
             match attribute {
-                // A default stream's priority is what it is.
+                // A default stream's priority cannot change.
                 CUlaunchAttributeID::PRIORITY if stream.kind != StreamKind::Legacy => {
                     driver.set_stream_priority(&stream, value.as_int())
                 }
-                // Hints about caches and about how to wait, for which the model has no use.
+                // Hints about caches and waiting, which the model ignores.
                 CUlaunchAttributeID::ACCESS_POLICY_WINDOW
                 | CUlaunchAttributeID::SYNCHRONIZATION_POLICY
                 | CUlaunchAttributeID::MEM_SYNC_DOMAIN_MAP
@@ -103,7 +103,7 @@ flavoured! {
                 CUlaunchAttributeID::PRIORITY => {
                     value.set(CUlaunchAttributeValue::from_int(stream.priority))
                 }
-                // As nothing was kept of them, they are at their defaults.
+                // They were ignored when set, so they have their defaults.
                 CUlaunchAttributeID::ACCESS_POLICY_WINDOW
                 | CUlaunchAttributeID::SYNCHRONIZATION_POLICY
                 | CUlaunchAttributeID::MEM_SYNC_DOMAIN => {

@@ -1,9 +1,9 @@
-//! Entry points that the software GPU does not have: each says so and is counted.
+//! Entry points that the software GPU lacks: each refuses the call and is counted.
 
 macro_rules! refuse_each {
     ($($name:ident)*) => {
-        // Whatever the caller passes stays where C passes it, in registers and on the caller's
-        // stack; the function takes nothing of it.
+        // The function reads none of the caller's arguments, which stay where C passes them, in
+        // registers and on the caller's stack.
         $(crate::exports::define! { $name() crate::door::refuse() })*
     };
 }

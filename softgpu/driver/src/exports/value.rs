@@ -1,5 +1,5 @@
-//! Values in memory that streams wait for and write. The forms before CUDA 11.7, which drivers offer
-//! behind a switch, do the same here.
+//! Values in memory that streams wait for and write. The forms before CUDA 11.7, which drivers
+//! offer behind a switch, behave the same here.
 
 use std::ffi::c_uint;
 
@@ -36,7 +36,7 @@ fn write(
     driver.put_operations(&stream, &[operation])
 }
 
-/// Nothing is put on the stream unless all of it can be.
+/// Puts nothing on the stream unless all of it can be put.
 fn batch(
     driver: &Driver,
     (stream, flavour): (CUstream, Flavour),

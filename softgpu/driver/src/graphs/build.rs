@@ -1,4 +1,4 @@
-//! Making and changing graphs.
+//! Creating and changing graphs.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ impl Driver {
         handle
     }
 
-    /// Ends a graph of the application.
+    /// Destroys a graph of the application.
     pub(crate) fn destroy_graph(&'static self, graph: u64) -> Result<(), CUresult> {
         let mut ended = Ended::default();
         {
@@ -29,7 +29,7 @@ impl Driver {
         self.handle_ended(ended)
     }
 
-    /// Adds a node; its handle. Child graphs are copied.
+    /// Adds a node; returns its handle. Child graphs are copied.
     pub(crate) fn add_node(
         &self,
         graph: u64,
@@ -117,7 +117,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Replaces what a node does; it stays of its kind.
+    /// Replaces a node's operation by one of the same kind.
     pub(crate) fn set_node_kind(&self, node: u64, kind: Kind) -> Result<(), CUresult> {
         let graphs = &mut self.tables.lock().graphs;
         let node = graphs.node_mut(node)?;
@@ -176,7 +176,7 @@ impl Tables {
         Ok(handle)
     }
 
-    /// A copy of a graph with nodes of its own.
+    /// Copies a graph, with new nodes.
     pub(crate) fn clone_graph(&mut self, original: u64) -> Result<u64, CUresult> {
         let from = self.graphs.graph(original)?.clone();
         let handle = self.new_handle();

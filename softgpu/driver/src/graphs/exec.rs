@@ -1,4 +1,4 @@
-//! Executable graphs: made from a graph, put to the server, launched.
+//! Executable graphs: instantiated from a graph, sent to the server, launched.
 
 use abi::types::{CUgraphInstantiate_flags as Flags, CUresult};
 use softgpu::CopyDirection;
@@ -17,37 +17,37 @@ use crate::trace::Traced;
 /// A graph that can be launched.
 #[derive(Debug)]
 pub(crate) struct Exec {
-    /// Slot at the server.
+    /// Its slot at the server.
     pub(crate) slot: u32,
-    /// The graph it was made from, which may be gone.
+    /// The graph that it was made from, which may be gone.
     pub(crate) graph: u64,
     pub(crate) flags: u64,
     pub(crate) nodes: Vec<ExecNode>,
-    /// What its nodes became at the server.
+    /// Its nodes as sent to the server.
     pub(crate) plan: Plan,
-    /// Its last launch, which the next one comes after.
+    /// Its last launch, which the next one follows.
     last: Option<Point>,
     /// User objects that it keeps alive.
     objects: Vec<(u64, u32)>,
 }
 
-/// A node of an executable, under the handle of the node that it was made from.
+/// A node of an executable, under the handle of the original node.
 #[derive(Clone, Debug)]
 pub(crate) struct ExecNode {
     pub(crate) node: u64,
     pub(crate) kind: Kind,
     pub(crate) is_enabled: bool,
-    /// Places of the nodes it comes after.
+    /// Indices of the nodes that it depends on.
     pub(crate) before: Vec<usize>,
-    /// The nodes of its graph, of a child graph node.
+    /// For a child graph node, the nodes of its graph.
     pub(crate) child: Vec<Self>,
 }
 
-/// What a launch runs.
+/// The operations of a launch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     works: Vec<Work>,
-    /// The kernels among them, in that order.
+    /// Its kernels, in order.
     kernels: Vec<Traced>,
     /// Host calls, in the order of their numbers.
     calls: Vec<HostWork>,
@@ -55,26 +55,26 @@ pub(crate) struct Plan {
     records: Vec<u64>,
     /// Events waited for.
     waits: Vec<u64>,
-    /// Memory put to use and given up, in order.
+    /// Memory allocated and freed, in order.
     memory: Vec<MemoryStep>,
     /// Parts of the host arena for copies from and to pageable memory.
     staged: Vec<u64>,
 }
 
-/// What a memory node does to the block at an address.
+/// A memory node's effect on the block at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemoryStep {
     Allocate(u64),
     Free(u64),
 }
 
-/// All flags that an instantiation may have.
+/// All valid flags of an instantiation.
 const FLAGS: u64 = Flags::AUTO_FREE_ON_LAUNCH.0 as u64
     | Flags::UPLOAD.0 as u64
     | Flags::USE_NODE_PRIORITY.0 as u64;
 
 impl Driver {
-    /// Makes a graph executable; its handle.
+    /// Instantiates a graph; returns the handle.
     pub(crate) fn instantiate(&self, graph: u64, flags: u64) -> Result<u64, CUresult> {
         if flags & u64::from(Flags::DEVICE_LAUNCH.0) != 0 {
             return Err(CUresult::NOT_SUPPORTED);
@@ -120,7 +120,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Gives an executable other nodes.
+    /// Replaces the nodes of an executable.
     pub(crate) fn change_exec(
         &self,
         handle: u64,
@@ -180,14 +180,14 @@ impl Driver {
             let auto_free = exec.flags & u64::from(Flags::AUTO_FREE_ON_LAUNCH.0) != 0;
             (exec.slot, exec.plan.clone(), exec.last, auto_free)
         };
-        // What runs on one device cannot be launched on another.
+        // An executable of one device cannot be launched on another.
         if self.context(stream.context)?.device != slot as usize / GRAPHS {
             return Err(CUresult::INVALID_VALUE);
         }
         for &event in &plan.waits {
             self.wait_event(stream, event, false)?;
         }
-        // An executable does not run beside itself.
+        // Launches of an executable do not overlap.
         if let Some(last) = last
             && last.stream != stream.slot
             && !self.link.is_complete(last.stream, last.seq)
@@ -229,7 +229,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The device that nodes run on: that of the first which says so, or the current one.
+    /// The device of the nodes: that of the first node with a context, or the current one.
     fn device_of_nodes(&self, nodes: &[ExecNode]) -> Result<usize, CUresult> {
         let context = nodes.iter().find_map(|node| match &node.kind {
             Kind::Kernel(kernel) => Some(kernel.context),
@@ -300,7 +300,7 @@ impl Driver {
                     builtin: kernel.builtin,
                     params: *kernel.values,
                 });
-                // One whose module is gone has no name any more.
+                // A kernel whose module is gone has no name.
                 let function = self.launchable(kernel.function, kernel.context);
                 let name = function.map(|function| function.name).unwrap_or_default();
                 let sizes = (kernel.grid, kernel.block);
@@ -319,7 +319,7 @@ impl Driver {
             Kind::Record(event) => {
                 let record = plan.records.len() as u64;
                 let Event { slot, shared, .. } = self.event(*event)?;
-                // The server's graphs know nothing of words that processes share.
+                // The server's graphs have no support for shared events.
                 if shared.is_some() {
                     return Err(CUresult::NOT_SUPPORTED);
                 }
@@ -336,8 +336,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Copies that pageable memory has a part in go through the host arena, which the driver fills
-    /// or empties when their turn comes.
+    /// Copies with pageable memory go through the host arena; the driver fills or empties it in
+    /// turn.
     fn plan_copy(&self, live: &Live, copy: &CopyNode, plan: &mut Plan) -> Result<(), CUresult> {
         for &[to, from, bytes] in &copy.pieces {
             let direction = match (self.place(to, bytes)?, self.place(from, bytes)?) {
@@ -474,7 +474,7 @@ fn graph_of(tables: &mut Tables, nodes: &[ExecNode]) -> u64 {
                 data: abi::types::CUgraphEdgeData::default(),
             }));
     }
-    // A node may come before one that was made earlier, so places become handles at the end.
+    // A node may precede one created earlier, so indices become handles at the end.
     let handles = graph.nodes.clone();
     for edge in &mut graph.edges {
         edge.from = handles[edge.from as usize];

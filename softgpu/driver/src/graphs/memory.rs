@@ -14,7 +14,7 @@ use crate::tables::Stream;
 #[derive(Debug, Default)]
 pub(crate) struct GraphMemory {
     blocks: HashMap<u64, Block>,
-    /// Of blocks that are no more, what the device does not have back yet.
+    /// Bytes of removed blocks that the device does not have back yet.
     leaving_bytes: u64,
     used_high_bytes: u64,
     reserved_high_bytes: u64,
@@ -23,9 +23,9 @@ pub(crate) struct GraphMemory {
 #[derive(Clone, Copy, Debug)]
 struct Block {
     bytes: u64,
-    /// Graphs and executables that have its node.
+    /// Graphs and executables with its node.
     owners: u32,
-    /// A launch has allocated it and nobody has freed it.
+    /// Whether a launch has allocated it and it has not been freed.
     is_used: bool,
 }
 
@@ -40,7 +40,7 @@ impl GraphMemory {
         self.reserved_high_bytes = self.reserved_high_bytes.max(self.reserved_bytes());
     }
 
-    /// One more executable has the nodes.
+    /// Adds an executable as owner of the nodes' blocks.
     pub(crate) fn retain(&mut self, steps: &[MemoryStep]) {
         for step in steps {
             if let MemoryStep::Allocate(address) = step
@@ -51,7 +51,8 @@ impl GraphMemory {
         }
     }
 
-    /// One owner less; its bytes if the memory must be freed ([`Driver::free_graph_block`]).
+    /// Removes an owner. Returns the size if the memory must be freed
+    /// ([`Driver::free_graph_block`]).
     pub(crate) fn release(&mut self, address: u64) -> Option<u64> {
         let block = self.blocks.get_mut(&address)?;
         block.owners = block.owners.saturating_sub(1);
@@ -66,13 +67,12 @@ impl GraphMemory {
         Some(bytes)
     }
 
-    /// The device has back what these had.
+    /// The device has these bytes back.
     fn handle_given_back(&mut self, bytes: u64) {
         self.leaving_bytes = self.leaving_bytes.saturating_sub(stepped(bytes));
     }
 
-    /// What a launch changes, or why it may not be made: memory of the launch before is still in
-    /// use.
+    /// Applies a launch, or refuses it: memory of the previous launch is still in use.
     pub(crate) fn launch(&mut self, steps: &[MemoryStep], auto_free: bool) -> Result<(), CUresult> {
         let is_used = |address: &u64| self.blocks.get(address).is_some_and(|block| block.is_used);
         let is_busy = |step: &MemoryStep| match step {
@@ -100,7 +100,7 @@ impl GraphMemory {
         used.map(|block| block.bytes).sum()
     }
 
-    /// What the device has given for the blocks, in its own steps.
+    /// Memory allocated for the blocks, rounded up to the device's granularity.
     fn reserved_bytes(&self) -> u64 {
         let blocks = self.blocks.values().map(|block| stepped(block.bytes));
         blocks.sum::<u64>() + self.leaving_bytes
@@ -116,7 +116,7 @@ impl GraphMemory {
         })
     }
 
-    /// The high-water marks can be set back.
+    /// Resets a high-water mark.
     pub(crate) fn set_attribute(
         &mut self,
         attribute: Attribute,
@@ -133,13 +133,13 @@ impl GraphMemory {
     }
 }
 
-/// What the device gives for so many bytes.
+/// Memory that the device allocates for `bytes`.
 fn stepped(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALLOCATION_ALIGN_BYTES)
 }
 
 impl Driver {
-    /// An allocation node, and the address of its block.
+    /// Adds an allocation node; returns it and the address of its block.
     pub(crate) fn add_allocate_node(
         &self,
         graph: u64,
@@ -159,7 +159,7 @@ impl Driver {
         }
     }
 
-    /// A block for an allocation node.
+    /// Allocates a block for an allocation node.
     fn graph_block(&self, bytes: u64) -> Result<u64, CUresult> {
         let address = self.allocate(bytes)?;
         self.tables.lock().graphs.memory.insert(address, bytes);
@@ -171,7 +171,7 @@ impl Driver {
         released.map_or(Ok(()), |bytes| self.free_graph_block(address, bytes))
     }
 
-    /// Gives the device back what a block had that is no more.
+    /// Returns a removed block's memory to the device.
     pub(crate) fn free_graph_block(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         let freed = self.free_now(address);
         let memory = &mut self.tables.lock().graphs.memory;
@@ -179,14 +179,14 @@ impl Driver {
         freed
     }
 
-    /// A node that frees: memory of this process, of an allocation node or not.
+    /// A free node for memory of this process, from an allocation node or not.
     pub(crate) fn free_node(&self, address: u64) -> Result<Kind, CUresult> {
         let allocation = self.allocation(address)?;
         if allocation.start != address {
             return Err(CUresult::INVALID_VALUE);
         }
         let is_graphs = self.is_graph_block(address);
-        // Memory of other kinds cannot be given back by the device server in a stream's order.
+        // The device server cannot free memory of other kinds in stream order.
         is_graphs
             .then_some(Kind::Free(address))
             .ok_or(CUresult::NOT_SUPPORTED)
@@ -201,13 +201,13 @@ impl Driver {
             .contains_key(&address)
     }
 
-    /// Bytes of an allocation node's block.
+    /// Size of an allocation node's block.
     pub(crate) fn graph_block_bytes(&self, address: u64) -> Option<u64> {
         let tables = self.tables.lock();
         Some(tables.graphs.memory.blocks.get(&address)?.bytes)
     }
 
-    /// The application frees what may be a graph's block: whether it is one.
+    /// Frees memory if it is a graph's block; returns whether it is.
     pub(crate) fn try_free_graph_block(&self, address: u64) -> Result<bool, CUresult> {
         let is_over = {
             let memory = &mut self.tables.lock().graphs.memory;
@@ -224,7 +224,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Records a stream-ordered allocation, if the stream is in capture; its address.
+    /// Records a stream-ordered allocation, if the stream is in capture; returns its address.
     pub(crate) fn try_capture_allocation(
         &self,
         stream: &Stream,

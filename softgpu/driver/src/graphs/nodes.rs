@@ -1,4 +1,4 @@
-//! What nodes keep of their parameters, so that they can be asked for them, and what runs.
+//! Parameters that nodes keep for queries, and the work that runs.
 
 use abi::types::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
@@ -12,7 +12,7 @@ use crate::launches::{Arguments, Launch, Options};
 use crate::memory::Place;
 use crate::raw::{Extra, In, Params};
 
-/// Pieces of a copy or fill that is not in one piece; what has more is not supported.
+/// Most contiguous pieces of a copy or fill; more are not supported.
 const PIECES_MAX: usize = 1 << 14;
 
 /// A kernel with its arguments.
@@ -20,7 +20,7 @@ const PIECES_MAX: usize = 1 << 14;
 pub(crate) struct KernelNode {
     pub(crate) context: u64,
     pub(crate) function: u64,
-    /// Whether it was given as a library's kernel.
+    /// Whether it was passed as a library's kernel.
     pub(crate) is_kernel: bool,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
@@ -28,9 +28,9 @@ pub(crate) struct KernelNode {
     pub(crate) options: Options,
     pub(crate) shape: KernelShape,
     pub(crate) builtin: u32,
-    /// The arguments, at an address that stays while the node has them.
+    /// The arguments, at an address that is stable while the node has them.
     pub(crate) values: Box<[u64; PARAMS]>,
-    /// Address of each, for those who ask for the node's parameters.
+    /// Address of each, for queries of the node's parameters.
     addresses: Box<[u64; PARAMS]>,
 }
 
@@ -52,7 +52,7 @@ fn addresses_of(values: &[u64; PARAMS]) -> Box<[u64; PARAMS]> {
 }
 
 impl KernelNode {
-    /// As entry points answer.
+    /// In the form of the entry points.
     pub(crate) fn params(&self) -> CUDA_KERNEL_NODE_PARAMS {
         let handle = std::ptr::without_provenance_mut(self.function as usize);
         let (func, kern) = if self.is_kernel {
@@ -77,7 +77,7 @@ impl KernelNode {
 }
 
 impl Driver {
-    /// A kernel node of what the application gave.
+    /// A kernel node from the application's parameters.
     pub(crate) fn kernel_node(
         &self,
         params: &CUDA_KERNEL_NODE_PARAMS,
@@ -143,18 +143,18 @@ impl Driver {
 #[derive(Clone, Debug)]
 pub(crate) struct CopyNode {
     pub(crate) context: u64,
-    /// [`CUDA_MEMCPY3D`], for those who ask.
+    /// [`CUDA_MEMCPY3D`], for queries.
     pub(crate) words: [u64; 25],
-    /// To, from and bytes of each piece.
+    /// Destination, source and size of each piece.
     pub(crate) pieces: Vec<[u64; 3]>,
-    /// Whether it is of one dimension, which is what an executable can be updated with.
+    /// Whether it is one-dimensional, as updates of an executable require.
     pub(crate) is_flat: bool,
-    /// Where it goes to and comes from: fixed for updates.
+    /// Places of destination and source, which updates cannot change.
     pub(crate) places: [Place; 2],
 }
 
 impl Driver {
-    /// A copy node of what the application gave.
+    /// A copy node from the application's parameters.
     pub(crate) fn copy_node(
         &self,
         params: &In<CUDA_MEMCPY3D>,
@@ -189,7 +189,7 @@ impl Driver {
         })
     }
 
-    /// A copy node of a captured copy of bytes that follow each other.
+    /// A copy node of a captured contiguous copy.
     pub(crate) fn flat_copy_node(
         &self,
         context: u64,
@@ -251,7 +251,7 @@ impl Side {
         )
     }
 
-    /// `first` are byte, row, slice and level where it begins; `sizes` bytes of a row and rows of a
+    /// `first` has byte, row, slice and level of its beginning; `sizes` are bytes per row, rows per
     /// slice.
     fn new(base: u64, width: u64, first: [usize; 4], sizes: [usize; 2]) -> Result<Self, CUresult> {
         let [x, y, z, lod] = first.map(|number| number as u64);
@@ -282,18 +282,18 @@ impl Side {
     }
 }
 
-/// The address that a side means.
+/// The address of a side.
 fn base(kind: CUmemorytype, host: u64, device: CUdeviceptr) -> Result<u64, CUresult> {
     match kind {
         CUmemorytype::HOST => Ok(host),
         CUmemorytype::DEVICE | CUmemorytype::UNIFIED => Ok(device.0),
-        // The software GPU has no arrays.
+        // Graph copies do not support arrays.
         CUmemorytype::ARRAY => Err(CUresult::NOT_SUPPORTED),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }
 
-/// The rows of a copy, those that follow each other on both sides as one.
+/// The rows of a copy; rows that are contiguous on both sides count as one.
 fn pieces(
     to: &Side,
     from: &Side,
@@ -351,7 +351,7 @@ impl SetNode {
 }
 
 impl Driver {
-    /// A fill node of what the application gave.
+    /// A fill node from the application's parameters.
     pub(crate) fn set_node(
         &self,
         params: &CUDA_MEMSET_NODE_PARAMS,

@@ -1,5 +1,4 @@
-//! User objects: counted references to something of the application's, with a function that ends
-//! it.
+//! User objects: counted references to an object of the application, with its destructor.
 
 use abi::types::CUresult;
 
@@ -15,7 +14,7 @@ pub(crate) struct UserObject {
 }
 
 impl Graphs {
-    /// More references, which are known to be allowed.
+    /// Adds references, which the caller has checked.
     pub(crate) fn retain_object(&mut self, object: u64, count: u32) {
         if let Some(object) = self.objects.get_mut(&object) {
             object.count = object.count.saturating_add(count);
@@ -46,7 +45,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The last reference ends the object, by a thread of the driver.
+    /// Removes references. The last one makes a thread of the driver destroy the object.
     pub(crate) fn release_object(&'static self, object: u64, count: u32) -> Result<(), CUresult> {
         let end = {
             let graphs = &mut self.tables.lock().graphs;
@@ -64,7 +63,7 @@ impl Driver {
         self.host_calls.run_soon(self, HostWork::Function(end))
     }
 
-    /// A graph takes references: new ones, or the caller's.
+    /// Gives a graph references: new ones, or the caller's.
     pub(crate) fn graph_retain_object(
         &self,
         graph: u64,

@@ -1,4 +1,4 @@
-//! What can be asked of graphs.
+//! Queries about graphs.
 
 use abi::types::{CUgraphEdgeData, CUresult};
 
@@ -11,7 +11,7 @@ impl Driver {
         Ok(self.tables.lock().graphs.graph(graph)?.nodes.clone())
     }
 
-    /// Nodes that depend on none.
+    /// Nodes without dependencies.
     pub(crate) fn graph_roots(&self, graph: u64) -> Result<Vec<u64>, CUresult> {
         let tables = self.tables.lock();
         let graph = tables.graphs.graph(graph)?;
@@ -31,7 +31,7 @@ impl Driver {
             .collect())
     }
 
-    /// What a node comes after, or what comes after it.
+    /// A node's dependencies, or its dependents.
     pub(crate) fn node_neighbours(&self, node: u64, before: bool) -> Result<Vec<u64>, CUresult> {
         let tables = self.tables.lock();
         let graph = tables.graphs.graph(tables.graphs.node(node)?.graph)?;

@@ -6,7 +6,7 @@ use super::exec::{ExecNode, exec_nodes};
 use super::{Ended, Kind};
 use crate::driver::Driver;
 
-/// Why an update is refused: the code, and the new graph's node at fault.
+/// Why an update was refused: the code, and the new graph's node at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) why: Update,
@@ -14,7 +14,7 @@ pub(crate) struct Refused {
 }
 
 impl Driver {
-    /// Gives an executable the parameters of a graph of the same structure.
+    /// Sets an executable's parameters to those of a graph of the same structure.
     pub(crate) fn update_exec(
         &self,
         exec: u64,
@@ -36,7 +36,7 @@ impl Driver {
         }
     }
 
-    /// Gives one node of an executable other parameters.
+    /// Sets the parameters of one node of an executable.
     pub(crate) fn set_exec_node(&self, exec: u64, node: u64, kind: Kind) -> Result<(), CUresult> {
         self.change_exec(exec, |nodes| {
             let known = find(nodes, node).ok_or(CUresult::INVALID_VALUE)?;
@@ -46,7 +46,7 @@ impl Driver {
         })
     }
 
-    /// Gives a child graph node of an executable another graph of the same structure.
+    /// Replaces the graph of an executable's child graph node by one of the same structure.
     pub(crate) fn set_exec_child(&self, exec: u64, node: u64, graph: u64) -> Result<(), CUresult> {
         let new = exec_nodes(&self.tables.lock(), graph)?;
         self.change_exec(exec, |nodes| {
@@ -78,7 +78,7 @@ impl Driver {
         Ok(node.is_enabled)
     }
 
-    /// What graphs held that are gone goes, where nothing else holds it.
+    /// Releases what removed graphs held, unless something else holds it.
     pub(crate) fn handle_ended(&'static self, ended: Ended) -> Result<(), CUresult> {
         for (object, count) in ended.objects {
             // The application may have released more than it had.
@@ -108,7 +108,7 @@ fn find(nodes: &mut [ExecNode], wanted: u64) -> Option<&mut ExecNode> {
     })
 }
 
-/// Whether every node can take the parameters of its counterpart, the one made in the same place.
+/// Checks that every node can take the parameters of its counterpart at the same index.
 fn check_all(nodes: &[ExecNode], new: &[ExecNode]) -> Result<(), Refused> {
     if nodes.len() != new.len() {
         return Err(Refused {
@@ -183,7 +183,7 @@ fn take_all(nodes: &mut [ExecNode], new: &[ExecNode]) {
 }
 
 fn take(known: &mut Kind, new: &Kind) {
-    // The child's nodes are taken one by one.
+    // The child's nodes are checked one by one.
     if !matches!(known, Kind::Child(_)) {
         *known = new.clone();
     }

@@ -1,5 +1,4 @@
-//! Builds the driver and the device server, starts servers, compiles and runs the C programs in
-//! `tests/programs`.
+//! Builds the driver and the device server, starts servers, compiles and runs `tests/programs`.
 //!
 //! The programs are linked against the driver as any program is against `libcuda.so.1`.
 
@@ -12,7 +11,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Where cargo puts what it builds, for the profile of this test.
+/// Cargo's output folder for the profile of this test.
 pub(crate) fn profile_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -29,7 +28,7 @@ pub(crate) fn profile_folder() -> &'static Path {
             "pillion-softgpu-server",
         ]);
         build.arg("--target-dir").arg(profile.parent().unwrap());
-        // The profile `dev` is the one whose folder has another name.
+        // Only the profile `dev` has a folder of another name.
         let name = profile.file_name().filter(|name| *name != "debug");
         build.arg("--profile").arg(name.unwrap_or("dev".as_ref()));
         assert!(build.status().unwrap().success(), "cargo build failed");
@@ -37,7 +36,7 @@ pub(crate) fn profile_folder() -> &'static Path {
     })
 }
 
-/// The driver as programs find it: a folder that has it under its SONAME.
+/// A folder with the driver under its SONAME, as programs find it.
 pub(crate) fn driver_folder() -> &'static Path {
     static FOLDER: OnceLock<TempDir> = OnceLock::new();
     FOLDER
@@ -54,7 +53,7 @@ pub(crate) fn driver_folder() -> &'static Path {
 pub(crate) fn program(name: &str) -> Command {
     let folder = driver_folder();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    // Tests run side by side and may compile the same program: each has its own file.
+    // Concurrent tests may compile the same program: each has its own file.
     let thread = format!("{:?}", std::thread::current().id());
     let program = folder.join(format!("{name}-{}", thread.replace(['(', ')'], "")));
     let mut compile = Command::new("cc");
@@ -93,20 +92,20 @@ pub(crate) fn program(name: &str) -> Command {
     command
 }
 
-/// Runs a program to its end, which must be a good one.
+/// Runs a program to its end, which must be a success.
 pub(crate) fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
-/// What a server counted of one program.
+/// A server's counters of one program.
 pub(crate) fn stats_of(args: &[&str], program: &str) -> Value {
     let server = Server::start(args);
     run(&mut server.program(program));
     server.finish()
 }
 
-/// A program that runs, and the first line it has said.
+/// A running program, and its first line of output.
 pub(crate) fn start(program: &mut Command) -> (Child, String) {
     let mut child = program.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -132,7 +131,7 @@ impl Server {
         Self::start_in(TempDir::new().unwrap(), args)
     }
 
-    /// Starts a server on a virtual clock that so many processes join.
+    /// Starts a server on a virtual clock for that many processes.
     pub(crate) fn start_virtual(processes: u32, args: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let page = folder.path().join("clock");
@@ -175,7 +174,7 @@ impl Server {
         command
     }
 
-    /// The same on the server's virtual clock; programs of lower rank go first.
+    /// As above, on the server's virtual clock; programs of lower rank run first.
     pub(crate) fn virtual_program(&self, name: &str, rank: u16) -> Command {
         let mut command = self.program(name);
         command.env("PILLION_CLOCK", self.folder.path().join("clock"));
@@ -183,7 +182,7 @@ impl Server {
         command
     }
 
-    /// What it has counted so far.
+    /// Its counters so far.
     pub(crate) fn stats(&self) -> Value {
         let socket = protocol::hello::connect_to(&self.socket()).unwrap();
         let request = softgpu::wire::Request::Stats.encode();
@@ -198,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Ends the server as an operator does, and returns what it counted.
+    /// Ends the server as an operator does, and returns its counters.
     pub(crate) fn finish(mut self) -> Value {
         let child = self.child.take().unwrap();
         signal(&child, "TERM");
@@ -234,7 +233,7 @@ pub(crate) fn count(stats: &Value, label: &str, counter: &str) -> u64 {
         .unwrap_or_else(|| panic!("{label} {counter}: {stats}"))
 }
 
-/// What a tool says of the driver's file.
+/// A tool's output about the driver's file.
 pub(crate) fn tool(name: &str, args: &[&str]) -> String {
     let library = profile_folder().join("libcuda.so");
     let output = Command::new(name).args(args).arg(library).output().unwrap();
@@ -254,8 +253,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
     );
 }
 
-/// Whether somebody listens: a stream socket is refused by a sequenced-packet one, but in another
-/// way.
+/// Whether a server listens: it refuses a stream socket with a specific error.
 fn is_listening(socket: &Path) -> bool {
     match UnixStream::connect(socket) {
         Ok(_) => true,
@@ -263,5 +261,5 @@ fn is_listening(socket: &Path) -> bool {
     }
 }
 
-/// EPROTOTYPE on Linux: the socket is there and of another type.
+/// EPROTOTYPE on Linux: the socket exists, with another type.
 const PROTOTYPE: i32 = 91;

@@ -1,4 +1,4 @@
-//! Libraries that a program loads itself.
+//! Libraries that a program loads explicitly.
 
 use std::ffi::{c_char, c_uint, c_void};
 

@@ -1,4 +1,4 @@
-//! Functions that CUDA 12 has in another form than CUDA 13, which had more to say of edges of graphs, or alone.
+//! Functions that only CUDA 12 has, or that differ in CUDA 13, which added edge data of graphs.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -15,7 +15,7 @@ use crate::registry::{Image, load};
 use crate::release::VERSION;
 
 exports! {
-    // The header gives this name to the function that fills CUDA 12's structure; the one without fills CUDA 11's.
+    // The header gives this name to the function for CUDA 12's structure, the plain one to 11's.
     cudaGetDeviceProperties_v2(properties: Out<DeviceProperties>, ordinal: c_int)
         anywhere |driver| properties.set(device_properties(driver, ordinal)?);
 
@@ -34,7 +34,7 @@ exports! {
     cudaGraphNodeGetDependencies(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize)
         |driver| driver.cuGraphNodeGetDependencies(node, nodes, std::ptr::null_mut(), count);
 
-    // The runtime's descriptions of nodes are not the driver's.
+    // The runtime's node parameters differ from the driver's.
     cudaGraphAddNode(
         _node: *mut CUgraphNode, _graph: CUgraph, _after: *const CUgraphNode, _count: usize, _params: *mut c_void
     ) |_| Err(Error::NOT_SUPPORTED);
@@ -44,7 +44,7 @@ exports! {
 }
 
 define! {
-    // What compilers call before the first use of a managed variable: the image is loaded. 0: it is not.
+    // Compilers call it before a managed variable's first use: the image is loaded. 0: it is not.
     __cudaInitModule(image: Image) -> c_char {
         c_char::from(enter(|driver| load(driver, image).map(drop)) == Error::SUCCESS)
     }

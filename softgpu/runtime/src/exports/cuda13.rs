@@ -1,4 +1,4 @@
-//! Functions in the form that CUDA 13 gave them.
+//! Functions in the form of CUDA 13.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -26,7 +26,7 @@ exports! {
         node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize
     ) |driver| driver.cuGraphNodeGetDependencies(node, nodes, edges, count);
 
-    // The runtime's descriptions of nodes are not the driver's.
+    // The runtime's node parameters differ from the driver's.
     cudaGraphAddNode(
         _node: *mut CUgraphNode, _graph: CUgraph, _after: *const CUgraphNode, _edges: *const CUgraphEdgeData,
         _count: usize, _params: *mut c_void

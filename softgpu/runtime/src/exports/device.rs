@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::raw::{Out, write_text};
 use crate::release::VERSION;
 
-/// Room for a PCI address, as the reference says.
+/// Size of a PCI address, from the reference.
 const PCI_BYTES: usize = 13;
 
 define! { cudaGetLastError() -> Error { take_last_error() } }
@@ -25,7 +25,7 @@ define! { cudaGetErrorString(error: Error) -> *const c_char { error.text().as_pt
 exports! {
     cudaRuntimeGetVersion(version: Out<c_int>) early || version.set(VERSION);
 
-    // 0 where there is no driver, as the reference says.
+    // 0 without a driver, as the reference specifies.
     cudaDriverGetVersion(version: Out<c_int>) early || match driver() {
         Ok(driver) if !version.is_null() => driver.cuDriverGetVersion(version.pointer()),
         _ => version.set(0),

@@ -1,4 +1,4 @@
-//! Launches of kernels that are named by the addresses of their host halves, and what is asked about such kernels.
+//! Launches of kernels, identified by addresses of host functions, and queries about them.
 
 use std::ffi::{c_int, c_void};
 

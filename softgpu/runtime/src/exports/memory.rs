@@ -1,4 +1,4 @@
-//! Memory: allocated, copied, set, shared.
+//! Memory: allocation, copies, fills, sharing.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -15,7 +15,7 @@ use crate::raw::Out;
 use crate::registry;
 
 exports! {
-    // No bytes are no memory, and no error.
+    // A size of 0 allocates nothing, and is no error.
     cudaMalloc(address: Out<CUdeviceptr>, bytes: usize) |driver| match bytes {
         0 => address.set(CUdeviceptr(0)),
         _ => driver.cuMemAlloc(address.pointer(), bytes),

@@ -1,4 +1,4 @@
-//! What compilers generate calls of: at a program's start and end, and around each `<<<…>>>`.
+//! Functions for compiler-generated code: at a program's start and end, and around `<<<…>>>`.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -11,7 +11,7 @@ use crate::registry::{self, Image};
 
 define! { __cudaRegisterFatBinary(wrapper: *mut c_void) -> Image { registry::register_image(wrapper) } }
 
-// Nothing is left to do: images are loaded when they are used.
+// Nothing to do: images are loaded at their first use.
 define! { __cudaRegisterFatBinaryEnd(_image: Image) -> () { () } }
 
 define! { __cudaUnregisterFatBinary(image: Image) -> () { registry::forget_image(image) } }
@@ -36,7 +36,7 @@ define! {
         grid: Dim3, block: Dim3, dynamic_shared_bytes: usize, stream: CUstream
     ) -> c_uint {{
         launches::push(Configuration { grid, block, dynamic_shared_bytes, stream });
-        // Any other number makes the program leave the launch out.
+        // Any other number makes the program skip the launch.
         0
     }}
 }
@@ -60,7 +60,7 @@ exports! {
         stream: CUstream
     ) |driver| {
         if kernel.is_null() {
-            // The program asked for it once, and the answer was no.
+            // The program looked it up before, without success.
             return Err(crate::error::Error::INVALID_DEVICE_FUNCTION);
         }
         Configuration { grid, block, dynamic_shared_bytes, stream }.launch(driver, kernel, params)

@@ -28,7 +28,7 @@ exports! {
     cudaStreamGetPriority(stream: CUstream, priority: *mut c_int)
         |driver| driver.cuStreamGetPriority(stream, priority);
 
-    // The driver calls back with a code of its own, which is the runtime's too.
+    // The driver calls back with its own code, which is also the runtime's.
     cudaStreamAddCallback(stream: CUstream, call: CUstreamCallback, data: *mut c_void, flags: c_uint)
         |driver| driver.cuStreamAddCallback(stream, call, data, flags);
 

@@ -1,4 +1,4 @@
-//! Taking commands out of the clients' rings and giving them to the model.
+//! Takes commands from the clients' rings and submits them to the model.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
 /// CUDA_ERROR_LAUNCH_FAILED.
 const LAUNCH_FAILED: u32 = 719;
 
-/// What a well-meaning driver never does; the client is not served any longer.
+/// An act that no correct driver commits; the client is no longer served.
 #[derive(Debug)]
 pub(super) struct Violation;
 
@@ -28,8 +28,7 @@ impl World {
                 .and_then(|c| self.handle_command(id, c));
             if handled.is_err() {
                 if let Some(client) = self.clients.get(&id) {
-                    // Its end of the socket is all that tells it; if that is gone, so is the
-                    // client.
+                    // The socket's end is its only notification; if that is gone, so is the client.
                     let _ = shutdown(&client.socket, Shutdown::Both);
                 }
                 return self.forget_client(id);
@@ -56,7 +55,7 @@ impl World {
         }
     }
 
-    /// What takes its turn in a stream.
+    /// Handles work in a stream.
     fn handle_work(
         &mut self,
         id: ClientId,
@@ -115,7 +114,7 @@ impl World {
         kind: StreamKind,
     ) -> Result<(), Violation> {
         let client = self.clients.get_mut(&id).ok_or(Violation)?;
-        // The slot's last stream may have been another context's.
+        // The slot's previous stream may have been another context's.
         for other in client.contexts.iter_mut().flatten() {
             other.blocking.retain(|&blocking| blocking != slot);
         }
@@ -165,15 +164,15 @@ impl World {
                 let counters = self.counters(id);
                 counters.launches += 1;
                 if let Some(priority) = priority {
-                    // Decoding has clamped it, so that there are few.
+                    // Decoding has clamped it, so there are few values.
                     *counters.launches_by_priority.entry(priority).or_default() += 1;
                 }
                 counters.launches_beside_others += u64::from(is_beside_others);
                 Ok(())
             }
             Err(error) => {
-                // The driver checks first, so this is a driver of another mind. The stream goes on
-                // without it.
+                // The driver checks first, so only an incorrect driver gets here. The stream
+                // continues without the kernel.
                 let context = self.stream_mut(id, slot)?.context;
                 self.counters(id).faults += 1;
                 self.clients[&id].fail_context(context, refusal_code(&error));
@@ -183,7 +182,7 @@ impl World {
         }
     }
 
-    /// Whether kernels of another process are submitted and incomplete.
+    /// Whether another process has incomplete kernels.
     pub(super) fn is_beside_others(&self, id: ClientId) -> bool {
         self.clients
             .iter()
@@ -234,7 +233,8 @@ impl World {
         }
     }
 
-    /// Gives an operation to the model, after what CUDA says it comes after; where it is there.
+    /// Submits an operation to the model, after those that CUDA orders before it; returns its
+    /// number.
     pub(super) fn submit(
         &mut self,
         id: ClientId,
@@ -247,7 +247,7 @@ impl World {
         self.submit_alone(id, slot, seq, op, effect)
     }
 
-    /// The same, after nothing but what the stream has.
+    /// As above, ordered only within its stream.
     pub(super) fn submit_alone(
         &mut self,
         id: ClientId,
@@ -275,8 +275,7 @@ impl World {
         Ok((stream.id, gpu_seq))
     }
 
-    /// Puts waits before an operation so that it comes after what CUDA's legacy stream says it
-    /// comes after.
+    /// Submits waits before an operation, to order it after what CUDA's legacy stream requires.
     pub(super) fn keep_legacy_order(&mut self, id: ClientId, slot: u32) -> Result<(), Violation> {
         let stream = self.stream_mut(id, slot)?;
         let (context, kind) = (stream.context, stream.kind);
@@ -343,7 +342,7 @@ fn last_pending(stream: Option<&Stream>) -> Option<(softgpu::StreamId, u64)> {
     Some((stream.id, stream.pending.back()?.gpu_seq))
 }
 
-/// Bytes that work moves or fills, no more than a device has addresses.
+/// Bytes that work copies or fills, limited by the device's address space.
 pub(super) fn bytes_of(work: &Work) -> Result<u64, Violation> {
     let bytes = work.bytes().filter(|&bytes| bytes <= DEVICE_SPAN_BYTES);
     bytes.ok_or(Violation)

@@ -1,31 +1,38 @@
-//! Faults that the device was told to have, with what a driver makes of them.
+//! Injected faults of the device, and their effects as a driver shows them.
 //!
 //! | injected | contexts | NVML |
 //! |---|---|---|
-//! | a sticky error | those of the label answer it for good | - |
-//! | Xid 13, 31, 43, 45 | of the label (under MPS of everybody): launch failed, of 31 an illegal address | the Xid |
-//! | Xid 48, 95 | of everybody: uncorrectable ECC error | the Xid, one more uncorrected error |
-//! | Xid 94 | of the label: a contained error | the Xid, one more uncorrected error |
+//! | a sticky error | the label's: every call fails with it | - |
+//! | Xid 13, 31, 43, 45 | the label's (1): launch failed; for 31 an illegal address | the Xid |
+//! | Xid 48, 95 | all: uncorrectable ECC error | the Xid, one more uncorrected error |
+//! | Xid 94 | the label's: a contained error | the Xid, one more uncorrected error |
 //! | Xid 63 | - | the Xid, and a row waits to be replaced |
-//! | Xid 79 | of everybody: an unknown error | the Xid, then the device is lost |
-//! | Xid 119 and others like it | of everybody: an unknown error | the Xid |
+//! | Xid 79 | all: an unknown error | the Xid, then the device is lost |
+//! | Xid 119 and similar ones | all: an unknown error | the Xid |
 //! | any other Xid | - | the Xid |
-//! | errors in memory | - | the counters, and a report |
+//! | memory errors | - | the counters, and a report |
 //! | stuck | nothing completes | busy all the time |
-//! | the MPS server dies | of everybody: the call to the server failed; no new ones until those are gone | - |
-//! | a managed MPS server's process ends | of its clients: the call to the server failed; no new ones until those are gone, or another server is there | - |
+//! | the MPS server dies | all: the call to the server failed (2) | - |
+//! | a managed MPS server's process ends | its clients': the call to the server failed (3) | - |
 //! | an MPS server does not start | - | - |
-//! | the MPS server tells of a fatal fault | of everybody: launch failed; no new ones until those are gone | - |
-//! | MPS is asked to end a client's work | of that process: the client was terminated | - |
+//! | the MPS server reports a fatal fault | all: launch failed (2) | - |
+//! | MPS is asked to end a client's work | that process's: the client was terminated | - |
 //!
-//! Meanings are those of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors) and of its text on MPS and errors: a fatal
-//! fault of one client is everybody's. What MPS writes about it into its logs is in `write_control_log` and `write_server_log`.
+//! 1. Under MPS all contexts.
+//! 2. No new contexts until those are gone.
+//! 3. No new contexts until those are gone, or another server is there.
 //!
-//! **A process that ends with work in flight**, however it ends, harms nobody, unless the server is told to model what MPS may do
-//! ([`MpsKill::Contagious`]): then it is as a fatal fault of that process, of which nothing is written to a log. Not so where MPS was asked
-//! before to end that work, or its context had an error already: the device works at none of it. NVIDIA calls what happens undefined
-//! (MPS, "Client Early Termination"); that neighbours are taken along is what MuxFlow (section 5) saw, who do not say by which error, and
-//! we have not seen it: it is the one of a fatal fault here.
+//! Meanings are those of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors) and of its text
+//! on MPS and errors: a fatal fault of one client affects all. `write_control_log` and
+//! `write_server_log` write what MPS logs about it.
+//!
+//! **A process that ends with work in flight**, in any way, harms no other, unless the server
+//! models what MPS may do ([`MpsKill::Contagious`]). The end then acts like a fatal fault of that
+//! process, without log lines. It does not if MPS was asked before to end that work, or if the
+//! process's context already had an error: the device then works on none of it. NVIDIA calls the
+//! outcome undefined (MPS, "Client Early Termination"). That neighbours are affected was observed
+//! by MuxFlow (section 5), whose authors do not name the error. We have not observed it; here it is
+//! the error of a fatal fault.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
@@ -67,23 +74,23 @@ pub(crate) enum MpsKill {
     Contagious,
 }
 
-/// What is broken.
+/// The device's faults.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
     health: Health,
     report_last: u64,
-    /// Since when nothing completes: device time, and how long it had been busy.
+    /// Since when nothing completes: device time, and its busy time by then.
     stuck_since: Option<(u64, u64)>,
-    /// Time that it looked busy while it was stuck before.
+    /// Additional busy time of earlier stuck periods.
     busy_extra_ns: u64,
-    /// What would have completed.
+    /// Withheld completions.
     withheld: VecDeque<Completion>,
-    /// The MPS server failed, and clients of that time are still there.
+    /// Whether the MPS server has failed and clients of that time are left.
     is_mps_failed: bool,
     mps_kill: MpsKill,
-    /// Of MPS's control daemon.
+    /// The log of MPS's control daemon.
     control_log: Option<PathBuf>,
-    /// Of MPS's server.
+    /// The log of MPS's server.
     server_log: Option<PathBuf>,
 }
 
@@ -92,7 +99,7 @@ impl Broken {
         self.health.clone()
     }
 
-    /// A completion that is to be seen, unless the device is stuck.
+    /// Returns the completion, or withholds it if the device is stuck.
     pub(super) fn withhold(&mut self, completion: Completion) -> Option<Completion> {
         if self.stuck_since.is_none() {
             return Some(completion);
@@ -101,7 +108,7 @@ impl Broken {
         None
     }
 
-    /// By how much the device looks busier than the model is: all of the time in which it is stuck counts.
+    /// By how much the device appears busier than the model: while stuck it is always busy.
     pub(super) fn busy_extra_ns(&self, now_ns: u64, busy_ns: u64) -> u64 {
         let (since_ns, before_ns) = self.stuck_since.unwrap_or((now_ns, busy_ns));
         let idle_ns = now_ns
@@ -120,18 +127,18 @@ impl Broken {
         reports.push(HealthReport { seq, kind, data });
     }
 
-    /// As MPS's control daemon does it.
+    /// Writes lines as MPS's control daemon does.
     fn write_control_log(&self, lines: &[&str]) {
         write_log(self.control_log.as_deref(), "Control     1", lines);
     }
 
-    /// As MPS's server does it.
+    /// Writes lines as MPS's server does.
     fn write_server_log(&self, lines: &[&str]) {
         write_log(self.server_log.as_deref(), "Server     2", lines);
     }
 }
 
-/// A file that cannot be written is left.
+/// A failure to write is ignored.
 fn write_log(path: Option<&Path>, who: &str, lines: &[&str]) {
     let Some(path) = path else { return };
     let file = OpenOptions::new().append(true).create(true).open(path);
@@ -142,18 +149,18 @@ fn write_log(path: Option<&Path>, who: &str, lines: &[&str]) {
     }
 }
 
-/// Whom something befalls.
+/// The processes that a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whom {
     Nobody,
-    /// The processes of the label; where kernels of all run side by side, everybody.
+    /// The processes of the label; all, if all processes' kernels run side by side.
     Label,
-    /// The processes of the label, and nobody else.
+    /// Only the processes of the label.
     LabelOnly,
     Everybody,
 }
 
-/// What befalls contexts with an Xid: the CUDA result, and whose.
+/// An Xid's effect on contexts: the CUDA result, and the affected processes.
 fn consequence(xid: u32) -> (u32, Whom) {
     match xid {
         31 => (super::ILLEGAL_ADDRESS, Whom::Label),
@@ -166,7 +173,7 @@ fn consequence(xid: u32) -> (u32, Whom) {
 }
 
 impl World {
-    /// Says into these files what MPS's control daemon and its server would.
+    /// Sets the files for the logs of MPS's control daemon and its server.
     pub(crate) fn log_mps_to(&mut self, control: Option<&Path>, server: Option<&Path>) {
         let broken = &mut self.broken;
         broken.control_log = control.map(Path::to_owned);
@@ -175,12 +182,12 @@ impl World {
         broken.write_server_log(&["Waiting for new client(s)"]);
     }
 
-    /// What becomes of a process's neighbours, under MPS, if it ends with work in flight.
+    /// Sets the effect on a process's neighbours, under MPS, if it ends with work in flight.
     pub(crate) fn set_mps_kill(&mut self, kill: MpsKill) {
         self.broken.mps_kill = kill;
     }
 
-    /// A process has ended with work in flight.
+    /// Handles the end of a process with work in flight.
     pub(super) fn handle_death_in_flight(&mut self) {
         let is_on_mps = self.gpu.config().sharing == Sharing::Mps;
         if is_on_mps && self.broken.mps_kill == MpsKill::Contagious {
@@ -188,7 +195,7 @@ impl World {
         }
     }
 
-    /// Has a fault from now on.
+    /// Injects a fault.
     pub(crate) fn inject(&mut self, fault: &Injection) {
         self.step();
         match fault {
@@ -215,7 +222,7 @@ impl World {
         self.ring_doorbell();
     }
 
-    /// Why no context can be made now, as a CUDA result.
+    /// Why no context can currently be created, as a CUDA result.
     pub(super) fn refusal_of_contexts(&mut self) -> Option<u32> {
         if self.broken.health.is_lost {
             return Some(UNKNOWN);
@@ -223,7 +230,7 @@ impl World {
         self.is_mps_in_fault().then_some(MPS_SERVER_NOT_READY)
     }
 
-    /// Whether MPS has failed, and clients of that time are still there.
+    /// Whether MPS has failed and clients of that time are left.
     pub(super) fn is_mps_in_fault(&mut self) -> bool {
         if self.broken.is_mps_failed {
             let mut contexts = self.clients.values().flat_map(|client| &client.contexts);
@@ -232,13 +239,13 @@ impl World {
         self.broken.is_mps_failed
     }
 
-    /// A new MPS server is there.
+    /// A new MPS server ends the fault.
     pub(super) fn end_mps_fault(&mut self) {
         self.broken.is_mps_failed = false;
     }
 
-    /// An MPS server is gone: its clients are lost, and until they are gone, or another server is
-    /// there, there are no new ones.
+    /// Handles the loss of an MPS server: its clients are lost, and no new ones are accepted until
+    /// they are gone, or another server is there.
     pub(super) fn lose_mps_server(&mut self, server: u32) {
         let clients = self.clients.values();
         for client in clients.filter(|client| client.mps_server == Some(server)) {
@@ -270,7 +277,7 @@ impl World {
         }
     }
 
-    /// All clients are lost, and until they are gone there are no new ones.
+    /// All clients are lost, and no new ones are accepted until they are gone.
     fn fail_mps(&mut self, code: u32) {
         self.broken.is_mps_failed = true;
         self.fail(code, Whom::Everybody, None);
@@ -304,7 +311,7 @@ impl World {
         }
     }
 
-    /// Contexts answer nothing but this from now on.
+    /// Makes every further call in these contexts fail with this error.
     fn fail(&mut self, code: u32, whom: Whom, label: Option<&str>) {
         let is_everybody = match whom {
             Whom::Nobody => return,
@@ -319,7 +326,7 @@ impl World {
         }
     }
 
-    /// What was withheld completes now.
+    /// Delivers the withheld completions.
     fn go_on(&mut self) {
         let busy_ns = self.gpu.utilisation().busy_ns;
         let broken = &mut self.broken;

@@ -1,12 +1,11 @@
-//! Graphs, and calls of functions on the host.
+//! Graphs and host calls.
 //!
-//! A graph is a list of work that the driver has put beforehand. Launching it puts them on the
-//! launch's stream at once, one after the other: an order that every graph allows, and one in which
-//! no other command of the stream comes between. Branches that a GPU might run side by side do not
-//! run side by side here.
+//! A graph is a list of work that the driver has put beforehand. A launch puts all of it on the
+//! launch's stream, one after the other: an order that every graph allows, without other commands
+//! of the stream in between. Branches that a GPU might run side by side do not overlap here.
 //!
-//! A host call stops its stream: a marker says when it is due, a hold in the model lasts until the
-//! driver says that it has been made.
+//! A host call stops its stream: a marker reports when it is due, and a hold in the model lasts
+//! until the driver reports the call as made.
 
 use softgpu::wire::{GRAPH_NODES_MAX, Work};
 use softgpu::{Builtin, KernelShape, Op};
@@ -39,7 +38,7 @@ impl World {
         Ok(())
     }
 
-    /// `first` are the numbers that those of the graph's records and host calls are added to.
+    /// `first` has the bases of the numbers of the graph's records and host calls.
     pub(super) fn launch_graph(
         &mut self,
         id: ClientId,
@@ -59,7 +58,7 @@ impl World {
         let counters = self.counters(id);
         counters.graph_launches += 1;
         counters.graph_launches_beside_others += u64::from(is_beside_others);
-        // The graph is complete when its last node is, also if it has none.
+        // The graph is complete when its last node is, even if it has none.
         self.submit_alone(id, slot, Some(seq), Op::Marker, Effect::None)?;
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Answering questions about memory.
+//! Answers requests about memory.
 //!
-//! Counted are allocations as a program sees them: what it asked for, whether from the device, a
-//! pool, as managed memory or as physical memory without an address; and each way of giving one
-//! back. Address space, mappings, and memory of another process are not.
+//! The counters are of allocations as a program sees them: the requested size, whether from the
+//! device, a pool, as managed memory or as physical memory without an address; and each way of
+//! freeing one. Address space, mappings, and memory of another process do not count.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -24,31 +24,31 @@ const INVALID_CONTEXT: u32 = 201;
 /// CUDA_ERROR_NOT_READY.
 const NOT_READY: u32 = 600;
 
-/// Handles, pools and tokens of one client, each.
+/// Most handles, pools and tokens of one client, each.
 const OBJECTS_MAX: usize = 1 << 16;
-/// Tokens of all clients.
+/// Most tokens of all clients.
 const EXPORTS_MAX: usize = 1 << 16;
 
-/// What a client has of memory besides addresses.
+/// A client's memory objects other than addresses.
 #[derive(Debug)]
 pub(crate) struct Holdings {
     handles: BTreeMap<u64, Handle>,
     pools: BTreeMap<u64, Pool>,
-    /// Managed memory: offset in the arena, and whose context.
+    /// Managed memory: offset in the arena, and its context.
     managed: BTreeMap<u64, u32>,
-    /// Last number given to a handle or pool.
+    /// Last number used for a handle or pool.
     last: u64,
 }
 
-/// Physical memory by name.
+/// A handle to physical memory.
 #[derive(Debug)]
 struct Handle {
     store: Arc<Store>,
-    /// How often it must be released.
+    /// Number of releases required.
     names: u64,
 }
 
-/// Memory that another process may ask for.
+/// Memory that another process may import.
 #[derive(Debug)]
 pub(super) struct Export {
     owner: ClientId,
@@ -65,7 +65,7 @@ impl Holdings {
         }
     }
 
-    /// An allocation's addresses are gone; so is what it took of a pool.
+    /// Removes a freed allocation's block, also from its pool.
     fn forget(&mut self, block: &Block) {
         let Owner::Pool { pool: number, .. } = block.owner else {
             return;
@@ -78,7 +78,7 @@ impl Holdings {
         }
     }
 
-    /// A context is gone with all its allocations.
+    /// Removes a context's allocations.
     pub(super) fn forget_context(&mut self, context: u32, blocks: &[Block]) {
         for block in blocks {
             self.forget(block);
@@ -107,7 +107,7 @@ impl Holdings {
 }
 
 impl Client {
-    /// The end of an allocation; `None` if none begins there.
+    /// Frees an allocation; `None` if none begins there.
     pub(super) fn free(&mut self, address: u64) -> Option<()> {
         let is_allocation = |owner| matches!(owner, Owner::Context(_) | Owner::Pool { .. });
         let block = self.space.device.remove(address, is_allocation)?;
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Device memory of a context.
+    /// Allocates device memory of a context.
     pub(super) fn allocate(
         &mut self,
         id: ClientId,
@@ -221,7 +221,7 @@ impl World {
         self.count_allocation(id, asked_bytes, address)
     }
 
-    /// Device memory, not counted; `None` if the device is full.
+    /// Allocates device memory without counting it; `None` if the device is full.
     fn try_allocate(
         &mut self,
         id: ClientId,
@@ -362,7 +362,7 @@ impl World {
             return Err(INVALID_VALUE);
         };
         let store = Arc::clone(&block.store);
-        // Memory that only its mappings keep alive gets its old name back.
+        // Memory that only its mappings keep alive gets its former handle again.
         let holdings = &mut client.holdings;
         let known = holdings
             .handles
@@ -427,7 +427,7 @@ impl World {
         Ok(Reply::Done)
     }
 
-    /// Memory between processes.
+    /// Handles memory shared between processes.
     fn handle_sharing(&mut self, id: ClientId, request: MemoryRequest) -> Result<Reply, u32> {
         use MemoryRequest as R;
         match request {
@@ -453,7 +453,7 @@ impl World {
             }
             R::OpenShared { context, low, high } => {
                 let (owner, store) = self.exported(low, high)?;
-                // As CUDA has it: a process has its own memory without opening it.
+                // As in CUDA: a process has its own memory without opening it.
                 if owner == id {
                     return Err(INVALID_CONTEXT);
                 }
@@ -480,7 +480,7 @@ impl World {
             return Err(OUT_OF_MEMORY);
         }
         self.export_last += 1;
-        // No other server has the same.
+        // No other server has the same tokens.
         let token = u128::from_le_bytes(self.uuid).wrapping_add(self.export_last.into());
         let export = Export {
             owner: id,

@@ -1,4 +1,4 @@
-//! What monitors are told, and the instants of the past that they compare with.
+//! Reports to monitors, and the past instants in them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,10 +10,10 @@ use softgpu::{ContextUtilisation, Governed, Sharing};
 use super::{ClientId, World};
 use crate::client::Client;
 
-/// What was used up to some instants, about [`SAMPLE_NS`] apart.
+/// Use up to some instants, about [`SAMPLE_NS`] apart.
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Oldest first; one less than a monitor is told, who is told of now as well.
+    /// Oldest first; one less than in a report, which includes the present.
     past: VecDeque<Past>,
 }
 
@@ -24,8 +24,7 @@ struct Past {
 }
 
 impl History {
-    /// The next instant that is to be remembered, if it has come. Those that would be forgotten at
-    /// once are left out.
+    /// The next instant to remember, if it has come. Skips instants that would not be kept.
     pub(super) fn due_ns(&self, now_ns: u64) -> Option<u64> {
         let last_ns = self.past.back().map_or(0, |past| past.device.at_ns);
         let due_ns = (last_ns / SAMPLE_NS + 1) * SAMPLE_NS;
@@ -49,7 +48,7 @@ impl History {
 }
 
 impl World {
-    /// Remembers what was used up to the device's present.
+    /// Remembers the use up to the device's present.
     pub(super) fn remember(&mut self) {
         let used = |client: &Client| self.used_by(client);
         let clients = self.clients.iter();
@@ -66,7 +65,7 @@ impl World {
         self.history.push(past);
     }
 
-    /// The answer to a monitor.
+    /// The report to a monitor.
     pub(crate) fn monitor(&mut self) -> Monitor {
         self.step();
         let past = self.history.past.iter().map(|past| past.device);
@@ -83,7 +82,7 @@ impl World {
         }
     }
 
-    /// The processes with contexts, by number. A process may have several connections.
+    /// The processes with contexts, by pid. A process may have several connections.
     fn processes(&self) -> Vec<ProcessUse> {
         let now_ns = self.gpu.now_ns();
         let before = self.history.period_before(now_ns);
@@ -123,7 +122,7 @@ impl World {
     }
 }
 
-/// In the units of NVML.
+/// In NVML's units.
 fn rounded(governed: Governed) -> GovernedState {
     GovernedState {
         clock_mhz: governed.clock_mhz,

@@ -1,20 +1,20 @@
-//! MPS that is run by its own stand-in (`--mps-managed`; `softgpu/mps`): contexts need a server of
-//! their user.
+//! MPS managed by its own stand-in (`--mps-managed`; `softgpu/mps`): contexts need their user's
+//! server.
 //!
 //! | there is | a new context of user U |
 //! |---|---|
 //! | no control daemon | 805, connection failed |
-//! | a control daemon, no server | waits; the control daemon is told that U wants one |
-//! | a server of U | is in its care |
-//! | a server of another user | waits for the end of that one, which the control daemon sees to |
+//! | a control daemon, no server | waits; the control daemon is notified that U wants one |
+//! | a server of U | is assigned to it |
+//! | a server of another user | waits for the end of that one, which the control daemon arranges |
 //! | a server that takes no more clients | waits |
 //! | clients of a server that is gone | 807, not ready ([`super::faults`]) |
-//! | a control daemon that could start no server | 805, whoever asks next |
+//! | a control daemon that could start no server | 805, for the next request |
 //!
-//! One server at a time: so NVIDIA's man page has it of servers of different users, and one server
-//! serves all GPUs that its control daemon sees. Where NVIDIA's driver finds no control daemon the
-//! program goes on without MPS (the same page). Here it does not: the device is taken to be one
-//! that only MPS may use (compute mode EXCLUSIVE_PROCESS, which NVIDIA's guide recommends).
+//! There is one server at a time: NVIDIA's man page says so of servers of different users, and one
+//! server serves all GPUs that its control daemon sees. If NVIDIA's driver finds no control daemon
+//! the program continues without MPS (the same page). Here it does not: the device is assumed to be
+//! one that only MPS may use (compute mode EXCLUSIVE_PROCESS, which NVIDIA's guide recommends).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::{ClientId, World};
 /// CUDA_ERROR_MPS_CONNECTION_FAILED.
 const MPS_CONNECTION_FAILED: u32 = 805;
 
-/// Who runs MPS.
+/// The processes that run MPS.
 #[derive(Debug, Default)]
 pub(super) struct ManagedMps {
     /// The connection of the control daemon.
@@ -35,7 +35,7 @@ pub(super) struct ManagedMps {
     server: Option<Server>,
     /// The user whose server the control daemon was asked for, until one is there.
     wanted: Option<u32>,
-    /// No server could be started, which nobody was told.
+    /// No server could be started, and no client has been told yet.
     is_start_failed: bool,
 }
 
@@ -47,19 +47,19 @@ struct Server {
 }
 
 impl World {
-    /// From now on contexts need an MPS server.
+    /// Makes contexts need an MPS server from now on.
     pub(crate) fn manage_mps(&mut self) {
         self.mps = Some(ManagedMps::default());
     }
 
-    /// Whose process a client is.
+    /// Sets the user of a client's process.
     pub(crate) fn note_user(&mut self, id: ClientId, uid: Option<u32>) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.uid = uid;
         }
     }
 
-    /// Takes in a control daemon; not a second one, and none where MPS is not managed.
+    /// Registers a control daemon; refuses a second one, and any if MPS is not managed.
     pub(crate) fn try_add_mps_control(&mut self, socket: &Arc<OwnedFd>) -> bool {
         let Some(mps) = &mut self.mps else {
             return false;
@@ -71,21 +71,21 @@ impl World {
         is_first
     }
 
-    /// The control daemon is gone.
+    /// Handles the end of the control daemon.
     pub(crate) fn remove_mps_control(&mut self) {
         if let Some(mps) = &mut self.mps {
             (mps.control, mps.wanted, mps.is_start_failed) = (None, None, false);
         }
     }
 
-    /// The control daemon gives up.
+    /// Handles the control daemon's report that it gave up.
     pub(crate) fn handle_mps_not_started(&mut self) {
         if let Some(mps) = &mut self.mps {
             (mps.wanted, mps.is_start_failed) = (None, true);
         }
     }
 
-    /// Takes in an MPS server; one at a time.
+    /// Registers an MPS server; one at a time.
     pub(crate) fn try_add_mps_server(&mut self, pid: u32, uid: u32) -> bool {
         let Some(mps) = self.mps.as_mut().filter(|mps| mps.server.is_none()) else {
             return false;
@@ -100,7 +100,7 @@ impl World {
         true
     }
 
-    /// An MPS server is gone.
+    /// Handles the end of an MPS server.
     pub(crate) fn remove_mps_server(&mut self, pid: u32) {
         self.step();
         let Some(mps) = &mut self.mps else { return };
@@ -109,7 +109,7 @@ impl World {
         self.ring_doorbell();
     }
 
-    /// Lets an MPS server take no more clients; not one that has some, or that is not there.
+    /// Closes an MPS server to clients; refused if it has some, or does not exist.
     pub(crate) fn try_end_mps_server(&mut self, pid: u32) -> bool {
         let has_clients = !self.clients_of(pid).is_empty();
         let server = self.mps.as_mut().and_then(|mps| mps.server.as_mut());
@@ -120,7 +120,7 @@ impl World {
         true
     }
 
-    /// Who uses which MPS server.
+    /// The clients of each MPS server.
     pub(crate) fn mps_clients(&mut self) -> MpsClients {
         let server = self.mps.as_ref().and_then(|mps| mps.server.as_ref());
         let clients = server.map(|server| self.clients_of(server.pid));
@@ -140,8 +140,8 @@ impl World {
         clients.take(MPS_CLIENTS_MAX).collect()
     }
 
-    /// Whether a new context of a client has to wait for an MPS server. If not, the client is that
-    /// server's.
+    /// Whether a new context of a client must wait for an MPS server. If not, it is assigned to
+    /// that server.
     pub(super) fn is_mps_awaited(&mut self, id: ClientId) -> Result<bool, u32> {
         let uid = self.client(id).uid;
         let Some(mps) = &mut self.mps else {
@@ -161,7 +161,7 @@ impl World {
             return Ok(false);
         }
         if mps.wanted.is_none() {
-            // One that does not hear it is gone, which the socket's end will tell.
+            // A daemon that does not receive it is gone, which the socket's end will show.
             let _ = send(&**control, &Reply::MpsWanted { uid }.encode(), &[]);
             mps.wanted = Some(uid);
         }

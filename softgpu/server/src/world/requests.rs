@@ -1,4 +1,4 @@
-//! Answering messages.
+//! Answers messages.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,11 +23,11 @@ const OUT_OF_MEMORY: u32 = 2;
 /// CUDA_ERROR_INVALID_CONTEXT.
 const INVALID_CONTEXT: u32 = 201;
 
-/// Label of processes that have none.
+/// Label of processes without one.
 const UNLABELLED: &str = "(unlabelled)";
 
 impl World {
-    /// Takes in a driver. The descriptors go with the welcome.
+    /// Adds a driver as a client. The descriptors go with the welcome.
     pub(crate) fn add_client(
         &mut self,
         label: &str,
@@ -69,9 +69,9 @@ impl World {
         Ok((id, reply, fds))
     }
 
-    /// Answers a driver's message; `None` if it makes no sense from a driver.
+    /// Answers a driver's message; `None` if a driver must not send it.
     pub(crate) fn handle_request(&mut self, id: ClientId, request: &Request) -> Option<Reply> {
-        // What it asked before by command comes before what it asks now.
+        // Its earlier commands precede this request.
         self.take_commands(id);
         self.let_complete();
         if !self.clients.contains_key(&id) {
@@ -110,7 +110,7 @@ impl World {
             return Err(INVALID_VALUE);
         }
         let space = &mut self.client(id).space;
-        // What was allocated would be lost.
+        // Existing allocations would be lost.
         if !space.device.is_unused() {
             return Err(INVALID_VALUE);
         }
@@ -170,7 +170,7 @@ impl World {
                 continue;
             };
             gone.push(stream.id);
-            // Nobody must wait for what was forgotten.
+            // No thread must wait for dropped commands.
             if let Some(seq) = stream.pending.iter().rev().find_map(|pending| pending.seq) {
                 must_ring |= client.page.publish(stream_slot, seq);
             }

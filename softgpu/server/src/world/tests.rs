@@ -1,4 +1,4 @@
-//! What the world does with clients, without processes around it.
+//! The world's treatment of clients, without processes around it.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,7 @@ const CREATE_CONTEXT: Request = Request::CreateContext {
     sms_max: u32::MAX,
 };
 
-/// A client of label `job` that has put a stream, and then the far end of its socket.
+/// A client of label `job` that has put a stream, and the far end of its socket.
 fn client_with_stream(world: &mut World) -> (ClientId, UnixStream) {
     let (near, far) = UnixStream::pair().unwrap();
     let socket = OwnedFd::from(near).into();
@@ -135,8 +135,8 @@ fn error(world: &World, id: ClientId) -> u32 {
     world.clients[&id].page.errors.0[0].load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// What becomes of a neighbour, and of one that comes later, when a process with a kernel of so long ends, before whose end `before`
-/// happens.
+/// The error of a neighbour, and whether a later client gets a context, when a process with a
+/// kernel of `block_ns` ends after `before`.
 fn after_a_death(
     (sharing, kill): (Sharing, MpsKill),
     block_ns: u64,
@@ -196,7 +196,7 @@ fn once_all_that_were_taken_along_are_gone_others_are_served_again() {
     }
     world.remove_client(dying);
     assert_eq!(error(&world, neighbour), LAUNCH_FAILED);
-    // Nothing is worked on for it any more.
+    // Its work is no longer in progress.
     world.remove_client(neighbour);
     let (late, _far) = client_with_stream(&mut world);
     assert_eq!(error(&world, late), 0);
@@ -228,7 +228,7 @@ fn a_stream_in_the_slot_of_another_contexts_is_not_ordered_with_that_contexts_le
         assert!(world.clients[&id].page.try_put(&command));
     }
     while counts(&mut world)["launches_completed"] == 0 {}
-    // Nor is it asked for when its context, and it with it, is gone.
+    // Nor is it polled for once its context, and the wait with it, is gone.
     world.handle_request(id, &Request::DestroyContext { context: other });
     assert!(world.clients[&id].page.try_put(&launch_on(LEGACY, 2)));
     while counts(&mut world)["launches_completed"] == 1 {}
@@ -238,7 +238,7 @@ fn a_stream_in_the_slot_of_another_contexts_is_not_ordered_with_that_contexts_le
 const USERS: [u32; 2] = [1000, 1001];
 const SERVER: u32 = 4242;
 
-/// A device whose MPS is apart, with a control daemon, and the far end of that one's socket.
+/// A device with managed MPS and a control daemon, and the far end of the daemon's socket.
 fn managed() -> (World, UnixStream) {
     let mut world = world();
     world.manage_mps();
@@ -267,7 +267,7 @@ fn is_context(reply: &Reply) -> bool {
     matches!(reply, Reply::Context { .. })
 }
 
-/// Whose server the control daemon was asked for since the last time; one at most.
+/// The user whose server the control daemon was asked for since the last call; at most one.
 fn wanted(mut control: &UnixStream) -> Option<u32> {
     let mut packet = [0; 64];
     let length = std::io::Read::read(&mut control, &mut packet).ok()?;
@@ -292,7 +292,7 @@ fn a_context_waits_for_a_server_of_its_user_for_which_the_control_daemon_is_aske
     assert!(world.try_add_mps_server(SERVER, USERS[0]));
     assert!(!world.try_add_mps_server(SERVER + 1, USERS[1]), "one");
     assert!(is_context(&ask_for_context(&mut world, ids[0])));
-    // Another user waits until the first one's have gone and their server has ended.
+    // Another user waits until the first user's clients have gone and their server has ended.
     assert_eq!(ask_for_context(&mut world, ids[1]), Reply::Later);
     assert_eq!(wanted(&control), Some(USERS[1]));
     assert!(!world.try_end_mps_server(SERVER), "it has a client");

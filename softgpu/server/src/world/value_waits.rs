@@ -1,8 +1,8 @@
 //! Streams that wait for a value in memory.
 //!
-//! Anybody may write it: a stream of this client, another device's server, or the application, as
-//! pinned memory is the application's own. So while the turn of such a wait has come, memory is
-//! looked at every [`LOOK_NS`].
+//! A stream of this client, another device's server, or the application (pinned memory is its own)
+//! may write it. While such a wait heads its stream, the server therefore polls memory every
+//! [`LOOK_NS`].
 
 use softgpu::wire::Until;
 use softgpu::{Memory as _, Op, StreamId};
@@ -11,7 +11,7 @@ use super::commands::Violation;
 use super::{ClientId, ILLEGAL_ADDRESS, World};
 use crate::client::Effect;
 
-/// Device time between two looks.
+/// Poll interval, device time.
 const LOOK_NS: u64 = 20_000;
 
 /// One wait.
@@ -20,7 +20,7 @@ pub(super) struct ValueWait {
     client: ClientId,
     /// Slot of its context.
     context: u32,
-    /// Where in the model it holds its stream.
+    /// The stream that it holds in the model.
     stream: StreamId,
     gpu_seq: u64,
     at: u64,
@@ -29,11 +29,11 @@ pub(super) struct ValueWait {
     until: Until,
 }
 
-/// What a look at a wait found.
+/// Result of polling a wait.
 enum Found {
-    /// Its turn has not come, or memory holds something else.
+    /// Its turn has not come, or the condition does not hold.
     Waits,
-    /// It is over, and its stream has to be let go.
+    /// It is over, and its stream must be released.
     Over,
     /// Its stream is gone.
     Gone,
@@ -66,7 +66,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets the streams go whose wait is over; whether there were any.
+    /// Releases the streams whose wait is over; returns whether there were any.
     pub(super) fn end_value_waits(&mut self) -> bool {
         let mut waits = std::mem::take(&mut self.value_waits);
         let mut is_any = false;
@@ -84,7 +84,7 @@ impl World {
         is_any
     }
 
-    /// When to look again.
+    /// Time of the next poll.
     pub(super) fn next_look_ns(&self) -> Option<u64> {
         let mut waits = self.value_waits.iter();
         let is_due = waits.any(|wait| self.is_due(wait));
