@@ -179,7 +179,6 @@ impl Prepared {
 }
 
 impl Run {
-    /// A launch of a kernel.
     pub(crate) fn kernel(
         context: ContextId,
         stream: StreamId,

@@ -33,7 +33,6 @@ impl CopyEngine {
         self.waiting.push_back(job);
     }
 
-    /// Whether a copy is running.
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }

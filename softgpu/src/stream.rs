@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use crate::op::{ContextId, Op, StreamId};
 
-/// One stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) context: ContextId,

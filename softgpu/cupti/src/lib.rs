@@ -305,7 +305,6 @@ fn request(requested: Requested) -> Option<Buffer> {
     })
 }
 
-/// Returns the version.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiGetVersion(version: *mut u32) -> c_int {
     if let Some(path) = std::env::var_os("SOFTGPU_CUPTI_LOG") {
@@ -337,7 +336,6 @@ pub(crate) extern "C" fn cuptiSubscribe(
     SUCCESS
 }
 
-/// Ends a subscription.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cuptiUnsubscribe(_subscriber: *mut c_void) -> c_int {
     match CUPTI.is_subscribed.swap(false, Ordering::SeqCst) {

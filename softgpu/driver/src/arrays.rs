@@ -10,7 +10,6 @@ use crate::holdings::{Array, Mipmap};
 use crate::tables::BlockKind;
 
 impl Driver {
-    /// Creates an array.
     pub(crate) fn create_array(
         &self,
         descriptor: CUDA_ARRAY3D_DESCRIPTOR,

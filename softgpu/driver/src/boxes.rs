@@ -55,7 +55,6 @@ struct Found {
 }
 
 impl Driver {
-    /// Copies a box.
     pub(crate) fn copy_box(&self, stream: &Stream, copy: &BoxCopy) -> Result<(), CUresult> {
         let Link::Live(live) = &self.link else {
             return Ok(());

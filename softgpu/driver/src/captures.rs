@@ -23,7 +23,6 @@ use crate::graphs::Kind;
 use crate::tables::{Stream, Tables};
 use crate::thread;
 
-/// All captures of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
     id_last: u64,
@@ -34,7 +33,6 @@ pub(crate) struct Captures {
     events: HashMap<u64, Captured>,
 }
 
-/// One capture.
 #[derive(Debug)]
 struct Capture {
     mode: CUstreamCaptureMode,

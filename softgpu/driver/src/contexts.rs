@@ -25,7 +25,6 @@ impl Driver {
         self.gpu(device).map(|_| device.0 as usize)
     }
 
-    /// Creates a context on a device.
     pub(crate) fn create_context(&self, device: usize, flags: u32) -> Result<u64, CUresult> {
         let connections = self.connections;
         let create = Request::CreateContext {
@@ -138,7 +137,6 @@ impl Driver {
             .map_or(Ok(()), |handle| self.destroy_context(handle))
     }
 
-    /// The context of a handle.
     pub(crate) fn context(&self, handle: u64) -> Result<Context, CUresult> {
         let known = self.tables.lock().contexts.get(&handle).copied();
         known.ok_or(CUresult::INVALID_CONTEXT)

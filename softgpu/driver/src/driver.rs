@@ -194,7 +194,6 @@ fn uuids(paths: &[PathBuf], asked: &str) -> Result<Vec<[u8; 16]>, String> {
 }
 
 impl Driver {
-    /// A device.
     pub(crate) fn gpu(&self, device: CUdevice) -> Result<&Gpu, CUresult> {
         let index = usize::try_from(device.0).map_err(|_| CUresult::INVALID_DEVICE)?;
         self.gpus.get(index).ok_or(CUresult::INVALID_DEVICE)

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-/// The mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// `cuInit` has not succeeded.
@@ -33,7 +32,6 @@ const WORD_BYTES: usize = 4096;
 
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The mode of this process.
 #[inline]
 pub(crate) fn mode() -> Mode {
     // Acquire pairs with the Release in `initialised`: who sees the word sees the driver.

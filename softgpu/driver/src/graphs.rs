@@ -29,7 +29,6 @@ use crate::host_calls::HostFunction;
 /// Most nodes of one graph, child graphs not counted.
 const NODES_MAX: usize = 1 << 18;
 
-/// All graphs of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Graphs {
     pub(crate) graphs: HashMap<u64, Graph>,
@@ -68,7 +67,6 @@ pub(crate) struct Edge {
     pub(crate) data: CUgraphEdgeData,
 }
 
-/// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) graph: u64,

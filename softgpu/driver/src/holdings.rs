@@ -37,7 +37,6 @@ pub(crate) struct Holdings {
     pub(crate) advice: HashMap<u64, Vec<Advice>>,
 }
 
-/// A pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pool {
     pub(crate) device: usize,

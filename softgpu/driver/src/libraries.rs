@@ -13,7 +13,6 @@ use crate::images::{Entry, Image, LoadError};
 use crate::raw::Bytes;
 use crate::tables::{Function, Tables};
 
-/// All libraries of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
     libraries: HashMap<u64, Library>,
@@ -29,7 +28,6 @@ struct Library {
     modules: HashMap<u64, u64>,
 }
 
-/// A kernel of a library.
 #[derive(Clone, Debug)]
 pub(crate) struct LibraryKernel {
     pub(crate) library: u64,
@@ -153,7 +151,6 @@ impl Driver {
         self.module_global(module, name)
     }
 
-    /// Checks that the handle is a library's.
     pub(crate) fn check_library(&self, handle: u64) -> Result<(), CUresult> {
         self.tables.lock().libraries.library(handle).map(|_| ())
     }
@@ -235,7 +232,6 @@ pub(crate) fn on_device(kernel: &LibraryKernel) -> Function {
     }
 }
 
-/// The kernel of a library's entry.
 fn kernel_of(tables: &mut Tables, library: u64, entry: Entry) -> Result<u64, CUresult> {
     let name = entry.name.to_string_lossy().into_owned();
     if let Some(&kernel) = tables.libraries.library(library)?.kernels.get(&name) {

@@ -52,7 +52,6 @@ pub(crate) struct Live {
     clock: Clock,
 }
 
-/// A connection with one server.
 #[derive(Debug)]
 struct Connection {
     socket: Mutex<OwnedFd>,
@@ -122,7 +121,6 @@ impl Live {
         Ok(welcome.uuid)
     }
 
-    /// The connection with a device's server.
     fn server(&self, device: usize) -> &Connection {
         &self.servers[device]
     }

@@ -160,7 +160,6 @@ fn module(tables: &Tables, handle: u64) -> Result<&Module, CUresult> {
     tables.modules.get(&handle).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// The function of a module's entry.
 fn function_of(tables: &mut Tables, module: u64, entry: &Entry) -> Result<u64, CUresult> {
     let name = entry.name.to_string_lossy().into_owned();
     let found = tables

@@ -61,7 +61,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Creates a pool.
     pub(crate) fn create_pool(&self, properties: &CUmemPoolProps) -> Result<u64, CUresult> {
         if properties.alloc_type != CUmemAllocationType::PINNED {
             return Err(CUresult::INVALID_VALUE);
@@ -90,7 +89,6 @@ impl Driver {
         Ok(())
     }
 
-    /// The pool of a handle.
     pub(crate) fn pool(&self, handle: u64) -> Result<Pool, CUresult> {
         let known = self.tables.lock().holdings.pools.get(&handle).copied();
         known.ok_or(CUresult::INVALID_VALUE)

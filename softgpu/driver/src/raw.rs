@@ -45,7 +45,6 @@ impl<T> Out<T> {
         self.0.is_null()
     }
 
-    /// Stores a result.
     pub(crate) fn set(&self, value: T) -> Result<(), CUresult> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);

@@ -140,7 +140,6 @@ pub(crate) struct Point {
 pub(crate) struct Module {
     pub(crate) context: u64,
     pub(crate) image: Arc<Image>,
-    /// Its library, if any.
     pub(crate) library: Option<u64>,
     /// Handles of the requested functions.
     pub(crate) functions: HashMap<String, u64>,

@@ -15,7 +15,6 @@ use crate::tables::Stream;
 pub(crate) const BATCH_MAX: u32 = 256;
 
 impl Driver {
-    /// Checks a wait.
     pub(crate) fn check_wait(
         &self,
         at: u64,
@@ -36,7 +35,6 @@ impl Driver {
         })
     }
 
-    /// Checks a write.
     pub(crate) fn check_write(
         &self,
         to: u64,

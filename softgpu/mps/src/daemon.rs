@@ -37,7 +37,6 @@ const LOOK_NS: i64 = 5_000_000;
 /// Attempts to start a server for a client.
 const TRIES: u32 = 6;
 
-/// The control daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) release: Release,

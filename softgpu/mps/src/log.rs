@@ -10,7 +10,6 @@ use std::path::PathBuf;
 const LOGS_ENV: &str = "CUDA_MPS_LOG_DIRECTORY";
 const LOGS: &str = "/var/log/nvidia-mps";
 
-/// The folder of the logs.
 pub(crate) fn folder() -> PathBuf {
     let folder = std::env::var_os(LOGS_ENV).filter(|folder| !folder.is_empty());
     folder.map_or_else(|| PathBuf::from(LOGS), PathBuf::from)

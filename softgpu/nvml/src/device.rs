@@ -40,7 +40,6 @@ pub(crate) fn can_be_divided(device: &Device) -> bool {
     matches!((capability.major, capability.minor), (8, 0) | (9 | 10, 0))
 }
 
-/// The supported clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     Sm,
@@ -127,7 +126,6 @@ impl Gpu {
     }
 }
 
-/// The device with this UUID.
 pub(crate) fn by_uuid<'a>(gpus: &'a [Gpu], uuid: &str) -> Outcome<&'a Gpu> {
     let mut all = gpus.iter();
     all.find(|gpu| gpu.uuid() == uuid).ok_or(Code::NOT_FOUND)

@@ -37,7 +37,6 @@ impl Sampled {
     }
 }
 
-/// Device memory.
 pub(crate) fn memory(monitor: &Monitor, total: u64) -> nvmlMemory_t {
     let used = monitor.used_bytes.min(total);
     nvmlMemory_t {

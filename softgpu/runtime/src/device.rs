@@ -85,7 +85,6 @@ pub(crate) fn current(driver: &Driver) -> c_int {
     }
 }
 
-/// An attribute of a device.
 pub(crate) fn attribute(
     driver: &Driver,
     device: CUdevice,

@@ -66,7 +66,6 @@ pub(crate) fn function(kernel: CUkernel) -> CUfunction {
 }
 
 impl Configuration {
-    /// Launches a kernel.
     pub(crate) fn launch(
         &self,
         driver: &Driver,

@@ -25,7 +25,6 @@ impl<T> Out<T> {
         self.0.is_null()
     }
 
-    /// Stores a result.
     pub(crate) fn set(&self, value: T) -> Result<(), Error> {
         if self.0.is_null() {
             return Err(Error::INVALID_VALUE);

@@ -64,7 +64,6 @@ pub(crate) struct AddressSpace {
     pub(crate) host_base: u64,
 }
 
-/// One context of a client.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) id: ContextId,
@@ -74,7 +73,6 @@ pub(crate) struct Context {
     pub(crate) blocking: Vec<u32>,
 }
 
-/// One stream of a client.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: StreamId,

@@ -127,7 +127,6 @@ impl DeviceMemory {
         self.blocks.remove(&address)
     }
 
-    /// Removes all blocks of a context.
     pub(crate) fn remove_context(&mut self, context: u32) -> Vec<Block> {
         let is_its = |owner: Owner| match owner {
             Owner::Context(of) | Owner::Shared(of) | Owner::Pool { context: of, .. } => {

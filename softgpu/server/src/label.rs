@@ -20,9 +20,7 @@ pub(crate) struct Counters {
     pub(crate) launches: u64,
     /// Of these, launches accepted while another process had incomplete kernels.
     pub(crate) launches_beside_others: u64,
-    /// Completed launches.
     pub(crate) launches_completed: u64,
-    /// Launches by priority.
     pub(crate) launches_by_priority: BTreeMap<i32, u64>,
     /// Launches recorded into a capture, counted by the driver.
     pub(crate) launches_captured: u64,
@@ -52,9 +50,7 @@ pub(crate) struct Counters {
     pub(crate) faults: u64,
     /// Copies accepted, in any direction.
     pub(crate) copies: u64,
-    /// Bytes of copies to the device.
     pub(crate) copied_h2d_bytes: u64,
-    /// Bytes of copies from the device.
     pub(crate) copied_d2h_bytes: u64,
     /// Bytes of copies inside the device.
     pub(crate) copied_d2d_bytes: u64,

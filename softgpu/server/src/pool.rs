@@ -9,7 +9,6 @@ use softgpu::wire::GRANULARITY_BYTES;
 
 use crate::store::{Account, Charge};
 
-/// One pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     reserved: Charge,

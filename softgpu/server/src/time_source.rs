@@ -6,7 +6,6 @@ use protocol::clock::Clock;
 use protocol::clock::coordinator::Coordinator;
 use protocol::pages::Bell;
 
-/// The device's time.
 #[derive(Clone, Debug)]
 pub(crate) enum TimeSource {
     /// It stands still while a client runs.

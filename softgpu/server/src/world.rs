@@ -133,7 +133,6 @@ impl World {
         self.recorder = Some(recorder);
     }
 
-    /// Finishes the record.
     pub(crate) fn finish_record(&mut self) -> std::io::Result<()> {
         self.recorder
             .take()

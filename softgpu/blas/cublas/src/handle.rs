@@ -40,7 +40,6 @@ struct Handles {
 static HANDLES: LazyLock<Mutex<Handles>> = LazyLock::new(Mutex::default);
 
 impl Handle {
-    /// Creates a handle.
     pub(crate) fn create() -> Self {
         let mut handles = HANDLES.lock();
         handles.last += STEP;

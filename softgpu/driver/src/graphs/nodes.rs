@@ -221,7 +221,6 @@ impl Driver {
     }
 }
 
-/// One side of a copy.
 struct Side {
     first: u64,
     row_bytes: u64,

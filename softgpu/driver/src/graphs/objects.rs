@@ -6,7 +6,6 @@ use super::Graphs;
 use crate::driver::Driver;
 use crate::host_calls::{HostFunction, HostWork};
 
-/// A user object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserObject {
     count: u32,

@@ -57,7 +57,6 @@ impl Driver {
         look(&tables.graphs.node(node)?.kind).ok_or(CUresult::INVALID_VALUE)
     }
 
-    /// Changes a kernel node.
     pub(crate) fn change_kernel(
         &self,
         node: u64,

@@ -114,7 +114,6 @@ pub(crate) fn start(program: &mut Command) -> (Child, String) {
     (child, line)
 }
 
-/// The server's program.
 pub(crate) fn server_command() -> Command {
     Command::new(profile_folder().join("softgpu-server"))
 }
@@ -160,7 +159,6 @@ impl Server {
         }
     }
 
-    /// The socket's path.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
@@ -207,7 +205,6 @@ impl Server {
         serde_json::from_slice(&stdout).unwrap()
     }
 
-    /// Kills it.
     pub(crate) fn kill(mut self) {
         self.end();
     }

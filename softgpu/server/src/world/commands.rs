@@ -20,7 +20,6 @@ const LAUNCH_FAILED: u32 = 719;
 pub(super) struct Violation;
 
 impl World {
-    /// Takes all commands of one client.
     pub(super) fn take_commands(&mut self, id: ClientId) {
         while let Some(command) = self.clients.get(&id).and_then(|client| client.page.take()) {
             let handled = command

@@ -83,7 +83,6 @@ pub(super) struct Broken {
     stuck_since: Option<(u64, u64)>,
     /// Additional busy time of earlier stuck periods.
     busy_extra_ns: u64,
-    /// Withheld completions.
     withheld: VecDeque<Completion>,
     /// Whether the MPS server has failed and clients of that time are left.
     is_mps_failed: bool,
@@ -195,7 +194,6 @@ impl World {
         }
     }
 
-    /// Injects a fault.
     pub(crate) fn inject(&mut self, fault: &Injection) {
         self.step();
         match fault {

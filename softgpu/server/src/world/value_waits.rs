@@ -14,7 +14,6 @@ use crate::client::Effect;
 /// Poll interval, device time.
 const LOOK_NS: u64 = 20_000;
 
-/// One wait.
 #[derive(Debug)]
 pub(super) struct ValueWait {
     client: ClientId,
