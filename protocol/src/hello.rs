@@ -602,7 +602,7 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let message = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
         match recvmsg(&socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            // Bounded: each attempt has the whole timeout again, and a timer could go on for ever.
+            // Bounded: each attempt has the timeout again, and a timer could interrupt for ever.
             Err(Errno::INTR) if interrupted < INTERRUPTIONS_MAX => interrupted += 1,
             other => break other?,
         }

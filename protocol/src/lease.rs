@@ -152,7 +152,7 @@ impl LeasePage {
             .fetch_add(in_flight_ns, Ordering::AcqRel);
     }
 
-    /// Whether an operator holds all launches. Relaxed: a word by itself, which callers poll.
+    /// Whether no launch goes until an operator says so. Relaxed: a word by itself, polled.
     pub fn is_held(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_HELD != 0
     }
@@ -200,7 +200,7 @@ impl LeasePage {
             let refunds = self.charges.refunds.load(Ordering::Acquire);
             let found = read(self.charges.total_ns.load(Ordering::Acquire));
             // Orders the loads of `read` before the second load of the count. Those are Acquire,
-            // for `REFUND`.
+            // and pair with `REFUND`.
             fence(Ordering::Acquire);
             if self.charges.refunds.load(Ordering::Relaxed) == refunds {
                 return Some(found);

@@ -214,7 +214,7 @@ impl<const N: usize> Ledger<N> {
         slot.pid.store(pid, Ordering::Relaxed);
     }
 
-    /// Frees a slot and returns its holdings, bytes, to the job. Its process must have ended.
+    /// Releases a slot and its holdings; returns their bytes. Its process must have ended.
     pub fn reclaim(&self, slot: usize) -> u64 {
         let Some(mut account) = Account::resume(self, slot) else {
             return 0;
@@ -431,8 +431,8 @@ impl<'a, 'b, const N: usize> Declared<'a, 'b, N> {
             }
             ledger.help(total);
             let to = pack(next, account.slot, seq);
-            // Release: who sees this change sees its declaration, and the record of the change
-            // before.
+            // Release: a thread that sees this change also sees its declaration, and the record of
+            // the change before.
             match ledger
                 .total
                 .compare_exchange(total, to, PUBLISH_AND_SEE, Ordering::Acquire)

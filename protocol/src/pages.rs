@@ -1,4 +1,4 @@
-//! The pages that daemon and clients share, and who may write what.
+//! The pages that daemon and clients share, and their write access.
 //!
 //! | page | made by | daemon | HP client | BE client |
 //! |---|---|---|---|---|
@@ -199,7 +199,7 @@ pub struct LeasePage {
     pub sms_max: AtomicU32,
     /// Low byte: `policy::ClassSet` bits; then the `LEASE_` bits below.
     pub terms: AtomicU32,
-    /// Rung when the terms change and somebody waits.
+    /// Rung when the terms change while a thread waits.
     pub bell: Bell,
     /// The job's charges. Alone on its line: every best-effort launch of the job adds to it.
     pub charges: Line<Charges>,

@@ -1,4 +1,4 @@
-//! The contents of packets, and from whom they are read.
+//! The contents of packets, and the peers from which they are accepted.
 
 use proptest::prelude::*;
 

@@ -8,8 +8,8 @@ use crossbeam_utils::Backoff;
 
 use super::{AtomicU32, Ordering, PUBLISH};
 
-/// Attempts of one [`TryLock::try_lock`]. The pauses between them double up to 64, so they total 9
-/// 919: 0.4 ms if a pause takes 140 cycles (Intel since Skylake). Holders need 0.1 µs.
+/// Attempts of one [`TryLock::try_lock`]. The pauses between them double up to 64; in total, 9 919
+/// pauses take 0.4 ms if one takes 140 cycles (Intel since Skylake). Holders need 0.1 µs.
 #[cfg(not(loom))]
 const ATTEMPTS_MAX: u32 = 160;
 /// Enough to fail once.

@@ -34,7 +34,7 @@ static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
 #[inline]
 pub(crate) fn mode() -> Mode {
-    // Acquire pairs with the Release in `initialised`: who sees the word sees the driver.
+    // Acquire pairs with the Release in `initialised`: seeing the word means seeing the driver.
     let word = WORD.load(Ordering::Acquire);
     if word.is_null() {
         return Mode::Uninitialised;
