@@ -82,8 +82,7 @@ pub fn lookup(symbol: &CStr) -> Option<usize> {
 /// per-thread form.) `None` means that the api is unknown, or newer than `version` in all forms
 /// that count; [`first_version`] distinguishes the two.
 ///
-/// Versions matter because 21 families change their arity between them: a newer form would crash
-/// the caller.
+/// Versions matter because 21 families change their arity: a newer form would crash the caller.
 #[must_use]
 pub fn newest(api: &str, version: u32, per_thread: bool) -> Option<usize> {
     // BY_API is sorted by version within an api, so the last match is the answer.

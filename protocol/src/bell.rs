@@ -13,8 +13,7 @@ use crate::sync::Ordering;
 impl Bell {
     /// The word to hand to [`Bell::wait`] after checking the condition.
     pub fn read(&self) -> u32 {
-        // Acquire pairs with the AcqRel add in `ring`: a reader of the new word sees what was
-        // changed before it.
+        // Acquire pairs with the AcqRel add in `ring`, which publishes the change before it.
         self.word.load(Ordering::Acquire)
     }
 

@@ -11,8 +11,7 @@
 //! a handler for it drains by itself for its configured time (`PILLION_DRAIN_MS`). If work is still
 //! in flight then, the process reports [`crate::pages::STOP_OVERDUE`], and the supervisor asks MPS
 //! at once. The process exits by itself `FROZEN_NS` later. While its exit is supervised it waits
-//! that long again and again: if MPS refuses, work that ends in the grace period harms no other
-//! client.
+//! that long again and again: if MPS refuses, work that ends in the grace period harms none.
 //!
 //! The process must not die by itself before MPS has answered: its death would end other clients'
 //! work, which asking MPS is meant to avoid.

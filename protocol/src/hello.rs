@@ -84,8 +84,7 @@ impl JobClass {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// This process wants to be a client. The packet carries its page as a descriptor
-    /// ([`crate::segment::client_page`]), if it may create one, then, with a slot, the job's
-    /// ledger.
+    /// ([`crate::segment::client_page`]), if it may create one, and with a slot the job's ledger.
     Attach(Attach),
     /// Send the daemon's status as JSON, in packets, then close.
     Status,
@@ -165,8 +164,7 @@ pub struct Ending {
     pub user: Option<u32>,
     /// Longest time that the end takes, ns; 0: the sender no longer ends the job.
     pub within_ns: u64,
-    /// With `within_ns` 0: no process of the job is left (and the sender did not give up). Default:
-    /// no.
+    /// With `within_ns` 0: no process of the job is left (the sender did not give up). Default: no.
     pub is_over: bool,
 }
 
@@ -194,11 +192,9 @@ pub struct Attach {
     pub name: String,
     /// Profile file it uses, for display; empty if none.
     pub profile: String,
-    /// Where the profile was measured and how it was adapted, for display; empty if on this GPU
-    /// model.
+    /// Where the profile was measured and how it was adapted, for display; empty on this model.
     pub profile_fit: String,
-    /// UUID of the device, as [`format_uuid`] prints it; empty, the default, if the driver does not
-    /// report it.
+    /// UUID of the device, as [`format_uuid`] prints it; empty, the default, if unknown.
     pub device: String,
     /// The memory quota that the job asks for, as [`crate::quota`] parses it; empty for the
     /// daemon's default. If missing, the process keeps no account, and gets no ledger.
@@ -228,8 +224,8 @@ pub struct Attach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Attached. Descriptors follow in this order: daemon, high-priority, bell, for best-effort
-    /// clients the job's lease page, with a slot the job's ledger, and the client's own page if it
-    /// sent none.
+    /// clients the job's lease page, with a slot the job's ledger, and the client's page if it sent
+    /// none.
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,
@@ -652,8 +648,7 @@ pub fn ask_status_within(path: &Path, patience: Duration) -> Result<String, Hell
     ask_document(connect_within(path, patience)?, &Request::Status)
 }
 
-/// Requests events after number `since` from the daemon at `path`: JSON. No step exceeds
-/// `patience`.
+/// Requests the events after `since` from the daemon at `path`: JSON. No step exceeds `patience`.
 pub fn ask_events(path: &Path, since: u64, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::Events { since })
 }
@@ -683,8 +678,8 @@ pub fn learnt_answer(connection: impl AsFd) -> Result<Option<OwnedFd>, HelloErro
     }
 }
 
-/// Requests the programs of which the daemon at `path` keeps something: one JSON document. No step
-/// exceeds `patience`.
+/// Requests the programs of which the daemon at `path` keeps data: JSON. No step exceeds
+/// `patience`.
 pub fn ask_learnt_list(path: &Path, patience: Duration) -> Result<String, HelloError> {
     ask_document(connect_within(path, patience)?, &Request::LearntList)
 }

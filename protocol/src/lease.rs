@@ -28,8 +28,7 @@ use crate::sync::{AtomicU64, Ordering, REFUND, fence};
 pub const FIRST_TOTAL_NS: u64 = 1 << 62;
 
 /// Attempts to read a job's sums without a refund in between. An attempt takes less time than a
-/// refused launch, so the second nearly always succeeds. A job that scribbles here is granted
-/// nothing.
+/// refused launch, so the second nearly always succeeds; a job that scribbles gets nothing.
 pub const READ_TRIES_MAX: usize = 4;
 
 /// The terms of a lease as one consistent copy.
@@ -182,8 +181,8 @@ impl LeasePage {
     pub fn refund(&self, client_charged_ns: &AtomicU64, cost_ns: u64) {
         self.charges.total_ns.fetch_sub(cost_ns, Ordering::AcqRel);
         // Counted between the two sums: a daemon that reads the sum above with the charge and the
-        // one below without it then sees a changed count. Release pairs with the Acquire of its
-        // first load.
+        // one below without it sees a changed count. Release pairs with the Acquire of its first
+        // load.
         self.charges.refunds.fetch_add(1, Ordering::Release);
         client_charged_ns.fetch_sub(cost_ns, REFUND);
     }

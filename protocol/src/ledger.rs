@@ -6,7 +6,7 @@
 //! one word, changed by compare-and-swap, so two processes can never exceed the quota together.
 //!
 //! **A process may be killed between any two instructions**, and its memory must come back to the
-//! byte. Each change therefore has three steps ([`Account::declare`], [`Declared::try_post`],
+//! byte. A change has three steps ([`Account::declare`], [`Declared::try_post`],
 //! [`Posted::commit`]):
 //!
 //! 1. The process writes the intended change, with a number, into its own slot (`intent`).
@@ -16,10 +16,10 @@
 //! 3. It writes its new holdings, with the number, into its slot (`committed`).
 //!
 //! A process that resumes the slot of a dead process ([`Account::resume`]) can therefore compute
-//! the holdings: those committed, plus the change declared after them if the sum or the slot says
-//! that it was made.
+//! the holdings: those committed, plus the change declared after them if sum or slot has it as
+//! made.
 //!
-//! **One writer per slot**: the process that owns it, whose threads take turns; after its end, the
+//! **One writer per slot**: the owning process, whose threads take turns; after its end, the
 //! daemon.
 //!
 //! Sums are in units of [`UNIT_BYTES`]; the numbers of changes have 24 bits. A helper that sleeps
@@ -98,8 +98,7 @@ pub struct Ledger<const N: usize> {
     /// Requests refused because of the quota.
     pub refused: AtomicU64,
     /// A changed target of the job's requests ([`crate::slo::SloChange::from_word`]); 0: unchanged.
-    /// It is here because, like the quota, it belongs to the job and outlives the daemon, which
-    /// writes it.
+    /// Like the quota, it belongs to the job and outlives the daemon, which writes it.
     pub slo: AtomicU64,
     /// A changed cap on GPU time, likewise ([`crate::compute::CapChange::from_word`]).
     pub compute: AtomicU64,

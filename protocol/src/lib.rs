@@ -72,8 +72,7 @@ pub mod trace;
 ///   version may add fields at the end of a message, counters in the room reserved for them, and
 ///   words in the padding of a page. An older peer ignores new fields; missing fields have their
 ///   documented default; a zero word in former padding means the former behaviour. A minor version
-///   moves, resizes and redefines nothing: compile-time assertions in [`pages`] keep the pages'
-///   layout.
+///   moves, resizes and redefines nothing: compile-time assertions in [`pages`] keep the layout.
 ///
 /// Changes by version:
 ///

@@ -1,5 +1,4 @@
-//! The longest kernels of a client, by name: they show an operator why this client is hard to
-//! protect against.
+//! The longest kernels of a client, by name: they show operators why protection against it is hard.
 //!
 //! The table has a few places in the client's page, each for another name. Threads of the client
 //! write it when they first see a kernel, not at launches. The daemon reads it for a status

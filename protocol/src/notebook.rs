@@ -223,8 +223,7 @@ mod tests {
         assert_eq!(text_in(&file).unwrap()[0], 7);
     }
 
-    /// A writer killed after any of its stores: what it left of the third note spoils the first,
-    /// never the second.
+    /// A writer killed after any store: what it left of the third note spoils only the first.
     #[test]
     fn a_note_that_is_not_whole_leaves_the_one_before() {
         let (file, mut whole) = new();

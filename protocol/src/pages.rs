@@ -22,8 +22,7 @@ use crate::sync::{AtomicU32, AtomicU64, Line, SeqLock};
 /// Rings that threads of one client can claim for themselves; all further threads share one.
 pub const RINGS: usize = 64;
 
-/// Records per ring. A launch every 5 us makes 200 records in the daemon's longest poll interval (1
-/// ms).
+/// Records per ring. A launch every 5 us makes 200 records in the daemon's longest poll (1 ms).
 pub const RING_RECORDS: usize = 1024;
 
 /// Words for [`Counter`]s in a client's page, with room for those of later minor versions. The last
@@ -186,7 +185,7 @@ pub struct Told {
 pub struct LeasePage {
     /// [`PAGE_MAGIC`].
     pub magic: AtomicU64,
-    /// Odd while the daemon writes the terms. Terms are whole if it is even, and equal before and
+    /// Odd while the daemon writes the terms, which are whole if it is even, and equal before and
     /// after.
     pub generation: SeqLock,
     /// `hp_epoch` under which the lease was made.
@@ -212,9 +211,8 @@ pub struct Charges {
     /// Expected ns ever charged. Never reset: the daemon moves the limit instead, so that a late
     /// refund cannot affect another lease.
     pub total_ns: AtomicU64,
-    /// Refunds ever made: the daemon detects one during its reads by it
-    /// (`LeasePage::read_settled`). A library that does not count them may be granted one refused
-    /// launch too many.
+    /// Refunds ever made, to detect one during the daemon's reads (`LeasePage::read_settled`). A
+    /// library that does not count them may be granted one refused launch too many.
     pub refunds: AtomicU64,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The domain is a name, as the program passes it to `nvtxDomainCreate`. It ends at the first
 //! slash; if empty, it is the default domain. A text without a slash is a glob of the default
-//! domain. In the glob `*` matches anything, `?` one character (one byte of its UTF-8), all else
+//! domain. In the glob `*` matches anything, `?` one character (a byte of its UTF-8), all else
 //! itself.
 
 /// What [`RangePattern::parse`] accepts, for messages.

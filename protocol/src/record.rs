@@ -96,11 +96,10 @@ pub struct End {
 pub struct Launch {
     /// Index of the stream in the client's table, below [`STREAMS_MAX`].
     pub stream: u32,
-    /// Sequence number in that stream, from 1. For a best-effort launch: the stream's charges up to
-    /// it, ns.
+    /// Sequence number in that stream, from 1. In a best-effort launch: the stream's charges so
+    /// far, ns.
     pub seq: u64,
-    /// Identity of kernel and shape within the client; 0: none. It may change after a long time
-    /// without launches.
+    /// Identity of kernel and shape within the client; 0: none. It may change after a long pause.
     pub kernel: u64,
     /// Expected duration alone on the device, from the profile (p95); 0 if unknown.
     pub expected_ns: u64,

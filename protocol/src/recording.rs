@@ -268,8 +268,7 @@ impl Entry {
         self.measured.load(Ordering::Relaxed).min(SAMPLES as u64) as usize
     }
 
-    /// Adds a duration. `random` selects the sample that a further one replaces. For one thread at
-    /// a time.
+    /// Adds a duration. `random` selects the sample to replace when full. For one thread at a time.
     pub fn add(&self, kind: Kind, ns: f32, random: u64) {
         let known = Kind::of(self.kind.load(Ordering::Relaxed));
         if kind < known || !(ns.is_finite() && ns >= 0.0) {

@@ -2,8 +2,8 @@
 //!
 //! [`Spsc`] has one producer thread, the launching thread that claims it; [`Mpsc`] is shared by the
 //! threads beyond the first [`crate::pages::RINGS`]. Both lie in memory that the peer can scribble
-//! over, so every word is an atomic and the consumer keeps its own position ([`Cursor`]): `head` is
-//! not read back.
+//! over, so every word is an atomic and the consumer keeps its own position ([`Cursor`]) and never
+//! reads `head` back.
 //!
 //! A full ring refuses the record. The producer never waits: the caller counts the drop.
 
@@ -77,8 +77,8 @@ impl<const N: usize> Spsc<N> {
         for (word, value) in slot.iter().zip(record) {
             word.store(*value, Ordering::Relaxed);
         }
-        // Pairs with the Acquire load of `tail` in `pop`: without it the consumer could see the new
-        // index and the old words.
+        // Pairs with the Acquire load of `tail` in `pop`: else the consumer could see the new index
+        // with old words.
         side.tail.store(tail.wrapping_add(1), PUBLISH);
         Ok(())
     }

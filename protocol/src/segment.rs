@@ -149,8 +149,7 @@ impl<T: SharedPage> Mapping<T> {
 
     /// Replaces the page at its address by the file of `fd`, which must have the size of a `T` and
     /// keep it. A thread that reads or writes meanwhile accesses one page or the other, as Linux
-    /// replaces a mapping in one step (mmap(2), `MAP_FIXED`). Later forked children do not have the
-    /// page.
+    /// replaces a mapping in one step (mmap(2), `MAP_FIXED`). Later children lack the page.
     ///
     /// # Errors
     /// If the file is shorter, the former page stays. If the file cannot be mapped, the address may

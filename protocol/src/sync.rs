@@ -1,8 +1,7 @@
 //! Atomics under one name: loom's under the model checker, stepped ones under the daemon's fault
 //! simulation, `core`'s otherwise. [`SeqLock`] and [`TryLock`] build on them.
 //!
-//! Both run the shipped source of [`crate::ring`] and [`crate::lease`]; the checker has no second
-//! copy.
+//! Both run the shipped source of [`crate::ring`] and [`crate::lease`]; there is no second copy.
 
 mod seqlock;
 #[cfg(stepped)]
@@ -21,8 +20,8 @@ pub use stepped::{AtomicU32, AtomicU64, fence};
 pub use seqlock::SeqLock;
 pub use try_lock::{Locked, TryLock};
 
-/// Ordering of stores that publish: a record in a ring, a [`SeqLock`]'s version, a [`TryLock`]'s
-/// data.
+/// Ordering of stores that publish: a record in a ring, a [`SeqLock`]'s version, data in a
+/// [`TryLock`].
 ///
 /// CI builds the loom tests once more with `--cfg weaken_release` and expects them to fail: this
 /// shows that the tests detect a missing Release.

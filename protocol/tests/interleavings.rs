@@ -161,8 +161,7 @@ fn what_a_killed_process_held_comes_back_to_the_byte() {
 
 /// The daemon grants an idle-GPU lease while a high-priority thread arrives and a best-effort
 /// thread launches. Invariant: a best-effort launch that began after the announcement is refused;
-/// one that overlapped it is granted only if it is counted as a slip or its driver call preceded
-/// the high-priority one.
+/// one that overlapped it is granted only if it is counted as a slip or its driver call came first.
 #[test]
 fn no_launch_passes_an_announced_arrival_uncounted() {
     model(|| {

@@ -8,9 +8,8 @@
 //! | gemm   | f32 *a, f32 *b, f32 *c, u32 m, u32 n, u32 k | c = a · b; m × k by k × n, row-major |
 //! | reduce | f32 *x, f32 *out, u32 n | out\[0\] = Σ x\[i\], from the first to the last |
 //!
-//! The kernels of `pillion-replay`'s PTX are known too, by their parameters and the names of their
-//! entries up to a `$` ([`Builtin::of_entry`]): `pillion_check` is saxpy, the others are
-//! [`crate::synthetic`]'s.
+//! The kernels of `pillion-replay`'s PTX are known too, by parameters and names of entries up to a
+//! `$` ([`Builtin::of_entry`]): `pillion_check` is saxpy, the others are [`crate::synthetic`]'s.
 //!
 //! All n elements are computed whatever the grid is: the grid only decides the launch's occupancy
 //! and duration. The time is a roofline: the longer of operations at peak and bytes at peak

@@ -9,8 +9,7 @@
 //! how many more belong to it; the caller reads those and asks again. [`parse`] reads the whole.
 //!
 //! The layouts are those that public tools print (`readelf`, `cuobjdump`) and NVIDIA's PTX manual
-//! describes. Undocumented parts are as NVRTC 13.5 and nvFatbin 13.5 write them for sm_75 to
-//! sm_100.
+//! describes. Undocumented parts are as NVRTC 13.5 and nvFatbin 13.5 write for sm_75 to sm_100.
 
 mod cubin;
 mod fatbin;

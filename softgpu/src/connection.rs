@@ -16,7 +16,7 @@
 //! - *Release of a place*: when the stream is destroyed and empty. Assumed.
 //! - *Operations on connections*: all, copies too; no connections are for copies alone. Assumed;
 //!   the guide names "compute and copy engine" connections.
-//! - *Start of an operation*: a kernel or copy when its engine has it; others when they complete.
+//! - *Start of an operation*: of kernels and copies when in their engine; of others at completion.
 //!   Assumed.
 //!
 //! A context without a limit has a connection for each stream.

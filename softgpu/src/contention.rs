@@ -27,15 +27,15 @@
 /// The value 1 with 32 fractional bits.
 pub(crate) const ONE_Q32: u64 = 1 << 32;
 
-/// Parameters of the law. [`Contention::CALIBRATED`] has its values; others show a result's
-/// dependence.
+/// Parameters of the law. [`Contention::CALIBRATED`] has its values; others show how much a result
+/// depends on them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contention {
     /// Exponent of the mean of the two demands, 5: in Orion's Table 2, Conv2d beside BN2d is 1.41
     /// times as fast as one after the other.
     pub mean_exponent: i32,
-    /// Exponent of the demanded bandwidth beyond the device's, 1.1: BN2d beside BN2d is 1.08 times
-    /// as fast.
+    /// Exponent of demanded bandwidth beyond the device's, 1.1: BN2d beside BN2d there is 1.08
+    /// times as fast.
     pub overload_exponent: f64,
     /// Slowdown of a wholly mixed load beyond 1, 0.2; for two kernels that could each fill the
     /// device, half of it. Fitted to half of Gavel's pairs on a V100, as far as Conv2d beside

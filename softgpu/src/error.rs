@@ -1,5 +1,4 @@
-//! Errors of calls to the model. Each is a fault of the caller; a fault of the model is an
-//! assertion.
+//! Errors of calls to the model. Each is a fault of the caller; one of the model is an assertion.
 
 use crate::op::{ContextId, StreamId};
 
@@ -34,8 +33,8 @@ pub enum Error {
         /// The device's value.
         available: u64,
     },
-    /// A field of the kernel's shape is outside its domain (zero blocks or time, a negative or NaN
-    /// demand).
+    /// A field of the kernel's shape is outside its domain (zero blocks, zero time, a negative or
+    /// NaN demand).
     #[error("invalid kernel shape: {0}")]
     InvalidShape(&'static str),
 }

@@ -54,8 +54,7 @@ impl KernelShape {
             .min(by_shared)
     }
 
-    /// SMs that the grid fills at full residency. May exceed the device's SMs, as in Orion's
-    /// profiles.
+    /// SMs that the grid fills at full residency. It may exceed the device, as in Orion's profiles.
     ///
     /// # Errors
     /// As [`Self::check`].

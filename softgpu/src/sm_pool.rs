@@ -79,7 +79,7 @@ impl SmPool {
         self.sms_busy
     }
 
-    /// Places as many of `wanted` blocks as fit now on the SMs of these numbers. `None` if none
+    /// Places as many of `wanted` blocks as fit now on the SMs of these numbers. `None` if no block
     /// fits.
     pub(crate) fn try_place(
         &mut self,

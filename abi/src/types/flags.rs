@@ -119,8 +119,7 @@ named_values! {
 pub struct CUexecAffinityParam {
     /// The restricted resource.
     pub kind: CUexecAffinityType,
-    /// Number of SMs, for [`CUexecAffinityType::SM_COUNT`]. In the header a union with this one
-    /// member.
+    /// Number of SMs, for [`CUexecAffinityType::SM_COUNT`]. A union in the header.
     pub sm_count: c_uint,
 }
 

@@ -52,8 +52,7 @@ named_values! {
 }
 
 named_values! {
-    /// Options of `cuModuleLoadDataEx`: only those that report: a driver without a compiler, too,
-    /// must answer them.
+    /// Options of `cuModuleLoadDataEx`: those that report, which every driver must answer.
     #[expect(non_camel_case_types, reason = "named as in the header")]
     CUjit_option(u32), "CU_JIT_" {
         /// Out: milliseconds spent (`float`).

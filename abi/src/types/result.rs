@@ -97,8 +97,7 @@ const fn c_str(text: &'static str) -> &'static CStr {
 }
 
 // The names and codes are those of the public headers up to CUDA 13.4. The texts are the drivers'
-// where these are widely known, because logs and bug reports are searched for them; others are our
-// own.
+// where these are widely known, because logs and reports are searched for them; others are ours.
 results! {
     SUCCESS = 0, c"CUDA_SUCCESS", "no error";
     INVALID_VALUE = 1, c"CUDA_ERROR_INVALID_VALUE", "invalid argument";

@@ -63,8 +63,7 @@ named_values! {
     }
 }
 
-/// One operation of a batch: in the header a union of 48 bytes, whose members for waits and writes
-/// have the same layout.
+/// One operation of a batch: in the header a union of 48 bytes; waits and writes share a layout.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CUstreamBatchMemOpParams {

@@ -71,8 +71,7 @@ impl Coordinator {
         started
     }
 
-    /// Lets the next ready participant run until it waits again, leaves or dies. Returns whether
-    /// there was one.
+    /// Lets the next ready participant run until it waits again, leaves or dies; false without one.
     pub fn run_one(&self) -> bool {
         let Some(slot) = self.next_ready() else {
             return false;

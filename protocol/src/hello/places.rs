@@ -31,7 +31,7 @@ pub fn socket_folders() -> Vec<PathBuf> {
 }
 
 /// The folder in which a daemon of this process's user puts its socket: `/run/pillion` for root,
-/// else `pillion` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, else [`temporary_folder`]. It may be
+/// else `pillion` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, else [`temporary_folder`]. May be
 /// missing.
 pub fn own_socket_folder() -> PathBuf {
     match geteuid().is_root() {

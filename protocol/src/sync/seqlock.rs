@@ -15,8 +15,7 @@
 //! readers [`SeqLock::load`] and [`SeqLock::is_still`].
 //!
 //! The lock is a `u64` in memory, and may lie in a shared page. A peer that scribbles there makes
-//! reads fail, or return words of different versions: a reader without trust in the peer checks
-//! them.
+//! reads fail, or return words of different versions: readers without trust in it check them.
 
 use super::{AtomicU64, Ordering, PUBLISH, fence};
 
@@ -80,16 +79,14 @@ impl SeqLock {
     /// Marks the words as written, with this version.
     #[inline]
     pub fn finish(&self, version: u64) {
-        // Release pairs with the Acquire in `load` and `try_begin`: readers of the version see its
-        // words.
+        // Release pairs with the Acquire in `load` and `try_begin`: its readers see the words.
         self.0.store(version, PUBLISH);
     }
 
     /// The version or mark, before the words are read.
     #[inline]
     pub fn load(&self) -> u64 {
-        // Acquire pairs with the store in `finish`: words loaded next are of this or a later
-        // version.
+        // Acquire pairs with the store in `finish`: later loads are of this or a later version.
         self.0.load(Ordering::Acquire)
     }
 

@@ -45,8 +45,7 @@ impl TryLock {
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         let backoff = Backoff::new();
         for _ in 0..ATTEMPTS_MAX {
-            // Acquire pairs with the Release in `drop`: it makes the previous holder's changes
-            // visible.
+            // Acquire pairs with the Release in `drop`: the previous holder's changes are visible.
             let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
             if self.0.compare_exchange(FREE, HELD, taken, failed).is_ok() {
                 return Some(Locked(self));

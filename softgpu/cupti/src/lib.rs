@@ -6,8 +6,8 @@
 //! of CUDA 12.9, from the public header (`cupti_activity.h`); unknown fields are zero.
 //!
 //! Like NVIDIA's, it has a thread of its own, which puts completed kernels into the current buffer
-//! and returns full buffers; `cuptiActivityFlushAll` returns others. Without a buffer it counts
-//! drops.
+//! and returns full buffers; `cuptiActivityFlushAll` returns others. Without a buffer records are
+//! dropped and counted.
 //!
 //! | environment | meaning |
 //! |---|---|

@@ -28,8 +28,7 @@ impl Gpu {
         percent.map_or(sms, |percent| softgpu::sms_of_percent(sms, percent))
     }
 
-    /// The result of `cuDeviceGetAttribute`. Unlisted ones are 0, as in a driver without the
-    /// feature.
+    /// The result of `cuDeviceGetAttribute`. Unlisted ones are 0, as without the feature.
     pub(crate) fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32, CUresult> {
         // The last attribute of CUDA 12.8; later ones are refused, as by a driver of that version.
         const LAST: i32 = 144;

@@ -8,8 +8,8 @@
 //! ([`UNSAFE`]). A capture that is not relaxed forbids them to the thread that began it, a global
 //! one to every thread; each thread can opt out of this check
 //! (`cuThreadExchangeStreamCaptureMode`). The codes and rules are those of the CUDA driver API's
-//! documentation of `cuStreamBeginCapture`, `cuThreadExchangeStreamCaptureMode` and of the results
-//! 900 to 908.
+//! documentation of `cuStreamBeginCapture`, `cuThreadExchangeStreamCaptureMode` and results 900
+//! to 908.
 
 use std::collections::{HashMap, HashSet};
 use std::thread::ThreadId;
@@ -295,8 +295,7 @@ impl Driver {
         result
     }
 
-    /// State of a stream's capture. Refused for the legacy stream while it is ordered with a
-    /// captured one.
+    /// State of a stream's capture. Refused for the legacy stream beside a captured blocking one.
     pub(crate) fn capture_info(&self, stream: &Stream) -> Result<Info, CUresult> {
         let tables = self.tables.lock();
         let captures = &tables.captures;
@@ -599,8 +598,8 @@ pub(crate) enum Care {
 }
 
 /// The effect of an entry point on captures. NVIDIA names `cudaMalloc` and `cudaEventQuery` as
-/// examples of unsafe calls; here they are the calls that allocate, free, load, wait or copy
-/// without a stream.
+/// examples of unsafe calls; here they are those that allocate, free, load, wait or copy without a
+/// stream.
 pub(crate) const fn care(index: usize) -> Care {
     if is_among(index, &WHOLE_CONTEXT) {
         Care::Context

@@ -129,8 +129,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Records an event behind all streams of a context: the legacy stream waits for these, then
-    /// records.
+    /// Records an event behind all streams of a context: the legacy stream waits for them first.
     pub(crate) fn record_context(&'static self, context: u64, handle: u64) -> Result<(), CUresult> {
         let owner = self.context(context)?.green;
         let owner = owner.map_or(context, |green| green.primary);

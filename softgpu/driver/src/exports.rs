@@ -110,7 +110,7 @@ pub(crate) struct Address(pub(crate) *const ());
 // SAFETY: the address of a function is the same and callable in every thread.
 unsafe impl Sync for Address {}
 
-/// Every entry point's address, by its index in `abi`'s table. A symbol without a function does not
+/// Every entry point's address, by its index in `abi`'s table. A symbol without one does not
 /// compile.
 pub(crate) static ADDRESSES: [Address; ENTRY_POINT_COUNT] = {
     use self::{

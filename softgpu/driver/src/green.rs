@@ -1,8 +1,7 @@
 //! Green contexts: they share a primary context's memory and code and have their own streams.
 //!
 //! The device model does not partition SMs: a green context's SMs are stored, reported and added
-//! up, but its kernels run on all SMs. A green context's own default stream waits for no other
-//! stream.
+//! up, but its kernels run on all SMs. A green context's own default stream waits for no other.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

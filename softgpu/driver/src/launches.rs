@@ -190,8 +190,8 @@ fn check_dimensions(launch: &Launch<'_>) -> Result<(), CUresult> {
     Err(CUresult::INVALID_VALUE)
 }
 
-/// Checks that the launch passes the kernel's parameters, and that its blocks are within the
-/// compiled limit.
+/// Checks that the launch passes the kernel's parameters, and that a block is no larger than the
+/// kernel was compiled for.
 fn check_arguments(function: &Function, launch: &Launch<'_>) -> Result<(), CUresult> {
     let traits = &function.traits;
     let threads: u32 = launch.block.iter().product();

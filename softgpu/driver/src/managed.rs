@@ -2,8 +2,7 @@
 //!
 //! It lies in the host arena, which both access, so nothing ever migrates: prefetches and advice
 //! are checked, stored and reported, and have no other effect. It counts as the device's
-//! everywhere, but takes none of its memory; As in CUDA, a program may have more of it than the
-//! device has memory.
+//! everywhere, but takes none of its memory: as in CUDA, it may exceed the device's memory.
 
 use abi::types::{
     CUdevice, CUmem_advise, CUmem_range_attribute, CUmemAttach_flags, CUmemLocation,

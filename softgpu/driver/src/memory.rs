@@ -2,8 +2,8 @@
 //!
 //! Allocation and `cuMemFree` take effect before the call returns; stream-ordered frees are in
 //! `pools`. Pinned memory lies in the host arena, which the device can access. The application's
-//! own registered memory does not: copies of it are staged like pageable memory, and it has no
-//! device address.
+//! own registered memory does not: copies of it are staged like pageable ones, and it has no device
+//! address.
 
 use abi::types::{CUmemAccess_flags, CUmemHostAlloc_flags, CUmemHostRegister_flags, CUresult};
 use softgpu::wire::{

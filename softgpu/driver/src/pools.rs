@@ -2,7 +2,7 @@
 //!
 //! A pool reserves bytes of its device at the server (`softgpu/server`'s `pool`). An allocation has
 //! its memory when the call returns; a free is stream-ordered. If the device is full while frees
-//! are pending, allocation waits for these and retries, which CUDA allows with internal
+//! are pending, allocation waits for them and retries, which CUDA allows with internal
 //! dependencies.
 //!
 //! Sharing a pool with other processes is not supported: no pool can be created for it.

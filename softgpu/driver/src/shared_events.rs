@@ -1,5 +1,4 @@
-//! Events shared between processes: those of `CU_EVENT_INTERPROCESS`, and those from
-//! `cuIpcOpenEventHandle`.
+//! Events shared between processes: of `CU_EVENT_INTERPROCESS`, and from `cuIpcOpenEventHandle`.
 //!
 //! Such an event is some words of device memory (`softgpu::wire::SharedEvent`), which each process
 //! has at an address of its own. The server counts a record during the call, so that other

@@ -23,8 +23,7 @@ use crate::linking::Linkings;
 use crate::ranges::Ranges;
 use crate::shared_events::Words;
 
-/// First handle, and the distance of handles: they look like aligned addresses, and none is a
-/// default stream.
+/// First handle, and the distance of handles: like aligned addresses, and never a default stream.
 pub(crate) const HANDLE_STEP: u64 = 0x100;
 
 /// All objects of the process.

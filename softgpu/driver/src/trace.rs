@@ -117,8 +117,7 @@ impl Driver {
                 continue;
             };
             let stream = stream_of(device, slot);
-            // A kernel that completes before its launch returns is reported only once the launch is
-            // recorded.
+            // A kernel complete before its launch returns is reported once the launch is recorded.
             let put = state.put.get_mut(&stream);
             let Some(traced) = put.and_then(VecDeque::pop_front) else {
                 continue;

@@ -1,5 +1,5 @@
 //! The control daemon's settings for later servers, and its parsing of numbers: as C's `atoi`,
-//! `strtol` and `strtod`, from the front, ignoring the rest. All as observed with NVIDIA's
+//! `strtol` and `strtod`, from the front, ignoring the rest. As observed with NVIDIA's
 //! (`docs/mps.md`).
 
 use std::collections::BTreeMap;

@@ -2,8 +2,7 @@
 
 use std::ffi::CStr;
 
-/// `nvmlReturn_t`. A number with names, not a closed enum: an application may pass any number to
-/// `nvmlErrorString`.
+/// `nvmlReturn_t`. A number with names, not a closed enum: `nvmlErrorString` takes any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Code(pub(crate) u32);

@@ -131,7 +131,7 @@ pub(crate) fn by_uuid<'a>(gpus: &'a [Gpu], uuid: &str) -> Outcome<&'a Gpu> {
     all.find(|gpu| gpu.uuid() == uuid).ok_or(Code::NOT_FOUND)
 }
 
-/// The device at this address, `domain:bus:device.function` in hexadecimal; domain and function are
+/// The device at this address, `domain:bus:device.function` in hexadecimal; domain and function
 /// optional.
 pub(crate) fn by_pci<'a>(gpus: &'a [Gpu], address: &str) -> Outcome<&'a Gpu> {
     let (domain, bus, device) = parse_pci(address).ok_or(Code::INVALID_ARGUMENT)?;

@@ -2,8 +2,7 @@
 //!
 //! A sample is the use of the device up to an instant; a metric is the difference of two, divided
 //! by the time between them. The supported metrics are those of the model: SMs in use (nvml.h:
-//! "percentage of SMs that were busy"), the time of any computation, and the share of the
-//! bandwidth.
+//! "percentage of SMs that were busy"), the time of any computation, and the share of bandwidth.
 //!
 //! NVIDIA's devices have GPM from Hopper on (nvml.h, "for Hopper or newer").
 
@@ -30,8 +29,7 @@ const DRAM_BW_UTIL: u32 = 10;
 /// far, all of the same version.
 const METRICS_MAX: u32 = 512;
 
-/// `nvmlGpmSample_t` of the first sample; the others follow. Neither null nor a likely accidental
-/// number.
+/// `nvmlGpmSample_t` of the first sample; others follow. Neither null nor likely by accident.
 const FIRST: usize = 0x6770_6d73;
 /// Most samples at once.
 const SAMPLES_MAX: usize = 1024;

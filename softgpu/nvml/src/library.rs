@@ -1,5 +1,4 @@
-//! The initialised library, and the entry into each call, which finds the device and catches
-//! panics.
+//! The initialised library, and the entry into each call: finds the device, catches panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

@@ -35,8 +35,7 @@ pub(crate) fn ask(path: &Path) -> Result<Monitor, String> {
     }
 }
 
-/// Microseconds of the Unix epoch: the caller's clock, with which NVML stamps samples. Nothing is
-/// measured with it.
+/// Microseconds of the Unix epoch, with which NVML stamps samples. Nothing is measured with it.
 pub(crate) fn unix_us() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     let us = now.tv_sec.saturating_mul(1_000_000) + now.tv_nsec / 1000;

@@ -30,8 +30,7 @@ pub(crate) fn enter_without_device(
 
 /// Runs a call that needs nothing.
 pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), Error>) -> Error {
-    // A panic is a bug of ours and must not unwind into C. Its state is behind locks that do not
-    // poison.
+    // A panic is a bug of ours and must not unwind into C. The locks do not poison.
     let answer = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => return Error::SUCCESS,
         Ok(Err(error)) => error,

@@ -1,5 +1,4 @@
-//! A stand-in for NVIDIA's `libcudart.so.13` (with `cfg(cuda12)`, of `libcudart.so.12`), for the
-//! software GPU.
+//! A stand-in for NVIDIA's `libcudart.so.13` (`.12` with `cfg(cuda12)`), for the software GPU.
 //!
 //! NVIDIA's own runtime authenticates the driver through a table from `cuGetExportTable`, and runs
 //! on no other driver; the stand-in driver denies that table and always will. Programs built on the

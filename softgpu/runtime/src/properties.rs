@@ -205,7 +205,7 @@ pub(crate) fn pointer_attributes(
         at,
     )?;
     // Either may be missing: device memory has no host address, registered memory perhaps no device
-    // one.
+    // address.
     let place = |attribute| {
         let mut place = std::ptr::null_mut::<c_void>();
         let asked = driver.cuPointerGetAttribute((&raw mut place).cast(), attribute, at);

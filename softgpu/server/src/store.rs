@@ -2,8 +2,8 @@
 //!
 //! Contents are in chunks that exist only once written, so that a program may allocate as much as
 //! the modelled device has. Unwritten memory reads as zero. A store lives while anything refers to
-//! it: an allocation, a handle, a mapping, in any process; the last of them returns its bytes to
-//! the device.
+//! it: an allocation, a handle, a mapping, in any process; the last returns its bytes to the
+//! device.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

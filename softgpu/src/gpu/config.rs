@@ -86,8 +86,7 @@ pub struct Completion {
     pub stream: StreamId,
     /// Number of the operation in the stream, as [`crate::Gpu::submit`] returned it.
     pub seq: u64,
-    /// When it started to execute: its first block, its transfer. Equal to `at_ns` if it takes no
-    /// time.
+    /// When it started to execute: its first block, its transfer. `at_ns` if it takes no time.
     pub started_ns: u64,
     /// When it completed.
     pub at_ns: u64,

@@ -1,5 +1,4 @@
-//! A stand-in for NVIDIA's `libcublas.so.13` (with `cfg(cuda12)`, of `libcublas.so.12`), for the
-//! software GPU.
+//! A stand-in for NVIDIA's `libcublas.so.13` (`.12` with `cfg(cuda12)`), for the software GPU.
 //!
 //! Products of matrices, of a matrix and a vector, and of two vectors launch a kernel with a name,
 //! a shape and a duration (`blas::Product`), which computes nothing. Everything else that PyTorch

@@ -1,5 +1,4 @@
-//! A stand-in for NVIDIA's `libcublasLt.so.13` (with `cfg(cuda12)`, of `libcublasLt.so.12`), for
-//! the software GPU.
+//! A stand-in for NVIDIA's `libcublasLt.so.13` (`.12` with `cfg(cuda12)`), for the software GPU.
 //!
 //! `cublasLtMatmul` launches a kernel with a name, a shape and a duration (`blas::Product`), which
 //! computes nothing. Epilogues of the product (bias, activation) are assumed to cost nothing, and

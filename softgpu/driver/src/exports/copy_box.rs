@@ -17,8 +17,7 @@ use crate::raw::{In, Out};
 use crate::streams::Flavour;
 use crate::tables::Stream;
 
-/// Copies according to a descriptor: on a stream, or, without one, synchronously on the default
-/// stream.
+/// Copies according to a descriptor: on a stream, or synchronously on the default one.
 fn copy<T>(
     driver: &Driver,
     flavour: Flavour,

@@ -13,8 +13,7 @@ use crate::raw::Out;
 const NO_DESTRUCTOR_SYNC: c_uint = 1;
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 const MOVE: c_uint = 1;
-/// How the thread that waits for a host function is notified, in CUDA 13.1. Ignored: the thread
-/// here has one way.
+/// How the thread that waits for a host function is notified, in CUDA 13.1. Ignored here.
 const SYNC_MODE_MAX: c_uint = 1;
 
 fn object(handle: CUuserObject) -> u64 {

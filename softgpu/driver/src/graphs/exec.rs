@@ -336,8 +336,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Copies with pageable memory go through the host arena; the driver fills or empties it in
-    /// turn.
+    /// Copies with pageable memory go through the host arena; the driver fills or empties it.
     fn plan_copy(&self, live: &Live, copy: &CopyNode, plan: &mut Plan) -> Result<(), CUresult> {
         for &[to, from, bytes] in &copy.pieces {
             let direction = match (self.place(to, bytes)?, self.place(from, bytes)?) {

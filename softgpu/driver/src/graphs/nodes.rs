@@ -250,7 +250,7 @@ impl Side {
         )
     }
 
-    /// `first` has byte, row, slice and level of its beginning; `sizes` are bytes per row, rows per
+    /// `first` has byte, row, slice and level of its beginning; `sizes` bytes per row, rows per
     /// slice.
     fn new(base: u64, width: u64, first: [usize; 4], sizes: [usize; 2]) -> Result<Self, CUresult> {
         let [x, y, z, lod] = first.map(|number| number as u64);

@@ -232,8 +232,7 @@ impl World {
         }
     }
 
-    /// Submits an operation to the model, after those that CUDA orders before it; returns its
-    /// number.
+    /// Submits an operation to the model, after those that CUDA orders first; returns its number.
     pub(super) fn submit(
         &mut self,
         id: ClientId,

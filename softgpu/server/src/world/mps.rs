@@ -140,8 +140,7 @@ impl World {
         clients.take(MPS_CLIENTS_MAX).collect()
     }
 
-    /// Whether a new context of a client must wait for an MPS server. If not, it is assigned to
-    /// that server.
+    /// Whether a new context of a client must wait for an MPS server. If not, it joins that server.
     pub(super) fn is_mps_awaited(&mut self, id: ClientId) -> Result<bool, u32> {
         let uid = self.client(id).uid;
         let Some(mps) = &mut self.mps else {

@@ -1,8 +1,7 @@
 //! Streams that wait for a value in memory.
 //!
 //! A stream of this client, another device's server, or the application (pinned memory is its own)
-//! may write it. While such a wait heads its stream, the server therefore polls memory every
-//! [`LOOK_NS`].
+//! may write it. While such a wait heads its stream, the server polls memory every [`LOOK_NS`].
 
 use softgpu::wire::Until;
 use softgpu::{Memory as _, Op, StreamId};
