@@ -5,7 +5,6 @@ mod common;
 use common::{copy_in, drain, end_ns, kernel, mps, one_block, put, start_ns, v100};
 use softgpu::{Completion, ContextId, Gpu, Op, StreamId};
 
-/// A context with these numbers of connections and streams.
 fn gpu_with(connections: usize, streams: usize) -> (Gpu, ContextId, Vec<StreamId>) {
     let mut gpu = Gpu::new(v100(), mps());
     let context = gpu.create_context_with(connections);

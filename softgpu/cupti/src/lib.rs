@@ -120,7 +120,6 @@ struct State {
     callbacks: Option<(Requested, Completed)>,
     buffer: Option<Buffer>,
     dropped: usize,
-    /// Records so far.
     count: u64,
 }
 

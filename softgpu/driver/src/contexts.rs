@@ -84,7 +84,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Destroys a context that the application made.
     pub(crate) fn destroy_created_context(&self, handle: u64) -> Result<(), CUresult> {
         if self.context(handle)?.green.is_some() {
             return Err(CUresult::INVALID_CONTEXT);

@@ -183,7 +183,6 @@ pub(crate) fn attribute_of(
     Ok(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Checks that an attribute may have this value.
 pub(crate) fn check_settable(
     device: &Device,
     function: &Function,

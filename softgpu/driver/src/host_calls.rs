@@ -19,7 +19,6 @@ use crate::raw::Bytes;
 use crate::tables::Stream;
 use crate::thread;
 
-/// Most pending calls.
 const CALLS_MAX: usize = 1 << 20;
 
 /// A function and its argument.

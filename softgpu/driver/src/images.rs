@@ -249,7 +249,6 @@ impl Driver {
         }
     }
 
-    /// Reads the image in a file.
     pub(crate) fn image_in(&self, path: &str) -> Result<Image, LoadError> {
         let bytes = fs::read(Path::new(path)).map_err(|_| CUresult::FILE_NOT_FOUND)?;
         if bytes.len() > CODE_BYTES_MAX {
@@ -274,5 +273,4 @@ impl Driver {
     }
 }
 
-/// Longest PTX text.
 const PTX_BYTES_MAX: usize = 256 << 20;

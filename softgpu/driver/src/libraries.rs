@@ -37,7 +37,6 @@ pub(crate) struct LibraryKernel {
 }
 
 impl Libraries {
-    /// Removes a context's modules.
     pub(crate) fn forget_context(&mut self, context: u64) {
         for library in self.libraries.values_mut() {
             library.modules.remove(&context);

@@ -39,7 +39,6 @@ const RING_FULL_NS: u64 = 20_000;
 pub(crate) enum Link {
     /// No link: every call succeeds at once without effect.
     Null,
-    /// A server for each device.
     Live(Box<Live>),
 }
 
@@ -125,7 +124,6 @@ impl Live {
         &self.servers[device]
     }
 
-    /// The connection of a stream's slot, and the slot there.
     fn of_stream(&self, slot: u32) -> (&Connection, u32) {
         (self.server(slot as usize / STREAMS), slot % STREAMS as u32)
     }
@@ -501,7 +499,6 @@ fn device_of_call(call: u64) -> usize {
     (call >> CALL_BITS) as usize
 }
 
-/// The device that an address in device memory lies on.
 pub(crate) fn device_of_address(address: u64) -> usize {
     if address < DEVICE_BASE {
         return (address.saturating_sub(DEVICE_LOW_BASE) / DEVICE_LOW_SPAN_BYTES) as usize;

@@ -16,7 +16,6 @@ use crate::images::LoadError;
 /// Linkings in progress, by handle.
 pub(crate) type Linkings = HashMap<u64, Linking>;
 
-/// A linking in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Linking {
     inputs: Vec<Input>,

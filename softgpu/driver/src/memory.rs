@@ -126,7 +126,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends a memory request to a device's server.
     pub(crate) fn ask(&self, device: usize, request: MemoryRequest) -> Result<[u64; 4], CUresult> {
         self.link.ask(device, request)
     }
@@ -177,7 +176,6 @@ impl Driver {
         }
     }
 
-    /// The host arena, if there is one.
     pub(crate) fn host(&self) -> Option<&softgpu::wire::HostArena> {
         match &self.link {
             Link::Live(live) => Some(live.host()),
@@ -218,7 +216,6 @@ impl Driver {
         Ok(live.host_base() + self.take_host(&mut tables, bytes, block)?)
     }
 
-    /// Frees pinned memory.
     pub(crate) fn free_pinned(&self, address: u64) -> Result<(), CUresult> {
         if address == 0 {
             return Ok(());
@@ -292,7 +289,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Undoes a registration.
     pub(crate) fn unregister(&self, address: u64) -> Result<(), CUresult> {
         if address == 0 {
             return Err(CUresult::INVALID_VALUE);
@@ -429,7 +425,6 @@ impl Driver {
     }
 }
 
-/// Checks that the application may use a range on the device.
 fn check_device_range(tables: &Tables, address: u64, bytes: u64) -> Result<(), CUresult> {
     let end = address.checked_add(bytes).ok_or(CUresult::INVALID_VALUE)?;
     let mut next = address;

@@ -94,12 +94,10 @@ impl Driver {
         function_of(&mut tables, handle, &entry)
     }
 
-    /// Number of kernels of a module.
     pub(crate) fn module_function_count(&self, handle: u64) -> Result<usize, CUresult> {
         Ok(module(&self.tables.lock(), handle)?.image.entries.len())
     }
 
-    /// The first kernels of a module.
     pub(crate) fn module_functions(&self, handle: u64, count: usize) -> Result<Vec<u64>, CUresult> {
         let mut tables = self.tables.lock();
         let image = Arc::clone(&module(&tables, handle)?.image);

@@ -135,7 +135,6 @@ impl Driver {
         })
     }
 
-    /// Reserves address space.
     pub(crate) fn reserve(&self, bytes: u64, align: u64, wish: u64) -> Result<u64, CUresult> {
         let align = if align == 0 { GRANULARITY_BYTES } else { align };
         if bytes == 0 || !bytes.is_multiple_of(GRANULARITY_BYTES) || !align.is_power_of_two() {

@@ -7,7 +7,6 @@ use crate::memory::{Allocation, Place};
 use crate::raw::Bytes;
 use crate::tables::BlockKind;
 
-/// Most bytes of an attribute's value.
 const VALUE_BYTES: usize = 8;
 
 /// The value of an attribute, as its bytes.

@@ -254,7 +254,6 @@ impl Driver {
         }
     }
 
-    /// A device's access rights to a pool.
     pub(crate) fn pool_access(
         &self,
         handle: u64,

@@ -45,7 +45,6 @@ impl<T> Ranges<T> {
         Some(start)
     }
 
-    /// Frees a range.
     pub(crate) fn remove(&mut self, start: u64) -> Option<(u64, T)> {
         self.taken.remove(&start)
     }

@@ -67,7 +67,6 @@ impl Driver {
         Ok(CUipcEventHandle { reserved })
     }
 
-    /// Opens another process's event.
     pub(crate) fn open_ipc_event(&self, handle: &CUipcEventHandle) -> Result<u64, CUresult> {
         let (_, context) = self.current()?;
         let bytes = std::array::from_fn(|i| handle.reserved[i] as u8);

@@ -58,7 +58,6 @@ pub(crate) struct Tables {
     pub(crate) host: Ranges<HostBlock>,
 }
 
-/// A device's primary context.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
     pub(crate) retained: u32,
@@ -88,7 +87,6 @@ pub(crate) struct Context {
 pub(crate) struct Green {
     /// Its handle as a green context.
     pub(crate) handle: u64,
-    /// The device's primary context.
     pub(crate) primary: u64,
     pub(crate) sms: u32,
 }
@@ -227,7 +225,6 @@ impl Stream {
 }
 
 impl Context {
-    /// Its slot at its server.
     pub(crate) fn local_slot(&self) -> u64 {
         u64::from(self.slot) % CONTEXTS as u64
     }
@@ -282,7 +279,6 @@ impl Tables {
         }
     }
 
-    /// An unused handle.
     pub(crate) fn new_handle(&mut self) -> u64 {
         self.handle_last += HANDLE_STEP;
         self.handle_last

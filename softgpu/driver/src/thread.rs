@@ -17,7 +17,6 @@ thread_local! {
     static IN_HOST_CALL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread's default stream of each context.
 #[derive(Debug, Default)]
 struct ThreadStreams(HashMap<u64, u64>);
 

@@ -86,7 +86,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Puts operations on a stream, in order.
     pub(crate) fn put_operations(
         &self,
         stream: &Stream,

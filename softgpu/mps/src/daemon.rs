@@ -48,7 +48,6 @@ pub(crate) struct Daemon {
     listener: OwnedFd,
     fronts: BTreeMap<u64, Front>,
     front_next: u64,
-    /// The device server's connection.
     device: Option<OwnedFd>,
     pub(crate) server: Option<Process>,
     pub(crate) pending: VecDeque<Pending>,
@@ -63,7 +62,6 @@ struct Front {
     uid: u32,
 }
 
-/// A pending server.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) uid: u32,

@@ -21,7 +21,6 @@ pub(crate) fn register(request: MpsRequest) -> io::Result<OwnedFd> {
     }
 }
 
-/// The clients of all servers.
 pub(crate) fn clients() -> io::Result<MpsClients> {
     match ask(&Request::Mps(MpsRequest::Clients))?.1 {
         Reply::MpsClients(clients) => Ok(clients),

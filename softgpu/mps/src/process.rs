@@ -9,7 +9,6 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use crate::log::Log;
 
-/// A server that was started.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,

@@ -31,7 +31,6 @@ const METRICS_MAX: u32 = 512;
 
 /// `nvmlGpmSample_t` of the first sample; others follow. Neither null nor likely by accident.
 const FIRST: usize = 0x6770_6d73;
-/// Most samples at once.
 const SAMPLES_MAX: usize = 1024;
 
 static SAMPLES: Mutex<BTreeMap<usize, Option<Taken>>> = Mutex::new(BTreeMap::new());
@@ -80,7 +79,6 @@ pub(crate) fn free(number: usize) -> Outcome {
         .ok_or(Code::INVALID_ARGUMENT)
 }
 
-/// Takes a sample of a device.
 pub(crate) fn take(gpu: &Gpu, number: usize) -> Outcome {
     if !has(&gpu.device) {
         return Err(Code::NOT_SUPPORTED);

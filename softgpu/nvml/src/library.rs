@@ -134,7 +134,6 @@ pub(crate) fn enter(call: impl FnOnce(&[Gpu]) -> Outcome) -> Code {
     })
 }
 
-/// Runs a call about a device.
 pub(crate) fn enter_device(handle: Handle, call: impl FnOnce(&Gpu) -> Outcome) -> Code {
     enter(|gpus| {
         let mut all = gpus.iter();

@@ -26,7 +26,6 @@ impl<T: Copy> Out<T> {
         self.0.is_null()
     }
 
-    /// Stores a result.
     pub(crate) fn set(&self, value: T) -> Outcome {
         self.set_all(&[value])
     }

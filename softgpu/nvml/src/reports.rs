@@ -17,7 +17,6 @@ pub(crate) const SUPPORTED: u64 = 1 | 2 | 8;
 
 /// `nvmlEventSet_t` of the first set; others follow. Neither null nor a likely accidental number.
 const FIRST: usize = 0x6770_7565;
-/// Most sets at once.
 const SETS_MAX: usize = 256;
 /// Poll interval.
 const ASK_NS: u64 = 50_000_000;

@@ -25,7 +25,6 @@ fn chosen() -> c_int {
     CHOSEN.try_with(Cell::get).unwrap_or(0)
 }
 
-/// The device of that number.
 pub(crate) fn device(driver: &Driver, ordinal: c_int) -> Result<CUdevice, Error> {
     let mut device = CUdevice::INVALID;
     driver

@@ -47,7 +47,6 @@ pub(crate) fn take_last_error() -> Error {
         .unwrap_or(Error::SUCCESS)
 }
 
-/// The last error of the calling thread.
 pub(crate) fn last_error() -> Error {
     LAST.try_with(Cell::get).unwrap_or(Error::SUCCESS)
 }

@@ -91,7 +91,6 @@ pub(crate) fn forget_image(image: Image) {
     }
 }
 
-/// Registers a kernel of a fat binary.
 pub(crate) fn register_kernel(image: Image, host: *const c_void, name: *const c_char) {
     let kernel = Kernel {
         image,
@@ -104,7 +103,6 @@ pub(crate) fn register_kernel(image: Image, host: *const c_void, name: *const c_
         .insert(host.expose_provenance(), kernel);
 }
 
-/// Registers a variable of a fat binary.
 pub(crate) fn register_variable(
     image: Image,
     host: *const c_void,

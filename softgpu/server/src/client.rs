@@ -153,7 +153,6 @@ impl Effect {
 }
 
 impl Client {
-    /// A newly connected client.
     pub(crate) fn new(
         (label, pid): (String, Option<u32>),
         memory: Account,

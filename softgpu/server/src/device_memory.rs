@@ -34,7 +34,6 @@ pub(crate) struct Block {
     pub(crate) access: Access,
 }
 
-/// The owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A context.
@@ -64,7 +63,6 @@ pub(crate) enum Window {
     Low,
 }
 
-/// The rounded size of an allocation.
 pub(crate) fn rounded_bytes(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(ALLOCATION_ALIGN_BYTES)
 }
@@ -86,7 +84,6 @@ impl DeviceMemory {
         }
     }
 
-    /// Whether no address is in use.
     pub(crate) fn is_unused(&self) -> bool {
         self.blocks.is_empty() && self.reserved.is_empty()
     }
@@ -205,7 +202,6 @@ impl DeviceMemory {
         (next == end && !starts.is_empty()).then_some(starts)
     }
 
-    /// Sets the device's access rights to a block.
     pub(crate) fn set_access(&mut self, start: u64, access: Access) {
         if let Some(block) = self.blocks.get_mut(&start) {
             block.access = access;

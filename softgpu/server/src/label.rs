@@ -32,15 +32,12 @@ pub(crate) struct Counters {
     pub(crate) graph_kernels: u64,
     /// Completed kernels in graphs.
     pub(crate) graph_kernels_completed: u64,
-    /// Copies in launched graphs.
     pub(crate) graph_copies: u64,
     /// Bytes of these, in any direction.
     pub(crate) graph_copied_bytes: u64,
-    /// Bytes filled by launched graphs.
     pub(crate) graph_set_bytes: u64,
     /// Host functions enqueued in streams.
     pub(crate) host_calls: u64,
-    /// Host functions in launched graphs.
     pub(crate) graph_host_calls: u64,
     /// Event records put on streams, excluding those in graphs.
     pub(crate) events_recorded: u64,
@@ -52,11 +49,8 @@ pub(crate) struct Counters {
     pub(crate) copies: u64,
     pub(crate) copied_h2d_bytes: u64,
     pub(crate) copied_d2h_bytes: u64,
-    /// Bytes of copies inside the device.
     pub(crate) copied_d2d_bytes: u64,
-    /// Bytes filled.
     pub(crate) set_bytes: u64,
-    /// Allocations granted.
     pub(crate) allocations: u64,
     /// Bytes requested in these.
     pub(crate) allocated_bytes: u64,
@@ -76,7 +70,6 @@ impl Counters {
     }
 }
 
-/// Counters by label.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
     by_label: BTreeMap<String, Counters>,

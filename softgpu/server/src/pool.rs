@@ -97,12 +97,10 @@ impl Pool {
         [reserved, self.reserved_high, self.used, self.used_high]
     }
 
-    /// Resets the peak of the reserved bytes.
     pub(crate) fn reset_reserved(&mut self) {
         self.reserved_high = self.reserved.bytes();
     }
 
-    /// Resets the peak of the used bytes.
     pub(crate) fn reset_used(&mut self) {
         self.used_high = self.used;
     }

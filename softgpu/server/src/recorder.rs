@@ -32,7 +32,6 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self {
             out: BufWriter::new(File::create(path)?),

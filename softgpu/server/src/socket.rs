@@ -27,7 +27,6 @@ const NOT_PERMITTED: u32 = 800;
 /// Most connections at a time, of drivers and of tools.
 const CONNECTIONS_MAX: usize = 2 * CLIENTS_MAX;
 
-/// The socket thread's state.
 #[derive(Debug)]
 pub(crate) struct Socket {
     listener: OwnedFd,

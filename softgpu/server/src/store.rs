@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use softgpu::Fault;
 
-/// Size of a chunk.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Use of the device's memory, in total or by one client.

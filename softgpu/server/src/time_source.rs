@@ -23,7 +23,6 @@ pub(crate) struct RealTime {
 }
 
 impl TimeSource {
-    /// The current device time.
     pub(crate) fn now_ns(&self) -> u64 {
         match self {
             Self::Virtual(coordinator) => coordinator.now_ns(),
@@ -51,7 +50,6 @@ impl TimeSource {
         }
     }
 
-    /// A key for a new bell.
     pub(crate) fn bell_key(&self) -> u64 {
         match self {
             Self::Virtual(coordinator) => coordinator.bell_key(),

@@ -50,7 +50,6 @@ pub(crate) struct World {
     client_next: u64,
     /// The client and the slot of each stream of the model.
     streams: HashMap<StreamId, (ClientId, u32)>,
-    /// Streams that wait for values in memory.
     value_waits: Vec<ValueWait>,
     labels: Labels,
     /// Use up to some instants of the past.
@@ -88,7 +87,6 @@ struct Stats<'a> {
 struct MemoryStats {
     total_bytes: u64,
     used_bytes: u64,
-    /// Peak of the use.
     peak_bytes: u64,
 }
 
@@ -192,7 +190,6 @@ impl World {
         self.ring_doorbell();
     }
 
-    /// Statistics as JSON.
     pub(crate) fn stats(&mut self) -> String {
         self.step();
         let mut labels = self.labels.all().clone();

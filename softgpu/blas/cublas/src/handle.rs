@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(usize);
 
-/// State of a handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     /// The stream as a number, so that threads can share it.

@@ -16,7 +16,6 @@ use crate::tables::Function;
 
 /// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`, the only flag.
 const OCCUPANCY_FLAGS: c_uint = 1;
-/// Most threads of a block.
 const THREADS_MAX: u32 = 1024;
 
 fn number(function: CUfunction) -> u64 {

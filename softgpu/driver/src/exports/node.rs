@@ -45,7 +45,6 @@ impl Place {
     }
 }
 
-/// The context of a parameter, or the current one.
 fn context_or_current(driver: &Driver, context: CUcontext) -> Result<u64, CUresult> {
     match context.0.addr() as u64 {
         0 => Ok(driver.current()?.0),

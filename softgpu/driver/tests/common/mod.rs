@@ -118,7 +118,6 @@ pub(crate) fn server_command() -> Command {
     Command::new(profile_folder().join("softgpu-server"))
 }
 
-/// A running device server.
 pub(crate) struct Server {
     child: Option<Child>,
     folder: TempDir,
@@ -180,7 +179,6 @@ impl Server {
         command
     }
 
-    /// Its counters so far.
     pub(crate) fn stats(&self) -> Value {
         let socket = protocol::hello::connect_to(&self.socket()).unwrap();
         let request = softgpu::wire::Request::Stats.encode();
@@ -238,7 +236,6 @@ pub(crate) fn tool(name: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Sends a signal by name.
 pub(crate) fn signal(child: &Child, name: &str) {
     let mut kill = Command::new("kill");
     assert!(

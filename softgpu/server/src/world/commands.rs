@@ -54,7 +54,6 @@ impl World {
         }
     }
 
-    /// Handles work in a stream.
     fn handle_work(
         &mut self,
         id: ClientId,

@@ -87,9 +87,7 @@ pub(super) struct Broken {
     /// Whether the MPS server has failed and clients of that time are left.
     is_mps_failed: bool,
     mps_kill: MpsKill,
-    /// The log of MPS's control daemon.
     control_log: Option<PathBuf>,
-    /// The log of MPS's server.
     server_log: Option<PathBuf>,
 }
 
@@ -237,7 +235,6 @@ impl World {
         self.broken.is_mps_failed
     }
 
-    /// A new MPS server ends the fault.
     pub(super) fn end_mps_fault(&mut self) {
         self.broken.is_mps_failed = false;
     }

@@ -78,7 +78,6 @@ impl Holdings {
         }
     }
 
-    /// Removes a context's allocations.
     pub(super) fn forget_context(&mut self, context: u32, blocks: &[Block]) {
         for block in blocks {
             self.forget(block);
@@ -136,7 +135,6 @@ impl Client {
         Ok(words([number, is_reached.into(), 0, 0]))
     }
 
-    /// A word of device memory.
     fn word(&self, address: u64) -> Result<u64, u32> {
         let mut bytes = [0; 8];
         let read = self.space.device.read(address, &mut bytes);

@@ -65,7 +65,6 @@ impl World {
         self.history.push(past);
     }
 
-    /// The report to a monitor.
     pub(crate) fn monitor(&mut self) -> Monitor {
         self.step();
         let past = self.history.past.iter().map(|past| past.device);

@@ -30,7 +30,6 @@ const MPS_CONNECTION_FAILED: u32 = 805;
 /// The processes that run MPS.
 #[derive(Debug, Default)]
 pub(super) struct ManagedMps {
-    /// The connection of the control daemon.
     control: Option<Arc<OwnedFd>>,
     server: Option<Server>,
     /// The user whose server the control daemon was asked for, until one is there.
@@ -52,7 +51,6 @@ impl World {
         self.mps = Some(ManagedMps::default());
     }
 
-    /// Sets the user of a client's process.
     pub(crate) fn note_user(&mut self, id: ClientId, uid: Option<u32>) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.uid = uid;
@@ -100,7 +98,6 @@ impl World {
         true
     }
 
-    /// Handles the end of an MPS server.
     pub(crate) fn remove_mps_server(&mut self, pid: u32) {
         self.step();
         let Some(mps) = &mut self.mps else { return };
@@ -120,7 +117,6 @@ impl World {
         true
     }
 
-    /// The clients of each MPS server.
     pub(crate) fn mps_clients(&mut self) -> MpsClients {
         let server = self.mps.as_ref().and_then(|mps| mps.server.as_ref());
         let clients = server.map(|server| self.clients_of(server.pid));

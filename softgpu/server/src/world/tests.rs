@@ -130,7 +130,6 @@ fn a_process_that_ended_with_nonsense_is_gone_once_and_what_came_before_is_count
 const FOR_EVER_NS: u64 = 3_600_000_000_000;
 const LAUNCH_FAILED: u32 = 719;
 
-/// The error of the client's only context.
 fn error(world: &World, id: ClientId) -> u32 {
     world.clients[&id].page.errors.0[0].load(std::sync::atomic::Ordering::Relaxed)
 }
