@@ -36,7 +36,7 @@ use softgpu::Device;
 
 pub use crate::counts::LayerCounts;
 
-use crate::network::{Mode, Network};
+use crate::network::{Layer, Mode, Network};
 use crate::work::{Algorithm, Kernel, Matrix, Work};
 
 /// The number format in which a workload computes.
@@ -146,6 +146,30 @@ impl Workload {
         LayerCounts::of(&(self.build)(1))
     }
 
+    /// How many parameters its network has, those of tables included.
+    #[must_use]
+    pub fn parameters(&self) -> u64 {
+        let network = (self.build)(1);
+        let sizes = network.layers.iter().flat_map(Layer::parameters);
+        sizes.sum::<f64>() as u64
+    }
+
+    /// The most numbers that a pass over arrays of a request reads and writes. While a request
+    /// goes forward, what a layer takes and what it leaves is in memory; no parameters, and
+    /// nothing that an allocator keeps.
+    ///
+    /// # Errors
+    /// [`Error::Batch`].
+    pub fn numbers_of_largest_pass(&self, batch: u32) -> Result<u64, Error> {
+        let network = (self.build)(checked(batch)?);
+        let kernels = lower::lower(&network, self.mode, Precision::Fp32);
+        let passes = kernels.iter().filter_map(|kernel| match kernel.work {
+            Work::Stream(stream) => Some(stream.numbers),
+            Work::Matrix(_) => None,
+        });
+        Ok(passes.fold(0.0, f64::max) as u64)
+    }
+
     /// The trace of one request: one forward pass, one training step, or one decoding step. `batch`
     /// is the default if not given.
     ///
@@ -157,10 +181,7 @@ impl Workload {
         device: &Device,
         precision: Precision,
     ) -> Result<Trace, Error> {
-        let batch = batch.unwrap_or(self.batch_default);
-        if !(1..=BATCH_MAX).contains(&batch) {
-            return Err(Error::Batch { batch });
-        }
+        let batch = checked(batch.unwrap_or(self.batch_default))?;
         if precision == Precision::Fp16 && roofline::matrix_units_per_clock(device).is_none() {
             return Err(Error::NoMatrixUnits {
                 device: device.name.clone(),
@@ -176,6 +197,13 @@ impl Workload {
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
+    }
+}
+
+fn checked(batch: u32) -> Result<u32, Error> {
+    match batch {
+        1..=BATCH_MAX => Ok(batch),
+        _ => Err(Error::Batch { batch }),
     }
 }
 
@@ -240,7 +268,14 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 34] = [
+static WORKLOADS: [Workload; 38] = [
+    workload(
+        "resnet18-inference",
+        "image classification, 224 x 224",
+        4,
+        network::resnet::resnet18,
+        Mode::Inference,
+    ),
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -305,10 +340,31 @@ static WORKLOADS: [Workload; 34] = [
         Mode::Inference,
     ),
     workload(
+        "yolov5n-inference",
+        "object detection, 640 x 640",
+        1,
+        network::yolo::yolov5n,
+        Mode::Inference,
+    ),
+    workload(
+        "yolov5x-inference",
+        "object detection, 640 x 640",
+        1,
+        network::yolo::yolov5x,
+        Mode::Inference,
+    ),
+    workload(
         "yolos-small-inference",
         "object detection, 512 x 864, 1829 tokens",
         1,
         network::yolos::small,
+        Mode::Inference,
+    ),
+    workload(
+        "bert-medium-inference",
+        "question answering, 384 tokens",
+        2,
+        network::bert::medium,
         Mode::Inference,
     ),
     workload(

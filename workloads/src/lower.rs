@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_forward_pass_has_its_published_number_of_multiply_adds() {
-        // torchvision's model table, which calls them GFLOPS. YOLOv5s: its README has twice that.
+        // torchvision's model table, which calls them GFLOPS. YOLOv5: its README has twice that.
         for (network, published) in [
             (resnet::resnet18(1), 1.81),
             (resnet::resnet50(1), 4.09),
@@ -147,7 +147,9 @@ mod tests {
             (inception::inceptionv3(1), 5.71),
             (mobilenet::mobilenetv2(1), 0.30),
             (squeezenet::squeezenet(1), 0.35),
+            (yolo::yolov5n(1), 4.5 / 2.0),
             (yolo::yolov5s(1), 16.5 / 2.0),
+            (yolo::yolov5x(1), 205.7 / 2.0),
         ] {
             let computed = multiply_adds(&network);
             let error = (computed / published - 1.0).abs();

@@ -92,6 +92,35 @@ fn a_workload_counts_the_layers_of_its_network() {
 }
 
 #[test]
+fn a_workload_has_the_parameters_of_its_network() {
+    let parameters = |name| Workload::by_name(name).unwrap().parameters();
+    assert_eq!(parameters("yolov5n-inference"), 1_872_157);
+    assert_eq!(parameters("yolov5x-inference"), 86_749_405);
+    assert_eq!(
+        parameters("resnet18-training"),
+        parameters("resnet18-inference")
+    );
+}
+
+#[test]
+fn the_largest_pass_grows_with_the_batch_and_has_a_layers_outputs() {
+    let numbers = |name, batch| {
+        let workload = Workload::by_name(name).unwrap();
+        workload.numbers_of_largest_pass(batch).unwrap()
+    };
+    // The normalisation of what the first convolution leaves: 64 x 112 x 112, read and written.
+    assert!(numbers("resnet18-inference", 1) >= 2 * 64 * 112 * 112);
+    assert!(numbers("resnet18-inference", 1) <= 4 * 64 * 112 * 112);
+    assert_eq!(
+        numbers("resnet18-inference", 8),
+        8 * numbers("resnet18-inference", 1)
+    );
+    let workload = Workload::by_name("resnet18-inference").unwrap();
+    let error = workload.numbers_of_largest_pass(0).unwrap_err().to_string();
+    assert_eq!(error, "batch 0: expected 1 to 4096");
+}
+
+#[test]
 fn networks_launch_as_many_convolutions_and_products_as_they_have() {
     // ResNet-50 has four projections beside its 50 layers; 17 of MobileNetV2's convolutions are
     // depthwise. Inception-v3: torchvision's `inception_v3` less the auxiliary classifier. A
@@ -99,6 +128,7 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
     for (name, convolutions, products) in [
         ("resnet18-training", 3 * (17 + 3) - 1, 3),
         ("squeezenet-training", 3 * (2 + 8 * 3) - 1, 0),
+        ("resnet18-inference", 17 + 3, 1),
         ("resnet50-inference", 49 + 4, 1),
         ("wide-resnet101-inference", 100 + 4, 1),
         ("vgg16-inference", 13, 3),
@@ -109,6 +139,11 @@ fn networks_launch_as_many_convolutions_and_products_as_they_have() {
         ("yolos-small-inference", 1, 12 * 6 + 2 * 3),
         // Seven of stride 2, 46 in blocks, two of pooling, two that narrow, three of boxes.
         ("yolov5s-training", 3 * 60 - 1, 0),
+        ("yolov5n-inference", 60, 0),
+        // Four times the bottlenecks of two convolutions each: 28 in place of 7 before the head,
+        // and 16 in place of 4 in it.
+        ("yolov5x-inference", 60 + 2 * (28 - 7 + 16 - 4), 0),
+        ("bert-medium-inference", 0, 8 * (6 + 2) + 1),
         ("ncf-training", 0, 3 * 4),
         // Both views: five layers, what comes after them, and the comparison.
         ("gin-training", 0, 2 * 3 * (5 * 2 + 2 + 1)),

@@ -1,7 +1,8 @@
 //! BERT: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2018, with the
 //! question-answering head and 384 tokens of SQuAD. And RoBERTa: Liu et al., "RoBERTa: A Robustly
 //! Optimized BERT Pretraining Approach", 2019, which is BERT with another vocabulary, as Hugging
-//! Face has it (`roberta-base`), with the same head and tokens.
+//! Face has it (`roberta-base`), with the same head and tokens. And BERT-medium: Turc et al.,
+//! "Well-Read Students Learn Better", 2019, BERT with fewer and narrower layers.
 
 use super::{Attention, Block, Layer, Network, Optimizer};
 
@@ -17,6 +18,11 @@ const HEAD: f64 = 64.0;
 /// 12 layers of width 768.
 pub(crate) fn base(batch: u32) -> Network {
     bert(batch, 12, 768.0, BERT_TABLES)
+}
+
+/// 8 layers of width 512.
+pub(crate) fn medium(batch: u32) -> Network {
+    bert(batch, 8, 512.0, BERT_TABLES)
 }
 
 /// 24 layers of width 1024.

@@ -1,27 +1,78 @@
-//! YOLOv5s: ultralytics/yolov5, version 6, `models/yolov5s.yaml`, for images of 640 x 640 and the
-//! 80 classes of COCO. Blocks by the names that it gives them: `Conv` (convolution, normalisation,
-//! SiLU), `C3` (Wang et al., "CSPNet", 2020, with three convolutions), `SPPF` (pooling at three
-//! sizes). The head brings features of stride 32 back to those of 16 and 8, and these down again
-//! (Liu et al., "Path Aggregation Network", 2018).
+//! YOLOv5, nano, small and extra large: ultralytics/yolov5, version 6, `models/yolov5n.yaml`,
+//! `yolov5s.yaml` and `yolov5x.yaml`, for images of 640 x 640 and the 80 classes of COCO. They
+//! differ in two factors only, those of channels and of bottlenecks. Blocks by the names that it
+//! gives them: `Conv` (convolution, normalisation, SiLU), `C3` (Wang et al., "CSPNet", 2020, with
+//! three convolutions), `SPPF` (pooling at three sizes). The head brings features of stride 32 back
+//! to those of 16 and 8, and these down again (Liu et al., "Path Aggregation Network", 2018).
 //!
 //! Left out of a training step are the losses of boxes and of classes, which cover the few places
 //! that have an object only, the momentum of descent, and the moving average of the parameters. The
-//! loss of whether there is an object covers all places, and is here.
+//! loss of whether there is an object covers all places, and is here. Left out of an inference is
+//! what makes boxes of the numbers of each place, and chooses among them.
 
 use super::{Convolution, Images, Layer, Network, Optimizer, Pool};
 
-/// Output channels at strides 2, 4, 8, 16 and 32: those of the yaml file times its 0.5.
-const CHANNELS: [u32; 5] = [32, 64, 128, 256, 512];
-/// Bottlenecks in the blocks at strides 4 to 32: those of the yaml file times its 0.33.
-const DEPTHS: [u32; 4] = [1, 2, 3, 1];
+/// Output channels at strides 2, 4, 8, 16 and 32, and bottlenecks in the blocks at strides 4 to 32
+/// and in those of the head, as all yaml files have them.
+const CHANNELS: [u32; 5] = [64, 128, 256, 512, 1024];
+const DEPTHS: [u32; 4] = [3, 6, 9, 3];
+const HEAD_DEPTH: u32 = 3;
+
+/// What a yaml file multiplies these by, in hundredths (`width_multiple`, `depth_multiple`).
+#[derive(Clone, Copy)]
+struct Scale {
+    width: u32,
+    depth: u32,
+}
+
+const NANO: Scale = Scale {
+    width: 25,
+    depth: 33,
+};
+const SMALL: Scale = Scale {
+    width: 50,
+    depth: 33,
+};
+const EXTRA_LARGE: Scale = Scale {
+    width: 125,
+    depth: 133,
+};
+
+impl Scale {
+    /// Exact: the channels are multiples of 64, and the program rounds up to multiples of 8.
+    fn channels(self) -> [u32; 5] {
+        CHANNELS.map(|channels| channels * self.width / 100)
+    }
+
+    /// Rounded, but one at least.
+    fn depth(self, bottlenecks: u32) -> u32 {
+        ((bottlenecks * self.depth + 50) / 100).max(1)
+    }
+}
+
 /// Boxes of each place, and numbers of each box: four for its place and size, one for whether there
 /// is an object, and one for each class.
 const BOXES: u32 = 3;
 const OUTPUTS: u32 = 4 + 1 + 80;
 
+/// The nano network.
+pub(crate) fn yolov5n(batch: u32) -> Network {
+    yolov5(batch, NANO)
+}
+
 /// The small network.
 pub(crate) fn yolov5s(batch: u32) -> Network {
+    yolov5(batch, SMALL)
+}
+
+/// The extra large network.
+pub(crate) fn yolov5x(batch: u32) -> Network {
+    yolov5(batch, EXTRA_LARGE)
+}
+
+fn yolov5(batch: u32, scale: Scale) -> Network {
     let mut builder = Builder {
+        scale,
         layers: Vec::new(),
         images: Images {
             batch,
@@ -41,6 +92,7 @@ pub(crate) fn yolov5s(batch: u32) -> Network {
 
 /// The layers so far and the images that come out of them.
 struct Builder {
+    scale: Scale,
     layers: Vec<Layer>,
     images: Images,
 }
@@ -49,8 +101,9 @@ impl Builder {
     /// Down to stride 32. Returns the features of strides 8 and 16, which the head takes as well.
     fn backbone(&mut self) -> [Images; 2] {
         let mut kept = Vec::new();
-        self.convolution(CHANNELS[0], 6, 2);
-        for (index, (&channels, depth)) in CHANNELS[1..].iter().zip(DEPTHS).enumerate() {
+        let [first, later @ ..] = self.scale.channels();
+        self.convolution(first, 6, 2);
+        for (index, (channels, depth)) in later.into_iter().zip(DEPTHS).enumerate() {
             self.convolution(channels, 3, 2);
             self.c3(channels, depth, true);
             if (1..3).contains(&index) {
@@ -71,14 +124,14 @@ impl Builder {
             self.layers.push(Layer::Upsample(self.images));
             self.images.size *= 2;
             self.concatenate(&[beside]);
-            self.c3(beside.channels, 1, false);
+            self.c3(beside.channels, HEAD_DEPTH, false);
         }
         let mut features = [self.images; 3];
         for (index, beside) in narrow.into_iter().rev().enumerate() {
             self.branch();
             self.convolution(beside.channels, 3, 2);
             self.concatenate(&[beside]);
-            self.c3(2 * beside.channels, 1, false);
+            self.c3(2 * beside.channels, HEAD_DEPTH, false);
             features[index + 1] = self.images;
         }
         features
@@ -112,12 +165,13 @@ impl Builder {
         ]);
     }
 
-    /// Two ways of half the channels, one of them through bottlenecks, concatenated and mixed.
+    /// Two ways of half the channels, one of them through so many bottlenecks before scaling,
+    /// concatenated and mixed.
     fn c3(&mut self, channels: u32, depth: u32, is_residual: bool) {
         let inputs = self.branch();
         let half = channels / 2;
         self.convolution(half, 1, 1);
-        for _ in 0..depth {
+        for _ in 0..self.scale.depth(depth) {
             self.convolution(half, 1, 1);
             self.convolution(half, 3, 1);
             if is_residual {
