@@ -11,6 +11,7 @@
 //! | [`days`], [`mixed`] | fifty-seven days, the comparison with GPUColo |
 //! | [`services`], [`service_table`] | trainings beside services, the comparison with Mudi |
 //! | [`muxflow`], [`muxflow_table`] | the comparison with MuxFlow |
+//! | [`table`] | what the readers of tables share |
 //!
 //! No clock, no thread, no IO but the reading of files that are named. What each experiment
 //! assumes, and what came out, is in `docs/cluster.md`.
@@ -29,6 +30,7 @@ pub mod replay;
 pub mod service_table;
 pub mod services;
 pub mod sources;
+pub mod table;
 pub mod traces;
 pub mod world;
 

@@ -30,7 +30,7 @@ mod read;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use read::TableError;
+pub use crate::table::TableError;
 
 /// The model of GPU that the table is of.
 pub const DEVICE: &str = "T4";

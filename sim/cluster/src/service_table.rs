@@ -37,7 +37,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use read::TableError;
+pub use crate::table::TableError;
 
 /// The model of GPU that the table is of.
 pub const DEVICE: &str = "A100-SXM4-40GB";

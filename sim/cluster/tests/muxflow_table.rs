@@ -1,10 +1,11 @@
 //! The table of services beside trainings on a T4: that the simulator still finds its numbers, and
 //! that they can be meant.
 
-use cluster_sim::muxflow_table::measure::{Bench, four_digits};
+use cluster_sim::muxflow_table::measure::Bench;
 use cluster_sim::muxflow_table::{
     Cell, LOADS_PCT, Latency, Mechanism, MuxFlowTable, SERVICES, TRAININGS,
 };
+use cluster_sim::table::four_digits;
 
 fn table() -> MuxFlowTable {
     MuxFlowTable::t4().expect("it comes with the program")

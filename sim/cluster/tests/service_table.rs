@@ -1,8 +1,9 @@
 //! The service table of the repository: what its numbers are, and that the simulator still finds
 //! them.
 
-use cluster_sim::service_table::measure::{Bench, four_digits};
+use cluster_sim::service_table::measure::Bench;
 use cluster_sim::service_table::{BATCHES, Cell, SERVICES, SHARES_PCT, ServiceTable, TRAININGS};
+use cluster_sim::table::four_digits;
 
 fn table() -> ServiceTable {
     ServiceTable::a100().expect("it comes with the program")

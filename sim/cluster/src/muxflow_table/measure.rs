@@ -27,6 +27,7 @@ use sim::{Arrivals, Experiment, JobOutcome, NoObserver};
 use workloads::{Precision, Workload};
 
 use super::{Cell, DEVICE, LOADS_PCT, Latency, Mechanism, SERVICES, TRAININGS};
+use crate::table::four_digits;
 
 /// Device time of a run: 880 requests at the lowest rate.
 pub const RUN_NS: u64 = 40_000_000_000;
@@ -217,12 +218,6 @@ fn latency_of(job: &JobOutcome, service: &'static str) -> Result<Latency, Measur
         mean_ms: sum_ns / job.latencies_ns.len() as f64 / 1e6,
         p99_ms: p99_ns as f64 / 1e6,
     })
-}
-
-/// The number with four significant digits, as the table prints it.
-#[must_use]
-pub fn four_digits(number: f64) -> f64 {
-    format!("{number:.3e}").parse().unwrap_or(number)
 }
 
 /// Writes the rows. `progress` is called with each service at a rate that is done.

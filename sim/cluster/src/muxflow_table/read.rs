@@ -4,43 +4,10 @@
 //! service alone, one without a service of a training alone; its other cells are empty. Every row
 //! must be there once.
 
-use csv::ReaderBuilder;
 use serde::Deserialize;
 
 use super::{Cell, LOADS_PCT, Latency, Mechanism, MuxFlowTable, SERVICES, TRAININGS, cell_index};
-
-/// Why a table cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// The file has no such columns, or a number is none.
-    #[error("{file}: {source}")]
-    Form {
-        /// The file.
-        file: String,
-        /// What is wrong, with its line.
-        source: csv::Error,
-    },
-    /// A row says what cannot be.
-    #[error("{file}:{line}: {what}")]
-    Row {
-        /// The file.
-        file: String,
-        /// The line, from 1.
-        line: u64,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// Rows are missing.
-    #[error("{file}: {missing} of {expected} rows are missing, expected each once")]
-    Missing {
-        /// The file.
-        file: String,
-        /// How many.
-        missing: usize,
-        /// How many there should be.
-        expected: usize,
-    },
-}
+use crate::table::{TableError, listed, named, none_missing, number, once, read_rows};
 
 /// A row, in the order of the columns.
 #[derive(Debug, Deserialize)]
@@ -73,21 +40,7 @@ impl MuxFlowTable {
             services_alone: vec![None; SERVICES.len() * LOADS_PCT.len()],
             trainings_alone: vec![None; TRAININGS.len()],
         };
-        let mut reader = ReaderBuilder::new().comment(Some(b'#')).from_reader(bytes);
-        let form = |source| TableError::Form {
-            file: file.to_owned(),
-            source,
-        };
-        let headers = reader.headers().map_err(form)?.clone();
-        for record in reader.records() {
-            let record = record.map_err(form)?;
-            let row: Row = record.deserialize(Some(&headers)).map_err(form)?;
-            partial.put(&row).map_err(|what| TableError::Row {
-                file: file.to_owned(),
-                line: record.position().map_or(0, csv::Position::line),
-                what,
-            })?;
-        }
+        read_rows(file, bytes, |row| partial.put(&row))?;
         partial.whole(file)
     }
 }
@@ -125,18 +78,13 @@ impl Partial {
         let cells: Vec<Cell> = self.cells.into_iter().flatten().collect();
         let services_alone: Vec<Latency> = self.services_alone.into_iter().flatten().collect();
         let trainings_alone: Vec<f64> = self.trainings_alone.into_iter().flatten().collect();
-        match expected - cells.len() - services_alone.len() - trainings_alone.len() {
-            0 => Ok(MuxFlowTable {
-                cells,
-                services_alone,
-                trainings_alone,
-            }),
-            missing => Err(TableError::Missing {
-                file: file.to_owned(),
-                missing,
-                expected,
-            }),
-        }
+        let found = cells.len() + services_alone.len() + trainings_alone.len();
+        none_missing(file, expected - found, expected)?;
+        Ok(MuxFlowTable {
+            cells,
+            services_alone,
+            trainings_alone,
+        })
     }
 }
 
@@ -148,23 +96,6 @@ fn latency_of(row: &Row) -> Result<Latency, String> {
         mean_ms: number("mean_ms", row.mean_ms, LEAST)?,
         p99_ms: number("p99_ms", row.p99_ms, LEAST)?,
     })
-}
-
-fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
-    match slot.replace(value) {
-        None => Ok(()),
-        Some(_) => Err("the row is there twice, expected once".to_owned()),
-    }
-}
-
-fn number(column: &str, number: Option<f64>, least: f64) -> Result<f64, String> {
-    let number = number.ok_or_else(|| format!("{column} is empty: expected a number"))?;
-    if number.is_finite() && number >= least {
-        return Ok(number);
-    }
-    Err(format!(
-        "{column} is {number}: expected a finite number of at least {least}"
-    ))
 }
 
 fn service_at(name: &str) -> Result<usize, String> {
@@ -180,13 +111,6 @@ fn mechanism(name: Option<&str>) -> Result<Mechanism, String> {
     named("mechanism", name.unwrap_or(""), names).map(|place| Mechanism::ALL[place])
 }
 
-fn named<const N: usize>(kind: &str, name: &str, names: [&str; N]) -> Result<usize, String> {
-    let found = names.iter().position(|&of| of == name);
-    found.ok_or_else(|| format!("{kind} {name:?}: expected one of {}", names.join(", ")))
-}
-
 fn load_at(pct: Option<u32>) -> Result<usize, String> {
-    let found = pct.and_then(|pct| LOADS_PCT.iter().position(|&of| of == pct));
-    let shown = pct.map_or_else(|| "empty".to_owned(), |pct| pct.to_string());
-    found.ok_or_else(|| format!("load_pct is {shown}: expected one of {LOADS_PCT:?}"))
+    listed("load_pct", &LOADS_PCT, pct)
 }

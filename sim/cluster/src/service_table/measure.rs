@@ -33,6 +33,7 @@ use sim::{Arrivals, Batch, Experiment, NoObserver, Outcome};
 use workloads::{Precision, Workload};
 
 use super::{BATCHES, Cell, DEVICE, REQUESTS_PER_S, SERVICES, SHARES_PCT, Service, TRAININGS};
+use crate::table::four_digits;
 
 /// Device time of a run with requests at random: a thousand requests.
 pub const OPEN_NS: u64 = 5_000_000_000;
@@ -314,12 +315,6 @@ fn request_p99_ms(open: &Outcome, all: usize) -> Option<f64> {
     latencies.sort_unstable();
     let p99_ns = nearest_rank(&latencies, 990).filter(|&ns| ns < u64::MAX)?;
     Some(p99_ns as f64 / 1e6)
-}
-
-/// The number with four significant digits, as the table prints it.
-#[must_use]
-pub fn four_digits(number: f64) -> f64 {
-    format!("{number:.3e}").parse().unwrap_or(number)
 }
 
 /// Writes the rows of these services, and those of trainings alone before the first one's.

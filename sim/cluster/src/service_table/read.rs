@@ -4,43 +4,10 @@
 //! service alone, one without a service of a training alone; its other cells are empty. Every row
 //! of the grid must be there once.
 
-use csv::ReaderBuilder;
 use serde::Deserialize;
 
 use super::{BATCHES, Cell, SERVICES, SHARES_PCT, ServiceTable, TRAININGS, cell_index};
-
-/// Why a table cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// The file has no such columns, or a number is none.
-    #[error("{file}: {source}")]
-    Form {
-        /// The file.
-        file: String,
-        /// What is wrong, with its line.
-        source: csv::Error,
-    },
-    /// A row says what cannot be.
-    #[error("{file}:{line}: {what}")]
-    Row {
-        /// The file.
-        file: String,
-        /// The line, from 1.
-        line: u64,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// Rows are missing.
-    #[error("{file}: {missing} of {expected} rows are missing, expected each once")]
-    Missing {
-        /// The file.
-        file: String,
-        /// How many.
-        missing: usize,
-        /// How many there should be.
-        expected: usize,
-    },
-}
+use crate::table::{TableError, listed, named, none_missing, once, read_rows, there};
 
 /// A row, in the order of the columns.
 #[derive(Debug, Deserialize)]
@@ -73,27 +40,13 @@ impl ServiceTable {
             services_alone: vec![None; SERVICES.len() * BATCHES.len()],
             trainings_alone: vec![None; TRAININGS.len()],
         };
-        let mut reader = ReaderBuilder::new().comment(Some(b'#')).from_reader(bytes);
-        let form = |source| TableError::Form {
-            file: file.to_owned(),
-            source,
-        };
-        let headers = reader.headers().map_err(form)?.clone();
-        for record in reader.records() {
-            let record = record.map_err(form)?;
-            let row: Row = record.deserialize(Some(&headers)).map_err(form)?;
-            partial.put(row).map_err(|what| TableError::Row {
-                file: file.to_owned(),
-                line: record.position().map_or(0, csv::Position::line),
-                what,
-            })?;
-        }
+        read_rows(file, bytes, |row| partial.put(&row))?;
         partial.whole(file)
     }
 }
 
 impl Partial {
-    fn put(&mut self, row: Row) -> Result<(), String> {
+    fn put(&mut self, row: &Row) -> Result<(), String> {
         let is_finite = |number: f64| number.is_finite() && number >= 0.0;
         let numbers = [
             row.late,
@@ -107,9 +60,9 @@ impl Partial {
         match (&row.service, &row.training) {
             (Some(service), Some(training)) => {
                 let (service, training) = (service_at(service)?, training_at(training)?);
-                let share = place("share", &SHARES_PCT, row.share_pct)?;
+                let share = listed("share", &SHARES_PCT, row.share_pct)?;
                 let index = cell_index(service, training, batch_at(row.batch)?, share);
-                once(&mut self.cells[index], cell_of(&row)?)
+                once(&mut self.cells[index], cell_of(row)?)
             }
             (Some(service), None) => {
                 let index = service_at(service)? * BATCHES.len() + batch_at(row.batch)?;
@@ -129,18 +82,13 @@ impl Partial {
         let cells: Vec<Cell> = self.cells.into_iter().flatten().collect();
         let services_alone: Vec<f64> = self.services_alone.into_iter().flatten().collect();
         let trainings_alone: Vec<f64> = self.trainings_alone.into_iter().flatten().collect();
-        match expected - cells.len() - services_alone.len() - trainings_alone.len() {
-            0 => Ok(ServiceTable {
-                cells,
-                services_alone,
-                trainings_alone,
-            }),
-            missing => Err(TableError::Missing {
-                file: file.to_owned(),
-                missing,
-                expected,
-            }),
-        }
+        let found = cells.len() + services_alone.len() + trainings_alone.len();
+        none_missing(file, expected - found, expected)?;
+        Ok(ServiceTable {
+            cells,
+            services_alone,
+            trainings_alone,
+        })
     }
 }
 
@@ -160,39 +108,14 @@ fn cell_of(row: &Row) -> Result<Cell, String> {
     })
 }
 
-fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), String> {
-    match slot.replace(value) {
-        None => Ok(()),
-        Some(_) => Err("the row is there twice, expected once".to_owned()),
-    }
-}
-
-fn there(column: &str, number: Option<f64>) -> Result<f64, String> {
-    number.ok_or_else(|| format!("{column} is empty: expected a number"))
-}
-
 fn service_at(name: &str) -> Result<usize, String> {
-    let found = SERVICES.iter().position(|service| service.name == name);
-    found.ok_or_else(|| {
-        let names = SERVICES.map(|service| service.name).join(", ");
-        format!("service {name:?}: expected one of {names}")
-    })
+    named("service", name, SERVICES.map(|service| service.name))
 }
 
 fn training_at(name: &str) -> Result<usize, String> {
-    let found = TRAININGS.iter().position(|training| training.name == name);
-    found.ok_or_else(|| {
-        let names = TRAININGS.map(|training| training.name).join(", ");
-        format!("training {name:?}: expected one of {names}")
-    })
+    named("training", name, TRAININGS.map(|training| training.name))
 }
 
 fn batch_at(batch: Option<u32>) -> Result<usize, String> {
-    place("batch", &BATCHES, batch)
-}
-
-fn place(column: &str, grid: &[u32], number: Option<u32>) -> Result<usize, String> {
-    let found = number.and_then(|number| grid.iter().position(|&of| of == number));
-    let shown = number.map_or_else(|| "empty".to_owned(), |number| number.to_string());
-    found.ok_or_else(|| format!("{column} is {shown}: expected one of {grid:?}"))
+    listed("batch", &BATCHES, batch)
 }
