@@ -11,6 +11,7 @@
 //! | [`days`], [`mixed`] | fifty-seven days, the comparison with GPUColo |
 //! | [`services`], [`service_table`] | trainings beside services, the comparison with Mudi |
 //! | [`muxflow`], [`muxflow_table`] | the comparison with MuxFlow |
+//! | [`oltunes_table`] | what is true on the GPUs of the comparison with OLTunes |
 //! | [`table`] | what the readers of tables share |
 //!
 //! No clock, no thread, no IO but the reading of files that are named. What each experiment
@@ -23,6 +24,7 @@ pub mod meter;
 pub mod mixed;
 pub mod muxflow;
 pub mod muxflow_table;
+pub mod oltunes_table;
 pub mod outcome;
 pub mod play;
 pub mod published_random;
