@@ -4,10 +4,9 @@
 //! [`Ceiling::meet`], the least of each component. The order of laws therefore does not matter, a
 //! further law never grants more, and no law needs to know another.
 //!
-//! What a law learns from the work that it admitted says nothing about work that another law held
-//! back. A law whose ceiling was not in force therefore does not rise ([`Binding`]; tracking
-//! anti-windup): when the other law stops limiting, this one stands where it stood. It may always
-//! fall.
+//! The work that a law admitted says nothing about work that another law held. A law whose ceiling
+//! was not in force therefore does not rise ([`Binding`]; tracking anti-windup): when the other law
+//! stops limiting, this one stands where it stood. It may always fall.
 
 /// The best-effort work that one law, or the meet of several, allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,8 +33,7 @@ pub enum Duty {
     On,
     /// Not in this part of the period.
     Off,
-    /// Paused by a law until that law ends the pause. Neither `max_hold` nor a promised share
-    /// overrides it.
+    /// Paused until that law ends the pause. Neither `max_hold` nor a promised share lifts it.
     Paused,
 }
 

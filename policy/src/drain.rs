@@ -1,16 +1,14 @@
 //! The BE work launched since the last drain: the sum by which Orion throttles.
 //!
-//! Launched kernels cannot be stopped. Orion therefore sums their expected durations. Once the sum
-//! is over the bound, nothing more goes until all of the work is complete; then the sum restarts
-//! from zero.
+//! Launched kernels cannot be stopped. Orion therefore sums their expected durations. Over the
+//! bound, nothing goes until all of the work is complete; then the sum restarts from zero.
 //!
 //! The daemon does not see launches but, per job, a growing sum of charges, and adds its
 //! increments. Charges may be taken back (the sum shrinks a little), and jobs attach and detach: an
-//! attaching job contributes what it has in flight, and a detaching job leaves its charges, for
-//! they may still execute.
+//! attaching job adds its work in flight, a detaching job leaves its charges, which may still
+//! execute.
 //!
-//! A drain below the bound does not zero the sum. Listing 1 does not either, and a sum below the
-//! bound holds nobody.
+//! A drain below the bound does not zero the sum. Nor does Listing 1; such a sum holds nobody.
 
 use crate::{JobId, JobView, Snapshot};
 
@@ -18,8 +16,8 @@ use crate::{JobId, JobView, Snapshot};
 #[derive(Debug, Default)]
 pub(crate) struct DrainSum {
     be_duration_ns: u64,
-    /// Each job's charges as of the last snapshot. At most [`crate::JOBS_MAX`] entries; allocates
-    /// only when a job attaches.
+    /// Each job's charges at the last snapshot. At most [`crate::JOBS_MAX`]; grows when a job
+    /// attaches.
     seen: Vec<(JobId, u64)>,
 }
 

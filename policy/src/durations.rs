@@ -1,15 +1,13 @@
 //! Kernel durations, learnt from the observed times of completion.
 //!
 //! Profiles are old, of another device, or absent. Best-effort work is bounded by expected
-//! durations, so a wrong one must be corrected as soon as the kernel has run. Each launching client
-//! keeps one table: a kernel is a number below [`KERNELS_MAX`], one for each name and shape (grid,
-//! block, shared memory).
+//! durations, so a wrong one must be corrected as soon as the kernel has run. Each client keeps a
+//! table of kernel numbers below [`KERNELS_MAX`], one per name, grid, block and shared memory.
 //!
 //! ## What is observed
 //!
 //! Completions are observed late, and for several launches at once. On an ordered stream, two
-//! bounds are nevertheless certain for each *batch*, the launches between one observed completion
-//! and the next:
+//! bounds are still certain for each *batch*, the launches between two observed completions:
 //!
 //! ```text
 //! before │ not complete  complete │  … batch …  │ not complete  complete │
@@ -27,13 +25,11 @@
 //! on the device lengthens a batch, and nothing shortens it. In balance an estimate is a low
 //! quantile, near the median where nothing disturbs.
 //!
-//! Kernels much shorter than the polling interval are learnt as sums only, which is sufficient. If
-//! a batch is shorter than expected, the difference is attributed to its kernels without a profile,
-//! if any.
+//! Kernels much shorter than the polling interval are learnt as sums only, which suffices. If a
+//! batch is shorter than expected, its kernels without a profile, if any, get the difference.
 //!
-//! The spread of a kernel around its estimate is learnt from batches that the kernel fills alone
-//! ([`FILLS`]): the mean distance of the logarithms, to which each further batch contributes an
-//! eighth.
+//! The spread of a kernel around its estimate is learnt from batches that it fills alone
+//! ([`FILLS`]): the mean distance of the logarithms, an eighth of it from each further batch.
 //!
 //! Without a polling thread, the application's own synchronisations are the observations. It is not
 //! certain that the work was incomplete until shortly before such a call returned, so these
@@ -46,7 +42,7 @@ use std::collections::VecDeque;
 pub const KERNELS_MAX: usize = 3 << 14;
 
 /// Launches in flight that are remembered per stream, 192 KiB at most; launches beyond teach
-/// nothing. More than a training step has between two synchronisations, where these alone report
+/// nothing. More than a training step has between synchronisations, if these alone report
 /// completion.
 pub const LAUNCHES_MAX: usize = 4096;
 
@@ -103,12 +99,10 @@ const _: () = assert!(KERNELS_MAX * size_of::<Estimate>() == 768 << 10);
 /// What a kernel's launches have taught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taught {
-    /// Expected duration, ns: a low quantile, near the median. 0: the prior, which no batch
-    /// contradicted.
+    /// Expected duration, ns: a low quantile, near the median. 0: the uncontradicted prior.
     pub ns: u64,
     /// The duration that hardly any launch exceeds, as a share of `ns` in thousandths (1000: as
-    /// long), up to [`LATEST_PER_MILLE_MAX`]. `None` where the kernel filled no batch that
-    /// determines it.
+    /// long), up to [`LATEST_PER_MILLE_MAX`]. `None` if no batch determines it.
     pub latest_per_mille: Option<u32>,
     /// Some batch gave a lower bound. If none did, `ns` is 0 and the prior was neither contradicted
     /// nor confirmed, for example because all launches went beside high-priority work.
@@ -240,8 +234,6 @@ impl Durations {
         learnt.count()
     }
 
-    /// Counts the launches of a batch, and its distance from the expected duration if it determines
-    /// one.
     fn count(&mut self, batch: &[Launched], expected_ns: u64, nearest_ns: Option<u64>) {
         let off_of = |ns: u64| libm::log(ns as f64 / expected_ns as f64).abs() / SPREAD_UNIT;
         let off = nearest_ns.map(off_of);
@@ -317,9 +309,8 @@ impl InFlight {
         self.lost = self.lost.max(Some(mark));
     }
 
-    /// Everything up to `mark` was observed complete. `is_alone`: nothing of high priority was
-    /// launched since the first of these launches. Teaches `durations`, and returns the launches
-    /// now complete.
+    /// Everything up to `mark` was observed complete. `is_alone`: no high-priority launch since the
+    /// first of these. Teaches `durations`, and returns the launches now complete.
     pub fn handle_complete(
         &mut self,
         mark: u64,
@@ -653,8 +644,7 @@ mod tests {
         assert_eq!(durations.expected_ns(u32::MAX, 7), 7);
     }
 
-    /// The final expected durations of two kernels with these priors, the first from a profile,
-    /// observed together as a sum.
+    /// The durations learnt from sums of two kernels with these priors, the first from a profile.
     fn learnt_of_sum(told: [u64; 2], sum_ns: u64, is_waited: bool) -> [u64; 2] {
         let mut durations = Durations::default();
         let batch = [(0, true), (1, false)].map(|(kernel, is_told)| Launched {

@@ -6,8 +6,7 @@
 //!
 //! Every policy is written twice. [`Gate::gate`] makes a [`Lease`], a few numbers that the launch
 //! path can check remotely without asking. [`Gate::eligible`] is the policy's law for one kernel,
-//! as its paper states it. Both share the state and the threshold's value, no more, and for all
-//! snapshots, jobs, sums and kernels
+//! as its paper states it. Both share only the state and the threshold's value, and for all inputs
 //!
 //! ```text
 //! admits(gate(snapshot, job), spent, kernel)  ⇔  eligible(snapshot, job, spent, kernel)
@@ -23,8 +22,7 @@
 //! daemon publishes gated leases when it accepts the client. Work launched until then is charged
 //! and drains meanwhile: when gating resumes, `be_duration` starts with all that is in flight.
 //!
-//! A job with a cap ([`crate::usage`]) keeps it meanwhile: its lease has a budget, independent of
-//! high-priority work.
+//! A job with a cap ([`crate::usage`]) keeps it meanwhile: its lease has a budget of its own.
 //!
 //! ## Turns
 //!
@@ -60,7 +58,7 @@ use crate::{
     Policy, Request, RequestTarget, SloView, Snapshot, ThrottleParams, ThrottleView, none,
 };
 
-/// Most BE jobs of one gate. A daemon refuses more: each poll visits every pair of them, and no GPU
+/// Most BE jobs of one gate; a daemon refuses more. Each poll visits every pair of them, and no GPU
 /// has room for so many.
 pub const JOBS_MAX: usize = 64;
 
@@ -97,14 +95,12 @@ impl Gate {
         &self.policy
     }
 
-    /// An HP request took `duration_ns`. Used only by a search for `SM_THRESHOLD`
-    /// ([`crate::sm_search`]).
+    /// An HP request took `duration_ns`. For a search for `SM_THRESHOLD` ([`crate::sm_search`]).
     pub fn handle_hp_request(&mut self, duration_ns: u64) {
         self.rules.handle_hp_request(duration_ns);
     }
 
-    /// The work that best-effort jobs have in flight or wait for, as of this poll. Call before
-    /// [`Gate::handle_request`].
+    /// Best-effort work in flight or waiting, as of this poll. Before [`Gate::handle_request`].
     pub fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         self.caps.handle_jobs(now_ns, jobs);
         self.throttle.handle_jobs(now_ns, jobs);
@@ -134,10 +130,9 @@ impl Gate {
         self.rules.handle_mark(client, mark);
     }
 
-    /// Sets a goal for the requests of the HP client `client` in place of the configured one;
-    /// `None`: the configured goal. Holds until [`Gate::handle_detach`]; repeat it after that if
-    /// the client stays. A goal that [`Goal::validate`] refuses counts as `None`. Used only by
-    /// `pillion`.
+    /// Replaces the configured goal for requests of an HP client; `None`: the configured one. Holds
+    /// until [`Gate::handle_detach`]; then repeat it if the client stays. A goal that
+    /// [`Goal::validate`] refuses counts as `None`. Used only by `pillion`.
     pub fn handle_goal(&mut self, client: u64, goal: Option<Goal>) {
         self.rules.handle_goal(client, goal);
     }
@@ -150,8 +145,7 @@ impl Gate {
         self.rules.gives_priority()
     }
 
-    /// How well the goal of the HP client `client` is kept; `None` if it has marked no request, and
-    /// under other policies.
+    /// How well an HP client's goal is kept; `None` without marks or under other policies.
     #[must_use]
     pub fn slo_view(&self, client: u64) -> Option<SloView> {
         self.rules.slo_view(client)
@@ -183,9 +177,8 @@ impl Gate {
         self.rules.handle_detach(client);
     }
 
-    /// The terms promised to the best-effort job `job` ([`crate::terms`]), and whether it gets
-    /// them. Holds until the job leaves the snapshot. Call before [`Gate::handle_snapshot`]. Used
-    /// only by `pillion`.
+    /// The terms of a best-effort job ([`crate::terms`]), and whether they are kept. Holds until
+    /// the job leaves the snapshot. Call before [`Gate::handle_snapshot`]. Used only by `pillion`.
     pub fn handle_terms(&mut self, job: JobId, terms: JobTerms) {
         self.rules.handle_terms(job, terms);
     }
@@ -218,8 +211,7 @@ impl Gate {
         self.caps.handle_other_processes(job);
     }
 
-    /// A gate with another policy that keeps this one's caps, throttle and pause, with what was
-    /// measured and is owed.
+    /// A gate with another policy, but this one's caps, throttle, pause, measurements and debts.
     #[must_use]
     pub fn replaced(&mut self, policy: Policy) -> Self {
         Self {
@@ -231,15 +223,13 @@ impl Gate {
     }
 
     /// A job with a cap was recently measured to compute for that share of the time
-    /// ([`crate::usage`]). Call after [`Gate::handle_jobs`]. A value that is not a number counts as
-    /// 0.
+    /// ([`crate::usage`]). Call after [`Gate::handle_jobs`]. NaN counts as 0.
     pub fn handle_busy(&mut self, now_ns: u64, job: JobId, share: f64) {
         self.caps.handle_busy(now_ns, job, share);
     }
 
-    /// The factor from a launch's expected duration to its charge against the job's share, and
-    /// whether no measurement arrived for [`crate::usage::BLIND_NS`]; `None` for a job without a
-    /// cap.
+    /// The factor from expected durations to charges against the job's share, and whether no
+    /// measurement arrived for [`crate::usage::BLIND_NS`]; `None` for a job without a cap.
     #[must_use]
     pub fn cost_factor(&self, now_ns: u64, job: JobId) -> Option<(f64, bool)> {
         self.caps.factor(now_ns, job)
@@ -261,17 +251,15 @@ impl Gate {
 
     /// Sets the bound on the share of the GPU's time for all best-effort jobs together while a
     /// high-priority client is attached, 0.02 to 1, under every policy: the equivalent of
-    /// [`crate::share`] in time slices. 1, and what is not a number, is no bound. Call before
-    /// [`Gate::handle_jobs`].
+    /// [`crate::share`] in time slices. 1 and NaN are no bound. Call before [`Gate::handle_jobs`].
     pub fn handle_share(&mut self, share: f64) {
         self.throttle
             .set_ceiling(if share.is_nan() { 1.0 } else { share });
     }
 
     /// Pauses all best-effort work while a high-priority client is attached, `max_hold` included,
-    /// under every policy; or ends the pause. The reason: no batch of high-priority requests is
-    /// safe beside best-effort work ([`crate::tuner::Choice::Infeasible`]). Call before
-    /// [`Gate::handle_jobs`].
+    /// under every policy; or ends the pause. For [`crate::tuner::Choice::Infeasible`]: no batch of
+    /// high-priority requests is safe beside best-effort work. Call before [`Gate::handle_jobs`].
     pub fn handle_pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
@@ -302,8 +290,7 @@ impl Gate {
         caps.into_iter().chain(throttle).min()
     }
 
-    /// What `pillion` allows best-effort work, the meet of its laws, as of the last snapshot;
-    /// `None` under other policies.
+    /// The meet of `pillion`'s laws as of the last snapshot; `None` under other policies.
     #[must_use]
     pub fn ceiling(&self) -> Option<Ceiling> {
         self.rules.ceiling()
@@ -324,8 +311,7 @@ impl Gate {
     }
 
     /// The slack of an HP request under `pillion`: how much longer than solo it may take, in ns. A
-    /// longer kernel that cannot be passed makes a request late by itself. `None` under other
-    /// policies.
+    /// longer kernel that cannot be passed makes a request late. `None` under other policies.
     #[must_use]
     pub fn slack_ns(&self) -> Option<u64> {
         self.rules.slack_ns()
@@ -397,9 +383,8 @@ impl Gate {
         self.throttle.meet(snapshot, capped)
     }
 
-    /// Whether the policy's law lets `kernel` of the job at index `job` go, after `spent_ns` were
-    /// charged since the snapshot. The law as the paper has it, separate from [`Gate::gate`] so
-    /// that each checks the other.
+    /// Whether the law lets `kernel` of the job at index `job` go, after `spent_ns` were charged.
+    /// The paper's law, separate from [`Gate::gate`], so that each checks the other.
     ///
     /// # Panics
     ///
@@ -421,8 +406,7 @@ impl Gate {
     }
 }
 
-/// The jobs as shown to a policy: a job closed by its cap does not wait for the policy, and no job
-/// does where all are closed.
+/// The jobs as shown to a policy: a job closed by its cap, or where all are, does not wait.
 fn masked<'a>(
     caps: &Caps,
     is_closed: bool,
@@ -449,8 +433,7 @@ pub(crate) fn limit_of(throttle_ns: u64, turn_ns: u64) -> Limit {
     }
 }
 
-/// What a job may charge in one turn while others wait: the bound plus one, because a sum that
-/// equals the bound is still allowed.
+/// A job's charge in one contended turn: the bound plus one, as a sum equal to it is allowed.
 pub(crate) fn quantum_ns(bound_ns: u64) -> u64 {
     bound_ns + 1
 }

@@ -67,8 +67,7 @@ impl ClassSet {
     /// Every class.
     pub const ALL: Self = Self(7);
 
-    /// The set with these bits. Unknown bits are dropped, so a set read from shared memory is
-    /// always valid.
+    /// The set with these bits. Drops unknown bits, so untrusted memory gives a valid set.
     #[must_use]
     pub const fn from_bits_truncate(bits: u32) -> Self {
         Self(bits & Self::ALL.0)

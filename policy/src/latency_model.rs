@@ -1,5 +1,4 @@
-//! The p99 latency of a high-priority job as a function of its share of the GPU: two lines that
-//! meet in a knee.
+//! The p99 latency of a high-priority job by its share of the GPU: two lines that meet in a knee.
 //!
 //! Below some share of the GPU a request takes longer in proportion, and above it hardly shorter
 //! (Mudi, EuroSys'25, section 4.1, Figure 5). With Δ, the share of the high-priority job,
@@ -51,14 +50,13 @@ pub const SAMPLES_MIN: usize = 5;
 /// Most samples of a fit.
 pub const SAMPLES_MAX: usize = 64;
 
-/// Valid latencies: any unit from a picosecond in seconds to a week in nanoseconds, so that squares
-/// neither vanish nor overflow.
+/// Valid latencies: from a picosecond in seconds to a week in ns, so that squares stay finite.
 pub const LATENCIES: RangeInclusive<f64> = 1e-12..=1e15;
 
 /// Shares that differ by less are equal.
 pub const SHARE_STEP: f64 = 1e-6;
 
-/// The share in force exceeds the least one by this part of it, "to accommodate prediction errors"
+/// The part by which the share in force exceeds the least one, "to accommodate prediction errors"
 /// (Mudi §5.3.2).
 pub const SHARE_MARGIN: f64 = 0.1;
 
@@ -189,8 +187,7 @@ impl PieceWise {
         if self.at(least) <= limit {
             return Some(least);
         }
-        // The line that crosses the limit falls, because the p99 is above it at `least` and not at
-        // `greatest`.
+        // The line that crosses the limit falls, as the p99 is above it only at `least`.
         let slope = match self.knee_p99 <= limit {
             true => self.slope_below,
             false => self.slope_above,
@@ -317,8 +314,7 @@ fn one_line(samples: &[Sample]) -> PieceWise {
 }
 
 /// The lines of the first `split` samples and of the others, if they meet between both. A side with
-/// one sample has no line of its own; the optimum then has its knee at the sample beside it, which
-/// [`knees_at`] finds.
+/// one sample has no line of its own; its optimum has its knee at a sample ([`knees_at`]).
 fn free_knee(samples: &[Sample], split: usize) -> Option<PieceWise> {
     let (left, right) = samples.split_at_checked(split)?;
     if left.len() < 2 || right.len() < 2 {

@@ -1,8 +1,7 @@
 //! What a best-effort job may launch without asking.
 //!
-//! The daemon publishes one lease per BE job; the job checks every launch against it locally,
-//! without a round trip. A lease is terms (classes, SMs, budget) plus two ends: an *epoch* and an
-//! *expiry*.
+//! The daemon publishes one lease per BE job, which checks every launch against it locally. A lease
+//! is terms (classes, SMs, budget) plus two ends: an *epoch* and an *expiry*.
 //!
 //! **Epoch.** There is one `hp_epoch` per GPU, raised when an HP process launches while live leases
 //! name the current one. A lease carries the epoch of its snapshot ([`crate::Snapshot::epoch`]).
@@ -16,15 +15,13 @@
 //!
 //! A daemon that keeps the budget as two sums that only grow publishes
 //! `limit_total_ns = charged_total_ns + budget_ns`, with the `charged_total_ns` of the snapshot;
-//! then spent < budget ⇔ charged < limit at any later time, and charges made between snapshot and
-//! publication are counted.
+//! then spent < budget ⇔ charged < limit at any time, with charges before publication.
 //!
 //! **Whole.** With this flag a kernel must fit into the rest of the budget: it goes iff spent +
 //! expected ≤ budget. Nothing overshoots, and a kernel longer than the budget does not go at all.
 //!
-//! **Standing.** With this flag the epoch is ignored: there is no high-priority work to protect
-//! from the job, so high-priority launches do not void the lease. Its budget is a cap of the job's
-//! own ([`crate::usage`]).
+//! **Standing.** With this flag the epoch is ignored: no high-priority work needs protection from
+//! the job, so its launches do not void the lease. Its budget is the job's cap ([`crate::usage`]).
 //!
 //! **Ungated.** The job is not held: epoch, expiry and budget are ignored, and the lease holds
 //! until another is published. Launches are still charged and completed, so that the work in flight
@@ -51,8 +48,7 @@ pub struct Lease {
     pub beside_hp: bool,
     /// The budget is not overshot, not even by one kernel.
     pub whole: bool,
-    /// High-priority launches do not void it: nobody needs protection from the job, and the budget
-    /// is its own.
+    /// High-priority launches do not void it: the budget is a cap of the job's own.
     pub standing: bool,
     /// The job is not held.
     pub ungated: bool,

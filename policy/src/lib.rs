@@ -3,8 +3,7 @@
 //! Which job may launch what, and when: pure code. State and a description of the moment go in, a
 //! lease comes out; no IO, no clock, no thread, no `unsafe`. The daemon runs it 20 000 times a
 //! second, the launch path of every best-effort process calls [`admits`] once per launch, and a
-//! simulator can run both from the same source. The properties that this crate's tests establish
-//! thus hold in all three places.
+//! simulator can run both from the same source. This crate's tests thus cover all three.
 //!
 //! | module | noun |
 //! |---|---|
@@ -37,8 +36,7 @@
 //! **How a daemon uses it.** Each poll: feed the rings' records to one [`HpTimeline`] per
 //! high-priority client; report the ended requests to the gate ([`Gate::handle_request`]);
 //! [`HpView::merge`] the views; fill a [`Snapshot`]; call [`Gate::handle_snapshot`] once; call
-//! [`Gate::gate`] for each best-effort job; publish each lease whose terms or limit changed or
-//! whose expiry nears.
+//! [`Gate::gate`] for each best-effort job; publish each lease that changed or nears its expiry.
 //!
 //! **Units.** All times are nanoseconds (`_ns`) of one monotonic clock, passed in. *HP* is
 //! high-priority, *BE* best-effort. *Expected* durations come from profiles. *In flight* is

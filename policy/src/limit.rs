@@ -17,8 +17,7 @@ pub enum Limit {
     Interference,
     /// The job has used its share of the GPU's time.
     Rate,
-    /// High-priority requests miss their target too often: BE work goes only in a part of each
-    /// period.
+    /// HP requests miss their target too often: BE work goes only in a part of each period.
     Duty,
     /// They miss it so often, or keep it in no batch, that no BE work goes, not even by `max_hold`.
     Paused,

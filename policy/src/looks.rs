@@ -9,9 +9,8 @@
 //! The part is 1 at most. Work that takes longer than expected is polled from its expected end on.
 //! Learnt durations ([`crate::durations`]) correct that end, and they learn from early polls.
 
-/// First polls of ten that are to find the event reached. With five of ten, two jobs that take
-/// turns both lost a tenth of their rate in the simulator: the other's work delays the events of
-/// each.
+/// Successful first polls of ten. With five of ten, two jobs that take turns both lost a tenth of
+/// their rate in the simulator: the other's work delays the events of each.
 const REACHED_OF_TEN: f64 = 3.0;
 
 /// The part grows by three tenths of this after a first poll in vain, and shrinks by seven tenths
@@ -26,15 +25,12 @@ const PART: f64 = 0.5;
 /// Work that has taken this many pauses is polled less often.
 const PAUSES: u64 = 64;
 
-/// Likewise where the remaining work is unknown because it was not followed: its end need not be
-/// known to better than a millisecond.
+/// Likewise for unfollowed work of unknown length: a millisecond's precision suffices for its end.
 const PAUSES_UNKNOWN: u64 = 16;
 
-/// The longest pause, ns.
 const PAUSE_NS_MAX: u64 = 1_000_000;
 
-/// The first poll comes at most this long after the event was recorded, ns: expectations may be
-/// wrong by far.
+/// The latest first poll after recording the event, ns: expectations may be wrong by far.
 const FIRST_NS_MAX: u64 = 10_000_000;
 
 /// A first poll counts as finding the event reached only if it was at most this many pauses late.
@@ -136,8 +132,7 @@ mod tests {
     const US: u64 = 1_000;
     const PAUSE_NS: u64 = 20 * US;
 
-    /// Polls until work of `takes_ns` is seen complete: the number of polls, and how late the last
-    /// was.
+    /// Polls until work of `takes_ns` is seen complete: how many, and how late the last was.
     fn follow(looks: &mut Looks, expected_ns: u64, takes_ns: u64) -> (u32, u64) {
         let mut look = looks.first(0, 0, expected_ns, PAUSE_NS);
         for count in 1.. {

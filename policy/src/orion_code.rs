@@ -19,9 +19,8 @@
 //!                   it goes
 //! ```
 //!
-//! `threshold` is 80, the SMs of a V100, a constant of the program; beside a training HP it starts
-//! at half of what the first BE client needs at most and is searched ([`SmSearch`]) against a
-//! duration given by hand.
+//! `threshold` is 80, a constant: a V100's SMs; beside a training HP it starts at half of what the
+//! first BE client needs at most and is searched ([`SmSearch`]) against a manual bound.
 //!
 //! # Differences from the paper ([`crate::orion`])
 //!
@@ -100,7 +99,6 @@ pub struct OrionCode {
     hp_class: Class,
     /// `seen[hp]`: ops of HP's request that have gone.
     hp_issued: u32,
-    /// Of these, complete.
     hp_completed: u32,
     be: Vec<BeClient>,
     last: usize,

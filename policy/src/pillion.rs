@@ -29,15 +29,14 @@
 //! it, the more the longer the request took. The gain spends idle time first, and work beside HP
 //! grows only from gain 4 on, because a nanosecond of idle time costs HP least.
 //!
-//! A request's beginning is known to the ns where it voided a lease. Where it did not, because no
-//! BE work could have gone, it is as exact as the poll that found it: if the uncertainty is more
-//! than twice the daemon's least pause and 100 µs (200 µs), the request is ignored. Requests that
-//! met no BE work give the solo latency ([`solo`]); so do those that met no more than the least
-//! gain allows, while the gain is at its least. Until 16 were seen, the bounds are
-//! `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an eighth of it,
-//! work beside HP must suit it, and the gain is 1. Each request is compared with its own *kind*,
-//! requests of the same client and about as many launches; the slack is that of the quickest
-//! client's main kind.
+//! A request's beginning is known to the ns where it voided a lease. Otherwise, because no BE work
+//! could have gone, it is as exact as the poll that found it: if the uncertainty is more than twice
+//! the daemon's least pause and 100 µs (200 µs), the request is ignored. Requests that met no BE
+//! work give the solo latency ([`solo`]); so do those that met no more than the least gain allows,
+//! while the gain is at its least. Until 16 were seen, the bounds are `residual_ns_unknown` (100
+//! µs, but no more than a fiftieth of the shortest) and an eighth of it, work beside HP must suit
+//! it, and the gain is 1. Each request is compared with its own *kind*, requests of the same client
+//! and about as many launches; the slack follows from the quickest client's main kind.
 //!
 //! A training job has a share of its solo rate as its target ([`Slo::Throughput`]): the mean of its
 //! requests counts, not their tail. A job that is never idle has no requests; it is measured in
@@ -52,8 +51,7 @@
 //! default target that is the same. The gain itself still falls, and with it the bound beside HP,
 //! where a narrower one does spare HP, and quiet times. There is no floor
 //!
-//! - in time slices and where `block_priority` is declared not to work: HP then waits for
-//!   everything in flight;
+//! - in time slices and where `block_priority` is off: HP then waits for everything;
 //! - for a training job, and while a client's solo latency is not known;
 //! - for one request in four while the gain is at its least. Work under the floor means that the
 //!   request is not alone, and beside BE jobs that always want to launch no other request would be:
@@ -77,17 +75,15 @@
 //! in measurements: it goes by `max_hold`, at a worse time.
 //!
 //! *Quiet time* ([`quiet`]): none of HP's last 128 pauses was shorter; for the rest of that time,
-//! less a tenth, BE work may be in flight, up to 16 slacks. This predicts periodic requests, not
-//! random ones.
+//! less a tenth, BE work may be in flight, up to 16 slacks. This predicts periodic requests only.
 //!
 //! ## Unobserved completions
 //!
-//! The daemon learns of a completion tens of µs late, and of several at once. If a full bound
-//! waited for the report, the device would be idle meanwhile. While HP is idle, work in flight is
-//! therefore predicted to complete at one expected ns per ns, counted from the last report, and
-//! leaves the bound before its completion is observed. At most one bound is predicted complete, so
-//! that at most twice the bound is in flight, however wrong a profile is. Beside HP nothing is
-//! predicted.
+//! The daemon learns of a completion tens of µs late, and of several at once. Waiting for the
+//! report with a full bound would idle the device. While HP is idle, work in flight is therefore
+//! predicted to complete at one expected ns per ns, counted from the last report, and leaves the
+//! bound before its completion is observed. At most one bound is predicted complete, so that at
+//! most twice the bound is in flight, however wrong a profile is. Beside HP nothing is predicted.
 //!
 //! ## Time slices
 //!
@@ -96,15 +92,13 @@
 //! ## Wrong profiles
 //!
 //! Bounds are in expected ns. BE kernels' durations are learnt from their completions, with or
-//! without a profile ([`crate::durations`]). The launching client learns them, as a gate sees sums
-//! and no kernels.
+//! without a profile ([`crate::durations`]). The client learns them, as a gate sees no kernels.
 //!
 //! ## Jobs and turns
 //!
 //! Turns are those of [`crate::gate`], except that a turn does not end in the middle of a lease: a
 //! job that has charged no more than the idle bound (times its weight) in its turn gets all of the
-//! bound that is free. [`crate::terms`] has the jobs' promises, and when HP's target comes before
-//! them.
+//! bound that is free. [`crate::terms`] has the promises, and HP's precedence.
 
 use crate::ceiling::Binding;
 use crate::gate::{in_flight_ns, quantum_ns};
@@ -160,7 +154,6 @@ struct Learnt {
     ahead_ns: u64,
     /// Since when BE work has been in flight beside an idle HP without an observed completion.
     unseen_since_ns: Option<u64>,
-    /// Completed expected ns of all BE jobs.
     completed_ns: u64,
     /// When jobs were last seen.
     jobs_ns: Option<u64>,
@@ -183,7 +176,6 @@ impl Learnt {
         params.solo_ns.or_else(|| self.solo.least_ns())
     }
 
-    /// The goal of a client's requests, marked or inferred.
     fn goal(&self, params: &PillionParams, client: u64, is_marked: bool) -> Goal {
         let own = self.goals.iter().find(|(id, _)| *id == client);
         own.map_or_else(|| params.goal(is_marked), |(_, goal)| *goal)
@@ -242,9 +234,8 @@ impl Learnt {
             let slack_ns = slack_ns.max(spread_ns.min(slack_ns.saturating_mul(SPREAD_MAX)));
             let excess_ns = request.measure_ns().saturating_sub(solo_ns);
             let spent = excess_ns as f64 / slack_ns.max(1) as f64;
-            // Excluded work may be the reason for a late request, and then bounds shrink for
-            // nothing. A timely request beside it does not justify larger bounds, nor does one that
-            // another law protected.
+            // Excluded work may have caused a late request, and bounds then shrink for nothing. A
+            // timely request beside it, or protected by another law, justifies no growth.
             let may_rise = !was_excluded && self.binding.may_rise();
             if !may_rise && spent <= 1.0 {
                 return;
@@ -315,8 +306,7 @@ impl Learnt {
         self.goals.retain(|(id, _)| *id != client);
     }
 
-    /// Updates pauses, exposure and bounds. `is_behind`: a waiting job gets less than its least
-    /// share.
+    /// Updates pauses and bounds. `is_behind`: a waiting job is behind its least share.
     fn handle_snapshot(
         &mut self,
         params: &PillionParams,
@@ -383,8 +373,7 @@ impl Learnt {
         params.solo_ns.is_none() && (is_new || !is_known)
     }
 
-    /// The meet of all laws: that of the gain, for inferred requests, and that of each client with
-    /// marks.
+    /// The meet of all laws: the gain's, for inferred requests, and that of each client with marks.
     fn next_bounds(
         &mut self,
         params: &PillionParams,
@@ -473,8 +462,7 @@ impl Learnt {
                 scaled(slack_ns, beside.max(beside_least)),
             )
         });
-        // Learning a short request allows less work beside it, which would otherwise count as part
-        // of it.
+        // Learning a short request allows less work beside it, which would count as part of it.
         let seen_ns = self.solo.shortest_ns().filter(|_| params.solo_ns.is_none());
         let unknown_ns = params.residual_ns_unknown;
         let unknown_ns = seen_ns.map_or(unknown_ns, |ns| unknown_ns.min(ns / LEARNING_SHARE));
@@ -720,8 +708,7 @@ impl Rules for Pillion {
     }
 }
 
-/// The free part of a bound. One more where the last kernel may pass the end, because a sum that
-/// equals the bound is still allowed.
+/// The free part of a bound, plus one where the last kernel may pass the end: equality is allowed.
 fn free_ns(bound_ns: u64, used_ns: u64, whole: bool) -> u64 {
     (bound_ns + u64::from(!whole)).saturating_sub(used_ns)
 }
@@ -738,8 +725,7 @@ fn limit_of(lease: &Lease, open: Limit) -> Limit {
 /// otherwise take up to several times the shortest.
 const SPREAD_MAX: u64 = 4;
 
-/// While a kind of requests is learnt, BE work up to the shortest one divided by this may be in
-/// flight.
+/// While a kind is learnt, BE work up to its shortest request divided by this may be in flight.
 const LEARNING_SHARE: u64 = 50;
 
 /// From this gain on the bound beside HP grows with it.

@@ -132,8 +132,7 @@ impl Policy {
         }
     }
 
-    /// How long a lease lasts unless it is renewed, in ns; `None` for a policy without a fixed
-    /// duration.
+    /// How long a lease lasts unless renewed, in ns; `None` for a policy without a fixed duration.
     #[must_use]
     pub const fn lease_ns(&self) -> Option<u64> {
         match self {

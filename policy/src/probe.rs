@@ -13,29 +13,25 @@
 //! - Unhealthy as soon as a metric passes its first bound, Overlimit as soon as one passes the
 //!   second: three samples in a row, one for memory.
 //! - Overlimit → Unhealthy once *all* were below their second bound for 30 s · 2^(n − 1), and two
-//!   hours at most; n is the number of entries in the previous two hours. A single sample above one
-//!   restarts that time.
+//!   hours at most; n counts its entries in two hours. A sample above a bound restarts that time.
 //! - Unhealthy → Healthy once all were below 0.95 of their first bound for a minute, and from there
-//!   to Unhealthy after another minute at the earliest: a metric at its first bound changes the
-//!   state once a minute at most.
-//! - Disabled while the driver reports the device as lost; then Unhealthy, or Overlimit again if
-//!   its time had not passed.
+//!   to Unhealthy after another minute at the earliest: the state changes once a minute at most.
+//! - Disabled while the driver reports the device as lost; then Unhealthy, or Overlimit if its time
+//!   remains.
 //!
 //! In Unhealthy, Overlimit and Disabled, arriving best-effort jobs wait. Entering Overlimit ends
-//! the attached ones ([`Outcome::evicts`]), and a full memory does so again, a minute later at the
-//! earliest.
+//! the attached ones ([`Outcome::evicts`]); a full memory does so again, once a minute at most.
 //!
 //! **Missing values** improve nothing: a metric that is no longer reported keeps its level, and no
-//! time without it counts. A metric that was never reported is left out. After [`BLIND_NS`] without
-//! a known metric the probe is [`ProbeView::blind`].
+//! time without it counts. A metric that was never reported is left out. After [`BLIND_NS`] of
+//! missing values the probe is [`ProbeView::blind`].
 //!
 //! **Clock.** It counts while the device is busy for half of the time at least: an idle device
 //! clocks down without trouble. Power counts only with a clock below 0.9 of high-priority work's
 //! solo clock: a device at its power limit with its full clock works as intended.
 //!
 //! Source: MuxFlow (2024) §4.1 for states, metrics and the exponential back-off. It gives no
-//! bounds: these are ours and untried on hardware. It evicts at Unhealthy in §6 and at Overlimit in
-//! §4.1; this is §4.1.
+//! bounds: ours are untried on hardware. §6 evicts at Unhealthy, §4.1 at Overlimit, as here.
 
 use crate::DeviceReading;
 use crate::throttle::BLIND_NS;
@@ -142,8 +138,7 @@ pub enum Bound {
     Off,
     /// Unhealthy from the first on; Overlimit from the second on, if there is one.
     At(f64, Option<f64>),
-    /// This many °C below the device's slowdown temperature; unknown where the device does not
-    /// report that.
+    /// This many °C below the device's slowdown temperature, where the device reports that.
     BelowSlowdown(f64, f64),
 }
 
@@ -287,8 +282,7 @@ pub struct Probe {
     gauges: [Gauge; 6],
     /// The metric behind the state.
     cause: Option<Metric>,
-    /// When Overlimit was entered, the oldest first; possibly before zero, where the clock is
-    /// younger.
+    /// When Overlimit was entered, the oldest first; before zero where the clock is younger.
     entries: Vec<i64>,
     /// How long the condition for the next better state has held.
     better_ns: u64,
@@ -330,8 +324,7 @@ impl Probe {
     }
 
     /// Continues at `now_ns` where another daemon's probe has ended. The unobserved time counts as
-    /// no better: the back-off restarts, and best-effort jobs that the other probe could no longer
-    /// end are ended.
+    /// no better: the back-off restarts, and best-effort jobs due to be ended are ended.
     #[must_use]
     pub fn restore(now_ns: u64, params: ProbeParams, kept: &KeptProbe) -> Self {
         let mut ages: Vec<u64> = kept.entered_ns.clone();
@@ -377,8 +370,7 @@ impl Probe {
         }
     }
 
-    /// Replaces the bounds. The state stays; a metric with new bounds counts anew, and is awaited
-    /// if it was known.
+    /// Replaces bounds; the state stays. Metrics with new bounds restart; known ones are awaited.
     pub fn set_params(&mut self, params: ProbeParams) {
         let bounds = self.params.bounds.iter().zip(&params.bounds);
         for (gauge, (old, new)) in self.gauges.iter_mut().zip(bounds) {
@@ -398,8 +390,7 @@ impl Probe {
         self.state
     }
 
-    /// The device was read, or reported nothing. `clock_alone_mhz`: high-priority work's solo
-    /// clock, where learnt.
+    /// The device was read. `clock_alone_mhz`: high-priority work's solo clock, where learnt.
     pub fn handle_reading(
         &mut self,
         now_ns: u64,
@@ -458,7 +449,6 @@ impl Probe {
         since_ns.filter(|&ns| ns <= GAP_NS).unwrap_or(0)
     }
 
-    /// The next state, and the metric behind it.
     fn next(&mut self, now_ns: u64, elapsed_ns: u64) -> Option<(ProbeState, Option<Metric>)> {
         let passes = |gauges: &[Gauge; 6], bound: usize| {
             let all = Metric::ALL.into_iter().zip(gauges);

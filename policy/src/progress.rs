@@ -6,8 +6,7 @@
 //!
 //! - A job *wants* the GPU while one of its threads waits at the gate or its work is in flight.
 //! - It *stands still* while a thread waits and nothing of it is in flight. That time is attributed
-//!   to the rule behind the lease ([`Limit`]). A thread that waits while the GPU still has work of
-//!   the job loses nothing.
+//!   to the rule behind the lease ([`Limit`]). With work on the GPU, waiting loses nothing.
 //! - Its *work* is expected ns seen complete.
 //!
 //! ## Share
@@ -28,8 +27,7 @@ pub const WINDOW_NS: u64 = 1_000_000_000;
 /// Windows of a share.
 pub const WINDOWS: usize = 10;
 
-/// Solo time after which the solo rate counts as known, ns: iterations of a training job take up to
-/// about a second.
+/// Solo time until the solo rate is known, ns: training iterations take up to about a second.
 const ALONE_NS_MIN: u64 = 3 * WINDOW_NS;
 
 /// Beyond this solo time older windows count half, so that the rate follows the job, ns.

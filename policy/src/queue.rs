@@ -8,8 +8,7 @@
 //! - `poll`: one pass over the heads of all queues. Returns the ops that go, at most one of each
 //!   client; the caller takes these from their queues and polls again until nothing goes.
 //! - `handle_complete`: the oldest op of a client that had gone is complete.
-//! - `handle_request_end`: all ops of the client's request (inference batch, training iteration)
-//!   are complete.
+//! - `handle_request_end`: the client's request (batch, training iteration) is complete.
 //!
 //! There is one HP client, as in both programs.
 

@@ -3,7 +3,6 @@
 const POWER_W: [f64; 2] = [0.0, 10_000.0];
 /// Temperatures of a working device, °C.
 const TEMPERATURE_C: [f64; 2] = [-50.0, 150.0];
-/// Clocks of a device, MHz.
 const CLOCK_MHZ: [f64; 2] = [1.0, 10_000.0];
 const SHARE: [f64; 2] = [0.0, 1.0];
 

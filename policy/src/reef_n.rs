@@ -10,10 +10,8 @@
 //! 1. An HP kernel goes at once, past all BE kernels in software queues.
 //! 2. *Beside HP* (from the first kernel of a request until its last is complete) BE kernels only
 //!    pad: with each HP kernel at most one BE kernel goes, of the first client, in turn, whose head
-//!    fits the rest of the device, `sm_needed ≤ SMs − HP's sm_needed`, and is expected to last no
-//!    longer.
-//! 3. *While HP is idle* BE kernels go, each client with at most 12 in flight. They cannot be
-//!    recalled: HP waits for them.
+//!    fits the rest of the device, `sm_needed ≤ SMs − HP's sm_needed`, and lasts no longer.
+//! 3. *While HP is idle* BE kernels go, each client with at most 12 in flight. HP waits for these.
 //! 4. Resource classes count for nothing, and streams have no priorities.
 //!
 //! ```text

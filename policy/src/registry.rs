@@ -1,9 +1,7 @@
-//! The one list of policies. Everything that takes or shows a policy's name reads it:
-//! configuration, `config check`, status, simulator, the options of `pillion`, the fault
-//! simulation, tests.
+//! The one list of policies, read by everything that takes or shows a policy's name: configuration,
+//! `config check`, status, simulator, `pillion`'s options, fault simulation, tests.
 //!
-//! A policy is a file with an [`Entry`], and the entry's line in [`POLICIES`]. docs/add-a-policy.md
-//! explains how to write one.
+//! A policy is a file with an [`Entry`], and its line in [`POLICIES`]; see docs/add-a-policy.md.
 
 use std::iter;
 
@@ -61,8 +59,7 @@ pub enum Settings {
         /// The policy at work, in its initial state.
         rules: fn(&Numbers) -> Box<dyn Rules>,
     },
-    /// A variant of [`Policy`], whose keys daemon and simulator read one by one; returns the
-    /// defaults.
+    /// A variant of [`Policy`], whose keys are read one by one; returns the defaults.
     Own(fn() -> Policy),
 }
 
@@ -206,8 +203,7 @@ impl Numbers {
         (us * 1e3) as u64
     }
 
-    /// Sets the number `key` to `value`, which its [`Param`] must accept; false if the policy has
-    /// no such number.
+    /// Sets the number `key`; its [`Param`] must accept `value`. False if there is no such number.
     pub fn set(&mut self, key: &str, value: f64) -> bool {
         let place = self.place(key);
         if let Some(place) = place {

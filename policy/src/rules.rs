@@ -21,8 +21,8 @@ pub trait Rules: fmt::Debug + Send {
     fn lease(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit);
 
     /// The law for one kernel: whether it goes after `spent_ns` were charged since the snapshot. A
-    /// policy from a paper states the paper's law here, so that lease and law check each other; the
-    /// default follows the lease.
+    /// policy from a paper states the paper's law here, so that both check each other; the default
+    /// follows the lease.
     fn eligible(
         &self,
         snapshot: &Snapshot<'_>,

@@ -1,5 +1,4 @@
-//! The share of the GPU for best-effort work beside high-priority work: 100 % less high-priority
-//! work's use of the SMs.
+//! The share of the GPU for best-effort work: 100 % less high-priority work's use of the SMs.
 //!
 //! **Law.** MuxFlow's (§4.2). Each second gives high-priority work's expected use of the SMs: Σ
 //! expected ns · min(SMs needed, SMs) / SMs, over the second's launches. x is the mean of the last
@@ -19,11 +18,10 @@
 //! The share is unknown until [`SECONDS_MIN`] were observed. Without a high-priority client it
 //! stays unchanged: one may come back, and best-effort jobs keep their initial share for long.
 //!
-//! Source: MuxFlow (2024) §4.2, which has the mean over a profile of the job. Ours: [`SECONDS`] is
-//! a quarter of an hour, the least time between two starts; [`HYSTERESIS`] is eight times the
-//! standard deviation of a minute's mean, of ten random requests a second that use .3. A quantile
-//! of the seconds was considered and left out: of those requests the 90th percentile is .42, and
-//! the gate handles bursts.
+//! Source: MuxFlow (2024) §4.2, with the mean over a job's profile. Ours: [`SECONDS`] is a quarter
+//! of an hour, the least time between two starts; [`HYSTERESIS`] is eight times the standard
+//! deviation of a minute's mean, of ten random requests a second that use .3. A quantile of the
+//! seconds was rejected: the 90th percentile of those requests is .42, and the gate handles bursts.
 
 use std::collections::VecDeque;
 
@@ -40,15 +38,13 @@ pub const SECONDS_MIN: usize = 10;
 /// The least share of best-effort work, whatever high-priority work uses, per cent.
 pub const PERCENT_MIN: u32 = 10;
 
-/// A dynamic share is a multiple of this, per cent: kernel durations are learnt separately for
-/// each.
+/// Dynamic shares are multiples of this, per cent: kernel durations are learnt for each.
 pub const STEP: u32 = 5;
 
 /// A job is restarted when its share differs from the current one by this much, per cent.
 pub const HYSTERESIS: u32 = 10;
 
-/// The default least time between two starts of a job, ns: a start costs seconds, and the mean
-/// covers as long.
+/// The default least time between starts of a job, ns: as long as the mean; a start costs seconds.
 pub const RESTART_NS: u64 = SECONDS as u64 * SECOND_NS;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -120,8 +116,7 @@ impl BeShare {
             .is_some_and(|params| params.mode == ShareMode::Target)
     }
 
-    /// How well the target of high-priority requests is kept now; `None` where there is none, or
-    /// nothing is judged.
+    /// How well the target of high-priority requests is kept now; `None` where nothing is judged.
     pub fn handle_held(&mut self, now_ns: u64, held: Option<Held>) {
         self.outer.handle_held(now_ns, held);
     }

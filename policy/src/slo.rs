@@ -1,5 +1,4 @@
-//! The level: how much best-effort work high-priority requests can bear, from the number that miss
-//! their target.
+//! The level: how much best-effort work HP requests can bear, from the number of misses.
 //!
 //! A target allows a share α of the requests to take longer (p99: α = 0.01). The level is one
 //! number, the only integrator of its law. A request within its target raises it by η, one over it
@@ -14,11 +13,10 @@
 //! misses − misses at the floor ≤ α (requests + range/η)
 //! ```
 //!
-//! because the sum of all steps cannot be less than minus the range. A step that the top or a
-//! freeze cuts off only lowers the level, as a larger fall does, and a larger step before the first
-//! miss cannot pass the top. At the floor best-effort work is paused, so it does not cause the
-//! misses there. The price of the range: the share of 7/0.001 = 7000 more requests, 70 misses, may
-//! be spent at once.
+//! because all steps sum to minus the range at least. A step cut off by the top or a freeze only
+//! lowers the level, as a larger fall does, and a larger step before the first miss cannot pass the
+//! top. At the floor best-effort work is paused, so it does not cause the misses there. The price
+//! of the range: the share of 7/0.001 = 7000 more requests, 70 misses, may come at once.
 //!
 //! *At the floor* is where one more miss would reach it or pass it ([`Level::is_at_floor`]); from
 //! there on best-effort work is paused. Where fewer than two in a thousand may miss, η is smaller,
@@ -113,8 +111,7 @@ impl Level {
     }
 
     /// A request was over its target, which a share `alpha` may be (more than 0, less than 1), or
-    /// within it. `may_rise`: best-effort work wanted to go, so that a request within its target
-    /// justifies more.
+    /// within it. `may_rise`: best-effort work wanted to go, so that timely requests justify more.
     pub fn handle_request(&mut self, is_miss: bool, alpha: f64, may_rise: bool) {
         self.requests += 1;
         if is_miss {
@@ -171,8 +168,7 @@ impl Spread {
 }
 
 /// The greatest fall at a miss: where fewer than two in a thousand may miss, η is smaller instead.
-/// Otherwise one miss would cross the range, and best-effort work would be paused for thousands of
-/// requests.
+/// Otherwise one miss would cross the range and pause best-effort work for thousands of requests.
 const FALL_MAX: f64 = 0.5;
 
 /// The fall at a miss, for a goal with the share `alpha` of misses.
@@ -231,8 +227,7 @@ mod tests {
         }
     }
 
-    /// The bound's adversary: as many misses as possible above the floor. Spread misses cost it
-    /// more each.
+    /// The bound's adversary: all misses possible above the floor. Spread ones cost it more.
     #[test]
     fn an_adversary_gets_what_the_bound_leaves_it_and_no_more() {
         let mut level = Level::default();

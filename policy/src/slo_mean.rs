@@ -33,9 +33,8 @@
 //!
 //! # Freezing
 //!
-//! A period in which another law held best-effort work, or in which it wanted nothing, reveals
-//! neither the slope nor which levels are too high; it lets the level fall by the gain, and not
-//! rise.
+//! A period in which another law held best-effort work, or it wanted nothing, reveals neither the
+//! slope nor which levels are too high; the level may fall by the gain, not rise.
 
 use crate::slo::GREATEST;
 
@@ -89,7 +88,6 @@ const SLOPE_STEP_MAX: f64 = 0.5;
 /// Slacks for a unit of the level, before identification.
 pub const SLOPE_UNKNOWN: f64 = 1.0;
 
-/// The least slope near the target.
 const SLOPE_LEAST: f64 = 0.5;
 
 /// The least significance of an estimate, in standard errors.
@@ -164,7 +162,6 @@ impl Slope {
         }
     }
 
-    /// The slope, if it counts.
     fn estimate(&self) -> Option<SlopeView> {
         (self.vv > 1e-8).then_some(())?;
         let m = self.vl / self.vv;
@@ -187,8 +184,7 @@ impl Default for MeanLevel {
 }
 
 impl MeanLevel {
-    /// A level that starts at `value`, between [`MEAN_LEAST`] and [`GREATEST`]; at 0 if that is not
-    /// a number.
+    /// A level that starts at `value`, within [`MEAN_LEAST`] and [`GREATEST`], or 0 for NaN.
     #[must_use]
     pub fn begin(value: f64) -> Self {
         let value = if value.is_nan() { 0.0 } else { value };

@@ -120,8 +120,7 @@ mod tests {
         loss_pct_max: 16.0,
     };
 
-    /// The measured thresholds, and the result, with an HP that takes its solo time up to `stands`
-    /// and twice as long above.
+    /// The measured thresholds, and the result, with an HP that doubles its time above `stands`.
     fn measured(params: SmSearchParams, stands: u32) -> (Vec<u32>, u32) {
         let mut search = SmSearch::new(params);
         let mut thresholds = Vec::new();

@@ -1,7 +1,6 @@
 //! The complete input of a gate, as plain values at one moment.
 //!
-//! The daemon fills a snapshot each poll without allocation: the list of jobs is borrowed from a
-//! buffer that the daemon keeps.
+//! The daemon fills it each poll without allocation: the list of jobs borrows the daemon's buffer.
 
 use crate::{Class, ClassSet};
 
@@ -48,13 +47,11 @@ pub struct HpView {
     /// Classes of the executing HP kernels, one per busy stream. Not empty iff busy. A launch
     /// beside HP must suit each of them.
     pub executing: ClassSet,
-    /// The undisturbed duration of an HP request, the smallest of all clients for which it is
-    /// known.
+    /// The undisturbed duration of an HP request, the smallest known of all clients.
     pub latency_ns: Option<u64>,
     /// Some client has launched but its latency is not known yet.
     pub learning: bool,
-    /// The number of observed requests, the least of the clients that have launched; `u64::MAX`
-    /// where none has.
+    /// Observed requests, the least of the clients that have launched; `u64::MAX` if none has.
     pub requests_least: u64,
 }
 
@@ -105,8 +102,7 @@ impl HpView {
         })
     }
 
-    /// Whether the fields agree: there is work in flight iff a client is present and something
-    /// executes.
+    /// Whether the fields agree: busy iff a client is present and something executes.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.busy != self.executing.is_empty() && (self.present || !self.busy)
@@ -117,8 +113,7 @@ impl HpView {
 ///
 /// The two sums only grow, except that a charge is taken back when its launch did not go; every
 /// reader tolerates that. They come from memory that the job can write. Too large a sum in flight
-/// holds back all BE jobs, as a kernel that never ends would, so a daemon detaches a job that does
-/// not drain.
+/// holds all BE jobs, like a kernel that never ends, so a daemon detaches a job that never drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobView {
     /// Which job.
@@ -128,8 +123,7 @@ pub struct JobView {
     /// Expected ns of the launches seen complete (or given back because their process died) since
     /// the job attached; the same numbers as were charged.
     pub completed_total_ns: u64,
-    /// Every submitted launch is complete; counted in launches, not in ns, so that a kernel
-    /// expected to take 0 ns counts too.
+    /// Every submitted launch is complete; counts launches, not ns, which may be 0.
     pub drained: bool,
     /// At least one of its threads is held at the gate.
     pub waiting: bool,

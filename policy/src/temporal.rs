@@ -4,9 +4,8 @@
 //! are ≤ `DUR_THRESHOLD`, that of `orion`. The bound rolls: completed work leaves it at once,
 //! without draining. `budget_ns` = T + 1 − in flight. HP waits for at most T plus one kernel.
 //!
-//! It is neither the baseline that the Orion paper calls temporal sharing, which runs one *request*
-//! at a time, so that HP waits for a whole training iteration; nor the driver's time slices, which
-//! are `none` without MPS.
+//! It is neither the Orion paper's temporal sharing, which runs one *request* at a time, so that HP
+//! waits for a training iteration; nor `none` without MPS, the driver's time slices.
 
 use crate::gate::{in_flight_ns, limit_of, quantum_ns};
 use crate::registry::{Entry, Settings};
@@ -33,14 +32,12 @@ pub struct TemporalParams {
 }
 
 impl TemporalParams {
-    /// `DUR_THRESHOLD` in ns for this HP side: the percentage of its latency, the fixed number
-    /// where that is unknown, and the smaller of both where it is known of some clients only. 0
-    /// means one kernel at a time.
+    /// `DUR_THRESHOLD` in ns for this HP side: the percentage of its latency; the fixed number if
+    /// unknown; the smaller if known of some clients only. 0 means one kernel at a time.
     #[must_use]
     pub fn dur_threshold_ns(&self, hp: &HpView) -> u64 {
         let known_ns = hp.latency_ns.map(|latency_ns| {
-            // A float holds every latency up to 2^53 ns, 104 days, exactly; the conversion back
-            // saturates.
+            // Exact up to 2^53 ns, 104 days; the conversion back saturates.
             (latency_ns as f64 * self.dur_threshold_pct / 100.0) as u64
         });
         let bound_ns = match (known_ns, hp.learning) {

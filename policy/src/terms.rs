@@ -8,8 +8,7 @@
 //! ([`crate::progress`]) and reports whether the job is *behind*. Waiting jobs that are behind have
 //! every second turn, so that no other job starves. While one waits, the bounds of
 //! [`crate::pillion`] are no narrower than [`BEHIND_IDLE`] and [`BEHIND_BESIDE`] slacks, if HP's
-//! requests are within their target (a gain of 1 or more). Otherwise HP wins: the promise lifts
-//! nothing.
+//! requests are within their target (a gain of 1 or more). Otherwise HP wins.
 
 use crate::{JobId, JobView};
 

@@ -1,8 +1,7 @@
 //! The throttle: slows best-effort work where the device is overused or clocks down.
 //!
-//! **Law.** ByteCUDA's (MuxFlow §4.1), without a sleep. Five times a second the device reports the
-//! busy share of time, U, and its SM clock, C. With T, high-priority work's solo clock, and H, the
-//! highest clock, usage is
+//! **Law.** ByteCUDA's (MuxFlow §4.1), without a sleep. The device reports the busy share of time,
+//! U, and its SM clock, C, five times a second. With HP's solo clock T and the highest H, usage is
 //!
 //! ```text
 //! V = U · a     a = 1 + 8 (T − C)/T            if C < T
@@ -60,8 +59,7 @@ const GAIN_SLOW: f64 = 0.25;
 /// The gain on usage below T, and the reduction above.
 const CLOCK_GAINS: [f64; 2] = [8.0, 0.2];
 
-/// The bucket counts as empty below this: short kernels leave that much until the next poll, which
-/// refills it.
+/// The bucket counts as empty below this: short kernels leave that much until the next poll.
 const EMPTY_AT: f64 = 1.0 / 16.0;
 
 /// The longest wait for earlier charges: they may be another job's, wrong, or never have run.
@@ -128,7 +126,6 @@ pub(crate) struct Throttle {
     level_ns: f64,
     is_open: bool,
     seen_ns: Option<u64>,
-    /// Each job's charges as of then.
     charged: Vec<(JobId, u64)>,
 }
 
@@ -265,8 +262,7 @@ impl Throttle {
         self.reading = reading;
         let is_slow = usage > busy;
         let gain = if is_slow { GAIN_SLOW } else { 1.0 };
-        // Weighted before its change is taken: a clock that comes and goes moves the rate by
-        // nothing in sum.
+        // Weighted before its change: a fluctuating clock moves the rate by nothing in sum.
         let error = gain * (params.utilisation - usage);
         let before = self.error.replace(error).unwrap_or(error);
         let moved = GAINS[0] * (error - before) + GAINS[1] * error;

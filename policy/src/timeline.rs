@@ -48,8 +48,7 @@
 //! pieces are comparable, whatever they contain and however far profiles are off.
 //!
 //! A period that began and ended in the same poll has no measured length and is not counted, nor is
-//! one with a lost record. The counted ones are also handed out one by one
-//! ([`HpTimeline::take_request`]).
+//! one with a lost record. The others are also handed out ([`HpTimeline::take_request`]).
 //!
 //! ## Lost and late records
 //!
@@ -86,8 +85,7 @@ pub const ROOM_MAX: usize = 4 * LAUNCHES_MAX;
 /// the same moment are read out of order, so this exceeds their rings' number (64) amply.
 pub const REORDER_MAX: usize = 256;
 
-/// Requests that must be seen before their latency counts as known (design: "until 50 requests were
-/// seen").
+/// Requests until their latency counts as known (design: "until 50 requests were seen").
 pub const REQUESTS_MIN: usize = 50;
 
 /// Requests remembered. Four times the minimum: the quartile of the last 200 follows a change of
@@ -98,12 +96,10 @@ pub const REQUESTS_KEPT: usize = 200;
 /// more after a pause of the daemon.
 pub const ENDED_MAX: usize = 64;
 
-/// Launches of a client whose ends are predicted ahead, and one of each of its further streams;
-/// later launches count as far off.
+/// Launches with predicted ends, plus one of each further stream; later ones count as far off.
 const OUTLOOK_MAX: usize = 64;
 
-/// A longer busy period is cut into pieces: no request lasts that long, and hardly an iteration of
-/// a training job.
+/// A longer busy period is cut into pieces: hardly a request or training iteration is that long.
 pub const LONG_NS: u64 = 1_000_000_000;
 
 /// Least length of a piece, and the expected work that its measure refers to.
@@ -125,8 +121,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The measure for comparisons: a request's duration; a piece's duration for 100 ms of expected
-    /// work.
+    /// For comparisons: a request's duration; a piece's duration for 100 ms of expected work.
     #[must_use]
     pub fn measure_ns(&self) -> u64 {
         match self.work_ns {
@@ -183,8 +178,7 @@ pub struct Launch {
     pub kernel: Kernel,
 }
 
-/// One high-priority client: its work in flight, what of it executes, and how long its requests
-/// take.
+/// One high-priority client: its work in flight, the executing part, and its requests.
 ///
 /// `handle_*` methods take events, and [`HpTimeline::poll_view`] returns the state. Time must not
 /// go backwards except between two of these, where records carry their own times.
@@ -292,8 +286,7 @@ impl HpTimeline {
         self.busy_since_ns.get_or_insert(at_ns);
     }
 
-    /// The state at `now_ns`. Takes `&mut self` because prediction walks each launch once, when
-    /// time has passed it, and never again.
+    /// The state at `now_ns`. `&mut self`, because prediction walks past each launch once.
     #[must_use]
     pub fn poll_view(&mut self, now_ns: u64) -> HpView {
         let mut executing = ClassSet::EMPTY;
@@ -375,8 +368,7 @@ impl HpTimeline {
         outlook
     }
 
-    /// Known work in flight, without lost records: launches, some of which may stand for several,
-    /// and their expected ns.
+    /// Known work in flight, without lost records: launches (merged ones as one) and ns.
     #[must_use]
     pub fn in_flight(&self) -> (u64, u64) {
         let streams = self.busy_streams.iter();
@@ -471,8 +463,7 @@ struct Entry {
 
 /// What one stream has in flight, in order.
 ///
-/// Invariant: `entries` are sorted by `seq`, all above `done_seq`; `cursor` names one of them
-/// unless there are none.
+/// Invariant: `entries` are sorted by `seq`, all above `done_seq`; `cursor` names one, if any.
 #[derive(Debug, Default)]
 struct Stream {
     entries: VecDeque<Entry>,
@@ -519,7 +510,6 @@ impl Stream {
         debug_assert!(self.is_valid());
     }
 
-    /// Returns the expected ns completed by it.
     fn complete(&mut self, seq: u64, at_ns: u64) -> u64 {
         self.advance(at_ns);
         self.done_seq = self.done_seq.max(seq);
@@ -595,7 +585,6 @@ impl Stream {
 struct Requests {
     took_ns: [u64; REQUESTS_KEPT],
     count: usize,
-    /// Where the next one goes.
     next: usize,
     /// Their lower quartile, once there are enough.
     latency_ns: Option<u64>,

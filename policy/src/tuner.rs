@@ -19,16 +19,14 @@
 //! of a Gaussian process of ln b: observed P over the latency model's prediction
 //! ([`crate::latency_model`]), plus [`SAFE_DEVIATIONS`] standard deviations. Before the first
 //! observation only predictions are known, and the batch with the widest margin comes first. If no
-//! batch is safe by that bound, this one may be tried by a lower one ([`PROBE_DEVIATIONS`]), so
-//! that a safe set of a few batches is found. If it is not safe by that one either, the result is
-//! [`Choice::Infeasible`].
+//! batch is safe by it, this one may be tried by a lower bound ([`PROBE_DEVIATIONS`]), so that a
+//! safe set of a few batches is found. Otherwise the result is [`Choice::Infeasible`].
 //!
 //! # The choice
 //!
 //! A second process of ln b describes the logarithm of the iteration time. The next batch is the
 //! safe one with the least μ − √β σ, β = 2 ln(|R| n² π²/6δ) for the n-th evaluation of |R| batches
-//! (Srinivas et al. 2010, theorem 1). (Mudi prints β = 2 log(|R|/n²), which is negative where n is
-//! above √|R|.)
+//! (Srinivas et al. 2010, theorem 1). (Mudi prints β = 2 log(|R|/n²), negative for n above √|R|.)
 //!
 //! # The end
 //!
@@ -38,10 +36,10 @@
 //! never part. The best one is the tried one with the least μ, and is kept. The search ends after
 //! [`EVALUATIONS_MAX`] evaluations at the latest.
 //!
-//! Before the end comes the border of the safe set: a batch that is expected to be safe, is not by
-//! its bound, and may be faster, is *hopeful*. While its latency's uncertainty exceeds the noise
-//! ([`HOPE`]), the safe batch next to it is tried, which may make it safe (as the expanders of
-//! SafeOpt, Sui et al. 2015).
+//! Before the end comes the border of the safe set: a batch that may be faster, and is safe by
+//! expectation but not by its bound, is *hopeful*. While its latency's uncertainty exceeds the
+//! noise ([`HOPE`]), the safe batch next to it is tried, which may make it safe (SafeOpt's
+//! expanders, Sui et al. 2015).
 //!
 //! The search restarts where best-effort jobs come or go ([`Tuner::handle_best_effort`]), or W
 //! changes by half ([`RATE_CHANGE`]). It is deterministic: equal observations have equal choices.
@@ -62,8 +60,7 @@ pub const EVALUATIONS_MAX: usize = 25;
 /// The share of the time that a high-priority job's batches may take.
 pub const UTILISATION_MAX: f64 = 0.95;
 
-/// The relative change of the request rate since the beginning at which a search restarts (Mudi
-/// §5.3.2).
+/// The relative change of the request rate at which a search restarts (Mudi §5.3.2).
 pub const RATE_CHANGE: f64 = 0.5;
 
 /// δ: with a probability of 1 − δ the bounds of all evaluations hold.
@@ -97,8 +94,7 @@ const LATENCY: Prior = Prior {
 /// Relative error of an observation.
 const NOISE: f64 = 0.04;
 
-/// How far a batch may be off the process: latencies are not smooth in ln b, because blocks come in
-/// waves.
+/// A batch's distance from the process: latencies are not smooth in ln b, as blocks come in waves.
 const MISFIT: f64 = 0.02;
 
 /// The logarithm of the iteration time, less its mean.
@@ -149,8 +145,7 @@ pub enum Choice {
     Try(u32),
     /// The search has ended: keep this batch.
     Keep(u32),
-    /// No batch is safe: pause best-effort jobs. Holds until the search restarts or the rate
-    /// changes.
+    /// No batch is safe: pause best-effort jobs until the search restarts or the rate changes.
     Infeasible,
 }
 
@@ -270,8 +265,7 @@ impl Tuner {
         next.map_or(Choice::Keep(best.batch), Choice::Try)
     }
 
-    /// The observation of a batch in force. False where it is ignored: a number is 0, or the search
-    /// has had [`EVALUATIONS_MAX`].
+    /// The observation of a batch in force. False if ignored: a 0, or after [`EVALUATIONS_MAX`].
     pub fn handle_observation(&mut self, observation: Observation) -> bool {
         let Observation {
             batch,
@@ -301,8 +295,7 @@ impl Tuner {
         Ok(is_anew)
     }
 
-    /// Best-effort jobs came or went; `predicted` are the predictions beside the present ones. The
-    /// search restarts.
+    /// Restarts the search: best-effort jobs came or went; `predicted` is beside the present ones.
     ///
     /// # Errors
     /// See [`TunerError`]; nothing changes.
@@ -386,8 +379,7 @@ impl Tuner {
         Process::new(ITERATION, &values.collect::<Vec<_>>())
     }
 
-    /// The factor on `p99_ns` at which a batch breaks a condition of the safe set; 1 or less where
-    /// it does so already.
+    /// The factor on `p99_ns` at which a batch leaves the safe set; 1 or less for an unsafe one.
     fn margin(&self, batch: u32, p99_ns: f64) -> f64 {
         let batch = f64::from(batch);
         let wait_ns = (batch - 1.0) / self.rate_per_s * SECOND_NS;
@@ -396,9 +388,8 @@ impl Tuner {
         of_target.min(UTILISATION_MAX * every_ns / p99_ns)
     }
 
-    /// The predicted ln P at ln b. Between predictions on a line; a batch below all takes as long
-    /// as the smallest, one above all proportionally longer than the largest: both are upper
-    /// bounds.
+    /// The predicted ln P at ln b. Between predictions on a line; a batch below all takes the
+    /// smallest's time, one above all proportionally longer than the largest: upper bounds.
     fn predicted_at(&self, point: f64) -> f64 {
         let after = self.predicted.partition_point(|&(at, _)| at < point);
         let before = after
@@ -431,8 +422,7 @@ impl Outlook {
         self.safe().max_by(Candidate::by_margin)
     }
 
-    /// The tried safe candidate with the least expected iteration time; of all safe ones where no
-    /// tried one is safe any more.
+    /// The best safe candidate that was tried, or, if none is left, of all.
     fn best(&self) -> Option<&Candidate> {
         let tried = self.safe().filter(|of| of.is_tried);
         most_promising(tried, 0.0).or_else(|| most_promising(self.safe(), 0.0))
@@ -487,7 +477,6 @@ struct Margins {
     safe: f64,
     /// [`PROBE_DEVIATIONS`] above it.
     probe: f64,
-    /// The expected latency.
     expected: f64,
 }
 

@@ -14,6 +14,7 @@ pub const TURN_PATIENCE_NS: u64 = 1_000_000;
 /// How long turns last, and which jobs come first.
 #[derive(Debug)]
 pub(crate) struct Rules<'a> {
+    /// For a job of weight 1.
     pub(crate) quantum_ns: u64,
     pub(crate) terms: &'a Terms,
 }
@@ -29,8 +30,7 @@ impl Rules<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     holder: Option<JobId>,
-    /// The holders of the last turn by order of ids, and of the last turn for a job that was
-    /// behind.
+    /// The holders of the last turn by order of ids, and of the last for a job that was behind.
     ordinary: Option<JobId>,
     promised: Option<JobId>,
     /// This turn is for a job that was behind.
@@ -61,15 +61,13 @@ impl Turn {
         Some(quantum_ns.saturating_sub(self.used_ns(job)))
     }
 
-    /// The law of turns: the job has the turn, and either no other job waits or it has not yet
-    /// charged a quantum in this turn.
+    /// The law of turns: the job has the turn, and no other waits or its quantum is not used up.
     pub(crate) fn admits(&self, job: &JobView, spent_ns: u64, quantum_ns: u64) -> bool {
         let used_ns = self.used_ns(job).saturating_add(spent_ns);
         self.holder == Some(job.id) && (!self.contended || used_ns < quantum_ns)
     }
 
-    /// [`Turn::handle_jobs`] under a policy without promises. With nobody to protect the holder
-    /// could always launch.
+    /// [`Turn::handle_jobs`] without promises. Without HP the holder could always launch.
     pub(crate) fn handle_snapshot(
         &mut self,
         snapshot: &Snapshot<'_>,
@@ -82,8 +80,7 @@ impl Turn {
         self.handle_jobs(snapshot.now_ns, snapshot.be, &rules, is_open);
     }
 
-    /// Passes the turn if it is over. `is_open`: throttle and HP's idleness would let the holder
-    /// launch something now.
+    /// Passes the turn if it is over. `is_open`: the throttle and HP let the holder launch now.
     pub(crate) fn handle_jobs(
         &mut self,
         now_ns: u64,
@@ -114,8 +111,7 @@ impl Turn {
     }
 
     /// Gives the turn to the next waiting job, or to the next at all if none waits, so that a job
-    /// alone need not wait first. Every second turn is for the next waiting job that is behind, if
-    /// there is one.
+    /// alone need not wait first. Every second turn is for the next waiting job that is behind.
     fn pass(&mut self, now_ns: u64, jobs: &[JobView], rules: &Rules<'_>) {
         let is_behind = |job: &JobView| job.waiting && rules.terms.of(job.id).is_behind;
         let promised = match self.was_promised {

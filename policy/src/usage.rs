@@ -17,8 +17,7 @@
 //! work without one it is 1 at least.
 //!
 //! A cap is independent of high-priority work: it holds without any, and nothing lifts it, neither
-//! `max_hold` nor a promise. A job that it closes wants no turn, and other laws treat it as not
-//! waiting.
+//! `max_hold` nor a promise. A job that it closes counts as not waiting.
 //!
 //! Source: ByteCUDA's throttle in MuxFlow §4.1 delays launches by a PID controller on the device's
 //! utilisation. Utilisation is shared and late: HAMi-core's caps of 30 and 70 % gave 46 and 55.
@@ -93,8 +92,7 @@ struct Trim {
 impl Trim {
     /// The job recently computed for that share of the time, with these charges by now. Returns the
     /// compute time beyond the cost of its charges, ns. Charges before the first measurement are
-    /// ignored. An absence of computing is no evidence before the job is seen to compute again: the
-    /// measurement may have lost it.
+    /// ignored. Absence is no evidence until the job computes again: it may have been lost.
     fn handle_busy(&mut self, now: Seen, share: f64) -> f64 {
         if share <= 0.0 && (!self.has_worked || self.is_blind(now)) {
             return 0.0;
@@ -203,8 +201,7 @@ impl Caps {
     }
 
     /// The job was recently measured to compute for that share of the time: a finite number from 0
-    /// on. More than 1 is possible with several processes. 0 means nothing for a job that was never
-    /// seen to compute.
+    /// on. More than 1 is possible with several processes. 0 means nothing before the job computed.
     pub(crate) fn handle_busy(&mut self, now_ns: u64, id: JobId, share: f64) {
         let known = self.jobs.iter_mut().find(|job| job.id == id);
         // No device has more processes.
@@ -362,9 +359,8 @@ pub(crate) fn bounded(
         };
         return (lease, Limit::Budget);
     }
-    // A kernel must fit into the rest of another law's bound, and need not fit into the rest of the
-    // bucket. One number cannot state both; the bound is short, and the excess over the bucket is a
-    // debt.
+    // A kernel must fit into the rest of another law's bound, not into that of the bucket. One
+    // number cannot state both; the bound is short, and the excess over the bucket is a debt.
     let lease = match lease.whole {
         true => lease,
         false => Lease {

@@ -77,7 +77,6 @@ fn kernel(class: Class, sm_needed: u32) -> Kernel {
     }
 }
 
-/// The lease of the first job from a gate with only this snapshot.
 fn first_lease(policy: Policy, snapshot: &Snapshot<'_>) -> Lease {
     let mut gate = Gate::new(policy);
     gate.handle_snapshot(snapshot);

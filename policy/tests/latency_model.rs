@@ -162,8 +162,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Knees and slopes on a grid about as fine as a hundredth, with the best l0 for each, and then
-    /// finer about the best.
+    /// Knees and slopes on a grid of about a hundredth, then finer about the best.
     #[test]
     fn no_two_lines_of_a_grid_fit_better(samples in any_samples()) {
         let model = fit(&samples).expect("they are right");

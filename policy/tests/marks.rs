@@ -1,5 +1,4 @@
-//! Marks, goals and times from a lying client: level, bounds and target stay valid whatever they
-//! are.
+//! Marks, goals and times from a lying client: level, bounds and target always stay valid.
 
 use policy::slo::{GREATEST, LEAST};
 use policy::{
@@ -108,7 +107,6 @@ impl Heard {
         }
     }
 
-    /// See [`known`].
     fn know(&mut self, client: u64) {
         for id in 0..200_u64 {
             self.now_ns += 30_000_000;
@@ -134,8 +132,7 @@ impl Heard {
         }
     }
 
-    /// A request of a client ends, 40 ms after the last of any, after `took_ns` beside best-effort
-    /// work.
+    /// A request ends, 40 ms after the last of any, after `took_ns` beside best-effort work.
     fn request(&mut self, client: u64, id: u64, took_ns: u64) {
         self.now_ns += 40_000_000;
         let at_ns = self.now_ns;
@@ -460,8 +457,7 @@ fn below_minus_two_it_is_the_duty_that_limits_and_at_the_floor_the_pause_until_t
 
 #[test]
 fn a_law_stands_where_it_stood_after_a_minute_in_which_another_was_in_force() {
-    // Requests of client 1 are in time for a minute, beside client 0 with only late ones; or beside
-    // none.
+    // Requests of client 1 are in time for a minute, beside client 0 with late ones, or none.
     let after_a_minute = |is_another: bool| {
         let mut gate = double();
         let mut heard = Heard {

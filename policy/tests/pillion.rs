@@ -1,5 +1,4 @@
-//! `pillion` through a gate: its bounds and what moves them, with worked arithmetic, and its
-//! invariants.
+//! `pillion` through a gate: its bounds, with worked arithmetic, and its invariants.
 
 use policy::pillion::look_ns_max;
 use policy::{

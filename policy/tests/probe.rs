@@ -86,7 +86,6 @@ impl Rig {
         (0..seconds).for_each(|_| self.say(reading));
     }
 
-    /// Seconds until that state, with these readings.
     fn seconds_until(&mut self, state: ProbeState, reading: DeviceReading) -> u64 {
         let begun_ns = self.now_ns;
         while self.probe.state() != state {
@@ -233,8 +232,7 @@ fn a_daemon_that_is_killed_in_overlimit_leaves_the_back_off_to_the_next() {
     next.say_for(500, blind);
     assert_eq!(next.evictions, 1);
     assert_eq!(next.probe.state(), ProbeState::Overlimit);
-    // The 50 s before do not count: the time in between was unobserved. The first sample has no
-    // time before it.
+    // The 50 s before do not count: they are unobserved, and so is the first sample's time.
     assert_eq!(next.seconds_until(ProbeState::Unhealthy, well()), 61);
     assert_eq!(next.seconds_until(ProbeState::Healthy, well()), 60);
 }
@@ -356,7 +354,6 @@ fn said() -> impl Strategy<Value = DeviceReading> {
     ]
 }
 
-/// Runs of equal readings.
 fn runs() -> impl Strategy<Value = Vec<(DeviceReading, u64)>> {
     prop::collection::vec((said(), prop_oneof![Just(1), 1..150_u64]), 1..60)
 }
@@ -380,7 +377,6 @@ proptest! {
         prop_assert!(!rig.changes.is_empty());
     }
 
-    /// At the second bound it is Overlimit, and stays.
     #[test]
     fn noise_at_the_second_bound_makes_it_overlimit_once(
         metric in metric(),

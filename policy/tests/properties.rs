@@ -1,9 +1,7 @@
-//! Invariants of the gate: lease and law agree, budgets are valid, work in flight is bounded,
-//! nobody starves.
+//! Invariants of the gate: lease equals law, valid budgets, bounded work, no starvation.
 //!
 //! A gate lives through *moments*: polls of a daemon, and the events since the previous poll. They
-//! are deliberately unlikely: jobs that come and go, take charges back, high-priority clients of
-//! any age, requests of any length.
+//! are arbitrary: jobs come, go, take charges back; HP clients of any age, any requests.
 
 mod world;
 
@@ -128,8 +126,7 @@ fn any_progress() -> impl Strategy<Value = Progress> {
 struct Moment {
     step_ns: u64,
     hp: HpView,
-    /// A high-priority client's request has ended, with this duration and number of launches, or a
-    /// piece of one.
+    /// An ended request of a high-priority client: duration, launches, whether it is a piece.
     request: Option<(u64, u64, u64, bool)>,
     gone: Option<u64>,
     /// By id; only the first `jobs` are attached.
@@ -454,8 +451,7 @@ fn count(met: &Cell<u64>) {
     met.set(met.get() + 1);
 }
 
-/// A step's duration, completions in it, whether HP is busy, and the duration of the request that
-/// ended in it.
+/// A step's duration, its completions, whether HP is busy, and the ended request's duration.
 type Step = (u64, u64, bool, u64);
 
 /// Jobs that always want to launch, of kernels of these lengths.
@@ -603,8 +599,7 @@ impl Pair {
         }
     }
 
-    /// A poll after this time; best-effort work launches what its lease allows, and all of that
-    /// completes until the next poll.
+    /// A poll; best-effort work uses its whole lease, and completes until the next poll.
     fn look(&mut self, after_ns: u64, busy: bool) {
         self.now_ns += after_ns;
         self.be.completed_total_ns = self.be.charged_total_ns;
@@ -736,8 +731,7 @@ fn bounds_ns(policy: &Policy, hp: &HpView, is_behind: bool) -> (u64, u64) {
             (bound_ns, bound_ns)
         }
         Policy::Temporal(params) => (params.dur_threshold_ns(hp), params.dur_threshold_ns(hp)),
-        // For a latency of 6.8 ms, four slacks for a job that is behind; twice as much with
-        // predicted completions.
+        // At 6.8 ms; four slacks for a job that is behind; twice that with predictions.
         Policy::Pillion(_) => {
             let bound_ns = if is_behind { 4 * 340 * US } else { 340 * US };
             (bound_ns, 2 * bound_ns)
@@ -764,9 +758,8 @@ fn any_gated() -> impl Strategy<Value = Policy> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// HP is busy for some of every ten polls. Turns pass on: between two turns of a job each of
-    /// the others has at most two (one as a job that is behind), of a quantum by its weight and one
-    /// kernel each.
+    /// HP is busy for some of every ten polls. Between two turns of a job each other has at most
+    /// two (one if behind), of a quantum by its weight and one kernel each.
     #[test]
     fn work_in_flight_is_bounded_and_no_job_that_wants_to_launch_starves(
         policy in any_gated(),

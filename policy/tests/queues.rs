@@ -1,5 +1,4 @@
-//! The policies that decide about queues, through their public interface: scenarios worked out by
-//! hand, and invariants.
+//! The policies that decide about queues: scenarios worked out by hand, and invariants.
 
 use std::collections::VecDeque;
 

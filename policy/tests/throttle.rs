@@ -1,5 +1,4 @@
-//! The throttle through the gate: a device with a falling clock, jobs that always want to launch,
-//! and their shares.
+//! The throttle through the gate: a device with a falling clock, and the shares of greedy jobs.
 
 mod world;
 
@@ -17,8 +16,7 @@ const MS: u64 = 1_000_000;
 const READ_NS: u64 = 200 * MS;
 const READ_POLLS: u64 = READ_NS / POLL_NS;
 
-/// An attached high-priority client without work; its requests take 2 s, so that no other law holds
-/// much.
+/// An attached HP client without work; its requests take 2 s, so that no other law holds much.
 const IDLE: HpView = HpView {
     latency_ns: Some(2_000 * MS),
     ..HpView::IDLE
@@ -39,8 +37,7 @@ fn throttle(utilisation: f64, clock_mhz: Option<u32>) -> Option<ThrottleParams> 
     })
 }
 
-/// Jobs that want all of the device, beside high-priority work with a share of it, and a clock that
-/// falls with its use.
+/// Jobs that want all of the device, beside HP work, and a clock that falls with the use.
 struct Device {
     world: World,
     hp: f64,
@@ -114,9 +111,8 @@ fn usage_is_held_at_what_was_set_under_every_policy() {
 
 #[test]
 fn a_device_that_clocks_down_sheds_best_effort_work_until_it_does_not() {
-    // Above seven tenths of the time the device gets hot: its clock falls by a tenth or a fifth at
-    // full use. V = b (1 + 8 (b − 0.7) s/1400) is 0.9 there, where the clock falls by s MHz per
-    // unit of busy share.
+    // Above seven tenths of the time the clock falls, by a tenth or a fifth at full use. V = b (1 +
+    // 8 (b − 0.7) s/1400) is 0.9 there, where the clock falls by s MHz per unit of busy share.
     type Clock = fn(f64) -> Option<u32>;
     let by_a_tenth: Clock = |busy| Some((1_400.0 - 467.0 * (busy - 0.7).max(0.0)) as u32);
     let by_a_fifth: Clock = |busy| Some((1_400.0 - 933.0 * (busy - 0.7).max(0.0)) as u32);
@@ -254,8 +250,7 @@ fn while_another_law_holds_it_does_not_rise() {
         0.3,
     );
     let held = device.settled();
-    // For a minute nothing goes beside a high-priority job that is busy all the time, and uses
-    // little.
+    // For a minute nothing goes beside an HP job that is always busy, and uses little.
     let busy = HpView {
         busy: true,
         executing: ClassSet::ALL,
@@ -381,7 +376,6 @@ proptest! {
         }
     }
 
-    /// No reading takes the rate out of its range.
     #[test]
     fn no_reading_takes_the_rate_out_of_its_range(
         readings in prop::collection::vec((any::<f64>(), any::<u32>(), any::<u32>()), 1..100),

@@ -171,7 +171,6 @@ impl Plant {
     }
 }
 
-/// The result of a search.
 #[derive(Clone, Debug)]
 struct Searched {
     plant: Plant,
@@ -347,8 +346,8 @@ fn the_safe_set_keeps_target_and_utilisation_by_an_upper_bound() {
     // / .95 = 14.04 requests, and 36.66 ms to wait.
     let mut tuner = level(50 * MS);
     assert_eq!(tuner.safe_batches(), (15..=37).collect::<Vec<u32>>());
-    // After ten observations at 30 as predicted, the bound is about 1.06 times there, and more at
-    // more different batches.
+    // After ten observations at 30 as predicted, the bound is about 1.06 times there, and more
+    // elsewhere.
     for _ in 0..10 {
         assert!(tuner.handle_observation(seen(30, 10, 100)));
     }

@@ -1,12 +1,10 @@
-//! The function's own name in a kernel's name, without namespaces, template arguments and
-//! parameters.
+//! The function's own name in a kernel's: no namespaces, template arguments, parameters.
 //!
 //! This is what two spellings of one kernel have in common: NVIDIA's tools print
 //! `<unnamed>::f<(bool)0>(int)`, PyTorch's profiler `(anonymous namespace)::f<false>(int)`, and the
 //! driver knows `_ZN12_GLOBAL__N_11fILb0EEEvi`.
 
-/// The function's own name in `name`, which may be demangled by any demangler, mangled (Itanium C++
-/// ABI) or plain.
+/// The function's own name in `name`: demangled by any tool, mangled (Itanium C++ ABI) or plain.
 #[must_use]
 pub fn base(name: &str) -> &str {
     if let Some(base) = name.strip_prefix("_Z").and_then(mangled_base) {
@@ -40,8 +38,7 @@ fn mangled_base(rest: &str) -> Option<&str> {
     }
 }
 
-/// The function's own name in a demangled one: the last part before the parameters, outside all
-/// brackets.
+/// The own name in a demangled one: the last part before the parameters, outside all brackets.
 fn demangled_base(name: &str) -> Option<&str> {
     let mut start = 0;
     let mut end = 0;

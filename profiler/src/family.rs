@@ -29,8 +29,7 @@
 //! loses 0.002 of its throughput (`sim/tests/estimated_classes.rs`).
 //!
 //! Names may be mangled, demangled by any tool, or plain; the search neither allocates nor
-//! demangles. It runs once for each kernel and shape, so scanning the whole table is fast enough
-//! (some ten microseconds).
+//! demangles. It runs once per kernel and shape, so scanning all is fast enough (10 µs).
 
 use crate::base_name::base;
 use crate::profile::ClassRule;
@@ -292,8 +291,7 @@ pub fn estimate(launch: &Launch<'_>) -> Option<Estimate> {
     })
 }
 
-/// The rule for a kernel of this name: by the function's own name, or, for a generic frame, by its
-/// content.
+/// The rule for a kernel of this name: by the function's name, or, for a frame, by its content.
 #[must_use]
 pub fn rule_of(name: &str) -> Option<&'static Rule> {
     let own = base(name);
@@ -345,8 +343,7 @@ fn without_number(text: &[u8]) -> &[u8] {
     text.get(..text.len() - digits).unwrap_or(text)
 }
 
-/// Whether a word begins at a position: after anything but a letter, or at a capital after a small
-/// letter.
+/// Whether a word begins here: after anything but a letter, or at a capital after a small letter.
 fn is_word_start(text: &[u8], at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|before| text.get(before));
     let first = text.get(at).is_some_and(u8::is_ascii_uppercase);

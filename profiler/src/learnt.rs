@@ -6,8 +6,7 @@
 //! on. A changed duration (another driver, another clock) is therefore right again after one run,
 //! and a kernel that this run did not launch is not forgotten.
 //!
-//! The kept profile is bounded in kernels ([`KERNELS_MAX`]) and bytes; the kernels with the most
-//! total time stay.
+//! The kept profile has bounded kernels ([`KERNELS_MAX`]) and bytes; those with most time stay.
 
 use std::collections::{HashMap, HashSet};
 
@@ -60,8 +59,7 @@ pub fn joined(before: Profile, mut now: Profile) -> Profile {
     now
 }
 
-/// Keeps one kernel of each key: a process's note is untrusted, and a profile with duplicates is
-/// not read.
+/// Keeps one kernel of each key: notes are untrusted, and profiles with duplicates are refused.
 fn keep_first(kernels: &mut Vec<KernelProfile>) {
     let mut seen = HashSet::new();
     let is_first: Vec<bool> = kernels.iter().map(|k| seen.insert(key(k))).collect();
@@ -107,8 +105,7 @@ fn newer(old: &KernelProfile, new: &KernelProfile) -> KernelProfile {
     }
 }
 
-/// Durations from two quantiles, at least 1 ns each, and the number of launches. The sum is assumed
-/// to be that of as many medians.
+/// Durations from two quantiles, at least 1 ns, and a count; the sum is taken as count × median.
 #[must_use]
 pub fn durations(median_ns: u64, p95_ns: u64, count: u64) -> Durations {
     let median_ns = median_ns.clamp(1, DURATION_NS_MAX);

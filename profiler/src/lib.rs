@@ -10,8 +10,7 @@
 //! ([`limits`]), and no allocation in a look-up.
 //!
 //! Units: durations are nanoseconds (`_ns`), shared memory is bytes (`_bytes`), demands are shares
-//! of the whole device's capacity (0 to 1). Lines and columns in errors count from 1; columns count
-//! characters.
+//! of the whole device's capacity (0 to 1). Lines and columns (characters) in errors count from 1.
 
 pub mod base_name;
 pub mod error;

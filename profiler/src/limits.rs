@@ -24,8 +24,7 @@ pub const BLOCK_MAX: [u32; 3] = [1_024, 1_024, 64];
 /// Most threads in a block.
 pub const BLOCK_THREADS_MAX: u32 = 1_024;
 
-/// Most shared memory of one block, bytes. The most on any device is 227 KiB; the bound leaves room
-/// for future devices.
+/// Most shared memory of one block, bytes. Devices have 227 KiB at most so far.
 pub const SHARED_BYTES_MAX: u32 = 1 << 20;
 
 /// Most registers of a thread.

@@ -8,8 +8,7 @@
 //! otherwise perhaps only the display name; a launch is then found by the base name of the two
 //! ([`crate::base_name`]), among the kernels without a mangled name in the profile. Before that,
 //! [`ProfileIndex::find_in_any_spelling`] compares whole names in one spelling ([`crate::names`]),
-//! which distinguishes instances of one template; it allocates, so the library calls it once per
-//! kernel and shape.
+//! which distinguishes template instances; it allocates, so it runs once per shape.
 //!
 //! A launch whose exact shape was never measured is judged by its nearest relative. The order:
 //!
@@ -64,8 +63,7 @@ pub struct OfOperator {
     pub class: ResourceClass,
     /// The greatest SM need of its kernels.
     pub sm_needed: u32,
-    /// The p95 of its kernels together, each once, ns; of the longest alone where the profile does
-    /// not state the calls' sizes.
+    /// The sum of its kernels' p95, ns; the longest alone where calls' sizes are not stated.
     pub expected_ns: u64,
 }
 
@@ -91,7 +89,6 @@ pub struct ProfileIndex {
 
 #[derive(Clone, Debug)]
 struct Groups {
-    /// Kernels of one name, sorted by name.
     names: Vec<NameGroup>,
     /// Positions in `profile.kernels` sorted by (name, grid, block, p95, shared memory): kernels
     /// that differ in shared memory only are neighbours, and the last of them is the longest.
@@ -202,8 +199,7 @@ impl ProfileIndex {
         &self.profile
     }
 
-    /// The best match for a launch, and its quality; the kernel is present unless the match is
-    /// [`Match::Unknown`].
+    /// The best match for a launch, and its quality; `None` for [`Match::Unknown`].
     #[must_use]
     pub fn find(
         &self,
@@ -287,8 +283,7 @@ impl ProfileIndex {
     ///
     /// Kernels of a call with stated sizes belong to one call, which takes as long as all of them.
     /// Without sizes they belong to every call of that name (a network's plans of
-    /// `cudnnBackendExecute`, say), and it is unknown which of them one call launches: the longest
-    /// is assumed.
+    /// `cudnnBackendExecute`, say), unknown which one a call launches: the longest is assumed.
     #[must_use]
     pub fn of_operator(&self, operator: &Operator) -> Option<OfOperator> {
         let covered = || {

@@ -3,8 +3,7 @@
 //! The driver knows a C++ kernel by its mangled name. Tools demangle it differently: libstdc++
 //! (PyTorch) writes `(anonymous namespace)`, `true` and `4ul` where NVIDIA's tools write
 //! `<unnamed>`, `(bool)1` and `(unsigned long)4`. [`canonical`] is one spelling for all equivalent
-//! ones. Where spellings differ more than that, they share only the base name
-//! ([`crate::base_name`]).
+//! ones. Others share only the base name ([`crate::base_name`]).
 
 use std::fmt::{self, Write};
 

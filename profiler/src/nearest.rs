@@ -3,8 +3,7 @@
 //! Distance is optimal string alignment: insertions, deletions, substitutions and swaps of two
 //! neighbours count 1 each, case-insensitively, because these are the usual typing errors.
 
-/// Longest compared word, in characters: the cost is quadratic, and a longer mistyped word is not
-/// worth guessing.
+/// Longest compared word, in characters: the cost is quadratic, and longer guesses are worthless.
 const WORD_CHARS_MAX: usize = 64;
 
 /// The candidate nearest to `word`, if it is near enough to be intended: at most a third of the
@@ -56,8 +55,7 @@ fn distance(a: &str, b: &str) -> Option<usize> {
 
 /// The word's characters in lower case, if it is short enough to compare.
 fn folded(word: &str) -> Option<Vec<char>> {
-    // One character may fold into several, so the bound is checked after folding, while taking at
-    // most one more than allowed.
+    // One character may fold into several, so the bound is checked after folding.
     let chars: Vec<char> = word
         .chars()
         .flat_map(char::to_lowercase)

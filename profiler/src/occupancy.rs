@@ -89,7 +89,6 @@ pub struct Block {
 
 /// A warp has 32 threads on every device so far.
 const WARP_THREADS: u32 = 32;
-/// The allocation granularity of a warp's registers.
 const REGISTERS_PER_WARP_GRANULARITY: u32 = 256;
 /// An SM has four parts, each with its own registers and warps.
 const SM_PARTS: u32 = 4;

@@ -9,10 +9,9 @@
 //! ```
 //!
 //! `Profile` is 1 for compute-bound, 0 for memory-bound, -1 for unknown. `SM_usage` is the number
-//! of SMs the launch needs on a V100; it is not capped at the SMs that a V100 has. `Duration` is in
-//! ns. `Memory_footprint` is 0 or 1 in every published file and Orion never reads it: it is checked
-//! and dropped. Grid, block, registers and shared memory are not in the file, and names repeat over
-//! very different launches.
+//! of SMs the launch needs on a V100; uncapped. `Duration` is in ns. `Memory_footprint` is 0 or 1
+//! in every published file and Orion never reads it: it is checked and dropped. Grid, block,
+//! registers and shared memory are absent, and names repeat over different launches.
 //!
 //! Orion's own loader splits at commas and trusts the rest. One published file
 //! (`profiling/postprocessing/profiles/resnet50_32_fb1_new`) has template names with commas in

@@ -25,8 +25,8 @@
 //! These keys are required. Version 2 may add an import's findings. In the kernel: the mangled
 //! name, the evidence for class and SM need ([`Evidence`]), and the library call that launched it
 //! ([`Operator`]). In the file: the GPU ([`Measured`]), cautions about the profile (`notices`), and
-//! the job's requests ([`Requests`]). A value that was not measured is left out, never written as
-//! 0. Version 1, without these, is read too.
+//! the job's requests ([`Requests`]). A value without a measurement is left out, not written as 0.
+//! Version 1, without these, is read too.
 //!
 //! Version 3 may have classes that were estimated by the kernel's name ([`ClassRule::Name`]), with
 //! their family and confidence ([`Evidence`]). The writer uses version 2 unless a kernel has such a
@@ -222,8 +222,7 @@ impl Profile {
     }
 
     /// Reads knowledge about kernels from the file at `path`, in the format of its content: a
-    /// Pillion profile, a Pillion trace or an Orion kernel file, which state the durations of
-    /// launches.
+    /// Pillion profile, a Pillion trace or an Orion kernel file, both with durations.
     ///
     /// # Errors
     /// Those of [`text::read_text`], the readers of the three formats, and [`Error::UnknownFormat`]

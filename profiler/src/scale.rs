@@ -19,9 +19,8 @@
 //! - `compute`: γ = 0. A busy SM works through its blocks at its own rate however many are
 //!   resident, so a wave is a block on each SM, and C is clock × FP32 units of an SM.
 //! - `unknown`: the slower of the two, with waves of as many blocks as are resident and the clock
-//!   alone: such a kernel waits for latency, which more bandwidth or more units do not shorten.
-//!   Expecting too much costs best-effort work a little, expecting too little costs the
-//!   high-priority job latency.
+//!   alone: such a kernel waits for latency, which more bandwidth or more units do not shorten. Too
+//!   high an expectation costs best-effort work a little, too low a one costs HP latency.
 //!
 //! No launch is expected to end sooner than the peaks allow for its counted work. Every duration is
 //! therefore monotone: more SMs, a higher clock or more bandwidth never make it longer; and on a
@@ -215,8 +214,7 @@ pub fn fit(profile: &Profile, to: &Gpu) -> Fit {
     law(profile, &to.clone().completed()).1
 }
 
-/// `profile` for the GPU `to`, and how it fits. Changed only if it was measured on another one and
-/// the figures of both are known.
+/// `profile` for the GPU `to`, and how it fits. Changed only from another one with known figures.
 #[must_use]
 pub fn scale(mut profile: Profile, to: &Gpu) -> (Profile, Fit) {
     let to = to.clone().completed();
@@ -339,7 +337,6 @@ impl Law {
         }
     }
 
-    /// The factor on its duration.
     fn factor(&self, kernel: &KernelProfile, before: Option<u32>, after: Option<u32>) -> f64 {
         let clock = self.from.clock / self.to.clock;
         let memory = 1.0 / self.bandwidth_ratio();
@@ -367,8 +364,7 @@ impl Law {
             }
         };
         let evidence = &kernel.evidence;
-        // No faster than the peaks allow for the counted work. A little over 100 % is the counter's
-        // error.
+        // No faster than the peaks allow. A little over 100 % is the counter's error.
         let floor = |percent: Option<Percent>, ratio: f64| {
             percent.map_or(0.0, |percent| percent.value().min(100.0) / 100.0 / ratio)
         };

@@ -448,8 +448,7 @@ impl Visitor<'_> for Number {
     }
 }
 
-/// A text's value by `parse`, whose error is the nearest valid text, if one is near; `wanted` is
-/// for messages.
+/// A text's value by `parse`, whose error is the nearest valid text; `wanted` is for messages.
 ///
 /// # Errors
 /// The value is no text, or `parse` refuses it.

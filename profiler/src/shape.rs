@@ -123,8 +123,7 @@ mod tests {
         ) {
             let waves = u64::from(sm_needed.div_ceil(ORION_DEVICE_SMS));
             let total_ns = shape_for(class, sm_needed, duration_ns).block_ns * waves;
-            // Rounding one block's time to a whole ns errs by at most half a ns a wave, one where a
-            // block would be shorter than that.
+            // Rounding a block to whole ns errs by half a ns a wave, by one for the shortest.
             prop_assert!(total_ns.abs_diff(duration_ns) <= waves);
         }
     }

@@ -1,7 +1,6 @@
 //! From a path to text: bounded reading, UTF-8, and recognition of formats by content.
 //!
-//! File names are meaningless (Orion's have no extension), so the first line that is neither blank
-//! nor a comment decides.
+//! Orion's file names have no extension: the first line that is not blank or a comment decides.
 
 use std::fs::File;
 use std::io::Read;
@@ -103,8 +102,7 @@ pub fn decode<'a>(bytes: &'a [u8], path: &Path) -> Result<&'a str, Error> {
     }
 }
 
-/// Whether `line` starts a table or a key as in TOML; JSON starts with brackets too, but has no
-/// bare words in them.
+/// Whether `line` starts a TOML table or key; JSON's brackets have no bare words in them.
 fn starts_toml(line: &str) -> bool {
     let is_word =
         |text: &str| text.starts_with(|first: char| first.is_alphabetic() || first == '_');
@@ -142,8 +140,7 @@ pub(crate) fn shown(value: &str) -> String {
     shown
 }
 
-/// Whether `name` can name a kernel, device or source: not empty, and nothing that a line or a C
-/// string could not hold.
+/// Whether `name` can name a kernel, device or source: not empty, and valid in a line and C string.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_control) && name.trim() == name

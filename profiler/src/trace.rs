@@ -2,8 +2,7 @@
 //!
 //! A trace is a table of kernels and a list of launches, each an index into the table. It can be
 //! made from an Orion kernel file ([`Trace::from_orion`]) or read from our own format, which is
-//! line-based text, so that a version-control system can show changes. (The example's `kernel` line
-//! is broken here.)
+//! line-based for version control. (The `kernel` line is broken here.)
 //!
 //! ```text
 //! pillion-trace 1
@@ -115,8 +114,7 @@ impl Trace {
         }
     }
 
-    /// The trace that launches `entries` in order on Orion's device, with the shapes of
-    /// [`shape_for`].
+    /// The trace that launches `entries` in order on Orion's device, shaped by [`shape_for`].
     #[must_use]
     pub fn from_orion(entries: &[orion::Entry]) -> Self {
         let mut indices: HashMap<Identity<'_>, u32> = HashMap::new();
@@ -148,8 +146,7 @@ impl Trace {
         }
     }
 
-    /// The trace in canonical form: equal traces give equal text, and reading it gives an equal
-    /// trace.
+    /// The canonical form: equal traces give equal text, and reading it gives an equal trace.
     #[must_use]
     pub fn write(&self) -> String {
         write::write(self)
@@ -197,7 +194,7 @@ struct Members<'a> {
 }
 
 impl Members<'_> {
-    /// Their kernel. The part after the last `#` of its name has a fixed form, so that names differ
+    /// Their kernel. The part of its name after the last `#` has a fixed form, so that names differ
     /// wherever identities do.
     fn kernel(&self) -> TraceKernel {
         let Identity {

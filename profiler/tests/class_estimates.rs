@@ -1,10 +1,9 @@
 //! Estimated classes against all measurements of Orion's authors, weighted by GPU time.
 //!
-//! Each recording is scored twice: as an import sees it, with launches' durations, and as the
-//! interposer does, with only names and shapes. The class of a launch is *right* if it was
-//! measured; *harmful* if the opposite was, because two contending kernels then go together; and
-//! *slow* if the measured class is unknown, because an allowed pair is then held. `docs/formats.md`
-//! has the printed results.
+//! Each recording is scored as seen by an import, with durations, and by the interposer, with names
+//! and shapes. The class of a launch is *right* if it was measured; *harmful* if the opposite was,
+//! as two contending kernels then go together; and *slow* if the measured class is unknown, because
+//! an allowed pair is then held. Results: `docs/formats.md`.
 //!
 //! The files are not part of the repository (`testing::data`); every file in the folder is scored.
 
@@ -233,7 +232,6 @@ fn the_bounds_do_not_hang_on_where_a_launch_counts_as_small() {
 /// The least number of recordings for a stated confidence.
 const RECORDINGS_MIN: usize = 2;
 
-/// One family in the recordings.
 #[derive(Default)]
 struct Recorded {
     score: Score,

@@ -1,5 +1,4 @@
-//! Files by path: the examples of `docs/formats.md`, the committed traces as profiles, and unusable
-//! paths.
+//! Files by path: examples of `docs/formats.md`, committed traces as profiles, unusable paths.
 
 use std::path::Path;
 

@@ -2,9 +2,8 @@
 //!
 //! The times are NVBench's (cold, GPU) of the repository
 //! `R100001/Programming-Massively-Parallel-Processors`, folder `Performance-Tests-NvBench`, with
-//! its output about the GPUs: an addition of two arrays, coalesced or not, and a convolution of an
-//! image with blocks of 16 × 16. Its results state the additions' share of the bandwidth. The same
-//! executable ran on all.
+//! its output about the GPUs: array addition, coalesced or not, and image convolution with blocks
+//! of 16 × 16. It states the additions' share of the bandwidth. One executable ran on all.
 
 use std::path::Path;
 
@@ -33,8 +32,7 @@ fn rtx_3080() -> Gpu {
     gpu("NVIDIA GeForce RTX 3080", 68, 1725, 760, (8, 6))
 }
 
-/// The expected duration on `to` of a kernel of that class that lasts `ns` on `from`, as a share of
-/// `measured_ns`.
+/// The expected duration on `to` of a kernel of `ns` on `from`, as a share of `measured_ns`.
 fn expected_of_measured(
     class: &str,
     grid: u32,
@@ -117,8 +115,7 @@ fn kernels_of_one_architecture_last_as_expected_on_another_gpu_within_five_perce
 }
 
 /// On the older GPU the addition reaches 60 % of the bandwidth, so its bound there is something
-/// else, and the newer one is faster than the law predicts. The expectation is too high, not too
-/// low.
+/// else, and the newer one is faster than the law predicts. The error is upwards.
 #[test]
 fn of_a_kernel_that_reaches_less_of_its_peaks_too_much_is_expected() {
     for (class, least, most) in [("memory", 1.5, 1.6), ("unknown", 1.5, 1.7)] {

@@ -3,9 +3,8 @@
 //! The simulator and the replay program for the software GPU share this source, so that equal seeds
 //! mean equal arrivals in both, in every phase and under every policy.
 //!
-//! Files ([`Arrivals::read`]): Orion's JSON list of gaps in seconds, a DISB workload (absolute
-//! milliseconds per task), or one absolute time in seconds per line. Times are ns from the start of
-//! the run.
+//! Files ([`Arrivals::read`]): Orion's JSON list of gaps in seconds, a DISB workload (absolute ms
+//! per task), or an absolute time in seconds per line. Times are ns from the run's start.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -165,8 +164,7 @@ impl Arrivals {
         }
     }
 
-    /// Mean arrivals per second; `None` in a closed loop, in bursts, and for a list of times, which
-    /// ends.
+    /// Mean arrivals per second; `None` in a closed loop, in bursts, and for lists of times.
     #[must_use]
     pub fn per_s(&self) -> Option<f64> {
         match self {
@@ -326,8 +324,7 @@ impl Schedule {
         (at_ns < self.duration_ns).then_some(at_ns)
     }
 
-    /// When `requests` (possibly fractional) have come since `from_ns` at the rates of the phases,
-    /// before them at `per_s`.
+    /// When `requests` (may be fractional) have come since `from_ns`, at `per_s` before the phases.
     fn after_ns(&self, mut from_ns: u64, mut per_s: f64, mut requests: f64) -> u64 {
         for phase in &self.phases {
             let within_ns = phase.start_ns.saturating_sub(from_ns);
@@ -483,8 +480,7 @@ mod tests {
         let at = |seed| all(&Arrivals::Poisson { per_s: 15.0 }, 10_000_000_000, seed);
         assert_eq!(at(1), at(1));
         assert_ne!(at(1), at(2));
-        // 150 expected in 10 s, standard deviation 12.2: a deviation of 5 of them is practically
-        // impossible.
+        // 150 expected in 10 s, standard deviation 12.2: 5 of them are practically impossible.
         assert!((90..210).contains(&at(1).len()), "{}", at(1).len());
     }
 

@@ -1,5 +1,4 @@
-//! Why an experiment cannot be run. Every variant is a fault of the caller's input; a fault of the
-//! simulator itself is an assertion.
+//! Why an experiment cannot be run: faults of the input. Faults of the simulator are assertions.
 
 use std::path::PathBuf;
 

@@ -22,8 +22,7 @@ pub const JOBS_MAX: usize = policy::JOBS_MAX;
 pub struct Experiment {
     /// The modelled device.
     pub device: Device,
-    /// How it is shared and scheduled. A policy that puts all jobs into one process makes its
-    /// sharing meaningless.
+    /// How it is shared and scheduled. With all jobs in one process the sharing is meaningless.
     pub gpu: Config,
     /// The jobs; at most [`JOBS_MAX`].
     pub jobs: Vec<Job>,
@@ -39,8 +38,7 @@ pub struct Experiment {
     pub host: HostModel,
     /// Errors in the policies' knowledge of kernels.
     pub profiles: ProfileErrors,
-    /// The number of first requests of each job that its latencies exclude (Orion's harness drops
-    /// ten).
+    /// First requests of each job that its latencies exclude (Orion's harness drops ten).
     pub warmup_requests: u32,
 }
 

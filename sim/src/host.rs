@@ -7,20 +7,18 @@
 //! # Sources of the defaults
 //!
 //! Timelines of the PyTorch profiler: ResNet-50 training on a V100 (2021), AlexNet on an A100
-//! (2023), BERT and a small language model on H100 (2025). A profiler slows the host, so its host
-//! times are upper bounds.
+//! (2023), BERT and a small language model on H100 (2025). A profiler slows the host: its times are
+//! upper bounds.
 //!
 //! - `launch_gap_ns`, 5 000: one `cudaLaunchKernel` takes 3 to 9 us; between launches of eager
 //!   PyTorch at least 11 us. 5 us is the stand-in driver's charge for a call, so that simulator and
-//!   demo agree. Orion's operators last 15 us or more on average, so a thread runs ahead of the
-//!   device with either.
+//!   demo agree. Orion's operators last 15 us or more on average, so threads run ahead.
 //! - `launch_latency_ns`, 3 000: from the end of a call on an idle stream until its kernel starts:
 //!   median 3 us (V100, 1471 launches), 1.4 to 1.7 us (H100).
 //! - `notice_ns`, 5 000: from the end of the last kernel until `cudaDeviceSynchronize` returns: 5
 //!   us (V100), 4.5 to 8 us (A100, H100); few samples.
 //! - `driver_queue`, 1 024: launches that the driver takes before a call blocks.
-//! - `poll_ns`, `idle_poll_ns`, `helper_poll_ns`, `max_hold_ns`: constants and shipped
-//!   configuration of daemon and library.
+//! - `poll_ns`, `idle_poll_ns`, `helper_poll_ns`, `max_hold_ns`: as shipped.
 //! - `wake_ns`, 5 000: an assumption between two measurements: a thread woken by a futex runs after
 //!   1.2 us on the same core, after 35 us on the other core of a small virtual machine.
 
@@ -33,8 +31,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostModel {
-    /// From one launch of a thread to its next, while nothing holds it: the framework's work
-    /// between them, and the driver call.
+    /// From a thread's launch to its next, without holds: the framework's work and the driver call.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub launch_gap_ns: u64,
     /// From the issue of a launch (or a copy) until the device can begin it.
@@ -55,8 +52,7 @@ pub struct HostModel {
     /// Between two polls of a best-effort client's helper thread while work is in flight.
     #[serde(deserialize_with = "whole::<_, _, 1, SECOND_NS>")]
     pub helper_poll_ns: u64,
-    /// From a ring of a bell until the sleeping thread runs: a waiting best-effort thread, or the
-    /// daemon.
+    /// From a ring of a bell until the sleeper runs: a waiting best-effort thread, or the daemon.
     #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub wake_ns: u64,
     /// Longest wait of a best-effort launch; then it goes.
@@ -84,8 +80,7 @@ pub struct HostModel {
 }
 
 impl HostModel {
-    /// A host without delays: schedulers see everything at once, launches cost nothing. Only the
-    /// device remains.
+    /// A host without delays: schedulers see everything at once, launches cost nothing.
     pub const IDEAL: Self = Self {
         launch_gap_ns: 0,
         launch_latency_ns: 0,
@@ -220,8 +215,7 @@ impl Default for HostModel {
 const SECOND_NS: u64 = 1_000_000_000;
 /// The greatest time in a file; [`HostModel::check`] accepts less for some.
 const NS_MAX: u64 = 10 * SECOND_NS;
-/// From here on clients take a daemon's silence for its death (`protocol::pages::SILENCE_NS_MAX`),
-/// which is not simulated.
+/// Longer silence is a daemon's death (`protocol::pages::SILENCE_NS_MAX`), which is not simulated.
 const STALL_NS_MAX: u64 = 5 * SECOND_NS;
 
 #[cfg(test)]

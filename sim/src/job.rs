@@ -109,8 +109,7 @@ pub struct Job {
     pub weight: u32,
     /// For a best-effort job: its promised least share ([`policy::progress`]), 0 to 1.
     pub min_progress: f64,
-    /// For a best-effort job: the cap on its use of the device's time ([`policy::usage`]), 0.01 to
-    /// 1; 1 is no cap.
+    /// For a best-effort job: its cap ([`policy::usage`]), 0.01 to 1; 1 is no cap.
     pub max_share: f64,
 }
 

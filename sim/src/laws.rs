@@ -1,8 +1,7 @@
 //! The laws beside the policy in a daemon's configuration: a throttle (`[throttle]`), and
 //! best-effort work's share of the GPU (`[share]`).
 //!
-//! The device is read every [`PERIOD_NS`], as by the daemon, in whole per cent of the time since
-//! the last reading.
+//! The device is read every [`PERIOD_NS`], as by the daemon, in whole per cent of that time.
 //!
 //! A dynamic share is known from the start, as after a quarter of an hour with the same
 //! high-priority jobs: x is their traces' use of the SMs at their rates. It stays constant in the
@@ -26,8 +25,7 @@ pub struct Laws {
     pub throttle: Option<ThrottleParams>,
     /// As `[share]` of a daemon.
     pub share: Option<ShareMode>,
-    /// The throttle uses the SMs in use, as `ByteCUDA`'s does, not the time in which any is, which
-    /// NVML reports for every device.
+    /// The throttle uses the SMs in use, as `ByteCUDA`'s, not NVML's busy time.
     pub by_sm_activity: bool,
 }
 

@@ -1,7 +1,6 @@
 //! Observers of a run: a timeline, a test.
 //!
-//! [`Experiment::run`](crate::Experiment::run) is generic over the observer, so that one that does
-//! nothing costs nothing.
+//! [`Experiment::run`](crate::Experiment::run) is generic over it, so that an empty one is free.
 
 use softgpu::OpKind;
 
@@ -19,8 +18,7 @@ pub trait Observer {
         let _ = (now_ns, client, request, arrival_ns);
     }
 
-    /// A launch is held: it did not go at the instant of its submission. `rule` is the scheduler's
-    /// word for the reason.
+    /// A launch did not go at the instant of its submission. `rule` is the scheduler's reason.
     fn hold_started(&mut self, now_ns: u64, launch: &Launch, rule: &'static str) {
         let _ = (now_ns, launch, rule);
     }

@@ -1,8 +1,7 @@
 //! The outcome of a run.
 //!
 //! Latencies are kept one by one, because quantiles are of values that occurred (nearest rank).
-//! Rates are completed requests ÷ time from the start to the last completion. Both are as in the
-//! demo.
+//! Rates are completed requests ÷ time until the last completion. Both are as in the demo.
 
 use policy::{SloView, Taught};
 use profiler::quantile::nearest_rank;
@@ -59,16 +58,14 @@ pub struct JobOutcome {
     pub held: u64,
     /// How long launches were held, by the scheduler's word for the reason.
     pub held_ns: Vec<(&'static str, u64)>,
-    /// What its library has learnt of its kernels, by place in the trace: the next start would
-    /// begin with it.
+    /// What its library has learnt of its kernels for the next start, by place in the trace.
     pub learnt: Vec<(usize, Taught)>,
     /// The policy's view of its target at the end; `None` where it marked no request.
     pub slo: Option<SloView>,
 }
 
 impl JobOutcome {
-    /// The nearest-rank quantile of the latencies at `per_mille` thousandths, ns; `None` without a
-    /// request after the warm-up.
+    /// The nearest-rank quantile at `per_mille`, ns; `None` without a request after the warm-up.
     #[must_use]
     pub fn quantile_ns(&self, per_mille: u32) -> Option<u64> {
         let mut sorted = self.latencies_ns.clone();

@@ -6,12 +6,10 @@
 //! greater share affects the kernels of a smaller one and further ones.
 //!
 //! An *unknown* kernel is as `libpillion.so` treats one without a profile: no class, the duration
-//! that the daemon's configuration gives such kernels ([`UNKNOWN_NS`]), the SMs that the driver
-//! computes from its blocks.
+//! that the daemon's configuration gives such kernels ([`UNKNOWN_NS`]), the driver's SM need.
 //!
-//! Alternatively classes are not measured at all, but estimated from names and shapes, as
-//! `libpillion.so` does for kernels without a profile ([`profiler::family`]); the other errors then
-//! change those.
+//! Alternatively classes are estimated from names and shapes, as `libpillion.so` does for kernels
+//! without a profile ([`profiler::family`]); the other errors apply to those.
 //!
 //! A clairvoyant policy gets the truth, because it asks no profile.
 
@@ -36,8 +34,8 @@ pub struct ProfileErrors {
     /// The share of kernels whose duration is wrong by that factor, 0 to 1.
     #[serde(deserialize_with = "share")]
     pub wrong_share: f64,
-    /// The share of kernels reported with the opposite class, compute-bound or memory-bound, 0 to
-    /// 1. A kernel of unknown class keeps it.
+    /// The share of kernels, 0 to 1, reported with the opposite class, compute-bound or
+    /// memory-bound. A kernel of unknown class keeps it.
     #[serde(deserialize_with = "share")]
     pub flipped_share: f64,
     /// The share of kernels without a profile, 0 to 1.

@@ -5,8 +5,7 @@
 //! run. Unreadable keys and values are reported together; without any, conflicts are reported.
 //! Relative paths in a file start at the file's folder.
 //!
-//! A file becomes one [`Scenario`] for each combination of its sweep, in the order of the sweep;
-//! each has a run for every seed.
+//! A file becomes a [`Scenario`] for each combination of its sweep, in order, with a run per seed.
 
 mod job;
 mod parse;

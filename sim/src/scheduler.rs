@@ -6,8 +6,7 @@
 //! in its call until one has gone. With depth 1, the default, a launch call therefore returns when
 //! its launch has gone, as in Pillion's library and in Orion's.
 //!
-//! Copies go as soon as they are at the head, unless the scheduler holds them
-//! ([`Scheduler::admits_copy`]).
+//! At the head copies go at once, unless the scheduler holds them ([`Scheduler::admits_copy`]).
 //!
 //! At each instant with an event the world calls `handle_` for the events (device before host),
 //! then [`Scheduler::poll`] once. It also calls `poll` at [`Scheduler::next_wake_ns`]. The world
@@ -46,8 +45,7 @@ pub struct Launch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// All clients are threads of one process: one context, a stream each. Otherwise each client is
-    /// a process with its own context, and [`softgpu::Config::sharing`] decides whether these
-    /// compute together.
+    /// a process with its own context, and [`softgpu::Config::sharing`] decides how they compute.
     pub one_context: bool,
     /// High-priority clients' streams have a greater priority than best-effort ones'. It affects
     /// blocks only where [`softgpu::Config::block_priority`] is on.
@@ -87,8 +85,7 @@ pub struct State<'a> {
 }
 
 /// A restart of a client's process with another share of the SMs: under MPS a process has its share
-/// from its start. It ends its current request, and begins the next one `outage_ns` later at the
-/// earliest.
+/// from its start. It ends its current request, and begins the next one after `outage_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart {
     /// The client.
@@ -104,13 +101,11 @@ pub struct Restart {
 pub struct SmShare {
     /// In per cent.
     pub percent: u32,
-    /// The first SMs of the device; else the last. Processes with different ends share none, where
-    /// both together have a hundred at most.
+    /// The first SMs of the device; else the last. Both ends share none, up to a hundred together.
     pub first: bool,
 }
 
-/// Sends the launch at the head of a client's queue to the device now. Repeated n times for n
-/// launches of one client.
+/// Sends the launch at the head of a client's queue to the device now. Repeated for n launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Issue {
     /// The client.
@@ -122,8 +117,7 @@ pub trait Scheduler {
     /// The clients' placement on the device. Called once, before any event.
     fn placement(&self) -> Placement;
 
-    /// Capacity of the client's software queue, with room for one launch of each thread. Called
-    /// once.
+    /// Capacity of the client's software queue, at least one launch per thread. Called once.
     fn queue_depth(&self, client: ClientId) -> u32 {
         let _ = client;
         1
@@ -161,8 +155,7 @@ pub trait Scheduler {
         let _ = (now_ns, client, bytes);
     }
 
-    /// Whether a copy of `bytes` at the head of a client's queue may begin. A held copy is offered
-    /// again after each poll.
+    /// Whether the copy at the head of a client's queue may begin. Repeated after each poll.
     fn admits_copy(&mut self, now_ns: u64, client: ClientId, bytes: u64) -> bool {
         let _ = (now_ns, client, bytes);
         true
@@ -173,8 +166,7 @@ pub trait Scheduler {
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
 
     /// The batch in which a client's next requests are answered, by place in
-    /// [`Job::batches`](crate::Job). Called for clients with batches, whenever they are at no
-    /// request.
+    /// [`Job::batches`](crate::Job). Called for clients with batches between requests.
     fn batch(&mut self, now_ns: u64, client: ClientId) -> usize {
         let _ = (now_ns, client);
         0
@@ -192,8 +184,7 @@ pub trait Scheduler {
         let _ = restarts;
     }
 
-    /// When to call [`Scheduler::poll`] even without an event; called after each poll. Not before
-    /// the time of that poll.
+    /// When to call [`Scheduler::poll`] without an event, not in the past; called after each poll.
     fn next_wake_ns(&self) -> Option<u64> {
         None
     }
@@ -204,14 +195,12 @@ pub trait Scheduler {
         false
     }
 
-    /// What the client's own library has learnt of its kernels, by place in the trace. Called after
-    /// the run.
+    /// What the client's library has learnt of its kernels, by place in the trace. After the run.
     fn learnt(&self, _client: ClientId) -> Vec<(usize, Taught)> {
         Vec::new()
     }
 
-    /// The view of the target of a high-priority client that marks its requests. Called after the
-    /// run.
+    /// The target's view for a high-priority client that marks its requests. After the run.
     fn slo_view(&self, _client: ClientId) -> Option<SloView> {
         None
     }

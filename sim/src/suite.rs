@@ -1,5 +1,4 @@
-//! Suites: related experiments, as scenario files that come with the program. One is published
-//! ([`published`]); the others are ours.
+//! Suites: related experiments, as built-in scenario files. One is published ([`published`]).
 //!
 //! A suite is data: the files in `suite/` and a list of them. Recorded traces and arrivals are read
 //! from a folder; where they are missing, the built-in workload or the arrivals of that name
@@ -102,12 +101,10 @@ pub struct UnknownSuite {
 /// Device seconds of a quick run.
 const QUICK_NS: u64 = 60_000_000_000;
 
-/// Unjudged requests of a tenth: as many as pass before the policy `pillion` knows the solo latency
-/// of marked ones.
+/// Unjudged requests of a tenth: until `pillion` knows the solo latency of marked ones.
 const WARMUP_TENTH: u32 = 150;
 
-/// Longest run of a tenth: requests of 50 ms that keep the device busy a fifth of the time would
-/// alone take a third of all.
+/// Longest run of a tenth: requests of 50 ms at a fifth of the time would take a third of all.
 const TENTH_NS_MAX: u64 = 120_000_000_000;
 
 /// An empty folder.

@@ -12,8 +12,7 @@
 //! that related keys are swept together. In such a table `label` is its name in results. A table
 //! with the name of a policy replaces `[policy]`, because numbers are of one policy. `file` stands
 //! for the whole file: its values are tables of paths and their values, so that one sweep can go
-//! through changes in different places. Several paths are a product, the first one written varying
-//! slowest.
+//! through changes in different places. Several paths are a product, the first varying slowest.
 //!
 //! A swept value keeps its place in the file: faults are reported there.
 
@@ -30,7 +29,6 @@ pub const COMBINATIONS_MAX: usize = 10_000;
 /// The key of a swept table with its name in results.
 const LABEL: &str = "label";
 
-/// The path of the whole file.
 const WHOLE: &str = "file";
 
 /// One swept path.
@@ -168,7 +166,6 @@ fn collect<'i>(
     is_right
 }
 
-/// The parts of a dotted path.
 fn parts(path: &str) -> impl Iterator<Item = String> {
     path.split('.').map(|part| part.trim().to_owned())
 }

@@ -13,8 +13,7 @@ use softgpu::{Device, KernelShape};
 pub struct Synthetic {
     /// A launch's solo duration, ns; at least 1.
     pub kernel_ns: u64,
-    /// A block's duration, ns, approximately: a whole number of waves fits into a launch. From 1 to
-    /// `kernel_ns`.
+    /// A block's approximate duration, ns: a launch has whole waves. From 1 to `kernel_ns`.
     pub block_ns: u64,
     /// Its resource class.
     pub class: ResourceClass,

@@ -2,8 +2,7 @@
 //!
 //! A *row* is a run whose high-priority job marks its requests, with a target. It is compared with
 //! runs of the same arrivals and jobs: the job alone (its result while best-effort work is paused,
-//! the least possible target), unheld best-effort work, and the policy without marks at several
-//! targets.
+//! the least possible target), unheld best-effort work, and several targets without marks.
 //!
 //! A target that is a multiple is one of the solo 99th percentile *of the judged requests*, unknown
 //! to the policy: the policy computes one from the requests so far, and states that. Both verdicts
@@ -43,8 +42,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The role of a run of this experiment, whose first job is the high-priority one, if it has
-    /// one.
+    /// The role of a run of this experiment, if any; its first job is the high-priority one.
     #[must_use]
     pub fn of(experiment: &Experiment) -> Option<Self> {
         let job = experiment.jobs.first()?;
@@ -80,8 +78,7 @@ pub struct Unmarked {
 }
 
 impl Beside {
-    /// A run in that role, with these latencies of the high-priority job and this share of
-    /// best-effort work.
+    /// A run in that role, with the high-priority job's latencies and best-effort work's share.
     pub fn handle_run(&mut self, side: Side, latencies_ns: &[u64], share: f64) {
         let Some(p99_ns) = p99_ns(latencies_ns) else {
             return;
@@ -96,8 +93,7 @@ impl Beside {
         }
     }
 
-    /// Best-effort work's share without marks at that 99th percentile, interpolated between two
-    /// targets.
+    /// Best-effort work's share without marks at that p99, interpolated between two targets.
     #[must_use]
     pub fn unmarked(&self, p99_ns: u64) -> Option<Unmarked> {
         let at = self.unmarked.partition_point(|&(ns, _)| ns < p99_ns);
@@ -143,8 +139,7 @@ pub struct Row {
     pub view: Option<SloView>,
     /// Whether the target was held.
     pub verdict: Verdict,
-    /// The same for the policy's own target at the end and its count of misses; `None` while it has
-    /// no target.
+    /// The same for the policy's own final target and count of misses; `None` without a target.
     pub stated: Option<Verdict>,
 }
 
@@ -237,8 +232,7 @@ impl Tolerance {
 }
 
 impl Row {
-    /// A row for a run of `experiment` whose first job asked for `asked`; `None` without requests,
-    /// or without an ungated run.
+    /// A row for a run with the target `asked`; `None` without requests or an ungated run.
     #[must_use]
     pub fn new(
         experiment: &Experiment,

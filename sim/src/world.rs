@@ -8,8 +8,7 @@
 //! its output, a synchronisation. Calls are asynchronous; a call returns when its launch is in the
 //! software queue, that queue has room for another, and the driver's queue has room. An open loop's
 //! next request begins when it arrives, or when the previous one is complete if that is later; its
-//! latency always counts from its arrival. A job in batches begins all requests of a batch at once,
-//! when the last of them is there.
+//! latency always counts from its arrival. A batch's requests begin together, with the last.
 //!
 //! The run ends when no job has a request left; requests that arrived before the end of the
 //! experiment's duration are completed. A run that has not ended after twice the duration is given
@@ -48,8 +47,7 @@ pub(crate) struct World<'a, O: ?Sized> {
     restarts: Vec<Restart>,
 }
 
-/// A job's thread and its queues. Within a request all positions are indices of steps, with
-/// `done <= head <= made`.
+/// A job's thread and queues. Positions index a request's steps, with `done <= head <= made`.
 struct Client {
     program: Arc<Program>,
     /// The program's kernels on the device.
@@ -93,7 +91,6 @@ struct Client {
     outcome: JobOutcome,
 }
 
-/// A program, and its kernels on the device.
 type Prepared = (Arc<Program>, Arc<[KernelId]>);
 
 /// The state of a job's thread.
@@ -332,8 +329,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// Kills the process, in any state. What has left its queue stays on its way: the driver has
-    /// it.
+    /// Kills the process, in any state. The driver keeps what has left its queue.
     fn kill(&mut self, place: usize) {
         let client = &mut self.clients[place];
         client.death_ns = u64::MAX;
@@ -661,8 +657,7 @@ impl Client {
         }
     }
 
-    /// Rests, and begins no request before that time. A closed loop's next request arrives only
-    /// then.
+    /// Rests, and begins no request before then. A closed loop's next request arrives only then.
     fn wait_until(&mut self, free_ns: u64) {
         if matches!(self.schedule.arrivals(), crate::Arrivals::Closed) {
             self.arrival_ns = self.arrival_ns.max(free_ns);
@@ -671,7 +666,6 @@ impl Client {
         self.acts_ns = free_ns.max(*last_ns);
     }
 
-    /// Begins a request of the phase at `now_ns`.
     fn begin(&mut self, now_ns: u64) {
         while let Some((next, _)) = self.later.front()
             && next.start_ns <= now_ns

@@ -1,5 +1,6 @@
-//! The order of the baselines is that of Orion's paper: sharing without anybody costs the high-priority
-//! job most, priorities help, REEF-N helps more, Orion most; and best-effort work pays in that order. Ours helps as much and takes less.
+//! The baselines rank as in Orion's paper: unscheduled sharing costs the high-priority job most,
+//! priorities help, REEF-N helps more, Orion most; and best-effort work pays in that order. Ours
+//! helps as much and takes less.
 //!
 //! On the paper's recordings, a launch every 30 µs, 12 s for each pair. They are not part of the
 //! repository (`testing::data`).
@@ -39,7 +40,7 @@ fn pairs(folder: &Path) -> Vec<Experiment> {
     .collect()
 }
 
-/// What a pair is about: the high-priority job's 99th percentile, ns, and the best-effort job's rate.
+/// A pair's measures: the high-priority job's 99th percentile, ns, and the best-effort job's rate.
 fn measured([hp, be]: [&JobOutcome; 2]) -> [f64; 2] {
     let p99_ns = hp.quantile_ns(990).expect("requests");
     [p99_ns as f64, be.per_s()]
@@ -54,7 +55,7 @@ fn baselines_stand_in_the_papers_order() {
         measured([&alone[0].jobs[0], &alone[1].jobs[0]])
     });
     let alone: Vec<[f64; 2]> = alone.collect();
-    // The 99th percentile over alone and the best-effort rate over alone, means over the pairs.
+    // The 99th percentile over solo and the best-effort rate over solo, means over the pairs.
     let means = |policy: &str| {
         let mut sums = [0.0; 2];
         for (pair, alone) in pairs.iter().zip(&alone) {
@@ -79,7 +80,7 @@ fn baselines_stand_in_the_papers_order() {
     assert!(priority[0] > 1.1 * reef[0], "{said}");
     assert!(reef[0] > orion[0], "{said}");
     assert!(orion[0] < 1.05, "{said}");
-    // Ours protects as well and lets more through.
+    // Ours protects as well and admits more.
     assert!(pillion[0] < 1.05, "{said}");
     assert!(pillion[1] > 1.05 * orion[1], "{said}");
     // Priorities cost best-effort work next to nothing, gates do.

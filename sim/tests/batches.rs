@@ -1,5 +1,4 @@
-//! Jobs that answer their requests in batches, and `mudi`, which chooses the batch and the shares
-//! of the SMs.
+//! Jobs that answer requests in batches, and `mudi`, which chooses the batch and SM shares.
 
 mod common;
 
@@ -19,12 +18,12 @@ use sim::{
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// One kernel that takes so long on all SMs, in waves of half a millisecond.
+/// One kernel of `ms` on all SMs, in waves of half a millisecond.
 fn waves(ms: u32) -> Arc<Trace> {
     trace(vec![kernel("waves", 2 * ms * 160, MS / 2, [0.0, 0.0])])
 }
 
-/// Requests at equal intervals, whose batches take 4 ms and 1 ms for each request of theirs.
+/// Requests at equal intervals, whose batches take 4 ms and 1 ms for each of their requests.
 fn served(per_s: f64, sizes: &[u32]) -> Job {
     let batches = sizes.iter().map(|&requests| Batch {
         requests,
@@ -72,14 +71,14 @@ impl Observer for Sizes {
 }
 
 impl Sizes {
-    /// Of the batches that began from then on.
+    /// For the batches from `start_ns` on.
     fn from(&self, start_ns: u64) -> Vec<u64> {
         let pairs = self.began.windows(2).filter(|pair| pair[0].0 >= start_ns);
         pairs.map(|pair| pair[1].1 - pair[0].1).collect()
     }
 }
 
-/// The share of the requests of the last so many that took longer than the target.
+/// The share of the `last` requests over the target.
 fn missed(hp: &JobOutcome, last: usize, slo_ms: u64) -> f64 {
     let judged = &hp.latencies_ns[hp.latencies_ns.len() - last..];
     let over = judged.iter().filter(|&&ns| ns > slo_ms * MS).count();
@@ -101,7 +100,7 @@ fn a_batch_begins_with_its_last_request_and_each_waits_from_its_own_arrival() {
         (10, 0)
     );
 
-    // A batch that takes longer than it fills begins when the one before is answered.
+    // A batch that takes longer than it fills begins when the previous one is answered.
     let outcome = run(&experiment(
         vec![served(500.0, &[2])],
         PolicySpec::Mps,
@@ -127,8 +126,7 @@ fn mudi_keeps_a_larger_batch_that_keeps_the_target_and_leaves_best_effort_jobs_m
         "{settled:?}"
     );
     assert_eq!(missed(&outcome.jobs[0], 1_000, 150), 0.0);
-    // A batch of one request takes 5 ms of all SMs for every 10 ms: it needs more than half of
-    // them.
+    // A batch of one request takes 5 ms of all SMs for every 10 ms: it needs over half of them.
     let mut fixed: PolicySpec = "gslice".parse().expect("there is one");
     assert!(fixed.set("share_pct", 60.0));
     let one = run(&experiment(jobs(&[1]), fixed, 30.0));

@@ -1,4 +1,4 @@
-//! Runs whose outcome can be worked out by hand.
+//! Runs with outcomes computed by hand.
 
 mod common;
 
@@ -53,8 +53,8 @@ fn a_host_slower_than_the_device_sets_the_pace() {
         ..HostModel::IDEAL
     };
     let outcome = experiment.run(&mut NoObserver).unwrap();
-    // Nine gaps, the last launch's way, the kernel, the notice. (The gap after the last launch is
-    // the next request's affair: none is modelled.)
+    // Nine gaps, the last launch's latency, the kernel, the notice. (The gap after the last launch
+    // belongs to the next request: none is modelled.)
     let latency_ns = 9 * 5_000 + 700 + 1_000 + 300;
     assert_eq!(outcome.jobs[0].quantiles_ns(), Some([latency_ns; 3]));
 }
@@ -98,7 +98,7 @@ fn requests_that_do_not_meet_do_not_wait() {
     assert_eq!(outcome.jobs[0].quantiles_ns(), Some([1_000_000; 3]));
 }
 
-/// One server, Poisson arrivals, a service of always 1 ms: the mean wait is ρ ÷ 2(1 − ρ) services
+/// One server, Poisson arrivals, a constant service of 1 ms: the mean wait is ρ ÷ 2(1 − ρ) services
 /// (Pollaczek and Khinchine).
 #[test]
 fn the_mean_wait_is_that_of_an_md1_queue() {
@@ -109,7 +109,7 @@ fn the_mean_wait_is_that_of_an_md1_queue() {
         let jobs = vec![job(JobClass::HighPriority, &full(1, 1_000_000), arrivals)];
         let mut experiment = experiment(jobs, PolicySpec::Mps, 400.0);
         experiment.seed = 5;
-        // An empty queue is where it starts, not where it is.
+        // The queue starts empty, which is not its steady state.
         experiment.warmup_requests = 1_000;
         let outcome = experiment.run(&mut NoObserver).unwrap();
         let waits: Vec<f64> = outcome.jobs[0]
@@ -118,8 +118,8 @@ fn the_mean_wait_is_that_of_an_md1_queue() {
             .map(|&ns| (ns - 1_000_000) as f64 / 1e6)
             .collect();
         let expected = load / (2.0 * (1.0 - load));
-        // Waits follow each other; means of long stretches hardly do, so their scatter tells how
-        // sure the mean of all is.
+        // Waits depend on each other; means of long stretches hardly do, so their scatter gives the
+        // certainty of the total mean.
         let batches: Vec<f64> = waits.chunks_exact(waits.len() / 40).map(mean).collect();
         let found = mean(&batches);
         let squares: f64 = batches.iter().map(|b| (b - found).powi(2)).sum();

@@ -1,5 +1,5 @@
-//! A job whose requests become others at a time, one that is started anew for another share of the
-//! SMs, and the controllers of a mean latency that do so: `gslice` and `gpucolo`.
+//! A job whose requests change at a time, one that restarts for another share of the SMs, and the
+//! controllers of a mean latency that cause this: `gslice` and `gpucolo`.
 
 mod common;
 
@@ -17,7 +17,7 @@ use sim::{
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// When requests began and ended, and when the first launch of each went, by client.
+/// Beginnings and ends of requests, and each one's first launch, by client.
 #[derive(Default)]
 struct Times {
     began: [Vec<u64>; 2],
@@ -48,7 +48,6 @@ impl Times {
         times
     }
 
-    /// What each request took.
     fn took(&self, client: usize) -> Vec<u64> {
         let pairs = self.ended[client].iter().zip(&self.began[client]);
         pairs.map(|(end, begin)| end - begin).collect()
@@ -74,7 +73,6 @@ fn be(trace: &Arc<Trace>) -> Job {
     job(JobClass::BestEffort, trace, Arrivals::Closed)
 }
 
-/// The policy of that name with these numbers.
 fn policy(name: &str, numbers: &[(&str, f64)]) -> PolicySpec {
     let mut policy: PolicySpec = name.parse().expect("there is one");
     for (key, value) in numbers {
@@ -95,8 +93,7 @@ fn requests_that_begin_in_a_phase_are_of_its_trace_and_all_others_as_without_it(
         ..plain.clone()
     };
     let took = |job: Job| Times::of(&experiment(vec![job], PolicySpec::Mps, 0.2)).took(0);
-    // The third begins at 20 ms; the fourth, at 30 ms, is the first of the phase, and the last of
-    // them begins at 90 ms.
+    // The third begins at 20 ms; the phase's first, at 30 ms, is the fourth, its last is at 90 ms.
     let ms: Vec<u64> = took(phased.clone()).iter().map(|ns| ns / MS).collect();
     assert_eq!(ms, [vec![10; 3], vec![20; 4], vec![10; 9]].concat());
     assert_eq!(took(plain), [10 * MS; 20]);
@@ -127,8 +124,7 @@ fn kernels_of_a_phase_are_kernels_of_their_own_to_what_a_policy_learns() {
 
 #[test]
 fn a_job_that_is_started_anew_launches_nothing_for_so_long_and_has_its_new_share_then() {
-    // 40 ms of its requests on half of the device are twice the target: it gets 99 %, 78 of 80 SMs,
-    // and is at 21 ms.
+    // 40 ms on half of the device are twice the target: it gets 99 %, 78 of 80 SMs, for 21 ms.
     let numbers = [("slo_mean_ms", 20.0), ("restart_s", 0.7), ("period_s", 1.0)];
     let restarted = experiment(vec![hp(&waves())], policy("gslice", &numbers), 1.9);
     let times = Times::of(&restarted);
@@ -190,8 +186,7 @@ fn both_shares_of_gslice_are_of_different_sms_and_both_jobs_are_started_anew() {
     // 60 of 80 SMs: 27 waves; 20 SMs: 80 waves.
     assert_eq!([ms(&fixed, 0), ms(&fixed, 1)], [27, 80]);
 
-    // 40 ms at half of the device, where 50 are allowed: the high-priority job gives a fifth of its
-    // share.
+    // 40 ms at half of the device, where 50 are allowed: HP gives up a fifth of its share.
     let numbers = [("slo_mean_ms", 50.0), ("restart_s", 0.7), ("period_s", 1.0)];
     let times = Times::of(&experiment(jobs(), policy("gslice", &numbers), 1.95));
     for client in [0, 1] {
@@ -236,7 +231,7 @@ fn the_sleep_of_gpucolo_follows_the_printed_law_and_saturates_at_a_second_and_at
         let jobs = vec![hp(&full(10, MS)), be(&full(5, MS))];
         Times::of(&experiment(jobs, policy("gpucolo", &numbers), 30.0))
     };
-    // Requests take 10 to 15 ms: targets below and above what can be.
+    // Requests take 10 to 15 ms: targets below and above that.
     let gaps = sleeps(1.0).gaps(1);
     assert_eq!(gaps.last(), Some(&SECOND));
     let gaps = sleeps(30.0).gaps(1);
@@ -265,8 +260,7 @@ fn the_sleep_of_gpucolo_follows_the_printed_law_and_saturates_at_a_second_and_at
 
 #[test]
 fn gpucolo_holds_a_mean_that_lies_within_what_sleeping_can_reach() {
-    // Beside each other: 10 ms alone, 15 ms with an iteration of 5 ms in each request; with a
-    // second of sleep hardly more than 10.
+    // 10 ms solo, 15 ms with a 5 ms iteration in each; with a second of sleep hardly above 10.
     let numbers = [
         ("slo_mean_ms", 11.0),
         ("slope_ms_per_s", 30.0),
@@ -290,7 +284,7 @@ fn the_outer_loop_of_gpucolo_starts_best_effort_jobs_anew_in_its_periods_and_onl
     let outages = |target_ms: f64| {
         let numbers = [
             ("slo_mean_ms", target_ms),
-            // No sleep is felt: only the share is left.
+            // No sleep has an effect: only the share is left.
             ("slope_ms_per_s", 1_000_000.0),
             ("sleep_ms", 0.0),
             ("share_slope_ms", 0.5),
@@ -312,13 +306,13 @@ fn the_outer_loop_of_gpucolo_starts_best_effort_jobs_anew_in_its_periods_and_onl
         let took = times.took(1);
         (outages, [took[1] / MS, took[took.len() - 2] / MS])
     };
-    // Far below what the high-priority job takes: the share goes to its least, two SMs.
+    // Far below the high-priority job's latency: the share goes to its least, two SMs.
     let (far, took) = outages(5.0);
     let [at] = far[..] else { panic!("{far:?}") };
     assert!((5 * SECOND..6 * SECOND).contains(&at), "{at}");
     assert!(took[1] > 2 * took[0], "{took:?}");
 
-    // What it takes, to 2 %.
+    // At its latency, to 2 %.
     let jobs = vec![hp(&waves()), be(&waves())];
     let open = policy("gpucolo", &[("sleep_ms", 0.0)]);
     let took = Times::of(&experiment(jobs, open, 9.5)).took(0);

@@ -1,5 +1,5 @@
-//! What holds of every run, whoever schedules: nothing is lost, doubled or overtaken, time does not go
-//! back, nobody gets more of the device than there is, and who watches changes nothing.
+//! Invariants of every run, under any scheduler: nothing is lost, doubled or overtaken, time does
+//! not go back, nobody gets more of the device than there is, and observers change nothing.
 
 mod common;
 
@@ -14,7 +14,7 @@ use sim::{
 };
 use softgpu::{Config, OpKind, Sharing};
 
-/// Writes everything down and checks each thing against what came before.
+/// Records everything and checks each event against the previous ones.
 #[derive(Default)]
 struct Watcher {
     log: String,
@@ -33,7 +33,7 @@ struct Seen {
     /// The request in progress, and its arrival.
     request: Option<(u64, u64)>,
     latencies_ns: Vec<u64>,
-    /// The launch that is held, since when, and by which rule.
+    /// The held launch, since when, and the rule.
     hold: Option<u64>,
     held: u64,
     copies: u64,
@@ -157,7 +157,7 @@ fn any_host() -> impl Strategy<Value = HostModel> {
         driver_queue: 2,
         ..HostModel::default()
     };
-    // What waits goes by itself.
+    // Held launches go by themselves.
     let impatient = HostModel {
         max_hold_ns: 1_000_000,
         ..HostModel::default()

@@ -1,4 +1,4 @@
-//! What a gate meets in the field: wrong profiles, late news, a daemon that stalls, jobs that die.
+//! A gate under field conditions: wrong profiles, late completions, a stalling daemon, dying jobs.
 
 mod common;
 
@@ -9,8 +9,8 @@ use sim::{
     Arrivals, Experiment, HostModel, JobClass, JobOutcome, NoObserver, Outcome, ProfileErrors,
 };
 
-/// A high-priority request of 2 ms every 10 ms beside best-effort kernels of 20 us, on a device without
-/// block priorities, so that whatever is in flight is in the way.
+/// A high-priority request of 2 ms every 10 ms beside best-effort kernels of 20 us, on a device
+/// without block priorities, so that all work in flight delays it.
 fn pair(policy: &str, change: impl FnOnce(&mut Experiment)) -> Outcome {
     let every_10_ms = Arrivals::Uniform { per_s: 100.0 };
     let jobs = vec![
@@ -55,9 +55,9 @@ fn durations_told_too_long_cost_best_effort_work_and_too_short_the_high_priority
         p99_ns(&short.jobs[0]) > p99_ns(&right.jobs[0]) + 100_000,
         "{all:?}"
     );
-    // A policy that looks at no duration does not notice.
+    // A policy that ignores durations does not notice.
     assert!(under("mps", 0.1) == under("mps", 1.0));
-    // Nor does one that knows the truth.
+    // Nor does a clairvoyant one.
     assert!(under("oracle", 0.1) == under("oracle", 1.0));
 }
 
@@ -68,7 +68,7 @@ fn errors_of_one_class_of_jobs_leave_the_other_profiles_right() {
         pair("temporal", |experiment| experiment.profiles = profiles)
     };
     assert!(of(Some(JobClass::BestEffort)) == of(None));
-    // How long high-priority kernels are is nothing to `temporal`.
+    // `temporal` ignores the durations of high-priority kernels.
     let right = pair("temporal", |_| {});
     assert!(of(Some(JobClass::HighPriority)) == right);
 }
@@ -106,11 +106,11 @@ fn kernels_that_no_profile_names_are_taken_for_ones_of_100_us() {
             experiment.profiles.unknown_share = unknown_share;
         })
     };
-    // The bound is 50 us: of kernels of 20 us three are in flight, of ones told as 100 us one.
+    // The bound is 50 us: three kernels of 20 us are in flight, but one reported as 100 us.
     let (known, short) = (unknown(0.0, 20_000), unknown(1.0, 20_000));
     let both = [&known, &short].map(brief);
     assert!(short.jobs[1].launches < known.jobs[1].launches, "{both:?}");
-    // What takes as long as is believed goes as if it were known.
+    // A kernel with the assumed duration goes as if it were known.
     let right = pair("temporal", |experiment| {
         experiment.jobs[1].trace = full(10, 100_000);
     });
@@ -143,7 +143,7 @@ fn a_daemon_that_stalls_grants_nothing_new_meanwhile() {
     let share = stalled.jobs[1].launches as f64 / steady.jobs[1].launches as f64;
     // Half of the time, and what leases still allow.
     assert!((0.3..0.75).contains(&share), "{share}");
-    // The epoch stops best-effort work at an arrival, whoever sleeps.
+    // The epoch stops best-effort work at an arrival, even while the daemon sleeps.
     assert!(p99_ns(&stalled.jobs[0]) <= p99_ns(&steady.jobs[0]) + 20_000);
 }
 
@@ -305,7 +305,7 @@ fn pillion_learns_what_kernels_take_whatever_their_profile_says() {
         [(1.0, 1.0), (0.1, 1.0), (10.0, 1.0), (10.0, 0.0)].map(|(f, learns)| under(f, learns));
     let all = [&right, &short, &long, &believed].map(brief);
     for wrong in [&short, &long] {
-        // A wrong profile costs the high-priority job nothing, and best-effort work a tenth at most.
+        // A wrong profile costs HP nothing, and best-effort work a tenth at most.
         assert!(
             p99_ns(&wrong.jobs[0]) < p99_ns(&right.jobs[0]) * 115 / 100,
             "{all:?}"

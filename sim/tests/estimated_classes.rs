@@ -1,7 +1,7 @@
-//! Orion's pairs with classes estimated from names and shapes instead of measured ones: requests take
-//! as long and best-effort jobs get as far.
+//! Orion's pairs with classes estimated from names and shapes instead of measured ones: requests
+//! take as long and best-effort jobs get as far.
 //!
-//! The device runs every kernel as it was measured; only what the policy is told differs. The
+//! The device runs every kernel as it was measured; only the policy's knowledge differs. The
 //! recordings are not part of the repository (`testing::data`).
 
 #[macro_use]
@@ -23,30 +23,29 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// How much the p99 of requests, as a multiple of that alone, may differ.
+/// The greatest difference of the requests' p99, as a multiple of the solo one.
 const P99_MAX: f64 = 0.01;
 
-/// How much less it may be under `pillion`: of mobilenetv2_4 beside resnet101_32 it is 1.031 with
-/// measured classes and 1.020 with estimated ones.
+/// The greatest improvement under `pillion`: the p99 of mobilenetv2_4 beside resnet101_32 is 1.031
+/// with measured classes and 1.020 with estimated ones.
 const P99_GAIN_MAX_PILLION: f64 = 0.012;
 
-/// How much of its throughput alone a best-effort job may lose or gain.
+/// The greatest change of a best-effort job's throughput, as a share of its solo throughput.
 const THROUGHPUT_MAX: f64 = 0.02;
 
-/// As the suite `orion` has them: 60 s, a launch every 30 µs.
+/// As in the suite `orion`: 60 s, a launch every 30 µs.
 const SECONDS: f64 = 60.0;
 
 /// The p99 of a minute of requests beside best-effort work varies by 0.011 from seed to seed (one
-/// standard deviation of 12 seeds of mobilenetv2_4 beside resnet101_32, under `pillion`, with either
-/// classes), a mean of three by 0.006, and the difference of two such means by 0.009. With nine it is
-/// 0.005, so nine are looked at where the first three are not well within.
+/// standard deviation of 12 seeds of mobilenetv2_4 beside resnet101_32, under `pillion`, with
+/// either classes), a mean of three by 0.006, and the difference of two such means by 0.009. With
+/// nine it is 0.005, so nine are used where the first three are not well within.
 const SEEDS: [core::ops::RangeInclusive<u64>; 2] = [1..=3, 4..=9];
 
-/// So far within what may be, no further seed is asked: a pair that is over it by as much again is let pass by one
-/// chance in nine.
+/// Within this part of the bound no further seed is run: a pair that exceeds the bound by as much
+/// again passes with a chance of one in nine.
 const WELL_WITHIN: f64 = 0.5;
 
-/// What runs are judged by: sums over seeds.
 #[derive(Clone, Copy, Default)]
 struct Measures {
     /// p99 of the high-priority job's requests ÷ the same alone.
@@ -72,7 +71,7 @@ fn p99_ns(latencies_ns: &[u64]) -> f64 {
     profiler::quantile::nearest_rank(&sorted, 990).expect("requests") as f64
 }
 
-/// What of its own work a job got done: launches, so that a started request counts.
+/// A job's completed work, in launches, so that a started request counts.
 fn launches(outcome: &Outcome, index: usize) -> f64 {
     outcome.jobs[index].launches as f64
 }
@@ -94,12 +93,12 @@ fn experiment(folder: &Path, hp: (&str, f64), be: &str, policy: &str) -> Experim
     }
 }
 
-/// What jobs have alone with each seed: the p99 of requests, or launches.
+/// The jobs' solo results with each seed: the p99 of requests, or launches.
 #[derive(Default)]
 struct Alone(HashMap<(&'static str, u64), f64>);
 
 impl Alone {
-    /// That of the job at `index`, which is called `name`.
+    /// The result of the job at `index`, named `name`.
     fn of(&mut self, experiment: &Experiment, index: usize, name: &'static str) -> f64 {
         let key = (name, experiment.seed);
         *self.0.entry(key).or_insert_with(|| {
@@ -113,7 +112,7 @@ impl Alone {
     }
 }
 
-/// Adds what comes of classes from `classes` with one more seed.
+/// Adds the results with one more seed.
 fn add(
     measures: &mut Measures,
     experiment: &Experiment,
@@ -134,7 +133,7 @@ fn add(
     measures.seeds += 1.0;
 }
 
-/// Whether estimated classes do as well as measured ones: all differences within this part of what may be.
+/// Whether estimated classes equal measured ones: differences within this part of their bounds.
 fn is_near(part: f64, measured: &Measures, estimated: &Measures, gain_max: f64) -> bool {
     let loss = estimated.p99() - measured.p99();
     loss <= P99_MAX * part

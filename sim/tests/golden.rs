@@ -1,7 +1,7 @@
-//! The engine on the frozen model: runs without a scheduler that must end exactly as they did.
+//! The engine on the frozen model: runs without a scheduler that must end exactly as recorded.
 //!
 //! The model has such a test of its own (`softgpu/tests/golden.rs`), policies change when they are
-//! tuned; what is held here is between them: threads, arrivals, queues, host times.
+//! tuned; this test holds the parts between them: threads, arrivals, queues, host times.
 
 mod common;
 
@@ -9,8 +9,7 @@ use common::{experiment, job, kernel, trace};
 use sim::{Arrivals, Copies, Experiment, HostModel, JobClass, NoObserver, Outcome, PolicySpec};
 use softgpu::{Config, Sharing};
 
-/// Name of the run, requests of both jobs, the high-priority job's p50 and p99 and when the run
-/// ended, ns, and a hash of all latencies.
+/// Run, requests of both jobs, HP's p50 and p99 and the end, ns, and a hash of all latencies.
 const GOLDEN: [(&str, [u64; 2], [u64; 3], u64); 4] = [
     (
         "streams",
@@ -55,7 +54,7 @@ fn runs_end_as_they_did() {
     );
 }
 
-/// Inference with copies and Poisson arrivals beside training, on the model and host as they are.
+/// Inference with copies and Poisson arrivals beside training, on the default model and host.
 fn pair(policy: PolicySpec, sharing: Sharing) -> Experiment {
     let conv = kernel("conv", 120, 45_000, [0.89, 0.2]);
     let norm = kernel("norm", 64, 21_000, [0.14, 0.8]);

@@ -1,13 +1,11 @@
-//! How well two lines describe the p99 latency at shares that were not sampled
-//! (`policy::latency_model`).
+//! How well two lines describe the p99 at unsampled shares (`policy::latency_model`).
 //!
 //! The curves are of built-in workloads on the software V100 under MPS, in two families:
 //!
-//! - *beside*: the high-priority job may use all SMs, and the training beside it a share of 1 − Δ,
-//!   as `[share]` has it.
-//! - *limited*: the high-priority job has Δ of the SMs to itself, as
-//!   `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` has it in Mudi; alone, because a limited context shares
-//!   its SMs with other limited ones in the model.
+//! - *beside*: HP may use all SMs, and the training beside it a share of 1 − Δ, as with `[share]`.
+//! - *limited*: the high-priority job has Δ of the SMs to itself, as with
+//!   `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` in Mudi; alone, because a limited context shares its SMs
+//!   with other limited ones in the model.
 //!
 //! Six samples are fitted, and five shares between them are held out.
 
@@ -63,14 +61,13 @@ fn p99_ms(outcome: &Outcome) -> f64 {
     outcome.jobs[0].quantile_ns(990).expect("requests") as f64 / 1e6
 }
 
-/// The training has what is left.
 fn beside(hp: &str, arrivals: &str, be: &str, share: f64, seconds: u32) -> f64 {
     let percent = (100.0 - 100.0 * share).round() as u32;
     let experiment = experiment(hp, arrivals, be, percent, seconds);
     p99_ms(&experiment.run(&mut NoObserver).expect("it was checked"))
 }
 
-/// On a device with so many SMs and no other job.
+/// On a device with that share of the SMs and no other job.
 fn limited(hp: &str, share: f64) -> f64 {
     let mut experiment = experiment(hp, CLOSED, "resnet50-training", 50, 5);
     experiment.device.sms = (f64::from(experiment.device.sms) * share).round() as u32;
@@ -115,9 +112,9 @@ fn beside_a_training_six_samples_tell_the_rest_within_four_and_a_half_per_cent()
     assert!(mean <= 0.025, "{errors:?}");
 }
 
-/// 500 requests at random, which keep the device busy a third of the time alone. The p99 is of
+/// 500 random requests, which alone keep the device busy a third of the time. The p99 is of
 /// requests that wait for others, so it rises faster than that of a batch, and with so few requests
-/// five of them decide it. 4.5 % are missed.
+/// five of them decide it. It misses 4.5 %.
 #[test]
 fn of_requests_at_random_two_lines_are_off_by_more() {
     let mut errors = Vec::new();
@@ -131,8 +128,8 @@ fn of_requests_at_random_two_lines_are_off_by_more() {
     assert!(mean <= 0.075, "{errors:?}");
 }
 
-/// Latencies are nearly proportional to 1/Δ there, over a factor of seven, and no two lines are:
-/// fitted to all 17 shares from 0.1 to 0.9, they are off by 7 %. 4.5 % are missed.
+/// Latencies are nearly proportional to 1/Δ there, over a factor of seven, unlike any two lines:
+/// fitted to all 17 shares from 0.1 to 0.9, these are off by 7 %. It misses 4.5 %.
 #[test]
 fn where_the_job_itself_is_limited_two_lines_are_off_by_more() {
     let mut errors = Vec::new();
@@ -154,8 +151,7 @@ fn where_the_job_itself_is_limited_two_lines_are_off_by_more() {
     assert!(mean <= 0.09, "{errors:?}");
 }
 
-/// As Mudi's Table 2, which has 6.4, 4.3 and 3.9 % with six, seven and eight samples. Here further
-/// ones are worth nothing.
+/// As Mudi's Table 2: 6.4, 4.3 and 3.9 % with six, seven and eight samples. Here more are useless.
 #[test]
 fn six_seven_and_eight_samples_tell_the_rest_within_two_and_a_half_per_cent() {
     let held_out = [0.15, 0.25, 0.35, 0.45, 0.55, 0.8];

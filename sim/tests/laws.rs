@@ -1,4 +1,4 @@
-//! The laws that hold besides a policy: a throttle, shares of the GPU, and who may have them.
+//! The laws beside a policy: a throttle, shares of the GPU, and the policies that accept them.
 
 mod common;
 
@@ -13,8 +13,7 @@ fn named(name: &str) -> PolicySpec {
     name.parse().expect("there is such a policy")
 }
 
-/// Requests of 10 ms on all SMs, so many in a second, beside a job that would take all of the device
-/// in launches of 1 ms.
+/// Requests of 10 ms on all SMs, `per_s` a second, beside a greedy job with launches of 1 ms.
 fn pair(per_s: f64, policy: PolicySpec, laws: Laws) -> Experiment {
     let hp = Arrivals::Uniform { per_s };
     let jobs = vec![
@@ -45,7 +44,7 @@ fn throttle(utilisation: f64) -> Laws {
     }
 }
 
-/// SMs that were in use on the mean.
+/// The mean share of SMs in use.
 fn sms_used(laws: Laws, per_s: f64) -> f64 {
     run(&pair(per_s, named("none"), laws)).utilisation.sm
 }
@@ -61,7 +60,7 @@ fn a_share_of_the_sms_limits_a_best_effort_job_and_no_other() {
 
 #[test]
 fn a_dynamic_share_is_what_the_traces_of_high_priority_jobs_leave() {
-    // 30 requests of 10 ms on all SMs: 70 % of these in seven tenths of the time, all of them else.
+    // 30 requests of 10 ms on all SMs: 70 % of these in seven tenths of the time, else all.
     let limited = sms_used(share(ShareMode::Dynamic), 30.0);
     assert!((0.74..0.8).contains(&limited), "{limited}");
     // Half as many SMs are half of it: 15 % of the device, and 85 % are left.
@@ -101,7 +100,7 @@ fn a_throttle_holds_the_usage_that_it_is_told() {
 #[test]
 fn a_throttle_gives_way_to_a_clock_that_falls() {
     let t4 = Device::by_name("T4").expect("the table has it");
-    // What computes and moves memory, so that the device is held at its power limit.
+    // A kernel that computes and moves memory, so that the device is held at its power limit.
     let mut heavy = (*trace(vec![kernel("heavy", 80, 1_000_000, [1.0, 0.9])])).clone();
     heavy.device.clone_from(&t4.name);
     let heavy = Arc::new(heavy);
@@ -131,7 +130,7 @@ fn a_throttle_gives_way_to_a_clock_that_falls() {
         };
         run(&experiment).jobs[1].requests
     };
-    // A clock that may be low is none that a law makes way for.
+    // With a low T the falling clock throttles nothing.
     let (low, high) = (used(Some(300)), used(Some(1_590)));
     assert!(high * 10 < low * 9, "{high} {low}");
     assert!(high * 2 > low, "{high} {low}");

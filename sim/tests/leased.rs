@@ -27,10 +27,10 @@ fn pair(policy: PolicySpec, host: HostModel) -> Experiment {
 fn under_temporal_a_request_waits_for_at_most_the_bound_and_one_kernel() {
     let outcome = run(&pair(shipped("temporal"), HostModel::default()));
     let [p50, _, p99] = outcome.jobs[0].quantiles_ns().unwrap();
-    // 2 ms alone. The bound is 50 us (2.5 %), or 100 us while the latency is not known: one kernel
+    // 2 ms solo. The bound is 50 us (2.5 %), or 100 us while the latency is not known: one kernel
     // is in flight when a request arrives.
     assert!(p50 > 2_000_000, "{p50}");
-    // Its own two ways to and from the device, too.
+    // Including its own two ways to and from the device.
     assert!(p99 <= 2_140_000, "{p99}");
     // The device is free for 8 of 10 ms, and each kernel is seen complete up to 20 us late.
     let be = outcome.jobs[1].per_s();
@@ -46,8 +46,7 @@ fn under_none_best_effort_work_is_never_held() {
     assert!(p99 > 2_100_000, "{p99}");
 }
 
-/// A copy of 5 ms cannot be stopped, and a request's input waits behind it: so it begins as a launch of
-/// 5 ms does.
+/// A copy of 5 ms cannot be stopped and delays a request's input: it waits like a launch of 5 ms.
 #[test]
 fn large_copies_wait_for_requests_and_small_ones_and_those_of_other_policies_do_not() {
     let served = |policy: &str, bytes: u64, seconds: f64| {
@@ -89,7 +88,7 @@ fn without_a_high_priority_job_nobody_is_held() {
 
 #[test]
 fn orion_lets_only_the_opposite_class_go_beside_a_busy_high_priority_job() {
-    // The high-priority job never rests: all that goes, goes beside it.
+    // The high-priority job never rests: everything goes beside it.
     let conv = kernel("conv", 80, 100_000, [0.8, 0.1]);
     let compute = trace(vec![conv; 100]);
     let memory = trace(vec![kernel("norm", 80, 20_000, [0.1, 0.8])]);
@@ -104,7 +103,7 @@ fn orion_lets_only_the_opposite_class_go_beside_a_busy_high_priority_job() {
     };
     let (same, opposite) = (be_of(&compute), be_of(&memory));
     assert!(opposite > 1_000, "{opposite}");
-    // What goes between two requests.
+    // Launches between two requests.
     assert!(same < opposite / 20, "{same} beside {opposite}");
 }
 
@@ -120,7 +119,7 @@ fn a_launch_that_no_lease_ever_admits_goes_after_max_hold() {
         job(JobClass::BestEffort, &full(1, 1_000), Arrivals::Closed),
     ];
     let mut experiment = experiment(jobs, shipped("temporal"), 5.0);
-    // Else the high-priority kernels, always one waiting, would keep it from starting.
+    // Otherwise the high-priority kernels, always one waiting, would keep it from starting.
     experiment.gpu.block_priority = false;
     let outcome = run(&experiment);
     // One in 100 ms, for 5 s.
@@ -146,7 +145,7 @@ fn numbers_that_cannot_be_meant_are_refused() {
 
 #[test]
 fn jobs_of_several_threads_launch_all_of_theirs_in_order_and_once() {
-    // Where nothing takes time, everything falls on one instant.
+    // Without host times, everything falls on one instant.
     for host in [HostModel::default(), HostModel::IDEAL] {
         for policy in [
             "none",

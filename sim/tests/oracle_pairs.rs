@@ -1,5 +1,5 @@
-//! The oracle keeps its promise on the traces that Orion was measured with, and gives best-effort jobs
-//! more than whoever keeps a promise without knowing the future.
+//! The oracle keeps its promise on Orion's traces, and gives best-effort jobs more than a
+//! non-clairvoyant policy with a promise.
 //!
 //! The recordings are not part of the repository (`testing::data`).
 
@@ -25,7 +25,7 @@ fn under(policy: &str, jobs: &[Job], seconds: f64) -> Experiment {
     }
 }
 
-/// By which factor the worst request takes longer than alone.
+/// The factor of the worst request over its solo time.
 fn worst_slowdown(experiment: &Experiment) -> (f64, Outcome) {
     let alone = experiment
         .run_solo(0, &mut NoObserver)
@@ -50,7 +50,7 @@ fn no_request_of_orions_pairs_takes_a_percent_longer_than_alone() {
             let jobs = [hp_job.clone(), be_job];
             let (worst, oracle) = worst_slowdown(&under("oracle", &jobs, 2.0));
             assert!(worst <= 1.01, "{hp} beside {be}: {worst}");
-            // Who does not know when a request comes protects less and gets less done.
+            // A policy that does not know the arrivals protects less and gets less done.
             let gate = run(&under("launch-gate", &jobs, 2.0));
             let (oracle, gate) = (oracle.jobs[1].launches, gate.jobs[1].launches);
             assert!(oracle > gate, "{hp} beside {be}: {oracle} {gate}");
@@ -87,7 +87,7 @@ fn the_promise_holds_beside_a_training_job_and_beside_four_best_effort_jobs() {
 #[test]
 fn pauses_make_up_nothing_where_the_host_waits_for_the_device() {
     let folder = folder();
-    // 4777 launches of 30 µs: first the driver's queue fills, in the end the device waits for the host.
+    // 4777 launches of 30 µs: the driver's queue fills, then the device waits for the host.
     let hp = read(&folder, "bert_8_fb1");
     let be = read(&folder, "resnet50_32_fb1");
     let jobs = [
@@ -125,6 +125,6 @@ fn who_keeps_the_promise_without_knowing_the_future_gives_no_more() {
             assert!(oracle >= temporal, "{hp} beside {be}: {oracle} {temporal}");
         }
     }
-    // Else it compares nothing.
+    // Otherwise it compares nothing.
     assert!(kept >= 4, "{kept} pairs");
 }

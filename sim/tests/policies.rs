@@ -1,5 +1,4 @@
-//! Every policy through the door of an experiment: what its placement means on the model, which
-//! combinations mean nothing, and what holds under all of them.
+//! Every policy in an experiment: effects of placement, meaningless combinations, invariants.
 
 mod common;
 
@@ -20,7 +19,7 @@ fn all() -> impl Iterator<Item = PolicySpec> {
 }
 
 /// One request of one kernel that fills the device for 100 µs, at 2.35 ms, beside a best-effort
-/// kernel of ten waves of 100 µs, again and again from 0 on.
+/// kernel of ten waves of 100 µs, repeated from 0 on.
 fn one_request_in_a_wave(policy: PolicySpec) -> Experiment {
     let waves = trace(vec![kernel("waves", 1_600, 100_000, [0.0, 0.0])]);
     let once = Arrivals::Times([2_350_000].into());
@@ -87,7 +86,7 @@ fn reefs_request_waits_for_the_kernels_that_went_and_orions_for_less() {
         ];
         run(&experiment(jobs, policy, 0.01)).jobs[0].latencies_ns[0]
     };
-    // REEF has twelve in flight and no priorities: the kernel that runs, then by turns one of HP's
+    // REEF has twelve in flight and no priorities: the running kernel, then by turns one of HP's
     // and one of the eleven others. 50 µs + 20 of HP and at most 12 of BE.
     let reef_ns = jobs(policy("reef-n"));
     assert!((3_000_000..=3_300_000).contains(&reef_ns), "{reef_ns}");
@@ -103,7 +102,7 @@ fn reefs_request_waits_for_the_kernels_that_went_and_orions_for_less() {
 
 #[test]
 fn beside_a_training_hp_orion_searches_how_much_it_can_stand() {
-    // HP: 1 ms of compute kernels on half of the device, again and again. BE: memory kernels that need
+    // HP: 1 ms of compute kernels on half of the device, repeatedly. BE: memory kernels that need
     // 100 SMs and fit beside them, and one of 200 SMs, which is the search's upper end.
     let requests = |sm_threshold, kind| {
         let hp = trace(vec![kernel("hp", 80, 100_000, [0.4, 0.1]); 10]);
@@ -121,8 +120,8 @@ fn beside_a_training_hp_orion_searches_how_much_it_can_stand() {
         run(&experiment(vec![hp, be, largest], spec, 1.0)).jobs[1].requests
     };
     // By the rule for latency a kernel of 100 ≥ 80 SMs goes between two requests only: some 1000 in
-    // 1 s. Searched, the threshold is 199 in the end, because HP stands all of it, after eight windows
-    // of ten requests: the kernels go all the time.
+    // 1 s. Searched, the threshold is 199 in the end, because HP tolerates all of it, after eight
+    // windows of ten requests: the kernels go all the time.
     let between = requests(None, JobKind::Inference);
     let beside = requests(None, JobKind::Training);
     let fixed = requests(Some(199), JobKind::Inference);
@@ -133,8 +132,8 @@ fn beside_a_training_hp_orion_searches_how_much_it_can_stand() {
 
 #[test]
 fn orions_code_searches_up_to_what_the_first_best_effort_job_needs() {
-    // HP as above. Of two best-effort jobs the other one never gets a request; its kernel needs 200 or
-    // 4000 SMs. The search starts at half of the greatest need.
+    // HP as above. Of two best-effort jobs the other one never gets a request; its kernel needs 200
+    // or 4000 SMs. The search starts at half of the greatest need.
     let requests = |other_blocks, is_other_first| {
         let hp = trace(vec![kernel("hp", 80, 100_000, [0.4, 0.1]); 10]);
         let be = trace(vec![kernel("be", 400, 30_000, [0.1, 0.4])]);
@@ -206,7 +205,7 @@ fn every_name_parses_to_its_policy_and_every_number_reads_back() {
     assert!(text.contains("fair") && text.contains("reef-n"), "{text}");
 }
 
-/// By which factor the worst request of the first job takes longer than alone.
+/// The factor of the first job's worst request over its solo time.
 fn worst_slowdown(experiment: &Experiment) -> f64 {
     let alone = experiment.run_solo(0, &mut NoObserver);
     let alone = alone.expect("a possible experiment");
@@ -220,7 +219,7 @@ fn worst_slowdown(experiment: &Experiment) -> f64 {
 
 #[test]
 fn the_oracle_counts_the_gaps_between_kernels_that_are_shorter_than_them() {
-    // 2000 kernels of 0.5 µs: 200 of them are 100 µs on paper, and 380 µs with the gaps of 1.4 µs.
+    // 2000 kernels of 0.5 µs: 200 of them are nominally 100 µs, and 380 µs with the gaps of 1.4 µs.
     let tiny = trace(vec![kernel("tiny", 160, 500, [0.9, 0.9]); 2_000]);
     let hp = trace(vec![kernel("hp", 80, 10_000, [0.9, 0.2]); 30]);
     let uniform = Arrivals::Uniform { per_s: 200.0 };
@@ -239,7 +238,7 @@ fn the_oracle_counts_the_gaps_between_kernels_that_are_shorter_than_them() {
     }
 }
 
-// --- Whatever is launched -----------------------------------------------------------
+// --- Invariants --------------------------------------------------------------------
 
 fn any_trace() -> impl Strategy<Value = Arc<profiler::Trace>> {
     let demands = prop::sample::select(vec![[0.8, 0.2], [0.1, 0.7], [0.4, 0.4]]);

@@ -1,6 +1,6 @@
-//! What is promised to whom, whatever goes wrong: high-priority launches never wait, and no best-effort launch waits for longer than
-//! `max_hold`; each goes once, in order. Of the policies that a daemon has, as their gate, their leases and their libraries are
-//! run here.
+//! The promises, whatever goes wrong: high-priority launches never wait, and no best-effort launch
+//! waits for longer than `max_hold`; each goes once, in order. For the daemon's policies, whose
+//! gate, leases and libraries run here.
 
 mod common;
 
@@ -68,7 +68,6 @@ fn any_arrivals() -> impl Strategy<Value = Arrivals> {
     ]
 }
 
-/// One that may be killed.
 fn any_hp() -> impl Strategy<Value = Job> {
     let death = prop::option::weighted(0.2, MS..50 * MS);
     (any_trace(7, 1_000..90_000), any_arrivals(), death).prop_map(|(trace, arrivals, death_ns)| {
@@ -79,7 +78,7 @@ fn any_hp() -> impl Strategy<Value = Job> {
     })
 }
 
-/// One that always wants more, was promised anything, and may come late and be killed.
+/// A job that always wants more, with any promise, that may come late and be killed.
 fn any_be() -> impl Strategy<Value = Job> {
     let death = prop::option::weighted(0.2, MS..50 * MS);
     let promised = (1..=100_u32, prop_oneof![Just(0.0), 0.01..1.0]);

@@ -1,4 +1,4 @@
-//! What cannot be run is refused with the reason.
+//! Impossible experiments are refused with the reason.
 
 mod common;
 

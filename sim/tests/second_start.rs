@@ -1,10 +1,10 @@
-//! The second start of a best-effort job without a profile: told what its first run has learnt, it is
-//! bounded as with the profile of a profiler.
+//! The second start of a best-effort job without a profile: with its first run's learnt durations,
+//! it is bounded as with a profiler's profile.
 //!
-//! The first run is beside nobody for its first half, as a training job mostly is; what it learnt by
-//! its end is what the daemon keeps (`interpose::progress::learner::note`). Classes are estimated
-//! from names in all three runs, so that they differ in durations alone. The recordings are not part
-//! of the repository (`testing::data`).
+//! The first run is alone for its first half, as a training job mostly is; what it learnt by its
+//! end is what the daemon keeps (`interpose::progress::learner::note`). Classes are estimated from
+//! names in all three runs, so that they differ in durations alone. The recordings are not part of
+//! the repository (`testing::data`).
 
 #[macro_use]
 extern crate testing;
@@ -24,10 +24,10 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// How much longer the p99 of requests may be than with the right profile.
+/// The greatest p99 of requests, over that with the right profile.
 const P99_MAX: f64 = 1.02;
 
-/// How much less of its throughput alone the best-effort job may have.
+/// The best-effort job's greatest loss, as a share of its solo throughput.
 const THROUGHPUT_MAX: f64 = 0.02;
 
 const SEEDS: [u64; 2] = [1, 2];
@@ -57,8 +57,7 @@ fn experiment(hp: (&str, f64), be: &str, told_ns: Vec<(usize, u64)>, seed: u64) 
     }
 }
 
-/// What each kernel is told to take at the second start: hardly ever more, and what is assumed of
-/// those that nothing was learnt of.
+/// Each kernel's duration at the second start: one hardly ever exceeded, or the default.
 fn noted(kernels: usize, learnt: &[(usize, Taught)]) -> Vec<(usize, u64)> {
     let of = |kernel| {
         let taught = learnt.iter().find(|(known, _)| *known == kernel);

@@ -1,9 +1,8 @@
-//! What results owe to the model's assumptions: each moved by half and by two, one at a time.
+//! How far results depend on the model's assumptions: each halved and doubled, one at a time.
 //!
-//! Orion's recordings of ResNet-50 (a V100) are looked for in `PILLION_DATA`, by default
-//! `../shared/data` beside the workspace; where they are absent the built-in workloads stand in.
-//! With `PILLION_CALIBRATION=all` the table of `docs/model.md` is computed again, over a longer
-//! run.
+//! Orion's recordings of ResNet-50 (a V100) are looked up in `PILLION_DATA`, by default
+//! `../shared/data` beside the workspace; where they are absent the built-in workloads replace
+//! them. With `PILLION_CALIBRATION=all` `docs/model.md`'s table is recomputed, longer.
 
 #[macro_use]
 extern crate testing;
@@ -22,14 +21,13 @@ fn main() -> ExitCode {
     testing::main()
 }
 
-/// An assumption that is moved.
 struct Assumption {
     name: &'static str,
     gpu: Config,
     host: HostModel,
 }
 
-/// What the table shows of a run.
+/// A run's values in the table.
 struct Row {
     hp_p99: f64,
     be_per_s: f64,
@@ -81,7 +79,7 @@ fn the_documented_table_of_what_results_owe_to_assumptions_is_what_comes_out() {
     );
 }
 
-/// ResNet-50 of 4 images, 15 requests a second at random, beside ResNet-50's training of 32.
+/// ResNet-50 of 4 images, 15 random requests a second, beside ResNet-50's training of 32.
 fn row(assumption: &Assumption, policy: &str, seconds: u64) -> Row {
     let job = |class, kind, file, workload, arrivals| {
         Job::new(workload, class, kind, trace(file, workload), arrivals)

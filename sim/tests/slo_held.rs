@@ -1,5 +1,5 @@
-//! A target is held and spent: of a job that marks its requests, a hundredth takes longer than asked, and best-effort work gets
-//! what that leaves.
+//! A target is held and spent: of a job that marks its requests, a hundredth takes longer than the
+//! target, and best-effort work gets the rest.
 //!
 //! On built-in workloads, so that it runs everywhere; the suite `slo` has the recorded ones.
 
@@ -9,7 +9,7 @@ use sim::library::Library;
 use sim::scenario::Scenario;
 use sim::{Experiment, NoObserver, Outcome};
 
-/// Poisson arrivals beside a training that starts then; `policy` is the section of that name.
+/// Poisson arrivals beside a training from `start_s`; `policy` is the section of that name.
 fn run(rate: u32, seconds: u32, start_s: f64, policy: &str) -> Outcome {
     let rate = format!("rate = {rate}");
     experiment(&rate, seconds, start_s, policy, 1)
@@ -17,7 +17,7 @@ fn run(rate: u32, seconds: u32, start_s: f64, policy: &str) -> Outcome {
         .expect("it was checked")
 }
 
-/// The same with all that is said of the rate, and the seed.
+/// The same with all keys of the rate, and the seed.
 fn experiment(rate: &str, seconds: u32, start_s: f64, policy: &str, seed: u64) -> Experiment {
     let text = format!(
         r#"
@@ -53,7 +53,7 @@ start_s = {start_s}
     scenarios.expect("it is right")[0].with_seed(seed)
 }
 
-/// When each request that counts arrived, and what it took, ns.
+/// Arrival and duration of each counted request, ns.
 fn requests(experiment: &Experiment, outcome: &Outcome) -> Vec<(u64, u64)> {
     let job = &experiment.jobs[0];
     let arrivals = job
@@ -81,7 +81,7 @@ fn p99_ms(outcome: &Outcome) -> f64 {
     outcome.jobs[0].quantile_ns(990).expect("requests") as f64 / 1e6
 }
 
-/// The 99th percentile alone: the best-effort job comes when all is over.
+/// The solo 99th percentile: the best-effort job starts after the end.
 fn solo_p99_ms(rate: u32, seconds: u32) -> f64 {
     p99_ms(&run(rate, seconds, f64::from(seconds), "name = \"none\""))
 }
@@ -92,8 +92,8 @@ fn asked(times: f64) -> String {
 
 #[test]
 fn a_target_is_neither_passed_nor_left_unspent() {
-    // A fifth and half of the time busy, 5 000 and 10 000 requests. What is asked is a multiple of the p99 alone as it is computed
-    // from the arrivals so far, a few per cent less at first than over all of them.
+    // A fifth and half of the time busy, 5 000 and 10 000 requests. The target is a multiple of the
+    // solo p99 computed from the arrivals so far, at first a few per cent less than over all.
     for (rate, seconds) in [(30, 170), (75, 134)] {
         let solo_ms = solo_p99_ms(rate, seconds);
         let mut best_effort = Vec::new();
@@ -103,15 +103,16 @@ fn a_target_is_neither_passed_nor_left_unspent() {
             assert!((0.95..=1.02).contains(&got), "{rate}/s, {times}x: {got}");
             best_effort.push(outcome.jobs[1].launches as f64);
         }
-        // Three tenths more time for one request in a hundred is worth a tenth of all best-effort work at least.
+        // Three tenths more time for 1 % of requests is worth a tenth of best-effort work at least.
         assert!(best_effort.is_sorted(), "{best_effort:?}");
         assert!(best_effort[2] > 1.1 * best_effort[0], "{best_effort:?}");
     }
 }
 
-/// A fifth of the time busy, and half of it from a minute on, at 2x: what is held against it is 2x of what the same requests
-/// take alone, before the step and in the ten seconds after it. Against the target of before these ten seconds are 1.25 to 1.41:
-/// they take longer alone, too. With nothing that holds best-effort work they are 1.63 to 2.77.
+/// A fifth of the time busy, and half of it from a minute on, at 2x: the reference is 2x the solo
+/// time of the same requests, before the step and in the ten seconds after it. Against the previous
+/// target these ten seconds are 1.25 to 1.41: their solo time is longer, too. Without any hold on
+/// best-effort work they are 1.63 to 2.77.
 #[test]
 fn a_step_of_load_does_not_pass_the_target() {
     const STEP: &str = "rate = 30\nphases = [{ at_s = 60, rate = 75 }]";
@@ -128,7 +129,7 @@ fn a_step_of_load_does_not_pass_the_target() {
         let (before, after) = (times(10, 60) / 2.0, times(60, 70) / 2.0);
         assert!((0.85..=1.02).contains(&before), "{seed}: {before}");
         assert!(after <= 1.15, "{seed}: {after}");
-        // Alone they would take half of it.
+        // Solo they would take half of it.
         assert!(after > 0.55, "{seed}: {after}");
     }
 }

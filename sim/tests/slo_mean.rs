@@ -1,4 +1,4 @@
-//! A mean is held: of a job that marks its requests, by the level whose slope is identified.
+//! A mean is held, for a job that marks its requests, by the level with an identified slope.
 
 use std::path::Path;
 
@@ -7,8 +7,7 @@ use sim::library::Library;
 use sim::scenario::Scenario;
 use sim::{NoObserver, Outcome};
 
-/// ResNet-50 with 105 images, one request after the other, beside a training, on an RTX 3090 under
-/// MPS: GPUColo's pair.
+/// GPUColo's pair: ResNet-50 of 105 images, a closed loop, beside a training, RTX 3090, MPS.
 fn run(trace: &str, seconds: u32, arrivals: &str, policy: &str) -> Outcome {
     let text = format!(
         r#"
@@ -58,7 +57,7 @@ fn asked(what: &str) -> String {
     format!("name = \"pillion\"\nis_profiled = 0\n{what}")
 }
 
-/// Alone a request takes 65 ms, and 87 beside a training that nothing holds.
+/// Solo a request takes 65 ms, and 87 beside an unheld training.
 #[test]
 fn three_means_of_a_closed_loop_are_held_and_spent() {
     let mut best_effort = Vec::new();
@@ -71,8 +70,7 @@ fn three_means_of_a_closed_loop_are_held_and_spent() {
             &policy,
         );
         let took_ms = took_ms(&outcome);
-        // What they take alone is known after some hundred requests, and ten periods of four are
-        // over then.
+        // Solo latencies are known after some hundred requests, and ten periods of four then over.
         let late = &took_ms[180..];
         let off = mean(late) / target_ms - 1.0;
         assert!(off.abs() <= 0.01, "{target_ms} ms: {off}");

@@ -1,8 +1,8 @@
-//! A small piece of every experiment of every suite, run by run, as it was when the model was frozen.
+//! A small piece of every experiment of every suite, run by run, as recorded with the frozen model.
 //!
-//! The first pair of jobs of each part, on built-in workloads, one second of device time, one seed. What
-//! changes here changes what suites say: a change of the model is a commit of its own, with the suite's
-//! table before and after. `oracle` is left out: how well it plans is no part of the model.
+//! The first pair of jobs of each part, on built-in workloads, one second of device time, one seed.
+//! A change here changes the suites' results: a change of the model is a commit of its own, with
+//! the suite's table before and after. `oracle` is left out: its planning is not part of the model.
 
 use sim::NoObserver;
 use sim::library::Library;
@@ -11,7 +11,7 @@ use sim::suite::Suite;
 const GOLDEN: &str = include_str!("suite_golden.txt");
 const DURATION_NS: u64 = 1_000_000_000;
 
-/// A line for each run: part, what runs, and of each job requests, launches and the 99th percentile.
+/// A line for each run: part, subject, and each job's requests, launches and 99th percentile.
 fn table() -> String {
     let suite = Suite::by_name("orion").expect("it comes with the program");
     let built = suite

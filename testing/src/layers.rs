@@ -1,4 +1,4 @@
-//! Which modules of a crate use each other, read from its sources.
+//! The dependencies between a crate's modules, read from its sources.
 //!
 //! Modules stand in *groups*, the folders of `src`, in one order. A group may have a *front*: a
 //! module whose names are the group's own (`pub use front::*`).
@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Modules that use each other; a larger circle has no order in which it can be read.
+/// Most modules that may use each other; a larger circle has no reading order.
 const CIRCLE_MAX: usize = 2;
 
 /// A crate's modules in their groups.
 pub struct Layers {
     /// The groups, from the bottom.
     order: &'static [&'static str],
-    /// Groups with a front, and that.
+    /// Groups with a front, and the front.
     fronts: &'static [(&'static str, &'static str)],
     /// The shipped source of each module, without comments, by its path (`core::state::room`).
     modules: BTreeMap<String, String>,
@@ -67,14 +67,14 @@ impl Layers {
         &self.modules
     }
 
-    /// Which group a path is of.
+    /// The group of a path.
     #[must_use]
     pub fn group(&self, path: &str) -> Option<usize> {
         let first = path.split("::").next();
         self.order.iter().position(|group| Some(*group) == first)
     }
 
-    /// Asserts that each group uses itself and those before it, none after it.
+    /// Asserts that each group uses only itself and those before it.
     ///
     /// # Panics
     ///
@@ -91,8 +91,7 @@ impl Layers {
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
-    /// Asserts that no more than two modules use each other. What a module uses of the parts in its
-    /// own folder is not counted: they are one.
+    /// Asserts that no more than two modules use each other. A module's own folder counts as one.
     ///
     /// # Panics
     ///
@@ -114,7 +113,6 @@ impl Layers {
         assert!(circles.is_empty(), "modules in circles: {circles:#?}");
     }
 
-    /// Which modules each uses.
     fn uses(&self) -> BTreeMap<String, BTreeSet<String>> {
         let of = |module: &str, text: &str| {
             let parent = module.rsplit_once("::").map_or("", |(parent, _)| parent);
@@ -129,7 +127,6 @@ impl Layers {
             .collect()
     }
 
-    /// The module that a path is into.
     fn resolved(&self, path: &str) -> Option<String> {
         let ends = path.match_indices("::").map(|(at, _)| at);
         let mut prefixes: Vec<&str> = ends.chain([path.len()]).map(|end| &path[..end]).collect();
@@ -140,7 +137,7 @@ impl Layers {
         }
         let (group, name) = path.split_once("::").unwrap_or((path, ""));
         let (_, front) = self.fronts.iter().find(|(shows, _)| *shows == group)?;
-        // Also parts of the front, which are shown with its other names.
+        // Also parts of the front, which share its names.
         let part = format!("{group}::{front}::{name}");
         match self.modules.contains_key(&part) {
             true => Some(part),
@@ -157,8 +154,7 @@ fn shipped(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The paths below `prefix` in a text, those in braces written out: of `crate::a::{b, c::d}` with
-/// `crate` these are `a::b` and `a::c::d`.
+/// The paths below `prefix`, with braces expanded: `crate::a::{b, c::d}` has `a::b` and `a::c::d`.
 fn paths(text: &str, prefix: &str) -> Vec<String> {
     let mut all = Vec::new();
     for (at, _) in text.match_indices(&format!("{prefix}::")) {
@@ -170,7 +166,7 @@ fn paths(text: &str, prefix: &str) -> Vec<String> {
     all
 }
 
-/// Adds the paths at the beginning of a text, each behind `before`; what follows them.
+/// Adds the paths at the beginning of a text, each behind `before`; returns the rest.
 fn write_out<'a>(before: &str, text: &'a str, all: &mut Vec<String>) -> &'a str {
     let is_end = |next: char| !(next.is_alphanumeric() || ":_".contains(next));
     let (path, mut rest) = text.split_at(text.find(is_end).unwrap_or(text.len()));
@@ -188,7 +184,7 @@ fn write_out<'a>(before: &str, text: &'a str, all: &mut Vec<String>) -> &'a str 
         }
         let left = rest.len();
         rest = write_out(&path, rest, all);
-        // Another name for it.
+        // An alias.
         rest = rest.trim_start();
         if let Some(name) = rest.strip_prefix("as ") {
             rest = name.trim_start_matches(|next| !is_end(next));
@@ -199,7 +195,7 @@ fn write_out<'a>(before: &str, text: &'a str, all: &mut Vec<String>) -> &'a str 
     }
 }
 
-/// All that a module uses, however indirectly.
+/// All modules that a module uses, directly or indirectly.
 fn reachable(uses: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from.to_owned()];

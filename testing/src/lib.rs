@@ -1,6 +1,6 @@
-//! A harness for tests that can lack something: data, tools, rights. It works as Rust's own, with
-//! one addition: such a test is reported as ignored, with the reason ([`missing`], [`ignore`]),
-//! instead of as passed.
+//! A harness for tests with optional requirements: data, tools, rights. It works as Rust's own,
+//! with one addition: a test without its requirement is reported as ignored, with the reason
+//! ([`missing`], [`ignore`]), instead of as passed.
 //!
 //! A target that uses it has `harness = false` in its manifest and, in its root,
 //!
@@ -15,11 +15,11 @@
 //!
 //! There `#[test]`, `println!` and `eprintln!` are this crate's, in all modules: macros of an
 //! `extern crate` take precedence over those of the prelude. `cfg(test)` does not hold in such a
-//! target, except in that of a library's own tests, and Clippy does not know its functions as tests.
+//! target, except in that of a library's own tests, and Clippy does not know its tests.
 //!
-//! What a test prints, and the message and place of its panic, are shown if it fails, or at once
-//! with `--nocapture`, then with the backtrace if RUST_BACKTRACE asks for one. What threads print
-//! that a test has started is shown at once.
+//! A test's output, and the message and place of its panic, are shown if it fails, or at once with
+//! `--nocapture`, then with the backtrace if RUST_BACKTRACE requests one. Output of threads that a
+//! test has started is shown at once.
 
 pub mod layers;
 
@@ -63,13 +63,13 @@ macro_rules! register {
     };
 }
 
-/// As `std::println`, but shown only if the test fails.
+/// Like `std::println`, but shown only if the test fails.
 #[macro_export]
 macro_rules! println {
     ($($text:tt)*) => { $crate::print(::std::format_args!($($text)*)) };
 }
 
-/// As [`println!`]: there is one order of what a test prints.
+/// Like [`println!`]: a test's output has one order.
 #[macro_export]
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::print(::std::format_args!($($text)*)) };
@@ -79,11 +79,11 @@ macro_rules! eprintln {
 static PRINTS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// On the thread of a test, what it has printed.
+    /// A test thread's output.
     static PRINTED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Why a test was ignored: what the thread of that test unwinds with.
+/// Why a test was ignored; the payload with which its thread unwinds.
 struct Ignored(String);
 
 /// Rust's own arguments of a harness.
@@ -96,8 +96,7 @@ struct Options {
     more_filters: Vec<String>,
 }
 
-/// Ends the calling test as ignored, as `what` it needs is not there; as failed, if the environment
-/// variable `promise` is 1.
+/// Ends the calling test as ignored for lack of `what`; as failed, if the variable `promise` is 1.
 pub fn missing(promise: &str, what: impl Display) -> ! {
     let is_promised = env::var_os(promise).is_some_and(|value| value == "1");
     end_without(what, is_promised.then_some(promise))
@@ -107,7 +106,7 @@ pub fn missing(promise: &str, what: impl Display) -> ! {
 ///
 /// # Panics
 ///
-/// On another thread than the test's: its end could be taken for anything.
+/// On another thread than the test's: its end would be ambiguous.
 pub fn ignore(reason: impl Into<String>) -> ! {
     let reason = reason.into();
     let is_test = PRINTED.with_borrow(Option::is_some);
@@ -117,8 +116,8 @@ pub fn ignore(reason: impl Into<String>) -> ! {
 }
 
 /// The path of a file or folder of recordings and measurements. They are not part of the
-/// repository, but looked for in `PILLION_DATA`, by default `../shared/data` beside the workspace.
-/// A test that needs what is not there is ignored, or fails with `PILLION_REQUIRE_DATA=1`.
+/// repository, but looked up in `PILLION_DATA`, by default `../shared/data` beside the workspace. A
+/// test whose data is missing is ignored, or fails with `PILLION_REQUIRE_DATA=1`.
 pub fn data(path: &str) -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let root = env::var_os("PILLION_DATA").map_or_else(default, PathBuf::from);
@@ -137,7 +136,7 @@ pub fn print(line: Arguments<'_>) {
     }
 }
 
-/// Runs those tests of the target that the arguments ask for.
+/// Runs the target's tests that the arguments select.
 pub fn main() -> ExitCode {
     let Options {
         one_filter: mut arguments,
@@ -148,7 +147,7 @@ pub fn main() -> ExitCode {
     keep_panics();
     let mut trials: Vec<Trial> = inventory::iter::<Test>().map(trial).collect();
     trials.sort_unstable_by(|a, b| a.name().cmp(b.name()));
-    // With a single filter libtest-mimic counts what it leaves out; it takes no more than one.
+    // With a single filter libtest-mimic counts the omitted tests; it accepts only one.
     if !more_filters.is_empty() {
         let filters: Vec<String> = arguments
             .filter
@@ -183,8 +182,7 @@ fn is_asked_for(name: &str, filters: &[String], is_exact: bool) -> bool {
     })
 }
 
-/// The test by the name that Rust gives it: its path in the target. Each has a thread of its own,
-/// as with Rust's harness.
+/// The test by its path in the target, as in Rust. Each has its own thread, as with Rust's harness.
 fn trial(test: &'static Test) -> Trial {
     let in_root = test.name.to_owned();
     let name = match test.module.split_once("::") {
@@ -200,7 +198,6 @@ fn trial(test: &'static Test) -> Trial {
     })
 }
 
-/// Runs a test on this thread.
 fn run(test: fn()) -> Result<Completion, Failed> {
     PRINTED.set(Some(String::new()));
     let end = panic::catch_unwind(test);
@@ -212,7 +209,7 @@ fn run(test: fn()) -> Result<Completion, Failed> {
     }
 }
 
-/// Adds the line to what this test has printed; not on another thread, nor if tests print at once.
+/// Adds the line to this test's output; not on another thread, nor if tests print at once.
 fn is_kept(line: &str) -> bool {
     let keep = |printed: &mut Option<String>| {
         let printed = printed
@@ -225,7 +222,7 @@ fn is_kept(line: &str) -> bool {
     PRINTED.with_borrow_mut(keep).is_some()
 }
 
-/// From now on a panic on a test's thread is part of what the test has printed.
+/// Installs a hook that makes a panic on a test's thread part of the test's output.
 fn keep_panics() {
     let print_at_once = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -243,7 +240,7 @@ mod tests {
         Completion, Ignored, end_without, ignore, is_asked_for, keep_panics, missing, run,
     };
 
-    /// Runs it on a thread of its own. Its message, if it fails; else why it was ignored.
+    /// Runs it on its own thread. Returns its message, if it fails; else why it was ignored.
     fn end_of(test: fn()) -> Result<Option<String>, String> {
         keep_panics();
         let ended = thread::spawn(move || run(test)).join();

@@ -1,5 +1,5 @@
-//! When requests arrive: what the options say, as [`sim::Arrivals`], which the simulator has too, so
-//! that equal seeds mean equal arrivals in both.
+//! Arrivals from the options, as [`sim::Arrivals`]: equal seeds mean equal arrivals here and in the
+//! simulator.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use sim::arrivals::{SECONDS_MAX, Schedule};
 
 use crate::Options;
 
-/// The schedule that the options describe; times are ns after the start of the replay.
+/// The schedule of the options; times are ns after the start of the replay.
 ///
 /// # Errors
-/// An impossible rate or duration, or a file that cannot be read, with what would be right.
+/// An impossible rate or duration, or a file that cannot be read, with the remedy.
 pub(crate) fn parse(options: &Options) -> Result<Schedule> {
     let seconds = options.seconds;
     ensure!(

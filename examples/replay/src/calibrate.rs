@@ -1,14 +1,14 @@
-//! Calibration: how many loops of a synthetic kernel last as long as the kernel of the trace, and how much shared memory
-//! makes it need as many SMs.
+//! Calibration: the loops with which a synthetic kernel lasts as long as the trace's kernel, and
+//! the shared memory with which it needs as many SMs.
 //!
-//! For each kernel: the blocks that fit on an SM are limited to what the trace assumes ([`Synthetic::confine`]). Then a
-//! few launches tell the time of a loop roughly; around the number of loops that would be right [`POINTS`] others are
-//! timed, a straight line is fitted, the number is read off the line, and what it really takes is measured once more and
-//! reported. Times are those of events around a row of launches, the best of [`REPEATS`]: nothing else should be on the
-//! GPU, and whatever disturbs makes it longer.
+//! For each kernel, the blocks on an SM are limited to the trace's assumption
+//! ([`Synthetic::confine`]). A few launches give a rough time of a loop; [`POINTS`] numbers of
+//! loops around the estimate are timed, a straight line is fitted, the number is read off the line,
+//! and its actual time is measured and reported. Times are those of events around a row of
+//! launches, the best of [`REPEATS`], because disturbances only lengthen them: nothing else should
+//! be on the GPU.
 //!
-//! A launch takes some time whatever it does. A kernel that is shorter than that is left without loops and counted as
-//! *below the floor*.
+//! An empty launch takes time, too. A shorter kernel has no loops and counts as *below the floor*.
 
 use std::path::Path;
 
@@ -20,18 +20,17 @@ use serde::{Deserialize, Serialize};
 use crate::ptx::LOOPS_MAX;
 use crate::synthetic::Synthetic;
 
-/// A calibrated trace, as `calibration.json` has it. Times are of one launch, ns.
+/// A calibrated trace, as in `calibration.json`. Times are of one launch, ns.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Calibration {
     schema_version: u32,
-    /// The GPU for which it holds.
     pub(crate) gpu: Gpu,
-    /// Bytes of the buffer through which memory-bound kernels stream.
+    /// Bytes of the buffer of memory-bound kernels.
     buffer_bytes: u64,
     /// One request, as the trace has it and as measured, kernel by kernel.
     request_target_ns: u64,
     request_measured_ns: u64,
-    /// Sum of the differences of each launch, of the request's time: 0 is perfect.
+    /// Sum of the differences of each launch, over the request's time: 0 is perfect.
     error: f64,
     /// Launches of a request that are shorter than an empty launch.
     launches_below_floor: usize,
@@ -52,14 +51,13 @@ pub(crate) struct Gpu {
     pub(crate) sms: u32,
 }
 
-/// A calibrated kernel.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Calibrated {
     name: String,
     source: String,
-    /// What makes it last so long: loops of all its blocks together.
+    /// The loops of all its blocks together, for its duration.
     pub(crate) work: u64,
-    /// What each of them adds to a thread's sum.
+    /// The increment of a thread's sum in each loop.
     per_loop: u32,
     target_ns: u64,
     measured_ns: u64,
@@ -71,17 +69,16 @@ pub(crate) struct Calibrated {
 
 /// The file with the loops, in the folder of a calibration.
 const CALIBRATION: &str = "calibration.json";
-/// The file with the trace as it is launched, beside it.
+/// The file with the trace as launched, beside it.
 const TRACE: &str = "trace";
 /// Measurements of which the shortest counts.
 const REPEATS: usize = 5;
-/// What is timed for the line, as parts of the work that would be right.
+/// The timed parts of the estimated work, for the line.
 const POINTS: [f64; 4] = [0.5, 0.75, 1.0, 1.25];
-/// A row of launches lasts about so long, so that what one measurement costs is small beside it.
+/// The approximate length of a row of launches, long beside the cost of a measurement.
 const ROW_NS: f64 = 300_000.0;
-/// Most launches in a row.
 const ROW_MAX: f64 = 40.0;
-/// The GPU works so long before anything is measured: an idle one has lowered its clocks.
+/// How long the GPU works before any measurement: an idle one has lowered its clocks.
 const WARM_UP_NS: u64 = 300_000_000;
 /// A difference of times is trusted from this multiple of an empty launch on.
 const TRUSTED: f64 = 2.0;
@@ -119,7 +116,7 @@ impl Calibration {
         })
     }
 
-    /// The trace as it is launched here: names, shapes and durations of the synthetic kernels.
+    /// The trace as launched here: names, shapes and durations of the synthetic kernels.
     pub(crate) fn trace(&self, trace: &Trace) -> Trace {
         let kernels = trace.kernels.iter().zip(&self.kernels);
         let kernels = kernels.map(|(kernel, calibrated)| {
@@ -144,7 +141,7 @@ impl Calibration {
         }
     }
 
-    /// Writes calibration and trace into a folder, which must be there.
+    /// Writes calibration and trace into an existing folder.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -157,10 +154,10 @@ impl Calibration {
         Ok(())
     }
 
-    /// What was written there.
+    /// Reads the files of [`Self::write`].
     ///
     /// # Errors
-    /// A file is not there, or not what was written.
+    /// A file is missing or invalid.
     pub(crate) fn read(folder: &Path) -> Result<(Self, Trace)> {
         let path = folder.join(CALIBRATION);
         let text = profiler::read_text(&path)?;
@@ -176,7 +173,6 @@ impl Calibration {
     }
 }
 
-/// Launches the first kernel until the GPU has been busy for a while.
 fn warm_up(synthetic: &mut Synthetic) -> Result<()> {
     const WORK: u64 = 100_000;
     let clock = Clock::process();
@@ -215,8 +211,8 @@ fn calibrated(index: usize, kernel: &TraceKernel, synthetic: &mut Synthetic) -> 
     })
 }
 
-/// The work that lasts `target_ns`, by measurements of other work, and how long it really took; none if an empty launch
-/// takes longer. Work is loops of all blocks together.
+/// The work that lasts `target_ns`, from measurements of other work, and its actual time; `None` if
+/// an empty launch takes longer. Work is loops of all blocks together.
 fn work_for(
     target_ns: f64,
     blocks: u64,
@@ -241,12 +237,12 @@ fn work_for(
         let work = bounded(near * part);
         points.push((work as f64, time_ns(work)?));
     }
-    // Near the target the line is straighter than from nothing on.
+    // Near the target the line is straighter than from 0 on.
     let line = fit(&points[2..]).or_else(|| fit(&points));
     let (begin_ns, slope) = line.unwrap_or((floor_ns, slope));
     let chosen = bounded((target_ns - begin_ns) / slope);
     points.push((chosen as f64, time_ns(chosen)?));
-    // Where times are too short or too rough for a line, one of those measured may be nearer.
+    // Where times are too short or too rough for a line, a measured one may be nearer.
     let off = |point: &(f64, f64)| (point.1 - target_ns).abs();
     let nearest = points
         .iter()
@@ -256,7 +252,7 @@ fn work_for(
     Ok((work as u64, took_ns))
 }
 
-/// The straight line nearest to the points by least squares: height at 0, and slope; `None` if it does not rise.
+/// The least-squares line through the points: height at 0, and slope; `None` if it does not rise.
 fn fit(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -294,8 +290,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a loop costs (a few ns at least: its instructions depend on each other), as long as time grows with work, what is chosen takes what it should, up to one loop
-        /// of one block and 1 %, though the first loops cost more than the others (caches, waves).
+        /// For any cost of a loop (a few ns at least: its instructions depend on each other), as
+        /// long as time grows with work, the chosen work takes its target, up to one loop of one
+        /// block and 1 %, though the first loops cost more than the others (caches, waves).
         #[test]
         fn the_work_chosen_takes_the_time_asked_for(
             floor_ns in 500.0f64..6_000.0, loop_ns in 5.0f64..2_000.0, blocks in 1u64..7_000, bend in 0.0f64..0.3,
@@ -311,7 +308,7 @@ mod tests {
             prop_assert!(error_ns <= each_ns + 0.01 * target_ns, "{work}: {error_ns}");
         }
 
-        /// Disturbed measurements, each up to a tenth longer than it should be, move what is chosen by 15 % at most.
+        /// Disturbed measurements, each up to a tenth too long, move the result by 15 % at most.
         #[test]
         fn a_disturbance_of_a_tenth_costs_little_more_than_that(target_ns in 20_000.0f64..2e6, seed: u64) {
             let mut state = seed | 1;

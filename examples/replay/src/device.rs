@@ -1,8 +1,6 @@
-//! The driver calls of a replay, through cudarc: the trace's kernels, the buffers, one request, and the
-//! check kernel.
+//! The driver calls of a replay, through cudarc: kernels, buffers, one request, and the check.
 //!
-//! On the software GPU a trace is loaded as it is; on any GPU as calibrated synthetic kernels
-//! ([`crate::synthetic`]).
+//! The software GPU loads a trace as it is; others run synthetic kernels ([`crate::synthetic`]).
 
 #![expect(unsafe_code, reason = "cudarc's driver calls")]
 
@@ -21,24 +19,21 @@ use crate::Options;
 use crate::calibrate::{Calibration, Gpu};
 use crate::synthetic::Synthetic;
 
-/// Elements of the check vectors. Small: a check must not disturb what it checks.
+/// Elements of the check vectors. Small, so that a check disturbs little.
 const CHECK_ELEMENTS: usize = 256;
-/// Threads per block of the check kernel.
 const CHECK_BLOCK: u32 = 256;
-/// After so many checks the vector starts again at zero, so that its integers stay exact in f32.
+/// After this many checks the vector restarts at zero, so that its integers stay exact in f32.
 const CHECKS_PER_ROUND: u64 = 1000;
 
-/// Non-blocking streams that cuDNN 9 makes in a process of PyTorch 2.11 (H200, 2026-11-26); beside these cuBLAS makes a blocking one.
+/// Non-blocking streams of cuDNN 9 in PyTorch 2.11 (H200, 2026-11-26); cuBLAS adds a blocking one.
 const NON_BLOCKING_STREAMS: u32 = 16;
 
-/// What a replay did, as it counted itself.
+/// The replay's own counts.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    /// Latency of each request, ns.
     pub(crate) latencies_ns: Vec<u64>,
     /// When each should have begun, ns of the clock.
     pub(crate) arrived_ns: Vec<u64>,
-    /// The start, ns of the clock.
     pub(crate) started_ns: u64,
     /// From the start to the last completion, ns.
     pub(crate) elapsed_ns: u64,
@@ -52,11 +47,10 @@ pub(crate) struct Replayed {
     pub(crate) checks: u64,
     /// Results that were wrong.
     pub(crate) checks_wrong: u64,
-    /// Launches that the GPU says it has run, where its kernels count.
+    /// Launches counted by the GPU, where its kernels count.
     pub(crate) launches_told: Option<u64>,
 }
 
-/// The device with everything a replay needs.
 #[derive(Debug)]
 pub(crate) struct Device {
     kernels: Kernels,
@@ -72,7 +66,7 @@ pub(crate) struct Device {
     copied_d2h_bytes: u64,
 }
 
-/// What a trace's kernels are here.
+/// The kernels of a trace on this device.
 #[derive(Debug)]
 enum Kernels {
     /// The software GPU's.
@@ -94,7 +88,6 @@ struct Check {
     wrong: u64,
 }
 
-/// Streams that nothing is launched on.
 fn make_library_streams() -> Result<()> {
     for _ in 0..NON_BLOCKING_STREAMS {
         result::stream::create(result::stream::StreamKind::NonBlocking)
@@ -105,11 +98,11 @@ fn make_library_streams() -> Result<()> {
 }
 
 impl Device {
-    /// Opens device 0, loads the trace's kernels and allocates the buffers. With a calibration the kernels are the
-    /// synthetic ones of a calibrated trace.
+    /// Opens device 0, loads the trace's kernels and allocates the buffers. With a calibration the
+    /// kernels are the synthetic ones of a calibrated trace.
     ///
     /// # Errors
-    /// Any driver call that fails, with what it was for; a calibration of another GPU.
+    /// Any driver call that fails, with its purpose; a calibration of another GPU.
     pub(crate) fn open(
         trace: &Trace,
         calibration: Option<&Calibration>,
@@ -209,7 +202,7 @@ impl Device {
         if checked { self.compare() } else { Ok(()) }
     }
 
-    /// What was done so far, with the latencies that the caller measured. Asks kernels that count what they did.
+    /// The counts so far, with the latencies that the caller measured. Asks counting kernels.
     ///
     /// # Errors
     /// A driver call that fails.
@@ -243,7 +236,7 @@ impl Device {
         })
     }
 
-    /// Frees what was allocated. Errors no longer matter.
+    /// Frees all allocations. Errors no longer matter.
     pub(crate) fn close(self) {
         for pointer in [
             self.input_on_device,
@@ -339,10 +332,10 @@ impl Device {
     }
 }
 
-/// Measures how a trace's kernels are to be launched on device 0.
+/// Measures the launch parameters of a trace's kernels on device 0.
 ///
 /// # Errors
-/// Any driver call that fails, with what it was for.
+/// Any driver call that fails, with its purpose.
 pub(crate) fn calibrate(trace: &Trace) -> Result<Calibration> {
     let device = open_first()?;
     let mut synthetic = Synthetic::load(trace, device)?;
@@ -358,9 +351,8 @@ pub(crate) fn calibrate(trace: &Trace) -> Result<Calibration> {
     Ok(calibration)
 }
 
-/// Device 0 with its primary context current.
 fn open_first() -> Result<CUdevice> {
-    // SAFETY: the probe loads the library and looks nothing up.
+    // SAFETY: the probe loads the library and resolves no symbols.
     let present = unsafe { sys::is_culib_present() };
     ensure!(
         present,
@@ -378,7 +370,7 @@ fn open_first() -> Result<CUdevice> {
 
 fn describe(device: CUdevice) -> Result<Gpu> {
     let sms = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-    // SAFETY: a device that the driver gave.
+    // SAFETY: a device from the driver.
     let sms = unsafe { result::device::get_attribute(device, sms) }.context("SMs")?;
     let mut cuda = 0;
     // SAFETY: writes one int.
@@ -403,7 +395,7 @@ fn load(trace: &Trace) -> Result<(CUmodule, Vec<CUfunction>)> {
             name: k.name.clone(),
             block_ns: k.block_ns,
             registers_per_thread: k.registers,
-            // The trace's shared memory is dynamic: it is given with each launch.
+            // The trace's shared memory is dynamic: each launch passes it.
             shared_bytes_per_block: 0,
             compute_demand: f64::from(k.compute_demand),
             bandwidth_demand: f64::from(k.bandwidth_demand),
@@ -447,7 +439,7 @@ mod tests {
     use softgpu::{TraceClass, shape_of_trace_entry};
 
     /// The rule stands in two crates that do not know each other: the reader of traces and the
-    /// device model. They must say the same of every entry.
+    /// device model. They must agree on every entry.
     #[test]
     fn traces_and_the_device_model_agree_on_the_shape_of_an_entry() {
         let classes = [

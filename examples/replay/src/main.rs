@@ -2,17 +2,16 @@
 //!
 //! A request is: copy the input to the device, launch every kernel of the trace in order on the
 //! default stream (where PyTorch computes), copy the output back, synchronise. Its latency runs
-//! from when it *should* have begun, so that waiting behind the previous request counts. A check
+//! from its *scheduled* beginning, so that waiting behind the previous request counts. A check
 //! kernel that really computes is launched among the others and its result compared, so that a
-//! launch that was lost, doubled or reordered is seen.
+//! lost, doubled or reordered launch is detected.
 //!
-//! On the software GPU the trace's kernels are loaded as they are. A real GPU runs *synthetic* ones: PTX that
-//! is compute- or memory-bound and lasts as long as it is told. `--calibrate` measures once how long that is
-//! for each kernel, `--calibrated` replays what came out of it.
+//! The software GPU loads the trace's kernels as they are. A real GPU runs *synthetic* ones: PTX
+//! that is compute- or memory-bound and lasts a given time. `--calibrate` measures the parameters
+//! once for each kernel, `--calibrated` replays with them.
 //!
-//! It is an ordinary CUDA program: it knows nothing of Pillion but the clock, which it shares with
-//! the software GPU, and with `--marks` the calls that say when a request begins and ends. Times in
-//! the output are milliseconds of that clock.
+//! It is an ordinary CUDA program, which knows of Pillion only the software GPU's clock, and with
+//! `--marks` the calls that mark requests. Times in the output are milliseconds of that clock.
 
 mod arrivals;
 mod calibrate;
@@ -146,8 +145,8 @@ fn replay(options: &Options) -> Result<()> {
     let report = Report::new(replayed);
     report.write(&options.out)?;
     device.close();
-    // The thread stays on the clock: virtual time then goes on only when the process is gone, and
-    // whoever watches it has learnt so at one and the same time in every run.
+    // The thread stays on the clock: virtual time then goes on only when the process is gone, so
+    // that every observer sees the end at the same time in every run.
     Ok(())
 }
 

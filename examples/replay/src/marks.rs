@@ -1,7 +1,6 @@
-//! Says when requests begin and end, as a C program does with `include/pillion.h`.
+//! Marks requests, as a C program does with `include/pillion.h`.
 //!
-//! The library is looked for in this process and not opened: where it is not preloaded, nothing is
-//! said, and the replay runs the same.
+//! The library is looked up in this process and not opened: without it nothing is marked.
 
 #![expect(
     unsafe_code,
@@ -25,30 +24,29 @@ struct Table {
     end: extern "C" fn(request: Request) -> i32,
 }
 
-/// Where marks go, if anywhere.
+/// The destination of marks, if any.
 pub(crate) struct Marks(Option<&'static Table>);
 
 impl Marks {
-    /// Marks nothing.
     pub(crate) const NONE: Self = Self(None);
 
-    /// The library of this process.
+    /// Finds the library of this process.
     pub(crate) fn find() -> Self {
         let this = Library::this();
         // SAFETY: the header declares it so.
         let api = unsafe { this.get::<extern "C" fn(u32) -> *const Table>(b"pillion_api") };
         let table = api.ok().map(|api| api(ABI));
-        // SAFETY: null, or a table that is there as long as the process.
+        // SAFETY: null, or a table that lives as long as the process.
         let table = table.and_then(|table| unsafe { table.as_ref() });
         Self(table.filter(|table| table.size as usize >= size_of::<Table>()))
     }
 
-    /// Work on a request begins that arrived at `arrived_ns` of the clock.
+    /// Work begins on a request that arrived at `arrived_ns` of the clock.
     pub(crate) fn begin(&self, arrived_ns: u64) -> Request {
         self.0.map_or(0, |table| (table.begin)(arrived_ns, 0, 1))
     }
 
-    /// It is answered. The library ignores a request that it has not given.
+    /// The request is answered. The library ignores a request that it has not returned.
     pub(crate) fn end(&self, request: Request) {
         if let Some(table) = self.0 {
             (table.end)(request);

@@ -1,32 +1,33 @@
-//! The PTX of synthetic kernels: one kernel for each of a trace, of our own writing, that does as much as it is told.
+//! The PTX of synthetic kernels: one of our own, with a given work, for each of a trace.
 //!
-//! A trace says how long a kernel takes, how many blocks of which shape it has and what it is bound by, not what it
-//! computes. Here stands what computes: chains of fused multiply-adds ([`Kind::Compute`]), a stream of loads and stores
-//! over a buffer larger than the L2 cache ([`Kind::Memory`]), or both ([`Kind::Mixed`], for kernels of unknown class).
-//! All take the same parameters:
+//! A trace states a kernel's duration, blocks, shape and bound, not its computation. The bodies are
+//! chains of fused multiply-adds ([`Kind::Compute`]), a stream of loads and stores over a buffer
+//! larger than the L2 cache ([`Kind::Memory`]), or both ([`Kind::Mixed`], for kernels of unknown
+//! class). All have the same parameters:
 //!
 //! | parameter | type | meaning |
 //! |-----------|------|---------|
 //! | results   | u64  | address of three u64: sums, launches, threads with a wrong sum |
 //! | buffer    | u64  | address of the buffer; each of its words is 1, before and after |
 //! | loops     | u32  | how often the body runs: decides the duration |
-//! | more      | u32  | so many blocks, the first, run it once more: decides it more finely |
-//! | per_loop  | u32  | what one run of the body adds to a thread's sum |
+//! | more      | u32  | how many blocks, from the first, run it once more: a finer step |
+//! | per_loop  | u32  | the increment of a thread's sum in one run of the body |
 //! | blocks    | u32  | blocks of the grid |
 //! | mask      | u32  | the buffer's length in units of 16 bytes, a power of two, less one |
-//! | first     | u32  | unit where this launch begins, so that launches do not find in the cache what the last left |
+//! | first     | u32  | unit where this launch begins, past what the last left in the cache |
 //!
-//! Every thread must end with the sum loops × per_loop, its own loops: each multiply-add is `x = y · 1 + 1`, each word loaded is 1. A
-//! thread whose sum is another counts itself as wrong; the first of each block adds its sum to the results, and the first
-//! block counts the launch. So the GPU itself says that every launch ran, once, to its end, in all its threads.
+//! Every thread must end with the sum loops × per_loop, with its own loops: each multiply-add is
+//! `x = y · 1 + 1`, each loaded word is 1. A thread with another sum counts itself as wrong; the
+//! first of each block adds its sum to the results, and the first block counts the launch. The GPU
+//! itself thus reports that every launch ran, once, to its end, in all its threads.
 //!
-//! *What keeps compilers honest*: each thread loads its one from a place of its own. Were it a constant, the outcome could
-//! be computed beforehand; were it the same for a whole warp, ptxas for sm_120 would do the arithmetic once for the warp
-//! (seen: `UFFMA`). Chains begin at different numbers, and each goes on where its neighbour was, so that no two are the
-//! same and none can be finished before the others.
+//! *Against optimisation by compilers*: each thread loads its 1 from a place of its own. A constant
+//! would allow the result to be computed beforehand; a value shared by a warp would let ptxas for
+//! sm_120 do the arithmetic once for the warp (seen: `UFFMA`). Chains begin differently, and each
+//! continues its neighbour's value, so that no two are equal and none can be finished first.
 //!
-//! *Version*: PTX 6.0 (CUDA 9.0, 2017) for `sm_50`. Nothing newer is needed, and the driver compiles it for every GPU
-//! that a driver of CUDA 11.7 runs, Volta to Blackwell and later ones included.
+//! *Version*: PTX 6.0 (CUDA 9.0, 2017) for `sm_50`. Nothing newer is needed, and the driver
+//! compiles it for every GPU of a driver of CUDA 11.7, Volta to Blackwell and later ones included.
 
 use std::fmt::Write as _;
 
@@ -43,39 +44,37 @@ pub(crate) enum Kind {
     Mixed,
 }
 
-/// A kernel's text, as far as it depends on the kernel.
+/// The kernel-dependent parts of a kernel's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Body {
-    /// The entry's name.
     pub(crate) entry: String,
     /// What it does.
     pub(crate) kind: Kind,
-    /// Threads of a block.
     pub(crate) threads: u32,
     /// Chains of multiply-adds, each in a register.
     chains: u32,
 }
 
-/// The name of the entry that adds a vector to another, `y = a · x + y`: (f32 a, u64 x, u64 y, u32 n).
+/// The entry that adds a vector to another, `y = a · x + y`: (f32 a, u64 x, u64 y, u32 n).
 pub(crate) const CHECK_ENTRY: &str = "pillion_check";
 /// Most loops: a chain counts in f32, exactly up to 2^24, and adds [`MIXED_ROUNDS`] in a loop.
 pub(crate) const LOOPS_MAX: u32 = (1 << 24) / MIXED_ROUNDS;
 /// Words of 4 bytes that a thread loads and stores in a loop.
 const WORDS: u32 = 4;
-/// Multiply-adds of each chain in a loop beside its memory access: at 24 and more chains half to a fifth of what the
-/// GPUs of the table can do meanwhile.
+/// Multiply-adds of each chain in a loop beside its memory access: at 24 and more chains half to a
+/// fifth of the meanwhile possible ones on the table's GPUs.
 const MIXED_ROUNDS: u32 = 2;
-/// Registers that a kernel needs beside its chains, by what ptxas 12.9 and 13.5 report.
+/// Registers of a kernel beside its chains, as reported by ptxas 12.9 and 13.5.
 const OTHER_REGISTERS: u32 = 12;
-/// Beside those of a memory access.
+/// The additional registers of a memory access.
 const MEMORY_REGISTERS: u32 = 12;
-/// Fewer chains than this and latency, not throughput, would bound the kernel.
+/// With fewer chains latency, not throughput, would bound the kernel.
 const CHAINS_MIN: u32 = 4;
-/// Short of the 255 registers that a thread may have.
+/// Below the 255 registers that a thread may have.
 const CHAINS_MAX: u32 = 200;
 
 impl Kind {
-    /// What a kernel of that class spends its time with.
+    /// The kind for kernels of that class.
     pub(crate) const fn of(class: ResourceClass) -> Self {
         match class {
             ResourceClass::Compute => Self::Compute,
@@ -84,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// What entries of it are called; a `$` and a number follow.
+    /// The prefix of its entries; a `$` and a number follow.
     const fn name(self) -> &'static str {
         match self {
             Self::Compute => "pillion_compute",
@@ -107,7 +106,6 @@ impl Kind {
 }
 
 impl Body {
-    /// The text's parameters for the `index`-th kernel of a trace.
     pub(crate) fn of(index: usize, kernel: &TraceKernel) -> Self {
         let kind = Kind::of(kernel.class);
         let others = OTHER_REGISTERS
@@ -131,7 +129,7 @@ impl Body {
         }
     }
 
-    /// What one run of the body adds to a thread's sum.
+    /// The increment of a thread's sum in one run of the body.
     pub(crate) const fn per_loop(&self) -> u32 {
         let words = if self.kind.touches_memory() { WORDS } else { 0 };
         words + self.chains * self.kind.rounds()
@@ -233,7 +231,7 @@ again:
   @%p0 bra.uni end;
 ";
 
-/// Four words from the buffer, times one, back to where they were.
+/// Moves four words from the buffer, times one, back to their places.
 const ACCESS: &str = "\
   and.b32 %r10, %unit, %r3;
   mul.wide.u32 %d2, %r10, 16;
@@ -251,7 +249,7 @@ const ACCESS: &str = "\
   st.global.v4.u32 [%d2], {%v0, %v1, %v2, %v3};
 ";
 
-/// Judges the sum and tells the results.
+/// Checks the sum and adds to the results.
 const TAIL: &str = "\
   mul.lo.u32 %r11, %r0, %r1;
   setp.ne.u32 %p1, %sum, %r11;

@@ -1,4 +1,4 @@
-//! What a replay reports: latencies, rates, and its own count of what it asked the driver for.
+//! A replay's report: latencies, rates, and its own count of its driver calls.
 
 use std::io::Write as _;
 
@@ -25,7 +25,7 @@ pub(crate) struct Report {
     latencies_ms: Vec<f64>,
     /// When the replay began, ns of the clock.
     started_ns: u64,
-    /// When each request should have begun, ns of the clock.
+    /// The scheduled beginning of each request, ns of the clock.
     arrived_ns: Vec<u64>,
     /// Requests per power-of-two bin: `[below_ms, count]`.
     histogram: Vec<(f64, usize)>,
@@ -40,7 +40,6 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Summarises a replay.
     pub(crate) fn new(replayed: Replayed) -> Self {
         let latencies_ms: Vec<f64> = replayed.latencies_ns.iter().map(|&ns| ms(ns)).collect();
         let mut sorted = replayed.latencies_ns;
@@ -70,7 +69,7 @@ impl Report {
         }
     }
 
-    /// Writes the report as JSON to a file or, for `-`, to stdout. A file appears whole or not.
+    /// Writes the report as JSON to a file or, for `-`, to stdout. A file is complete or absent.
     ///
     /// # Errors
     /// The file cannot be written.

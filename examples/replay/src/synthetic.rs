@@ -1,7 +1,7 @@
-//! Synthetic kernels on a GPU: loaded, launched, timed, and asked what they did.
+//! Synthetic kernels on a GPU: loaded, launched, timed, and verified.
 //!
-//! The text and its parameters are [`crate::ptx`]'s. The GPU itself keeps count: what it tells after the last launch is
-//! compared with what was launched, and every word of the buffer with what it was.
+//! [`crate::ptx`] has the text and its parameters. The GPU itself counts: its counts after the last
+//! launch are compared with the launches, and every word of the buffer with its initial value.
 
 #![expect(unsafe_code, reason = "cudarc's driver calls")]
 
@@ -28,7 +28,7 @@ pub(crate) struct Synthetic {
     units: u32,
     /// Where the next launch begins in the buffer.
     first: u32,
-    /// What the results must be.
+    /// The expected results.
     sums: u64,
     launches: u64,
 }
@@ -41,16 +41,16 @@ struct Kernel {
     shared_bytes: u32,
 }
 
-/// What the GPU tells of the launches so far.
+/// The GPU's report on the launches so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     /// Launches that the kernels counted.
     pub(crate) launches: u64,
-    /// Things compared: the sums, the launches, the threads, the buffer.
+    /// Comparisons: the sums, the launches, the threads, the buffer.
     pub(crate) checks: u64,
-    /// How many of them were not as they must be.
+    /// How many of them failed.
     pub(crate) wrong: u64,
-    /// Bytes that were copied from the device for it.
+    /// Bytes copied from the device for it.
     pub(crate) bytes: u64,
 }
 
@@ -60,14 +60,14 @@ const UNIT_BYTES: u64 = 16;
 const RESULTS: usize = 3;
 /// The least buffer. Larger than the L2 cache of every GPU before Hopper and Ada.
 const BUFFER_BYTES_MIN: u64 = 16 << 20;
-/// The buffer has at least so many times the bytes of the L2 cache, so that little of it is there when it comes round.
+/// The least size of the buffer in L2 caches, so that little of it is cached when it comes round.
 const CACHES: u64 = 2;
 
 impl Synthetic {
     /// Loads the trace's kernels and allocates the buffer. A context of `device` must be current.
     ///
     /// # Errors
-    /// A driver call that fails, with what it was for.
+    /// A driver call that fails, with its purpose.
     pub(crate) fn load(trace: &Trace, device: CUdevice) -> Result<Self> {
         let text = CString::new(ptx::module(trace)).context("PTX with a NUL")?;
         // SAFETY: the text is NUL-terminated and outlives the call.
@@ -83,7 +83,7 @@ impl Synthetic {
             })
         });
         let l2 = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE;
-        // SAFETY: a device that the driver gave.
+        // SAFETY: a device from the driver.
         let l2_bytes = unsafe { result::device::get_attribute(device, l2) }.context("L2 size")?;
         let bytes = (CACHES * u64::try_from(l2_bytes).unwrap_or(0))
             .max(BUFFER_BYTES_MIN)
@@ -115,12 +115,11 @@ impl Synthetic {
         self.check
     }
 
-    /// Bytes of the buffer.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         u64::from(self.units) * UNIT_BYTES
     }
 
-    /// What a kernel is called on the GPU, what a loop adds to a thread's sum, its blocks, and its dynamic shared memory.
+    /// A kernel's name on the GPU, its sum per loop, blocks, and dynamic shared memory.
     pub(crate) fn shape(&self, index: usize) -> (&str, u32, u32, u32) {
         let kernel = &self.kernels[index];
         let per_loop = kernel.body.per_loop();
@@ -132,7 +131,7 @@ impl Synthetic {
         )
     }
 
-    /// Launches a kernel that does so many loops of a block, shared out among its blocks.
+    /// Launches a kernel with `work` loops of a block, shared out among its blocks.
     ///
     /// # Errors
     /// The driver's.
@@ -153,8 +152,8 @@ impl Synthetic {
             (&raw mut mask).cast(),
             (&raw mut first).cast(),
         ];
-        // SAFETY: the parameters are those that `ptx` documents, in order; the results have three u64, and the mask
-        // keeps every access within the buffer.
+        // SAFETY: the parameters are those that `ptx` documents, in order; the results have three
+        // u64, and the mask keeps every access within the buffer.
         unsafe {
             result::launch_kernel(
                 kernel.function,
@@ -182,7 +181,7 @@ impl Synthetic {
     pub(crate) fn time_ns(&mut self, index: usize, work: u64, count: u32) -> Result<f64> {
         let stream = std::ptr::null_mut();
         let [begin, end] = [event()?, event()?];
-        // SAFETY: events of the current context, on its default stream; destroyed after the last use.
+        // SAFETY: events of the current context, on its default stream; destroyed after use.
         let ms = unsafe {
             result::event::record(begin, stream)?;
             for _ in 0..count {
@@ -198,8 +197,8 @@ impl Synthetic {
         Ok(f64::from(ms) * 1e6 / f64::from(count.max(1)))
     }
 
-    /// Makes no more than `want` blocks of a kernel fit on an SM, by asking for more shared memory than it needs, and
-    /// no more than that. Returns how many fit: fewer where the device offers less.
+    /// Limits a kernel's blocks on an SM to `want`, by requesting more shared memory than it needs,
+    /// and not more than that takes. Returns how many fit: fewer where the device offers less.
     ///
     /// # Errors
     /// The driver's.
@@ -222,7 +221,7 @@ impl Synthetic {
             }
             .result()
             .context("cuOccupancyAvailableDynamicSMemPerBlock")?;
-            // With so much one block more would still fit.
+            // With exactly this much one block more would still fit.
             let bytes = u32::try_from(bytes)?.saturating_add(1);
             self.kernels[index].shared_bytes = bytes.max(self.kernels[index].shared_bytes);
             self.allow_shared_bytes(index)?;
@@ -258,14 +257,14 @@ impl Synthetic {
             .with_context(|| format!("{bytes} bytes of shared memory for {}", kernel.body.entry))
     }
 
-    /// Reads what the GPU counted, and the buffer. Nothing may be in flight.
+    /// Reads the GPU's counts, and the buffer. Nothing may be in flight.
     ///
     /// # Errors
-    /// The driver's. What is wrong is counted, not an error.
+    /// The driver's. Failed comparisons are counted, not an error.
     pub(crate) fn told(&self) -> Result<Told> {
         let mut results = [0u64; RESULTS];
         let mut words = vec![0u32; self.words()];
-        // SAFETY: both are as long as what was allocated.
+        // SAFETY: both are as long as the allocations.
         unsafe {
             result::memcpy_dtoh_sync(&mut results, self.results).context("copying the results")?;
             result::memcpy_dtoh_sync(&mut words, self.buffer).context("copying the buffer")?;
@@ -285,7 +284,7 @@ impl Synthetic {
         })
     }
 
-    /// Gives everything back. Errors no longer matter.
+    /// Frees everything. Errors no longer matter.
     pub(crate) fn close(self) {
         // SAFETY: allocated and loaded in `load`, not used again, and nothing is in flight.
         unsafe {

@@ -1,5 +1,4 @@
-//! The gain: by how much the bounds are wider or narrower than the slack, from the requests'
-//! latencies.
+//! The gain: the factor of the bounds over the slack, learnt from the requests' latencies.
 //!
 //! Each request that met BE work has spent a share of its slack, (took − solo) ÷ slack. Up to 1,
 //! the gain rises by [`UP`], and by [`UP_FIRST`] until the first request over its target. Above 1,
@@ -10,8 +9,7 @@
 //! are within their target, and of those over it by another slack at most one in nine. From gain 1
 //! to 4 it takes 18 requests at first and 70 later, and 2 are enough to fall back.
 //!
-//! Where requests are over their target under the least gain too, single kernels *hurt* them, until
-//! the gain is back at 1.
+//! Requests over their target under the least gain are *hurt* by single kernels, until gain 1.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gain {
@@ -75,8 +73,8 @@ impl Gain {
     }
 }
 
-/// Per request within the target: its clients' latencies are known to a few per cent, and a hundred
-/// requests are seconds.
+/// Per request within the target: latencies are known to a few per cent, a hundred requests are
+/// seconds.
 const UP: f64 = 1.02;
 
 /// The same until the first request over it.

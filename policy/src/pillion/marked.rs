@@ -8,13 +8,12 @@
 //! Requests count that met none for 98 % of the time. If a hundred of a kind have ended and too few
 //! count, progress beside best-effort work is estimated. Their median is the kind's solo service.
 //!
-//! *Latency* counts from the arrival, and includes the wait behind other requests. Solo latency is
-//! therefore computed: each arrival is replayed through as many servers as the client was observed
-//! to have, each with its solo service (Kiefer and Wolfowitz's recursion; with one server
-//! Lindley's); cancelled requests are left out. A target such as "1.2x" multiplies the goal's
-//! quantile of the last 2048 of these latencies, and of as many of the last 8192 as came as often
-//! and were served as fast ([`steady`]). Requests that happened to meet no best-effort work would
-//! be a biased sample of it.
+//! *Latency* counts from the arrival, with the wait behind others. Solo latency is therefore
+//! computed: each arrival is replayed through as many servers as the client was observed to have,
+//! each with its solo service (Kiefer and Wolfowitz's recursion; with one server Lindley's);
+//! cancelled requests are left out. A target such as "1.2x" multiplies the goal's quantile of the
+//! last 2048 of these latencies, and of as many of the last 8192 as came as often and were served
+//! as fast ([`steady`]). Requests without best-effort work would be biased.
 //!
 //! # The guard
 //!
@@ -40,9 +39,8 @@
 //! - *−2 to −6*: the same for a *duty* of each 20 ms that falls from 1 to 0. It is 0 where one more
 //!   miss would reach the floor.
 //!
-//! While HP is busy and no client has a request open, its work is unmarked: the bounds beside it
-//! are the narrow ones. Narrow bounds are those that a target of 1.05 times the service has at gain
-//! 1.
+//! While HP is busy without an open request, its work is unmarked: the bounds beside it are narrow.
+//! Narrow bounds are those that a target of 1.05 times the service has at gain 1.
 //!
 //! *Quiet* is the time until the shortest of the last 128 times between arrivals is over, less a
 //! tenth ([`super::quiet`]). While no request is open, work that fits into it may go at any level,
@@ -50,8 +48,7 @@
 //! best-effort work has the pauses.
 //!
 //! The level moves by requests alone. A client that falls silent at a low level would stop
-//! best-effort work for good, so the duty counts only while a request is open or was in the last
-//! second.
+//! best-effort work for good, so the duty counts only within a second of an open request.
 
 use super::{Goal, PillionParams, RequestTarget, SloView};
 use crate::{Ceiling, Sharing, Snapshot};
@@ -89,9 +86,8 @@ pub enum Mark {
         is_cancelled: bool,
     },
     /// The job's own bound on requests of a kind. It only tightens: it replaces the configured goal
-    /// where neither its time nor its allowed share of misses is greater, and where the kind alone
-    /// keeps it. All requests beyond the eighth kind are one kind, with the tightest of their
-    /// targets.
+    /// where neither its time nor its allowed share of misses is greater, and where the kind keeps
+    /// it alone. All requests beyond the eighth kind are one kind, with the tightest target.
     Target {
         /// Which kind.
         kind: u32,
@@ -146,7 +142,6 @@ impl Marked {
         self.clients.retain(|known| known.id != client);
     }
 
-    /// `goal` is the client's.
     pub(crate) fn handle_mark(&mut self, client: u64, mark: &Mark, goal: &Goal, since: &Since) {
         let client = self.known(client, goal);
         // A mark later than now counts as now, and an end before the beginning as the beginning.
@@ -220,8 +215,7 @@ impl Marked {
             && self.clients.iter().all(Client::has_time_to_spare)
     }
 
-    /// Advances time to `now_ns`: since the last call, best-effort work was in flight or not, and
-    /// HP work executed or not.
+    /// Advances to `now_ns`; the flags state BE work in flight, and executing HP work, since then.
     pub(crate) fn handle_time(&mut self, now_ns: u64, is_exposed: bool, is_busy: bool) {
         if !self.is_empty() {
             let since_ns = now_ns.saturating_sub(self.busy_to_ns).min(BUSY_OVER_NS);

@@ -4,14 +4,12 @@
 //! completion while another waits. The daemon must find out by itself
 //!
 //! - *HP idle*: that enough of the work in flight is predicted to be complete for the bound to have
-//!   room again. Once the prediction has reached its end, only reported completions help, and they
-//!   ring;
+//!   room again. After the predicted end only reported completions help, and they ring;
 //! - *HP busy*: that HP's work is over. Nobody rings for that: HP's path has no system call. The
 //!   daemon polls at the predicted end, and from then on every pause; also, where work beside HP
 //!   must suit it, when a kernel of other classes is predicted to execute.
 //!
-//! A quiet time ([`super::quiet`]) shrinks as it passes, and with it the grant: the daemon polls
-//! after each pause in it.
+//! A quiet time ([`super::quiet`]) shrinks with the grant as it passes: poll every pause.
 //!
 //! Predictions may be wrong, so pauses have maxima: [`IDLE_MAX`] and [`BUSY_MAX`], and
 //! [`YOUNG_MAX`] in the first three quarters of a request's usual time. Until then a request that
@@ -28,8 +26,7 @@ const IDLE_MAX: u64 = 8;
 /// The longest pause while HP is busy and a thread waits.
 const BUSY_MAX: u64 = 4;
 
-/// The same in the first three quarters of a request's undisturbed time. A shorter request has an
-/// earlier predicted end.
+/// The same in the first three quarters of an undisturbed request. A shorter one ends earlier.
 const YOUNG_MAX: u64 = 20;
 
 /// When to poll again after the snapshot, at least `pause_ns` after it; `outlook` is HP's.

@@ -34,8 +34,7 @@ pub struct PillionParams {
     pub look_ns_max: u64,
 }
 
-/// [`PillionParams::look_ns_max`] of a daemon that polls every `poll_ns`: waking it takes 40 to 90
-/// µs.
+/// [`PillionParams::look_ns_max`] for this poll interval: waking the daemon takes 40 to 90 µs.
 #[must_use]
 pub const fn look_ns_max(poll_ns: u64) -> u64 {
     poll_ns.saturating_mul(2).saturating_add(100_000)
@@ -73,9 +72,8 @@ impl PillionParams {
     }
 }
 
-/// By default an inferred request may take 5 % longer than solo. Of those that met best-effort work
-/// two in three do not, so that the 99th percentile is 1.01 to 1.03 of the solo one for random
-/// arrivals.
+/// The default for inferred requests: 5 % longer than solo. Of those that met BE work two in three
+/// keep it, so that the 99th percentile is 1.01 to 1.03 of the solo one for random arrivals.
 const SLOWDOWN: f64 = 1.05;
 
 /// A marked request may take 2 % longer than the solo 99th percentile. The level spends what it is

@@ -2,8 +2,7 @@
 //!
 //! A pause lasts from HP's becoming idle to its becoming busy, as far as snapshots show; a pause
 //! between two snapshots is missed. While a pause is younger than the shortest of the last
-//! [`PAUSES`], the rest of that, less a tenth, is quiet. There is no quiet time before
-//! [`PAUSES_MIN`] pauses were seen.
+//! [`PAUSES`], the rest of that, less a tenth, is quiet. It needs [`PAUSES_MIN`] pauses.
 
 const PAUSES: usize = 128;
 
@@ -32,7 +31,6 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// HP has been busy or idle since `since_ns`.
     pub(crate) fn handle_hp(&mut self, since_ns: u64, busy: bool) {
         if !busy {
             self.idle_since_ns.get_or_insert(since_ns);

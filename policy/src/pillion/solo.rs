@@ -105,8 +105,7 @@ impl Solo {
         self.shortest_ns
     }
 
-    /// A request of a client, with this many launches, has ended; `is_alone`: it met practically no
-    /// BE work.
+    /// A request of a client has ended; `is_alone`: it met practically no BE work.
     pub(crate) fn handle_request(&mut self, id: u64, launches: u64, took_ns: u64, is_alone: bool) {
         if self.client(id).is_none() {
             if self.clients.len() >= CLIENTS_MAX {

@@ -18,8 +18,7 @@ pub enum Slo {
     MeanSlowdown(f64),
     /// A time that the mean is to keep, ns.
     MeanNs(u64),
-    /// The mean that leaves this share of the solo rate, more than 0 and at most 1: for a training
-    /// job.
+    /// For a training job, the mean with this share of the solo rate, more than 0 and at most 1.
     Throughput(f64),
 }
 
@@ -122,21 +121,17 @@ pub struct RequestTarget {
     pub is_mean: bool,
 }
 
-/// How well a goal is kept, as `status` reports it: of a client that marks its requests, for its
-/// most frequent kind.
+/// How well a client with marks keeps its goal, as in `status`: for its most frequent kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SloView {
     /// The goal in force: the job's own from its marks ([`crate::Mark::Target`]), else that of
     /// [`crate::Gate::handle_goal`], else the configured one.
     pub goal: Goal,
-    /// The bound on a request's latency from its arrival on, ns; `None` while the solo latency is
-    /// being learnt.
+    /// The bound on a request's latency, ns; `None` while the solo latency is being learnt.
     pub target_ns: Option<u64>,
-    /// The latency that all but the share `goal.miss` of the last 2048 requests kept, ns; of a
-    /// mean, that of the last 64.
+    /// The quantile 1 − `goal.miss` of the last 2048 latencies, or the mean of the last 64, ns.
     pub measured_ns: Option<u64>,
-    /// From [`crate::slo::LEAST`] to [`crate::slo::GREATEST`]; over all kinds of the client, as the
-    /// fields below.
+    /// From [`crate::slo::LEAST`] to [`crate::slo::GREATEST`]; for all kinds, as below.
     pub level: f64,
     /// How the mean grows with the level, for a goal of the mean and where known.
     pub slope: Option<SlopeView>,
@@ -179,8 +174,7 @@ impl SloEnd {
 impl FromStr for Slo {
     type Err = SloError;
 
-    /// `1.2x`, a number from 1 to 100, or `20ms`, a number above 0; no space between number and
-    /// unit.
+    /// `1.2x`, a number from 1 to 100, or `20ms`, a number above 0; without a space.
     fn from_str(text: &str) -> Result<Self, SloError> {
         let number = |digits: &str| digits.parse::<f64>().ok();
         let slowdown = text.strip_suffix('x').and_then(number);
@@ -222,15 +216,13 @@ impl fmt::Display for SloError {
 
 impl Error for SloError {}
 
-/// The least share of its solo rate that a training job may ask to keep: an operator who accepts
-/// less needs no gate.
+/// The least share of its solo rate for a training job: an operator with less needs no gate.
 pub const THROUGHPUT_MIN: f64 = 0.5;
 
 /// A job that may take a hundred times as long is not high-priority.
 pub(crate) const SLOWDOWN_MAX: f64 = 100.0;
 
-/// The greatest share of a job's requests that may miss their target: half, which is a goal of the
-/// median.
+/// The greatest share of requests over their target: half, which is a goal of the median.
 pub const MISS_MAX: f64 = 0.5;
 
 /// The default share that may take longer: a goal of the 99th percentile.

@@ -1,5 +1,4 @@
-//! The outer loop: the share of best-effort work follows from how well the target of high-priority
-//! requests is kept.
+//! The outer loop: best-effort work's share follows how well HP requests keep their target.
 //!
 //! The level ([`crate::slo`]) is the inner, faster loop. It cannot give best-effort jobs more SMs
 //! than they were started with, or make those that run beside a request use less of it. So where it
@@ -7,10 +6,8 @@
 //!
 //! - At its top, and requests are within their target by more than [`SPARE`]: the share grows by
 //!   the rest of the target, over the observed cost of a per cent of the share.
-//! - Below −1, where nothing wide goes beside requests, and best-effort work is not paused: it
-//!   falls by [`STEP_DOWN`].
-//! - At its floor it stays: best-effort work is paused, and does not cause the misses. Between −1
-//!   and the top it stays, too.
+//! - Below −1 (nothing wide goes beside requests) and above its floor: it falls by [`STEP_DOWN`].
+//! - At its floor it stays: paused work causes no misses. It also stays between −1 and the top.
 //!
 //! After a fall it does not grow for [`TOO_LARGE_NS`]; otherwise two shares would alternate, and
 //! jobs be restarted each time. It changes only while it is in force: under MPS a job has its
@@ -147,8 +144,7 @@ impl Outer {
 mod tests {
     use super::*;
 
-    /// Polls each second for `seconds`; `held` is a function of the share. Returns the number of
-    /// changes.
+    /// Polls each second; `held` is a function of the share. Returns the number of changes.
     fn run(outer: &mut Outer, from_s: u64, seconds: u64, held: impl Fn(f64) -> Held) -> u32 {
         let mut changes = 0;
         for second in from_s..from_s + seconds {
@@ -163,8 +159,7 @@ mod tests {
         changes
     }
 
-    /// Requests that take `cost` of their target for each per cent; the level can handle shares
-    /// between half of it and all.
+    /// Requests take `cost` of their target per cent; the level handles shares from half of it on.
     fn plant(cost: f64) -> impl Fn(f64) -> Held {
         move |percent| {
             let open = 0.6 + cost * percent;
@@ -198,8 +193,7 @@ mod tests {
         assert_eq!(run(&mut outer, 100, 202, plant(0.02)), 2);
         assert_eq!(outer.percent(), 80.0);
         run(&mut outer, 302, 3_000, plant(0.02));
-        // At 35 % the level can do the rest; the share reaches it in steps of ten, and stays for
-        // good.
+        // At 35 % the level can do the rest; the share goes there by tens, and stays.
         assert_eq!(outer.percent(), 30.0);
         assert_eq!(run(&mut outer, 4_000, 20_000, plant(0.02)), 0);
     }

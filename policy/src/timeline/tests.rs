@@ -380,8 +380,7 @@ proptest! {
     }
 }
 
-/// Completions of a client that never drains: 10 launches of 10 ms expected in each 100 ms,
-/// `slower` times as slow.
+/// Completions of a client that never drains: 10 launches of 10 ms per `slower` × 100 ms.
 fn training(timeline: &mut HpTimeline, from_ms: u64, to_ms: u64, slower: u64) {
     for at_ms in (from_ms..to_ms).step_by(10) {
         let seq = at_ms / 10;

@@ -24,8 +24,7 @@ pub(super) struct Prior {
     pub(super) amplitude: f64,
     /// ℓ, the correlation length of the smooth part.
     pub(super) length: f64,
-    /// s, the standard deviation of a value's noise; above 0, so that K + s² I is positive
-    /// definite.
+    /// s, the deviation of a value's noise; above 0, so that K + s² I is positive definite.
     pub(super) noise: f64,
 }
 
@@ -61,8 +60,7 @@ impl Prior {
 }
 
 impl Process {
-    /// The function with these values (point, value); all finite. Those beyond [`POINTS_MAX`] are
-    /// ignored.
+    /// The function with these finite (point, value)s; those beyond [`POINTS_MAX`] are ignored.
     pub(super) fn new(prior: Prior, values: &[(f64, f64)]) -> Self {
         let mut process = Self {
             prior,
@@ -101,7 +99,6 @@ impl Process {
         explained
     }
 
-    /// What is known at this point.
     pub(super) fn known(&self, point: f64) -> Known {
         let explained = self.explained(point);
         let variance = self.prior.covariance(point, point) - dot(&explained, &explained);

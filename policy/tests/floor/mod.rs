@@ -8,7 +8,6 @@ use crate::{
     unlearnt,
 };
 
-/// A best-effort job that always has `ns` in flight.
 fn in_flight(ns: u64) -> JobView {
     job(1, ns, 0)
 }
@@ -144,8 +143,7 @@ fn what_runs_under_the_floor_is_not_alone() {
 fn requests_that_take_longer_by_themselves_are_learnt_beside_a_job_that_always_wants() {
     let mut gate = unlearnt();
     let mut now_ns = alone(&mut gate, 50, |_| SOLO_NS);
-    // From now on they take half as long again whatever is in flight, and the bound is always used
-    // up.
+    // From now on they take half as long again in any case, and the bound is always used up.
     let mut requests = 0;
     while gate.solo_ns() == Some(SOLO_NS) && requests < 1_000 {
         let bounds = gate.ceiling().expect("it is pillion");

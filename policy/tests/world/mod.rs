@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 
 use policy::{Class, Gate, HpView, JobId, JobView, Kernel, Policy, Sharing, Snapshot, admits};
 
-/// The daemon's poll interval, ns.
 pub(crate) const POLL_NS: u64 = 50_000;
 
 /// A job that always wants to launch and has launched nothing.

@@ -9,8 +9,7 @@ const SHARE_PCT: f64 = 5.0;
 /// The greatest p95 without doubt, in medians.
 const SPREAD: u64 = 3;
 
-/// The cautions about `profile`, a sentence each, the most important first; empty for a complete
-/// profile.
+/// The cautions about `profile`, a sentence each, the most important first.
 #[must_use]
 pub fn check(profile: &Profile) -> Vec<String> {
     let mut doubts = Vec::new();

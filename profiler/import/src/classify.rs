@@ -20,8 +20,7 @@
 //! 4. `estimated`: no counters, but the shapes of the operator's tensors, or the sizes of the call:
 //!    operations ÷ bytes against the ridge of the device, or of GPUs
 //!    ([`profiler::family::Intensity`]). They do not apply to a kernel that only surrounds a
-//!    product or convolution (a change of layout, a bias, a sum of partial products); its name
-//!    does.
+//!    product or convolution (change of layout, bias, sum of partial products); its name does.
 //! 5. `name`: the family of its name ([`profiler::family`]).
 //! 6. `unknown`.
 
@@ -34,8 +33,7 @@ use crate::source::{Counters, Work};
 /// Throughput below which a resource bounds nothing, percent of the peak: half of [`BOUND_PCT`].
 pub const BUSY_PCT: f64 = 30.0;
 
-/// The least difference between the two throughputs, percentage points (NVIDIA's
-/// `SpeedOfLight.py`).
+/// The least difference of the throughputs, percentage points (NVIDIA's `SpeedOfLight.py`).
 pub const VENDOR_GAP_PCT: f64 = 10.0;
 
 /// Operations ÷ bytes at which a device goes from memory-bound to compute-bound.
@@ -63,8 +61,7 @@ pub const fn tensor_flop_per_clock(major: u32, minor: u32) -> f64 {
 /// A class and the rule behind it.
 pub type Verdict = (ResourceClass, ClassRule);
 
-/// The class of a kernel from its counters (the mean over its launches), its operator's work, and
-/// the ridge of its device.
+/// The class of a kernel from its mean counters, its operator's work, and its device's ridge.
 #[must_use]
 pub fn classify(counters: Option<&Counters>, work: Option<&Work>, ridge: Option<Ridge>) -> Verdict {
     let counted = counters.and_then(|counters| {

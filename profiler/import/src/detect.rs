@@ -19,8 +19,7 @@ pub const ACCEPTED: &str = "an SQLite export of Nsight Systems (`nsys export --t
 pub enum Format {
     /// An SQLite database, most likely an export of Nsight Systems.
     NsysSqlite,
-    /// A folder of Parquet files, one for each table of an export of Nsight Systems, or one of its
-    /// files.
+    /// A folder of Parquet files, one per table of an export of Nsight Systems, or one of them.
     NsysParquet,
     /// A report of Nsight Systems itself (`.nsys-rep`, `.qdrep`).
     NsysReport {
@@ -194,7 +193,6 @@ fn is_orion(text: &str) -> bool {
     columns.filter(has).count() > 0
 }
 
-/// Whether `line` is the header of a report of `nsys stats`.
 fn starts_nsys_stats(line: &str) -> bool {
     let Some((first, rest)) = line.split_once(',') else {
         return false;

@@ -1,9 +1,8 @@
 //! The GPU of a file's launches: its description, compared with the device table.
 //!
 //! Files are wrong in known ways: under an MPS limit or in a MIG slice the driver reports the
-//! share, not the GPU; a report of a Turing board stated 0 blocks per SM. A file's values are
-//! therefore compared with the device table, differences are reported, and impossible values are
-//! not used.
+//! share, not the GPU; a report of a Turing board stated 0 blocks per SM. Values are therefore
+//! compared with the device table, differences reported, and impossible values ignored.
 
 use devices::Device;
 
@@ -68,8 +67,7 @@ impl Gpu {
         devices::relative_of(self.name.as_deref()?)
     }
 
-    /// The limits of one of its SMs: those of its compute capability, with the file's values where
-    /// possible. `None` if neither is known.
+    /// An SM's limits: its compute capability's, with the file's values where possible, if any.
     #[must_use]
     pub fn sm_limits(&self) -> Option<SmLimits> {
         let model = self.relative().map(|device| device.compute_capability);

@@ -4,11 +4,9 @@
 //!
 //! 1. [`detect`](mod@detect) recognises a file's format by its content; one reader per format turns
 //!    it into a [`Source`]: launches, their kernels, and the GPUs they ran on ([`source`]). A
-//!    reader reports what the file states and judges nothing. It refuses an unreadable file with an
-//!    [`Error`] that states the remedy.
-//! 2. [`reduce`](mod@reduce) makes one profile of the sources: one entry for each kernel and shape,
-//!    with quantiles, blocks per SM ([`occupancy`]) and a resource class
-//!    ([`classify`](mod@classify)).
+//!    reader reports what the file states and judges nothing. Its [`Error`]s state the remedy.
+//! 2. [`reduce`](mod@reduce) makes one profile of the sources: one entry per kernel and shape, with
+//!    quantiles, blocks per SM ([`occupancy`]) and class ([`classify`](mod@classify)).
 //! 3. [`profiler::Profile::write`] writes it.
 //!
 //! Files come from other people and other machines, so they are untrusted: no unsafe code, no panic
@@ -58,8 +56,7 @@ pub use source::{Kernel, Launch, Source};
 pub struct Context<'a> {
     /// The bounds.
     pub limits: Limits,
-    /// Receives the progress and the total, in units of the reader's own (bytes or rows); the total
-    /// is 0 where unknown.
+    /// Receives the progress and the total, in the reader's units (bytes, rows); 0 if unknown.
     pub progress: &'a mut dyn FnMut(u64, u64),
 }
 

@@ -11,8 +11,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 4 GiB of a file: a trace of some ten minutes of training. The largest real one so far has 35
-    /// MB.
+    /// 4 GiB: a trace of some ten minutes of training. The largest real one so far has 35 MB.
     fn default() -> Self {
         Self { bytes_max: 4 << 30 }
     }
@@ -30,8 +29,7 @@ pub const RANGES_MAX: usize = 1 << 21;
 /// Most GPUs kept of one file. A large node has 16.
 pub const GPUS_MAX: usize = 256;
 
-/// Longest name kept, bytes. The longest real demangled name so far has 2 400; compilers stop at
-/// some tens of thousands.
+/// Longest name kept, bytes. The longest real one so far has 2 400; compilers stop at some 10 000s.
 pub const NAME_BYTES_MAX: usize = 64 << 10;
 
 /// Most bytes of different names kept of one file.

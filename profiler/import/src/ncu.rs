@@ -1,7 +1,6 @@
 //! Readers of Nsight Compute's output: comma-separated text of all versions, and its own reports.
 //!
-//! Both end in [`metrics`]: named counters of a launch in base units, and the kernel, launch and
-//! GPU that they describe.
+//! Both end in [`metrics`]: a launch's named counters in base units, and its kernel and GPU.
 
 pub(crate) mod csv;
 mod metrics;

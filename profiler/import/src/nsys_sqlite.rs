@@ -5,8 +5,7 @@
 //! and a missing one is an unstated value.
 //!
 //! These databases hold the profiled program's whole environment, its output, user and host names.
-//! The reader reads only the columns named here, and of the table of strings only names of kernels
-//! and ranges.
+//! Only the columns named here are read, and of strings only names of kernels and ranges.
 //!
 //! The file is opened read-only and as immutable, so that nothing is written beside it, whoever
 //! owns it. It may have been made by anyone: only plain tables are read (a view could compute
@@ -248,8 +247,7 @@ impl Reader<'_> {
         Ok(rows)
     }
 
-    /// Calls `visit` with each row of `sql`. SQLite's errors mean a damaged file, the visitor's own
-    /// are passed on.
+    /// Calls `visit` with each row of `sql`. SQLite's errors mean a damaged file.
     fn each(
         &self,
         sql: &str,

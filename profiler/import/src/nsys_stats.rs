@@ -2,16 +2,15 @@
 //!
 //! A file has one or more reports, with titles, `Processing […]` lines and blank lines between. A
 //! report is recognised by its columns, whose names have changed less than the reports' own. Units
-//! stand in the columns' names (`Start (ns)`). The most detailed report of a file is read, so that
-//! no launch counts twice:
+//! stand in the columns' names (`Start (ns)`). Only the most detailed report is read, so that no
+//! launch counts twice:
 //!
 //! 1. a row per launch (`cuda_gpu_trace`),
 //! 2. a row per launch and its call (`cuda_kern_exec_trace`),
 //! 3. a row per kernel and shape (`cuda_gpu_kern_gb_sum`, `gpukernsum` of 2022),
 //! 4. a row per kernel (`cuda_gpu_kern_sum`, `cuda_gpu_sum`, `cuda_kern_exec_sum`).
 //!
-//! All have less than an SQLite export: shared memory is printed in MB with three decimals, the
-//! carve-out not at all.
+//! All lack data: shared memory is printed in MB with three decimals, the carve-out not at all.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -400,7 +399,6 @@ impl Report {
 }
 
 impl Row {
-    /// A row with only a name.
     fn of(name: &str) -> Option<Self> {
         (!name.is_empty()).then(|| Self {
             name: name.to_owned(),

@@ -40,11 +40,9 @@ const DURATIONS_OF_NCU: &str = "durations are those of Nsight Compute, which run
 /// Options of an import.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The measured model of the device table: selects one where files have several, and names it
-    /// where they have none.
+    /// The measured model of the device table, where files have several GPUs or do not name it.
     pub device: Option<String>,
-    /// The range that holds a request's launches; a name that ends in `*` is a prefix. Without it
-    /// gaps separate requests.
+    /// The range that holds a request's launches; a final `*` makes a prefix. `None`: gaps.
     pub request_range: Option<String>,
 }
 

@@ -23,7 +23,6 @@ const RADIUS_MAX: f64 = 24.0;
 const NAMED_MAX: usize = 6;
 /// The least share of the time for a name.
 const NAMED_SHARE: f64 = 0.03;
-/// Most characters of such a name.
 const NAME_CHARS_MAX: usize = 28;
 /// Room for a name, so that none overlap.
 const NAME_WIDTH: f64 = 190.0;
@@ -308,7 +307,6 @@ fn label(decade: f64) -> String {
     format!("{:.decimals$}", 10f64.powf(decade))
 }
 
-/// Text escaped for XML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,9 +1,8 @@
 //! Copies of profilers' files that can be shared.
 //!
-//! Exports hold the environment, output, user, host and file names of the profiled program.
-//! Removing these would require knowing where each version puts them. Instead nothing is removed: a
-//! new file gets the data known to be required, and imports to the same profile. The program's
-//! names of kernels and ranges stay.
+//! Exports hold the environment, output, user, host and file names of the profiled program. Removal
+//! would require knowing all their places. Instead a new file gets only the required data, and
+//! imports to the same profile. Names of kernels and ranges stay.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

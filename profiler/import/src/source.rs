@@ -3,12 +3,10 @@
 //! A [`Source`] is one file. Its launches are rows: kernel, time, duration, GPU and stream. A
 //! kernel is one function in one launch shape, kept once regardless of its number of launches
 //! ([`SourceBuilder::kernel`]); that keeps a file of a million launches in some 80 MB. Counters of
-//! Nsight Compute belong to their measured launch. Reports without launches, only with sums, give
-//! [`Summary`] rows.
+//! Nsight Compute belong to their measured launch. Reports with only sums give [`Summary`] rows.
 //!
 //! **Every unstated value is `None`.** A reader never fills in usual values, and never judges: the
-//! reduction decides whether a number of SMs is plausible, which class a kernel has, and which
-//! request a launch belongs to.
+//! reduction decides about plausible SMs, classes and requests.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -40,15 +38,13 @@ pub struct Source {
     pub launches: Vec<Launch>,
     /// Sums over launches, from reports without anything finer.
     pub summaries: Vec<Summary>,
-    /// Ranges that the program named (NVTX, annotations of PyTorch), on the clock of
-    /// [`Call::at_ns`].
+    /// Named ranges (NVTX, annotations of PyTorch), on the clock of [`Call::at_ns`].
     pub ranges: Vec<Range>,
     /// Names of ranges; [`Range::name`] is an index into these.
     pub range_names: Vec<String>,
     /// Notices for the user, one sentence each.
     pub notices: Vec<String>,
-    /// Already judged entries from a profile, or from a file readable as one, by index of the
-    /// kernel.
+    /// Judged entries from a profile, or a file readable as one, by index of the kernel.
     pub known: HashMap<u32, KernelProfile>,
 }
 
@@ -82,8 +78,7 @@ pub struct SharedMemory {
     pub both_bytes: Option<u32>,
     /// Reserved by the driver.
     pub driver_bytes: Option<u32>,
-    /// The carve-out: the SM's shared memory for all blocks when the kernel ran. Neither per block
-    /// nor the device's maximum.
+    /// The carve-out: the SM's actual shared memory for all blocks, not the device's maximum.
     pub carveout_bytes: Option<u32>,
 }
 

@@ -1,8 +1,7 @@
 //! Chrome traces of PyTorch's profiler (Kineto).
 //!
 //! A trace is one JSON object with a list of events, or the list alone; of 35 MB or 1 GB, most of
-//! it stacks of Python. It is read as a stream: an unneeded event is dropped before the next one is
-//! read.
+//! it stacks of Python. It is read as a stream, and unneeded events are dropped at once.
 //!
 //! Kept are kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them
 //! (`correlation`), annotations of the program, and, where shapes were recorded, the work of a
@@ -67,7 +66,6 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
 /// The id for a missing one; numbers in JSON are smaller.
 const NO_ID: u64 = u64::MAX;
 
-/// The identity of an operator's work.
 type WorkKey = (&'static str, u64, u64, bool, Option<Arc<Operator>>);
 
 struct Reading<'a> {

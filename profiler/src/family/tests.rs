@@ -583,8 +583,7 @@ fn a_name_for_many_rows_and_for_few_has_no_class() {
     );
 }
 
-/// Words that end or go on within other words, and words found by an earlier word of a name than
-/// the deciding one.
+/// Words within other words, and words found by an earlier word of a name than the deciding one.
 #[test]
 fn parts_of_other_words_are_not_taken_for_a_family() {
     for name in [

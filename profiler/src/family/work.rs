@@ -1,5 +1,4 @@
-//! The information in sizes about a product or a convolution: those of its call, and that of the
-//! tile in its name.
+//! The sizes of a product or a convolution as evidence: its call's, and its tile's in the name.
 
 use crate::profile::Operator;
 use crate::resource_class::ResourceClass;
@@ -37,22 +36,19 @@ const TENSOR_WORDS: [&str; 14] = [
 /// with few rows or columns: 32 × 32 and 64 × 16 are such tiles, 64 × 32 is not.
 const NARROW_TILE: u64 = 16;
 
-/// Operations ÷ bytes of a call, from its sizes, against the ridges of GPUs. Each byte is assumed
-/// to move once.
+/// Operations ÷ bytes of a call against the ridges of GPUs. Each byte is assumed to move once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Intensity {
     /// Below every ridge.
     Low,
-    /// Above the ridge of the units for single precision, and below that of the tensor cores, which
-    /// a kernel may use instead.
+    /// Above the ridge for single precision, and below that of tensor cores, which it may use.
     Middle,
     /// Above every ridge.
     High,
 }
 
 impl Intensity {
-    /// The intensity of a call; `None` without stated sizes, or for neither a product nor a
-    /// convolution.
+    /// The intensity of a product or convolution; `None` for others or without stated sizes.
     #[must_use]
     pub fn of(operator: &Operator) -> Option<Self> {
         let (flop, elements) = match operator.name.as_str() {
@@ -86,8 +82,7 @@ impl Intensity {
         }
     }
 
-    /// The class of the named kernel that does the work of the call; with an empty name, of any
-    /// kernel that does, if they agree.
+    /// The class of the call's working kernel by name; if empty, of all, if they agree.
     pub(super) fn class(self, name: &str) -> Option<ResourceClass> {
         match self {
             Self::Low => Some(ResourceClass::Memory),

@@ -293,8 +293,7 @@ fn an_operator_that_states_more_comes_first() {
     assert_eq!(of(&gemm(&[9, 9, 9], Some("nn"))), Some(500));
 }
 
-/// Plans of `cudnnBackendExecute` are indistinguishable: one name covers all that a network
-/// launched in any of them.
+/// Plans of `cudnnBackendExecute` are indistinguishable: one name covers all of a network.
 #[test]
 fn an_operator_whose_sizes_are_not_stated_is_its_longest_kernel() {
     let backend = |number: Option<&str>| Operator {

@@ -45,8 +45,7 @@ const REQUESTS_KEYS: [&str; 6] = [
     "order",
 ];
 
-/// Keys of a kernel: ten required ones, the optional ones of version 2, and the last two, of
-/// version 3.
+/// Keys of a kernel: ten required ones, version 2's optional ones, and version 3's last two.
 const KERNEL_KEYS: [&str; 24] = [
     "name",
     "grid",
@@ -132,7 +131,6 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
     })
 }
 
-/// The `[measured]` table, if present.
 fn parse_measured(table: &Table<'_>) -> Result<Option<Measured>, Error> {
     let file = table.file;
     let Some(value) = table.table.get("measured") else {
@@ -454,12 +452,10 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The value of a kernel's key.
     fn field(&self, key: &'static str) -> Result<&'a Value<'a>, Error> {
         self.value(key, "every [[kernel]] to have every key")
     }
 
-    /// The number of an optional key.
     fn optional_number(
         &self,
         key: &'static str,
@@ -504,7 +500,6 @@ impl<'a> Source<'a> {
         Place::of_offset(self.path, self.text, offset)
     }
 
-    /// The error for the wrong value at `span`.
     fn bad(&self, key: &'static str, span: Range<usize>, expected: &str) -> Error {
         let found = self.text.get(span.clone()).unwrap_or("").trim();
         Error::BadValue {

@@ -322,7 +322,6 @@ fn a_profile_of_a_trace_counts_launches_in_order_of_the_first() {
     assert_eq!(parse(&profile.write()), Ok(profile));
 }
 
-/// A kernel that is in a trace's table but in none of its launches.
 struct TraceKernelNeverLaunched;
 
 impl TraceKernelNeverLaunched {

@@ -53,8 +53,7 @@ fn a_kernel_bound_by_memory_goes_with_the_bandwidth() {
         kernel.durations.p95_ns,
         (110_000.0_f64 * 320.0 / 1555.0).ceil() as u64
     );
-    // A T4's SM has room for 4 of these blocks, an A100's for 8: the measured 8 on a T4 are
-    // impossible.
+    // A T4's SM has room for 4 of these blocks, an A100's for 8: 8 on a T4 are impossible.
     assert_eq!(
         (kernel.class, kernel.class_rule),
         (ResourceClass::Memory, ClassRule::Scaled)
@@ -83,8 +82,7 @@ fn a_kernel_bound_by_compute_goes_with_sms_clock_and_units() {
     );
     before.kernels[0].class = ResourceClass::Compute;
     let (after, _) = scale(before, &device("A40"));
-    // 1024 blocks are 10 on an A100's busiest SM and 13 on an A40's; 1410 and 1740 MHz; 64 and 128
-    // units.
+    // 1024 blocks: 10 on an A100's busiest SM, 13 on an A40's; 1410, 1740 MHz; 64, 128 units.
     let expected = 110_000.0 * 13.0 / 10.0 * 1410.0 / 1740.0 / 2.0;
     assert_eq!(
         after.kernels[0].durations.p95_ns,
@@ -275,8 +273,7 @@ fn any_gpu() -> impl Strategy<Value = Gpu> {
 proptest! {
     #[test]
     fn on_a_gpu_of_the_same_figures_nothing_changes(before in any_profile()) {
-        // Throughputs that bound nothing make no class of `throughput`, and one below the line
-        // makes none.
+        // Throughputs below the line make no class of `throughput`.
         let twin = Gpu { name: "twin".to_owned(), ..device("T4") };
         let (after, _) = scale(before.clone(), &twin);
         let (before, after) = (&before.kernels[0], &after.kernels[0]);

@@ -8,8 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::Fault;
 use crate::error::Place;
 
-/// Files of settings, in reading order: a later file's keys have precedence. Tables are merged key
-/// by key; a list replaces a list.
+/// Files of settings, later ones with precedence. Tables are merged by key; lists are replaced.
 ///
 /// A place is one number for all files: a byte of the concatenated texts.
 #[derive(Debug, Default)]

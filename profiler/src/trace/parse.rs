@@ -70,7 +70,6 @@ struct Reader {
     device: Option<String>,
     device_line: usize,
     kernels: Vec<TraceKernel>,
-    /// Line of each kernel, by name.
     kernel_lines: HashMap<String, usize>,
     launches: Vec<u32>,
 }

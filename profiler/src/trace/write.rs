@@ -21,7 +21,6 @@ pub(super) fn write(trace: &Trace) -> String {
     text
 }
 
-/// One `kernel` line, with its end.
 fn kernel_line(kernel: &TraceKernel) -> String {
     let triple = |[x, y, z]: [u32; 3]| format!("{x},{y},{z}");
     format!(

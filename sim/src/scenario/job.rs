@@ -168,7 +168,6 @@ impl JobReader<'_, '_, '_> {
         jobs.into_iter().collect()
     }
 
-    /// Reports a fault at a key of the job at `index`.
     fn fault(&mut self, index: usize, key: &str, what: impl fmt::Display) {
         let offset = settings::offset(self.document, &format!("jobs.{index}.{key}"));
         self.reader.fault(offset, what);
@@ -326,8 +325,7 @@ impl JobReader<'_, '_, '_> {
         Some((synthetic.name(), trace))
     }
 
-    /// A text, or of a list of texts the first that is no path or the path of a file, else the
-    /// last; and its place in the job.
+    /// A text, or a list's first one that is no path or an existing one, else the last; its place.
     fn first_there_is<'t>(
         &mut self,
         index: usize,
@@ -442,8 +440,7 @@ fn ns_of(seconds: &Seconds) -> u64 {
     (seconds.0 * 1e9) as u64
 }
 
-/// A job that starts its next request when the last is done trains; a job whose requests come from
-/// elsewhere answers them.
+/// A job in a closed loop trains; a job whose requests come from elsewhere answers them.
 #[must_use]
 pub fn kind_of(arrivals: &Arrivals) -> JobKind {
     match arrivals {

@@ -29,8 +29,7 @@ use crate::sweep::{self, Combination};
 /// The number of a policy that is a text in a daemon's configuration.
 const SLO_KEY: &str = "slo_p99";
 
-/// Default device seconds of a scenario: 900 requests at 15 per second, so that nine of them lie
-/// behind the 99th percentile.
+/// Default device seconds of a scenario: 900 requests at 15 per second, nine of them above the p99.
 pub const SECONDS_DEFAULT: f64 = 60.0;
 /// Longest run: a day of the device.
 pub const SECONDS_MAX: f64 = 86_400.0;
@@ -292,8 +291,7 @@ impl Parser<'_, '_> {
         None
     }
 
-    /// Checks combinations of individually valid keys; each fault is at its key, those of all jobs
-    /// at their own keys.
+    /// Checks combinations of individually valid keys; each fault is at its (job's) key.
     fn check(&mut self, experiment: &Experiment, document: &DeTable<'_>) -> Option<()> {
         let mut is_right = true;
         for index in 0..experiment.jobs.len() {
@@ -325,8 +323,7 @@ impl Parser<'_, '_> {
         None
     }
 
-    /// The policy and its numbers, which depend on its name; reading the file reports an invalid
-    /// name.
+    /// The policy and its numbers, which depend on its name; reading reports an invalid name.
     fn policy(&mut self, document: &DeTable<'_>) -> Option<PolicySpec> {
         let table = document.get("policy")?.get_ref().as_table()?;
         let name = table.get("name")?.get_ref().as_str()?;
@@ -356,8 +353,7 @@ impl Parser<'_, '_> {
         is_right.then_some(policy)
     }
 
-    /// Sets a number of a policy, written as here or as in a daemon's configuration; false if it is
-    /// invalid.
+    /// Sets a policy's number, written as here or as in a daemon's file; false if it is invalid.
     fn policy_number(&mut self, policy: &mut PolicySpec, param: &Param, value: &Value<'_>) -> bool {
         let is_target = param.key == SLO_KEY;
         if let Some(Ok(slo)) = value.get_ref().as_str().map(str::parse::<Slo>)

@@ -83,8 +83,7 @@ impl Helper {
     }
 }
 
-/// A high-priority client's helper thread: on request it asks the stream every [`ASK_NS`] whether
-/// it is idle.
+/// A high-priority client's helper: on request it queries the stream every [`ASK_NS`].
 #[derive(Debug)]
 pub(super) struct Asker {
     /// Launches that the device has completed.

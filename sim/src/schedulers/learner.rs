@@ -8,8 +8,7 @@ use crate::scheduler::Launch;
 pub(super) struct Learner {
     pub(super) durations: Durations,
     in_flight: InFlight,
-    /// The epoch under which all in flight went; 0: under none, or several, or beside high-priority
-    /// work.
+    /// The epoch under which all in flight went; 0: none, several, or beside high-priority work.
     epoch: u64,
 }
 

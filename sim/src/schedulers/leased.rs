@@ -3,8 +3,7 @@
 //! [`policy::Gate`] and [`policy::admits`], the very code of `pilliond` and of the launch path,
 //! decide. This file is the rest, as times and orders of events:
 //!
-//! - **High-priority launches** go at once. Each is a record for the daemon, and voids all leases
-//!   made before it (the epoch).
+//! - **High-priority launches** go at once. Each is a record, and voids earlier leases (the epoch).
 //! - **Best-effort launches** go if the job's lease admits them; they are charged. A held launch
 //!   rings the daemon, waits, and tries again when it is woken; after `max_hold_ns` it goes anyway.
 //!   The same holds for a large copy under `pillion`, whose completion is observed exactly.
@@ -16,8 +15,8 @@
 //!   A best-effort client's helper thread records an event behind the work in flight and polls it
 //!   when [`policy::looks`] says, with `helper_poll_ns` as the least pause, then records the next
 //!   one. A high-priority client's helper asks every 500 us whether the stream is idle, but only
-//!   while the daemon requests it: best-effort work waits, and the client is busy and has reported
-//!   nothing for [`QUIET_NS`].
+//!   while the daemon requests it: best-effort work waits, and the client is busy and silent for
+//!   [`QUIET_NS`].
 //!
 //! One thing differs from the daemon by default: with `is_profiled` the gate knows the
 //! high-priority latency from the start, as Orion's does from its profiles. The daemon has no such
@@ -31,8 +30,7 @@
 //! daemons, lost records, racing threads, work on several streams of a client, work launched while
 //! its helper did not watch. A launch and its check are one instant, so nothing slips. The threads
 //! of a client wait at the gate in the order of their launches, each for `max_hold_ns` from when it
-//! is the first. The library also learns kernel durations from long synchronisations; this model
-//! does not.
+//! is the first. Unlike the library, this model learns nothing from long synchronisations.
 //!
 //! Polls of the helper in vain change nothing, so only successful polls are events: the first on
 //! its raster at which its event is complete.
@@ -366,8 +364,7 @@ impl Leased {
             };
             let now = (now_ns, clock_ns);
             if be_job.try_go(now, self.epoch, &launch) {
-                // Threads that waited behind it were woken with it, and try when they are the
-                // first.
+                // Threads behind it were woken with it, and try when they are the first.
                 be_job.is_fresh = state.clients[index].queued > 1;
                 be_job.helper.wake(now_ns, self.host.wake_ns);
                 let client = ClientId(index);
@@ -560,7 +557,6 @@ impl Scheduler for Leased {
     }
 }
 
-/// The gate, with the laws beside the policy.
 fn gate(policy: Policy, laws: &Laws, experiment: &Experiment) -> Gate {
     let mut gate = Gate::new(policy);
     let throttle = laws.throttle.map(|params| match experiment.policy {

@@ -1,10 +1,8 @@
-//! `mps`: a process and a context each under NVIDIA's Multi-Process Service, no priorities; every
-//! launch goes at once.
+//! `mps`: a process each under NVIDIA's Multi-Process Service, no priorities; launches go at once.
 //!
 //! Kernels of all processes compute side by side; kernels that wait for room get it in the order in
 //! which they came to the heads of their streams. The model assumes that MPS does between processes
-//! what the device does between streams. Only with sharing MPS; in time slices it is
-//! [`policy::none`].
+//! what the device does between streams. Only with MPS; in time slices it is [`policy::none`].
 
 use crate::scheduler::Placement;
 

@@ -1,7 +1,6 @@
 //! `mudi`: the batch of high-priority requests and the shares of the SMs with which best-effort
 //! jobs are fastest while requests keep a target: Mudi (EuroSys'25), sections 4 and 5.3, of the
-//! modules [`policy::latency_model`] and [`policy::tuner`], whose texts state the differences from
-//! that publication.
+//! modules [`policy::latency_model`] and [`policy::tuner`], whose texts state the differences.
 //!
 //! - *Beforehand* the p99 of each batch is sampled at six shares Δ of the high-priority job, one
 //!   batch after the other beside the best-effort jobs, which have the rest. (The paper predicts it
@@ -9,11 +8,10 @@
 //! - *A search* begins with the greatest Δ at a knee. Each window tries a batch, and reports its
 //!   duration and that of iterations to the tuner. When the tuner keeps one, Δ becomes the least
 //!   with which the target holds, and a tenth of it more.
-//! - *The rate* is that of arrivals within a window. If it has changed by half, Δ is solved for
-//!   anew and a search begins.
+//! - *The rate* is that of arrivals within a window. After a change by half, Δ is solved for anew
+//!   and a search begins.
 //! - A share under which batches take longer than they may grows in proportion. This is not in the
-//!   paper: where the model is off by more than its tenth, the job would not keep up with its
-//!   requests.
+//!   paper: where the model is off by more than its tenth, the job would not keep up.
 //! - Where no batch keeps the target, best-effort jobs are paused; also after a request missed it,
 //!   as in a burst, until the end of the first window without a miss, in which the high-priority
 //!   job has all SMs, so that waiting requests are answered.
@@ -173,8 +171,7 @@ impl Mudi {
         (self.spec.slo_ms * 1e6 - fills_ns).min(keeps_up_ns)
     }
 
-    /// The least share with which the current batch keeps the target at that rate, and a tenth
-    /// more.
+    /// The least share with which the current batch keeps the target, and a tenth more.
     fn least_share(&self, rate_per_s: f64) -> Option<f64> {
         let model = self.models().get(self.batch)?.as_ref()?;
         model.share_with_margin(self.limit_ns(rate_per_s))

@@ -9,8 +9,7 @@
 //!
 //! # The promise
 //!
-//! Solo, request r starts at s(r) = max(its arrival a(r), e(r−1)) and ends at e(r) ([`Plan`]). It
-//! may end late by
+//! Solo, request r starts at s(r) = max(arrival a(r), e(r−1)) and ends at e(r) ([`Plan`]); late by
 //!
 //! ```text
 //! own(r)   = 1 % of (e(r) − a(r))
@@ -24,16 +23,13 @@
 //!
 //! # Each decision
 //!
-//! An HP launch goes at once. A BE launch goes iff the promise survives it and it is worth its
-//! price:
+//! An HP launch goes at once. A BE launch goes iff it keeps the promise and is worth its price:
 //!
-//! 1. Nothing of HP is in flight, and all BE work in flight and this kernel, one after another with
-//!    the device's gaps between them and half as long again, is over before HP's next request: it
-//!    goes.
-//! 2. Else the future is simulated on a copy of the device ([`ahead`]), with all that is in flight,
-//!    this kernel and every coming HP launch, until no BE work is left and HP has completed one
-//!    more kernel. From then on the lag cannot grow. If a request would end later than it may, the
-//!    kernel stays.
+//! 1. No HP work is in flight, and all BE work and this kernel, one after another with the device's
+//!    gaps between them and half as long again, ends before HP's next request: it goes.
+//! 2. Else the future is simulated on a copy of the device ([`ahead`]), with all work in flight,
+//!    this kernel and coming HP launches, until no BE work is left and HP has completed one more
+//!    kernel. From then on the lag cannot grow. If a request would end too late, the kernel stays.
 //! 3. Its addition to the lag must be worth it: at most *price* × its duration. The lag is the
 //!    whole budget, so the price is [`PACE`] times the unspent part, over HP's remaining time in
 //!    this request: a kernel without cost always goes, a dear one only towards the end. Before a
@@ -48,10 +44,9 @@
 //! # What it does not bound
 //!
 //! The promise is for *every* request, and each decision is made once, for one kernel, at a price.
-//! Others promise nothing and are judged at their 99th percentile, so that one of them may stand
-//! above it in a table. Beside training, with 25 requests of Orion's BERT and a launch every 30 µs,
-//! `temporal` let 1 or 2 of them take more than 1 % longer, `orion-code` 1 to 4 (worst 1.024), and
-//! the oracle none (1.010).
+//! Others promise nothing and are judged at their 99th percentile, so that one may rank above it.
+//! Beside training, with 25 requests of Orion's BERT and a launch every 30 µs, `temporal` let 1 or
+//! 2 of them take more than 1 % longer, `orion-code` 1 to 4 (worst 1.024), the oracle none (1.010).
 //!
 //! # Limits
 //!
@@ -95,9 +90,8 @@ const PACE: f64 = 3.0;
 /// Lag for each ns that would be idle otherwise.
 const PRICE_IDLE: f64 = 0.2;
 
-/// A BE client has at most two kernels in flight, more only while they and the gaps between them
-/// are shorter than this together: then the host's time between two launches (5 µs) never leaves
-/// the device idle.
+/// A BE client has at most two kernels in flight, more only while they and their gaps are shorter
+/// than this: then the host's gap between launches (5 µs) never idles the device.
 const AHEAD_NS: u64 = 100_000;
 
 /// A margin for rule 1: contention makes several kernels at once up to a quarter slower than one

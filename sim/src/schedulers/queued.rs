@@ -49,7 +49,6 @@ impl QueuePolicy for ReefN {
 pub(super) struct Queued<P> {
     policy: P,
     priorities: bool,
-    /// By [`ClientId`].
     clients: Vec<QueueClient>,
     hp: Option<ClientId>,
     be: Vec<ClientId>,
@@ -125,8 +124,7 @@ impl<P: QueuePolicy> Scheduler for Queued<P> {
     }
 
     fn poll(&mut self, _now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
-        // The present heads go at most once; a launch behind one, of another thread, goes when it
-        // is at the head.
+        // The present heads go at most once; another thread's launch behind one goes later.
         self.polls_again = false;
         self.heads.clear();
         self.heads

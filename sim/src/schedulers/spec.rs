@@ -134,8 +134,7 @@ impl Default for OrionSpec {
 /// The numbers of `orion-code`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OrionCodeSpec {
-    /// `--orion_max_be_duration` in per cent of HP's solo latency. The artefact's 160 µs for
-    /// ResNet50 are 2.46 %.
+    /// `--orion_max_be_duration` in per cent of HP's solo latency. ResNet50: 160 µs, 2.46 %.
     pub dur_threshold_pct: f64,
     /// `max_sms`: 80 whatever the device.
     pub sms: u32,
@@ -497,8 +496,7 @@ impl PolicySpec {
         }
     }
 
-    /// Sets the number `key` to `value`, which must be within the limits of its [`Param`]; false if
-    /// this policy has no such number.
+    /// Sets the number `key`; its [`Param`] must accept `value`. False if there is no such number.
     pub fn set(&mut self, key: &str, value: f64) -> bool {
         let (ns_of_us, ns_of_ms) = ((value * 1e3) as u64, (value * 1e6) as u64);
         match (self, key) {
@@ -534,8 +532,7 @@ impl PolicySpec {
         true
     }
 
-    /// Sets the target of high-priority requests, the number `slo_p99` in a daemon's form; false if
-    /// this policy has none.
+    /// Sets the target of HP requests, `slo_p99` in a daemon's form; false if this policy has none.
     pub fn set_slo(&mut self, slo: Slo) -> bool {
         match self {
             Self::Pillion(spec) => {

@@ -1,5 +1,4 @@
-//! `streams`: all jobs as threads of one process, a stream each, no priorities; every launch goes
-//! at once.
+//! `streams`: all jobs are threads of a process, one stream each, no priority; launches go at once.
 //!
 //! NVIDIA's own way to share a GPU inside one program. Kernels of all streams compute side by side;
 //! kernels that wait for room get it in the order in which they came to the heads of their streams.
@@ -8,8 +7,7 @@
 //! driver's behaviour between processes, which is assumed to be that between streams.
 //!
 //! The Orion paper's baseline of this name gives the high-priority job a high-priority stream; that
-//! is [`stream-priority`](super::stream_priority). One process has no time slices: only with
-//! sharing MPS.
+//! is [`stream-priority`](super::stream_priority). Only with MPS: one process has no time slices.
 
 use crate::scheduler::Placement;
 

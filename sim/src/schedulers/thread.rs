@@ -15,8 +15,7 @@ pub(super) struct Thread {
     /// Steps made, of which `done` are complete.
     pub(super) made: usize,
     pub(super) done: usize,
-    /// When it makes the next step; `None` while it waits for room in the driver's queue, for
-    /// completion, or for a request.
+    /// When it makes the next step; `None` while it waits for queue room, completion or a request.
     pub(super) acts_ns: Option<u64>,
     /// When it notices that the request is complete.
     pub(super) notices_ns: Option<u64>,

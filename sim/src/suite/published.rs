@@ -19,8 +19,7 @@ pub struct Claim {
     /// Only runs in which one best-effort job has one of these traces.
     #[serde(default)]
     pub be: Vec<String>,
-    /// Only runs in which this value was swept; without it, only those in which nothing was swept
-    /// but jobs and the name of the policy.
+    /// Only runs that swept this value; without it, those that swept only jobs and policies' names.
     pub swept: Option<String>,
 }
 

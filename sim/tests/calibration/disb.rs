@@ -1,9 +1,9 @@
-//! DISB's facts: latencies of networks under TensorRT on an RTX 3080, alone and together
+//! DISB's facts: latencies of networks under TensorRT on an RTX 3080, solo and together
 //! (`benchmarks/results` of SJTU-IPADS/disb, 2023).
 //!
-//! Taken are VGG-19 and ResNet-152, which make up workloads A and B; its other three were not built
-//! in then. TensorRT fuses what is not a product or a convolution, so only those are launched, with
-//! times scaled so that a request alone takes what the report says.
+//! VGG-19 and ResNet-152 are used, which make up workloads A and B; its other three were not built
+//! in then. TensorRT fuses everything but products and convolutions, so only those are launched,
+//! with times scaled so that a solo request takes the report's time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(crate) fn facts(data: &Path, change: Change<'_>) -> (Vec<Fact>, Vec<Unused>)
     (facts, unused)
 }
 
-/// Mean latency alone and together.
+/// Mean latency solo and together.
 fn latencies_us(report: &Value, client: &str) -> (f64, f64) {
     let results = report["results"].as_array().expect("a list of results");
     let result = results.iter().find(|result| result["clientName"] == client);
@@ -92,7 +92,7 @@ fn fused(workload: &str, device: &Device, alone_ns: f64) -> Arc<[KernelShape]> {
     scaled(&products, device, alone_ns)
 }
 
-/// By NVIDIA's data sheet; the rest as an RTX 3090, the same architecture.
+/// From NVIDIA's data sheet; the rest as an RTX 3090, the same architecture.
 fn rtx_3080() -> Device {
     Device {
         name: "RTX-3080".to_owned(),

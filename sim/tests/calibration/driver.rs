@@ -1,6 +1,5 @@
 //! Jobs on the device model with the simplest host: one thread for each job, which launches at the
-//! simulator's pace ([`HostModel`]), waits for the end of the request, and then does what the host
-//! does between requests.
+//! simulator's pace ([`HostModel`]), waits for the request's end, then does the host's work.
 //!
 //! Not the simulator's world, because only here a job has time of its own between requests.
 
@@ -10,39 +9,37 @@ use profiler::Trace;
 use sim::HostModel;
 use softgpu::{Config, Device, Gpu, KernelShape, LAUNCH_GAP_NS, Op, StreamId};
 
-/// What a job launches and when.
+/// A job's launches and their times.
 #[derive(Clone)]
 pub(crate) struct Job {
     /// One request.
     pub(crate) launches: Arc<[KernelShape]>,
     /// Time of the host between the end of a request and the next one.
     pub(crate) between_ns: u64,
-    /// Requests come at this distance; `None`: the next one comes when the last is done.
+    /// The period of requests; `None`: the next one comes when the last is done.
     pub(crate) period_ns: Option<u64>,
 }
 
-/// What came of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     pub(crate) requests_per_s: f64,
     pub(crate) latency_ns_mean: f64,
 }
 
-/// Where a job's thread is.
 struct Thread {
     job: Job,
     stream: StreamId,
     launched: usize,
-    /// When it does the next thing; `None` while it waits for the device.
+    /// Its next action; `None` while it waits for the device.
     next_ns: Option<u64>,
     last_seq: u64,
     arrived_ns: u64,
-    /// Arrival and end of those that are done.
+    /// Arrival and end of completed requests.
     requests: Vec<(u64, u64)>,
     launch_ns: u64,
 }
 
-/// Runs the jobs together, each a context with a stream, for so long.
+/// Runs the jobs together, each a context with a stream.
 pub(crate) fn run(device: &Device, config: Config, jobs: &[Job], duration_ns: u64) -> Vec<Outcome> {
     let mut gpu = Gpu::new(device.clone(), config);
     let mut threads: Vec<Thread> = jobs
@@ -114,7 +111,7 @@ impl Thread {
         self.launched = 0;
         let next_ns = match self.job.period_ns {
             None => now_ns + self.job.between_ns,
-            // One that came meanwhile has waited.
+            // A request that came meanwhile has waited.
             Some(period_ns) => {
                 self.arrived_ns += period_ns;
                 self.arrived_ns.max(now_ns + self.job.between_ns)
@@ -144,7 +141,6 @@ impl Thread {
     }
 }
 
-/// The launches of a trace.
 pub(crate) fn launches(trace: &Trace) -> Arc<[KernelShape]> {
     trace.launched().map(shape_of).collect()
 }
@@ -162,13 +158,13 @@ fn shape_of(kernel: &profiler::TraceKernel) -> KernelShape {
     }
 }
 
-/// Time of a request alone on the device, ns, the distances between its kernels included.
+/// A request's solo time on the device, ns, the gaps between its kernels included.
 pub(crate) fn alone_ns(launches: &[KernelShape], device: &Device) -> f64 {
     let solo = |shape: &KernelShape| shape.solo_ns(device).expect("a trace of this device");
     launches.iter().map(solo).sum::<u64>() as f64 + distances_ns(launches)
 }
 
-/// The launches with block times scaled so that a request alone takes `target_ns`.
+/// The launches with block times scaled so that a solo request takes `target_ns`.
 pub(crate) fn scaled(
     launches: &[KernelShape],
     device: &Device,

@@ -1,11 +1,10 @@
-//! A fact: something that was measured and published, and what the model says to it.
+//! A fact: a published measurement, and the model's value.
 
 /// One measured number beside the model's.
 #[derive(Clone, Debug)]
 pub(crate) struct Fact {
-    /// Which measurements it belongs to.
     pub(crate) group: &'static str,
-    /// What was measured together: the unit that the split keeps together.
+    /// The joint measurement: the unit that the split keeps together.
     pub(crate) name: String,
     /// Which number of it.
     pub(crate) part: String,
@@ -13,18 +12,17 @@ pub(crate) struct Fact {
     pub(crate) model: f64,
 }
 
-/// Which half a fact is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// The model's numbers may be fitted to it.
     Fitted,
-    /// It is looked at when they are.
+    /// Not used when they are fitted.
     HeldOut,
 }
 
 impl Fact {
-    /// The split: by the parity of the FNV-1a hash of the name (even: fitted). Orion's Table 2 is fitted
-    /// whatever the hash: the form of the law came from it.
+    /// The split: by the parity of the FNV-1a hash of the name (even: fitted). Orion's Table 2 is
+    /// fitted whatever the hash: the form of the law came from it.
     pub(crate) fn half(&self) -> Half {
         if self.group == crate::TABLE_2 || fnv_1a(&self.name).is_multiple_of(2) {
             Half::Fitted
@@ -33,7 +31,7 @@ impl Fact {
         }
     }
 
-    /// How far the model is off, as a share of what was measured.
+    /// The model's error, as a share of the measurement.
     pub(crate) fn error(&self) -> f64 {
         self.model / self.measured - 1.0
     }
@@ -47,7 +45,7 @@ fn fnv_1a(text: &str) -> u64 {
     })
 }
 
-/// Facts that are not compared, and why.
+/// Facts that are not compared, and the reason.
 #[derive(Clone, Debug)]
 pub(crate) struct Unused {
     pub(crate) what: String,

@@ -2,21 +2,20 @@
 //! alone (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
 //! Workloads", OSDI 2020; its repository's `physical_cluster_throughputs.json`).
 //!
-//! # How jobs are expressed
+//! # The jobs
 //!
-//! ResNet-18 (CIFAR-10) and ResNet-50 (ImageNet) are built-in workloads of the batch. What a step takes
-//! alone is taken from the file, so a pair says only how two steps that are as long as that share the
-//! GPU. On the V100, on which the workloads' times hold, what the file has beyond them is the host's,
-//! between steps (about 30 ms for ResNet-50 whatever the batch). For the P100 and the K80 there are no
-//! recordings that their times could be held to: kernels are scaled so that the GPU is busy all the
-//! time.
+//! ResNet-18 (CIFAR-10) and ResNet-50 (ImageNet) are built-in workloads of the batch. A step's solo
+//! time is taken from the file, so a pair only tests how two steps of that length share the GPU. On
+//! the V100, for which the workloads' times hold, the file's excess over them is the host's,
+//! between steps (about 30 ms for ResNet-50 whatever the batch). For the P100 and the K80 there are
+//! no recordings to check their times: kernels are scaled so that the GPU is busy all the time.
 //!
-//! # How the GPU is shared
+//! # The sharing
 //!
-//! The V100 under MPS. On the P100 and the K80 the two get about half each, however long their kernels
-//! are (ResNet-18 of 16 and ResNet-50 of 128 on the P100: .45 and .52 of their own, where MPS would
-//! give the longer kernels most of the time): they took turns. That was read off all of their pairs, so
-//! the held-out ones do not test it.
+//! The V100 under MPS. On the P100 and the K80 the two get about half each, however long their
+//! kernels are (ResNet-18 of 16 and ResNet-50 of 128 on the P100: .45 and .52 of their own, where
+//! MPS would give the longer kernels most of the time): they took turns. All of their pairs showed
+//! that, so the held-out ones do not test it.
 
 use std::path::Path;
 
@@ -48,7 +47,7 @@ const NETWORKS: [(&str, &str, &[u32]); 2] = [
     ("ResNet-50", "resnet50-training", &[16, 32, 64, 128]),
 ];
 
-/// A kind of job of the file that can be expressed.
+/// A kind of job of the file with a built-in workload.
 struct Kind {
     key: String,
     short: String,
@@ -179,13 +178,12 @@ fn kinds() -> Vec<Kind> {
     kinds.collect()
 }
 
-/// Both speeds, if both ran.
 fn speeds(pair: &Value) -> Option<[f64; 2]> {
     let speeds = [pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?];
     speeds.iter().all(|&speed| speed > 0.0).then_some(speeds)
 }
 
-/// Numbers in the file that are of two jobs on one GPU.
+/// Numbers in the file for two jobs on one GPU.
 fn count_pairs(worker: &Value) -> usize {
     let jobs = worker.as_object().into_iter().flatten();
     let jobs = jobs.filter(|(job, _)| job.ends_with(", 1)"));
@@ -241,5 +239,5 @@ fn workers() -> [Worker; 3] {
     ]
 }
 
-/// A run lasts as long as so many steps of the slower job alone.
+/// The length of a run, in steps of the slower job alone.
 const STEPS: f64 = 8.0;

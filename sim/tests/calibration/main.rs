@@ -1,7 +1,6 @@
-//! The device model beside what was measured: the calibration, as code.
+//! The device model compared with measurements: the calibration, as code.
 //!
-//! Everything is computed again from the published files, which are not part of the repository
-//! (`testing::data`).
+//! Recomputes everything from published files outside the repository (`testing::data`).
 //!
 //! `cargo test --release -p pillion-sim --test calibration -- --nocapture` prints every fact.
 
@@ -25,11 +24,11 @@ use softgpu::{Config, Contention, Device, LAUNCH_GAP_NS, MODEL_VERSION};
 pub(crate) const TABLE_2: &str = "Orion, Table 2";
 pub(crate) const TABLE_4: &str = "Orion, Table 4, alone";
 
-/// Held-out facts: half of them are nearer than this, and each is nearer than that.
+/// Held-out facts: the bound on the median error, and on each error.
 const ERROR_MEDIAN_MAX: f64 = 0.15;
 const ERROR_MAX: f64 = 0.35;
 
-/// Facts that are farther off than [`ERROR_MAX`], of either half. `docs/model.md` says why.
+/// Facts with an error above [`ERROR_MAX`], of either half. `docs/model.md` has the reasons.
 const FARTHER: [(&str, &str); 1] = [("trt.B.json", "resnet152_be, ms")];
 
 /// Another device model than the calibrated one.
@@ -43,7 +42,6 @@ fn v100() -> Device {
     Device::by_name("V100-SXM2-16GB").expect("in the table")
 }
 
-/// The folder of all recordings.
 fn recordings() -> PathBuf {
     testing::data("traces/gavel_throughputs");
     testing::data("")
@@ -87,7 +85,7 @@ fn the_model_is_as_near_to_what_was_measured_as_its_table_says() {
     assert!(document.contains(&format!("`MODEL_VERSION` {MODEL_VERSION}")));
 }
 
-/// Also prints the table of `docs/model.md` that says what the errors owe to each number, if
+/// Also prints the table of `docs/model.md` with the errors' dependence on each number, if
 /// `PILLION_CALIBRATION=all`: it takes minutes.
 #[test]
 fn other_exponents_are_farther_from_table_2() {
@@ -183,7 +181,6 @@ fn assert_bounds(facts: &[Fact]) {
     }
 }
 
-/// Sorted.
 fn errors(facts: &[Fact], of: impl Fn(&Fact) -> bool) -> Vec<f64> {
     let chosen = facts.iter().filter(|fact| of(fact));
     let mut errors: Vec<f64> = chosen.map(|fact| fact.error().abs()).collect();
@@ -196,7 +193,6 @@ fn median(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// One line for each group, and one for all.
 fn groups(facts: &[Fact]) -> String {
     let mut table = String::from(
         "| facts | fitted | median error | largest | held out | median error | largest |\n\
@@ -229,7 +225,7 @@ fn groups(facts: &[Fact]) -> String {
     table
 }
 
-/// The facts of the small groups, and all that are farther off than a quarter.
+/// The facts of the small groups, and all with an error above a quarter.
 fn few(facts: &[Fact]) -> String {
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
     for fact in facts {

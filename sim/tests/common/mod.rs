@@ -1,4 +1,4 @@
-//! Experiments with made-up traces.
+//! Experiments with synthetic traces.
 
 #![allow(dead_code, reason = "not every test binary uses every helper")]
 
@@ -51,7 +51,7 @@ pub(crate) fn trace(kernels: Vec<TraceKernel>) -> Arc<Trace> {
     })
 }
 
-/// `count` launches of one kernel that fills the device for `ns` and asks for nothing.
+/// `count` launches of one kernel that fills the device for `ns` without demands.
 pub(crate) fn full(count: usize, ns: u64) -> Arc<Trace> {
     Arc::new(Trace {
         device: v100().name,
@@ -88,7 +88,7 @@ pub(crate) fn experiment(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Ex
     }
 }
 
-/// The same on the device as it is run elsewhere: with its gaps between the kernels of a stream.
+/// The same on the default device: with its gaps between the kernels of a stream.
 pub(crate) fn as_it_is_run(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Experiment {
     let device = v100();
     Experiment {
@@ -103,7 +103,7 @@ pub(crate) fn run(experiment: &Experiment) -> Outcome {
         .expect("a possible experiment")
 }
 
-/// Up to so many kernels, of as many demands as lengths.
+/// Up to `kernels_max` kernels, of as many demands as lengths.
 pub(crate) fn any_trace(
     kernels_max: usize,
     block_ns: Range<u64>,

@@ -1,4 +1,4 @@
-//! The traces that Orion was measured with.
+//! The traces of Orion's measurements.
 //!
 //! The files are not part of the repository (`testing::data`).
 
@@ -15,7 +15,6 @@ pub(crate) const INFERENCE: [(&str, f64); 4] = [
     ("bert_2_fwd", 4.0),
 ];
 
-/// Its training jobs.
 pub(crate) const TRAINING: [&str; 4] = [
     "resnet50_32_fb1",
     "mobilenetv2_64_fb1",
@@ -23,12 +22,10 @@ pub(crate) const TRAINING: [&str; 4] = [
     "bert_8_fb1",
 ];
 
-/// The folder of Orion's traces.
 pub(crate) fn folder() -> PathBuf {
     testing::data("orion/model_kernels")
 }
 
-/// The trace of that name.
 pub(crate) fn read(folder: &Path, name: &str) -> Arc<Trace> {
     Arc::new(Trace::read(&folder.join(name)).expect("a file of Orion's"))
 }

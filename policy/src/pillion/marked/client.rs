@@ -1,5 +1,4 @@
-//! A client that marks its requests: its open requests, their judgement, and the bounds that suit
-//! them.
+//! A client that marks its requests: open requests, their judgement, and the resulting bounds.
 
 use super::Since;
 use super::kind::{Kind, Target};
@@ -19,8 +18,7 @@ pub(super) const KINDS_MAX: usize = 8;
 /// Requests in progress at once that the replay distinguishes.
 pub(super) const SERVERS_MAX: usize = 16;
 
-/// The number of servers in the replay is the greatest number of requests open at once among this
-/// many.
+/// The replay has as many servers as requests were open at once among this many.
 const SERVERS_OF: u64 = 256;
 
 /// The longest wait of a request in the replay, in services.
@@ -36,7 +34,6 @@ const ENDLESS_UNKNOWN_NS: u64 = 600_000_000_000;
 /// applies after this long without a request.
 const IDLE_NS: u64 = 1_000_000_000;
 
-/// The period of the duty.
 const PERIOD_NS: u64 = 20_000_000;
 
 /// The level at which the duty begins to fall.
@@ -286,8 +283,7 @@ impl Client {
         }
     }
 
-    /// Learns from a request served for `served_ns`: the solo service of its kind, or the cost of
-    /// best-effort work.
+    /// Learns the solo service of a kind, or the cost of best-effort work, from a served request.
     fn learn(&mut self, open: &Open, served_ns: u64) {
         let kind = &mut self.kinds[open.kind];
         kind.ended += 1;
@@ -367,8 +363,7 @@ impl Client {
         least
     }
 
-    /// Service and target of the kind with the least slack of a fresh request; `None` while no kind
-    /// is known.
+    /// Service and target of the kind with the least fresh slack; `None` while none is known.
     fn fresh(&self) -> Option<(u64, u64)> {
         let known = self.kinds.iter().filter_map(|kind| {
             let Target { ns, .. } = kind.target(&self.goal)?;
@@ -524,8 +519,7 @@ impl Client {
         }
     }
 
-    /// The share of each period in which best-effort work may go: 0 where another miss would take
-    /// the level to its floor.
+    /// The share of each period for best-effort work: 0 where another miss would reach the floor.
     fn duty(&self) -> f64 {
         let targets = self.kinds.iter().filter_map(|kind| kind.target(&self.goal));
         let miss = targets.fold(self.goal.miss, |miss, target| miss.min(target.miss));

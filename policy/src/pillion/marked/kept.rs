@@ -1,8 +1,7 @@
 //! What was learnt of a client's marked requests, for the next daemon.
 //!
-//! It comes back from a file, so every value is checked against its range: the level, times of a
-//! request, and no more times than are remembered. Invalid values are dropped, as if they had not
-//! been learnt.
+//! It comes back from a file, so values are checked: the level's range, times of a request, and no
+//! more times than are remembered. Invalid values are dropped, as if not learnt.
 
 use super::client::{Client, KINDS_MAX};
 use super::kind::Kind;
@@ -10,8 +9,7 @@ use super::law::Law;
 
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
-/// Kept latencies of a kind: this many in order, at equal distances. The 99th percentile is one of
-/// the last three.
+/// Kept latencies of a kind, sorted, at equal distances. The p99 is one of the last three.
 const LATENCIES_KEPT: usize = 256;
 
 /// See the module's text.

@@ -10,8 +10,7 @@ pub(super) const FIRST: usize = 50;
 /// Solo services remembered of a kind, to draw from.
 const SERVICES_KEPT: usize = 256;
 
-/// With fewer, the greatest counts as the second greatest: one request that was slow by chance is
-/// no 99th percentile.
+/// With fewer, the greatest counts as the second greatest: one slow request is no p99.
 const SERVICES_FEW: usize = 200;
 
 /// The current quantile is over this many of the last judged requests.
@@ -132,8 +131,7 @@ impl Kind {
     }
 
     /// The target of a request; `None` while the solo latency is unknown. The job's own target is
-    /// in force if it is tighter than the configured one in both values, and the kind alone keeps
-    /// it.
+    /// in force if both values are tighter than the configured ones, and the kind keeps it alone.
     pub(super) fn target(&self, goal: &Goal) -> Option<Target> {
         Some(match self.own(goal)? {
             Ok(Own { ns, miss, .. }) => Target { ns, miss },
@@ -159,8 +157,7 @@ impl Kind {
         Some(own.ok_or(ns))
     }
 
-    /// Sets the job's own target for the kind of that number. Where kinds share a slot, the tighter
-    /// one holds.
+    /// Sets the job's own target for a kind. Where kinds share a slot, the tighter one holds.
     pub(super) fn handle_own(&mut self, number: u32, ns: u64, miss: f64) {
         let is_held = |own: &Own| own.number != number && !(ns <= own.ns && miss <= own.miss);
         if self.own.as_ref().is_some_and(is_held) {
@@ -213,7 +210,6 @@ impl Kind {
         self.handle_goal(goal);
     }
 
-    /// The service of the next request in the replay.
     pub(super) fn next_service_ns(&self) -> Option<u64> {
         self.service_ns?;
         // By the golden ratio: each of them in turn, without a common period with the arrivals.
@@ -223,7 +219,6 @@ impl Kind {
         Some(drawn_ns.min(self.service_max_ns))
     }
 
-    /// A solo latency of a request that arrived at `arrived_ns`.
     pub(super) fn push_latency(&mut self, arrived_ns: u64, ns: u64, goal: &Goal) {
         self.latencies.push(steady::MOST, ns);
         self.steady

@@ -12,21 +12,18 @@ const PERIOD_LEAST_NS: u64 = 100_000_000;
 const REQUESTS_CLOSED: u32 = 4;
 
 /// Requests of a period with random arrivals: as many as make the mean certain to [`SURE`] slacks,
-/// by the variance of the previous periods' requests, within these bounds. The period's own
-/// variance would be biased: a period that ends once its requests look alike ends before the long
-/// ones.
+/// by the variance of the previous periods' requests, within these bounds. The period's own would
+/// be biased: a period that ends once its requests look alike misses the long ones.
 const REQUESTS_OPEN: (f64, f64) = (20.0, 400.0);
 
 /// See [`REQUESTS_OPEN`]. Steps are then seldom cut off, which would let the mean exceed the goal:
 /// a queue is long for a short time and short for a long one.
 const SURE: f64 = 0.25;
 
-/// Requests that wait for each other are late together, so that the standard error is this multiple
-/// of that of independent ones.
+/// The factor on the standard error: requests that wait for each other are late together.
 const TOGETHER: f64 = 2.0;
 
-/// In a closed loop a request arrives when the previous one has ended: no later than this share of
-/// its latency.
+/// In a closed loop a request arrives within this share of the previous one's latency.
 const CLOSED: f64 = 0.05;
 
 /// The least slack, as a share of the target.
@@ -83,9 +80,8 @@ impl Law {
         }
     }
 
-    /// Replaces the goal. A quantile keeps its level: a miss is a miss. The state of a mean is in
-    /// slacks of the previous goal, so it restarts. A level above 0 has a different meaning in the
-    /// two laws.
+    /// Replaces the goal. A quantile keeps its level: a miss is a miss. A mean's state is in slacks
+    /// of the previous goal, so it restarts. Levels above 0 differ in meaning between the two laws.
     pub(super) fn handle_goal(&mut self, before: &Goal, goal: &Goal) {
         *self = match (before.slo.is_mean(), goal.slo.is_mean()) {
             (false, false) => return,
@@ -153,8 +149,8 @@ impl Law {
     /// work goes; a fresh request has `fresh` of it.
     ///
     /// For the law of the mean it is all of it at level −1 and nothing at level 0, where a request
-    /// ends on its target, as far as predictions hold; above that requests may pass their target,
-    /// without limit at level 1.
+    /// ends on its target, as far as predictions hold; above that they may pass it, without limit
+    /// at level 1.
     pub(super) fn threshold(&self, fresh: f64) -> f64 {
         let level = self.value();
         match self {
@@ -278,8 +274,7 @@ mod tests {
         miss: 0.01,
     };
 
-    /// Requests of 65 ms solo with these latencies, each this pause after the previous one; returns
-    /// the number of periods.
+    /// Requests of 65 ms solo with these latencies and pauses; returns the number of periods.
     fn run(law: &mut Law, took_ms: &[u64], pause_ms: u64, may_rise: bool) -> u64 {
         let mut at_ns = match law {
             Law::Mean(means) => means.ended_ns,
@@ -312,8 +307,7 @@ mod tests {
         assert_eq!(run(&mut law, &[80; 12], 0, true), 3);
         // All alike: the mean is certain after the least number.
         assert_eq!(run(&mut law, &[80; 40], 50, true), 5);
-        // With this variance, 1.6 slacks from the mean, certainty takes 164: 4 times 2.56 over a
-        // sixteenth.
+        // At a deviation of 1.6 slacks certainty takes 164: 4 times 2.56 over a sixteenth.
         let mixed: Vec<u64> = (0..184).map(|n| 50 + 80 * (n % 2)).collect();
         assert_eq!(run(&mut law, &mixed[..20], 50, true), 6);
         let after = run(&mut law, &mixed[..80], 50, true);

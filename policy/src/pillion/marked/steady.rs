@@ -16,12 +16,10 @@ const FAST: f64 = 256.0;
 /// The horizon of the slow mean that it is compared with.
 const SLOW: f64 = 2_048.0;
 
-/// The load has changed where one mean is this multiple of the other. The fast mean is off by 4.4 %
-/// at random arrivals.
+/// The ratio of the means of a changed load. The fast mean is off by 4.4 % at random arrivals.
 const CHANGED: f64 = 1.25;
 
-/// The cap on a pause, in usual times between arrivals: jobs that rest for an hour come back
-/// unchanged.
+/// The cap on a pause, in usual gaps: jobs that rest for an hour come back unchanged.
 const PAUSE: f64 = 16.0;
 
 #[derive(Debug, Default)]
@@ -38,7 +36,6 @@ pub(super) struct Steady {
 }
 
 impl Steady {
-    /// A request arrived at `arrived_ns`, with this solo service.
     pub(super) fn handle_request(&mut self, arrived_ns: u64, service_ns: u64) {
         self.since += 1;
         if let Some(before_ns) = self.arrived_ns {

@@ -237,8 +237,7 @@ fn what_ends_without_having_begun_changes_nothing_and_open_requests_are_bounded(
 
 #[test]
 fn a_job_may_ask_for_less_and_not_for_more_nor_for_less_than_it_takes_alone() {
-    // Solo 10 ms, and one request in fifty 14 ms: the median is 10 ms, the 99th percentile and
-    // above 14.
+    // Solo 10 ms, one request in fifty 14 ms: the median is 10 ms, the p99 and above 14.
     let mut kind = Kind::new(0);
     for n in 0..1_000_u64 {
         let ns = if n % 50 == 0 { 14 * MS } else { 10 * MS };

@@ -1,5 +1,4 @@
-//! Comma-separated text of Nsight Compute: the raw and the details page, `--metrics`, of all
-//! versions from 2019 on.
+//! CSV of Nsight Compute: raw and details page, `--metrics`, of all versions from 2019 on.
 //!
 //! The tool writes to the terminal, so the program's own output, the tool's messages (`==PROF==`)
 //! and warnings stand before the table and inside it. A header is a line with the column `"ID"`;
@@ -13,8 +12,7 @@
 //! - *long* (details page, `--metrics`): a row per metric; the metric by its label or its name, or
 //!   both. Rows of rules end early or have no metric; they are skipped.
 //!
-//! Numbers are in the locale's format, so a file is read to its end before numbers are interpreted
-//! ([`super::separators`]).
+//! Numbers are in the locale's format, so all are read first ([`super::separators`]).
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -34,8 +32,7 @@ use crate::source::{Source, SourceBuilder};
 const REMEDY: &str = "use `ncu --csv --page raw` (or `ncu --import FILE.ncu-rep --csv --page raw`), \
                       or import the .ncu-rep file itself";
 
-/// Whether `line` is the header of a table: one with a column for the launch's number, which has
-/// been the first in all versions.
+/// Whether `line` is a table's header: it begins with the launch's number in all versions.
 pub(crate) fn is_header(line: &str) -> bool {
     let has = |cell: &str| line.contains(cell);
     line.starts_with("\"ID\",") || line.starts_with('"') && has("\"ID\"") && has("\"Kernel Name\"")
@@ -212,7 +209,6 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The source, or the error for a missing table.
     fn finish(self) -> Result<Source, Error> {
         if self.launches.is_empty() {
             return Err(self.said.nothing(self.path, self.headers));

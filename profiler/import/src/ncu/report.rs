@@ -303,7 +303,6 @@ fn metric_value(bytes: &[u8]) -> io::Result<(usize, Option<MetricValue<'_>>)> {
     Ok((name, value))
 }
 
-/// A value on the wire.
 enum Value<'a> {
     Varint(u64),
     Eight(u64),

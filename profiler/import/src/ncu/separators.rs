@@ -200,7 +200,6 @@ mod tests {
         }
     }
 
-    /// `number` as a locale prints it.
     fn printed(number: u32, cents: u32, thousands: &str, decimals: char) -> String {
         let digits = number.to_string();
         let mut text = String::new();

@@ -1,5 +1,4 @@
-//! Unit words of Nsight Compute, old (`usecond`, `Gbyte/second`) and new (`us`, `Gbyte/s`), to
-//! factors.
+//! Factors of Nsight Compute's units, old (`usecond`, `Gbyte/second`) and new (`us`, `Gbyte/s`).
 //!
 //! Prefixes are decimal: 32 768 bytes are printed as 32.77 Kbyte.
 

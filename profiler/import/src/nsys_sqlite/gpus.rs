@@ -16,7 +16,6 @@ use crate::source::SourceBuilder;
 const GPUS: &str = "TARGET_INFO_GPU";
 /// The same before the middle of 2021, with other names and units.
 const GPUS_OF_2020: &str = "TARGET_INFO_CUDA_GPU";
-/// Table of CUDA's device numbers.
 const DEVICES: &str = "TARGET_INFO_CUDA_DEVICE";
 
 /// The columns of a GPU. Bandwidth is in bytes per second, the clock in Hz.
@@ -35,8 +34,7 @@ pub(super) const COLUMNS: [&str; 12] = [
     "maxShmemPerSm",
 ];
 
-/// The same in the old table. Bandwidth is in kB per second, the clock in kHz; the GPU's own number
-/// is CUDA's.
+/// The same in the old table. Bandwidth is in kB/s, the clock in kHz; the GPU's number is CUDA's.
 pub(super) const COLUMNS_OF_2020: [&str; 12] = [
     "deviceId",
     "deviceId",
@@ -136,8 +134,7 @@ fn listed(row: &Row<'_>, unit: u64) -> rusqlite::Result<Listed> {
 }
 
 impl Gpus {
-    /// Index in the source of the GPU that CUDA calls `number` in `process`; added there at its
-    /// first launch.
+    /// Index in the source of the GPU `number` of `process`; added at its first launch.
     pub(super) fn index(
         &mut self,
         number: i64,

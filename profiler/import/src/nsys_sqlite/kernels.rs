@@ -13,7 +13,6 @@ use crate::limits::NAMES_BYTES_MAX;
 use crate::name::{Names, clean};
 use crate::source::{Kernel, Launch, SharedMemory, SourceBuilder};
 
-/// The columns of a launch.
 pub(super) const COLUMNS: [&str; 23] = [
     "start",
     "end",
@@ -55,7 +54,6 @@ const ROWS_PER_PROGRESS: u64 = 4096;
 /// A launch's identity among the calls of the API: process and correlation number.
 pub(super) type LaunchKeys = HashMap<(i64, i64), u32>;
 
-/// Strings by number.
 pub(super) type Strings = HashMap<i64, Arc<str>>;
 
 impl Reader<'_> {
@@ -116,7 +114,6 @@ impl Reader<'_> {
         ))
     }
 
-    /// The strings that are names of kernels.
     fn kernel_names(&self) -> Result<Strings, Error> {
         let columns = NAME_COLUMNS
             .into_iter()
@@ -223,12 +220,10 @@ impl Reading<'_, '_> {
     }
 }
 
-/// Time from `start` to `end`; `None` if the end is before the start.
 fn duration(start: i64, end: i64) -> Option<u64> {
     u64::try_from(end.checked_sub(start)?).ok()
 }
 
-/// The kernel of a row, from [`KERNEL_COLUMNS`].
 fn kernel_of(parts: &Parts, strings: &Strings) -> Kernel {
     let [demangled, short, mangled, registers, rest @ ..] = parts;
     let [grid_x, grid_y, grid_z, block_x, block_y, block_z, rest @ ..] = rest;

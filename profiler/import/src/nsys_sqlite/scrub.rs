@@ -9,8 +9,7 @@ use super::tables::Tables;
 use super::{KERNELS, NVTX, READ, cut_short, open, uri};
 use crate::error::{EXPORT_AGAIN, Error, reason};
 
-/// Copies an import's data from the database at `from` into a new one at `to`, which must not
-/// exist.
+/// Copies an import's data from the database at `from` into a new one at `to`.
 ///
 /// # Errors
 /// [`Error::Unreadable`], [`Error::Damaged`], and [`Error::UnknownFormat`] for other databases.

@@ -13,8 +13,7 @@ pub(super) struct Tables {
 const TABLES_MAX: usize = 4096;
 
 impl Tables {
-    /// The plain tables of the database. Views and virtual tables are left out: reading them runs
-    /// code of the file's author.
+    /// The plain tables of the database. No views and virtual tables, which would run foreign code.
     pub(super) fn of(connection: &Connection) -> rusqlite::Result<Self> {
         let mut statement = connection.prepare(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 LIMIT ?1",

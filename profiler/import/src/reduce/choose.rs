@@ -14,7 +14,6 @@ pub(super) struct Choice {
     pub(super) gpu: Gpu,
     /// The device table's entry.
     pub(super) device: Option<&'static Device>,
-    /// The notices about it.
     pub(super) notices: Vec<String>,
     /// For each source, which of its GPUs are selected; launches on the others are left out.
     taken: Vec<Vec<bool>>,
@@ -103,8 +102,7 @@ fn name_of(gpu: &Gpu) -> Option<String> {
     model.or_else(|| gpu.name.clone())
 }
 
-/// Whether `gpu` can be `device`: the same model, or the same chip, or unnamed and not of another
-/// architecture.
+/// Whether `gpu` can be `device`: its model or chip, or unnamed and not of another architecture.
 fn may_be(gpu: &Gpu, device: &Device) -> bool {
     if gpu.name.is_some() {
         let relative = gpu.model().or_else(|| gpu.relative());

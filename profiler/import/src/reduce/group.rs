@@ -15,15 +15,12 @@ pub(super) struct Group<'a> {
     pub(super) kernel: &'a Kernel,
     /// The kernel as the source with counters describes it, if different.
     pub(super) counted: Option<&'a Kernel>,
-    /// Durations of its launches, ns.
     pub(super) durations_ns: Vec<u64>,
     /// Sums, where there is nothing finer.
     pub(super) summaries: Vec<Summary>,
-    /// Counters of its launches.
     pub(super) counters: Vec<&'a Counters>,
     /// A profile's entry.
     pub(super) known: Option<&'a KernelProfile>,
-    /// Its operator's work.
     pub(super) work: Option<&'a Work>,
 }
 
@@ -58,8 +55,7 @@ fn rank(format: &Format) -> u32 {
     }
 }
 
-/// Dynamic shared memory as requested at launch; where only the sum with the static is known, that
-/// sum.
+/// Dynamic shared memory as requested at launch; if only the sum with the static is known, that.
 pub(super) fn shared_bytes(kernel: &Kernel) -> u32 {
     let shared = &kernel.shared;
     shared.dynamic_bytes.or(shared.both_bytes).unwrap_or(0)
@@ -134,12 +130,10 @@ struct Groups<'a> {
     by_base: HashMap<ShapeKey<'a>, Vec<usize>>,
 }
 
-/// A name and a shape.
 type ShapeKey<'a> = (&'a str, Option<[u32; 3]>, Option<[u32; 3]>);
 
 impl<'a> Groups<'a> {
-    /// Adds a source. Returns the kernels that join nothing of earlier sources, and the group of
-    /// each launched kernel.
+    /// Adds a source. Returns the kernels that join nothing, and each launched kernel's group.
     fn add(
         &mut self,
         source: &'a Source,
@@ -198,8 +192,7 @@ impl<'a> Groups<'a> {
         (apart, places)
     }
 
-    /// The group of `kernel`. Within the best kind of source only the same name will do; across
-    /// kinds, spellings differ.
+    /// The group of `kernel`. In the best kind of source names are equal; in others not.
     fn find(&self, kernel: &'a Kernel, is_best: bool) -> Option<usize> {
         let exact = self.by_key.get(&key_of(kernel)).copied();
         if is_best || exact.is_some() {

@@ -160,8 +160,7 @@ fn durations(group: &Group<'_>) -> Option<(u64, Durations, u64)> {
     ))
 }
 
-/// The same from sums: their median, and the longest in place of the p95, which reports do not
-/// have.
+/// The same from sums: their median, and the longest as the p95, which reports lack.
 fn of_summaries(summaries: &[Summary]) -> Option<(u64, Durations, u64)> {
     let add = |field: fn(&Summary) -> u64| {
         summaries
@@ -251,8 +250,7 @@ fn mean(counters: &[&Counters]) -> Option<Counters> {
     })
 }
 
-/// Adds the share of device memory's peak, where only its bytes were counted: of the measured peak,
-/// else of the GPU's.
+/// Adds DRAM's share of its peak, measured or the GPU's, where only its bytes were counted.
 fn with_dram_pct(mut counters: Counters, choice: &Choice) -> Counters {
     let of_gpu = choice.gpu.bandwidth_bytes_per_s.map(|bytes| bytes as f64);
     let of_device = choice

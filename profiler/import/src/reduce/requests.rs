@@ -1,5 +1,4 @@
-//! Requests: the borders between inference batches or training iterations, their launches in order,
-//! and their solo durations.
+//! Requests: inference batches or training iterations, their launches in order, and solo durations.
 //!
 //! Two rules:
 //!
@@ -19,7 +18,6 @@ use profiler::profile::{Durations, RequestRule, Requests};
 use crate::error::Error;
 use crate::source::{Launch, Range, Source};
 
-/// PyTorch's name for the steps of its profiler.
 const TORCH_STEPS: &str = "ProfilerStep#*";
 
 /// The least ratio of the shortest long gap to the longest short one.
@@ -65,8 +63,7 @@ impl Timed {
     }
 }
 
-/// The requests of `source`; `launches` are its launches on the GPU that have times, with their
-/// indices in the source.
+/// The requests of `source`; `launches` are those on the GPU with times, by their indices in it.
 ///
 /// # Errors
 /// [`Error::NoSuchRange`] if `asked` names a range that the source does not have.
@@ -148,8 +145,7 @@ fn assign_ranges(source: &Source, ranges: &[Range], launches: &mut [(usize, Time
         let Some(call) = call else {
             continue;
         };
-        // The last that began before the call, or, if they overlap, the last of those that holds
-        // it.
+        // The last that began before the call, or, if they overlap, the last that holds it.
         let begun = ranges.partition_point(|range| range.start_ns <= call.at_ns);
         let mut before = ranges.iter().enumerate().take(begun).rev();
         let holds = |range: &Range| call.at_ns <= range.end_ns;

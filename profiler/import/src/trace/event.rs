@@ -1,7 +1,6 @@
 //! The required parts of one event of a trace.
 //!
-//! Any value may have any type: a number may be text, a list may be missing. A value of an
-//! unexpected type counts as unstated.
+//! Any value may have any type: an unexpected one counts as unstated.
 
 use std::fmt;
 use std::marker::PhantomData;

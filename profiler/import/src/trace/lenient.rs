@@ -199,8 +199,7 @@ mod tests {
             ("[-1.5,1e-3]", "[-1.5,1e-3]"),
             ("[\"NaN, ]\"]", "[\"NaN, ]\"]"),
         ] {
-            // A path with \U or \u is indistinguishable from an escape; only other letters are
-            // repaired.
+            // A path with \U or \u looks like an escape; only other letters are repaired.
             if text.contains("Users") {
                 assert!(
                     serde_json::from_str::<Value>(&mended(text)).is_ok(),

@@ -31,7 +31,6 @@ pub(super) struct Walked {
     /// Whether the file is that list alone.
     pub(super) is_bare_list: bool,
     pub(super) failure: Option<Error>,
-    /// Where the text is not JSON.
     pub(super) broken: Option<serde_json::Error>,
 }
 

@@ -1,5 +1,4 @@
-//! The work of a PyTorch operator, from the shapes of its inputs, and the library call that does
-//! it.
+//! The work of a PyTorch operator, from its inputs' shapes, and the library call that does it.
 //!
 //! Only operators whose work follows from the shapes are here: matrix products and convolutions,
 //! and those that touch each element once. Others (attention in one kernel, loss functions,
@@ -143,8 +142,7 @@ fn element(args: &Args) -> Option<(f64, Option<&'static str>)> {
 }
 
 /// The call of cuBLAS or cuBLASLt for a product. PyTorch's matrices are row-major and cuBLAS'
-/// column-major, so PyTorch requests the transposed product: n, m, k. The factors' layouts are
-/// unknown.
+/// column-major, so PyTorch requests the transposed product: n, m, k. Layouts are unknown.
 fn gemm(left: &[f64], right: &[f64], args: &Args) -> Option<Operator> {
     let (batch, m, k, n) = match (left, right) {
         (&[m, k], &[_, n]) => (1.0, m, k, n),

@@ -1,5 +1,4 @@
-//! Classes estimated from shapes against those from counters, for kernels with both: the source of
-//! the table in `docs/formats.md`.
+//! Classes from shapes against those from counters: the source of the table in `docs/formats.md`.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! Generated CSV of Nsight Compute: the forms of other years, locales and systems, and text without
-//! a table.
+//! Generated CSV of Nsight Compute: other years, locales and systems, and text without a table.
 
 use std::fs;
 

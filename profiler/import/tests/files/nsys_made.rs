@@ -1,5 +1,4 @@
-//! Generated exports of Nsight Systems: forms of other versions and machines, truncated and forged
-//! files.
+//! Generated exports of Nsight Systems: other versions and machines, truncated and forged files.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -62,8 +62,7 @@ pub(crate) fn broken(bytes: &[u8], words: &[&[u8]], random: &mut Random) -> Vec<
     bytes
 }
 
-/// Tries new mutations of the inputs of `corpus`, one after the other; `read` panics on an error.
-/// Reports their number.
+/// Tries mutations of the inputs of `corpus`; `read` panics on an error. Reports their number.
 pub(crate) fn try_broken(
     name: &str,
     corpus: &[Vec<u8>],

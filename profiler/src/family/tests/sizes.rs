@@ -1,4 +1,4 @@
-//! What the sizes of a call say of the kernel that does its work.
+//! The sizes of a call as evidence about the kernel that does its work.
 
 use super::super::Intensity;
 use super::{call, in_call};
@@ -16,7 +16,7 @@ fn sizes_of_the_call_say_more_than_the_name() {
     assert_eq!(in_call(gemm, &skinny), Some((Memory, Estimated)));
     let unknown = "nobody_knows_it";
     assert_eq!(in_call(unknown, &large), Some((Compute, Estimated)));
-    // What only helps is what its name says.
+    // The name decides for an auxiliary kernel.
     let sum = "void cublasLt::splitKreduce_kernel<32, 16>(int)";
     assert_eq!(in_call(sum, &large), Some((Memory, Name)));
     let conv = "volta_scudnn_128x64_relu_interior_nn_v1";
@@ -72,7 +72,7 @@ fn between_two_ridges_the_name_decides_which_units_are_used() {
     assert_eq!(class("ampere_sgemm_128x64_tn"), Some(Compute));
     let tensor = "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4";
     assert_eq!(class(tensor), Some(Memory));
-    // A call whose launches are not seen has no name.
+    // A call without observed launches has no name.
     assert_eq!(class(""), None);
     assert_eq!(
         in_call("", &call("gemm", &[64; 3], "f32")),

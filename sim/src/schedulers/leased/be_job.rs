@@ -198,8 +198,7 @@ impl BeJob {
         goes
     }
 
-    /// Its oldest large copy was seen complete; returns whether the daemon is rung because the
-    /// thread waits.
+    /// Its oldest large copy was seen complete; returns whether a waiting thread rings.
     pub(super) fn complete_copy(&mut self) -> bool {
         let cost_ns = self.copies_ns.pop_front();
         self.completed_ns += cost_ns.unwrap_or(0);

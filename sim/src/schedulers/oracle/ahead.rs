@@ -1,5 +1,4 @@
-//! The future, simulated on a copy of the device: the cost of a best-effort kernel for the
-//! high-priority job.
+//! The future on a copy of the device: a best-effort kernel's cost for the high-priority job.
 
 use std::collections::VecDeque;
 

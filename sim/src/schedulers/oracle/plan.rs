@@ -54,8 +54,7 @@ struct Request {
 const ROUNDING_NS: u64 = 200;
 
 impl Plan {
-    /// The plan of the job at index `job`, whose program is `program`, if it may lose `loss_pct` of
-    /// each request.
+    /// The plan of the job at index `job`, with `program`, if it may lose `loss_pct` per request.
     pub(in crate::schedulers) fn new(
         experiment: &Experiment,
         job: usize,
@@ -104,8 +103,7 @@ impl Plan {
         self.first_launch + place as usize
     }
 
-    /// The arrival of a request that has not begun; `None` if there is none. One of a closed loop
-    /// has already arrived.
+    /// The arrival of a request that has not begun, if any; in a closed loop it has arrived.
     pub(super) fn arrival_ns(&self, request: usize) -> Option<u64> {
         match &self.requests {
             Requests::Open(requests) => Some(requests.get(request)?.arrival_ns),

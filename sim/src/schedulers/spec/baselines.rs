@@ -31,8 +31,7 @@ impl Default for GsliceSpec {
 /// The numbers of `gpucolo` (2024, sections IV to VI).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GpuColoSpec {
-    /// The target for the mean latency of high-priority requests, ms; 0: none, and sleep and share
-    /// stay.
+    /// The target for the mean latency of HP requests, ms; 0: none, and sleep and share stay.
     pub slo_mean_ms: f64,
     /// Best-effort jobs' initial sleep after each iteration, ms.
     pub sleep_ms: f64,
