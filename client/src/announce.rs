@@ -22,6 +22,7 @@ const UNKNOWN_CLASS: u8 = 4;
 pub struct Announced {
     /// The kernel's identity within the process; 0: none.
     pub id: u64,
+    /// Its class, SM need and expected duration.
     pub kernel: Kernel,
     /// Whether these come from the profile. Otherwise the record carries 0, not a guess.
     pub is_profiled: bool,
