@@ -5,6 +5,7 @@
 //! order give the same model.
 //!
 //! - [`forest`]: a random forest, fitted to all samples at once.
+//! - [`interference`]: the latency of a service beside trainings, from their layers (Mudi).
 //!
 //! # Terms
 //!
@@ -14,3 +15,4 @@
 #![forbid(unsafe_code)]
 
 pub mod forest;
+pub mod interference;

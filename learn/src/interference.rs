@@ -1,0 +1,578 @@
+//! How long a service's requests take beside trainings that it has never met: Mudi's model of
+//! interference (EuroSys'25, sections 4.1.2 and 4.2).
+//!
+//! The p99 latency of a service over its share of the GPU is two lines that meet
+//! ([`policy::latency_model`]), for each batch and each set of trainings beside it. Four numbers
+//! say which: both slopes, and the share and the p99 at the knee. A *sample* has them for one
+//! service, one batch and one set of neighbours, as measured; a [`Model`] of a service predicts
+//! them for other batches and neighbours. The same way it predicts how fast a training will be
+//! beside the service, where samples say that.
+//!
+//! # Features
+//!
+//! - The neighbours' layers by kind ([`Neighbours::layers`]), as ln(1 + n): the step from none to
+//!   one is greater than that from 50 to 51. Of several trainings the layers are summed (section
+//!   5.5 of the paper).
+//! - The batch of the service, as its logarithm.
+//! - Where it is known of all samples and of the neighbours asked for, the time that a layer takes
+//!   them: of an iteration alone on an idle GPU, over the number of layers, as its logarithm. The
+//!   paper does without. But the layers of a network do not say how large its images or batches
+//!   are, and so not whether its kernels fill a GPU; and the run of one mini-batch by which Mudi
+//!   counts layers gives the time as well.
+//!
+//! There are no names: of two trainings with equal features a model says the same.
+//!
+//! # Targets
+//!
+//! Latencies are divided by the service's own alone with that batch, which is known of each
+//! service, and then have logarithms: those of slopes are below 0 by construction, and an error is
+//! a relative one. The knee's share is learnt as it is. A slope that is nearer to 0 than
+//! [`SLOPE_MIN`] counts as that. A speed (a part of the speed alone) is learnt as ln(s ⁄ (1 − s)),
+//! so predictions are between 0 and 1.
+//!
+//! How each number is predicted is chosen for each service and each number ([`Choice`]), as in the
+//! paper, by networks that were left out.
+//!
+//! # In the background
+//!
+//! [`Learner`] keeps samples and models of all services. [`Learner::refit`] gives a snapshot that
+//! any thread can [`Refit::run`], and [`Learner::swap`] takes what it gives. The order in which
+//! samples came changes nothing, and the same samples give the same model.
+//!
+//! Latencies have any unit of time, the same everywhere; times of iterations are ms.
+
+use std::collections::BTreeMap;
+
+use policy::latency_model::{LATENCIES, PieceWise, SAMPLE_SHARES};
+use serde::{Deserialize, Serialize};
+
+use crate::forest::FitError;
+
+mod methods;
+mod output;
+
+pub use methods::Method;
+pub use output::{Choice, Features, GAIN_MIN, NETWORKS_MIN};
+use output::{Output, Row};
+
+/// Kinds of layers (`workloads::LayerCounts`).
+pub const KINDS: usize = 11;
+
+/// Most samples of a service: a hundred sets of neighbours with ten batches each. With more, the
+/// oldest is forgotten.
+pub const SAMPLES_MAX: usize = 1_000;
+
+/// Most services.
+pub const SERVICES_MAX: usize = 1_000;
+
+/// The least that a slope is learnt as: latencies alone per share. Over the whole GPU it is a
+/// thousandth of the latency.
+pub const SLOPE_MIN: f64 = 1e-3;
+
+/// Speeds are learnt within this part of the speed alone, and one less it.
+const SPEED_MIN: f64 = 1e-3;
+
+/// The least that is predicted at the greatest share, as a part of the p99 at the knee.
+const P99_PART_MIN: f64 = 0.01;
+
+/// A number of a service.
+pub type ServiceId = u16;
+
+/// Requests of a batch.
+pub type Batch = u32;
+
+/// How models are fitted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Trees of a forest.
+    pub trees: u16,
+    /// Fewest samples of a leaf.
+    pub leaf_samples_min: usize,
+    /// Of forests.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            trees: 40,
+            leaf_samples_min: 2,
+            seed: 1,
+        }
+    }
+}
+
+/// What runs beside a service.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Neighbours {
+    /// Layers by kind, as `workloads::LayerCounts::to_array` has them.
+    pub layers: [u32; KINDS],
+    /// What an iteration takes alone on the GPU; `None` if that is not known.
+    pub iteration_ms: Option<f64>,
+}
+
+impl Neighbours {
+    /// Both together: layers are summed, and times of iterations are, so that the time of a layer
+    /// is the mean over all layers.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let mut layers = self.layers;
+        for (count, more) in layers.iter_mut().zip(other.layers) {
+            *count = count.saturating_add(more);
+        }
+        let times = self.iteration_ms.zip(other.iteration_ms);
+        Self {
+            layers,
+            iteration_ms: times.map(|(one, more)| one + more),
+        }
+    }
+
+    fn layer_ms(&self) -> Option<f64> {
+        let layers: f64 = self.layers.iter().copied().map(f64::from).sum();
+        Some(self.iteration_ms? / layers.max(1.0))
+    }
+
+    /// Orders neighbours, equal ones together.
+    fn key(&self) -> ([u32; KINDS], Option<u64>) {
+        (self.layers, self.iteration_ms.map(f64::to_bits))
+    }
+}
+
+/// The numbers of two lines that meet, as [`PieceWise`] has them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// Δ0.
+    pub knee_share: f64,
+    /// l0.
+    pub knee_p99: f64,
+    /// k1, at most 0.
+    pub slope_below: f64,
+    /// k2, at most 0.
+    pub slope_above: f64,
+    /// The least and the greatest sampled share.
+    pub sampled: [f64; 2],
+}
+
+impl From<PieceWise> for Curve {
+    fn from(fitted: PieceWise) -> Self {
+        Self {
+            knee_share: fitted.knee_share,
+            knee_p99: fitted.knee_p99,
+            slope_below: fitted.slope_below,
+            slope_above: fitted.slope_above,
+            sampled: fitted.sampled,
+        }
+    }
+}
+
+/// What was measured of a service beside neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The service.
+    pub service: ServiceId,
+    /// Requests of a batch.
+    pub batch: Batch,
+    /// What ran beside it.
+    pub neighbours: Neighbours,
+    /// The p99 of the service alone with that batch.
+    pub alone_p99: f64,
+    /// The fitted curve.
+    pub curve: Curve,
+    /// Speed of the one training beside it, as a part of that alone, with the service at
+    /// [`SAMPLE_SHARES`]; `None` if that was not measured, or there are several.
+    pub speeds: Option<[f64; SAMPLE_SHARES.len()]>,
+}
+
+/// Why a sample is none.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum SampleError {
+    /// The batch is 0.
+    #[error("a batch of 0: expected 1 request at least")]
+    Batch,
+    /// A latency is not within [`LATENCIES`].
+    #[error("latency {p99}: expected {least:e} to {most:e}", least = LATENCIES.start(), most = LATENCIES.end())]
+    Latency {
+        /// The latency.
+        p99: f64,
+    },
+    /// A slope is above 0 or not finite.
+    #[error("slope {slope}: expected a finite number, 0 at most")]
+    Slope {
+        /// The slope.
+        slope: f64,
+    },
+    /// The shares are not 0 < least ≤ knee ≤ greatest ≤ 1.
+    #[error(
+        "knee at share {knee} of those from {least} to {greatest}: expected 0 < least ≤ knee ≤ greatest ≤ 1"
+    )]
+    Shares {
+        /// The knee.
+        knee: f64,
+        /// The least sampled.
+        least: f64,
+        /// The greatest sampled.
+        greatest: f64,
+    },
+    /// A speed is not within 0 to 1 by more than 5 % of noise.
+    #[error("speed {speed}: expected 0 to 1.05 of that alone")]
+    Speed {
+        /// The speed.
+        speed: f64,
+    },
+    /// The time of an iteration is not above 0, or not finite.
+    #[error("an iteration of {iteration_ms} ms: expected a finite number above 0")]
+    Iteration {
+        /// The time.
+        iteration_ms: f64,
+    },
+    /// There are [`SERVICES_MAX`] services with samples already.
+    #[error("service {service}: {SERVICES_MAX} services have samples already, more are not learnt")]
+    TooManyServices {
+        /// The service.
+        service: ServiceId,
+    },
+}
+
+impl Sample {
+    /// Whether it can be learnt from.
+    ///
+    /// # Errors
+    /// See [`SampleError`].
+    pub fn check(&self) -> Result<(), SampleError> {
+        if self.batch == 0 {
+            return Err(SampleError::Batch);
+        }
+        let curve = &self.curve;
+        for p99 in [self.alone_p99, curve.knee_p99] {
+            if !LATENCIES.contains(&p99) {
+                return Err(SampleError::Latency { p99 });
+            }
+        }
+        for slope in [curve.slope_below, curve.slope_above] {
+            if !(slope.is_finite() && slope <= 0.0) {
+                return Err(SampleError::Slope { slope });
+            }
+        }
+        let (knee, [least, greatest]) = (curve.knee_share, curve.sampled);
+        if !(0.0 < least && least <= knee && knee <= greatest && greatest <= 1.0) {
+            return Err(SampleError::Shares {
+                knee,
+                least,
+                greatest,
+            });
+        }
+        let mut speeds = self.speeds.iter().flatten();
+        if let Some(&speed) = speeds.find(|speed| !(0.0..=1.05).contains(*speed)) {
+            return Err(SampleError::Speed { speed });
+        }
+        match self.neighbours.iteration_ms {
+            Some(iteration_ms) if !(iteration_ms.is_finite() && iteration_ms > 0.0) => {
+                Err(SampleError::Iteration { iteration_ms })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Two measurements of the same have the same.
+    fn key(&self) -> (Batch, ([u32; KINDS], Option<u64>)) {
+        (self.batch, self.neighbours.key())
+    }
+
+    /// In the order of [`Number::ALL`].
+    fn targets(&self) -> [f64; 4] {
+        let alone = self.alone_p99;
+        let slope = |slope: f64| (-slope / alone).max(SLOPE_MIN).ln();
+        [
+            slope(self.curve.slope_below),
+            slope(self.curve.slope_above),
+            self.curve.knee_share,
+            (self.curve.knee_p99 / alone).ln(),
+        ]
+    }
+}
+
+/// The numbers of a curve that are predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// k1.
+    SlopeBelow,
+    /// k2.
+    SlopeAbove,
+    /// Δ0.
+    KneeShare,
+    /// l0.
+    KneeP99,
+}
+
+impl Number {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::SlopeBelow,
+        Self::SlopeAbove,
+        Self::KneeShare,
+        Self::KneeP99,
+    ];
+}
+
+/// What is expected of a service beside neighbours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// The p99 over the share. Its residual is 0, because it has no samples of its own.
+    pub curve: PieceWise,
+    /// Speed of the training beside it as a part of that alone, at [`SAMPLE_SHARES`]; `None` where
+    /// no sample has speeds.
+    pub speeds: Option<[f64; SAMPLE_SHARES.len()]>,
+}
+
+/// The fitted model of a service.
+#[derive(Debug)]
+pub struct Model {
+    numbers: [Output; 4],
+    speeds: Option<[Output; SAMPLE_SHARES.len()]>,
+    sampled: [f64; 2],
+}
+
+/// Fits the model of a service to these samples, all of which are taken for that service's.
+///
+/// # Errors
+/// If there is no sample. Methods that refuse the samples are not chosen.
+///
+/// # Panics
+/// If a sample is none ([`Sample::check`]).
+pub fn fit(samples: &[Sample], settings: &Settings) -> Result<Model, FitError> {
+    let mut samples: Vec<&Sample> = samples.iter().collect();
+    for sample in &samples {
+        assert_eq!(sample.check(), Ok(()), "samples were checked before");
+    }
+    samples.sort_by_key(|sample| sample.key());
+    let mut networks: Vec<_> = samples.iter().map(|s| s.neighbours.key()).collect();
+    networks.sort_unstable();
+    networks.dedup();
+    let network = |neighbours: &Neighbours| networks.binary_search(&neighbours.key()).unwrap_or(0);
+    let row = |sample: &&Sample| {
+        let neighbours = &sample.neighbours;
+        row(sample.batch, neighbours, network(neighbours))
+    };
+    let rows: Vec<Row> = samples.iter().map(row).collect();
+    let all: Vec<&Row> = rows.iter().collect();
+    let number = |number: usize| {
+        let targets: Vec<f64> = samples.iter().map(|s| s.targets()[number]).collect();
+        Output::fit(&all, &targets, settings)
+    };
+    let with_speeds = rows.iter().zip(&samples);
+    let with_speeds = with_speeds.filter_map(|(row, sample)| Some((row, sample.speeds?)));
+    let (rows, speeds): (Vec<&Row>, Vec<[f64; SAMPLE_SHARES.len()]>) = with_speeds.unzip();
+    let speed = |place: usize| {
+        let targets: Vec<f64> = speeds.iter().map(|speeds| logit(speeds[place])).collect();
+        Output::fit(&rows, &targets, settings)
+    };
+    let sampled = samples.iter().map(|sample| sample.curve.sampled);
+    Ok(Model {
+        numbers: [number(0)?, number(1)?, number(2)?, number(3)?],
+        speeds: match rows.is_empty() {
+            true => None,
+            false => Some([
+                speed(0)?,
+                speed(1)?,
+                speed(2)?,
+                speed(3)?,
+                speed(4)?,
+                speed(5)?,
+            ]),
+        },
+        sampled: sampled.fold([1.0, 0.0], |all, [least, greatest]| {
+            [all[0].min(least), all[1].max(greatest)]
+        }),
+    })
+}
+
+impl Model {
+    /// What is expected with this batch, of which the p99 alone is known, beside these neighbours.
+    #[must_use]
+    pub fn predict(&self, batch: Batch, alone_p99: f64, neighbours: &Neighbours) -> Prediction {
+        let row = row(batch, neighbours, 0);
+        let [below, above, knee_share, knee_p99] =
+            self.numbers.each_ref().map(|output| output.predict(&row));
+        let [least, greatest] = self.sampled;
+        let knee_share = knee_share.clamp(least, greatest);
+        let knee_p99 = alone_p99 * knee_p99.exp();
+        // Latencies are above 0, so the line above the knee does not fall below.
+        let fall_max = (1.0 - P99_PART_MIN) * knee_p99 / (greatest - knee_share).max(1e-6);
+        let speeds = self.speeds.as_ref();
+        Prediction {
+            curve: PieceWise {
+                knee_share,
+                knee_p99,
+                slope_below: -alone_p99 * below.exp(),
+                slope_above: -(alone_p99 * above.exp()).min(fall_max),
+                residual: 0.0,
+                sampled: self.sampled,
+            },
+            speeds: speeds.map(|speeds| {
+                let speeds = speeds.each_ref();
+                speeds.map(|output| 1.0 / (1.0 + (-output.predict(&row)).exp()))
+            }),
+        }
+    }
+
+    /// How that number is predicted, with neighbours of which the time of an iteration is known or
+    /// not.
+    #[must_use]
+    pub fn choice(&self, number: Number, has_time: bool) -> Choice {
+        self.numbers[number as usize].choice(has_time)
+    }
+
+    /// The same of the speed at that place in [`SAMPLE_SHARES`]; `None` where no sample has speeds,
+    /// or there is no such place.
+    #[must_use]
+    pub fn choice_of_speed(&self, place: usize, has_time: bool) -> Option<Choice> {
+        let output = self.speeds.as_ref()?.get(place)?;
+        Some(output.choice(has_time))
+    }
+}
+
+fn row(batch: Batch, neighbours: &Neighbours, network: usize) -> Row {
+    let ln_batch = f64::from(batch.max(1)).ln();
+    let layers = neighbours.layers.iter();
+    let layers = layers.map(|&count| f64::from(count).ln_1p());
+    Row {
+        batch: batch.max(1),
+        network,
+        layers: layers.chain([ln_batch]).collect(),
+        layer_time: neighbours.layer_ms().map(|ms| vec![ms.ln(), ln_batch]),
+    }
+}
+
+fn logit(speed: f64) -> f64 {
+    let speed = speed.clamp(SPEED_MIN, 1.0 - SPEED_MIN);
+    (speed / (1.0 - speed)).ln()
+}
+
+/// What has to be stored of a [`Learner`]: the models are fitted again from it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// How models are fitted.
+    pub settings: Settings,
+    /// Of all services, the oldest of each service first.
+    pub samples: Vec<Sample>,
+}
+
+/// Samples and models of all services.
+#[derive(Debug, Default)]
+pub struct Learner {
+    settings: Settings,
+    services: BTreeMap<ServiceId, Service>,
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    /// The oldest first.
+    samples: Vec<Sample>,
+    model: Option<Model>,
+}
+
+impl Learner {
+    /// One that knows nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            services: BTreeMap::new(),
+        }
+    }
+
+    /// One with these samples, and no model until [`Learner::refit`].
+    ///
+    /// # Errors
+    /// See [`SampleError`].
+    pub fn from_kept(kept: Kept) -> Result<Self, SampleError> {
+        let mut learner = Self::new(kept.settings);
+        for sample in kept.samples {
+            learner.push(sample)?;
+        }
+        Ok(learner)
+    }
+
+    /// What has to be stored.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        let services = self.services.values();
+        Kept {
+            settings: self.settings,
+            samples: services.flat_map(|of| of.samples.clone()).collect(),
+        }
+    }
+
+    /// Takes a sample, in place of an older one of the same batch and neighbours. Models know of it
+    /// after a refit.
+    ///
+    /// # Errors
+    /// See [`SampleError`].
+    pub fn push(&mut self, sample: Sample) -> Result<(), SampleError> {
+        sample.check()?;
+        let service = sample.service;
+        if self.services.len() >= SERVICES_MAX && !self.services.contains_key(&service) {
+            return Err(SampleError::TooManyServices { service });
+        }
+        let samples = &mut self.services.entry(service).or_default().samples;
+        samples.retain(|older| older.key() != sample.key());
+        if samples.len() >= SAMPLES_MAX {
+            samples.remove(0);
+        }
+        samples.push(sample);
+        Ok(())
+    }
+
+    /// What is needed to fit a service's model anew; `None` if it has no sample.
+    #[must_use]
+    pub fn refit(&self, service: ServiceId) -> Option<Refit> {
+        let samples = self.services.get(&service)?.samples.clone();
+        Some(Refit {
+            service,
+            samples,
+            settings: self.settings,
+        })
+    }
+
+    /// Serves this model from now on.
+    pub fn swap(&mut self, fitted: Fitted) {
+        if let Some(service) = self.services.get_mut(&fitted.service) {
+            service.model = Some(fitted.model);
+        }
+    }
+
+    /// The model of a service; `None` if none was fitted.
+    #[must_use]
+    pub fn model(&self, service: ServiceId) -> Option<&Model> {
+        self.services.get(&service)?.model.as_ref()
+    }
+}
+
+/// A fit that any thread can make.
+#[derive(Clone, Debug)]
+pub struct Refit {
+    service: ServiceId,
+    samples: Vec<Sample>,
+    settings: Settings,
+}
+
+impl Refit {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// As [`fit`].
+    pub fn run(self) -> Result<Fitted, FitError> {
+        let model = fit(&self.samples, &self.settings)?;
+        Ok(Fitted {
+            service: self.service,
+            model,
+        })
+    }
+}
+
+/// A model to be served.
+#[derive(Debug)]
+pub struct Fitted {
+    service: ServiceId,
+    model: Model,
+}
