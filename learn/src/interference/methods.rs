@@ -161,7 +161,8 @@ fn ridge(
 ///
 /// Of its kernels only this one is used: version 0.7.0 takes for the kernel of a sample and itself
 /// that of the whole matrix (`Optimizer::new`), which is 1 for radial basis functions whatever the
-/// rows, and wrong for a product.
+/// rows, and wrong for a product. It also cuts rows to as many features as there are rows, so fewer
+/// rows than features are refused here.
 #[derive(Debug)]
 struct KernelSum {
     rows: Vec<Vec<f64>>,
@@ -173,6 +174,10 @@ struct KernelSum {
 impl KernelSum {
     fn fit(rows: Vec<Vec<f64>>, targets: &[f64]) -> Result<Self, FitError> {
         let features = rows.first().map_or(1, Vec::len);
+        if rows.len() < features {
+            let refused = format!("{} samples with {features} features", rows.len());
+            return Err(FitError::Method(refused));
+        }
         let gamma = 1.0 / features as f64;
         let parameters = SVRParameters::default()
             .with_eps(TUBE)
@@ -273,6 +278,15 @@ mod tests {
         for (row, value) in between.iter().zip(fitted.predict(&asked).unwrap()) {
             assert!((sum.at(row) - value).abs() < 1e-4, "{row:?}: {value}");
         }
+    }
+
+    /// Neither method of smartcore takes them as they are.
+    #[test]
+    fn fewer_rows_than_features_are_refused_or_fitted_and_never_end_the_program() {
+        let rows = vec![vec![1.0, 2.0, 0.5], vec![2.0, 1.0, 0.7]];
+        let fit = |method| Fitted::fit(method, &rows, &[-1.0, 1.0], &SETTINGS);
+        assert!(fit(Method::Ridge).is_err() && fit(Method::SupportVectors).is_err());
+        assert!(fit(Method::Forest).is_ok());
     }
 
     #[test]

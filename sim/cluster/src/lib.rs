@@ -10,6 +10,7 @@
 //! | [`fgd`], [`inflation`], [`published_random`] | FGD's published experiment |
 //! | [`days`], [`mixed`] | fifty-seven days, the comparison with GPUColo |
 //! | [`services`], [`service_table`] | trainings beside services, the comparison with Mudi |
+//! | [`interference`] | how well services are predicted beside trainings never met |
 //! | [`muxflow`], [`muxflow_table`] | the comparison with MuxFlow |
 //! | [`oltunes_table`] | what is true on the GPUs of the comparison with OLTunes |
 //! | [`table`] | what the readers of tables share |
@@ -20,6 +21,7 @@
 pub mod days;
 pub mod fgd;
 pub mod inflation;
+pub mod interference;
 pub mod meter;
 pub mod mixed;
 pub mod muxflow;
