@@ -24,6 +24,12 @@
 //! | `pillion` | the greatest predicted speed of the training, of those services that are predicted to keep their targets |
 //! | `exhaustive` | the greatest true speed with at most [`LATE_MAX`] late requests, by trying all settings: the best for each arrival |
 //! | `inverted` | the reverse of `pillion` |
+//! | `mudi-slope-learnt`, `pillion-learnt` | as without `-learnt`, but four of the nine trainings were never run before |
+//!
+//! Under the last two, curves and speeds of the four trainings ([`crate::interference::UNSEEN`])
+//! are predicted from their layers ([`learn::interference`]), and for `pillion-learnt` also from
+//! the time of an iteration alone; a pair is known as the others are from when it has run first.
+//! Their tuner knows no more.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,6 +49,10 @@ use rand_pcg::Pcg64;
 use crate::service_table::{
     BATCHES, REQUESTS_PER_S, SERVICES, SHARES_PCT, ServiceTable, Size, TRAININGS,
 };
+
+mod learnt;
+
+use learnt::Learnt;
 
 /// Share of late requests with which the best setting for an arrival still keeps a target.
 pub const LATE_MAX: f64 = 0.01;
@@ -117,6 +127,20 @@ impl Known {
             }
         }
         Self { curves, speeds }
+    }
+
+    /// Other knowledge of that place.
+    fn set(&mut self, place: usize, curve: PieceWise, speeds: [f64; SAMPLE_SHARES.len()]) {
+        let count = SAMPLE_SHARES.len();
+        self.curves[place] = Some(curve);
+        self.speeds[place * count..(place + 1) * count].copy_from_slice(&speeds);
+    }
+
+    /// That of another of the same place.
+    fn copy(&mut self, place: usize, other: &Self) {
+        let speeds = place * SAMPLE_SHARES.len()..(place + 1) * SAMPLE_SHARES.len();
+        self.curves[place] = other.curves[place];
+        self.speeds[speeds.clone()].copy_from_slice(&other.speeds[speeds]);
     }
 
     /// Speed of the training at that share of the service: on the line between the samples beside.
@@ -311,7 +335,7 @@ pub struct Experiment {
 }
 
 /// The policies, by name.
-pub const POLICIES: [&str; 8] = [
+pub const POLICIES: [&str; 10] = [
     "random",
     "first-fit",
     "mudi-slope",
@@ -320,7 +344,12 @@ pub const POLICIES: [&str; 8] = [
     "pillion",
     "exhaustive",
     "inverted",
+    "mudi-slope-learnt",
+    "pillion-learnt",
 ];
+
+/// At the end of the name of a policy that knows five trainings and learns the others.
+const LEARNT: &str = "-learnt";
 
 /// What came out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -373,9 +402,11 @@ impl Experiment {
     /// What the tuner finds, by trying.
     #[must_use]
     pub fn tuned(&self, service: usize, training: usize) -> Tuned {
-        let tried = self
-            .known
-            .settings(service, training, self.bound, TRY_SLACK);
+        self.tuned_by(&self.known, service, training)
+    }
+
+    fn tuned_by(&self, known: &Known, service: usize, training: usize) -> Tuned {
+        let tried = known.settings(service, training, self.bound, TRY_SLACK);
         let mut tuned = Tuned::default();
         for setting in tried.into_iter().take(TRIES_MAX) {
             let late = self
@@ -419,19 +450,18 @@ impl Experiment {
     }
 
     /// The orders of services, for a policy that has one.
-    fn scores(&self, policy: &str) -> Beside {
+    fn scores(&self, known: &Known, policy: &str) -> Beside {
+        let policy = policy.strip_suffix(LEARNT).unwrap_or(policy);
         let micro = |number: f64| (1e6 * number) as i64;
         let score = |training: usize, service: usize| match policy {
-            "mudi-slope" => Some(-micro(self.known.slope(service, training)?)),
-            "mudi-slope-signed" => Some(micro(self.known.slope(service, training)?)),
+            "mudi-slope" => Some(-micro(known.slope(service, training)?)),
+            "mudi-slope-signed" => Some(micro(known.slope(service, training)?)),
             "mudi-slope-slo" => {
-                let slope = self.known.slope(service, training)?;
+                let slope = known.slope(service, training)?;
                 Some(-micro(slope / SERVICES[service].slo_ms))
             }
             "exhaustive" => Some(micro(self.best(service, training).speed)),
-            _ => Some(micro(
-                self.known.setting(service, training, self.bound)?.speed,
-            )),
+            _ => Some(micro(known.setting(service, training, self.bound)?.speed)),
         };
         let of = |training| (0..SERVICES.len()).map(move |service| (training, service));
         let scores = (0..TRAININGS.len()).map(|training| {
@@ -445,15 +475,24 @@ impl Experiment {
         }
     }
 
-    /// The policy of that name, of [`POLICIES`]; any other is taken for `pillion`.
+    /// The policy of that name, of [`POLICIES`]; any other is taken for `pillion`. Those that learn
+    /// know all pairs here; [`Experiment::run`] lets them learn.
     #[must_use]
     pub fn policy(&self, name: &str, view: &View) -> Box<dyn Placement> {
+        self.policy_by(&self.known, name, view)
+    }
+
+    fn policy_by(&self, known: &Known, name: &str, view: &View) -> Box<dyn Placement> {
         let holding = Holding::ELASTIC;
         match name {
             "random" => Box::new(Random::new(holding, self.seed)),
             "first-fit" => Box::new(Best::new(FirstFit, holding, view)),
-            "inverted" => Box::new(Best::new(self.scores(name).inverted(), holding, view)),
-            _ => Box::new(Best::new(self.scores(name), holding, view)),
+            "inverted" => Box::new(Best::new(
+                self.scores(known, name).inverted(),
+                holding,
+                view,
+            )),
+            _ => Box::new(Best::new(self.scores(known, name), holding, view)),
         }
     }
 
@@ -488,19 +527,48 @@ impl Experiment {
     /// Plays all trainings under the policy of that name.
     #[must_use]
     pub fn run(&self, name: &str) -> Outcome {
-        let view = self.view();
-        let mut policy = self.policy(name, &view);
-        self.play(view, &mut *policy, name == "exhaustive")
+        let mut view = self.view();
+        if !name.ends_with(LEARNT) {
+            let mut policy = self.policy(name, &view);
+            return self.play(view, &mut *policy, name == "exhaustive");
+        }
+        let has_time = name == "pillion-learnt";
+        let learnt = Learnt::new(&self.table, &self.known, has_time);
+        let mut policy = self.policy_by(learnt.known(), name, &view);
+        let mut run = self.begin(&view);
+        run.learnt = Some(learnt);
+        while let Some(now_ns) = run.next_event(&mut view) {
+            run.poll(&mut view, &mut *policy, now_ns);
+            if let Some(learnt) = run.learnt.as_ref().filter(|_| run.has_learnt) {
+                policy = self.policy_by(learnt.known(), name, &view);
+                run.has_learnt = false;
+                // What fitted nowhere may now.
+                run.queue.handle_release();
+            }
+        }
+        run.finished()
     }
 
     /// Plays all trainings from that view on, under that policy; `is_exhaustive`: with the best
     /// setting for each pair in place of the tuner's.
     pub fn play(&self, mut view: View, policy: &mut dyn Placement, is_exhaustive: bool) -> Outcome {
+        let mut run = self.begin(&view);
+        run.is_exhaustive = is_exhaustive;
+        while let Some(now_ns) = run.next_event(&mut view) {
+            run.poll(&mut view, policy, now_ns);
+        }
+        run.finished()
+    }
+
+    fn begin(&self, view: &View) -> Run<'_> {
         let mut run = Run {
             experiment: self,
-            is_exhaustive,
+            is_exhaustive: false,
+            learnt: None,
+            has_learnt: false,
             queue: Queue::new(u64::MAX),
             ends: BinaryHeap::new(),
+            next: 0,
             free: vec![0; SERVICES.len()],
             services: Vec::new(),
             placed_on: vec![usize::MAX; self.tasks.len()],
@@ -510,34 +578,12 @@ impl Experiment {
         };
         run.services = view
             .nodes()
-            .filter_map(|node| service_of(&view, node.id))
+            .filter_map(|node| service_of(view, node.id))
             .collect();
         for &service in &run.services {
             run.free[service] += 1;
         }
-        let mut next = 0;
-        let mut now_ns;
-        loop {
-            let coming = self.tasks.get(next).map(|task| task.at_ns);
-            let ending = run.ends.peek().map(|ended| ended.at_ns.0);
-            match (coming, ending) {
-                (None, None) => break,
-                (Some(at), end) if end.is_none_or(|end| at < end) => {
-                    now_ns = at;
-                    run.queue.push(self.job(next), at);
-                    next += 1;
-                }
-                _ => {
-                    let Some(ended) = run.ends.pop() else { break };
-                    now_ns = ended.at_ns.0;
-                    view.release(JobId(ended.task as u64));
-                    run.queue.handle_release();
-                    run.free[run.services[run.placed_on[ended.task]]] += 1;
-                }
-            }
-            run.poll(&mut view, policy, now_ns);
-        }
-        run.finished()
+        run
     }
 
     fn job(&self, task: usize) -> JobSpec {
@@ -560,8 +606,14 @@ fn service_of(view: &View, node: NodeId) -> Option<usize> {
 struct Run<'a> {
     experiment: &'a Experiment,
     is_exhaustive: bool,
+    /// What is known in place of the experiment's knowledge.
+    learnt: Option<Learnt>,
+    /// Whether that changed since scores were made.
+    has_learnt: bool,
     queue: Queue,
     ends: BinaryHeap<Ended>,
+    /// The task that comes next.
+    next: usize,
     /// GPUs without a training, by service.
     free: Vec<u32>,
     /// By GPU.
@@ -574,6 +626,22 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Lets the next training come or end, and says when that is; `None` after the last.
+    fn next_event(&mut self, view: &mut View) -> Option<u64> {
+        let coming = self.experiment.tasks.get(self.next).map(|task| task.at_ns);
+        let ending = self.ends.peek().map(|ended| ended.at_ns.0);
+        if let Some(at_ns) = coming.filter(|&at| ending.is_none_or(|end| at < end)) {
+            self.queue.push(self.experiment.job(self.next), at_ns);
+            self.next += 1;
+            return Some(at_ns);
+        }
+        let ended = self.ends.pop()?;
+        view.release(JobId(ended.task as u64));
+        self.queue.handle_release();
+        self.free[self.services[self.placed_on[ended.task]]] += 1;
+        Some(ended.at_ns.0)
+    }
+
     fn poll(&mut self, view: &mut View, policy: &mut dyn Placement, now_ns: u64) {
         for answer in self.queue.poll(view, policy, now_ns) {
             if let Answer::Placed(job, parts) = answer {
@@ -585,14 +653,17 @@ impl Run<'_> {
     fn handle_placed(&mut self, number: usize, gpu: usize, now_ns: u64) {
         let task = self.experiment.tasks[number];
         let service = self.services[gpu];
-        let tuned = |service| {
-            if self.is_exhaustive {
-                self.experiment.best(service, task.training)
-            } else {
-                self.experiment.tuned(service, task.training)
-            }
+        let found = match &self.learnt {
+            _ if self.is_exhaustive => self.experiment.best(service, task.training),
+            None => self.experiment.tuned(service, task.training),
+            Some(learnt) => self
+                .experiment
+                .tuned_by(learnt.known(), service, task.training),
         };
-        let found = tuned(service);
+        if let Some(learnt) = &mut self.learnt {
+            let table = &self.experiment.table;
+            self.has_learnt |= learnt.handle_runs(table, service, task.training);
+        }
         let free = (0..SERVICES.len()).filter(|&other| self.free[other] > 0);
         let free: Vec<usize> = free.collect();
         if free.len() > 1 {
