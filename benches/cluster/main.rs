@@ -5,6 +5,7 @@
 //! |---|---|
 //! | decision, 6742 GPUs | 99th percentile of `Placement::place` in `cluster_sim::days` |
 //! | decision, 1000 GPUs | the same of the experiment with services, Mudi's |
+//! | interference | a fit of one service's model from 35 curves; the 99th percentile of predictions |
 //! | days | the whole run: events, speeds, decisions, sums |
 //!
 //! The traces are read from the folder that `PILLION_DATA` names. Targets: 1 ms with 1000 GPUs, 10
@@ -23,12 +24,14 @@ use cluster::placement::registry::chosen;
 use cluster::placement::{Candidate, Decision, Measured as Speeds, Placement};
 use cluster::{JobSpec, View};
 use cluster_sim::days::{Neighbours, PHILLY_FROM_DAY, load};
+use cluster_sim::interference::{SEEN, UNSEEN, neighbours, sample};
 use cluster_sim::mixed::Mixed;
 use cluster_sim::play::Play;
-use cluster_sim::service_table::ServiceTable;
+use cluster_sim::service_table::{BATCHES, ServiceTable};
 use cluster_sim::services::{Bound, Experiment, Known, tasks};
 use cluster_sim::traces::{self, philly};
 use cluster_sim::world::Nobody;
+use learn::interference::{Settings, fit};
 use rustix::time::{ClockId, clock_gettime};
 
 /// What a placement costs. No GPU involved.
@@ -73,6 +76,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     }
     let play = load(&data, &mixed, Neighbours::Measured)?;
     let mut rows = vec![services(&data)?];
+    rows.extend(interference()?);
     for name in &arguments.policy {
         rows.extend(measure(&play, name, mixed.days)?);
     }
@@ -132,6 +136,47 @@ fn services(data: &Path) -> anyhow::Result<Row> {
     };
     experiment.play(view, &mut timed, false);
     Ok(timed.row("mudi, pillion: decision, 1000 GPUs, p99", 1.0))
+}
+
+/// Fits that are timed, and predictions.
+const FITS: usize = 20;
+const PREDICTIONS: u32 = 10_000;
+
+/// The model of ResNet-50 beside Mudi's five trainings, asked for the other four. A prediction is to
+/// take 20 µs at most, as one of throughput is (OLTunes); a fit is off the path of decisions.
+fn interference() -> anyhow::Result<[Row; 2]> {
+    let table = ServiceTable::a100()?;
+    let places = SEEN
+        .into_iter()
+        .flat_map(|training| BATCHES.map(|batch| (0, training, batch)));
+    let samples: Option<Vec<_>> = places.map(|place| sample(&table, place, true)).collect();
+    let samples = samples.context("the table has no such pair")?;
+    let before_ns = thread_ns();
+    for _ in 1..FITS {
+        fit(&samples, &Settings::default())?;
+    }
+    let model = fit(&samples, &Settings::default())?;
+    let took_ms = (thread_ns() - before_ns) as f64 / 1e6 / FITS as f64;
+    let mut timed = Vec::new();
+    for number in 0..PREDICTIONS {
+        let training = UNSEEN[number as usize % UNSEEN.len()];
+        let beside = neighbours(&table, training, true).context("no such training")?;
+        let before_ns = thread_ns();
+        let found = model.predict(1 + number % 64, 2.0, &beside);
+        timed.push((thread_ns() - before_ns) as f64 / 1e6);
+        ensure!(found.curve.knee_p99 > 0.0, "no latency");
+    }
+    timed.sort_by(f64::total_cmp);
+    let p99 = Measured::Value(timed[timed.len() * 99 / 100]);
+    Ok([
+        Row::new(
+            "interference: fit of a service, 35 curves",
+            Unit::Ms,
+            Measured::Value(took_ms),
+            None,
+        ),
+        Row::new("interference: prediction, p99", Unit::Ms, p99, Some(0.02)),
+    ])
 }
 
 impl Timed {
