@@ -1,4 +1,4 @@
-//! Where the parts of Pillion lie that a command needs: beside this program, or installed.
+//! Locates the parts of Pillion that a command needs: beside this program, or installed.
 
 use std::fs::DirBuilder;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::geteuid;
 
-/// The preload library.
 pub(crate) const LIBRARY: &str = "libpillion.so";
 
-/// The same library as the driver that programs find.
+/// The same library under the driver's name, for programs that bypass the preload.
 const SHIM: &str = "libpillion_shim.so";
 
 /// The driver's name, and the shim's in [`shim_folder`].
 const DRIVER: &str = "libcuda.so.1";
 
-/// Where the shim looks for the driver, from its own folder (`interpose/shim/build.rs`).
+/// The folder, relative to the shim's own, where the shim looks for the driver
+/// (`interpose/shim/build.rs`).
 const DRIVER_FOLDER: &str = "driver";
 
-/// A folder in which the shim has the driver's name, with a link to `driver` where the shim looks
-/// for it. It is this user's, and made if it is not there: in `$XDG_CACHE_HOME` or `~/.cache`,
-/// which outlive a login, else in the folder for temporary files.
+/// A folder where the shim has the driver's name, with a link to `driver` where the shim looks for
+/// it. The folder belongs to this user and is created on demand: in `$XDG_CACHE_HOME` or
+/// `~/.cache`, which outlive a login, else in the folder for temporary files.
 ///
 /// # Errors
-/// There is no shim, or no such folder can be made, or the driver is the shim itself.
+/// There is no shim, no such folder can be created, or the driver is the shim itself.
 pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     let shim = find(SHIM)?;
     if driver.canonicalize().is_ok_and(|driver| driver == shim) {
@@ -52,14 +52,14 @@ pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     Err(why.unwrap_or_else(|| anyhow!("no folder for the links of the shim")))
 }
 
-/// Whether a folder, or the one in which it would be made, is this user's: the environment may be
-/// another's (sudo -E).
+/// Whether a folder, or the one where it would be created, belongs to this user: the environment
+/// may be another user's (sudo -E).
 fn is_of(folder: &Path, user: u32) -> bool {
     let there = folder.ancestors().take(2).find_map(|it| it.metadata().ok());
     there.is_some_and(|there| there.uid() == user)
 }
 
-/// Makes a folder that nobody but this user may change: who could write there would choose the
+/// Creates a folder that only this user may change: anybody who could write there would choose the
 /// job's driver.
 fn own_folder(folder: &Path, user: u32) -> Result<()> {
     let name = folder.display().to_string();
@@ -91,18 +91,18 @@ fn links(parent: &Path, shim: &Path, driver: &Path) -> Result<PathBuf> {
         }
         let made = std::fs::create_dir_all(link.parent().unwrap_or(&folder));
         made.and_then(|()| symlink(target, link))
-            // Another `pillion run` may have been faster.
+            // Another `pillion run` may have created it in the meantime.
             .or_else(|error| if leads_there() { Ok(()) } else { Err(error) })
             .with_context(|| format!("{}: cannot be made a link", link.display()))?;
     }
     Ok(folder)
 }
 
-/// A part called `name`: in the folder of this program (a build tree, a tarball), or in `../lib` or
+/// Finds the part `name` in the folder of this program (a build tree, a tarball), or in `../lib` or
 /// `../lib/pillion` beside it (an installation).
 ///
 /// # Errors
-/// None is there: says where it looked and how to build it.
+/// The part is in none of them; the error lists the folders and how to build the part.
 pub(crate) fn find(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe().context("where this program lies")?;
     let folder = program.parent().unwrap_or(Path::new("/"));

@@ -1,9 +1,9 @@
-//! `pillion cdi`: how a container gets the library and finds the daemons, as a file of the
-//! Container Device Interface (CDI).
+//! `pillion cdi`: gives containers the library and the daemons' sockets, by a file of the Container
+//! Device Interface (CDI).
 //!
-//! The file names two devices, one for each class. Whoever asks a container runtime for one gets
-//! the preload library, the folder of the daemons' sockets, and the variables that make its
-//! programs jobs. A hook looks into the image before the container starts.
+//! The file names two devices, one per class. A container that requests one gets the preload
+//! library, the folder of the daemons' sockets, and the variables that make its programs jobs. A
+//! hook checks the image before the container starts.
 
 mod hook;
 
@@ -40,13 +40,13 @@ pub(crate) struct Options {
     output: Option<PathBuf>,
 }
 
-/// Before the slash who offers it, and behind it what.
+/// The CDI kind: vendor before the slash, class after it.
 const KIND: &str = "pillion/job";
-/// The least version of CDI that has all that the file says: any of them.
+/// The lowest version of CDI that has all that the file uses: any version does.
 const CDI_VERSION: &str = "0.3.0";
-/// Where a container has the library.
+/// The library's path in a container.
 const LIBRARY: &str = "/usr/lib/pillion/libpillion.so";
-/// Longest time that a runtime waits for the hook, s.
+/// The runtime's timeout for the hook, s.
 const HOOK_S: u32 = 10;
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -65,7 +65,7 @@ fn generate(options: &Options) -> Result<(), Failure> {
     let sockets = own_socket_folder();
     let document = document(&library, &program, &sockets);
     if let Some(folder) = options.output.as_deref().and_then(Path::parent) {
-        // Runtimes do not make it. That it cannot be made, the file says that is written into it.
+        // Runtimes do not create it. If creation fails, writing the file reports the error.
         let _ = std::fs::create_dir_all(folder);
     }
     output::write(&format!("{document:#}\n"), options.output.as_deref())?;
@@ -78,7 +78,7 @@ fn generate(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All of it is said of each device: not every schema of CDI knows edits of the whole file.
+/// Everything is stated per device: not every schema of CDI knows edits of the whole file.
 fn document(library: &Path, program: &Path, sockets: &Path) -> Value {
     let devices = JobClass::NAMES.map(|class| {
         json!({
@@ -87,14 +87,14 @@ fn document(library: &Path, program: &Path, sockets: &Path) -> Value {
                 "env": [format!("LD_PRELOAD={LIBRARY}"), format!("PILLION_CLASS={class}")],
                 "mounts": [
                     mount(library, LIBRARY),
-                    // Root's daemons are found there; a user's, too, in a container of that user's.
+                    // Root's daemons are found there; also a user's, in a container of that user's.
                     mount(sockets, SYSTEM_FOLDER),
                 ],
                 "hooks": [{
                     "hookName": "createContainer",
                     "path": program,
                     "args": ["pillion", "cdi", "hook"],
-                    // Else it has the container's, with LD_PRELOAD.
+                    // Otherwise the hook inherits the container's environment, with LD_PRELOAD.
                     "env": ["PATH=/usr/bin:/bin"],
                     "timeout": HOOK_S,
                 }],
@@ -104,7 +104,7 @@ fn document(library: &Path, program: &Path, sockets: &Path) -> Value {
     json!({ "cdiVersion": CDI_VERSION, "kind": KIND, "devices": devices })
 }
 
-/// Nobody writes there to connect to a socket.
+/// Read-only: connecting to a socket needs no write access to its mount.
 fn mount(from: &Path, to: &str) -> Value {
     json!({
         "hostPath": from,

@@ -1,4 +1,4 @@
-//! `pillion config`: the files from which daemons read their configuration.
+//! `pillion config`: works on the files from which daemons read their configuration.
 
 mod check;
 mod show;

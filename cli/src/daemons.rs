@@ -1,4 +1,5 @@
-//! What a command says to the daemons: to the one that `PILLION_SOCKET` names, else to each that this user's jobs may find.
+//! Sends requests to the daemons: the one that `PILLION_SOCKET` names, else each that this user's
+//! jobs may find.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,17 +12,17 @@ use protocol::{VERSION, Version};
 use crate::failure::Failure;
 use crate::run::every_socket;
 
-/// Longest wait for a daemon's answer.
+/// Timeout for a daemon's answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The minor version since which daemons know what a change of a job says of its requests ([`protocol::VERSION`]).
+/// Since this minor version daemons accept a job's latency target ([`protocol::VERSION`]).
 const SLO_MINOR: u16 = 4;
-/// Since that minor version a daemon knows what a job may use of the GPU's time.
+/// Since this minor version daemons accept a job's cap on the GPU's time.
 const CAP_MINOR: u16 = 6;
-/// Since that minor version a daemon knows what a best-effort job is promised.
+/// Since this minor version daemons accept a best-effort job's promised share.
 const PROMISE_MINOR: u16 = 9;
 
-/// That no daemon has answered, with why at each socket that was asked: exit 69.
+/// Exit 69: no daemon answered, with the reason at each socket.
 pub(crate) fn none_answers(why: &[String]) -> Failure {
     Failure::unavailable(match why.is_empty() {
         true => anyhow!("no daemon is running"),
@@ -29,37 +30,36 @@ pub(crate) fn none_answers(why: &[String]) -> Failure {
     })
 }
 
-/// Says it to each; which have done it.
+/// Sends the request to each daemon; returns those that carried it out.
 ///
 /// # Errors
 ///
-/// No daemon does it: the first reason that one gave, or, with exit status 69, that none answers.
+/// No daemon carried it out: the first refusal, or, with exit status 69, that none answers.
 pub(crate) fn tell(request: &Request) -> Result<Vec<PathBuf>, Failure> {
     let told = tell_each(&sockets(), request, PATIENCE);
     let done = told.done.clone();
     told.into_result().map(|()| done)
 }
 
-/// Where they listen.
 pub(crate) fn sockets() -> Vec<PathBuf> {
     let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
     named.map_or_else(every_socket, |path| vec![path])
 }
 
-/// What came of saying something to several.
+/// The outcome of one request to several daemons.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Who has done it.
+    /// Carried the request out.
     pub(crate) done: Vec<PathBuf>,
-    /// Who has not, and why.
+    /// Refused, with the reason.
     pub(crate) refused: Vec<(PathBuf, String)>,
-    /// Daemons that are there and do not answer, in words.
+    /// Daemons that exist and do not answer, as messages.
     pub(crate) silent: Vec<String>,
-    /// Sockets at which nobody listens, in words: a daemon that was killed leaves its file behind.
+    /// Sockets where nobody listens, as messages: a killed daemon leaves its file behind.
     absent: Vec<String>,
 }
 
-/// Says it to each of these, which have so long to answer.
+/// Sends the request to each socket, with a timeout for the answer.
 pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Duration) -> Told {
     let mut told = Told::default();
     for socket in sockets {
@@ -89,7 +89,8 @@ pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Durati
     told
 }
 
-/// What a daemon of that version leaves of a request without a word, and since which minor version daemons do not.
+/// The part of a request that a daemon of `version` silently ignores, and the first minor version
+/// that honours it.
 fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> {
     match request {
         Request::Set(set) if !set.slo.is_empty() && version.minor < SLO_MINOR => {
@@ -108,7 +109,7 @@ fn left_out(request: &Request, version: Version) -> Option<(&'static str, u16)> 
     }
 }
 
-/// Why a daemon does not do it that is too old, whatever it answers.
+/// Why a daemon that is too old does not carry the request out, whatever its reply.
 fn older(socket: &Path, version: Version, (what, minor): (&str, u16), reply: &Reply) -> String {
     let (path, major) = (socket.display(), VERSION.major);
     let rest = match reply {
@@ -121,7 +122,7 @@ fn older(socket: &Path, version: Version, (what, minor): (&str, u16), reply: &Re
     )
 }
 
-/// Whether nobody listens there.
+/// Whether the error means that nobody listens there.
 pub(crate) fn is_absence(error: &HelloError) -> bool {
     let HelloError::Io(error) = error else {
         return false;
@@ -133,8 +134,7 @@ pub(crate) fn is_absence(error: &HelloError) -> bool {
 }
 
 impl Told {
-    /// What is wrong with those that have not done it: those that refuse, then those that do not
-    /// answer.
+    /// The failures: refusals first, then daemons that do not answer.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let refused = self.refused.iter().map(|(_, reason)| reason.clone());
         let silent = self.silent.iter();
@@ -142,7 +142,7 @@ impl Told {
         refused.chain(silent).collect()
     }
 
-    /// Whether anybody has done it; see [`tell`].
+    /// Whether any daemon carried it out; see [`tell`].
     pub(crate) fn into_result(self) -> Result<(), Failure> {
         match (self.done.is_empty(), self.refused.first()) {
             (false, _) => Ok(()),
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// What a daemon of that minor version brings about that answers so.
+    /// The outcome when a daemon of that minor version sends that reply.
     fn told_by(minor: u16, reply: &Reply, request: &Request) -> Told {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pilliond.sock");
@@ -195,7 +195,7 @@ mod tests {
         assert!(said.contains("too old for a change of a job's target"));
         assert!(said.contains("speaks protocol 3.3, needed is 3.4; restart it"));
         assert!(!said.contains("memory"), "{said}");
-        // It has changed the memory, and left the target.
+        // The daemon changed the memory and ignored the target.
         let said = why(told_by(3, &Reply::Done, &set("1GiB", "2x")));
         assert!(said.contains("too old"), "{said}");
         assert!(said.ends_with("; the rest is done"), "{said}");

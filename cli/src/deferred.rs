@@ -1,5 +1,6 @@
-//! Signals that would end this command, put off while it has something to undo first: what it has told others, or a program of another
-//! process group, which a terminal's Ctrl-C does not reach.
+//! Defers the signals that would end this command while it still has something to undo: a state
+//! that it has announced to others, or a program in another process group, which a terminal's
+//! Ctrl-C does not reach.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +8,7 @@ use std::os::fd::OwnedFd;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// What a terminal, a supervisor and a person send.
+/// Sent by terminals, supervisors and people.
 const ENDING: [Signal; 4] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -15,21 +16,22 @@ const ENDING: [Signal; 4] = [
     Signal::SIGTERM,
 ];
 
-/// While it lives they wait. When it is dropped the process dies of the one that has come, if one has.
+/// Defers the signals while it lives. When it is dropped, the process dies of the pending one, if
+/// any.
 pub(crate) struct Deferred {
-    /// Blocked by us; what was blocked before stays so.
+    /// The signals that this instance blocked; those blocked before stay blocked.
     signals: SigSet,
-    /// Readable when one has come. It is never read: the signal stays pending.
+    /// Readable once a signal is pending. It is never read, so the signal stays pending.
     pub(crate) has_come: OwnedFd,
 }
 
 impl Deferred {
-    /// From now on, for the calling thread, the only one of the command.
+    /// Starts deferring for the calling thread, the command's only one.
     ///
     /// # Errors
     ///
-    /// No descriptor, or `/proc` is not there to say which of them are ignored: one that is, once blocked, would be taken for one
-    /// that ends us.
+    /// No descriptor, or no `/proc` to tell which signals are ignored: once blocked, an ignored
+    /// signal would be taken for one that ends the process.
     pub(crate) fn begin() -> io::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status")?;
         let of = |name| mask_of(&status, name).ok_or(io::ErrorKind::InvalidData);
@@ -46,12 +48,12 @@ impl Deferred {
 
 impl Drop for Deferred {
     fn drop(&mut self) {
-        // It fails for no set of signals.
+        // Unblocking fails for no valid set of signals.
         let _ = self.signals.thread_unblock();
     }
 }
 
-/// A bit for each signal, from 1 (`proc_pid_status(5)`).
+/// A mask of signals, bit 0 for signal 1 (`proc_pid_status(5)`).
 fn mask_of(status: &str, name: &str) -> Option<u64> {
     let mask = status.lines().find_map(|line| line.strip_prefix(name))?;
     u64::from_str_radix(mask.trim(), 16).ok()

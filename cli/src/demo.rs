@@ -1,13 +1,13 @@
-//! `pillion demo`: two jobs share a GPU six ways, with real processes and the same arrivals.
+//! `pillion demo`: two jobs share a GPU in six ways, with real processes and the same arrivals.
 //!
-//! Each phase starts a high-priority (HP) and a best-effort (BE) replay, and in the phases with Pillion
-//! the real daemon and the real preload library. Where that is, [`venue`] decides:
+//! Each phase starts a high-priority (HP) and a best-effort (BE) replay; the phases with Pillion
+//! also use the real daemon and the real preload library. [`venue`] chooses where the demo runs:
 //!
-//! - On the software GPU a device server is started, too. All run on its virtual clock and on one
-//!   processor core: a phase is exact, and the same seed gives the same output on any machine. What the
-//!   phases show is the device model's word, not hardware's.
-//! - On a GPU of this machine the replays launch synthetic kernels that were calibrated to the traces at
-//!   the start ([`calibration`]), in real time. What they show is that machine's word, at that moment.
+//! - On the software GPU a device server is started, too. All processes run on its virtual clock
+//!   and on one processor core: a phase is exact, and the same seed gives the same output on any
+//!   machine. The results are those of the device model, not of hardware.
+//! - On a GPU of this machine the replays launch synthetic kernels, calibrated to the traces at the
+//!   start ([`calibration`]), in real time. The results hold for that machine at that moment.
 
 mod calibration;
 mod phase;
@@ -93,7 +93,7 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-/// Exit 2 for input that cannot be used, 1 if a phase failed or lost or miscounted anything.
+/// Exits 2 for unusable input, 1 if a phase failed or lost or miscounted anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let stage = prepare(options)?;
     let progress = progress_bar(&stage);
@@ -123,7 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Err(anyhow!("the demo's own checks failed:\n  {}", faults.join("\n  ")).into())
 }
 
-/// The policies of the registry, in a sentence.
+/// Lists the registry's policies in a sentence.
 fn policy_help() -> String {
     let (others, last) = Policy::NAMES.split_at(Policy::NAMES.len() - 1);
     let (others, last) = (others.join(", "), last.concat());
@@ -169,13 +169,14 @@ fn prepare(options: &Options) -> Result<Stage, Failure> {
     Ok(Stage::set(venue, seconds, hp, be)?)
 }
 
-/// A trace with the name under which results show it.
+/// A trace with the name that results show.
 fn load(device: &Device, path: &Path) -> Result<(String, Trace), Failure> {
     let name = path.file_name().unwrap_or(path.as_os_str());
     Ok((name.display().to_string(), trace_at(path, device)?))
 }
 
-/// A file, or the built-in workload of that name on the demo's device if there is no such file.
+/// Reads a file, or computes the built-in workload of that name on the demo's device if there is no
+/// such file.
 fn trace_at(path: &Path, device: &Device) -> Result<Trace, Failure> {
     let workload = path
         .to_str()
@@ -192,7 +193,7 @@ fn trace_at(path: &Path, device: &Device) -> Result<Trace, Failure> {
 fn progress_bar(stage: &Stage) -> ProgressBar {
     let milliseconds = (stage.seconds * 1e3) as u64 * stage.phases.len() as u64;
     let bar = ProgressBar::with_draw_target(Some(milliseconds), ProgressDrawTarget::stderr());
-    // The template is a constant, so it parses or the tests fail.
+    // The template is constant: if it did not parse, the tests would fail.
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
         bar.set_style(style);
     }
@@ -230,7 +231,7 @@ fn write_out(
     Ok(())
 }
 
-/// The request that took longest in a phase: its number, and when it arrived.
+/// The number and arrival time of a phase's slowest request.
 fn slowest(records: &[(Phase, Record)], phase: Phase) -> Option<(usize, u64)> {
     let (_, record) = records.iter().find(|(found, _)| *found == phase)?;
     let requests = record.requests.iter().enumerate();

@@ -1,8 +1,8 @@
-//! `pillion doctor`: what would keep Pillion from working here, and what to do about it.
+//! `pillion doctor`: finds what would keep Pillion from working here, and says how to fix it.
 //!
-//! Every check looks at the machine as a job of this user would find it, changes nothing, and ends in
-//! a verdict. An *error* is what makes jobs fail or run unmanaged; a *warning* is what somebody may
-//! have meant. A machine without a daemon is no error: jobs run there as without Pillion.
+//! Every check sees the machine as a job of this user would, changes nothing, and ends in a
+//! verdict. An *error* makes jobs fail or run unmanaged; a *warning* may be intended. A machine
+//! without a daemon is no error: jobs run there as without Pillion.
 
 mod bundle;
 mod daemons;
@@ -48,19 +48,15 @@ pub(crate) struct Options {
     program: Option<PathBuf>,
 }
 
-/// What a check found.
 #[derive(Debug)]
 struct Finding {
-    /// What was looked at.
     subject: String,
     verdict: Verdict,
-    /// What is there.
     found: String,
-    /// What to do; empty if nothing.
+    /// The fix; empty if none is needed.
     mend: String,
 }
 
-/// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Ok,
@@ -122,7 +118,7 @@ impl Finding {
     }
 }
 
-/// Exit 0 if there is no error, 1 if there is.
+/// Exits 0 if there is no error, 1 if there is.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let findings = examine(options);
     if let Some(path) = &options.bundle {
@@ -165,7 +161,7 @@ fn count(findings: &[Finding], verdict: Verdict) -> usize {
     findings.iter().filter(|f| f.verdict == verdict).count()
 }
 
-/// The checks for people.
+/// The table for people.
 fn rendered(findings: &[Finding]) -> String {
     let mut rows = table(&["VERDICT", "CHECK", "FOUND"]);
     for finding in findings {
@@ -177,7 +173,7 @@ fn rendered(findings: &[Finding]) -> String {
     format!("{rows}\n\n{}", summary(findings))
 }
 
-/// The same for a terminal of so many columns: what was found is broken into lines.
+/// The table for a terminal of so many columns: findings are wrapped.
 fn fitted(findings: &[Finding], columns: usize) -> String {
     let widest = findings.iter().map(|finding| width(&finding.subject));
     let subject_columns = widest.max().unwrap_or(0).min(columns / 3);
@@ -217,7 +213,7 @@ fn summary(findings: &[Finding]) -> String {
     )
 }
 
-/// The longest verdict.
+/// Width of the longest verdict.
 const VERDICT_COLUMNS: usize = 7;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! The hook of the CDI file: looks into a container's image before the container starts.
+//! The hook of the CDI file: checks a container's image before the container starts.
 //!
 //! A runtime runs it (`createContainer` of the OCI runtime specification) in the container's mount
-//! namespace, when all is mounted and the root is still the host's. An image whose C library cannot
-//! load the preload library would start no program at all; there the library is unmounted, and what
-//! `LD_PRELOAD` names is an empty file, of which musl says nothing and glibc that it is ignored. A
-//! container starts whatever the hook finds, and the daemon names its processes as unmanaged.
+//! namespace, after all mounts and before the root changes from the host's. If the image's C
+//! library cannot load the preload library, no program of the image would start. The hook then
+//! unmounts the library, and `LD_PRELOAD` names an empty file: musl ignores that silently, glibc
+//! with a message. The container starts whatever the hook finds, and the daemon reports its
+//! processes as unmanaged.
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,40 +22,40 @@ use crate::artifacts;
 use crate::out;
 use crate::program::{located, why_not_loadable};
 
-/// Longest state and configuration that are read, bytes.
+/// Limit on the size of state and configuration, bytes.
 const BYTES_MAX: u64 = 16 << 20;
-/// Longest text that is logged, characters.
+/// Limit on a logged text, characters.
 const CHARS_MAX: usize = 1024;
-/// Arguments of the entry point that are looked at: before a program there may be those that start
-/// it (`docker run --init`).
+/// Arguments of the entry point that are examined: launchers may precede the program (`docker run
+/// --init`).
 const ARGUMENTS_MAX: usize = 16;
-/// Of syslog: a warning (4) of a daemon (3).
+/// Syslog priority: a warning (4) of a daemon (3).
 const WARNING: u32 = 3 << 3 | 4;
-/// Where the path of a container is not said.
+/// The path of a container that states none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What it says goes to the host's log: runtimes keep a hook's standard error to themselves.
+/// Reports to the host's log: runtimes do not forward a hook's standard error.
 pub(super) fn run() {
     let log = UnixDatagram::unbound();
     let log = log.and_then(|log| log.connect("/dev/log").map(|()| log));
-    // A log that takes nothing must not keep the container from starting.
+    // A log that accepts nothing must not keep the container from starting.
     let log = log.and_then(|log| log.set_nonblocking(true).map(|()| log));
     let said = match look() {
         Ok(None) => return,
         Ok(Some(said)) => said,
         Err(error) => format!("a container could not be looked into: {error:#}"),
     };
-    // The image has chosen some of it.
+    // The image controls part of this text.
     let shown = |c: char| if c.is_control() { '?' } else { c };
     let said: String = said.chars().take(CHARS_MAX).map(shown).collect();
     out::note(format_args!("pillion: {said}"));
     if let Ok(log) = log {
-        // Nobody is there to hear that it failed.
+        // There is nowhere to report that logging failed.
         let _ = log.send(format!("<{WARNING}>pillion: {said}").as_bytes());
     }
 }
 
-/// Why a container's programs run without Pillion, if they do.
+/// Why the container's programs will run without Pillion, if they will.
 fn look() -> anyhow::Result<Option<String>> {
     let mut state = String::new();
     let input = std::io::stdin().lock();
@@ -69,7 +70,7 @@ fn look() -> anyhow::Result<Option<String>> {
     let text = std::fs::read_to_string(&config);
     let text = text.with_context(|| config.display().to_string())?;
     let config: Value = serde_json::from_str(&text).context("its config.json")?;
-    // What is mounted in the container, so that nothing else is unmounted, wherever its links lead.
+    // Compare with the mounted file, wherever links lead, so that nothing else is unmounted.
     let ours = artifacts::find(artifacts::LIBRARY)?.metadata()?;
     let root = config["root"]["path"].as_str().unwrap_or("rootfs");
     chroot(bundle.join(root)).context("its root")?;
@@ -96,11 +97,11 @@ fn look() -> anyhow::Result<Option<String>> {
     )))
 }
 
-/// What the container's environment has of a variable.
+/// A variable's value in the container's environment.
 fn variable<'c>(config: &'c Value, name: &str) -> Option<&'c str> {
     let all = config["process"]["env"].as_array()?;
     let all = all.iter().filter_map(Value::as_str);
-    // The last counts.
+    // The last entry counts.
     all.rev()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }
@@ -113,8 +114,8 @@ fn preloads_something_else(config: &Value) -> Option<String> {
     })
 }
 
-/// The programs that the container may start, from within its root: its entry point, what among the
-/// arguments is one, and the shell.
+/// The programs that the container may start, within its root: its entry point, any program among
+/// the arguments, and the shell.
 fn programs(config: &Value) -> Vec<PathBuf> {
     let arguments = config["process"]["args"].as_array().into_iter().flatten();
     let names = arguments.filter_map(Value::as_str).take(ARGUMENTS_MAX);

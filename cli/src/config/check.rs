@@ -1,4 +1,4 @@
-//! `pillion config check`: whether daemons would accept files.
+//! `pillion config check`: reports whether daemons would accept files.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -30,21 +30,21 @@ pub(crate) struct Options {
     this_machine: bool,
 }
 
-/// What is checked under one name.
+/// The configuration that is checked under one name.
 struct Checked {
     name: String,
     is_for_all: bool,
     config: Config,
 }
 
-/// Exit 0 if the files are right, with a warning on standard error for each program and log in them
-/// that is not here; 2 with every fault if they are not.
+/// Exits 0 if the files are right, with a warning on standard error for each program and log in
+/// them that this machine lacks; 2 with every error if they are not.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let folder = source::usual_folder();
     let mut files = options.files.clone();
     if files.is_empty() {
         files = source::files_in(&folder).map_err(Failure::usage)?;
-        // It may have drop-ins alone.
+        // The folder may have drop-ins alone.
         let defaults = folder.join(source::DEFAULTS);
         if !files.contains(&defaults) && defaults.with_extension("d").is_dir() {
             files.insert(0, defaults);
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             Err(error) => faults.push(format!("--this-machine: {error}")),
         }
     }
-    // What a file for all GPUs says is wrong for each of them.
+    // An error in a file for all GPUs is reported for each of them.
     let mut seen = BTreeSet::new();
     faults.retain(|fault| seen.insert(fault.clone()));
     for Checked { name, config, .. } in &checked {
@@ -109,7 +109,6 @@ fn check(file: &Path) -> Result<Checked, ConfigError> {
     })
 }
 
-/// What standard input is called in messages.
 const INPUT: &str = "standard input";
 
 fn from_input() -> Result<Config, ConfigError> {
@@ -122,13 +121,13 @@ fn from_input() -> Result<Config, ConfigError> {
     Config::check(Path::new(INPUT), &text)
 }
 
-/// Files that name a GPU that one before names in the same way.
+/// Files that name the same GPU, in the same way, as an earlier file.
 fn twice(checked: &[Checked]) -> Vec<String> {
     let mut seen: Vec<(&Select, &str)> = Vec::new();
     let mut faults = Vec::new();
     for one in checked.iter().filter(|one| !one.is_for_all) {
         let gpu = &one.config.gpu;
-        // Files of two folders may be of two machines.
+        // Files of two folders may be meant for two machines.
         let is_beside = |other: &str| Path::new(other).parent() == Path::new(&one.name).parent();
         let first = seen
             .iter()
@@ -149,7 +148,7 @@ fn again(one: &Checked, gpu: &Select, first: &str) -> String {
     )
 }
 
-/// What does not fit this machine, and files that name one GPU of it in two ways.
+/// Settings that do not fit this machine, and files that name one of its GPUs in two ways.
 fn of_machine(checked: &[Checked], gpus: &[Gpu]) -> Vec<String> {
     let mut faults: Vec<String> = checked.iter().flat_map(|one| absent(one, gpus)).collect();
     let mut seen: Vec<(String, &str)> = Vec::new();
@@ -168,7 +167,7 @@ fn of_machine(checked: &[Checked], gpus: &[Gpu]) -> Vec<String> {
     faults
 }
 
-/// What this machine has not.
+/// GPUs in the file that this machine lacks.
 fn absent(checked: &Checked, gpus: &[Gpu]) -> Vec<String> {
     let Checked { name, config, .. } = checked;
     if checked.is_for_all {

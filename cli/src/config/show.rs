@@ -1,4 +1,4 @@
-//! `pillion config show`: which settings are in force, and which file said so.
+//! `pillion config show`: which settings are in force, and which file states each.
 
 use std::path::PathBuf;
 
@@ -30,9 +30,9 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// One configuration and whose it is.
+/// One configuration and its owner.
 struct Found {
-    /// A socket, or words.
+    /// A socket, or a description.
     of: String,
     is_running: bool,
     shown: Shown,
@@ -95,7 +95,7 @@ fn find(options: &Options) -> Result<Vec<Found>, Failure> {
     of_files(gpu)
 }
 
-/// What a daemon would have.
+/// The configurations that daemons would read from the files.
 fn of_files(gpu: Option<Gpu>) -> Result<Vec<Found>, Failure> {
     let folder = source::usual_folder();
     let source = match &gpu {

@@ -1,4 +1,4 @@
-//! Calibration of a trace on a GPU of this machine, by `pillion-replay --calibrate`, and what it said.
+//! Calibrates a trace on a GPU of this machine, by `pillion-replay --calibrate`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::demo::venue::Machine;
 use crate::mps::PIPES_ENV;
 
-/// What is told of a calibration; the rest is the replay's.
+/// The reported fields of a calibration; the others are the replay's own.
 const TOLD: [&str; 6] = [
     "request_target_ns",
     "request_measured_ns",
@@ -19,10 +19,11 @@ const TOLD: [&str; 6] = [
     "launches_of_same_sms",
 ];
 
-/// Calibrates into a folder, which is made. Alone: without Pillion, and without MPS, of which it would be a client.
+/// Calibrates into a folder, which it creates. The replay runs alone: without Pillion, and not as a
+/// client of MPS.
 ///
 /// # Errors
-/// The replay cannot be started, or fails; with its words.
+/// The replay cannot be started or fails; its output is included.
 pub(crate) fn run(replay: &Path, machine: &Machine, trace: &Path, folder: &Path) -> Result<Value> {
     std::fs::create_dir(folder).with_context(|| format!("{}", folder.display()))?;
     let mut command = Command::new(replay);
@@ -50,8 +51,9 @@ pub(crate) fn run(replay: &Path, machine: &Machine, trace: &Path, folder: &Path)
     Ok(Value::Object(Map::from_iter(told)))
 }
 
-/// The environment of a program that is to use this GPU and nothing of Pillion's or MPS's. Where it looks for MPS there is
-/// nothing: a driver that finds no control daemon does without (NVIDIA's manual page of nvidia-cuda-mps-control).
+/// Sets the environment for a program that uses this GPU alone, without Pillion or MPS. The MPS
+/// pipe directory is empty: a driver that finds no control daemon works without MPS (NVIDIA's
+/// manual page of nvidia-cuda-mps-control).
 pub(crate) fn alone(command: &mut Command, machine: &Machine, folder: &Path) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PILLION_") {
@@ -64,7 +66,7 @@ pub(crate) fn alone(command: &mut Command, machine: &Machine, folder: &Path) {
         .env(PIPES_ENV, folder.join("no-mps"));
 }
 
-/// In one line for people.
+/// One line for people.
 pub(crate) fn told(job: &str, calibration: &Value) -> String {
     let number = |key: &str| calibration[key].as_f64().unwrap_or(f64::NAN);
     let mut line = format!(

@@ -1,4 +1,4 @@
-//! One phase: start its processes, wait for the jobs, ask everybody what they counted.
+//! One phase: starts its processes, waits for the jobs, and collects what each party counted.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -29,41 +29,36 @@ pub(crate) enum Phase {
     MpsPillion,
 }
 
-/// What a phase's processes reported.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Report of the high-priority replay.
     pub(crate) hp: Option<Value>,
-    /// Report of the best-effort replay.
     pub(crate) be: Option<Value>,
-    /// The device server's statistics, of the software GPU.
+    /// The device server's statistics; `None` on hardware.
     pub(crate) device: Option<Value>,
     /// The daemon's status after both jobs ended.
     pub(crate) pillion: Option<Value>,
-    /// What ran when and what was granted, if `--out` asks for it.
+    /// Execution and leases over time, if `--out` asks for them.
     pub(crate) record: Option<Record>,
 }
 
-/// Ids that the demo gives its jobs.
+/// Job ids that the demo uses.
 pub(crate) const HP_JOB: &str = "demo-hp";
-/// See [`HP_JOB`].
 pub(crate) const BE_JOB: &str = "demo-be";
 
-/// What the device server and the daemon write down for `--out`.
+/// Files that the device server and the daemon write for `--out`.
 const DEVICE_RECORD: &str = "device.record";
-/// See [`DEVICE_RECORD`].
 const GATE_RECORD: &str = "gate.record";
 
-/// How often the demo looks at its children and the progress bar, real time.
+/// Poll interval for children and the progress bar, real time.
 const LOOK_NS: u64 = 20_000_000;
-/// A phase that makes no progress on the virtual clock for so long in real time has failed.
+/// Timeout in real time for a phase that makes no progress on the virtual clock.
 const STALL_NS: u64 = 60_000_000_000;
-/// How long a server may take to appear, real time.
+/// Timeout for a server to appear, real time.
 const START_NS: u64 = 20_000_000_000;
-/// How long a replay may take until it is ready, real time: a driver that keeps no compiled code compiles some hundred
-/// kernels first, in 10 to 100 ms each.
+/// Timeout for a replay to become ready, real time: a driver without a cache of compiled code first
+/// compiles some hundred kernels, in 10 to 100 ms each.
 const READY_NS: u64 = 120_000_000_000;
-/// Lines of a failed process's output that are shown.
+/// Lines of a failed process's output that are printed.
 const TAIL_LINES: usize = 12;
 
 impl Phase {
@@ -77,7 +72,7 @@ impl Phase {
         Self::MpsPillion,
     ];
 
-    /// The name in JSON.
+    /// Name in JSON.
     pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::HpSolo => "hp_solo",
@@ -89,7 +84,7 @@ impl Phase {
         }
     }
 
-    /// The name for people.
+    /// Name for people.
     pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::HpSolo => "high-priority job alone",
@@ -123,7 +118,8 @@ impl Phase {
     /// Runs the phase to its end.
     ///
     /// # Errors
-    /// A process could not be started, failed, or stopped making progress; with its last words.
+    /// A process could not be started, failed, or stopped making progress; its last output is
+    /// included.
     pub(crate) fn run(
         self,
         options: &Options,
@@ -134,12 +130,11 @@ impl Phase {
         let result = cast
             .begin_together(stage)
             .and_then(|()| cast.play(self, options, stage, progress));
-        // Children that a failure left running are killed when `cast` is dropped.
+        // Dropping `cast` kills the children that a failure left running.
         result.with_context(|| cast.last_words())
     }
 }
 
-/// The processes of a phase.
 struct Cast {
     folder: PathBuf,
     server: Option<Process>,
@@ -147,7 +142,7 @@ struct Cast {
     replays: Vec<Process>,
 }
 
-/// A child with its output in a file; killed when dropped.
+/// A child that writes to a file; killed when dropped.
 struct Process {
     name: &'static str,
     child: std::cell::RefCell<Child>,
@@ -207,7 +202,7 @@ impl Cast {
     fn start_daemon(&mut self, phase: Phase, options: &Options, stage: &Stage) -> Result<()> {
         let config = self.folder.join("gpu0.toml");
         let socket = self.folder.join("pillion.sock");
-        // Its own server shows the software GPU alone.
+        // The demo's own server shows the software GPU alone.
         let gpu = stage.venue.machine().map_or_else(
             || "index = 0".to_owned(),
             |machine| format!("uuid = {:?}", machine.gpu.uuid),
@@ -273,7 +268,7 @@ impl Cast {
         Ok(())
     }
 
-    /// What `pillion run` would set, with the demo's own socket.
+    /// The environment that `pillion run` would set, with the demo's own socket.
     fn under_pillion(
         &self,
         replay: &mut Command,
@@ -307,7 +302,7 @@ impl Cast {
         }
     }
 
-    /// The machine's own driver; MPS only where the phase is about it.
+    /// Uses the machine's own driver, and MPS only in the phases about it.
     fn on_machine(&self, command: &mut Command, phase: Phase, machine: &Machine) {
         alone(command, machine, &self.folder);
         if phase.sharing() == "mps" {
@@ -320,7 +315,7 @@ impl Cast {
 
     fn on_software(&self, command: &mut Command, software: &Software, rank: u16) {
         for (name, _) in std::env::vars_os() {
-            // What the caller's shell says about Pillion or the GPU must not change the demo.
+            // Variables of the caller's shell about Pillion or the GPU must not change the demo.
             let text = name.to_string_lossy();
             if text.starts_with("PILLION_") || text.starts_with("SOFTGPU_") {
                 command.env_remove(&name);
@@ -335,8 +330,8 @@ impl Cast {
             .env(RANK_ENV, rank.to_string());
     }
 
-    /// In real time loading takes as long as it takes: the replays wait for each other. On the virtual clock it takes no
-    /// time, and they do not.
+    /// Lets both replays begin. In real time loading takes time, so each replay waits for the
+    /// other; on the virtual clock it takes none, and they do not wait.
     fn begin_together(&self, stage: &Stage) -> Result<()> {
         if stage.software.is_some() {
             return Ok(());
@@ -348,7 +343,7 @@ impl Cast {
             })?;
         }
         for replay in &self.replays {
-            // Its end of the pipe is closed, which it takes for the word.
+            // A replay takes the end of its pipe as the signal to begin.
             drop(replay.child.borrow_mut().stdin.take());
         }
         Ok(())
@@ -405,7 +400,7 @@ impl Cast {
         )
     }
 
-    /// Waits until both replays ended well; watches that virtual time moves and nobody else died.
+    /// Waits until both replays end well; checks that virtual time moves and no other process died.
     fn wait_for_replays(&self, phase: Phase, stage: &Stage, progress: &ProgressBar) -> Result<()> {
         let clock = Clock::monotonic();
         let index = stage.phases.iter().position(|p| *p == phase).unwrap_or(0) as u64;
@@ -431,7 +426,8 @@ impl Cast {
                 }
             }
             let now_ns = clock.now_ns();
-            // In real time nobody outside sees whether work moves; after the phase it must end.
+            // In real time progress cannot be observed from outside; the replay must end after the
+            // phase.
             let moved_ns = match &self.server {
                 Some(_) => read_clock_page(&self.folder.join("clock")).unwrap_or(0),
                 None => (now_ns - begin_ns).min(phase_ms * 1_000_000),
@@ -446,7 +442,7 @@ impl Cast {
         }
     }
 
-    /// The daemon's status once it has seen that both clients are gone, so that totals are final.
+    /// The daemon's status once it has seen both clients leave, when totals are final.
     fn final_status(&self, daemon: &Process) -> Result<Value> {
         let clock = Clock::monotonic();
         let give_up_ns = clock.now_ns() + START_NS;
@@ -470,7 +466,7 @@ impl Cast {
         }
     }
 
-    /// The ends of what the processes printed.
+    /// The end of each process's output.
     fn last_words(&self) -> String {
         let mut words = String::from("the processes said:");
         for process in self.replays.iter().chain(&self.daemon).chain(&self.server) {
@@ -484,7 +480,7 @@ impl Cast {
     }
 }
 
-/// Stops the device server and reads what it says at its end.
+/// Stops the device server and reads the statistics that it prints when it ends.
 fn statistics(server: &Process) -> Result<Value> {
     server.stop()?;
     let said = std::fs::read_to_string(&server.output)?;
@@ -517,7 +513,7 @@ impl Process {
         Ok(self.child.borrow_mut().try_wait()?)
     }
 
-    /// Waits until somebody listens: the file is there a moment earlier.
+    /// Waits until somebody listens: the file appears a moment earlier.
     fn wait_for_socket(&self, path: &Path) -> Result<()> {
         self.wait_until("somebody listens", START_NS, || connect_to(path).is_ok())
     }

@@ -1,7 +1,7 @@
 //! The report's three pictures, as SVG.
 //!
-//! Lengths are units of the view box, 960 wide; times (ms) and rates (1/s) become lengths by
-//! [`Axis`].
+//! Lengths are units of the view box, 960 wide; [`Axis`] maps times (ms) and rates (1/s) to
+//! lengths.
 
 use std::fmt::Write as _;
 
@@ -14,12 +14,12 @@ use crate::svg::{Axis, WIDTH, open};
 /// Where labels end and drawing begins.
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 945.0;
-/// Dots of one row; of more requests every n-th is drawn, and the caption says so.
+/// Limit on the dots of a row; of more requests every n-th is drawn, and the caption says so.
 const DOTS_MAX: usize = 2_000;
-/// Pieces of one lane. Closer than this many units together they are drawn as one.
+/// Pieces of a lane closer than this many units are joined.
 const JOIN: f64 = 0.3;
 
-/// What the colours of the second picture mean.
+/// The legend of the second picture.
 pub(crate) const KEY: &str = concat!(
     "<p class=\"key\">",
     "<span><svg viewBox=\"0 0 10 8\"><rect class=\"k-hp\" width=\"10\" height=\"8\"/></svg>this request</span> ",
@@ -87,7 +87,6 @@ fn row(svg: &mut String, axis: &Axis, phase: Phase, ms: &[f64], top: f64) {
     }
 }
 
-/// The colour of a phase.
 fn class_in(phase: Phase) -> &'static str {
     match (phase, phase.has_pillion()) {
         (Phase::HpSolo | Phase::BeSolo, _) => "solo",
@@ -114,11 +113,11 @@ fn name_row(svg: &mut String, phase: Phase, y: f64) {
     );
 }
 
-/// How fast the best-effort job went in each phase that has one, as bars, with its part of its rate
+/// The best-effort job's rate in each phase that has one, as bars, with its share of the rate
 /// alone. `None` where no phase has one.
 pub(crate) fn throughput(results: &Results) -> Option<String> {
     const ROW: f64 = 44.0;
-    /// Room for the numbers behind the longest bar.
+    /// Room for the numbers right of the longest bar.
     const NUMBERS: f64 = 130.0;
     let rows = results.phases().iter();
     let rows = rows.filter_map(|&phase| Some((phase, results.be_per_s(phase)?)));
@@ -155,7 +154,8 @@ pub(crate) fn throughput(results: &Results) -> Option<String> {
     Some(svg)
 }
 
-/// What ran around request number `slow`, under MPS and under MPS and Pillion, on one scale.
+/// Everything that ran around request number `slow`, under MPS and under MPS and Pillion, on one
+/// scale.
 pub(crate) fn around(scenes: &[Scene], slow: usize, launches: [&[Launch]; 2]) -> String {
     let chosen = [Phase::Mps, Phase::MpsPillion];
     let chosen = chosen.map(|phase| scenes.iter().find(|scene| scene.phase == phase));
@@ -182,7 +182,7 @@ pub(crate) fn around(scenes: &[Scene], slow: usize, launches: [&[Launch]; 2]) ->
     svg + &body + "</svg>"
 }
 
-/// One phase; returns where it ends.
+/// Draws one phase; returns where it ends.
 fn panel(
     svg: &mut String,
     axis: &Axis,
@@ -265,7 +265,7 @@ fn label(svg: &mut String, text: &str, y: f64) {
     );
 }
 
-/// Pieces in order of time, near ones of one colour joined.
+/// Draws pieces in order of time, and joins near ones of one colour.
 fn lane(svg: &mut String, title: &str, pieces: &[(f64, f64, &str)], top: f64, height: f64) {
     label(svg, title, top + height / 2.0 + 4.0);
     let mut joined: Vec<(f64, f64, &str)> = Vec::new();
@@ -284,7 +284,7 @@ fn lane(svg: &mut String, title: &str, pieces: &[(f64, f64, &str)], top: f64, he
     }
 }
 
-/// Busy SMs as an area, a mean for each unit of length.
+/// Draws busy SMs as an area: the mean per unit of length.
 fn occupancy(svg: &mut String, axis: &Axis, scene: &Scene, ms: impl Fn(u64) -> f64, top: f64) {
     const HEIGHT: f64 = 48.0;
     let samples = &scene.record.sms;

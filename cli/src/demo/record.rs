@@ -1,13 +1,14 @@
-//! What ran in a phase and what was granted, read from the records of device server and daemon.
+//! Execution and leases of a phase, read from the records of device server and daemon.
 //!
-//! The device knows no names. A replay launches its trace in order, again and again, with a check
-//! kernel after every [`CHECK_EVERY`]-th launch; so the n-th kernel that the device completes for a
-//! job is the n-th of that order, and its blocks and threads must be those of the trace: if one is
-//! not, a launch was lost, doubled or reordered, and the demo says so.
+//! The device sees no kernel names. A replay launches its trace in order, repeatedly, with a check
+//! kernel after every [`CHECK_EVERY`]-th launch. So the n-th kernel that the device completes for a
+//! job is the n-th of that order, and must have its blocks and threads; a mismatch means that a
+//! launch was lost, doubled or reordered, and the demo reports it.
 //!
-//! On a GPU of this machine nobody records what the device does; there are the requests and the daemon's record only.
+//! On a GPU of this machine nobody records the device; there are only the requests and the daemon's
+//! record.
 //!
-//! Times are ns of the phase's clock; in real time from the moment at which the high-priority replay began.
+//! Times are ns of the phase's clock; in real time they start when the high-priority replay began.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub(crate) const CHECK_EVERY: usize = 50;
 /// Threads of the check kernel's one block.
 const CHECK_THREADS: u64 = 256;
 
-/// A launch of a job's trace: what the device must have seen.
+/// A launch of a job's trace, as the device must have seen it.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     name: String,
@@ -28,7 +29,6 @@ pub(crate) struct Launch {
     threads: u64,
 }
 
-/// Which of the demo's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     Hp,
@@ -36,7 +36,7 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    /// The label with which the device server knows it, and its key in results.
+    /// The label at the device server, and the key in results.
     pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::Hp => "hp",
@@ -45,7 +45,7 @@ impl Who {
     }
 }
 
-/// Something that took time on the device.
+/// An operation that took time on the device.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
     pub(crate) who: Who,
@@ -59,12 +59,12 @@ pub(crate) struct Op {
 pub(crate) enum What {
     /// The n-th kernel of its job.
     Kernel(usize),
-    /// A copy or fill: its word, and bytes.
+    /// A copy or fill: its kind, and bytes.
     Move(&'static str, u64),
 }
 
-/// A best-effort job's lease and wait from a moment on, as `scheduler::core::state::Entry` prints
-/// it.
+/// A best-effort job's lease and wait from a moment on, as printed by
+/// `scheduler::core::state::Entry`.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) at_ns: u64,
@@ -75,18 +75,16 @@ pub(crate) struct Gate {
     pub(crate) sms_max: u32,
     pub(crate) budget_ns: u64,
     pub(crate) waiting: bool,
-    /// The rule's word (`policy::Limit`).
+    /// The limiting rule's name (`policy::Limit`).
     pub(crate) limit: String,
 }
 
-/// A request of the high-priority job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) arrived_ns: u64,
     pub(crate) done_ns: u64,
 }
 
-/// Everything recorded of a phase.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     /// In order of completion.
@@ -97,7 +95,7 @@ pub(crate) struct Record {
     pub(crate) requests: Vec<Request>,
 }
 
-/// The order in which a replay of `trace` launches, one request long.
+/// The launches of one request of a replay of `trace`, in order.
 pub(crate) fn launches_of(trace: &Trace) -> Vec<Launch> {
     let mut launches = Vec::new();
     for (index, kernel) in trace.launched().enumerate() {
@@ -117,7 +115,6 @@ pub(crate) fn launches_of(trace: &Trace) -> Vec<Launch> {
     launches
 }
 
-/// The name of a job's n-th kernel.
 pub(crate) fn name_of(launches: &[Launch], nth: usize) -> &str {
     launches
         .get(nth % launches.len().max(1))
@@ -125,12 +122,12 @@ pub(crate) fn name_of(launches: &[Launch], nth: usize) -> &str {
 }
 
 impl Record {
-    /// Reads what the device server wrote to `device` and the daemon to `gate`, where they are, and what the
-    /// high-priority replay reported.
+    /// Reads the device server's file `device` and the daemon's file `gate`, where they exist, and
+    /// the high-priority replay's report.
     ///
     /// # Errors
-    /// A file cannot be read or has a line that was not expected, or a kernel is not the one that the
-    /// trace has at its place.
+    /// A file cannot be read or has an unexpected line, or a kernel differs from the trace's at its
+    /// place.
     pub(crate) fn read(
         device: Option<&Path>,
         gate: Option<&Path>,
@@ -166,7 +163,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Makes a moment of the clock the zero of all times; what was before happened then.
+    /// Makes a moment of the clock the zero of all times; earlier events move to zero.
     fn begin_at(&mut self, zero_ns: u64) {
         for gate in &mut self.gates {
             gate.at_ns = gate.at_ns.saturating_sub(zero_ns);
@@ -188,7 +185,7 @@ impl Record {
             self.sms.push((at_ns.parse()?, sms.parse()?));
             return Ok(());
         }
-        // What processes used, which the kernels tell here.
+        // Usage by process: the kernels show it here.
         if fields[0] == "use" {
             return Ok(());
         }
@@ -231,7 +228,7 @@ impl Record {
         Ok(())
     }
 
-    /// Busy SMs from a moment on, for what lies between two moments; the first may begin earlier.
+    /// Busy SMs between two moments; the first entry may begin earlier.
     pub(crate) fn sms_within(&self, from_ns: u64, to_ns: u64) -> &[(u64, u64)] {
         let first = self.sms.partition_point(|&(at_ns, _)| at_ns <= from_ns);
         let end = self.sms.partition_point(|&(at_ns, _)| at_ns < to_ns);

@@ -1,11 +1,11 @@
-//! `report.html`: one page, three pictures, a table; no script, nothing from elsewhere.
+//! `report.html`: one page with three pictures and a table; no script, no external resource.
 //!
-//! Equal seeds give equal pages but for the foot ([`foot`]), which says what made the page, when,
-//! and by which command. `--json`, `results.json` and `timeline.json` have no such line, so that
-//! they can be compared to the byte.
+//! Equal seeds give equal pages but for the foot ([`foot`]), which states the program, time and
+//! command that made the page. `--json`, `results.json` and `timeline.json` have no such line, so
+//! that they can be compared byte by byte.
 //!
-//! Colours follow the reader's light or dark setting; printing is always light. Orange is the job
-//! that rides along, blue the one that matters, green what Pillion decided.
+//! Colours follow the reader's light or dark setting; printing is always light. Orange is the
+//! best-effort job, blue the high-priority one, green what Pillion decided.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ use crate::demo::results::{HEADINGS, Results};
 use crate::demo::timeline::Scene;
 use crate::svg::{STYLE, escaped};
 
-/// The page. `slow` is the number of the request in the second picture.
+/// Renders the page. `slow` is the number of the request in the second picture.
 pub(crate) fn report(
     results: &Results,
     scenes: &[Scene],
@@ -83,14 +83,13 @@ pub(crate) fn report(
     page
 }
 
-/// What made the page.
 struct Made {
     at: Timestamp,
     command: String,
 }
 
-/// The time that a page is to have, s since 1970, where somebody wants equal bytes
-/// (reproducible-builds.org, "SOURCE_DATE_EPOCH").
+/// The page's timestamp, s since 1970, for reproducible output (reproducible-builds.org,
+/// "SOURCE_DATE_EPOCH").
 const DATE_ENV: &str = "SOURCE_DATE_EPOCH";
 
 impl Made {
@@ -106,7 +105,6 @@ impl Made {
     }
 }
 
-/// A word as a shell takes it for one.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=,%+@-".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -115,7 +113,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The last line of the page, the one that differs between equal runs.
+/// The last line of the page, the only one that differs between equal runs.
 fn foot(made: &Made) -> String {
     let at = made.at.to_zoned(TimeZone::UTC);
     format!(
@@ -126,7 +124,7 @@ fn foot(made: &Made) -> String {
     )
 }
 
-/// What the second picture shows, in numbers.
+/// The second picture in numbers.
 fn seen_in_rates(results: &Results) -> String {
     let share = |phase: Phase| {
         let share = results.be_share(phase)?;
@@ -147,7 +145,7 @@ fn seen_in_rates(results: &Results) -> String {
     )
 }
 
-/// Whose word the numbers are.
+/// Whether the numbers come from a model or from hardware.
 fn origin(results: &Results) -> String {
     let device = escaped(results.about()["device"].as_str().unwrap_or_default());
     let mut html = String::from("<p class=\"note\">");
@@ -171,7 +169,7 @@ fn origin(results: &Results) -> String {
     html + "</p>"
 }
 
-/// What the first picture shows, in numbers, and what it means.
+/// The first picture in numbers, with its meaning.
 fn seen_in_latencies(results: &Results) -> String {
     let p99 = |phase: Phase| results.hp_ms(phase, "p99_ms");
     let (Some(solo), Some(without), Some(with)) = (
@@ -204,7 +202,7 @@ fn seen_in_latencies(results: &Results) -> String {
     )
 }
 
-/// How much of what sharing cost is given back.
+/// How much of the cost of sharing Pillion gives back.
 fn returned(solo: f64, without: f64, with: f64) -> String {
     let lost = without - solo;
     if lost <= 0.0 {

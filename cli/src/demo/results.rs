@@ -1,8 +1,8 @@
-//! What the demo reports, and its own checks of it.
+//! The demo's results, and its checks of them.
 //!
-//! Three parties count independently: the replays what they asked for, the library what it passed
-//! on, the device server what arrived; on a GPU of this machine the kernels themselves, which were
-//! launched. They must agree in every phase.
+//! Three parties count independently: the replays what they issued, the library what it forwarded,
+//! and the device server what arrived; on a GPU of this machine the kernels themselves count
+//! launches. All must agree in every phase.
 
 use serde_json::{Map, Value, json};
 
@@ -14,31 +14,29 @@ use crate::failure::Failure;
 use crate::out;
 use crate::status::table;
 
-/// The results of all phases so far.
 #[derive(Debug)]
 pub(crate) struct Results {
     header: Value,
-    /// What was used, for people.
+    /// What the demo used, for people.
     about: Vec<String>,
     /// In the order in which they run.
     order: Vec<Phase>,
-    /// Without Pillion and with it, to be compared.
+    /// Phases to compare: without Pillion and with it.
     pair: (Phase, Phase),
     phases: Map<String, Value>,
     counts: Map<String, Value>,
     faults: Vec<String>,
 }
 
-/// What both the program and the device count under the same name.
+/// Counted by program and device under the same name.
 const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
 
-/// Of the table for people.
+/// Columns of the table for people.
 pub(crate) const HEADINGS: [&str; 7] = [
     "PHASE", "HP p50", "p95", "p99 ms", "vs solo", "BE it/s", "share",
 ];
 
 impl Results {
-    /// No phases yet.
     pub(crate) fn new(options: &Options, stage: &Stage) -> Self {
         let mut header = json!({
             "schema_version": 1,
@@ -118,7 +116,7 @@ impl Results {
         self.counts.insert(phase.key().into(), counts.into());
     }
 
-    /// What went wrong that no process noticed itself.
+    /// Errors that no process noticed itself.
     pub(crate) fn faults(&self) -> &[String] {
         &self.faults
     }
@@ -131,7 +129,6 @@ impl Results {
         document.to_string()
     }
 
-    /// The table for people.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         let text = |key: &str| self.header[key].as_str().unwrap_or_default().to_owned();
         out::line(format_args!(
@@ -179,52 +176,47 @@ impl Results {
         self.order.iter().copied().map(row).collect()
     }
 
-    /// What was run.
     pub(crate) fn about(&self) -> &Value {
         &self.header
     }
 
-    /// The same for people, beside names and numbers.
+    /// [`Self::about`] for people, without names and numbers.
     pub(crate) fn about_lines(&self) -> &[String] {
         &self.about
     }
 
-    /// Whether it is a model's word.
+    /// Whether the results come from the device model.
     pub(crate) fn is_software(&self) -> bool {
         self.header["software_gpu"] == true
     }
 
-    /// Whether times are of a real clock.
     pub(crate) fn is_in_real_time(&self) -> bool {
         self.header["clock"] == "real"
     }
 
-    /// The phase without Pillion that is compared.
+    /// The phase without Pillion in the comparison.
     pub(crate) fn without(&self) -> Phase {
         self.pair.0
     }
 
-    /// The phase with Pillion that it is compared with.
+    /// The phase with Pillion in the comparison.
     pub(crate) fn with(&self) -> Phase {
         self.pair.1
     }
 
-    /// A number of the high-priority job.
     pub(crate) fn hp_ms(&self, phase: Phase, key: &str) -> Option<f64> {
         self.phases[phase.key()]["hp"][key].as_f64()
     }
 
-    /// The best-effort job's rate, of its rate alone.
+    /// The best-effort job's rate as a fraction of its rate alone.
     pub(crate) fn be_share(&self, phase: Phase) -> Option<f64> {
         Some(self.be_per_s(phase)? / self.be_per_s(Phase::BeSolo)?)
     }
 
-    /// The phases, in the order in which they run.
     pub(crate) fn phases(&self) -> &[Phase] {
         &self.order
     }
 
-    /// The best-effort job's rate, 1/s.
     pub(crate) fn be_per_s(&self, phase: Phase) -> Option<f64> {
         self.phases[phase.key()]["be"]["per_s"].as_f64()
     }
@@ -297,7 +289,6 @@ fn job_summary(name: &str, report: &Value) -> Value {
     }
 }
 
-/// A job's totals in a daemon's status.
 fn totals(status: &Value, id: &str) -> Value {
     let none = Vec::new();
     let jobs = status["jobs"].as_array().unwrap_or(&none);

@@ -1,5 +1,5 @@
-//! What all phases share: the parts found once, the traces written and calibrated and the profiles
-//! written once, one core.
+//! State that all phases share, prepared once: the located parts, traces, calibrations, profiles,
+//! and the one core.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -18,59 +18,48 @@ use crate::demo::phase::Phase;
 use crate::demo::record::{Launch, launches_of};
 use crate::demo::venue::Venue;
 
-/// A folder with everything a phase needs; removed when dropped.
+/// A folder with everything that a phase needs; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Stage {
     folder: TempDir,
-    /// The GPU.
     pub(crate) venue: Venue,
-    /// What is run on it, in order.
     pub(crate) phases: Vec<Phase>,
     /// How long requests arrive in a phase, seconds of its clock.
     pub(crate) seconds: f64,
-    /// The two jobs.
     pub(crate) hp: Job,
-    /// See `hp`.
     pub(crate) be: Job,
-    /// What the software GPU needs.
+    /// Only on the software GPU.
     pub(crate) software: Option<Software>,
-    /// The daemon.
     pub(crate) daemon: PathBuf,
-    /// The replaying program.
     pub(crate) replay: PathBuf,
-    /// The preload library.
     pub(crate) library: PathBuf,
 }
 
-/// The software GPU's parts.
 #[derive(Debug)]
 pub(crate) struct Software {
-    /// Its model.
     pub(crate) device: Device,
-    /// The device server.
     pub(crate) server: PathBuf,
-    /// Folder with the stand-in `libcuda.so.1`.
+    /// Contains the stand-in `libcuda.so.1`.
     pub(crate) driver_folder: PathBuf,
 }
 
-/// A job of the demo.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// Name of its trace.
     pub(crate) name: String,
-    /// What the replay is to be told of it: a trace as a file, or a calibrated one as a folder.
+    /// The replay's arguments: a trace as a file, or a calibrated one as a folder.
     pub(crate) trace: [std::ffi::OsString; 2],
-    /// What calibration said.
     pub(crate) calibration: Option<Value>,
-    /// What one request of it launches.
+    /// The launches of one request.
     pub(crate) launches: Vec<Launch>,
-    /// What is known about its kernels, as a file.
+    /// The file with what is known about its kernels.
     pub(crate) profile: PathBuf,
 }
 
 impl Stage {
-    /// Finds the parts and writes the files. For the software GPU it confines this process and its children to one
-    /// core, where handing the clock over costs 2 us and not 70; on a GPU of this machine it calibrates the traces.
+    /// Locates the parts and writes the files. For the software GPU it confines this process and
+    /// its children to one core, where a hand-over of the clock costs 2 us instead of 70; on a GPU
+    /// of this machine it calibrates the traces.
     ///
     /// # Errors
     /// A part is not built, the temporary folder cannot be written, or the GPU cannot be used.
@@ -108,7 +97,8 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The phase without Pillion whose slowest request is looked at, and the one with it: under MPS where there is MPS.
+    /// The phase without Pillion whose slowest request is shown, and the one with it: under MPS
+    /// where there is MPS.
     pub(crate) fn pair(&self) -> (Phase, Phase) {
         if self.phases.contains(&Phase::Mps) {
             (Phase::Mps, Phase::MpsPillion)
@@ -117,15 +107,15 @@ impl Stage {
         }
     }
 
-    /// What one request of each job launches; the high-priority job's first.
+    /// The launches of one request of each job; the high-priority job's first.
     pub(crate) fn launches(&self) -> [&[Launch]; 2] {
         [&self.hp.launches, &self.be.launches]
     }
 
-    /// A fresh folder for one phase.
+    /// Creates a folder for one phase.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub(crate) fn phase_folder(&self, key: &str) -> Result<PathBuf> {
         let folder = self.folder.path().join(key);
         std::fs::create_dir(&folder).with_context(|| format!("{}", folder.display()))?;
@@ -190,10 +180,11 @@ impl Job {
     }
 }
 
-/// What the demo knows about a job's kernels: those of its trace, and the replay's check kernel.
+/// The demo's profile of a job: the kernels of its trace, and the replay's check kernel.
 ///
-/// Whatever a trace was measured on, a GPU of this machine is calibrated to it, and the software GPU takes the times
-/// of its blocks as they are: so on the demo's GPU, which is called `gpu`, they hold.
+/// The durations hold on the demo's GPU, called `gpu`, whatever GPU the trace was measured on: a
+/// GPU of this machine is calibrated to the trace, and the software GPU takes the trace's block
+/// times.
 fn profile_of(trace: &Trace, check: &str, gpu: &str) -> Profile {
     let mut profile = Profile::from_trace(trace);
     gpu.clone_into(&mut profile.gpu);
@@ -201,8 +192,8 @@ fn profile_of(trace: &Trace, check: &str, gpu: &str) -> Profile {
     profile
 }
 
-/// The kernel with which a replay checks that no launch is lost: a saxpy of one block, too short to
-/// be bound by anything. It has the class that most of the trace's launches have, so that a trace of
+/// The kernel by which a replay checks that no launch is lost: a saxpy of one block, too short to
+/// be bound by anything. It takes the class of most of the trace's launches, so that a trace of
 /// kernels of one class makes a job of one class.
 fn check_kernel(trace: &Trace, name: &str) -> KernelProfile {
     /// Even an empty kernel takes a microsecond (softgpu's built-in kernels), this one little more.

@@ -1,11 +1,13 @@
-//! `timeline.json`: what ran around one slow request, in every phase, for Perfetto.
+//! `timeline.json`: everything that ran around one slow request, in every phase, for Perfetto.
 //!
-//! The Trace Event Format ("JSON object format"): a process per phase; in it a track for the requests
-//! of the high-priority job, a track per stream of a job, the counter of busy SMs, and under Pillion
-//! the best-effort job's leases and holds. Timestamps are microseconds of the phase's clock.
+//! The format is the Trace Event Format ("JSON object format"): a process per phase with a track
+//! for the high-priority job's requests, a track per stream of a job, the counter of busy SMs, and
+//! under Pillion the best-effort job's leases and holds. Timestamps are microseconds of the phase's
+//! clock.
 //!
-//! Only a window of [`HALF_WINDOW_NS`] before and after the request is written, or the file would have
-//! a quarter of a million kernels per minute; `otherData` says how many launches lie before and behind.
+//! Only a window of [`HALF_WINDOW_NS`] before and after the request is written: otherwise the file
+//! would have a quarter of a million kernels per minute. `otherData` states how many launches lie
+//! before and after.
 
 use policy::{Class, ClassSet};
 use serde_json::{Map, Value, json};
@@ -14,16 +16,16 @@ use crate::demo::phase::Phase;
 use crate::demo::record::{Gate, Launch, Op, Record, What, Who, name_of};
 use crate::perfetto::{Track, Writer};
 
-/// So much before the slow request arrives and after is shown.
+/// Time shown before and after the slow request's arrival.
 pub(crate) const HALF_WINDOW_NS: u64 = 250_000_000;
 
 const REQUESTS_TRACK: u64 = 1;
 const LEASES_TRACK: u64 = 2;
 const HOLDS_TRACK: u64 = 3;
-/// Streams follow.
+/// First track of the streams.
 const STREAMS_TRACK: u64 = 4;
 
-/// A phase with what was recorded in it, and the window that is shown.
+/// A phase with its record, and the window that is shown.
 #[derive(Debug)]
 pub(crate) struct Scene {
     pub(crate) phase: Phase,
@@ -32,7 +34,7 @@ pub(crate) struct Scene {
     pub(crate) to_ns: u64,
 }
 
-/// The document, a line per event.
+/// The document, one line per event.
 pub(crate) fn timeline(header: &Value, scenes: &[Scene], launches: [&[Launch]; 2]) -> String {
     let mut writer = Scenes::default();
     let mut about = Map::new();
@@ -48,7 +50,7 @@ pub(crate) fn timeline(header: &Value, scenes: &[Scene], launches: [&[Launch]; 2
 struct Scenes(Writer);
 
 impl Scenes {
-    /// Writes a phase; returns what `otherData` says of it.
+    /// Writes a phase; returns its entry in `otherData`.
     fn scene(&mut self, pid: u64, scene: &Scene, launches: [&[Launch]; 2]) -> Value {
         self.0.name_process(pid, scene.phase.title());
         let mut counts = json!({"pid": pid, "from_ns": scene.from_ns, "to_ns": scene.to_ns});
@@ -124,7 +126,7 @@ impl Scenes {
         );
     }
 
-    /// Leases and holds: each entry holds until the next.
+    /// Writes leases and holds: each entry lasts until the next.
     fn gates(&mut self, pid: u64, scene: &Scene) {
         let [leases, holds] = [LEASES_TRACK, HOLDS_TRACK].map(|tid| Track { pid, tid });
         self.0.name_track(leases, "BE lease");
@@ -150,7 +152,7 @@ impl Scenes {
 }
 
 impl Scene {
-    /// With the window around `at_ns`, or the beginning.
+    /// With the window around `at_ns`, or at the beginning.
     pub(crate) fn around(phase: Phase, record: Record, at_ns: Option<u64>) -> Self {
         let at_ns = at_ns.unwrap_or(HALF_WINDOW_NS);
         Self {
@@ -169,7 +171,7 @@ impl Scene {
         }
     }
 
-    /// When the best-effort job was held, in the window, and the daemon's reason.
+    /// The best-effort job's holds in the window, with the daemon's reason.
     pub(crate) fn holds(&self) -> Vec<(Gate, (u64, u64))> {
         self.runs(|gate| gate.waiting, |a, b| a.limit == b.limit)
     }
@@ -199,7 +201,7 @@ impl Scene {
     }
 }
 
-/// Whether both are one lease: a later budget of the same terms is what is left of it.
+/// Whether both are one lease: a later budget under the same terms is the lease's remainder.
 fn same_lease(a: &Gate, b: &Gate) -> bool {
     (&a.grant, a.classes, a.sms_max) == (&b.grant, b.classes, b.sms_max)
         && a.budget_ns >= b.budget_ns

@@ -1,11 +1,13 @@
-//! Where the demo runs: on the software GPU, which it starts itself, or on a GPU of this machine.
+//! Chooses where the demo runs: on the software GPU, which it starts itself, or on a GPU of this
+//! machine.
 //!
-//! `--device` asks for the software GPU, `--gpu` for one of this machine's. Without either it is the first usable NVIDIA GPU,
-//! and the software GPU where there is none. On a GPU of this machine time is real, kernels are synthetic
-//! (`examples/replay/src/ptx.rs`), and sharing is as the machine is set up: under MPS only if its control daemon runs.
+//! `--device` asks for the software GPU, `--gpu` for one of this machine's. The default is the
+//! first usable NVIDIA GPU, and the software GPU where there is none. On a GPU of this machine time
+//! is real, kernels are synthetic (`examples/replay/src/ptx.rs`), and sharing is as the machine is
+//! set up: under MPS only if its control daemon runs.
 //!
-//! A software GPU that stands in for this machine's, because the environment says so, is used like one where `--gpu` asks
-//! for it, but never called one: its identity tells.
+//! A software GPU that stands in for this machine's, because the environment says so, is used like
+//! a machine's GPU where `--gpu` asks for it, but never reported as one: its identity shows.
 
 use anyhow::Context;
 use scheduler::config::gpu::{Gpu, Select, choose};
@@ -21,39 +23,38 @@ use crate::failure::Failure;
 use crate::mps::Mps;
 use crate::run::select;
 
-/// Seconds of a phase where nothing is said: on the virtual clock they cost less.
+/// Default seconds of a phase on the virtual clock, where they cost less.
 const SECONDS_SOFTWARE: f64 = 12.0;
-/// Real ones. 150 requests at 15 a second.
+/// Default seconds of a phase in real time: 150 requests at 15 a second.
 const SECONDS_HARDWARE: f64 = 10.0;
-/// The software GPU's model if none is asked for, and the one whose times a built-in network has on a GPU that is not in
-/// the table.
+/// The software GPU's default model, whose times a built-in network also has on a GPU that is not
+/// in the table.
 const MODEL: &str = "V100-SXM2-16GB";
 
-/// Where the demo runs.
 #[derive(Debug)]
 pub(crate) enum Venue {
     /// A model, on the virtual clock.
     Software(Device),
-    /// What the driver shows, in real time.
+    /// A GPU that the driver shows, in real time.
     Machine(Machine),
 }
 
-/// A GPU of this machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) gpu: Gpu,
     /// Newest CUDA version of the driver, 1000 · major + 10 · minor.
     cuda: u32,
-    /// The driver's version, if NVML says it.
+    /// The driver's version, if NVML reports it.
     driver: Option<String>,
     mps: Mps,
 }
 
 impl Venue {
-    /// As the options say, or what there is; a note says why it is not hardware.
+    /// Follows the options, else takes what the machine has; a note explains why it is not
+    /// hardware.
     ///
     /// # Errors
-    /// A model or a GPU that is not there.
+    /// The model or the GPU does not exist.
     pub(crate) fn choose(options: &Options) -> Result<(Self, Option<String>), Failure> {
         if let Some(name) = &options.gpu {
             let gpu = select(name).map_err(Failure::usage)?;
@@ -87,7 +88,6 @@ impl Venue {
         Ok((Self::Machine(Machine::new(gpu)?), None))
     }
 
-    /// Seconds of a phase where the options say none.
     pub(crate) fn seconds(&self) -> f64 {
         match self {
             Self::Software(_) => SECONDS_SOFTWARE,
@@ -112,7 +112,6 @@ impl Venue {
         }
     }
 
-    /// The GPU of this machine, if it is one.
     pub(crate) fn machine(&self) -> Option<&Machine> {
         match self {
             Self::Software(_) => None,
@@ -120,7 +119,6 @@ impl Venue {
         }
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Software(device) => &device.name,
@@ -128,13 +126,13 @@ impl Venue {
         }
     }
 
-    /// Whether what it shows is a model's word.
+    /// Whether the results come from the device model.
     pub(crate) fn is_software(&self) -> bool {
         self.machine()
             .is_none_or(|machine| is_software_uuid(&machine.gpu.uuid))
     }
 
-    /// What can be done here, in order.
+    /// The phases that are possible here, in order.
     pub(crate) fn phases(&self) -> Vec<Phase> {
         let has_mps = self
             .machine()
@@ -145,7 +143,7 @@ impl Venue {
             .collect()
     }
 
-    /// Why the other phases cannot.
+    /// Why the other phases are not possible.
     pub(crate) fn not_done(&self) -> Option<String> {
         let machine = self.machine()?;
         (self.phases().len() < Phase::ALL.len()).then(|| {
@@ -167,7 +165,7 @@ impl Machine {
         })
     }
 
-    /// In one line: name, identity, driver.
+    /// One line with name, identity and driver.
     pub(crate) fn described(&self) -> String {
         let driver = self
             .driver
@@ -180,7 +178,6 @@ impl Machine {
         )
     }
 
-    /// For programs.
     pub(crate) fn json(&self) -> Value {
         json!({
             "uuid": self.gpu.uuid,
@@ -193,7 +190,7 @@ impl Machine {
     }
 }
 
-/// A model's name without the maker's and the brand's, as drivers and tables write it.
+/// A model's name without maker and brand, as drivers and tables write it.
 fn plain_name(name: &str) -> String {
     let name = name.to_ascii_lowercase().replace(' ', "-");
     let name = name.trim_start_matches("nvidia-");

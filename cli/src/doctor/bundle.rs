@@ -1,9 +1,10 @@
-//! `pillion doctor --bundle FILE`: what a maintainer asks for, in one archive without names.
+//! `pillion doctor --bundle FILE`: collects what a maintainer asks for in one archive without
+//! names.
 //!
-//! [`gather`] asks, each question with a bound on time and size, and with a reason where there is
-//! no answer. [`scrub`] takes names out of all of it, [`configuration`] out of configuration files.
-//! `manifest.json` has each file with its size and what was replaced in it, what is missing and
-//! why, and what stays. Nobody is sent anything: its user looks at the archive first.
+//! [`gather`] collects it; each query has a bound on time and size, and a reason if it has no
+//! answer. [`scrub`] removes names from all of it, [`configuration`] from configuration files.
+//! `manifest.json` lists each file with its size and the number of replacements, what is missing
+//! and why, and what is kept. Nothing is sent: the user inspects the archive first.
 
 mod configuration;
 mod gather;
@@ -26,12 +27,11 @@ use crate::failure::Failure;
 use crate::out;
 use crate::status::table;
 
-/// The folder that everything in the archive is in.
 const FOLDER: &str = "pillion-bundle";
-/// Most bytes of one file without names; a longer one is listed as missing.
+/// Size limit of one scrubbed file; a longer one is listed as missing.
 const BYTES_MAX: usize = 4 << 20;
 
-/// What is said of what stays, in the manifest and to its user.
+/// What is kept, for the manifest and the user.
 const STAYS: [&str; 6] = [
     "numbers, times and process ids",
     "versions, of Pillion, the kernel, the C library, the driver and the distribution",
@@ -41,15 +41,14 @@ const STAYS: [&str; 6] = [
     "paths of the system, listed in kept_paths",
 ];
 
-/// A file of the archive.
 struct Entry {
     path: String,
     text: String,
     replaced: Tally,
 }
 
-/// Exit 2 if the file is there already or cannot be made; 0 whatever the checks have found, as the
-/// bundle says it.
+/// Exits 2 if the file exists or cannot be created; 0 whatever the checks found, as the bundle
+/// contains that.
 pub(super) fn run(options: &Options, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
     let is_stdout = path == Path::new("-");
     if is_stdout && io::stdout().is_terminal() {
@@ -78,7 +77,7 @@ pub(super) fn run(options: &Options, path: &Path, findings: &[Finding]) -> Resul
     Ok(())
 }
 
-/// A bundle is never written over anything.
+/// A bundle never overwrites anything.
 fn taken(path: &Path) -> Failure {
     let path = path.display();
     Failure::usage(anyhow!(
@@ -86,7 +85,7 @@ fn taken(path: &Path) -> Failure {
     ))
 }
 
-/// Writes the whole archive or nothing, for its user alone (mode 0600).
+/// Writes the whole archive or nothing, with mode 0600.
 fn write(path: &Path, archive: &[u8]) -> Result<(), Failure> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -111,7 +110,7 @@ fn write(path: &Path, archive: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The files without names, and the manifest. Everything teaches names before anything is scrubbed.
+/// The scrubbed files, and the manifest. Names are learnt from all files before any is scrubbed.
 fn scrubbed(gathered: &Gathered) -> (Vec<Entry>, Value) {
     let mut scrubber = Scrubber::default();
     gathered.names.teach(&mut scrubber);
@@ -177,8 +176,8 @@ fn described(entry: &Entry) -> Value {
     json!({"path": entry.path, "bytes": entry.text.len(), "replaced": entry.replaced})
 }
 
-/// The archive, compressed. Its entries are root's and of one moment, so that they say nothing of
-/// who made it.
+/// The compressed archive. Its entries belong to root and have one timestamp, so that they do not
+/// show who made it.
 fn archive(entries: &[Entry], manifest: &Value) -> io::Result<Vec<u8>> {
     let mut archive = Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     let made_s = manifest["made_unix_ms"].as_u64().unwrap_or(0) / 1_000;
@@ -197,7 +196,7 @@ fn archive(entries: &[Entry], manifest: &Value) -> io::Result<Vec<u8>> {
     archive.into_inner()?.finish()
 }
 
-/// What is in it, what is not, and what to do before it is sent.
+/// Lists the contents, what is missing, and what to do before sending it.
 fn told(path: &Path, manifest: &Value) -> String {
     let list = |name: &str| manifest[name].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The daemons: one for each GPU, reachable by this user's jobs, of this version.
+//! Checks the daemons: one for each GPU, reachable by this user's jobs, of this version.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Finding, unmanaged};
 use crate::status;
 
-/// What the daemons that answered say of themselves.
+/// The statuses of the daemons that answered.
 pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
     let answers = ask_all(findings, gpus);
     findings.extend(answers.iter().flat_map(passed_by));
@@ -25,7 +25,7 @@ fn uuid(status: &Value) -> &str {
     status["gpu"]["uuid"].as_str().unwrap_or("?")
 }
 
-/// A throttle that does not know how much the GPU is used.
+/// A throttle that has no measurement of the GPU's use.
 fn blind(status: &Value) -> Option<Finding> {
     let throttle = &status["policy"]["throttle"];
     (throttle["blind"] == true).then_some(())?;
@@ -40,7 +40,7 @@ fn blind(status: &Value) -> Option<Finding> {
     ))
 }
 
-/// A GPU whose clock is held down by power or heat.
+/// A GPU whose clock is limited by power or heat.
 fn slow(status: &Value) -> Option<Finding> {
     status.pointer("/gpu/device/slowed_by")?.as_str()?;
     Some(Finding::warning(
@@ -51,7 +51,7 @@ fn slow(status: &Value) -> Option<Finding> {
     ))
 }
 
-/// A GPU that the probe finds in trouble, or does not see.
+/// A GPU that the probe finds in trouble, or cannot observe.
 fn in_trouble(status: &Value) -> Option<Finding> {
     let probe = status.pointer("/gpu/probe")?;
     let subject = format!("probe of {}", uuid(status));
@@ -79,7 +79,7 @@ fn in_trouble(status: &Value) -> Option<Finding> {
     }
 }
 
-/// Jobs whose launches pass by us, in part.
+/// Jobs with launches that bypass Pillion.
 fn passed_by(status: &Value) -> Vec<Finding> {
     let jobs = status["jobs"].as_array().into_iter().flatten();
     let find = |job: &Value| {
@@ -127,7 +127,7 @@ fn of_gpu(subject: String, gpu: &Gpu, answers: &mut Vec<Value>) -> Finding {
                 answers.push(status);
                 return finding;
             }
-            // Nobody has put a socket there; the next folder may have one.
+            // No socket in this folder; the next folder may have one.
             Err(HelloError::Io(error)) if error.kind() == ErrorKind::NotFound => {
                 absent = Some(path);
             }

@@ -1,4 +1,4 @@
-//! The driver, NVML, and the GPUs that they show.
+//! Checks the driver, NVML, and the GPUs that they show.
 
 use scheduler::config::gpu::Gpu;
 use scheduler::host::device;
@@ -37,7 +37,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Vec<Gpu> {
     gpus
 }
 
-/// The driver's library and its version beside the newest that our table of entry points knows.
+/// The driver's version against the newest in our table of entry points.
 fn library() -> Finding {
     const SUBJECT: &str = "driver";
     let version = device::library_path().and_then(|path| Ok((path, device::driver_version()?)));
@@ -79,7 +79,7 @@ fn library() -> Finding {
     Finding::ok(SUBJECT, found)
 }
 
-/// NVML is what tells how much memory and time each process really takes.
+/// NVML reports how much memory and time each process really takes.
 fn management() -> Finding {
     const SUBJECT: &str = "NVML";
     match nvml::ask() {

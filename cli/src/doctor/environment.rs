@@ -1,4 +1,4 @@
-//! Configuration files, profiles, and what the environment says.
+//! Checks configuration files, profiles, and the environment.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ fn set(name: &str) -> Option<String> {
     (!value.is_empty()).then_some(value)
 }
 
-/// Those asked for, else those of the installation.
+/// The requested files, else those of the installation.
 pub(super) fn files(configs: &[PathBuf]) -> Vec<PathBuf> {
     if !configs.is_empty() {
         return configs.to_vec();
@@ -47,7 +47,7 @@ pub(super) fn files(configs: &[PathBuf]) -> Vec<PathBuf> {
     source::files_in(&source::usual_folder()).unwrap_or_default()
 }
 
-/// The same, with what lies below each.
+/// [`files`] with the drop-ins of each.
 pub(super) fn files_and_drop_ins(configs: &[PathBuf]) -> Vec<PathBuf> {
     let below = |path: PathBuf| {
         let drop_ins = source::files_in(&path.with_extension("d")).unwrap_or_default();
@@ -88,7 +88,7 @@ fn profile(path: &Path) -> Finding {
     }
 }
 
-/// What is wrong with a file, without its name, which the subject says; the place in it stays.
+/// An error in a file without the file's name, which is the subject; the position stays.
 fn without(path: &Path, text: &str) -> String {
     let name = path.display().to_string();
     let lines = text.lines().map(|line| {
@@ -110,7 +110,7 @@ fn range(name: &str, text: &str) -> Finding {
     }
 }
 
-/// One tool hears of a process's NVTX ranges: who is named here.
+/// Only one tool receives a process's NVTX ranges: the one named here.
 fn nvtx_tool(path: &str) -> Finding {
     let ours = artifacts::find(artifacts::LIBRARY);
     if ours.is_ok_and(|ours| ours.as_os_str() == path) {

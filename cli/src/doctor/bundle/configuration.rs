@@ -1,15 +1,14 @@
-//! A daemon's configuration file without names: line by line, so that a file that is wrong stays
-//! wrong at the same place.
+//! Scrubs a daemon's configuration file line by line, so that a syntax error stays at its place.
 //!
-//! Keys, numbers and words of Pillion's own stay. Comments go, and so does every text that is no
-//! such word: a job, a user, a path or whatever else gets a pseudonym.
+//! Keys, numbers and Pillion's own words stay. Comments are removed, and every other text is
+//! replaced by a pseudonym, whether a job, a user, a path or anything else.
 
 use policy::Policy;
 use scheduler::core::event::Kind;
 
 use super::scrub::{Class, Scrubber, Tally};
 
-/// Words that values of a configuration may be, beside the policies and what can break.
+/// Words that are values of a configuration, besides the policies and the kinds of faults.
 pub(super) const WORDS: [&str; 33] = [
     "auto",
     "mps",
@@ -50,20 +49,19 @@ const WHOSE: [&str; 4] = ["user", "users", "group", "groups"];
 /// Longest text that is a size, a time or a share.
 const QUANTITY_CHARS: usize = 12;
 
-/// Scrubs files; see the module's text.
 struct Scrubbing<'a> {
     scrubber: &'a mut Scrubber,
     tally: &'a mut Tally,
-    /// The table that the line is in, its name in parts.
+    /// The current table's name, in parts.
     table: Vec<String>,
-    /// What ends a text of several lines, which is left out.
+    /// The end marker of a text of several lines, which is left out.
     until: Option<&'static str>,
-    /// Brackets of a list that goes on in the next line, and the key that it is the value of.
+    /// Open brackets of a list that continues in the next line, and the key of that list.
     open: usize,
     key: String,
 }
 
-/// A file's text without names, which are learnt, so that messages about the file have none.
+/// Scrubs a file's text. Its names are learnt, so that messages about the file contain none.
 pub(super) fn scrubbed(text: &str, scrubber: &mut Scrubber, tally: &mut Tally) -> String {
     let mut scrubbing = Scrubbing {
         scrubber,
@@ -104,7 +102,7 @@ impl Scrubbing<'_> {
         format!("{space}{scrubbed}")
     }
 
-    /// `[jobs.train]`, or a value that goes on in a line of its own.
+    /// `[jobs.train]`, or a value that continues in a line of its own.
     fn header(&mut self, body: &str) -> String {
         let mut at = 0;
         let mut parts = Vec::new();
@@ -140,8 +138,8 @@ impl Scrubbing<'_> {
         made
     }
 
-    /// `key = value`, or a line of a list; a line without `=` is none of these, and all of it may
-    /// be names.
+    /// `key = value`, or a line of a list. A line without `=` is neither, and all of it may be
+    /// names.
     fn pair(&mut self, body: &str) -> String {
         let mut made = String::new();
         let mut at = 0;
@@ -195,7 +193,7 @@ impl Scrubbing<'_> {
         made
     }
 
-    /// Brackets of a value, outside of texts.
+    /// Counts the brackets of a value, outside of strings.
     fn count(&mut self, c: char, is_value: bool, braces: &mut usize) {
         match c {
             '[' if is_value => self.open += 1,
@@ -206,7 +204,7 @@ impl Scrubbing<'_> {
         }
     }
 
-    /// A part of a key that is so deep in tables whose names begin with these.
+    /// A part of a key at `depth` in tables whose names begin with `before`.
     fn named(&mut self, before: &[String], depth: usize, word: &str, is_string: bool) -> String {
         let is_jobs = |table: Option<&String>| table.is_some_and(|table| table == "jobs");
         let is_below = is_jobs(before.last()) && depth == before.len();
@@ -239,7 +237,7 @@ impl Scrubbing<'_> {
     }
 }
 
-/// A text in quotes: the bytes that it takes with them, and what is in them.
+/// A quoted string: its length with quotes, and its content.
 fn string(rest: &str) -> (usize, &str) {
     let quote = rest.chars().next().unwrap_or('"');
     let mut is_escaped = false;
@@ -250,7 +248,8 @@ fn string(rest: &str) -> (usize, &str) {
     });
     match end {
         Some(end) => (end + 2, &rest[1..=end]),
-        // The string has no end in this line: the file is wrong, and all of the rest may be a name.
+        // The string does not end in this line: the file is wrong, and all of the rest may be a
+        // name.
         None => (rest.len(), &rest[1..]),
     }
 }
@@ -259,7 +258,7 @@ fn is_bare(c: char) -> bool {
     c.is_alphanumeric() || "_-".contains(c)
 }
 
-/// Bytes of a bare word or number.
+/// Length of a bare word or number.
 fn bare(rest: &str) -> usize {
     rest.find(|c| !is_bare(c)).unwrap_or(rest.len())
 }

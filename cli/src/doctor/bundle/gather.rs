@@ -1,7 +1,7 @@
-//! What is in a bundle, as the machine has it: names and all.
+//! Gathers the contents of a bundle, before scrubbing.
 //!
-//! Every question has a bound: a daemon, a program and a file each have so long and so many bytes.
-//! What is not to be had is listed with the reason.
+//! Every query has bounds: a daemon, a program and a file each have a timeout and a size limit.
+//! Anything that cannot be had is listed with the reason.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -29,24 +29,20 @@ use crate::doctor::{Finding, Options, environment, rendered};
 use crate::mps::Mps;
 use crate::status;
 
-/// Most bytes taken of a file or of what a program says; of a log its end.
+/// Limit on bytes of a file or of a program's output; of a log the end is taken.
 const BYTES_MAX: u64 = 1 << 20;
-/// Lines of a log.
 const LOG_LINES: usize = 2_000;
-/// Longest wait for a program.
+/// Timeout for a program.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Most daemons that are asked.
+/// Limit on queried daemons.
 const DAEMONS_MAX: usize = 64;
-/// First number of people's users (login.defs(5)).
+/// First uid of regular users (login.defs(5)).
 const FIRST_USER: u32 = 1_000;
-/// `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// What a file of the bundle holds.
 pub(super) enum Content {
     Text(String),
     Json(Value),
-    /// A daemon's configuration.
     Configuration(String),
 }
 
@@ -56,16 +52,15 @@ pub(super) struct Gathered {
     pub(super) names: Names,
 }
 
-/// Names of this machine and of its users.
 #[derive(Default)]
 pub(super) struct Names {
     hosts: Vec<String>,
     users: Vec<(u32, String)>,
-    /// Values of variables that are given by name alone, and parts of those that a check quotes.
+    /// Values of variables whose names alone are listed, and the parts of them that a check quotes.
     words: Vec<String>,
     /// Relative paths of variables and of the command line, and names of files.
     paths: Vec<String>,
-    /// The program that is asked about.
+    /// The program named on the command line.
     programs: Vec<String>,
 }
 
@@ -87,7 +82,6 @@ impl Names {
     }
 }
 
-/// Asks for everything.
 pub(super) fn everything(options: &Options, findings: &[Finding]) -> Gathered {
     let checks: Vec<Value> = findings.iter().map(Finding::json).collect();
     let mut files = vec![
@@ -138,7 +132,7 @@ pub(super) fn everything(options: &Options, findings: &[Finding]) -> Gathered {
     }
 }
 
-/// What a daemon says and has written.
+/// A daemon's answers and files.
 fn of_daemon(
     folder: &str,
     socket: &Path,
@@ -177,7 +171,7 @@ fn of_daemon(
     ]
 }
 
-/// The users whose processes a document is about.
+/// Collects the users whose processes a document is about.
 fn uids_of(value: &Value, uids: &mut BTreeSet<u32>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| uids_of(item, uids)),
@@ -199,7 +193,7 @@ fn words_of(process: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The number may be of another namespace, and another process's here.
+/// Verifies the process: its number may be of another pid namespace, and another process's here.
 fn is_pilliond(process: &Path) -> bool {
     let words = words_of(process);
     let mut words = words.iter().take(4);
@@ -210,7 +204,7 @@ fn is_pilliond(process: &Path) -> bool {
     })
 }
 
-/// The file that a daemon was started with, by its command line.
+/// The configuration file on a daemon's command line.
 fn configuration_of(process: &Path) -> Option<PathBuf> {
     let words = words_of(process);
     let at = words.iter().position(|word| word.starts_with("--config"))?;
@@ -256,7 +250,7 @@ fn head(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The end of a file, from the beginning of a line: a part of a name would not be recognised.
+/// The end of a file, from the start of a line: a part of a name would not be recognised.
 fn tail(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -283,7 +277,7 @@ fn text_of(path: &Path) -> Result<Content, String> {
     read.map_err(|error| unread(path, &error))
 }
 
-/// What a program writes to its standard output, if it ends well and in time.
+/// A program's standard output, if it ends successfully and in time.
 fn answer_of(words: &[&str]) -> Result<String, String> {
     let name = words[0];
     let mut command = Command::new(name);
@@ -297,7 +291,7 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let read = stdout.map(|stdout| stdout.take(BYTES_MAX).read_to_end(&mut bytes));
-        // Nobody listens any more where it took too long.
+        // After the timeout nobody receives.
         let _ = sender.send((bytes, read.is_some_and(|read| read.is_ok())));
     });
     let clock = Clock::monotonic();
@@ -308,8 +302,8 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
         .is_ok_and(|(bytes, _)| (bytes.len() as u64) < BYTES_MAX);
     let past = Duration::from_nanos(clock.now_ns().saturating_sub(asked_ns));
     let left = ANSWER_WITHIN.saturating_sub(past);
-    // One that has closed its output should end; one that does not, that has more to say than is
-    // taken, or that says nothing, is ended.
+    // A program that has closed its output should end. It is killed if it does not, exceeds the
+    // limit, or does not answer in time.
     let has_ended = is_whole && ends_within(&child, left);
     if !has_ended {
         let _ = child.kill();
@@ -332,7 +326,7 @@ fn answer_of(words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Whether a child ends in that time. It stays to be waited for.
+/// Whether a child ends in that time; it still has to be waited for.
 fn ends_within(child: &Child, time: Duration) -> bool {
     let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
         return false;
@@ -342,7 +336,7 @@ fn ends_within(child: &Child, time: Duration) -> bool {
     retry_on_intr(|| poll(&mut ended, time.as_ref())).is_ok_and(|ready| ready > 0)
 }
 
-/// The services' log of the last time.
+/// The recent log of the services.
 fn journal() -> Result<Content, String> {
     let lines = LOG_LINES.to_string();
     let text = answer_of(&[
@@ -361,7 +355,6 @@ fn journal() -> Result<Content, String> {
     }
 }
 
-/// Of Pillion and of what is below it.
 fn versions() -> Value {
     const OF_RELEASE: [&str; 5] = ["ID", "ID_LIKE", "NAME", "VERSION_ID", "PRETTY_NAME"];
     let release = head(Path::new("/etc/os-release")).unwrap_or_default();
@@ -387,9 +380,9 @@ fn versions() -> Value {
     })
 }
 
-/// Variables whose values say how a job is started and how the GPU is shared. Of others of these
-/// beginnings only the name is given, as their values may be anything (`NVIDIA_API_KEY`); of all
-/// others nothing but how many there are.
+/// Variables whose values show how a job is started and how the GPU is shared. Other variables with
+/// these prefixes are listed by name alone, as their values may be anything (`NVIDIA_API_KEY`); of
+/// all others only the count is given.
 const TOLD: [&str; 47] = [
     "CUDA_CACHE_DISABLE",
     "CUDA_DEVICE_MAX_CONNECTIONS",
@@ -440,7 +433,7 @@ const TOLD: [&str; 47] = [
     "PILLION_SPOOL",
 ];
 
-/// Whether a variable is of those that concern us.
+/// Whether a variable is related to Pillion or the GPU.
 fn is_near(name: &str) -> bool {
     let beginnings = ["PILLION_", "CUDA_", "NVIDIA_"];
     beginnings.iter().any(|prefix| name.starts_with(prefix))
@@ -461,7 +454,7 @@ const PATHS: [&str; 12] = [
     "PILLION_SOCKET",
     "PILLION_SPOOL",
 ];
-/// Variables that are not told and that a check quotes, also in parts.
+/// Variables whose values are not listed, but which a check quotes, also in parts.
 const QUOTED: [&str; 2] = ["PILLION_REQUEST_RANGE", "PILLION_ITERATION_RANGE"];
 
 fn texts(
@@ -471,8 +464,8 @@ fn texts(
     all.map(move |(name, value)| (text(name), text(value)))
 }
 
-/// What those hold of which only the name is given: what a check quotes in parts as well. Paths are
-/// scrubbed wherever they stand; a version or a word of Pillion's is no name.
+/// Values of variables listed by name alone, which a check may quote in parts. Paths are scrubbed
+/// anywhere; a version or a word of Pillion's is no name.
 fn untold(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
     let untold = texts(all).filter(|(name, _)| is_near(name) && !TOLD.contains(&&**name));
     let words = untold.flat_map(|(name, value)| {
@@ -496,7 +489,7 @@ fn untold(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
     words.filter(|word| word.chars().count() > 2).collect()
 }
 
-/// Whether a text says nothing of who uses the machine, and stands in much that stays.
+/// Whether a text does not identify a user of the machine, and occurs in much that is kept.
 fn is_common(text: &str) -> bool {
     const COMMON: [&str; 8] = [
         "all", "none", "lib", "lib64", "bin", "tmp", "pillion", "pilliond",
@@ -507,8 +500,8 @@ fn is_common(text: &str) -> bool {
     is_dots || is_library || COMMON.contains(&text) || WORDS.contains(&text)
 }
 
-/// What is to be learnt of a path that a user has given. An absolute one is found wherever it
-/// stands, but its file name is not.
+/// The names to learn from a path that a user has given. An absolute path is found anywhere, but
+/// its file name is not.
 fn parts_of(path: &str) -> Vec<String> {
     let trimmed = path.trim_start_matches("./").trim_end_matches('/');
     let name = Path::new(path).file_name().unwrap_or_default();
@@ -524,7 +517,7 @@ fn parts_of(path: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is to be learnt of a program: its file name in any case.
+/// The names to learn from a program: its file name in any case.
 fn program_of(path: &str) -> Vec<String> {
     let name = Path::new(path).file_name().unwrap_or_default();
     let name = name.to_string_lossy().into_owned();
@@ -532,7 +525,7 @@ fn program_of(path: &str) -> Vec<String> {
     parts_of(path).into_iter().chain(name).collect()
 }
 
-/// The relative paths and the names of files that variables and the command line have.
+/// The relative paths and file names in variables and on the command line.
 fn paths(all: impl Iterator<Item = (OsString, OsString)>, configs: &[PathBuf]) -> Vec<String> {
     let values = texts(all).filter(|(name, _)| PATHS.contains(&&**name));
     let parts = values.flat_map(|(_, value)| {
@@ -551,7 +544,7 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Value {
     for (name, value) in all {
         let name = name.to_string_lossy().into_owned();
         match TOLD.contains(&&*name) {
-            // The value of this one is the id of a job, whatever it looks like.
+            // The value of this one is a job id, whatever it looks like.
             true if name == "PILLION_JOB" => {
                 let job = json!({"job": value.to_string_lossy()});
                 told.insert(name, job);
@@ -567,7 +560,7 @@ fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Value {
     json!({"variables": told, "set_without_value": names, "others": others})
 }
 
-/// Limits, control groups and devices of this process: what a container does to it.
+/// Limits, control groups and devices of this process: the effects of a container.
 fn machine() -> Value {
     let lines = |path: &str| {
         let text = head(Path::new(path)).unwrap_or_default();
@@ -597,7 +590,7 @@ fn mps() -> Value {
     json!({"pipes": mps.folder.display().to_string(), "control_pid": mps.pid, "state": mps.state()})
 }
 
-/// What this machine is called and who its users are: those of its list, of the environment, and of
+/// Names of this machine and of its users: those of its user list, of the environment, and of
 /// processes that use the GPU.
 fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
     let mut names = Names {
@@ -630,7 +623,7 @@ fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
         .filter(|&&uid| uid >= FIRST_USER && uid != NOBODY)
     {
         if entries.iter().all(|(known, _)| known != uid) {
-            // Of a directory of users that is not on this machine.
+            // A directory service that is not on this machine may know the user.
             let entry = answer_of(&["getent", "passwd", &uid.to_string()]);
             entries.extend(entry.unwrap_or_default().lines().flat_map(user_of));
         }
@@ -649,7 +642,7 @@ fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
         .into_iter()
         .filter(|(_, name)| !name.is_empty() && name != "root")
     {
-        // What root calls itself is a name, too.
+        // Any other name of root's is a name, too.
         names
             .users
             .push((if uid == 0 { u32::MAX } else { uid }, name));
@@ -657,7 +650,7 @@ fn names(uids: &BTreeSet<u32>, options: &Options) -> Names {
     names
 }
 
-/// A person's entry of a list of users (passwd(5)): the name, and the name in full.
+/// A person's entry in a user list (passwd(5)): the login name and the full name.
 fn user_of(line: &str) -> Vec<(u32, String)> {
     let fields: Vec<&str> = line.split(':').collect();
     let [name, _, uid, _, full, ..] = fields[..] else {

@@ -1,38 +1,35 @@
-//! Takes names out of what is sent to a maintainer: jobs, programs, users, hosts, paths, addresses
+//! Removes names from what is sent to a maintainer: jobs, programs, users, hosts, paths, addresses
 //! and ids.
 //!
-//! A name gets a pseudonym that is the same in all files of a bundle (`job-1`, `user-1`), so that
-//! they can be read beside each other. What is a name is *learnt* first, from the fields of
-//! documents and from the forms in which the daemon writes of jobs and programs; then every text is
-//! *scrubbed* of all that was learnt, wherever it stands as a word, and of what looks like a path,
-//! an address or an id. What stays: numbers, words of Pillion's own, versions, names of GPUs with
-//! their UUIDs and PCI addresses, paths of the system ([`KEPT_PATHS`]), and the names of kernels,
-//! which `pillion profile scrub` keeps, too.
+//! A name gets one pseudonym in all files of a bundle (`job-1`, `user-1`), so that files can be
+//! read together. Names are *learnt* first, from the fields of documents and from the forms in
+//! which the daemon writes about jobs and programs. Then every text is *scrubbed* of all learnt
+//! names, wherever they stand as a word, and of everything that looks like a path, an address or an
+//! id. Kept are numbers, Pillion's own words, versions, names of GPUs with their UUIDs and PCI
+//! addresses, paths of the system ([`KEPT_PATHS`]), and the names of kernels, which `pillion
+//! profile scrub` keeps, too.
 //!
-//! Nothing here asks the machine for anything.
+//! This module makes no queries to the machine.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// What a name is of.
+/// The kind of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// The id of a job.
     Job,
-    /// A program.
     Program,
-    /// A user or a group, by name or number.
     User,
     /// This machine.
     Host,
     /// A file or folder that is not the system's.
     Path,
-    /// A network address, or one of mail.
+    /// Of the network or of mail.
     Address,
-    /// What identifies a container, a pod or a session.
+    /// Identifies a container, a pod or a session.
     Id,
-    /// Text of a configuration that is no word of Pillion's.
+    /// Text of a configuration that is not a word of Pillion's.
     Word,
 }
 
@@ -52,12 +49,12 @@ impl Class {
     }
 }
 
-/// How many names were replaced, by class.
+/// Replacements by class.
 pub(super) type Tally = BTreeMap<&'static str, u64>;
 
-/// Beginnings of paths that say nothing of who uses the machine. They stay; what follows them is
-/// scrubbed as any text. One without `/` at its end is the name of a file or folder, or how that
-/// name begins before a suffix ([`kept_of`]).
+/// Prefixes of paths that do not identify a user of the machine. They stay; the rest of the path is
+/// scrubbed as any text. A prefix without `/` at its end is the name of a file or folder, or the
+/// start of that name before a suffix ([`kept_of`]).
 pub(super) const KEPT_PATHS: [&str; 21] = [
     "/usr/lib/",
     "/usr/lib64/",
@@ -81,21 +78,20 @@ pub(super) const KEPT_PATHS: [&str; 21] = [
     "/var/log/nvidia-mps",
     "/tmp/nvidia-mps",
 ];
-/// Ends of file names that stay with a pseudonym, because they say what kind of file it is.
+/// Ends of file names that are kept after a pseudonym, because they show the kind of file.
 const KEPT_ENDS: [&str; 8] = [
     ".toml", ".sock", ".so", ".so.1", ".log", ".py", ".json", ".sqlite",
 ];
-/// Digits of which a run in hexadecimal is an id.
+/// A run of at least so many hexadecimal digits is an id.
 const ID_DIGITS: usize = 24;
 
-/// Learns names, and takes them out of texts.
 #[derive(Debug, Default)]
 pub(super) struct Scrubber {
-    /// What each name is replaced by, by its first character; the longest first.
+    /// Replacements of names, by first character, longest name first.
     names: BTreeMap<char, Vec<(String, String, Class)>>,
-    /// Numbers given to each class.
+    /// Count of pseudonyms by class.
     given: BTreeMap<Class, usize>,
-    /// The pseudonyms of everything, by class and text.
+    /// All pseudonyms, by class and text.
     known: BTreeMap<(Class, String), String>,
 }
 
@@ -112,7 +108,6 @@ impl Scrubber {
         made
     }
 
-    /// How many names of each class there are.
     pub(super) fn given(&self) -> Tally {
         let given = self.given.iter();
         given
@@ -120,9 +115,8 @@ impl Scrubber {
             .collect()
     }
 
-    /// From now on this text is a name, wherever it stands as a word. A number, or a letter or two
-    /// of a job, would be found in everything: it is a name only in quotes, as the daemon writes
-    /// ids.
+    /// Declares a text a name, wherever it stands as a word. A number, or a job of one or two
+    /// letters, would match everywhere: it is a name only in quotes, as the daemon writes ids.
     pub(super) fn learn(&mut self, class: Class, text: &str) {
         let is_number = text.chars().all(|c| c.is_ascii_digit());
         if text.is_empty() || text == "root" {
@@ -147,7 +141,7 @@ impl Scrubber {
         }
     }
 
-    /// A user with the number and the name of the same pseudonym.
+    /// Gives a user's number and name the same pseudonym.
     pub(super) fn learn_user(&mut self, uid: u32, name: &str) {
         if uid == 0 {
             return;
@@ -191,9 +185,9 @@ impl Scrubber {
         }
     }
 
-    /// Learns jobs and programs from the forms in which the daemon writes of them: `job "train"`,
-    /// `attached: best-effort job "train", python, client 3`, `turned away: python, job "train"`,
-    /// and `pid 7 python`.
+    /// Learns jobs and programs from the forms in which the daemon writes about them: `job
+    /// "train"`, `attached: best-effort job "train", python, client 3`, `turned away: python, job
+    /// "train"`, and `pid 7 python`.
     pub(super) fn learn_text(&mut self, text: &str) {
         for line in text.lines() {
             let mut rest = line;
@@ -237,7 +231,6 @@ impl Scrubber {
         }
     }
 
-    /// A document without names.
     pub(super) fn json(&mut self, value: &Value, tally: &mut Tally) -> Value {
         match value {
             Value::String(text) => self.text(text, tally).into(),
@@ -285,7 +278,7 @@ impl Scrubber {
         self.pseudonym(class, text)
     }
 
-    /// A text without what was learnt, and without paths, addresses and ids.
+    /// Scrubs a text of what was learnt, and of paths, addresses and ids.
     pub(super) fn text(&mut self, text: &str, tally: &mut Tally) -> String {
         let mut scrubbed = String::with_capacity(text.len());
         let mut before = None;
@@ -326,7 +319,7 @@ impl Scrubber {
         let names = self.names.get(&first)?.iter();
         let mut found = names.filter_map(|(name, to, class)| Some((fits(name)?, to, *class)));
         let (mut bytes, pseudonym, class) = found.next()?;
-        // What is behind the name of a machine is its domain.
+        // A domain may follow the machine's name.
         if class == Class::Host && rest[bytes..].starts_with('.') {
             bytes += length(&rest[bytes..], |c| {
                 c.is_ascii_alphanumeric() || ".-".contains(c)
@@ -367,9 +360,9 @@ impl Scrubber {
         Some((path.len(), pseudonym + end_of(path)))
     }
 
-    /// The command line of a process, which begins here behind `pid 7` or `pid 7 of user 1000`. It
-    /// may have parentheses and ends of lines: all goes up to the last `)` of the first line that
-    /// has one.
+    /// A process's command line that begins here, after `pid 7` or `pid 7 of user 1000`. It may
+    /// contain parentheses and line breaks: it extends to the last `)` of the first line that has
+    /// one.
     fn command_at(
         &mut self,
         rest: &str,
@@ -387,7 +380,7 @@ impl Scrubber {
         Some((1 + bytes, format!("({pseudonym}")))
     }
 
-    /// An address, an id, or the number of a user that begins here.
+    /// An address, an id, or a user's number that begins here.
     fn token_at(
         &mut self,
         rest: &str,
@@ -431,7 +424,7 @@ impl Scrubber {
     }
 }
 
-/// The beginning that stays of a path of the system.
+/// The part of a system path that is kept.
 pub(super) fn kept_of(path: &str) -> Option<&'static str> {
     let is_kept = |kept: &&&str| {
         let Some(behind) = path.strip_prefix(**kept) else {
@@ -445,7 +438,7 @@ pub(super) fn kept_of(path: &str) -> Option<&'static str> {
     KEPT_PATHS.iter().find(is_kept).copied()
 }
 
-/// The end of a file's name that stays.
+/// The end of a file's name that is kept.
 fn end_of(path: &str) -> &'static str {
     let end = KEPT_ENDS.iter().find(|end| path.ends_with(**end));
     end.copied().unwrap_or_default()
@@ -467,7 +460,7 @@ fn is_behind_pid(text: &str) -> bool {
     }
 }
 
-/// A text up to the quote that ends it, and what is behind that.
+/// The text up to the closing quote, and the rest.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut is_escaped = false;
     let end = text.find(|c: char| {
@@ -479,33 +472,32 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     Some((inner, &text[end + 1..]))
 }
 
-/// Whether a field is the name of a program: it is called so, or has a process id beside it.
+/// Whether a field is a program's name: its key says so, or a process id stands beside it.
 fn is_program(key: &str, beside: &Map<String, Value>) -> bool {
     key == "program" || (key == "name" && beside.contains_key("pid"))
 }
 
-/// Whether a field is the number of a user.
+/// Whether a field is a user's number.
 fn is_user(key: &str) -> bool {
     matches!(key, "uid" | "user")
 }
 
-/// A character within a word.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Bytes at the beginning that are all of that kind.
+/// Length of the prefix whose characters all match.
 fn length(text: &str, is_part: impl Fn(char) -> bool) -> usize {
     text.find(|c| !is_part(c)).unwrap_or(text.len())
 }
 
-/// Bytes in front of the first of these.
+/// Length up to the first of these.
 fn until(text: &str, ends: &[&str]) -> usize {
     let ends = ends.iter().filter_map(|end| text.find(end));
     ends.min().unwrap_or(text.len())
 }
 
-/// `8-4-4-4-12` digits in hexadecimal.
+/// `8-4-4-4-12` hexadecimal digits.
 fn is_uuid(text: &str) -> bool {
     let parts: Vec<usize> = text.split('-').map(str::len).collect();
     let is_hex = text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
@@ -521,7 +513,7 @@ fn is_ipv4(text: &str) -> bool {
     parts.len() == 4 && parts.iter().all(|part| part.parse::<u8>().is_ok())
 }
 
-/// A name, `@` and a domain; an instance of a unit of systemd looks nearly so.
+/// A name, `@` and a domain; an instance of a systemd unit looks nearly like that.
 fn is_mail(text: &str) -> bool {
     const UNITS: [&str; 5] = ["service", "slice", "scope", "socket", "target"];
     let Some((name, domain)) = text.trim_end_matches('.').split_once('@') else {
