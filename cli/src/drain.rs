@@ -1,4 +1,4 @@
-//! `pillion drain`: a GPU takes no more work, and can be released for a reset.
+//! `pillion drain`: a GPU accepts no more work, and can be released for a reset.
 
 use std::path::{Path, PathBuf};
 
@@ -33,12 +33,12 @@ pub(crate) struct Options {
     release: bool,
 }
 
-/// How long the daemon may take to close what it has open, ns.
+/// Timeout for the daemon to close the device, ns.
 const RELEASE_NS: u64 = 8_000_000_000;
-/// Between two questions whether it has, ns.
+/// Poll interval, ns.
 const LOOK_NS: u64 = 50_000_000;
 
-/// Exit 69 if no daemon answers, 1 if one refuses, does not answer or has not let go.
+/// Exits 69 if no daemon answers; 1 if one refuses, does not answer or still has the device open.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let sockets = daemons::sockets();
     let sockets = match &options.gpu {
@@ -52,7 +52,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let done = told.done.clone();
     let mut troubles = told.troubles();
     told.into_result()?;
-    // Each says who holds its GPU still, also after one that has not let go.
+    // Each reports the remaining users of its GPU, also after a daemon that has not closed its
+    // device.
     for socket in done.iter().filter(|_| options.release) {
         let released = say_released(socket);
         troubles.extend(released.err().map(|failure| failure.why()));
@@ -63,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// The socket of the daemon whose GPU is called so.
+/// The socket of the daemon whose GPU has this name.
 pub(crate) fn the_one(sockets: &[PathBuf], name: &str) -> Result<PathBuf, Failure> {
     let mut silent = Vec::new();
     let mut found: Vec<(&PathBuf, Gpu)> = Vec::new();
@@ -78,7 +79,7 @@ pub(crate) fn the_one(sockets: &[PathBuf], name: &str) -> Result<PathBuf, Failur
     }
     let gpus = found.iter().map(|(_, gpu)| gpu.clone()).collect();
     let gpu = match run::select_of(name) {
-        // Of all GPUs of the machine, not of those that have a daemon.
+        // An index counts all GPUs of the machine, not those with a daemon.
         Select::Index(_) => run::select(name).map_err(Failure::usage)?,
         other => gpu::choose(gpus, &other).map_err(Failure::usage)?,
     };
@@ -110,7 +111,6 @@ impl From<Named> for Gpu {
     }
 }
 
-/// The GPU of the daemon that listens there.
 fn named(socket: &Path) -> anyhow::Result<Gpu> {
     let gpu = ask(socket)?["gpu"].take();
     Ok(serde_json::from_value::<Named>(gpu)?.into())
@@ -120,7 +120,7 @@ fn ask(socket: &Path) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&ask_status_within(socket, PATIENCE)?)?)
 }
 
-/// Waits until a daemon has let go of its device, and says who has not.
+/// Waits until a daemon has closed its device, and reports who still has it open.
 fn say_released(socket: &Path) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     let end_ns = clock.now_ns() + RELEASE_NS;
@@ -148,7 +148,7 @@ fn say_released(socket: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The daemon's clients, which have the device open, too; a line each.
+/// The daemon's clients, which also have the device open; a line each.
 fn holders(status: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     for job in status["jobs"].as_array().into_iter().flatten() {

@@ -1,7 +1,8 @@
-//! `pillion events`: what happened on the GPUs of this machine, as their daemons keep it.
+//! `pillion events`: the events on this machine's GPUs, as their daemons keep them.
 //!
-//! A daemon answers with one JSON document; `--json` hands it on. To follow, it is asked again twice a second: nothing is held open
-//! in a daemon, and one that is started anew, whose numbers begin anew, is noticed.
+//! A daemon answers with one JSON document, which `--json` prints. `--follow` asks again twice a
+//! second: that holds nothing open in a daemon, and detects a restarted one, whose numbers begin
+//! anew.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,6 @@ pub(crate) struct Options {
     since: Since,
 }
 
-/// Where what is shown begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
     /// After the event of that number.
@@ -57,7 +57,7 @@ enum Since {
     Ago(u64),
 }
 
-/// The kinds of events that there are; another one is answered with the nearest.
+/// The known kinds of events; for an unknown one the error names the nearest.
 fn kinds() -> PossibleValuesParser {
     Kind::ALL
         .iter()
@@ -66,7 +66,7 @@ fn kinds() -> PossibleValuesParser {
         .into()
 }
 
-/// Reads a number of an event, or a time with its unit.
+/// Reads an event's number, or a time with its unit.
 fn since_of(text: &str) -> Result<Since, String> {
     let is_number = text.chars().all(|c| c.is_ascii_digit());
     let since = match is_number {
@@ -81,7 +81,7 @@ fn since_of(text: &str) -> Result<Since, String> {
 }
 
 impl Since {
-    /// The number from which on a daemon is asked.
+    /// The number after which a daemon is asked.
     const fn number(self) -> u64 {
         match self {
             Self::Number(number) => number,
@@ -90,10 +90,9 @@ impl Since {
     }
 }
 
-/// Which events are shown.
 struct Filter<'a> {
     options: &'a Options,
-    /// What happened before is not, ms of the time of day.
+    /// Earlier events are not shown, Unix time in ms.
     begin_unix_ms: i64,
 }
 
@@ -120,7 +119,7 @@ impl<'a> Filter<'a> {
             && at_ms >= self.begin_unix_ms
     }
 
-    /// Those of an answer that are shown.
+    /// The events of an answer that pass.
     fn of(&self, document: &Value) -> Vec<Value> {
         let events = document["events"].as_array().into_iter().flatten();
         events
@@ -130,11 +129,11 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Between two questions to a daemon that is followed, ns.
+/// Poll interval of `--follow`, ns.
 const FOLLOW_NS: u64 = 500_000_000;
 
-/// Exit 69 if `PILLION_SOCKET` names a daemon that does not answer. Where there is none at all
-/// nothing has happened, also with `--follow`: exit 0, and a sentence.
+/// Exits 69 if `PILLION_SOCKET` names a daemon that does not answer. Without any daemon nothing has
+/// happened, also with `--follow`: exit 0, and a sentence.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let filter = Filter::new(options);
     let since = options.since.number();
@@ -142,7 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.follow && answers.iter().any(|(_, answer)| answer.is_ok()) {
         return follow(&filter, answers);
     }
-    // What is followed is a document for each event, of which there is none.
+    // `--follow` prints one document per event, and there is none.
     if options.json && !options.follow {
         let (mut daemons, mut silent) = (Vec::new(), Vec::new());
         for (socket, answer) in answers {
@@ -172,7 +171,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     print_all(&filter, answers)
 }
 
-/// What each daemon has answered, for people.
+/// Prints each daemon's answer for people.
 fn print_all(filter: &Filter<'_>, answers: Answers) -> Result<(), Failure> {
     let since = filter.options.since.number();
     if answers.is_empty() {
@@ -202,7 +201,7 @@ fn print_all(filter: &Filter<'_>, answers: Answers) -> Result<(), Failure> {
 
 type Answers = Vec<(PathBuf, Result<Value, HelloError>)>;
 
-/// Asks each daemon for what came after the number that `since` says for it.
+/// Asks each daemon for the events after `since` of its socket.
 fn ask_all(since: impl Fn(&Path) -> u64) -> Result<Answers, Failure> {
     let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
     let sockets = named.clone().map_or_else(every_socket, |path| vec![path]);
@@ -226,15 +225,16 @@ fn ask(socket: &Path, since: u64) -> Result<Value, HelloError> {
     Ok(document)
 }
 
-/// What was seen of a daemon: which it is, and the number of the last event.
+/// A daemon's identity, and the number of its last event.
 type Seen = BTreeMap<PathBuf, (Value, u64)>;
 
-/// Which daemon has answered: in a container each may have the process id of the one before.
+/// The identity of the answering daemon: in a container a restarted one may have the process id of
+/// the one before.
 fn whose(document: &Value) -> Value {
     json!([document["daemon_pid"], document["daemon_started_ns"]])
 }
 
-/// Prints events as they come, of all daemons.
+/// Prints the events of all daemons as they come.
 fn follow(filter: &Filter<'_>, first: Answers) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     let mut seen = Seen::new();
@@ -258,12 +258,12 @@ fn follow(filter: &Filter<'_>, first: Answers) -> Result<(), Failure> {
         }
         clock.sleep_until(clock.now_ns() + FOLLOW_NS);
         let last = |socket: &Path| seen.get(socket).map_or(0, |(_, last)| *last);
-        // A daemon that is gone for now may come back.
+        // A daemon that does not answer may come back.
         answers = ask_all(last).unwrap_or_default();
     }
 }
 
-/// Says how much is missing at the beginning.
+/// Reports how many events are missing at the beginning.
 fn say_lost(document: &Value, since: u64) -> Result<(), Failure> {
     match document["fell_out"].as_u64() {
         Some(lost @ 1..) if since == 0 => out::line(format_args!(
@@ -273,7 +273,7 @@ fn say_lost(document: &Value, since: u64) -> Result<(), Failure> {
     }
 }
 
-/// Says that no event has that number yet: the daemon is another one than the number was of.
+/// Reports that no event has that number yet: the number came from another daemon.
 fn say_renumbered(document: &Value, since: u64) {
     if let Some(last) = document["last_seq"].as_u64().filter(|&last| last < since) {
         out::note(format_args!(
@@ -282,7 +282,7 @@ fn say_renumbered(document: &Value, since: u64) {
     }
 }
 
-/// One line: for people, or a document of its own that says whose daemon it is from.
+/// Prints one line: for people, or as a document of its own that names its daemon.
 fn print(event: &Value, from: Option<&Value>) -> Result<(), Failure> {
     if let Some(document) = from {
         let mut event = event.clone();
@@ -304,7 +304,7 @@ fn text_of(value: &Value) -> &str {
     value.as_str().unwrap_or("N/A")
 }
 
-/// The time of day here.
+/// Local time of day.
 pub(crate) fn time_of(unix_ms: i64) -> String {
     let Ok(time) = Timestamp::from_millisecond(unix_ms) else {
         return "N/A".to_owned();

@@ -1,8 +1,8 @@
 //! `pillion exporter`: the metrics of all daemons of this machine, for Prometheus.
 //!
-//! One scrape target for a node. The daemons speak to nobody but over their Unix sockets; this
-//! process asks each for its status whenever it is scraped, keeps nothing but what labels need, and
-//! can end and be started anew at any time. `docs/monitoring.md` has the metrics.
+//! There is one scrape target per node. The daemons communicate only over their Unix sockets; this
+//! process asks each for its status at every scrape, keeps only what labels need, and can be
+//! restarted at any time. `docs/monitoring.md` lists the metrics.
 
 mod collect;
 mod encode;
@@ -47,13 +47,13 @@ pub(crate) struct Options {
     textfile: Option<PathBuf>,
 }
 
-/// Prometheus' list of exporters' ports is full from 9100 to 9999, and next to dcgm-exporter's 9400
-/// others look for a second one.
+/// Prometheus' list of exporters' ports is full from 9100 to 9999; next to dcgm-exporter's 9400
+/// other programs look for a second one.
 const ADDRESS: &str = "127.0.0.1:10401";
-/// The page's file is read by another user.
+/// Another user reads the page's file.
 const FILE_MODE: u32 = 0o644;
 
-/// Exit 2 if the address or the file cannot be used, 1 if listening fails otherwise.
+/// Exits 2 if the address or the file cannot be used, 1 if listening fails otherwise.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let collector = Collector::default();
     match &options.textfile {
@@ -68,7 +68,7 @@ fn listen(address: &str, collector: Collector) -> Result<(), Failure> {
         let is_none = error.raw_os_error().is_none();
         let error = anyhow::Error::new(error).context(format!("--listen {address}"));
         match is_none {
-            // Not said by the kernel: it is no address.
+            // This error is not the kernel's: the text is no address.
             true => Failure::usage(error.context("expected HOST:PORT, as 127.0.0.1:10401")),
             false => error.into(),
         }
@@ -80,8 +80,8 @@ fn listen(address: &str, collector: Collector) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the file anew. A reader sees the page before or this one. A pipe or a device is written
-/// to and stays what it is.
+/// Replaces the file: a reader sees the previous page or this one. A pipe or a device is written to
+/// and stays what it is.
 fn write(file: &Path, page: &str) -> Result<(), Failure> {
     let unwritten = |error: io::Error| {
         let is_of_place = out::is_of_place(&error);
@@ -93,9 +93,9 @@ fn write(file: &Path, page: &str) -> Result<(), Failure> {
         }
     };
     match fs::metadata(file) {
-        // A folder is refused by that, too.
+        // This also refuses a folder.
         Ok(found) if !found.is_file() => fs::write(file, page),
-        // Not a link to it, as /dev/stdout may be one.
+        // Replace the target, not a link to it: /dev/stdout may be one.
         _ => match fs::canonicalize(file) {
             Ok(linked) => replace(&linked, page),
             Err(_) => replace(file, page),
@@ -110,14 +110,14 @@ fn replace(file: &Path, page: &str) -> io::Result<()> {
         _ => Path::new("."),
     };
     let mode = || Permissions::from_mode(FILE_MODE);
-    // A name that node_exporter does not read.
+    // node_exporter does not read files with this name.
     let mut partial = tempfile::Builder::new()
         .prefix(".pillion-")
         .suffix(".partial")
         .permissions(mode())
         .tempfile_in(folder)?;
     partial.write_all(page.as_bytes())?;
-    // Whatever the umask is.
+    // Independent of the umask.
     partial.as_file().set_permissions(mode())?;
     partial.persist(file).map_err(|error| error.error)?;
     Ok(())
@@ -138,7 +138,6 @@ mod tests {
         let mode = file.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, FILE_MODE);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        // A folder is no file.
         let taken = folder.path().join("taken");
         fs::create_dir(&taken).unwrap();
         for place in [folder.path().join("none").join("pillion.prom"), taken] {

@@ -1,4 +1,4 @@
-//! How a command ends when it did not do what was asked.
+//! The exit code and message of a command that failed.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use scheduler::report::told_once;
 
 use crate::out;
 
-/// A reason and the exit code that belongs to it.
+/// A reason and its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -15,7 +15,7 @@ pub(crate) struct Failure {
 
 /// Usage or unusable input; nothing was written.
 const USAGE: u8 = 2;
-/// 128 + SIGPIPE: what a shell says of a program whose output nobody reads any more.
+/// 128 + SIGPIPE: a shell's exit code for a program whose output nobody reads any more.
 const UNREAD: u8 = 141;
 /// `EX_UNAVAILABLE` of sysexits.h: the daemon is required and not reachable.
 const UNAVAILABLE: u8 = 69;
@@ -45,7 +45,7 @@ impl Failure {
         }
     }
 
-    /// Exit 1, where the output has said why.
+    /// Exit 1, where the output has given the reason.
     pub(crate) fn silent() -> Self {
         Self {
             code: 1,
@@ -53,18 +53,18 @@ impl Failure {
         }
     }
 
-    /// As a job ended that the command ran, without a word.
+    /// Exits silently with the code of a job that the command ran.
     pub(crate) fn ended(code: u8) -> Self {
         Self { code, error: None }
     }
 
-    /// The reason, in one line; empty where the output has said it.
+    /// The reason in one line; empty if the output has given it.
     pub(crate) fn why(&self) -> String {
         let error = self.error.as_ref();
         error.map_or_else(String::new, |error| told_once(error.as_ref()))
     }
 
-    /// Nobody reads the output any more: exit 141, without a word.
+    /// Nobody reads the output any more: silent, exit 141.
     pub(crate) fn unread() -> Self {
         Self {
             code: UNREAD,
@@ -72,7 +72,7 @@ impl Failure {
         }
     }
 
-    /// Says why on stderr.
+    /// Prints the reason on stderr.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(error) = &self.error {
             out::note(format_args!("pillion: {}", told_once(error.as_ref())));
@@ -81,7 +81,7 @@ impl Failure {
     }
 }
 
-/// Anything else: exit 1.
+/// Any other error: exit 1.
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         Self {

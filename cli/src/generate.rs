@@ -1,4 +1,5 @@
-//! `pillion completions` and `pillion man`: what a shell and `man` read, from the commands themselves.
+//! `pillion completions` and `pillion man`: generates shell completions and manual pages from the
+//! commands themselves.
 
 use std::path::PathBuf;
 
@@ -30,14 +31,14 @@ pub(crate) struct Manual {
     output: PathBuf,
 }
 
-/// Always exit 0.
+/// Always exits 0.
 pub(crate) fn completions(options: &Completions) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut Cli::command(), "pillion", &mut script);
     out::text(&String::from_utf8_lossy(&script))
 }
 
-/// Exit 2 if the folder cannot be written.
+/// Exits 2 if the folder cannot be written.
 pub(crate) fn manual(options: &Manual) -> Result<(), Failure> {
     clap_mangen::generate_to(Cli::command(), &options.output)
         .with_context(|| format!("{}", options.output.display()))

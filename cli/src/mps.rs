@@ -1,5 +1,5 @@
-//! NVIDIA's MPS on this machine: whether its control daemon runs. Nothing here starts it or ends
-//! it: `scheduler::host::mps_daemon` does. What it is asked for is in `scheduler::host::mps`.
+//! NVIDIA's MPS on this machine: whether its control daemon runs. `scheduler::host::mps_daemon`
+//! starts and ends it; `scheduler::host::mps` has the queries to it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,22 @@ use scheduler::host::mps;
 pub(crate) use scheduler::host::mps::PIPES_ENV;
 use scheduler::host::mps_daemon::{LOCK_FILE, control_daemon};
 
-/// What there is of MPS.
 #[derive(Clone, Debug)]
 pub(crate) struct Mps {
     /// Where a program of this user would look for it.
     pub(crate) folder: PathBuf,
-    /// Process id of the control daemon, if it lives; 0 where it has none here.
+    /// Process id of the control daemon, if it lives; 0 if it has none in this namespace.
     pub(crate) pid: Option<u32>,
 }
 
 impl Mps {
-    /// Looks where this process's environment says.
+    /// Looks where this process's environment points.
     pub(crate) fn look() -> Self {
         let folder = mps::pipes();
         let pid = control_daemon(&folder);
         Self { folder, pid }
     }
 
-    /// In words.
     pub(crate) fn state(&self) -> String {
         let shown = self.folder.display();
         match self.pid {
@@ -42,7 +40,7 @@ impl Mps {
     }
 }
 
-/// Whose process it is.
+/// The user who owns a process.
 pub(crate) fn owner(pid: u32) -> Option<u32> {
     let process = Path::new("/proc").join(pid.to_string());
     Some(process.metadata().ok()?.uid())

@@ -1,9 +1,9 @@
-//! The one place that prints: to whoever reads the command's output, or its complaints.
+//! The only place that prints, to the command's output or its standard error.
 //!
-//! A reader may stop reading (`pillion status | head -1`). Other programs are ended by SIGPIPE then; Rust
-//! ignores that signal, and its `println!` panics instead. So a line is written here, and one that nobody
-//! reads ends the command quietly with the code that a shell gives a program ended by SIGPIPE. `main.rs`
-//! has the lints that keep `println!` and `eprintln!` out of the crate.
+//! A reader may stop reading (`pillion status | head -1`). SIGPIPE ends other programs then; Rust
+//! ignores that signal, and its `println!` panics instead. Here a line that nobody reads ends the
+//! command quietly with the code that a shell gives a program ended by SIGPIPE. Lints in `main.rs`
+//! keep `println!` and `eprintln!` out of the crate.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,9 +18,9 @@ pub(crate) fn line(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     checked(writeln!(io::stdout(), "{text}"))
 }
 
-/// Writes `text` as it is to the standard output.
+/// Writes `text` unchanged to the standard output.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
-    // What has no newline at its end would stay in the buffer, and its error with it.
+    // Text without a final newline would stay in the buffer, and hide its error.
     let mut stdout = io::stdout();
     checked(
         stdout
@@ -29,18 +29,18 @@ pub(crate) fn text(text: &str) -> Result<(), Failure> {
     )
 }
 
-/// Writes bytes as they are to the standard output.
+/// Writes bytes unchanged to the standard output.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout();
     checked(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
 
-/// Says `text` as a line on the standard error. Where nobody listens there, nobody is told.
+/// Writes `text` as a line to the standard error; a failure is ignored.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Writes a file of a folder, all of it or nothing.
+/// Writes a file in a folder, whole or not at all.
 pub(crate) fn file(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let path = folder.join(name);
     let partial = folder.join(format!("{name}.partial"));
@@ -48,18 +48,18 @@ pub(crate) fn file(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> 
     written.with_context(|| format!("{}: cannot be written", path.display()))
 }
 
-/// Makes a folder that `--out` names, and tries whether something can be written there.
+/// Creates a folder that `--out` names, and tests that it is writable.
 ///
 /// # Errors
-/// Nothing can be written there; nothing is left but the folder.
+/// It is not writable; nothing is left but the folder.
 pub(crate) fn folder(folder: &Path) -> anyhow::Result<()> {
     let made = fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder).map(drop));
     made.map_err(bare)
         .with_context(|| format!("--out {}: cannot be written", folder.display()))
 }
 
-/// An error of a file without the name of a temporary one beside it, which `tempfile` adds: the
-/// message names the file that is meant.
+/// Removes the name of the temporary file, which `tempfile` adds, from an error: the message names
+/// the intended file.
 pub(crate) fn bare(error: io::Error) -> io::Error {
     let text = error.to_string();
     match text.split_once(" at path \"") {
@@ -68,8 +68,7 @@ pub(crate) fn bare(error: io::Error) -> io::Error {
     }
 }
 
-/// Whether a file cannot be written because of its place, which its user has named; a full disk is
-/// another matter.
+/// Whether the error is due to the place that the user named; a full disk is not.
 pub(crate) fn is_of_place(error: &io::Error) -> bool {
     use io::ErrorKind::{
         IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,

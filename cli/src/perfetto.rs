@@ -1,29 +1,26 @@
 //! Writes timelines for Perfetto: the Trace Event Format, "JSON object format", a line per event.
 //!
-//! A *process* is a row of the display with a name, a *track* a line in it. Times are ns here and
+//! A *process* is a named row of the display, a *track* a line in it. Times are ns here and
 //! microseconds with three decimals in the file, exactly.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Collects events.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     text: String,
 }
 
-/// Where an event is shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Track {
-    /// The process.
     pub(crate) pid: u64,
-    /// The track in it.
+    /// The track in the process.
     pub(crate) tid: u64,
 }
 
 impl Writer {
-    /// The whole document; `other` is what a reader may want to know beside the events.
+    /// The whole document; `other` holds further information for a reader.
     pub(crate) fn document(self, other: &Value) -> String {
         format!(
             "{{\"displayTimeUnit\":\"ms\",\"otherData\":{other},\"traceEvents\":[\n{}\n]}}\n",
@@ -31,12 +28,10 @@ impl Writer {
         )
     }
 
-    /// Names a process.
     pub(crate) fn name_process(&mut self, pid: u64, name: &str) {
         self.named(Track { pid, tid: 0 }, "process_name", name);
     }
 
-    /// Names a track.
     pub(crate) fn name_track(&mut self, track: Track, name: &str) {
         self.named(track, "thread_name", name);
     }
@@ -48,8 +43,7 @@ impl Writer {
         ));
     }
 
-    /// Something that took from one moment to another; on one track nothing else did meanwhile.
-    /// Null is no `args`.
+    /// An interval; intervals of one track must not overlap. Null is no `args`.
     pub(crate) fn span(
         &mut self,
         Track { pid, tid }: Track,

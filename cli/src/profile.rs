@@ -26,7 +26,6 @@ pub(crate) enum Command {
     Learnt(learnt::Options),
 }
 
-/// Runs the subcommand.
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Import(options) => import::run(options),

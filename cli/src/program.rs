@@ -1,8 +1,8 @@
-//! A program that is to run as a job: where it lies, and by what it runs.
+//! Finds out how a program that is to run as a job will be executed.
 //!
 //! A *script* runs by the interpreter that its first line names. A dynamically linked program runs
-//! by a dynamic *loader*, which is a part of its C library and preloads libraries into it; whether
-//! it can load ours, [`libc`] tells. A statically linked program has no loader.
+//! by a dynamic *loader*, which is part of its C library and preloads libraries into it; [`libc`]
+//! checks whether it can load ours. A statically linked program has no loader.
 
 mod elf;
 pub(crate) mod libc;
@@ -16,35 +16,33 @@ use object::read::ReadCache;
 
 use libc::Unloadable;
 
-/// What starting a file comes to.
+/// How a file is executed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A script runs these, in order: its interpreter, and what `env` is to find if that is `env`.
+    /// A script, with the programs that run it, in order: its interpreter, and, if that is `env`,
+    /// the program for `env` to find.
     Script(Vec<PathBuf>),
-    /// A program without a loader.
+    /// No loader.
     Static,
-    /// A program with one.
     Dynamic(Dynamic),
 }
 
-/// A dynamically linked program.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dynamic {
-    /// Its loader.
     pub(crate) loader: PathBuf,
     /// The machines that it runs on.
     machine: elf::Machine,
 }
 
-/// Why a file is not one of them.
+/// Why a file is none of them.
 pub(crate) type Reason = &'static str;
 
-/// Scripts that are interpreters of scripts, at most.
+/// Limit on nested scripts as interpreters.
 pub(crate) const SCRIPTS_MAX: u32 = 4;
-/// Of a script's first line, as much as the kernel looks at and more.
+/// Limit on a script's first line, above the kernel's.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// A path as it is, a name as `PATH` has it.
+/// Resolves a name in `PATH`; a path stays.
 pub(crate) fn located(program: &Path) -> Option<PathBuf> {
     let is_executable = |path: &Path| {
         fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
@@ -58,7 +56,7 @@ pub(crate) fn located(program: &Path) -> Option<PathBuf> {
         .find(|candidate| is_executable(candidate))
 }
 
-/// What starting the file at `path` comes to.
+/// How the file at `path` is executed.
 ///
 /// # Errors
 /// It cannot be read.
@@ -83,8 +81,8 @@ fn kind_of(start: &[u8], file: File) -> Result<Kind, Reason> {
     }))
 }
 
-/// Why a program cannot have a library preloaded: by the C library of whichever file starting it
-/// runs. `None` also where that is not known.
+/// Why a program cannot have a library preloaded, according to the C library of the file that is
+/// finally executed. `None` also if that is unknown.
 pub(crate) fn why_not_loadable(program: &Path, library: &Path) -> Option<Unloadable> {
     let mut paths = vec![located(program)?];
     for _ in 0..=2 * SCRIPTS_MAX {

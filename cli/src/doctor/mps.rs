@@ -1,4 +1,5 @@
-//! MPS: whether its control daemon runs, whether our daemons were told so, and what that means for jobs that are killed.
+//! Checks MPS: whether its control daemon runs, whether our daemons' configuration agrees, and what
+//! a killed job does to others.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +13,8 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
     const SUBJECT: &str = "MPS";
     let mps = Mps::look();
     let state = mps.state();
-    // Where clients have said how they share the GPU, what was configured does not matter; what is
-    // found out needs no check.
+    // The configuration does not matter where clients have reported how they share the GPU, and
+    // what a daemon detects needs no check.
     let configured = daemons
         .iter()
         .filter(|status| status["gpu"]["sharing_known_by"] == "configuration");
@@ -47,7 +48,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
     }
 }
 
-/// That a GPU is not shared as its daemon was told, or not by all clients alike.
+/// A GPU that is not shared as its daemon is configured, or not by all clients alike.
 fn untrue(status: &Value) -> Option<Finding> {
     const SUBJECT: &str = "sharing";
     let found = status::trouble(status)?;
@@ -65,7 +66,7 @@ fn untrue(status: &Value) -> Option<Finding> {
     })
 }
 
-/// That MPS runs, and a daemon does not see its pipes. Where it does not run that is said already.
+/// MPS runs, and a daemon does not see its pipes. Where MPS does not run, another finding says so.
 fn unseen(mps: &Mps, daemons: &[Value]) -> Option<Finding> {
     let mut folders = daemons
         .iter()
@@ -79,7 +80,7 @@ fn unseen(mps: &Mps, daemons: &[Value]) -> Option<Finding> {
     ))
 }
 
-/// That MPS is not started anew any more.
+/// MPS is no longer restarted.
 fn given_up(status: &Value) -> Option<Finding> {
     let mps = &status["mps"];
     let why = mps["why"].as_str().unwrap_or("N/A");
@@ -92,8 +93,8 @@ fn given_up(status: &Value) -> Option<Finding> {
     })
 }
 
-/// Whose processes use MPS, which serves those of one user at a time: `owner` is the control
-/// daemon's. None where nobody does.
+/// The users whose processes use MPS, which serves those of one user at a time; `owner` is the
+/// control daemon's. None where nobody uses it.
 fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
     const SUBJECT: &str = "users of MPS";
     const RULE: &str = "MPS serves the processes of one user at a time";
@@ -144,7 +145,8 @@ fn of_users(owner: Option<u32>, daemons: &[Value]) -> Option<Finding> {
     })
 }
 
-/// What a job that is killed does to its neighbours, `PILLION_DRAIN_MS` of the environment being this. That is ours: a job may have another.
+/// What a killed job does to its neighbours under this process's `PILLION_DRAIN_MS`. A job may have
+/// another value.
 fn of_kills(drain_ms: Option<&str>) -> Finding {
     const SUBJECT: &str = "killed jobs";
     const HARM: &str =
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
     use crate::doctor::Verdict;
 
-    /// A daemon's status with a client of each of these users, and how that shares the GPU.
+    /// A daemon's status with one client per entry: its user, and how it shares the GPU.
     fn status(clients: &[(u64, &str)]) -> Value {
         let clients = clients.iter();
         let clients: Vec<Value> = clients

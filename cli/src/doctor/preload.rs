@@ -1,4 +1,4 @@
-//! The preload library: there, and loadable into the programs of this machine.
+//! Checks that the preload library is there and loads into the programs of this machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +24,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) {
     findings.push(try_out(SUBJECT, &library));
 }
 
-/// Starts a program with the library and listens to what the loader says.
+/// Starts a program with the library and checks the loader's messages.
 fn try_out(subject: &str, library: &Path) -> Finding {
     let path = library.display().to_string();
     if path.contains([' ', ':']) {

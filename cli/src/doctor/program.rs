@@ -1,8 +1,8 @@
-//! A program that is to run as a job: whether a library can be preloaded into it.
+//! Checks whether a library can be preloaded into a program that is to run as a job.
 //!
-//! The dynamic loader preloads libraries into programs that are dynamically linked, by the loader of
-//! the C library that ours was built for, and that do not change their user. A script is what its
-//! interpreter is.
+//! The dynamic loader preloads libraries into programs that are dynamically linked by the loader of
+//! the C library that ours was built for, and that do not change their user. A script behaves as
+//! its interpreter does.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +12,7 @@ use super::{Finding, Verdict};
 use crate::artifacts;
 use crate::program::{Kind, SCRIPTS_MAX, kind, libc, located, why_not_loadable};
 
-/// Bits of a file's mode that make the kernel run it as another user or group.
+/// Mode bits that make the kernel run a file as another user or group.
 const SET_ID: u32 = 0o6000;
 
 pub(super) fn examine(program: &Path) -> Finding {
@@ -43,7 +43,7 @@ fn judge(subject: String, path: &Path, scripts_left: u32) -> Finding {
         }
     };
     if let Ok(Kind::Script(programs)) = &kind {
-        // What `env` finds, where that is what the script names.
+        // The program that `env` finds, if the script names `env`.
         let interpreter = programs.last().map_or(Path::new(""), |path| path);
         return match located(interpreter) {
             Some(next) if scripts_left > 0 => judge(subject, &next, scripts_left - 1),

@@ -1,16 +1,16 @@
-//! Processes that use a GPU past Pillion, as its daemon sees them by NVML.
+//! Reports processes that use a GPU without Pillion, as its daemon sees them by NVML.
 
 use serde_json::Value;
 
 use super::Finding;
 
-/// Processes that are named in one finding; the rest is counted.
+/// Limit on the processes named in one finding; the rest is counted.
 const NAMED_MAX: usize = 3;
 
-/// A daemon that has just started has not looked twice yet, ns.
+/// A daemon younger than this has not looked twice yet, ns.
 const YOUNG_NS: u64 = 5_000_000_000;
 
-/// What a daemon's status says of such processes; none of an older daemon, which does not look.
+/// The finding of a daemon's status; none for an older daemon, which does not look.
 pub(super) fn of(status: &Value) -> Option<Finding> {
     let unmanaged = status.get("unmanaged")?;
     let subject = format!(
@@ -45,7 +45,7 @@ pub(super) fn of(status: &Value) -> Option<Finding> {
     ))
 }
 
-/// Where such processes cannot be seen.
+/// Such processes cannot be seen.
 fn blind(subject: String, status: &Value) -> Option<Finding> {
     let uptime_ns = status.pointer("/daemon/uptime_ns").and_then(Value::as_u64);
     if uptime_ns.is_some_and(|uptime_ns| uptime_ns < YOUNG_NS) {

@@ -1,5 +1,5 @@
-//! Asks all daemons of this machine at once, each with little patience: one that is silent costs
-//! the page a second or three, and is 0 on it.
+//! Asks all daemons of this machine at once, each with a short timeout: a silent one delays the
+//! page by one to three seconds, and is 0 on it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,26 @@ use super::pod;
 use crate::daemons;
 use crate::status::ask_within;
 
-/// For each step of a question to a daemon.
+/// Timeout for each step of a query to a daemon.
 const STEP_PATIENCE: Duration = Duration::from_secs(1);
-/// For all daemons together, ns. Prometheus waits ten seconds for a page if nothing else is said.
+/// Timeout for all daemons together, ns. Prometheus waits ten seconds for a page by default.
 const PATIENCE_NS: u64 = 3_000_000_000;
-/// Daemons that are asked, each by a thread of its own: sixteen GPUs in seven parts each, and some
+/// Limit on the daemons asked, each by its own thread: sixteen GPUs in seven parts each, and some
 /// more.
 const DAEMONS_MAX: usize = 128;
 /// Where the driver lists the GPUs, by PCI bus id.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 
-/// Asks the daemons, and remembers what the next page needs.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     memory: Mutex<Memory>,
-    /// Sockets of which an answer is still awaited: a daemon that never comes to an end with its
-    /// answer is asked once, and holds one thread.
+    /// Sockets whose answer is pending: a daemon that never finishes its answer is asked once, and
+    /// holds one thread.
     asked: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Collector {
-    /// The page of now. One at a time: a daemon has other things to do.
+    /// The current page. One at a time, to limit the load on daemons.
     pub(super) fn page(&self, format: Format) -> String {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let answers = self.ask(daemons::sockets());
@@ -45,7 +44,7 @@ impl Collector {
         format.write(&metrics::page(&answers, &machine, &mut memory))
     }
 
-    /// What each daemon says; without a status those that do not, or not in time.
+    /// Each daemon's answer, without a status if it did not arrive in time.
     fn ask(&self, mut sockets: Vec<PathBuf>) -> Vec<Answer> {
         sockets.dedup();
         sockets.truncate(DAEMONS_MAX);
@@ -95,10 +94,9 @@ fn locked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This machine.
 #[derive(Debug)]
 struct Machine {
-    /// PCI bus ids of its GPUs as the driver lists them, in order.
+    /// PCI bus ids of its GPUs in the driver's order.
     gpus: Vec<Bus>,
 }
 
@@ -127,7 +125,7 @@ impl Host for Machine {
     }
 }
 
-/// From `0000:01:00.0`; NVML writes eight digits of the domain.
+/// Parses `0000:01:00.0`; NVML writes eight digits of the domain.
 fn bus_of(text: &str) -> Option<Bus> {
     let mut parts = text.splitn(3, ':');
     let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
@@ -181,7 +179,7 @@ mod tests {
         assert!(locked(&collector.asked).is_empty());
     }
 
-    /// The socket accepts and never answers, as that of a stopped daemon.
+    /// The socket accepts and never answers, like that of a stopped daemon.
     #[test]
     fn a_daemon_that_was_asked_and_has_not_answered_is_not_asked_again() {
         let folder = tempfile::tempdir().unwrap();
@@ -193,7 +191,7 @@ mod tests {
         assert!(answers[0].status.is_none());
         assert!(locked(&collector.asked).contains(&socket));
         locked(&collector.asked).clear();
-        // Asked, and given up after the patience of a step.
+        // Asked, and abandoned after the timeout of a step.
         assert!(collector.ask(vec![socket])[0].status.is_none());
     }
 }

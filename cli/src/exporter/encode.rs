@@ -1,18 +1,17 @@
-//! A page as text: Prometheus' format 0.0.4, and OpenMetrics 1.0.
+//! Encodes a page as text: Prometheus' format 0.0.4, and OpenMetrics 1.0.
 //!
-//! Both are one line for a sample. They differ in what the lines above call a family, in units, and
-//! in the end: <https://prometheus.io/docs/instrumenting/exposition_formats>,
-//! <https://prometheus.io/docs/specs/om/open_metrics_spec>. A bound of a bucket is written alike in
-//! both (`1.0`), so that a series does not depend on which of them was asked for.
+//! Both have one line per sample. They differ in the lines above a family, in units, and in the
+//! end: <https://prometheus.io/docs/instrumenting/exposition_formats>,
+//! <https://prometheus.io/docs/specs/om/open_metrics_spec>. Both write the bound of a bucket alike
+//! (`1.0`), so that a series does not depend on the requested format.
 
 use std::fmt::{self, Display, Write as _};
 
 use super::page::{Family, Histogram, Kind, Number, Page, Sample};
 
-/// How a page is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Version 0.0.4, which everything reads.
+    /// Version 0.0.4, which every consumer reads.
     Text,
     /// Version 1.0.0.
     OpenMetrics,
@@ -21,7 +20,6 @@ pub(super) enum Format {
 const NS_PER_S: u64 = 1_000_000_000;
 
 impl Format {
-    /// Its media type.
     pub(super) fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -29,8 +27,8 @@ impl Format {
         }
     }
 
-    /// What an `Accept` header prefers (RFC 9110, 12.5.1). OpenMetrics only to who names it, in a
-    /// version that is written here, and wants nothing else more.
+    /// The format that an `Accept` header prefers (RFC 9110, 12.5.1). OpenMetrics only if the
+    /// header names it, in a version that is implemented here, and prefers nothing else.
     pub(super) fn accepted(header: &str) -> Self {
         let (mut open_metrics, mut text) = (0.0_f64, 0.0_f64);
         for range in header.split(',') {
@@ -58,7 +56,6 @@ impl Format {
         }
     }
 
-    /// The page.
     pub(super) fn write(self, page: &Page) -> String {
         let mut text = String::new();
         for (family, samples) in page.families() {
@@ -79,7 +76,7 @@ impl Format {
             (Self::OpenMetrics, Kind::Info) => (stem(family.name, "_info"), "info"),
             (Self::Text, Kind::Counter) => (family.name, "counter"),
             (_, Kind::Histogram) => (family.name, "histogram"),
-            // 0.0.4 knows no infos.
+            // 0.0.4 has no infos.
             (_, Kind::Gauge | Kind::Info) => (family.name, "gauge"),
         };
         put(text, format_args!("# HELP {name} {}\n", family.help));
@@ -122,17 +119,17 @@ fn write_histogram(text: &mut String, name: &str, sample: &Sample, histogram: &H
     );
 }
 
-/// A bound as OpenMetrics wants one: `1.0`, `0.005`.
+/// A bound as OpenMetrics requires it: `1.0`, `0.005`.
 fn canonical(ns: u64) -> String {
     format!("{:?}", ns as f64 / NS_PER_S as f64)
 }
 
 fn put(text: &mut String, line: fmt::Arguments<'_>) {
-    // A `String` takes everything.
+    // Writing to a `String` does not fail.
     let _ = text.write_fmt(line);
 }
 
-/// Nanoseconds as seconds, without a rounding.
+/// Nanoseconds printed as seconds, without rounding.
 struct Seconds(u64);
 
 impl Display for Seconds {

@@ -1,9 +1,8 @@
-//! The metrics of daemons: from their status documents to samples.
+//! The metrics of daemons: converts their status documents to samples.
 //!
-//! A field that a daemon does not have (an older one, a policy without such a number) leaves its
-//! metric out: no sample, and never a 0. There are at most 60 series for a GPU and 25 for each of
-//! its jobs, whatever a document says (`GPU_SERIES_MAX` and `JOB_SERIES_MAX`, by which a test
-//! counts).
+//! A field that a daemon lacks (an older daemon, a policy without such a number) leaves its metric
+//! out: no sample, and never a 0. There are at most 60 series per GPU and 25 per job, whatever a
+//! document contains (a test checks this by `GPU_SERIES_MAX` and `JOB_SERIES_MAX`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,51 +13,51 @@ use serde_json::Value;
 
 use super::page::{self, Family, Histogram, Label, Number, Page};
 
-/// What a daemon answered, or none.
+/// A daemon's answer; no status if it gave none.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) socket: PathBuf,
     pub(super) status: Option<Value>,
 }
 
-/// What the kernel says of this machine; elsewhere in tests.
+/// The kernel's information about this machine; tests substitute it.
 pub(super) trait Host {
-    /// The pod in which a process is.
     fn pod_of(&self, pid: u64) -> Option<String>;
-    /// The place of a GPU among all of this machine, by its PCI bus id.
+    /// The index of a GPU among all of this machine, by its PCI bus id.
     fn index_of(&self, pci: &str) -> Option<String>;
 }
 
-/// What must be remembered from one scrape to the next, so that a series keeps its labels: a daemon
-/// that is silent does not say whose it is, and a job that has ended has no process to ask for its
-/// pod.
+/// State kept between scrapes, so that a series keeps its labels: a silent daemon does not report
+/// its GPU, and a job that has ended has no process that shows its pod.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     gpus: BTreeMap<PathBuf, Vec<Label>>,
     pods: BTreeMap<Key, String>,
 }
 
-/// A job, as the daemons know it: the GPU, its id, user and class.
+/// A job as the daemons know it: GPU, id, user and class.
 type Key = [String; 4];
 
-/// Series of a GPU without its jobs, at most.
+/// Limit on the series of a GPU without its jobs.
 #[cfg(test)]
 const GPU_SERIES_MAX: usize = 60;
-/// Series of a job, at most.
+/// Limit on the series of a job.
 #[cfg(test)]
 const JOB_SERIES_MAX: usize = 25;
-/// How long a job that has ended keeps its series: two scrapes even if one comes each two minutes.
+/// How long a job that has ended keeps its series: two scrapes even at one per two minutes.
 const ENDED_NS: u64 = 300_000_000_000;
-/// Kinds of events with a series of their own, of the daemon's sixty; further ones are `other`.
+/// Limit on the kinds of events with a series of their own, of the daemon's sixty; further ones are
+/// `other`.
 const KINDS_MAX: usize = 40;
-/// Bounds of a histogram with a series of their own. The daemon has twelve.
+/// Limit on a histogram's bounds with a series of their own. The daemon has twelve.
 const BUCKETS_MAX: usize = 12;
-/// Rules that hold, with a series of their own; further ones are `other`. The daemon has ten.
+/// Limit on the limiting rules with a series of their own; further ones are `other`. The daemon has
+/// ten.
 const REASONS_MAX: usize = 20;
-/// What has a series of its own beyond those.
+/// The label for everything beyond those limits.
 const OTHER: &str = "other";
-/// Kinds of which there is a series before there was an event, since `increase()` sees no first one
-/// that comes with its series: those that alerts ask for.
+/// Kinds with a series before their first event, since `increase()` misses an event that comes with
+/// its series: those that alerts ask for.
 const KINDS_ALWAYS: [&str; 12] = [
     "config-refused",
     "died-in-flight",
@@ -74,7 +73,6 @@ const KINDS_ALWAYS: [&str; 12] = [
     "xid",
 ];
 
-/// The page of what daemons answered.
 pub(super) fn page(answers: &[Answer], host: &impl Host, memory: &mut Memory) -> Page {
     let mut page = Page::default();
     let labels = [
@@ -97,7 +95,7 @@ pub(super) fn page(answers: &[Answer], host: &impl Host, memory: &mut Memory) ->
                 keys.insert(key);
             }
         } else {
-            // Its jobs are not known to have ended.
+            // The jobs of a silent daemon are not known to have ended.
             let uuid = label(&gpu, "UUID");
             let is_its = |key: &&Key| key[0] == uuid;
             keys.extend(memory.pods.keys().filter(is_its).cloned());
@@ -107,7 +105,7 @@ pub(super) fn page(answers: &[Answer], host: &impl Host, memory: &mut Memory) ->
     page
 }
 
-/// The jobs of a daemon that have series: those with clients, and those that ended not long ago.
+/// A daemon's jobs that have series: those with clients, and those that ended recently.
 fn listed(status: &Value) -> impl Iterator<Item = &Value> {
     let now_ns = status["daemon"]["now_ns"].as_u64().unwrap_or(0);
     let jobs = status["jobs"].as_array().into_iter().flatten();
@@ -118,8 +116,8 @@ fn listed(status: &Value) -> impl Iterator<Item = &Value> {
 }
 
 impl Memory {
-    /// The labels of a daemon's GPU; of a silent one as it said when it last answered, or as its
-    /// socket is called.
+    /// The labels of a daemon's GPU; a silent daemon's come from its last answer, or from its
+    /// socket's name.
     fn gpu_of(&mut self, answer: &Answer, host: &impl Host) -> Vec<Label> {
         let gpu = answer.status.as_ref().map(|status| &status["gpu"]);
         let Some(uuid) = gpu.and_then(|gpu| gpu["uuid"].as_str()) else {
@@ -134,8 +132,8 @@ impl Memory {
         labels
     }
 
-    /// The pod of a job: the one that is remembered while a process of it is there, or none is;
-    /// else that of all its processes, since a series has one.
+    /// The pod of a job. The remembered one stays as long as one of its processes, or none, is
+    /// visible; else it is the pod of all its processes, since a series has one.
     fn pod_of(&mut self, key: &Key, job: &Value, host: &impl Host) -> String {
         let clients = job["clients"].as_array().into_iter().flatten();
         let pids = clients.filter_map(|client| client["pid"].as_u64().filter(|&pid| pid != 0));
@@ -157,7 +155,7 @@ impl Memory {
         }
     }
 
-    /// Forgets what is not there any more.
+    /// Drops the entries that no longer exist.
     fn keep(&mut self, answers: &[Answer], keys: &BTreeSet<Key>) {
         let is_there = |socket: &PathBuf| answers.iter().any(|answer| answer.socket == *socket);
         self.gpus.retain(|socket, _| is_there(socket));
@@ -165,7 +163,7 @@ impl Memory {
     }
 }
 
-/// Daemons that are found by identity have the GPU's UUID as the name of their socket.
+/// Daemons found by identity have the GPU's UUID as the name of their socket.
 fn named_by(socket: &Path) -> Vec<Label> {
     let stem = socket.file_stem().unwrap_or_default().to_string_lossy();
     let is_uuid = ["GPU-", "MIG-"].iter().any(|kind| stem.starts_with(kind));
@@ -218,7 +216,6 @@ fn job_labels(gpu: &[Label], [_, id, uid, class]: &Key, pod: String) -> Vec<Labe
     [gpu, &own].concat()
 }
 
-/// What is said of the GPU itself.
 fn add_gpu(page: &mut Page, gpu: &[Label], status: &Value) {
     let own = [
         ("model", word(&status["gpu"]["name"])),
@@ -243,8 +240,8 @@ fn add_gpu(page: &mut Page, gpu: &[Label], status: &Value) {
     }
 }
 
-/// The kinds with a series of their own: by what the program says and by nothing that has occurred,
-/// since a kind that moved to the rest would take its history there, as a jump of `increase()`.
+/// The kinds with a series of their own. They depend on the program alone and not on past events: a
+/// kind that moved to `other` would take its count there, as a jump of `increase()`.
 fn kinds_with_series() -> impl Iterator<Item = &'static str> {
     let further = Kind::ALL.iter().map(|kind| kind.name());
     let further = further.filter(|kind| !KINDS_ALWAYS.contains(kind));
@@ -268,7 +265,7 @@ fn add_events(page: &mut Page, gpu: &[Label], counts: &serde_json::Map<String, V
     page.add_some(&page::EVENTS, &labels, rest.map(Number::Count));
 }
 
-/// The jobs with clients: those that the exporter sees, and those that it may not.
+/// Counts the jobs with clients: those that the exporter sees, and those that it may not see.
 fn add_job_counts(page: &mut Page, gpu: &[Label], status: &Value) {
     let Some(jobs) = status["jobs"].as_array() else {
         return;
@@ -288,8 +285,8 @@ fn add_job_counts(page: &mut Page, gpu: &[Label], status: &Value) {
     }
 }
 
-/// Adds a counter for each word; those beyond the first `most` together. A word may move to them
-/// when another one comes, never back, so that they only grow.
+/// Adds a counter for each word; those beyond the first `most` share one. A word may move to that
+/// one when another word comes, never back, so that counters only grow.
 fn add_by<'a>(
     page: &mut Page,
     (family, label, most): (&Family, &'static str, usize),
@@ -309,7 +306,6 @@ fn add_by<'a>(
     page.add_some(family, &labels, rest.map(number));
 }
 
-/// What is said of a job.
 fn add_job(page: &mut Page, labels: &[Label], job: &Value) {
     add_requests(page, labels, &job["requests"]);
     let share = job["progress"]["share"].as_f64();
@@ -330,7 +326,7 @@ fn add_job(page: &mut Page, labels: &[Label], job: &Value) {
     }
 }
 
-/// What is said of a high-priority job's requests.
+/// Adds the metrics of a high-priority job's requests.
 fn add_requests(page: &mut Page, labels: &[Label], requests: &Value) {
     let histogram = histogram_of(requests).map(Number::Histogram);
     page.add_some(&page::REQUESTS, labels, histogram);
@@ -350,7 +346,7 @@ fn add_requests(page: &mut Page, labels: &[Label], requests: &Value) {
     }
 }
 
-/// The histogram, with as many bounds as there is room for; none if it is not whole.
+/// The histogram, limited to the number of bounds with series; none if it is incomplete.
 fn histogram_of(requests: &Value) -> Option<Histogram> {
     let buckets = requests["buckets"].as_array()?.iter();
     let bucket = |bucket: &Value| Some((bucket["le_ns"].as_u64()?, bucket["count"].as_u64()?));

@@ -1,46 +1,43 @@
-//! A page of metrics: which families there are, and their samples.
+//! A page of metrics: the list of families, and their samples.
 //!
-//! The table of families is one list ([`ALL`]); `docs/monitoring.md` has the same as a table, which
-//! a test compares. Names carry base units (seconds, bytes, ratio), as Prometheus wants them.
+//! [`ALL`] is the only list of families; a test compares it with the table in `docs/monitoring.md`.
+//! Names carry base units (seconds, bytes, ratio), as Prometheus recommends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A metric, of which there is a sample for each set of labels.
+/// A metric, with one sample per set of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Family {
-    /// As it is asked for in PromQL, with `_total` or `_info`; of a histogram without a suffix.
+    /// The name in PromQL, with `_total` or `_info`; of a histogram without a suffix.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// The base unit that the name ends in, before `_total`; empty: a number.
+    /// The base unit at the name's end, before `_total`; empty: a number.
     pub(super) unit: &'static str,
-    /// Labels beside `le`. A label without a value is left out.
+    /// Labels besides `le`. A label without a value is left out.
     pub(super) labels: &'static [&'static str],
-    /// One line: no quotes, backslashes and newlines, so that it is the same in both formats.
+    /// One line without quotes, backslashes and newlines, so that both formats write it alike.
     pub(super) help: &'static str,
 }
 
-/// What kind of metric a family is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Only grows, until the daemon or the job ends.
     Counter,
     Gauge,
     Histogram,
-    /// Always 1; the labels say it.
+    /// Always 1; the labels carry the information.
     Info,
 }
 
-/// A label's name and value.
 pub(super) type Label = (&'static str, String);
 
-/// A value with its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) labels: Vec<Label>,
     pub(super) value: Number,
 }
 
-/// What a sample says.
+/// The value of a sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Number {
     Count(u64),
@@ -50,10 +47,9 @@ pub(super) enum Number {
     Histogram(Histogram),
 }
 
-/// Of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Histogram {
-    /// Upper bound in ns, and how many took at most that; the least bound first.
+    /// Upper bound in ns, and how many took at most that; ascending.
     pub(super) buckets: Vec<(u64, u64)>,
     pub(super) count: u64,
     pub(super) sum_ns: u64,
@@ -63,11 +59,11 @@ pub(super) struct Histogram {
 #[derive(Debug, Default)]
 pub(super) struct Page {
     samples: BTreeMap<&'static str, Vec<Sample>>,
-    /// What has a sample: a page on which one stands twice is refused as a whole.
+    /// Existing samples: a page with a duplicate is rejected as a whole.
     seen: BTreeSet<(&'static str, Vec<Label>)>,
 }
 
-/// Characters of a label's value that are kept: as many as a daemon takes bytes of a job's name.
+/// Limit on a label's value, characters: the daemon's limit on a job's name in bytes.
 const LABEL_CHARS_MAX: usize = 256;
 
 const SOCKET: &[&str] = &["gpu", "UUID", "socket"];
@@ -90,7 +86,7 @@ macro_rules! families {
             name: $name, kind: Kind::$kind, unit: $unit, labels: $labels, help: $help,
         };)*
 
-        /// All families, in the order of the page.
+        /// In the order of the page.
         pub(super) const ALL: &[Family] = &[$($id,)*];
     };
 }
@@ -144,7 +140,7 @@ families! {
 }
 
 impl Page {
-    /// Adds a sample, unless the family has one of these labels.
+    /// Adds a sample, unless the family already has one with these labels.
     pub(super) fn add(&mut self, family: &Family, labels: &[Label], value: Number) {
         let labels: Vec<Label> = labels
             .iter()
@@ -159,14 +155,13 @@ impl Page {
         }
     }
 
-    /// Adds a sample where there is a number.
     pub(super) fn add_some(&mut self, family: &Family, labels: &[Label], value: Option<Number>) {
         if let Some(value) = value {
             self.add(family, labels, value);
         }
     }
 
-    /// The families that have samples, in their order.
+    /// The families with samples, in order.
     pub(super) fn families(&self) -> impl Iterator<Item = (&'static Family, &[Sample])> {
         let samples = |family: &Family| self.samples.get(family.name);
         ALL.iter()
@@ -174,8 +169,8 @@ impl Page {
     }
 }
 
-/// A value that every reader of either format takes for text. Job names are other users' words: a
-/// zero byte ends the whole page for Prometheus.
+/// Makes a value legible for every reader of either format. Other users choose job names: a zero
+/// byte makes Prometheus reject the whole page.
 fn legible(value: &str) -> String {
     let one = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     value.chars().take(LABEL_CHARS_MAX).map(one).collect()

@@ -1,23 +1,23 @@
-//! The Kubernetes pod of a process, by its cgroup.
+//! Finds the Kubernetes pod of a process by its cgroup.
 //!
-//! The kubelet names a pod's cgroup by its uid, below one that has `kubepods` in its name: under
+//! The kubelet names a pod's cgroup by its uid, below a cgroup with `kubepods` in its name: under
 //! cgroupfs `/kubepods/burstable/pod<uid>/<container>`, under systemd
 //! `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/<container>.scope`,
-//! where the dashes of the uid are `_`. Nested kubelets (kind) put more before it. Both versions of
+//! with `_` for the dashes of the uid. Nested kubelets (kind) add a prefix. Both versions of
 //! cgroups have the same names.
 
-/// The uid of a pod with dashes, of a static one (a digest) without.
+/// Length of a pod's uid with dashes, and of a static pod's (a digest) without.
 const UID_LENGTHS: [usize; 2] = [36, 32];
 
-/// The uid of the pod that `/proc/PID/cgroup` (`cgroups(7)`) shows, if any.
+/// The uid of the pod in `/proc/PID/cgroup` (`cgroups(7)`), if any.
 pub(super) fn uid_in(cgroup: &str) -> Option<String> {
-    // Hierarchy, controllers and path; the path may have colons in it.
+    // Hierarchy, controllers and path; the path may contain colons.
     let paths = cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let mut of_pods = paths.filter(|path| path.contains("kubepods"));
     of_pods.find_map(|path| path.split('/').find_map(uid_of))
 }
 
-/// The uid of the pod whose uppermost cgroup has this name.
+/// The uid of the pod whose top cgroup has this name.
 fn uid_of(name: &str) -> Option<String> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
     let uid = match name.rsplit_once("-pod") {
@@ -80,7 +80,7 @@ mod tests {
             "0::/system.slice/docker-9d1b6f0d.scope\n",
             "0::/kubepods.slice/kubelet.service\n",
             "0::/kubepods/podtooshort/x\n",
-            // A user's own cgroup that is called so.
+            // A user's own cgroup with a similar name.
             "0::/user.slice/pod0f7c6a1e-2b3d-4c5e-8f90-a1b2c3d4e5f6\n",
             "no colons at all",
         ] {

@@ -1,9 +1,9 @@
-//! The exporter's HTTP server: one request for a connection, and a bound for everything.
+//! The exporter's HTTP server: one request per connection, and a limit on everything.
 //!
-//! The head is parsed by `httparse`; the rest is small, since there are two pages and no bodies to
-//! read (`docs/decisions/066-one-list-of-families-two-formats.md`). At most [`CONNECTIONS_MAX`]
-//! peers are served at a time, each has [`HEAD_PATIENCE_NS`] for its request and [`PATIENCE_NS`]
-//! for the answer.
+//! `httparse` parses the head; the rest is small, since there are two pages and no bodies to read
+//! (`docs/decisions/066-one-list-of-families-two-formats.md`). At most [`CONNECTIONS_MAX`] peers
+//! are served at a time; each has [`HEAD_PATIENCE_NS`] for its request and [`PATIENCE_NS`] for the
+//! answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -21,24 +21,23 @@ use protocol::clock::Clock;
 
 use super::encode::Format;
 
-/// Peers served at a time; the next one is answered 503.
+/// Peers served at a time; the next one gets a 503.
 const CONNECTIONS_MAX: usize = 16;
-/// Peers that are told so and awaited at a time; further ones may see a reset.
+/// Peers that are refused with a 503 at a time; further ones may see a reset.
 const REFUSED_MAX: usize = 16;
-/// How long a peer may take to ask, ns. Peers that say nothing keep a scrape out no longer.
+/// Timeout for a peer's request, ns. Silent peers keep a scrape out no longer.
 const HEAD_PATIENCE_NS: u64 = 1_000_000_000;
-/// How long a peer may take to read the answer, ns.
+/// Timeout for a peer to read the answer, ns.
 const PATIENCE_NS: u64 = 5_000_000_000;
-/// Longest request without a body, bytes.
+/// Limit on a request without its body, bytes.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
-/// Most header lines of a request.
+/// Limit on the header lines of a request.
 const HEADERS_MAX: usize = 64;
-/// What is read, and thrown away, of a peer that goes on after its request, bytes.
+/// Limit on the data that is read and discarded after a request, bytes.
 const REST_BYTES_MAX: usize = 64 * 1024;
-/// Between two tries to accept a peer where there are no descriptors left, ms.
+/// Delay before accepting again after running out of descriptors, ms.
 const ACCEPT_AGAIN_MS: u16 = 100;
 
-/// What is answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Response {
     status: &'static str,
@@ -59,8 +58,8 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 const HOME: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><title>Pillion</title></head>\n\
                     <body><h1>pillion exporter</h1><p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
 
-/// Serves pages until SIGTERM or SIGINT comes. Call it before there are other threads: they must
-/// not get these signals.
+/// Serves pages until SIGTERM or SIGINT. Call it before other threads start: they must not receive
+/// these signals.
 pub(super) fn serve(
     listener: &TcpListener,
     page: impl Fn(Format) -> String + Send + Sync + 'static,
@@ -88,7 +87,7 @@ pub(super) fn serve(
             },
             Err(error) if is_passing(&error) => (),
             Err(_) => {
-                // Out of descriptors or memory: not forever, and no reason to spin.
+                // Out of descriptors or memory: that passes, and must not cause spinning.
                 let mut polled = [wanted(has_come.as_fd())];
                 let _ = poll(&mut polled, PollTimeout::from(ACCEPT_AGAIN_MS));
             }
@@ -96,7 +95,7 @@ pub(super) fn serve(
     }
 }
 
-/// Whether only this peer was affected (accept(2)), or none was there.
+/// Whether the error affects only this peer (accept(2)), or there was none.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -109,14 +108,15 @@ fn start(
     page: Arc<impl Fn(Format) -> String + Send + Sync + 'static>,
     place: Place,
 ) {
-    // Without a thread the peer sees its connection end.
+    // Without a thread the connection is closed.
     let _ = thread::Builder::new().spawn(move || {
         answer(stream, &*page, HEAD_PATIENCE_NS);
         drop(place);
     });
 }
 
-/// Says that all places are taken, and waits for the peer to read it, if there is a place for that.
+/// Answers that all places are taken, and waits for the peer to read it, if there is a place for
+/// that.
 fn refuse(stream: TcpStream, place: Option<Place>) {
     let busy = Response::plain("503 Service Unavailable", "too many connections\n").encode(true);
     let Some(place) = place else {
@@ -135,7 +135,7 @@ fn refuse(stream: TcpStream, place: Option<Place>) {
     });
 }
 
-/// One of so many places.
+/// One of a limited number of places.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
@@ -155,7 +155,7 @@ impl Drop for Place {
     }
 }
 
-/// Reads a request and answers it. A peer that is too slow, or gone, is left.
+/// Reads a request and answers it. A peer that is too slow, or gone, is abandoned.
 fn answer(stream: TcpStream, page: &impl Fn(Format) -> String, head_patience_ns: u64) {
     let mut peer = Peer::of(stream);
     peer.give(head_patience_ns);
@@ -217,7 +217,7 @@ impl Response {
     }
 }
 
-/// A connection with a deadline over all its reads, or writes, together.
+/// A connection with one deadline for all its reads, or writes, together.
 struct Peer {
     stream: TcpStream,
     clock: Clock,
@@ -233,7 +233,7 @@ impl Peer {
         }
     }
 
-    /// Gives the peer so much time from now on.
+    /// Sets the deadline.
     fn give(&mut self, patience_ns: u64) {
         self.until_ns = self.clock.now_ns() + patience_ns;
     }
@@ -264,8 +264,8 @@ impl Peer {
         Err(TOO_LARGE)
     }
 
-    /// Ends the connection so that the answer arrives: a socket that is closed while something is
-    /// unread takes what was written with it (tcp(7)).
+    /// Closes the connection so that the answer arrives: closing a socket with unread data discards
+    /// what was written to it (tcp(7)).
     fn finish(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let (mut rest, mut chunk) = (0, [0; 1024]);
@@ -298,7 +298,7 @@ impl Write for Peer {
     }
 }
 
-/// A request; none if it goes on.
+/// Parses a request; none if it is incomplete.
 fn parse(head: &[u8]) -> Result<Option<Request>, &'static str> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -326,7 +326,7 @@ fn parse(head: &[u8]) -> Result<Option<Request>, &'static str> {
 mod tests {
     use super::*;
 
-    /// What is answered to this, once or in two parts.
+    /// The answer to this request, sent in one or two parts.
     fn answered(parts: &[&str], patience_ns: u64) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -334,7 +334,7 @@ mod tests {
         let page = |format| format!("page as {format:?}");
         let server = thread::spawn(move || answer(stream, &page, patience_ns));
         for part in parts {
-            // A server that answers early need not read all of it.
+            // A server that answers early need not read everything.
             let _ = client.write_all(part.as_bytes());
         }
         let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! `pillion profile check`: whether a profile can be used, and what it lacks.
+//! `pillion profile check`: reports whether a profile can be used, and what it lacks.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub(crate) struct Options {
     file: PathBuf,
 }
 
-/// Exit 0 if the profile can be used, whatever it lacks; 2 if it cannot.
+/// Exits 0 if the profile can be used, whatever it lacks; 2 if it cannot.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let profile = Profile::load(&options.file).map_err(Failure::usage)?;
     out::line(format_args!("{}: ok", options.file.display()))?;

@@ -1,4 +1,4 @@
-//! `pillion profile compare`: what changed from one profile of a job to the next.
+//! `pillion profile compare`: the changes from one profile of a job to the next.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Exit 2 for a file that is no profile.
+/// Exits 2 for a file that is no profile.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let before = Profile::load(&options.before).map_err(Failure::usage)?;
     let after = Profile::load(&options.after).map_err(Failure::usage)?;

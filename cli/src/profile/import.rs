@@ -1,4 +1,4 @@
-//! `pillion profile import`: from the files of profilers to one profile.
+//! `pillion profile import`: converts profilers' files to one profile.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     max_bytes: u64,
 }
 
-/// Exit 2, and nothing written, if no file has anything to import.
+/// Exits 2, with nothing written, if no file has anything to import.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let limits = Limits {
         bytes_max: options.max_bytes,
@@ -101,16 +101,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The standard input as a file, because formats are told and read by going to and fro in them.
+/// Copies the standard input to a file, because detecting and reading formats requires seeking.
 fn spool(bytes_max: u64) -> Result<NamedTempFile, Failure> {
     let mut file = tempfile::Builder::new().prefix("stdin-").tempfile()?;
-    // One byte too many is enough for the reader to refuse it.
+    // One byte over the limit suffices for the reader to refuse it.
     let mut input = io::stdin().lock().take(bytes_max.saturating_add(1));
     io::copy(&mut input, &mut file).context("the standard input cannot be read")?;
     Ok(file)
 }
 
-/// What was made, and what to know about it, on stderr.
+/// Reports the result and its caveats on stderr.
 fn say(profile: &Profile, path: Option<&Path>) {
     for notice in &profile.notices {
         out::note(format_args!("pillion: {notice}"));

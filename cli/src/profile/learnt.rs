@@ -1,7 +1,7 @@
-//! `pillion profile learnt`: what runs have taught of programs' kernels, as the daemons keep it.
+//! `pillion profile learnt`: the kernel durations learnt from runs of programs, as the daemons keep
+//! them.
 //!
-//! The daemons of one model of GPU keep it together, so each is asked and the same entry is shown
-//! once.
+//! The daemons of one GPU model share them, so an entry that several daemons report is shown once.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -55,22 +55,21 @@ pub(crate) struct Options {
     device: Option<String>,
 }
 
-/// What one daemon says.
+/// One daemon's answer.
 #[derive(Deserialize)]
 struct Document {
     model: String,
     programs: Vec<Listed>,
 }
 
-/// What is kept of a program on a model of GPU, and which daemon has it.
+/// The data about a program on a GPU model, and the daemon that has it.
 struct Kept {
     listed: Listed,
     model: String,
     socket: PathBuf,
 }
 
-/// Exit 69 if no daemon answers, 2 for a program of which nothing is kept, or that is not told
-/// from another.
+/// Exits 69 if no daemon answers, 2 for a program without data or an ambiguous one.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut all = ask_all()?;
     all.retain(|kept| {
@@ -85,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// What all daemons keep, the last used first.
+/// The entries of all daemons, last used first.
 fn ask_all() -> Result<Vec<Kept>, Failure> {
     let mut found = BTreeMap::new();
     let mut troubles = Vec::new();
@@ -182,7 +181,7 @@ fn list(all: &[Kept]) -> Result<(), Failure> {
     out::line(format_args!("{}", output::plain(&table)))
 }
 
-/// A time of day and date as this machine's clock shows it.
+/// Local date and time.
 fn moment(unix_ms: u64) -> String {
     let unix_ms = i64::try_from(unix_ms).unwrap_or(0);
     let at = Timestamp::from_millisecond(unix_ms).unwrap_or_default();
@@ -217,7 +216,7 @@ fn fetch(kept: &Kept) -> Result<OwnedFd, Failure> {
     Ok(file.with_context(|| format!("what was kept of {program} is no longer there"))?)
 }
 
-/// The one entry that is meant: a whole path before the ends of paths.
+/// The one matching entry: a whole path before the ends of paths.
 fn select<'a>(program: &str, all: &'a [Kept]) -> anyhow::Result<&'a Kept> {
     let is_end = |path: &str| Path::new(path).ends_with(program);
     let whole: Vec<&Kept> = all.iter().filter(|k| k.listed.program == program).collect();

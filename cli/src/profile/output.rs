@@ -1,4 +1,4 @@
-//! What the profile commands share: files written whole, tables, names and times for people.
+//! Shared by the profile commands: atomic file writes, tables, names and times for people.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,17 +12,17 @@ use profiler::base_name::base;
 use crate::failure::Failure;
 use crate::out;
 
-/// Most characters of a kernel's name in a table.
+/// Limit on a kernel's name in a table, characters.
 const NAME_CHARS_MAX: usize = 44;
 
-/// Writes `text` to `path`, all of it or nothing; to the standard output if there is no path.
+/// Writes `text` to `path`, whole or not at all; to the standard output without a path.
 pub(crate) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else {
         return out::text(text);
     };
     let folder = folder(path);
     let written = || -> io::Result<()> {
-        // A pipe or device is written to; a file is replaced when the new one is whole.
+        // A pipe or device is written to; a file is replaced when the new one is complete.
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return fs::write(path, text);
         }
@@ -36,7 +36,7 @@ pub(crate) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
     written().map_err(|error| unwritten(path, error))
 }
 
-/// Whether [`write()`] can write there, before time is spent on what is to be written.
+/// Whether [`write()`] can write there, checked before time is spent on the content.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     let tried = match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -46,7 +46,7 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     tried.map_err(|error| unwritten(path, error))
 }
 
-/// That a file cannot be written: exit 2 where that is because of its place.
+/// A file cannot be written: exit 2 if its place is the reason.
 pub(super) fn unwritten(path: &Path, error: io::Error) -> Failure {
     let is_of_place = out::is_of_place(&error);
     let error =
@@ -57,7 +57,6 @@ pub(super) fn unwritten(path: &Path, error: io::Error) -> Failure {
     }
 }
 
-/// The folder that `path` is in.
 pub(super) fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -65,12 +64,12 @@ pub(super) fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Those of a file that any program creates; the user's mask takes its share.
+/// As for a file that any program creates: the umask applies.
 fn permissions() -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }
 
-/// A table without frames; columns that are not `texts` are numbers, on the right.
+/// A table without frames; columns not in `texts` are numbers, right-aligned.
 pub(super) fn table(header: &[&str], texts: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -83,7 +82,7 @@ pub(super) fn table(header: &[&str], texts: &[&str]) -> Table {
     table
 }
 
-/// The table without the spaces at the ends of its lines.
+/// The table without trailing spaces.
 pub(super) fn plain(table: &Table) -> String {
     let lines: Vec<String> = table
         .to_string()
@@ -109,7 +108,7 @@ pub(super) fn duration(ns: u64) -> String {
     }
 }
 
-/// The function's own name, the launch shape, and the operator it was launched in.
+/// The function's own name, the launch shape, and the operator that launched it.
 pub(super) fn kernel(kernel: &KernelProfile) -> String {
     let name = base(&kernel.name);
     let mut short: String = name.chars().take(NAME_CHARS_MAX).collect();

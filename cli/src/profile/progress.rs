@@ -1,11 +1,11 @@
-//! How far a reader has come, shown once it has taken a second.
+//! A reader's progress, shown once it has taken a second.
 
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use protocol::clock::Clock;
 
-/// Reading faster than this needs no progress.
+/// A shorter read shows no progress.
 const QUIET_NS: u64 = 1_000_000_000;
 
 /// A bar on stderr, if that is a terminal.
@@ -17,13 +17,13 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of the file at `path`, from now on.
+    /// For the file at `path`, starting now.
     pub(super) fn new(path: &Path) -> Self {
         let target = ProgressDrawTarget::stderr();
         Self::begun(path, Clock::monotonic().now_ns(), target)
     }
 
-    /// The same from `begun_ns` on, for who looks at `target`.
+    /// [`Self::new`] with the start time and the target for the bar.
     fn begun(path: &Path, begun_ns: u64, target: ProgressDrawTarget) -> Self {
         Self {
             name: path.display().to_string(),
@@ -33,9 +33,9 @@ impl Progress {
         }
     }
 
-    /// The reader has come to `done` of `total` (0: nobody knows).
+    /// The reader has reached `done` of `total` (0: unknown).
     pub(super) fn handle(&mut self, done: u64, total: u64) {
-        // Once there is a bar, the time is its own affair.
+        // An existing bar keeps its own time.
         let now_ns = match self.bar {
             None => Clock::monotonic().now_ns(),
             Some(_) => u64::MAX,

@@ -1,12 +1,12 @@
-//! `pillion profile record`: a profile of what a job launches, without a profiler.
+//! `pillion profile record`: makes a profile of a job's launches, without a profiler.
 //!
-//! The job is started as `pillion run` starts it, by that command itself, with a spool folder in its
-//! environment (`PILLION_RECORD_SPOOL`). The library counts and measures there, in a file for each process
-//! ([`protocol::recording`]). When the job has ended, however that was, the files become one
+//! The command starts the job by running `pillion run` with a spool folder in its environment
+//! (`PILLION_RECORD_SPOOL`). The library counts and measures there, in one file per process
+//! ([`protocol::recording`]). After the job has ended, in whatever way, the files become one
 //! profile.
 //!
-//! The command stays beside the job and is no part of it: the terminal's signals reach both, and
-//! what is sent to the command is passed on.
+//! The command runs beside the job and is not part of it: the terminal's signals reach both, and
+//! signals sent to the command are forwarded.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -77,17 +77,18 @@ pub(crate) struct Options {
     command: Vec<std::ffi::OsString>,
 }
 
-/// Where the library is told to record.
+/// Tells the library where to record.
 const FOLDER_ENV: &str = "PILLION_RECORD_SPOOL";
-/// By what it is told to time kernels.
+/// Tells the library how to time kernels.
 const CUPTI_ENV: &str = "PILLION_RECORD_CUPTI";
-/// Between two looks at a job that runs.
+/// Poll interval for a running job.
 const LOOK: Duration = Duration::from_millis(500);
-/// From when on, and then how often, people are told how far it has come, and daemons are asked who
-/// else is there, ns.
+/// Time until progress is first reported, then the interval; daemons are asked about other jobs
+/// then, too, ns.
 const TELL_NS: u64 = 10_000_000_000;
 
-/// Ends as the job does. What fails afterwards is said, and is the exit code of a job that succeeded.
+/// Ends as the job does. Later failures are reported, and give the exit code of a job that
+/// succeeded.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     check(options).map_err(Failure::usage)?;
     let cupti = cupti::value_of(&options.cupti);
@@ -113,7 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Makes the profile of what the ended job has recorded.
+/// Makes the profile of an ended job's records.
 fn finish(options: &Options, merged: &Merged, code: u8) -> Result<(), Failure> {
     if merged.is_empty() {
         let why = match merged.count_of(Why::NoRoom) {
@@ -141,7 +142,7 @@ fn finish(options: &Options, merged: &Merged, code: u8) -> Result<(), Failure> {
     say(options, merged, &recorded, code)
 }
 
-/// Writes the profile; where that does not go, to a file for it elsewhere.
+/// Writes the profile; if that fails, to a file elsewhere.
 fn write(text: &str, path: &Path) -> Result<(), Failure> {
     output::write(text, Some(path)).map_err(|failure| match keep(text) {
         Ok(copy) if !failure.why().is_empty() => {
@@ -152,7 +153,7 @@ fn write(text: &str, path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Keeps a profile in the folder for temporary files; where.
+/// Keeps a profile in the folder for temporary files; returns its path.
 fn keep(text: &str) -> anyhow::Result<PathBuf> {
     let mut builder = tempfile::Builder::new();
     let mut file = builder
@@ -163,7 +164,7 @@ fn keep(text: &str) -> anyhow::Result<PathBuf> {
     Ok(file.keep()?.1)
 }
 
-/// That the profile can be written where it is wanted, before anything runs.
+/// Verifies, before anything runs, that the profile can be written.
 fn check(options: &Options) -> anyhow::Result<()> {
     if options.json && options.output == Path::new("-") {
         let why = "--json and -o -: both would be on the standard output; name a file";
@@ -172,7 +173,6 @@ fn check(options: &Options) -> anyhow::Result<()> {
     check_writable(&options.output)
 }
 
-/// That the profile can be written where it is wanted, before anything runs.
 fn check_writable(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     if path == Path::new("-") {
@@ -183,10 +183,10 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
         return Err(anyhow!("{shown}: is a folder"));
     }
     if found.is_ok_and(|found| !found.is_file()) {
-        // A pipe or a device: to open it may have an effect.
+        // A pipe or a device: opening it may have an effect.
         return Ok(());
     }
-    // As it will be written: beside its place first.
+    // As for the real write, which first writes beside the path.
     let beside = tempfile::NamedTempFile::new_in(output::folder(path));
     beside
         .map_err(out::bare)
@@ -214,7 +214,8 @@ fn start(options: &Options, folder: &Path, cupti: std::ffi::OsString) -> Result<
     Ok(Child::start(&own, &arguments, &variables)?)
 }
 
-/// Waits for the end of the job, passing signals on and adding up what processes leave that end before; its exit code.
+/// Waits for the job to end; forwards signals, and merges the records of processes that end
+/// earlier. Returns its exit code.
 fn watch(
     child: &mut Child,
     folder: &Path,
@@ -251,7 +252,7 @@ fn watch(
     }
 }
 
-/// What was recorded, for people or for a program.
+/// Reports what was recorded, for people or for a program.
 fn say(
     options: &Options,
     merged: &Merged,
@@ -304,7 +305,7 @@ fn say(
     Ok(())
 }
 
-/// Whether a file is not there any more, which is no error for who looks at a folder that lives.
+/// Whether a file has gone, which is no error in a folder that changes.
 fn is_gone(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::NotFound
 }

@@ -1,4 +1,4 @@
-//! `pillion profile scrub`: a profiler's file that can be shared.
+//! `pillion profile scrub`: makes a profiler's file fit for sharing.
 
 use std::path::PathBuf;
 
@@ -24,10 +24,10 @@ pub(crate) struct Options {
     max_bytes: u64,
 }
 
-/// Exit 2, and nothing written, for what cannot be imported or need not be scrubbed.
+/// Exits 2, with nothing written, for a file that cannot be imported or needs no scrubbing.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let folder = output::folder(&options.output);
-    // It gets a folder of its own until it is whole.
+    // The copy stays in a folder of its own until it is complete.
     let unwritten = |error| output::unwritten(&options.output, error);
     let temporary = tempfile::tempdir_in(folder).map_err(unwritten)?;
     let copy = temporary.path().join("copy");
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         progress: &mut |done, total| progress.handle(done, total),
     };
     import::scrub(&options.input, &copy, &mut context).map_err(Failure::usage)?;
-    // A pipe or device is written to; a file is replaced when the copy is whole.
+    // A pipe or device is written to; a file is replaced when the copy is complete.
     if std::fs::metadata(&options.output).is_ok_and(|found| !found.is_file()) {
         let output = std::fs::OpenOptions::new()
             .write(true)

@@ -1,4 +1,4 @@
-//! `pillion profile show`: a profile for a person, for a program, or as a picture.
+//! `pillion profile show`: shows a profile to a person, to a program, or as a picture.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     top: usize,
 }
 
-/// Exit 2 for a file that is no profile, or has nothing to draw.
+/// Exits 2 for a file that is no profile, or has nothing to draw.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut profile = Profile::load(&options.file).map_err(Failure::usage)?;
     if let Some(name) = &options.device {
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     output::write(&text, None)
 }
 
-/// The profile as the contract of the commands has it.
+/// The profile as JSON, by the contract of the commands.
 pub(super) fn json_of(profile: &Profile) -> Value {
     let kernels: Vec<Value> = profile.kernels.iter().map(kernel_json).collect();
     json!({
@@ -132,7 +132,7 @@ fn kernel_json(kernel: &KernelProfile) -> Value {
     })
 }
 
-/// The profile as a table, with what stands above and below it.
+/// The profile as a table, with the lines above and below it.
 fn text_of(profile: &Profile, top: usize) -> String {
     let all_ns = duration_ns(profile).max(1) as f64;
     let mut text = format!(
@@ -159,7 +159,7 @@ fn text_of(profile: &Profile, top: usize) -> String {
             .kernels
             .iter()
             .filter(|kernel| kernel.class == class);
-        // A sum of nothing is -0.
+        // An empty sum is -0.
         let sum_ns = of_class.fold(0.0, |sum, kernel| sum + kernel.durations.sum_ns as f64);
         text += &format!("{} {:.1} %   ", class.word(), sum_ns / all_ns * 100.0);
     }
@@ -204,7 +204,6 @@ fn text_of(profile: &Profile, top: usize) -> String {
     text
 }
 
-/// The requests in one line.
 fn requests_line(requests: &Requests) -> String {
     let rule = match &requests.rule {
         RequestRule::Range(name) => format!("range `{name}`"),

@@ -1,7 +1,7 @@
-//! ELF files, as far as a dynamic loader reads them: the loader that a program asks for, and the
-//! versions and symbols that a library needs or has.
+//! Reads ELF files as a dynamic loader does: the loader that a program requests, and the versions
+//! and symbols that a library needs or has.
 //!
-//! The files are anybody's. Only what is asked for is read: a program may have 100 MB.
+//! The files are untrusted. Only the requested parts are read: a program may have 100 MB.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -18,30 +18,28 @@ use object::elf::{
 use object::read::elf::{FileHeader, ProgramHeader as _, SectionTable, Sym as _};
 use object::read::{Error, ReadCache, ReadCacheOps, ReadRef as _, Result};
 
-/// What each ELF file begins with.
 pub(super) const MAGIC: &[u8] = b"\x7fELF";
-/// No longer file is read: what is read of it is bounded by its length.
+/// Limit on a file's length, which bounds what is read of it.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-/// Of records that a file has in a chain, at most: libc has 50 versions.
+/// Limit on the records in a chain: libc has 50 versions.
 const RECORDS_MAX: usize = 1024;
 
-/// What an ELF file runs on.
+/// The machine that an ELF file runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// The instructions, as `e_machine` has them.
+    /// The instruction set, as in `e_machine`.
     number: object::elf::Machine,
     is_64_bit: bool,
 }
 
-/// A version of a library that another one needs.
+/// A version that a library needs of another.
 #[derive(Debug)]
 pub(super) struct Version {
-    /// The library's name.
+    /// The other library's name.
     pub(super) file: String,
     pub(super) name: String,
 }
 
-/// What a library needs and has.
 pub(super) struct Library<'a, R: ReadCacheOps> {
     pub(super) machine: Machine,
     endian: Endianness,
@@ -49,7 +47,7 @@ pub(super) struct Library<'a, R: ReadCacheOps> {
     data: &'a ReadCache<R>,
 }
 
-/// Opens what is a file, and no pipe at which the caller would wait.
+/// Opens a regular file, not a pipe, where the caller would block.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     match path.metadata()? {
         file if !file.is_file() => Err(io::Error::other("not a file")),
@@ -123,7 +121,7 @@ impl<'a, R: ReadCacheOps> Library<'a, R> {
         Ok(needed)
     }
 
-    /// The versions that it has (`.gnu.version_d`).
+    /// The versions that it defines (`.gnu.version_d`).
     pub(super) fn versions(&self) -> Result<HashSet<String>> {
         let Some((versions, link)) = self.sections.gnu_verdef(self.endian, self.data)? else {
             return Ok(HashSet::new());
@@ -136,7 +134,7 @@ impl<'a, R: ReadCacheOps> Library<'a, R> {
             if version.vd_flags.get(self.endian).contains(VER_FLG_BASE) {
                 continue;
             }
-            // The first is its name, others are those of what it follows.
+            // The first is its name; others name its predecessors.
             if let Some(name) = names.next()? {
                 found.insert(text(name.name(self.endian, strings)?));
             }
@@ -144,7 +142,6 @@ impl<'a, R: ReadCacheOps> Library<'a, R> {
         Ok(found)
     }
 
-    /// The libraries that it needs.
     pub(super) fn libraries_needed(&self) -> Result<Vec<String>> {
         let table = self.sections.dynamic_table(self.endian, self.data)?;
         let needed = table.iter().filter(|entry| entry.tag == DT_NEEDED);
@@ -161,14 +158,14 @@ impl<'a, R: ReadCacheOps> Library<'a, R> {
             .iter()
             .filter(|symbol| symbol.is_undefined(self.endian) && symbol.st_bind() == STB_GLOBAL);
         let name = |symbol| symbols.symbol_name(self.endian, symbol).map(text);
-        // The first is none: a symbol without a name.
+        // The first symbol has no name.
         let names = needed.map(name);
         names
             .filter(|name| name.as_ref() != Ok(&String::new()))
             .collect()
     }
 
-    /// The symbols that it has for others.
+    /// The symbols that it exports.
     pub(super) fn symbols(&self) -> Result<HashSet<String>> {
         let symbols = self.sections.symbols(self.endian, self.data, SHT_DYNSYM)?;
         let defined = symbols
@@ -179,7 +176,7 @@ impl<'a, R: ReadCacheOps> Library<'a, R> {
     }
 }
 
-/// A library that has been read, or why that failed.
+/// Reads a library; the error says why that failed.
 pub(super) fn with_library<T>(
     path: &Path,
     ask: impl FnOnce(&Library<'_, File>) -> Result<T>,
@@ -201,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Asks for all there is.
+    /// Calls every query.
     fn ask_all(bytes: &[u8]) -> Result<()> {
         let data = ReadCache::new(Cursor::new(bytes));
         let loader = loader(&data).map(drop);
@@ -214,7 +211,7 @@ mod tests {
         loader
     }
 
-    /// The first C library of this process, of which much depends on few bytes.
+    /// This process's C library: in its file much depends on few bytes.
     fn libc() -> Vec<u8> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let path = maps.lines().find_map(|line| {

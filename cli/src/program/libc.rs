@@ -1,10 +1,9 @@
-//! Whether a program's C library can load the preload library.
+//! Checks whether a program's C library can load the preload library.
 //!
-//! Its loader ends the program where it cannot, before the program has begun. glibc's does where
-//! the library needs a *version* (`GLIBC_2.35`) that `libc.so.6` beside the loader lacks: the
-//! library was linked on a newer system. musl's knows no versions, and does where a symbol or a
-//! library is missing. A loader of another machine complains and goes on, which is of no use
-//! either.
+//! If its loader cannot, it ends the program before the program has begun. glibc's fails if the
+//! library needs a *version* (`GLIBC_2.35`) that `libc.so.6` beside the loader lacks: the library
+//! was linked on a newer system. musl's has no versions, and fails if a symbol or a library is
+//! missing. A loader of another machine reports an error and continues, which does not help either.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,32 +12,28 @@ use std::path::Path;
 use super::Dynamic;
 use super::elf::{Version, with_library};
 
-/// Why a library cannot be loaded.
 #[derive(Debug)]
 pub(crate) struct Unloadable {
-    /// In words, with the names of both.
+    /// The reason, with the names of both.
     pub(crate) why: String,
-    /// What to do.
     pub(crate) mend: &'static str,
 }
 
-/// What to do about a C library that is too old.
+/// The fix for a C library that is too old.
 const OLDER: &str = "install a release, whose library needs glibc 2.17, or build the library as \
                      docs/operating.md says";
-/// What to do about a program of musl's.
+/// The fix for a program that uses musl.
 pub(crate) const MUSL: &str = "NVIDIA's driver and this library are for glibc: use a glibc image";
-/// What to do about a program of another machine.
+/// The fix for a program of another machine.
 const OTHER: &str = "give a 64-bit program of this machine's kind";
-/// glibc's library proper.
 const GLIBC: &str = "libc.so.6";
 
-/// Whether a loader is musl's.
 pub(crate) fn is_musls(loader: &Path) -> bool {
     loader.to_string_lossy().contains("ld-musl")
 }
 
-/// Why the loader of a program, which lies at `path`, cannot load `library`. `None` also where that
-/// is not known.
+/// Why the loader of a program, located at `path`, cannot load `library`. `None` also if that is
+/// unknown.
 pub(super) fn why_not_loadable(
     path: &Path,
     program: &Dynamic,
@@ -53,7 +48,7 @@ pub(super) fn why_not_loadable(
         });
     }
     let loader = program.loader.canonicalize().ok()?;
-    // A musl may stand in the place of glibc's loader.
+    // musl may be installed under the name of glibc's loader.
     if is_musls(&program.loader) || is_musls(&loader) {
         let missing = missing_of_musl(&loader, library).ok()??;
         let musl = program.loader.display();
@@ -75,11 +70,11 @@ pub(super) fn why_not_loadable(
     })
 }
 
-/// The newest version that a glibc has, and the newest that a library needs and it has not.
+/// The newest version of a glibc, and the newest that a library needs and the glibc lacks.
 fn missing_of_glibc(libc: &Path, library: &Path) -> io::Result<Option<(String, String)>> {
     let needed = with_library(library, |library| library.versions_needed())?;
     let has = with_library(libc, |libc| libc.versions())?;
-    // Where it has none it asks for none.
+    // A C library without versions checks none.
     let newest = has.iter().max_by_key(|name| number(name)).cloned();
     Ok(newest.and_then(|newest| Some((newest, missing(&has, &needed)?))))
 }
@@ -88,7 +83,7 @@ fn missing(has: &HashSet<String>, needed: &[Version]) -> Option<String> {
     let newest = has.iter().filter_map(|name| number(name)).max();
     let missing = needed.iter().filter(|version| {
         let name = &version.name;
-        // glibc's other libraries have versions that this one has not, and none that is newer.
+        // glibc's other libraries have versions that this one lacks, but none that is newer.
         let is_in_order = version.file != GLIBC && number(name) <= newest;
         name.starts_with(PREFIX) && !has.contains(name) && !is_in_order
     });
@@ -96,7 +91,6 @@ fn missing(has: &HashSet<String>, needed: &[Version]) -> Option<String> {
     newest.map(|version| version.name.clone())
 }
 
-/// What glibc's versions begin with.
 const PREFIX: &str = "GLIBC_";
 
 /// The number of a version; some are words (`GLIBC_ABI_DT_RELR`).
@@ -105,7 +99,7 @@ fn number(version: &str) -> Option<Vec<u32>> {
     parts.map(|part| part.parse().ok()).collect()
 }
 
-/// What a library needs that a musl, which is its own loader, has not.
+/// A library or symbol that a library needs and musl, which is its own loader, lacks.
 fn missing_of_musl(musl: &Path, library: &Path) -> io::Result<Option<String>> {
     let (libraries, symbols) = with_library(library, |library| {
         Ok((library.libraries_needed()?, library.symbols_needed()?))
@@ -117,7 +111,7 @@ fn missing_of_musl(musl: &Path, library: &Path) -> io::Result<Option<String>> {
     Ok(symbols.into_iter().find(|symbol| !has.contains(symbol)))
 }
 
-/// Whether musl takes itself for a library of that name (`ldso/dynlink.c`, `reserved`).
+/// Whether musl itself stands for a library of that name (`ldso/dynlink.c`, `reserved`).
 fn is_in_musl(library: &str) -> bool {
     let stem = library
         .strip_prefix("lib")
@@ -152,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_runs_here_can_be_loaded_here() {
-        // This program needs of this C library what any other that was built here does.
+        // This program needs the same of this C library as any other that was built here.
         let why = why_not_loadable(Path::new("p"), &own(), Path::new(SELF));
         assert!(why.is_none(), "{why:?}");
     }

@@ -7,7 +7,7 @@ use super::super::encode::Format;
 use super::super::page::{ALL, Kind};
 use super::*;
 
-/// A machine of which one GPU is known, with one process in a pod.
+/// A machine with one known GPU, and one process in a pod.
 struct Node;
 
 const POD: &str = "0f7c6a1e-2b3d-4c5e-8f90-a1b2c3d4e5f6";
@@ -82,7 +82,6 @@ fn page_of(status: Value) -> Page {
     page(&[answer(status)], &Node, &mut Memory::default())
 }
 
-/// The samples of a family.
 fn lines(page: &Page, family: &Family) -> Vec<String> {
     let text = Format::Text.write(page);
     let is_its = |line: &&str| line.starts_with(family.name);
@@ -121,7 +120,7 @@ fn no_more_series_than_promised_for_a_gpu_and_for_each_job() {
     full["events"]["counts"] = many(100).into_iter().chain(kinds).collect();
     full["draining"] = "an operator".into();
     let of_gpu = series(full.clone());
-    // The line of the exporter itself is no GPU's.
+    // One line is the exporter's own.
     assert!(of_gpu - 1 <= GPU_SERIES_MAX, "{of_gpu}");
     let (mut hp, mut be) = (hp(), be());
     let buckets = (1..30).map(|nth| json!({"le_ns": nth, "count": nth}));
@@ -142,7 +141,7 @@ fn events_beyond_those_with_a_series_are_counted_together() {
     let (own, rest): (Vec<&str>, Vec<&str>) =
         kinds.partition(|kind| kinds_with_series().any(|own| own == *kind));
     assert_eq!(own.len(), KINDS_MAX, "a kind that alerts need is one");
-    // One that a newer daemon has.
+    // A kind that only a newer daemon has.
     let told = own.iter().chain(&rest).chain(&["a-newer-kind"]);
     let counts: serde_json::Map<String, Value> =
         told.map(|kind| ((*kind).to_owned(), json!(1))).collect();
@@ -159,7 +158,7 @@ fn no_kind_of_event_takes_the_series_of_another_when_it_occurs() {
     let kinds: Vec<&str> = event::Kind::ALL.iter().map(|kind| kind.name()).collect();
     let mut counts = serde_json::Map::new();
     let mut before: Vec<String> = Vec::new();
-    // From the end of the alphabet, so that each is before all that were there.
+    // From the end of the alphabet, so that each precedes all earlier ones.
     let mut words = [&kinds[..], &["a-newer-kind"]].concat();
     words.sort_unstable();
     for kind in words.into_iter().rev() {
@@ -269,7 +268,7 @@ fn two_users_may_call_their_jobs_alike_and_one_job_is_there_once() {
     assert!(launches.iter().all(|line| line.ends_with(" 1200")));
 }
 
-/// Nothing of a document that says nothing else is made up.
+/// An empty document yields no invented samples.
 #[test]
 fn what_a_daemon_does_not_say_has_no_sample() {
     for empty in [

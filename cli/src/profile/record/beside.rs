@@ -1,4 +1,4 @@
-//! Whether other jobs had processes on the GPUs of a job, as far as daemons tell.
+//! Finds out whether other jobs had processes on the job's GPUs, as far as daemons report.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -9,23 +9,22 @@ use serde_json::Value;
 
 use crate::daemons;
 
-/// Longest wait for a daemon's word.
+/// Timeout for a daemon's answer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What was seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
-    /// Daemons that had another job's processes, and those that had the job.
+    /// Daemons with another job's processes, and those with this job.
     others: HashSet<PathBuf>,
     own: HashSet<PathBuf>,
 }
 
-/// How the job is called.
+/// The job's names.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    /// By whoever started it.
+    /// As given by the user.
     pub(super) id: Option<String>,
-    /// The process that `pillion run` was, with which it makes up an id.
+    /// The process of `pillion run`, from which it derives an id.
     pub(super) pid: i32,
 }
 
@@ -63,7 +62,7 @@ impl Beside {
         }
     }
 
-    /// Whether a daemon had both.
+    /// Whether one daemon had both.
     pub(super) fn is_any(&self) -> bool {
         !self.others.is_disjoint(&self.own)
     }
@@ -89,7 +88,7 @@ mod tests {
         }
     }
 
-    /// Whether another job is beside what each of two daemons says.
+    /// Whether another job is reported beside this one, given two daemons' statuses.
     fn is_beside(first: &Value, second: &Value) -> bool {
         let mut beside = Beside::default();
         beside.add("first".into(), first, Some(&job()));

@@ -1,4 +1,4 @@
-//! The job as a child: signals are passed on to it, and its end is waited for.
+//! The job as a child process: forwards signals, and waits for its end.
 
 #![expect(unsafe_code, reason = "sets what is done at the signal SIGCHLD")]
 
@@ -17,7 +17,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid, getsid};
 
-/// What is passed on: what ends a program, and what programs give a meaning of their own.
+/// Forwarded signals: those that end a program, and those that programs define themselves.
 const PASSED_ON: [Signal; 6] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -27,23 +27,22 @@ const PASSED_ON: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// `si_code` of a signal that the kernel made (sigaction(2)): a terminal's, which goes to its whole
-/// foreground group and so to the job as well. But that it hangs up it tells the session's leader alone.
+/// `si_code` of a signal from the kernel (sigaction(2)), such as a terminal's, which reaches its
+/// whole foreground group and so the job as well. Only SIGHUP goes to the session's leader alone.
 const FROM_KERNEL: i32 = 0x80;
 
-/// What a shell adds to the number of a signal that ended a program.
+/// A shell adds this to the number of the signal that ended a program.
 const SIGNALLED: i32 = 128;
 
-/// A job that runs.
 pub(super) struct Child {
     pid: Pid,
-    /// The signals passed on, and the end of a child; blocked for as long as the command lives.
+    /// The forwarded signals and SIGCHLD, blocked as long as the command lives.
     signals: SignalFd,
 }
 
 impl Child {
-    /// Starts a program with arguments, and some variables more. It has the signals blocked that this
-    /// command was started with, and no others.
+    /// Starts a program with arguments and additional variables. The program inherits the signal
+    /// mask that this command was started with.
     pub(super) fn start(
         program: &Path,
         arguments: &[OsString],
@@ -51,7 +50,7 @@ impl Child {
     ) -> io::Result<Self> {
         let mask: SigSet = PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect();
         let before = SigSet::thread_get_mask()?;
-        // Before the start: a signal that comes now is not lost, it waits to be passed on.
+        // Before the start: a signal that comes now stays pending and is then forwarded.
         mask.thread_block()?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let mut how = PosixSpawnAttr::init()?;
@@ -71,19 +70,18 @@ impl Child {
         }
         let program = text_of(program.as_os_str())?;
         let pid = posix_spawn(program.as_c_str(), &files, &how, &arguments, &variables)?;
-        // Whoever started this command may have had it ignored, and then nobody sees a child's end
-        // (waitpid(2)). Only now, as the job inherits what is ignored.
+        // This command's parent may have had SIGCHLD ignored; then a child's end cannot be waited
+        // for (waitpid(2)). Change it only now, as the job inherits ignored signals.
         // SAFETY: no function is called at the signal.
         unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl)? };
         Ok(Self { pid, signals })
     }
 
-    /// Its process.
     pub(super) fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
 
-    /// Waits for so long at most; the exit code if the job has ended.
+    /// Waits at most `patience`; returns the exit code if the job has ended.
     pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<u8>> {
         let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
         let mut sources = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
@@ -98,7 +96,7 @@ impl Child {
                 come.ssi_code == FROM_KERNEL && !(*signal == Signal::SIGHUP && is_session_leader())
             };
             if let Some(signal) = signal.filter(|signal| !is_for_group(signal)) {
-                // One that has ended meanwhile is found below.
+                // If the job has ended meanwhile, `waitpid` below reports it.
                 let _ = kill(self.pid, signal);
             }
         }
@@ -106,7 +104,7 @@ impl Child {
             Ok(WaitStatus::Exited(_, code)) => code,
             Ok(WaitStatus::Signaled(_, signal, _)) => SIGNALLED + signal as i32,
             Ok(_) | Err(Errno::EINTR) => return Ok(None),
-            // Ignored, see `start`, and the job ended before that.
+            // SIGCHLD was ignored, see `start`, and the job ended before that changed.
             Err(Errno::ECHILD) => 1,
             Err(error) => return Err(error.into()),
         };

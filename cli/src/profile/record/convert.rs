@@ -1,4 +1,4 @@
-//! What was recorded as a profile, with what is to be known before it is trusted.
+//! Converts the records to a profile, with the caveats for its user.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,12 +16,12 @@ use super::cupti;
 use super::merge::{Kernel, Merged};
 use crate::profile::output::counted;
 
-/// A profile, and what is not in it.
+/// A profile, and what it leaves out.
 pub(super) struct Recorded {
     pub(super) profile: Profile,
-    /// Launches that were timed by themselves.
+    /// Launches that were timed individually.
     pub(super) timed: u64,
-    /// Those of them that CUPTI timed.
+    /// The part of them that CUPTI timed.
     pub(super) timed_by_cupti: u64,
     pub(super) left_out: LeftOut,
 }
@@ -31,12 +31,12 @@ pub(super) struct Recorded {
 pub(super) struct LeftOut {
     pub(super) kernels: u64,
     pub(super) launches: u64,
-    /// Their names, each with its launches.
+    /// Each name with its launches.
     names: Vec<(u64, String)>,
 }
 
-/// What the profile says that it comes from: the program, and the script that an interpreter runs,
-/// without their folders and other arguments, which may be private.
+/// The profile's stated source: the program, and the script of an interpreter, without folders and
+/// other arguments, which may be private.
 pub(super) fn source_of(command: &[OsString]) -> String {
     let name = |path: &OsString| {
         let name = Path::new(path).file_name().unwrap_or(path);
@@ -53,7 +53,7 @@ pub(super) fn source_of(command: &[OsString]) -> String {
     }
 }
 
-/// The profile of the GPU on which most was launched.
+/// The profile of the GPU with most launches.
 pub(super) fn profile(merged: &Merged, source: &str) -> Recorded {
     let gpu = most_used(merged);
     let is_its = |kernel: &&Kernel| kernel.key.gpu == gpu;
@@ -116,7 +116,7 @@ fn most_used(merged: &Merged) -> String {
 }
 
 impl LeftOut {
-    /// Those with most launches by name.
+    /// Names those with most launches.
     fn named(&self) -> String {
         let mut names = self.names.clone();
         names.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
@@ -132,14 +132,14 @@ impl LeftOut {
     }
 }
 
-/// As people know it, without its arguments.
+/// The demangled name without arguments.
 fn shown_name(driver_name: &str) -> String {
     let shown = names::demangled(driver_name);
     let shown = shown.as_deref().unwrap_or(driver_name);
     base(shown).replace(char::is_control, "?")
 }
 
-/// A kernel that has a duration, and a name that a profile can have.
+/// The profile of a kernel that has a duration, and a name that a profile allows.
 fn kernel_profile(kernel: &Kernel, count: u64) -> Option<KernelProfile> {
     let (durations, outliers) = durations(kernel, count)?;
     let driver_name = &kernel.key.name;
@@ -172,8 +172,8 @@ fn kernel_profile(kernel: &Kernel, count: u64) -> Option<KernelProfile> {
     })
 }
 
-/// The durations of all launches, as far as some were measured, and how many of these are left out
-/// as outliers. The sum is what the launches took if they all took the mean.
+/// The durations of all launches, extrapolated from those measured, and how many of the measured
+/// ones are left out as outliers. The sum assumes that all launches took the mean.
 fn durations(kernel: &Kernel, count: u64) -> Option<(Durations, u64)> {
     let ns = |value: f32| (value.round() as u64).clamp(1, DURATION_NS_MAX);
     let middle = kernel.quantile_ns(MEDIAN_PER_MILLE, f32::MAX)?;
@@ -200,10 +200,10 @@ fn durations(kernel: &Kernel, count: u64) -> Option<(Durations, u64)> {
     Some((durations, (outliers.round() as u64).min(count - 1)))
 }
 
-/// What a kernel is found by in a profile.
+/// The key of a kernel in a profile.
 type Names = HashSet<(String, [u32; 3], [u32; 3], u32, Option<String>)>;
 
-/// Two kernels whose demangled names are the same keep the driver's.
+/// Two kernels whose demangled names are equal keep the driver's names.
 fn make_unique(entry: &mut KernelProfile, names: &mut Names) {
     let key = |entry: &KernelProfile| {
         let operator = entry.operator.as_ref().map(|operator| operator.line());
@@ -218,7 +218,7 @@ fn make_unique(entry: &mut KernelProfile, names: &mut Names) {
     }
 }
 
-/// What to know, a sentence each.
+/// The caveats, a sentence each.
 fn notices(merged: &Merged, gpu: &str, timed: [u64; 2], left_out: &LeftOut) -> Vec<String> {
     let of_gpu = || merged.kernels.iter().filter(|kernel| kernel.key.gpu == gpu);
     let launches: u64 = of_gpu().map(|kernel| kernel.launches).sum();
@@ -259,8 +259,8 @@ fn notices(merged: &Merged, gpu: &str, timed: [u64; 2], left_out: &LeftOut) -> V
     notices
 }
 
-/// How many of the launches were timed, `timed_by_cupti` of them by CUPTI, which times those in
-/// graphs, too.
+/// How many launches were timed, `timed_by_cupti` of them by CUPTI, which also times those in
+/// graphs.
 fn recorded_by([timed, timed_by_cupti]: [u64; 2], launches: u64, in_graphs: u64) -> String {
     let by_events = timed - timed_by_cupti;
     let all = counted(launches + in_graphs, "launch", "launches");
@@ -278,7 +278,7 @@ fn recorded_by([timed, timed_by_cupti]: [u64; 2], launches: u64, in_graphs: u64)
     }
 }
 
-/// What else ran beside what is in the profile.
+/// Other activity beside the recorded launches.
 fn circumstances(merged: &Merged, gpu: &str) -> Vec<String> {
     let mut notices = Vec::new();
     let at_once = "where kernels ran at once they took longer than alone";
@@ -308,14 +308,14 @@ fn circumstances(merged: &Merged, gpu: &str) -> Vec<String> {
     notices
 }
 
-/// So many kernels that are left out are named.
+/// Limit on the left-out kernels that are named.
 const NAMED_MAX: usize = 8;
 
 fn kernels(count: u64) -> String {
     counted(count, "kernel and shape", "kernels and shapes")
 }
 
-/// What is to be said of durations that came about in another way than usual.
+/// Notes about durations from an unusual kind of measurement.
 const KINDS: [(Kind, &str); 2] = [
     (
         Kind::Share,
@@ -359,7 +359,7 @@ const WHYS: [(Why, &str); 10] = [
     (Why::CuptiUntimed, "of which CUPTI's record has no times"),
 ];
 
-/// What was launched and has no entry.
+/// Launches without an entry.
 const LACKING: [(Why, &str, &str, &str); 4] = [
     (
         Why::NoRoom,

@@ -1,4 +1,4 @@
-//! What is said of CUPTI: which processes it timed, and why it did not time the others.
+//! Reports on CUPTI: which processes it timed, and why it did not time the others.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,7 +8,7 @@ use protocol::recording::Cupti;
 use super::merge::Merged;
 use crate::profile::output::counted;
 
-/// What `--cupti` says, for the library; why not, if it names no file.
+/// The value of `--cupti` for the library; the reason if it names no file.
 pub(super) fn value_of(asked: &Path) -> Result<OsString, String> {
     if asked == Path::new("auto") || asked == Path::new("off") {
         return Ok(asked.into());
@@ -19,7 +19,7 @@ pub(super) fn value_of(asked: &Path) -> Result<OsString, String> {
             "--cupti {shown}: expected auto, off, or the path of a libcupti.so"
         ));
     }
-    // The job may be in another folder by then, and the linker looks elsewhere for what has no slash.
+    // The job may change its folder, and the linker searches elsewhere for a name without a slash.
     let absolute = std::path::absolute(asked).map_err(|error| error.to_string())?;
     Ok(absolute.into_os_string())
 }
@@ -66,7 +66,7 @@ fn sentence(is: Cupti) -> Option<String> {
     ))
 }
 
-/// What operators can act on, of `cupti_result.h`.
+/// The results of `cupti_result.h` on which an operator can act.
 fn meaning(result: u32) -> &'static str {
     match result {
         15 => " (not initialised)",

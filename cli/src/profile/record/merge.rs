@@ -1,15 +1,15 @@
-//! The records of all processes of a job as one.
+//! Merges the records of all processes of a job.
 //!
-//! What a process leaves goes into the sum soon after its end, and its file goes then: of a job of
-//! ten thousand processes there are as many files as processes that live. A file grows no more when
-//! nobody holds its lock, which a process keeps as long as it has the file open, and no process of
-//! that id is there: a program may close descriptors that are not its own.
+//! A process's record is merged soon after its end, and its file removed: a job of ten thousand
+//! processes has only as many files as live processes. A record is final when nobody holds its
+//! lock, which a process keeps as long as the file is open, and no process has that id: a program
+//! may close descriptors that are not its own.
 //!
-//! A file is mapped only once its first word says that its pages have memory: one that found the
-//! file system full would be a SIGBUS.
+//! A file is mapped only once its first word shows that its pages have memory: mapping one that met
+//! a full file system would raise SIGBUS.
 //!
-//! Bounds: [`KERNELS_MAX`] kernels and shapes; of each about [`SAMPLES_MAX`] durations, beyond which
-//! two neighbours become one that stands for both.
+//! Bounds: [`KERNELS_MAX`] kernels and shapes; about [`SAMPLES_MAX`] durations of each, beyond
+//! which one of two neighbours stands for both.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -30,16 +30,15 @@ use serde_json::{Map, Value};
 use super::is_gone;
 use crate::out;
 
-/// Kernels and shapes of a job that are told apart; launches of others count as
-/// [`Why::NoRoom`].
+/// Limit on the kernels and shapes of a job; launches of others count as [`Why::NoRoom`].
 const KERNELS_MAX: usize = 1 << 16;
-/// Durations of one that are kept.
+/// Limit on the durations kept for one of them.
 const SAMPLES_MAX: usize = 1024;
 
-/// What makes two entries one.
+/// The identity of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// The model of GPU.
+    /// The GPU model.
     pub(super) gpu: String,
     /// The driver's name of the kernel.
     pub(super) name: String,
@@ -49,7 +48,6 @@ pub(super) struct Key {
     pub(super) operator: Option<Operator>,
 }
 
-/// A kernel and shape.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
     pub(super) key: Key,
@@ -62,11 +60,10 @@ pub(super) struct Kernel {
     pub(super) kind: Kind,
     pub(super) measured: u64,
     pub(super) measured_ns: u64,
-    /// Durations, ns, each with how many it stands for.
+    /// Durations, ns, each with the number that it stands for.
     pub(super) samples: Vec<(f32, f64)>,
 }
 
-/// All that a job's processes recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Merged {
     /// In order of first launch, process by process.
@@ -75,13 +72,13 @@ pub(super) struct Merged {
     pub(super) processes: u64,
     /// Another job had processes on a GPU with a daemon.
     pub(super) is_beside_others: bool,
-    /// Processes that launched, by what they made of CUPTI.
+    /// Processes that launched, by their use of CUPTI.
     pub(super) cupti: BTreeMap<Cupti, u64>,
     reasons: HashMap<&'static str, u64>,
     places: HashMap<Key, usize>,
 }
 
-/// The reasons, by their words in JSON.
+/// The reasons, with their names in JSON.
 const REASONS: [(Why, &str); 18] = [
     (Why::Capture, "capture"),
     (Why::Crowded, "streams_share_queues"),
@@ -102,27 +99,27 @@ const REASONS: [(Why, &str); 18] = [
     (Why::CuptiUntimed, "cupti_without_times"),
     (Why::CuptiUnknown, "cupti_of_no_launch"),
 ];
-/// Those of [`REASONS`] that are no reasons why a launch was not timed.
+/// Entries of [`REASONS`] that do not say why a launch was not timed.
 const NO_REASONS: [&str; 3] = ["graphs", "streams", "gated"];
 
 impl Merged {
-    /// Adds the records in a folder whose processes have ended, and removes them.
+    /// Merges and removes the records in a folder whose processes have ended.
     pub(super) fn take_ended(&mut self, folder: &Path) {
         for path in records(folder) {
-            // One that cannot be read is named at the job's end.
+            // An unreadable record is reported at the job's end.
             let Ok(Some((file, page))) = open(&path) else {
                 continue;
             };
-            // In this order: what it counts up to its end is read.
+            // The record is read after this check, so that its final counts are included.
             let is_over = file.try_lock().is_ok() && is_ended(page.pid.load(Ordering::Relaxed));
-            // What cannot be removed is added at the job's end.
+            // A record that cannot be removed is merged at the job's end.
             if is_over && fs::remove_file(&path).is_ok() {
                 self.add_page(&page);
             }
         }
     }
 
-    /// Adds all records in a folder.
+    /// Merges all records in a folder.
     pub(super) fn add_all(&mut self, folder: &Path) {
         for path in records(folder) {
             match open(&path) {
@@ -133,7 +130,6 @@ impl Merged {
         }
     }
 
-    /// Whether nothing was launched.
     pub(super) fn is_empty(&self) -> bool {
         self.launches() == 0
     }
@@ -144,14 +140,13 @@ impl Merged {
         self.kernels.iter().map(of).sum()
     }
 
-    /// What was counted of a reason.
     pub(super) fn count_of(&self, why: Why) -> u64 {
         let word = REASONS.iter().find(|(reason, _)| *reason == why);
         let count = word.and_then(|(_, word)| self.reasons.get(word));
         count.copied().unwrap_or(0)
     }
 
-    /// Why launches were not timed, by how many.
+    /// Why launches were not timed, with counts.
     pub(super) fn reasons(&self) -> Value {
         let reasons = REASONS
             .iter()
@@ -188,7 +183,7 @@ impl Merged {
         }
     }
 
-    /// Adds a kernel to that of the same key. Of two kinds of samples the better one stays.
+    /// Adds a kernel to the entry of its key. Of two kinds of samples the better one stays.
     pub(super) fn add(&mut self, kernel: Kernel) {
         let place = self.places.get(&kernel.key);
         let Some(known) = place.and_then(|&place| self.kernels.get_mut(place)) else {
@@ -226,8 +221,7 @@ impl Merged {
 }
 
 impl Kernel {
-    /// The duration at so many thousandths of all that was measured and is not longer than `most`,
-    /// by nearest rank, ns.
+    /// The quantile of all measured durations up to `most`, by nearest rank, ns.
     pub(super) fn quantile_ns(&self, per_mille: u32, most: f32) -> Option<f32> {
         let mut samples = self.samples.clone();
         samples.retain(|(ns, _)| *ns <= most);
@@ -237,14 +231,13 @@ impl Kernel {
         let mut passed = 0.0;
         let found = samples.iter().find(|(_, weight)| {
             passed += weight;
-            // Sums of shares of equal weight are a little off.
+            // Sums of equal weights are slightly inexact.
             passed >= rank - 1e-6
         });
         found.or(samples.last()).map(|(ns, _)| *ns)
     }
 
-    /// Halves the samples where they are more than twice as many as are kept: of two neighbours one
-    /// stands for both.
+    /// Halves the samples if they exceed twice the limit: one of two neighbours stands for both.
     fn bound_samples(&mut self) {
         if self.samples.len() <= 2 * SAMPLES_MAX {
             return;
@@ -252,7 +245,7 @@ impl Kernel {
         self.samples.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let pairs = self.samples.chunks(2).enumerate();
         let halved = pairs.filter_map(|(place, pair)| {
-            // The lesser one and the greater one by turns, so that none of them wins.
+            // Keep the lesser and the greater one by turns, so that there is no bias.
             let kept = pair.get(place % 2).or(pair.first())?;
             Some((kept.0, pair.iter().map(|(_, weight)| weight).sum()))
         });
@@ -271,7 +264,7 @@ fn records(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A record that is in use; `None` if it is not, or not any more.
+/// Opens a record that is in use; `None` if it is not, or no longer.
 fn open(path: &Path) -> io::Result<Option<(File, Mapping<RecordPage>)>> {
     let opened = File::open(path).and_then(|file| {
         let mut magic = [0; size_of_val(&MAGIC)];
@@ -283,13 +276,13 @@ fn open(path: &Path) -> io::Result<Option<(File, Mapping<RecordPage>)>> {
     });
     match opened {
         Ok(opened) => Ok(opened.map(|(page, file)| (file, page))),
-        // Just removed, or just made.
+        // Just removed, or just created.
         Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Whether no process has that id, as far as this process can see.
+/// Whether no process has that id in this process's namespace.
 fn is_ended(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().filter(|&pid| pid > 0);
     pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
@@ -412,7 +405,7 @@ pub(super) mod tests {
         assert_eq!(quantiles, [10.0, 10.0, 90.0]);
     }
 
-    /// A file that ends as its process would leave it: of its full size, and `bytes` of it there.
+    /// A file as a process would leave it: of its full size, with `bytes` of it written.
     fn record_of(folder: &Path, pid: u32, bytes: usize) -> PathBuf {
         let path = folder.join(format!("{pid}-1{FILE_SUFFIX}"));
         let file = File::create(&path).unwrap();

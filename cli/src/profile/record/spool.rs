@@ -1,7 +1,7 @@
-//! The folder in which a job's processes record.
+//! The folder where a job's processes record.
 //!
-//! It is somebody's for as long as he holds its lock (flock(2)): process ids mean nothing where
-//! `/dev/shm` is shared with other containers.
+//! A command owns its folder as long as it holds the folder's lock (flock(2)): process ids mean
+//! nothing where `/dev/shm` is shared with other containers.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -11,23 +11,23 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 use tempfile::TempDir;
 
-/// Memory files that outlive a process and need no disk.
+/// Files in memory, which outlive a process and need no disk.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// The beginning of a spool folder's name, before the id of its command, which is for people.
+/// Prefix of a spool folder's name, before the command's process id, which is for people.
 const FOLDER_PREFIX: &str = "pillion-spool-";
-/// A folder may be taken for one that was left, between its making and its locking; so often another
-/// is made.
+/// Between its creation and its locking a folder may be taken for an abandoned one; limit on the
+/// retries.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// The folder, which goes with this.
+/// The folder, removed on drop.
 pub(super) struct Spool {
     folder: TempDir,
-    /// Closed in programs that are started.
+    /// Closed in child programs.
     _lock: File,
 }
 
 impl Spool {
-    /// A folder of this user alone. What a command left that was killed is removed.
+    /// Creates a folder for this user alone, and removes the folders that killed commands left.
     pub(super) fn new() -> io::Result<Self> {
         let shared = Path::new(SHARED_MEMORY);
         remove_left(shared);
@@ -51,7 +51,8 @@ impl Spool {
         builder.prefix(&prefix);
         let folder = builder.tempdir_in(shared).or_else(|_| builder.tempdir())?;
         let lock = File::open(folder.path())?;
-        // Where locks are not known nobody removes anything either. Who holds it removes it.
+        // If the file system has no locks, nobody removes folders either. The lock's other holder
+        // removes this folder.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -63,7 +64,7 @@ impl Spool {
     }
 }
 
-/// Removes the folders that nobody holds any more.
+/// Removes the folders whose lock nobody holds.
 fn remove_left(shared: &Path) {
     for entry in fs::read_dir(shared).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -75,7 +76,7 @@ fn remove_left(shared: &Path) {
             .read(true)
             .custom_flags(flags.bits())
             .open(entry.path());
-        // Another user's stays where it is.
+        // Another user's folder stays.
         if let Ok(folder) = folder
             && folder.try_lock().is_ok()
         {
