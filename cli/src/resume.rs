@@ -1,4 +1,4 @@
-//! `pillion resume`: lets go what is held, and gives a released device back to its daemon.
+//! `pillion resume`: ends holds, and lets a daemon open its released device again.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ pub(crate) struct Options {
     job: Option<String>,
 }
 
-/// Longest wait for a daemon that opens its device: more than it waits for the driver.
+/// Timeout for a daemon that opens its device: longer than the daemon's own for the driver.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// Exit 69 if no daemon answers, 1 if none holds that, one does not answer, or a device stays
+/// Exits 69 if no daemon answers; 1 if none has such a hold, one does not answer, or a device stays
 /// released.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let request = Request::Resume {

@@ -1,7 +1,7 @@
-//! `pillion run`: starts a job with the library preloaded, then becomes it.
+//! `pillion run`: starts a job with the library preloaded, and becomes the job.
 //!
-//! Nothing stays between the caller and the job: signals, terminal and exit status are the job's
-//! own, because `pillion` is replaced by it (`exec`).
+//! Nothing remains between the caller and the job: signals, terminal and exit status are the job's
+//! own, because the job replaces `pillion` (`exec`).
 
 use std::ffi::OsString;
 use std::io;
@@ -155,7 +155,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             "--restartable: the job is high-priority, which nobody ends for a share; leave it out, or start it with --class best-effort"
         )));
     }
-    // Last of all that may be refused, so that no daemon is started for nothing.
+    // After everything that may fail, so that no daemon is started in vain.
     if is_loaded && program::located(Path::new(&options.command[0])).is_some() {
         see_to_daemons(options, class, gpu.as_ref())?;
     }
@@ -186,7 +186,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Err(Failure::with_code(code, anyhow!("{name}: {error}")))
 }
 
-/// Has the library loaded, by the dynamic loader and by whatever else is to load it.
+/// Has the library loaded by the dynamic loader and, where needed, by other means.
 fn have_loaded(command: &mut Command, options: &Options, library: &Path) -> Result<(), Failure> {
     command.env("LD_PRELOAD", preload(library));
     ask_for_ranges(command, options, library)?;
@@ -196,10 +196,10 @@ fn have_loaded(command: &mut Command, options: &Options, library: &Path) -> Resu
     Ok(())
 }
 
-/// Starts daemons where there are none, and says where that cannot be.
+/// Starts missing daemons, and reports where that is impossible.
 ///
 /// # Errors
-/// One is required, and there is none.
+/// A daemon is required, and there is none.
 fn see_to_daemons(options: &Options, class: JobClass, gpu: Option<&Gpu>) -> Result<(), Failure> {
     let troubles = autostart::see_to_daemons(gpu, !options.no_daemon);
     if options.require_daemon
@@ -237,7 +237,7 @@ fn class(options: &Options) -> Result<JobClass, Failure> {
     })
 }
 
-/// Flag, else environment. A quota that nobody can read is refused before anything runs.
+/// Flag, else environment. An unreadable quota is refused before anything runs.
 fn memory(options: &Options) -> Result<Option<Quota>, Failure> {
     let set = std::env::var("PILLION_MEMORY").ok();
     match set.filter(|text| options.memory.is_none() && !text.is_empty()) {
@@ -249,7 +249,8 @@ fn memory(options: &Options) -> Result<Option<Quota>, Failure> {
     }
 }
 
-/// Flag, else environment. What nobody can read is refused before anything runs, and so is a target of a best-effort job.
+/// Flag, else environment. An unreadable target is refused before anything runs, and so is one for
+/// a best-effort job.
 fn slo(options: &Options, class: JobClass) -> Result<Option<SloAsked>, Failure> {
     let set = std::env::var("PILLION_SLO").ok();
     let set = set.filter(|text| options.slo.is_none() && !text.is_empty());
@@ -271,12 +272,11 @@ fn slo(options: &Options, class: JobClass) -> Result<Option<SloAsked>, Failure> 
     }
 }
 
-/// Reads what requests may take.
 fn slo_of(text: &str) -> Result<SloAsked, String> {
     SloAsked::parse(text).ok_or_else(|| format!("expected {}", slo::EXPECTED))
 }
 
-/// Flag, else environment, as what requests may take.
+/// Flag, else environment; refused like [`slo`].
 fn cap(options: &Options, class: JobClass) -> Result<Option<Cap>, Failure> {
     let set = std::env::var("PILLION_COMPUTE").ok();
     let set = set.filter(|text| options.compute.is_none() && !text.is_empty());
@@ -297,12 +297,12 @@ fn cap(options: &Options, class: JobClass) -> Result<Option<Cap>, Failure> {
     }
 }
 
-/// Reads what a job may use of the GPU's time.
 pub(crate) fn cap_of(text: &str) -> Result<Cap, String> {
     Cap::parse(text).ok_or_else(|| format!("expected {}", compute::EXPECTED))
 }
 
-/// Says which NVTX ranges are requests and iterations, and has NVTX tell them to the library, unless another tool is to hear of them.
+/// Passes on which NVTX ranges are requests and iterations, and has NVTX load the library as its
+/// tool, unless another tool is set.
 fn ask_for_ranges(command: &mut Command, options: &Options, library: &Path) -> Result<(), Failure> {
     let mut is_asked = false;
     for (name, given) in [
@@ -338,20 +338,20 @@ fn ask_for_ranges(command: &mut Command, options: &Options, library: &Path) -> R
     Ok(())
 }
 
-/// Names the library that NVTX opens, in every process that uses it.
+/// Names the library that NVTX loads in every process that uses it.
 pub(crate) const NVTX_TOOL: &str = "NVTX_INJECTION64_PATH";
 
-/// The ranges that a flag or a variable names.
+/// Parses the ranges that a flag or a variable names.
 fn range_of(text: &str) -> Result<RangePattern, String> {
     RangePattern::parse(text).ok_or_else(|| format!("expected {}", ranges::EXPECTED))
 }
 
-/// The dynamic linker only says that it leaves out what it cannot load, in every process of the job,
-/// and the job would run unmanaged. So what it could not load is refused here, once.
+/// The dynamic linker ignores a library that it cannot load, with a message in every process of the
+/// job, which would run unmanaged. This check fails once instead.
 fn check_can_be_preloaded(library: &Path) -> anyhow::Result<()> {
     let name = library.display();
     std::fs::File::open(library).with_context(|| format!("cannot preload {name}"))?;
-    // It takes both for the end of a path, and knows no way to say otherwise (ld.so(8)).
+    // The linker ends a path at either character, and has no escape for them (ld.so(8)).
     if library
         .as_os_str()
         .as_encoded_bytes()
@@ -366,7 +366,7 @@ fn check_can_be_preloaded(library: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ours first, then what was there: two interposers can live together.
+/// Ours first, then the existing ones: two interposers can coexist.
 fn preload(library: &Path) -> OsString {
     let mut value = OsString::from(library);
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
@@ -376,15 +376,15 @@ fn preload(library: &Path) -> OsString {
     value
 }
 
-/// The driver behind the shim, for a `pillion run --shim` within another: what the loader finds
-/// there is the outer one's shim.
+/// The driver behind the shim, for a `pillion run --shim` within another: there the loader finds
+/// the outer one's shim.
 const DRIVER_ENV: &str = "PILLION_DRIVER";
 
-/// Puts the shim where the loader looks before it looks for the driver, and the driver behind it:
-/// what the loader finds without it, unless `PILLION_DRIVER` names another file.
+/// Puts the shim before the driver in the loader's search path, and the driver behind it: the one
+/// that the loader finds without the shim, unless `PILLION_DRIVER` names another file.
 ///
-/// The preload library stays, for programs that find the driver without the search path; where the
-/// driver that it finds is the shim, it steps aside.
+/// The preload library stays, for programs that find the driver without the search path; it steps
+/// aside where the driver that it finds is the shim.
 fn put_shim_first(command: &mut Command) -> Result<(), Failure> {
     let driver = match std::env::var_os(DRIVER_ENV).filter(|v| !v.is_empty()) {
         Some(driver) => {
@@ -409,7 +409,7 @@ fn put_shim_first(command: &mut Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The job's id: what the environment says, as far as a daemon takes that for an id, else a new one.
+/// The job's id: from the environment, if a daemon accepts that as an id, else a new one.
 fn job_id(set: Option<OsString>) -> anyhow::Result<String> {
     let Some(set) = set.filter(|set| !set.is_empty()) else {
         return Ok(new_job_id());
@@ -426,7 +426,7 @@ fn job_id(set: Option<OsString>) -> anyhow::Result<String> {
     })
 }
 
-/// Reads the id that `--job` gives a job: its user's choice, whatever it looks like.
+/// Parses `--job`: the user's choice, even if it looks made up.
 fn id_of(text: &str) -> Result<String, String> {
     match (text.is_empty(), why_too_long(text)) {
         (true, _) => Err("expected a name of at least one character".to_owned()),
@@ -435,15 +435,14 @@ fn id_of(text: &str) -> Result<String, String> {
     }
 }
 
-/// That a daemon would not take it for an id.
+/// Why a daemon would not accept the id.
 fn why_too_long(id: &str) -> Option<String> {
     let bytes = id.len();
     let is_too_long = bytes > TEXT_BYTES_MAX;
     is_too_long.then(|| format!("has {bytes} bytes, of which a daemon takes {TEXT_BYTES_MAX}"))
 }
 
-/// An error of the command line, with what is missing where `pillion run` got a command without
-/// `--` before it.
+/// Completes an error of the command line if `pillion run` got a command without `--` before it.
 pub(crate) fn told_of_dashes(mut error: clap::Error) -> clap::Error {
     let mut words = std::env::args_os().skip(1);
     let is_run = words.next().is_some_and(|word| word == "run");
@@ -461,13 +460,13 @@ pub(crate) fn told_of_dashes(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Unique on this machine: the process id, and the time because process ids come again.
+/// Unique on this machine: the process id, and the time because process ids recur.
 fn new_job_id() -> String {
     format!("{}-{:x}", std::process::id(), Clock::monotonic().now_ns())
 }
 
-/// Whether an id looks like one of [`new_job_id`]: that of the job within which this one is started, and nobody's choice. The time has at
-/// least nine digits from a minute after the machine's start on.
+/// Whether an id looks like one of [`new_job_id`]: then it belongs to the enclosing job, and no
+/// user chose it. The time has at least nine digits from a minute after the machine's start on.
 fn is_made_up(id: &str) -> bool {
     let is_number = |text: &str, radix| text.chars().all(|c| c.is_digit(radix));
     id.split_once('-').is_some_and(|(pid, time)| {
@@ -486,15 +485,15 @@ pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
     )?)
 }
 
-/// What of a GPU `--gpu` says.
+/// Parses the selector of `--gpu`.
 pub(crate) fn select_of(text: &str) -> Select {
     text.parse().unwrap_or_else(|never| match never {})
 }
 
-/// Longest wait for a daemon's word on its GPU, which only a message needs.
+/// Timeout for a daemon's report of its GPU, which only a message needs.
 const STATUS_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Says, once for all processes of the job, that its profile was measured on another GPU.
+/// Reports, once for all processes of the job, that its profile was measured on another GPU.
 fn say_fit(path: &Path, profile: &Profile, gpu: Option<&Gpu>) {
     let described = |name: &str, sms: u32| scale::Gpu {
         name: name.to_owned(),
@@ -517,7 +516,7 @@ fn say_fit(path: &Path, profile: &Profile, gpu: Option<&Gpu>) {
         }
     };
     let mut fits = gpus.iter().map(|gpu| scale::fit(profile, gpu));
-    // Where one of several GPUs is the profile's, that may be the one the job will use.
+    // If the profile fits one of several GPUs, the job may use that one.
     if let Some(fit) = fits.next().filter(|fit| *fit != Fit::Measured)
         && fits.all(|fit| fit != Fit::Measured)
     {
@@ -525,7 +524,7 @@ fn say_fit(path: &Path, profile: &Profile, gpu: Option<&Gpu>) {
     }
 }
 
-/// That a daemon answers, and to a high-priority job: one whose GPU is not drained.
+/// Checks that a daemon answers; for a high-priority job, one whose GPU is not drained.
 fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
     let candidates = match (std::env::var_os("PILLION_SOCKET"), gpu) {
         (Some(path), _) => vec![PathBuf::from(path)],
@@ -565,7 +564,7 @@ fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
     bail!("no daemon answers at {}", paths.join(" or "))
 }
 
-/// Why a daemon takes no new high-priority job, if that is so.
+/// Why a daemon accepts no new high-priority job, if so.
 fn why_drained(socket: &Path) -> anyhow::Result<Option<String>> {
     let status: Value = serde_json::from_str(&ask_status_within(socket, PATIENCE)?)?;
     Ok(status["draining"].as_str().map(str::to_owned))

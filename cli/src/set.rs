@@ -49,41 +49,36 @@ pub(crate) struct Options {
     min_progress: Option<LeastChange>,
 }
 
-/// Reads a quota of the command line.
 pub(crate) fn quota_of(text: &str) -> Result<Quota, String> {
     let quota = Quota::parse(text).filter(|quota| !quota.is_too_small());
     quota.ok_or_else(|| format!("expected {}, or unlimited", quota::EXPECTED))
 }
 
-/// Reads what requests may take from now on.
 fn slo_of(text: &str) -> Result<SloChange, String> {
     let (expected, default) = (slo::EXPECTED, slo::DEFAULT);
     SloChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
 }
 
-/// Reads what a job may use from now on.
 fn cap_of(text: &str) -> Result<CapChange, String> {
     let (expected, default) = (compute::EXPECTED, compute::DEFAULT);
     CapChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
 }
 
-/// Reads how long a job's turns are from now on.
 fn weight_of(text: &str) -> Result<WeightChange, String> {
     let (expected, default) = (promise::WEIGHT_EXPECTED, promise::DEFAULT);
     WeightChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
 }
 
-/// Reads what a job is promised from now on.
 fn least_of(text: &str) -> Result<LeastChange, String> {
     let (expected, default) = (promise::LEAST_EXPECTED, promise::DEFAULT);
     LeastChange::parse(text).ok_or_else(|| format!("expected {expected}, or {default}"))
 }
 
-/// Exit 69 if no daemon answers, 1 if none has the job, 2 for a quota that is above the memory of a
-/// GPU that it uses.
+/// Exits 69 if no daemon answers, 1 if none has the job, 2 for a quota above the memory of a GPU
+/// that it uses.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(Quota::Bytes(bytes)) = options.memory {
-        // A daemon that does not answer says so to the change itself.
+        // A daemon that does not answer fails the change itself.
         let sockets = daemons::sockets().into_iter();
         let statuses = sockets.filter_map(|socket| status::ask_within(&socket, PATIENCE).ok());
         let mut over = statuses.filter_map(|status| too_large(&status, &options.job, bytes));
@@ -101,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         min_progress: text(options.min_progress.map(|least| least.to_string())),
     });
     for socket in daemons::tell(&request)? {
-        // It has done it, whether it says so or not.
+        // The change is done, whether the daemon reports it or not.
         let Ok(status) = status::ask_within(&socket, PATIENCE) else {
             continue;
         };
@@ -112,8 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// That a job of that id is on this daemon's GPU, which has less memory than the job is to be
-/// given.
+/// Reports a job of that id on this daemon's GPU, if the GPU has less memory than the new quota.
 fn too_large(status: &Value, id: &str, bytes: u64) -> Option<String> {
     let jobs = status["jobs"].as_array().into_iter().flatten();
     let mut meant = jobs.filter(|job| job["job"] == id && job["ended_ns"].is_null());
@@ -128,7 +122,6 @@ fn too_large(status: &Value, id: &str, bytes: u64) -> Option<String> {
     ))
 }
 
-/// Bytes for people.
 fn gib(bytes: u64) -> String {
     format!("{:.2} GiB", bytes as f64 / (1_u64 << 30) as f64)
 }

@@ -1,9 +1,9 @@
-//! `pillion simulate`: policies on the device model in virtual time.
+//! `pillion simulate`: runs policies on the device model in virtual time.
 //!
-//! What is run comes from the options (one pair of jobs), from a scenario file, or from a suite; all
-//! three become [`sim::scenario::Scenario`]s, each with a run for every seed. Everything is checked
+//! The experiments come from the options (one pair of jobs), from a scenario file, or from a suite.
+//! All three become [`sim::scenario::Scenario`]s, each with a run per seed. All input is checked
 //! before anything is run or written. Runs are independent and use all cores; results come in the
-//! order of the scenarios, and are the same to the byte, whoever runs this build on however many cores.
+//! order of the scenarios, and are the same byte by byte for this build on any number of cores.
 
 mod cluster;
 mod comparison;
@@ -117,7 +117,7 @@ enum Command {
     Cluster(Box<cluster::Options>),
 }
 
-/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+/// Exits 2 for unusable input: then nothing was run and nothing written.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(Command::Cluster(options)) = &options.command {
         return cluster::run(options);

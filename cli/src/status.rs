@@ -1,8 +1,8 @@
-//! `pillion status`: GPUs and jobs, and whether the promise is kept.
+//! `pillion status`: shows GPUs and jobs, and whether latency targets are kept.
 //!
-//! The daemon answers with one JSON document per GPU; `--json` hands them on unchanged. For people
-//! there is a line per GPU and per job that fits the terminal (`overview`), and what is to be said
-//! of one job or GPU beside that (`explain`).
+//! The daemon answers with one JSON document per GPU, which `--json` prints unchanged. People get a
+//! line per GPU and per job that fits the terminal (`overview`), and the details of one job or GPU
+//! (`explain`).
 
 mod control;
 mod device;
@@ -79,17 +79,16 @@ jobs get of their rate alone, on average; with < at most that. UNMANAGED process
 Pillion. HELD BY: the rule that held a best-effort job longest in its last seconds. `-`: there is
 none; N/A: not known.";
 
-/// What the daemons of this machine say.
+/// The answers of this machine's daemons.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Their statuses.
     daemons: Vec<Value>,
-    /// Sockets at which none answers, and why.
+    /// Sockets where no daemon answers, with the reason.
     silent: Vec<(String, String)>,
 }
 
-/// Exit 69 only if `PILLION_SOCKET` names a daemon and it does not answer; 1 if no daemon knows
-/// what is to be explained.
+/// Exits 69 only if `PILLION_SOCKET` names a daemon that does not answer; 1 if no daemon knows the
+/// job or GPU to explain.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let first = gather()?;
     if options.json && options.watch {
@@ -111,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// For people.
+/// The lines for people.
 fn lines(seen: &Seen, options: &Options, columns: usize) -> Result<Vec<String>, Failure> {
     let seen = Seen {
         daemons: seen.daemons.iter().map(legible).collect(),
@@ -154,7 +153,7 @@ fn gather() -> Result<Seen, Failure> {
     }
 }
 
-/// The same, whoever does not answer: a daemon may come back.
+/// [`gather`] that tolerates a silent daemon: it may come back.
 fn gather_anyway() -> Seen {
     let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
     let sockets = named.map_or_else(every_socket, |path| vec![path]);
@@ -177,13 +176,12 @@ fn live_jobs(status: &Value) -> impl Iterator<Item = &Value> {
     jobs.filter(|job| job["ended_ns"].is_null())
 }
 
-/// The columns that lines may have: those of the terminal, or as `COLUMNS` says; none where neither
-/// is there.
+/// The width for lines: the terminal's, or `COLUMNS`; none if both are unknown.
 pub(crate) fn columns_given() -> Option<usize> {
     Screen::columns_given()
 }
 
-/// A daemon's status, which has so long to give it.
+/// A daemon's status, with a timeout.
 pub(crate) fn ask_within(
     socket: &std::path::Path,
     patience: Duration,
@@ -192,8 +190,8 @@ pub(crate) fn ask_within(
     serde_json::from_str(&status).map_err(|_| HelloError::Malformed("the status is not JSON"))
 }
 
-/// What of a job is in force that `pillion set` changes; a line for each job of that id, with its
-/// user where these are of several.
+/// The values in force that `pillion set` changes; a line for each job of that id, with its user if
+/// several users have one.
 pub(crate) fn in_force(status: &Value, id: &str) -> Vec<String> {
     let jobs = live_jobs(status).filter(|job| job["job"] == id);
     let jobs: Vec<&Value> = jobs.collect();
@@ -228,8 +226,8 @@ pub(crate) fn ask(socket: &std::path::Path) -> Result<Value, HelloError> {
     Ok(status)
 }
 
-/// The same for a terminal: jobs and programs are called what their users like, which may be
-/// something that moves the cursor, or turns the rest of the line round.
+/// Makes a document safe for a terminal: users choose the names of jobs and programs, which may
+/// move the cursor, or reverse the rest of the line.
 fn legible(value: &Value) -> Value {
     match value {
         Value::String(text) => {
@@ -249,8 +247,8 @@ fn legible(value: &Value) -> Value {
     }
 }
 
-/// It is no control character, does not change the direction of a text or the look of the character
-/// before, and joins none.
+/// Whether a character is harmless: no control character, none that changes the direction of text
+/// or the look of the previous character, and no joiner.
 fn is_legible(c: char) -> bool {
     let is_format = matches!(
         c,
@@ -263,8 +261,8 @@ fn is_legible(c: char) -> bool {
     !c.is_control() && !is_format
 }
 
-/// How well the job's kernels are known; none before it has launched any. Rounded down, so that 100 %
-/// is all.
+/// The known part of the job's kernels; none before its first launch. Rounded down, so that 100 %
+/// means all.
 fn known(job: &Value) -> Option<String> {
     let known_pct = job["gpu_time_known_pct"].as_f64()?.floor();
     let classed_pct = job["gpu_time_classed_pct"].as_f64()?.floor();
@@ -273,7 +271,7 @@ fn known(job: &Value) -> Option<String> {
     ))
 }
 
-/// Where a high-priority job's requests are known from; nothing of jobs that have none.
+/// The source of a high-priority job's requests; none for jobs without requests.
 fn requests(job: &Value) -> Option<String> {
     let said = match job["requests_source"].as_str()? {
         "marks" => "the program marks its requests",
@@ -288,7 +286,7 @@ fn requests(job: &Value) -> Option<String> {
     Some(format!("{said}{marked}{refused}"))
 }
 
-/// Bytes for people, in MiB or GiB; `none` where there is no number.
+/// Bytes in MiB or GiB; `none` if there is no number.
 fn bytes(value: &Value, none: &str) -> String {
     const MIB: f64 = (1 << 20) as f64;
     let Some(bytes) = value.as_u64() else {
@@ -302,7 +300,7 @@ fn bytes(value: &Value, none: &str) -> String {
     }
 }
 
-/// What the clients of a job say of a profile that was measured elsewhere, each once.
+/// The notes of a job's clients about a profile that was measured elsewhere, each once.
 fn profile_fits(job: &Value) -> Vec<&str> {
     let clients = job["clients"]
         .as_array()
@@ -316,7 +314,7 @@ fn profile_fits(job: &Value) -> Vec<&str> {
     fits
 }
 
-/// A table without frames; numbers are right-aligned by their column's name.
+/// A table without frames; numbers are right-aligned, according to the column's name.
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

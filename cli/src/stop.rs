@@ -1,22 +1,30 @@
-//! `pillion stop`: ends a running job, so that nobody beside it is hurt.
+//! `pillion stop`: ends a running job without harm to others.
 //!
-//! The job is its clients and those ancestors of them that have its id in their environment: whoever starts anew what has ended
-//! ([`job`]). Who comes meanwhile is asked as well, and the job has ended once nobody is there. Its daemons know of it from beginning to
-//! end, so that who comes between two looks is told before it launches anything, and who was started meanwhile and comes after.
+//! The job consists of its clients and of those of their ancestors that have its id in their
+//! environment, as these may restart processes ([`job`]). Processes that join meanwhile are asked
+//! to end as well, and the job has ended once no process is left. The daemons know about the stop
+//! from beginning to end: they inform a process that joins between two polls before it launches
+//! anything, and one that was started meanwhile and attaches later.
 //!
-//! First its daemons are told, who tell each process that somebody sees to its end: one that drains by itself then does not die with work
-//! in flight (`protocol::pages::STOP_OVERDUE`), and MPS is asked for it at once, within its grace.
+//! First the daemons inform each process that its end is supervised. Then a process that drains by
+//! itself does not die with work in flight (`protocol::pages::STOP_OVERDUE`), and MPS is asked for
+//! the termination at once, within the grace.
 //!
-//! Then in three steps, each for whoever the one before did not end: SIGTERM, on which the job may save what it has, its launches open
-//! (`--grace`); then the daemon asks its processes to launch nothing more and to die once nothing is in flight; then SIGKILL.
-//! What has started a client that the kernel sends a signal when it ends (`PR_SET_PDEATHSIG`) is asked once that client has ended, and has
-//! a grace of its own then.
+//! Three steps follow, each for the processes that the previous one did not end:
 //!
-//! A command that is itself ended (Ctrl-C) tells the daemons that nobody sees to the job any more, and then ends; who was asked stays asked.
-//! Of one that is killed they see it by its process.
+//! 1. SIGTERM: the job may save its state and launch (`--grace`).
+//! 2. The daemon asks its processes to launch nothing more and to die once nothing is in flight.
+//! 3. SIGKILL.
 //!
-//! A kill with work in flight can take other clients of MPS along, which is why it comes last, and where the GPU is shared by
-//! MPS not before that was asked to end what is in flight ([`Control::terminate`]).
+//! The kernel sends some clients a signal when their parent ends (`PR_SET_PDEATHSIG`). Such a
+//! parent is asked once the client has ended, and has a grace of its own then.
+//!
+//! If the command itself is ended (Ctrl-C), it tells the daemons that nobody supervises the job's
+//! end any more, and then ends; processes that were asked stay asked. If it is killed, the daemons
+//! see that by its process.
+//!
+//! A kill with work in flight can take other clients of MPS along. Therefore it comes last, and on
+//! a GPU shared by MPS only after MPS was asked to end the work in flight ([`Control::terminate`]).
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -68,48 +76,47 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// A wait that lasts longer is said, ns.
+/// Longer waits are reported, ns.
 const SILENT_NS: u64 = 1_000_000_000;
-/// Between two looks at what the daemons say of processes that are waited for, ns.
+/// Interval for polling the daemons about the processes, ns.
 const LOOK_NS: u64 = 250_000_000;
 /// Time for a process to end by itself before it is killed, ns.
 const ENDING_NS: u64 = 1_000_000;
-/// The same where MPS has ended its work: one that exits does what is left of that.
+/// [`ENDING_NS`] after MPS has ended its work: the process then exits by itself.
 const ENDING_AFTER_MPS_NS: u64 = 1_000_000_000;
 
-/// A process of the job.
 struct Process {
     pid: i32,
     name: String,
-    /// Whose it was when it attached.
+    /// Its user when it attached.
     uid: u32,
     /// Whether it is a daemon's client; if not, it has started one.
     is_client: bool,
-    /// It has got SIGTERM.
+    /// SIGTERM was sent.
     is_asked: bool,
-    /// It had to wait for that, so that it has a grace of its own.
+    /// SIGTERM had to wait for other processes, so it has a grace of its own.
     has_waited: bool,
-    /// Those at whose end the kernel may send it a signal.
+    /// Ancestors at whose end the kernel may send it a signal.
     falls_with: Vec<i32>,
-    /// Stands for this process and no other that may get its number.
+    /// A pidfd: never refers to a later process with the same id.
     fd: Arc<OwnedFd>,
-    /// Whether it is on a GPU that MPS shares, as its daemon was told.
+    /// Whether its GPU is shared by MPS, according to its daemon.
     is_on_mps: bool,
-    /// What came of asking MPS to end its work, if that was asked.
+    /// The result of asking MPS to end its work, if that was asked.
     terminated: Option<Result<(), String>>,
-    /// How it ends if it does now.
+    /// How it will have ended if it ends now.
     how: &'static str,
-    /// How it ended, and when after the beginning, ns.
+    /// How it ended, and when, ns after the start.
     ended: Option<(&'static str, u64)>,
 }
 
-/// How a process ends that was asked to.
+/// The end of a process that was asked to end.
 const ASKED: &str = "on SIGTERM";
-/// How a process ends that is killed.
+/// The end of a process that was killed.
 const KILLED: &str = "killed";
 
 impl Process {
-    /// Has MPS end its work, by the program of the search path.
+    /// Has MPS end its work, by the program in the search path.
     fn terminate(&self, control: &mut Control, clock: &Clock, end_ns: u64) -> Result<(), String> {
         let doomed = Doomed {
             pid: self.pid.cast_unsigned(),
@@ -120,7 +127,7 @@ impl Process {
     }
 }
 
-/// Exit 69 if no daemon answers, 1 if none has the job or a part of it is still there.
+/// Exits 69 if no daemon answers; 1 if none has the job or a part of it still runs.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     let mut job = Job::new(&options.job, options.user, sockets());
@@ -138,34 +145,34 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let is_ended = stopping.end_all(&mut processes);
     stopping.leave(is_ended.is_ok() && left(&mut processes).next().is_none());
-    // Whoever has ended this command meanwhile has it end here.
+    // A deferred signal to this command takes effect here.
     drop(stopping);
     is_ended?;
     report(options, &processes)
 }
 
-/// A job that is being ended.
 struct Stopping<'a> {
     options: &'a Options,
     clock: Clock,
     begun_ns: u64,
     job: Job<'a>,
     control: Control,
-    /// What would end this command waits until it is dropped; none where that cannot be had.
+    /// Defers signals that would end this command; none if that is impossible.
     deferred: Option<Deferred>,
-    /// That it takes a while was said.
+    /// The wait was reported.
     is_said: bool,
-    /// Its clients are asked to launch nothing more.
+    /// Its clients were asked to launch nothing more.
     is_frozen: bool,
 }
 
 impl Stopping<'_> {
-    /// Tells the daemons that its processes are being ended for so long. One that does not know of it leaves them to themselves.
+    /// Tells the daemons that this command supervises the job's end for so long. A daemon that does
+    /// not know the request leaves the processes to themselves.
     fn see_to(&self, within_ns: u64) {
         self.tell(within_ns, false);
     }
 
-    /// Tells them that it ends them no more: it is over, or given up.
+    /// Tells the daemons that the supervision ends: it is over, or given up.
     fn leave(&self, is_over: bool) {
         self.tell(0, is_over);
     }
@@ -182,8 +189,8 @@ impl Stopping<'_> {
         }
     }
 
-    /// Asks its clients to launch nothing more and to end. Whether any daemon does: one that cannot
-    /// leaves it to the kill.
+    /// Asks its clients to launch nothing more and to end. Returns whether any daemon does that;
+    /// under a daemon that cannot, only the kill remains.
     fn freeze(&mut self) -> bool {
         self.is_frozen = true;
         let stop = Request::Stop(Stop {
@@ -192,18 +199,17 @@ impl Stopping<'_> {
         });
         let is_asked =
             |socket: &&PathBuf| matches!(ask_once(socket, &stop, PATIENCE), Ok(Reply::Done));
-        // Each is asked: a job may use several GPUs.
+        // Every daemon is asked: a job may use several GPUs.
         self.job.sockets().iter().filter(is_asked).count() > 0
     }
 
-    /// How much of the grace is left, ns.
     fn grace_left_ns(&self) -> u64 {
         let spent_ns = self.clock.now_ns() - self.begun_ns;
         self.options.grace.saturating_sub(spent_ns)
     }
 
-    /// Asks its processes to end, and makes them; those too that have come to it while the daemons were told that it is over. After the grace
-    /// such are there still.
+    /// Ends all processes, including those that joined while the daemons were told that it is over.
+    /// After the grace such processes remain.
     fn end_all(&mut self, processes: &mut Vec<Process>) -> Result<(), Failure> {
         self.see_to(self.options.grace.saturating_add(SEEN_TO_NS));
         ask(processes)?;
@@ -212,7 +218,8 @@ impl Stopping<'_> {
             if left(processes).next().is_some() {
                 return Ok(());
             }
-            // Whom this look does not show comes later: if it was started before, the daemons see to it.
+            // A process that this poll does not show joins later: if it was started before, the
+            // daemons handle it.
             self.leave(true);
             self.look(processes)?;
             if left(processes).next().is_none() || self.grace_left_ns() == 0 {
@@ -221,7 +228,7 @@ impl Stopping<'_> {
         }
     }
 
-    /// Waits for those that were asked to end, and makes them.
+    /// Waits for the processes that were asked, and ends those that remain.
     fn end(&mut self, processes: &mut Vec<Process>) -> Result<(), Failure> {
         self.wait(processes, self.grace_left_ns())?;
         if left(processes).next().is_none() {
@@ -232,7 +239,7 @@ impl Stopping<'_> {
             its.for_each(|process| process.how = "drained");
             self.wait(processes, DRAIN_NS)?;
         }
-        // Those who wait for others' end have not been asked, or had no time since.
+        // Processes that wait for others' end have not been asked, or had no time since.
         let asked = left(processes).filter(|process| process.is_asked && !process.has_waited);
         let asked: Vec<i32> = asked.map(|process| process.pid).collect();
         self.kill(processes, &asked)?;
@@ -244,12 +251,12 @@ impl Stopping<'_> {
             self.kill(processes, &others)?;
             self.wait_for_end(processes, KILL_NS)?;
         }
-        // Who has come since is there still.
+        // Processes that have joined since remain.
         self.look(processes).map(drop)
     }
 
-    /// Waits so long at most, until nobody is there any more, new ones included; of those whose own time to drain is over meanwhile MPS is asked
-    /// to end the work.
+    /// Waits at most `longest_ns` until no process is left, new ones included. MPS is asked to end
+    /// the work of processes whose own time to drain runs out meanwhile.
     fn wait(&mut self, processes: &mut Vec<Process>, longest_ns: u64) -> Result<(), Failure> {
         let end_ns = self.clock.now_ns().saturating_add(longest_ns);
         loop {
@@ -263,7 +270,7 @@ impl Stopping<'_> {
         }
     }
 
-    /// Asks those that have come to the job to end, too. Returns who is overdue.
+    /// Asks processes that have joined the job to end, too. Returns the overdue ones.
     fn look(&mut self, processes: &mut Vec<Process>) -> Result<Vec<i32>, Failure> {
         let Looked {
             new,
@@ -271,7 +278,7 @@ impl Stopping<'_> {
             are_anew,
         } = self.job.look(processes)?;
         if are_anew || !new.is_empty() {
-            // Told to all: those who know it already have as long as before, or a little longer.
+            // This tells all daemons: for those that know it the deadline stays, or moves a little.
             self.see_to(self.grace_left_ns().saturating_add(SEEN_TO_NS));
             processes.extend(new);
             ask(processes)?;
@@ -285,8 +292,8 @@ impl Stopping<'_> {
         Ok(its.filter(|pid| overdue.contains(pid)).collect())
     }
 
-    /// Has MPS end the work of these, which have it in flight after their time to drain, and kills them. Where MPS refuses, that work may still
-    /// end within the grace, and harms nobody then.
+    /// Has MPS end the work of processes that have it in flight after their time to drain, and
+    /// kills them. If MPS refuses, that work may still end within the grace, and then harms nobody.
     fn end_work(&mut self, processes: &mut [Process], pids: &[i32]) -> Result<(), Failure> {
         let is_new = |process: &&mut Process| {
             pids.contains(&process.pid) && !matches!(process.terminated, Some(Err(_)))
@@ -307,7 +314,7 @@ impl Stopping<'_> {
         self.kill(processes, &ended)
     }
 
-    /// Asks MPS to end the work of those of these that are there, unless it has.
+    /// Asks MPS to end the work of those of these processes that are alive, unless it has.
     fn terminate(&mut self, processes: &mut [Process], pids: &[i32]) {
         let is_meant = |process: &&mut Process| {
             pids.contains(&process.pid) && process.is_on_mps && process.terminated != Some(Ok(()))
@@ -319,7 +326,7 @@ impl Stopping<'_> {
         }
     }
 
-    /// Kills those of these that are there; MPS is asked to end their work before.
+    /// Kills those of these processes that are alive; MPS is asked to end their work first.
     fn kill(&mut self, processes: &mut [Process], pids: &[i32]) -> Result<(), Failure> {
         if pids.is_empty() {
             return Ok(());
@@ -330,7 +337,7 @@ impl Stopping<'_> {
             true => ENDING_AFTER_MPS_NS,
             false => ENDING_NS,
         };
-        // What ended meanwhile was not killed.
+        // A process that ended meanwhile was not killed.
         self.wait_for_end(processes, ending_ns)?;
         for process in left(processes).filter(is_meant) {
             send(std::slice::from_ref(process), Signal::KILL)?;
@@ -348,14 +355,14 @@ impl Stopping<'_> {
     }
 }
 
-/// Those that are there.
+/// The processes that are alive.
 fn left(processes: &mut [Process]) -> impl Iterator<Item = &mut Process> {
     processes
         .iter_mut()
         .filter(|process| process.ended.is_none())
 }
 
-/// One that asks until somebody ends this command, and what puts that off until the daemons know.
+/// A control that works until this command is to end, and the deferral until the daemons are told.
 fn interruptible() -> (Control, Option<Deferred>) {
     let deferred = Deferred::begin().ok();
     let has_come = deferred.as_ref();
@@ -366,14 +373,13 @@ fn interruptible() -> (Control, Option<Deferred>) {
     )
 }
 
-/// Where daemons listen.
 fn sockets() -> Vec<PathBuf> {
     let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
     named.map_or_else(every_socket, |path| vec![path])
 }
 
-/// Sends SIGTERM to those that are there and have not got it; to what has started others that the kernel would kill with it, once they
-/// have ended.
+/// Sends SIGTERM to the living processes that have not got it. The ancestors whose end would have
+/// the kernel kill other processes get it once those have ended.
 fn ask(processes: &mut [Process]) -> Result<(), Failure> {
     let waited_for: Vec<i32> = left(processes)
         .flat_map(|process| process.falls_with.clone())
@@ -389,7 +395,7 @@ fn ask(processes: &mut [Process]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends a signal to those that are there.
+/// Sends a signal to the living processes.
 fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
     for process in processes.iter().filter(|process| process.ended.is_none()) {
         match pidfd_send_signal(&process.fd, signal) {
@@ -408,8 +414,8 @@ fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until all have ended or the time is over; notes which did, and how, and asks those who waited for them to end. Fails once
-/// `has_come` can be read: this command is to end.
+/// Waits until all have ended or the time is over. Records which ended, and how, and asks those
+/// that waited for them. Fails once `has_come` is readable: this command is to end.
 fn wait(
     clock: &Clock,
     begun_ns: u64,

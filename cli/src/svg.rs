@@ -1,17 +1,16 @@
-//! What pictures as SVG are made of: axes, and the frame.
+//! Building blocks of SVG pictures: axes, and the frame.
 //!
-//! Lengths are units of the view box; values become lengths by [`Axis`]. Colours are classes of
+//! Lengths are units of the view box; [`Axis`] maps values to lengths. Colours are classes of
 //! `report.css`, so that a picture follows the reader's light or dark setting.
 
 use std::fmt::Write as _;
 
-/// The colours, for a page or for a picture that stands alone.
+/// The colours, for a page or for a picture of its own.
 pub(crate) const STYLE: &str = include_str!("report.css");
 
-/// Width of pictures on a page.
 pub(crate) const WIDTH: f64 = 960.0;
 
-/// Values to places from left to right.
+/// Maps values to places from left to right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axis {
     from: f64,
@@ -41,17 +40,15 @@ impl Axis {
         }
     }
 
-    /// The first value.
     pub(crate) const fn from(&self) -> f64 {
         self.from
     }
 
-    /// The last value.
     pub(crate) const fn to(&self) -> f64 {
         self.to
     }
 
-    /// The place of a value; of one beyond an end, the end.
+    /// The place of a value, clamped to the ends.
     pub(crate) fn x(&self, value: f64) -> f64 {
         let share = if self.is_log {
             (value / self.from).ln() / (self.to / self.from).ln()
@@ -61,7 +58,7 @@ impl Axis {
         self.left + share.clamp(0.0, 1.0) * (self.right - self.left)
     }
 
-    /// Round values, up to ten or so, as text.
+    /// Up to about ten round values, as text.
     pub(crate) fn ticks(&self) -> Vec<(f64, String)> {
         if self.is_log && self.to / self.from > 4.0 {
             return self.decades();
@@ -80,7 +77,7 @@ impl Axis {
         (first..=last).map(tick).collect()
     }
 
-    /// 1, 2 and 5 in each power of ten, more of them where that is few.
+    /// 1, 2 and 5 in each power of ten, and more if these are few.
     fn decades(&self) -> Vec<(f64, String)> {
         let factors: &[f64] = if self.to / self.from < 40.0 {
             &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0]
@@ -122,12 +119,12 @@ fn number(value: f64, step: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// The beginning of a picture; `title` is what a reader who cannot see it is told.
+/// The beginning of a picture; `title` is for readers who cannot see it.
 pub(crate) fn open((width, height): (f64, f64), title: &str) -> String {
     format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}\">")
 }
 
-/// A picture of a page as a file of its own.
+/// A page's picture as a file of its own.
 pub(crate) fn alone(picture: &str) -> String {
     let name = "<svg ";
     let rest = picture.strip_prefix(name).unwrap_or(picture);
@@ -138,7 +135,6 @@ pub(crate) fn alone(picture: &str) -> String {
     )
 }
 
-/// Text as HTML has it.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -1,7 +1,6 @@
-//! How people write a time on the command line: `500ms`, `30s`, `2m`, `1h`. One reader for all
-//! flags.
+//! Parses times on the command line, such as `500ms`, `30s`, `2m` or `1h`, for all flags.
 
-/// What [`read`] takes, for messages.
+/// The accepted input of [`read`], for messages.
 pub(crate) const EXPECTED: &str = "a time such as 500ms, 30s, 2m or 1h (a bare number is seconds)";
 
 /// The units, each with its nanoseconds.
@@ -11,10 +10,10 @@ const UNITS: [(&str, u64); 4] = [
     ("m", 60_000_000_000),
     ("h", 3_600_000_000_000),
 ];
-/// Of a bare number.
+/// Unit of a bare number.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Reads a time, ns: a number, with a fraction if need be, and a unit.
+/// Reads a time, ns: a number, with an optional fraction, and a unit.
 pub(crate) fn read(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.');
@@ -30,7 +29,7 @@ pub(crate) fn read(text: &str) -> Result<u64, String> {
     ns.ok_or_else(|| format!("expected {EXPECTED}"))
 }
 
-/// So many units, ns; `None` of what is no number, and of more than fits.
+/// So many units, ns; `None` if it is no number, or does not fit.
 fn times(number: &str, unit_ns: u64) -> Option<u64> {
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(unit_ns);

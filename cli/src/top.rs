@@ -1,12 +1,10 @@
 //! `pillion top`: the GPUs and jobs of this machine, live.
 //!
-//! A thread asks the daemons once a second and hands over what they answer; this one draws and
-//! reads keys, so that a daemon that does not answer delays no key. What changes a job is done by
-//! `pillion stop` and `pillion set`, in processes of their own: their rules and their messages are
-//! the same here.
+//! One thread asks the daemons once a second and sends their answers; this one draws and reads
+//! keys, so that a silent daemon delays no key. Changes to a job run `pillion stop` and `pillion
+//! set` as processes, with their rules and messages.
 //!
-//! The terminal is given back as it was: at the end, after a panic, and before the process dies of
-//! a signal that asks it to end.
+//! The terminal is restored at the end, after a panic, and before the process dies of a signal.
 
 mod model;
 mod screen;
@@ -46,13 +44,13 @@ use crate::status;
                   `pillion status --watch` does not.")]
 pub(crate) struct Options {}
 
-/// Between two questions to the daemons.
+/// Poll interval for the daemons.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// A key, a signal and an answer are noticed within this time.
+/// Poll interval for keys, signals and answers.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Exit 2 without a terminal.
+/// Exits 2 without a terminal.
 pub(crate) fn run(_options: &Options) -> Result<(), Failure> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         let error = anyhow!(
@@ -68,30 +66,30 @@ pub(crate) fn run(_options: &Options) -> Result<(), Failure> {
     with_terminal(|terminal| show(terminal, &signal))??;
     let number = signal.load(Ordering::Relaxed) as i32;
     if number != 0 {
-        // As if nobody had handled it, so that the exit status says so.
+        // Ends as by an unhandled signal, so that the exit status shows it.
         signal_hook::low_level::emulate_default_handler(number).context("ending by a signal")?;
     }
     Ok(())
 }
 
-/// Draws in the terminal, which is as before at the end, also after a panic.
+/// Draws in the terminal, and restores it at the end, also after a panic.
 fn with_terminal<T>(show: impl FnOnce(&mut DefaultTerminal) -> T) -> anyhow::Result<T> {
-    // `try_init` has the panic hook give the terminal back.
+    // `try_init` has the panic hook restore the terminal.
     let mut terminal = ratatui::try_init().context("preparing the terminal")?;
     let shown = show(&mut terminal);
     ratatui::restore();
     Ok(shown)
 }
 
-/// What other threads have to say.
+/// Messages of other threads.
 enum News {
-    /// All daemons, as `status --json` has them.
+    /// All daemons, as in `status --json`.
     Answers(Value),
-    /// What has become of a command.
+    /// The result of a command.
     Done(String),
 }
 
-/// Until somebody quits, or a signal has come.
+/// Runs until somebody quits, or a signal comes.
 fn show(terminal: &mut DefaultTerminal, signal: &AtomicUsize) -> anyhow::Result<()> {
     let (news, told) = channel();
     let (refresh, asked) = channel();
@@ -124,7 +122,7 @@ fn show(terminal: &mut DefaultTerminal, signal: &AtomicUsize) -> anyhow::Result<
         match view.handle_key(key, &model) {
             Todo::Nothing => {}
             Todo::Quit => break,
-            // Where it does not hear it has ended, and its answers with it.
+            // If the receiver is gone, that thread has ended, and so have its answers.
             Todo::Refresh => drop(refresh.send(())),
             Todo::Run(arguments) => {
                 view.message = format!("pillion {} …", arguments.join(" "));
@@ -160,15 +158,15 @@ fn ask_all() -> Value {
     json!({"daemons": daemons, "silent": silent})
 }
 
-/// Runs this program with other arguments, and says what it said last.
+/// Runs this program with other arguments, and reports its last line.
 fn start(arguments: Vec<String>, news: Sender<News>) {
     let run = move || {
         let message = said_by(&arguments).unwrap_or_else(|error| format!("pillion: {error}"));
-        // Nobody hears it after the end.
+        // Nobody receives it after the end.
         let _ = news.send(News::Done(message));
     };
     let thread = std::thread::Builder::new().name("pillion-top-do".to_owned());
-    // Without a thread nothing is done, and the row goes on saying that it is being done.
+    // Without a thread nothing happens, and the row keeps saying that it is in progress.
     drop(thread.spawn(run));
 }
 

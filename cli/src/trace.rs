@@ -1,8 +1,8 @@
-//! `pillion trace`: what all jobs of a GPU do for some seconds, as a timeline for Perfetto.
+//! `pillion trace`: records all jobs of a GPU for some seconds, as a timeline for Perfetto.
 //!
-//! The daemon takes the trace and hands it over as a whole ([`protocol::trace`]); what is drawn of
-//! it is decided here ([`mod@timeline`]). A first SIGINT or SIGTERM ends the trace early, a second
-//! one the command.
+//! The daemon takes the trace and delivers it as a whole ([`protocol::trace`]); this command
+//! decides what is drawn ([`mod@timeline`]). The first SIGINT or SIGTERM ends the trace early, a
+//! second one the command.
 
 mod document;
 mod timeline;
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// How long a trace is, ns.
+/// The length of a trace, ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Length(u64);
 
@@ -67,26 +67,25 @@ fn length_of(text: &str) -> Result<Length, String> {
     ns.ok_or_else(|| "expected seconds from 0.1 to 60, such as 5 or 0.5".to_owned())
 }
 
-/// The minor version since which daemons take traces.
+/// Since this minor version daemons take traces.
 const TRACE_MINOR: u16 = 9;
 
-/// How long the daemon may take to hand the trace over once it has ended, ns.
+/// Timeout for the daemon to deliver the trace after its end, ns.
 const HAND_OVER_NS: u64 = 10_000_000_000;
 
-/// The longest file, bytes: more of it browsers are slow to show.
+/// Limit on the file, bytes: browsers show longer ones slowly.
 const FILE_BYTES_MAX: usize = 50_000_000;
 
-/// Between two looks for a signal.
+/// Poll interval for signals.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// Version of the summary.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Exit 69 if no daemon answers, 1 if it refuses or ends before the trace does, 2 if the file
-/// cannot be written where it is to be.
+/// Exits 69 if no daemon answers; 1 if it refuses or ends before the trace does; 2 if the file
+/// cannot be written there.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let is_file = options.output != Path::new("-");
     if options.json && !is_file {
@@ -95,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         )));
     }
     if is_file {
-        // Before seconds are spent on it.
+        // Checked before the seconds of the trace.
         output::check(&options.output)?;
     }
     let socket = socket(options)?;
@@ -113,19 +112,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     say(options, &document, &counts, text.len())
 }
 
-/// The timeline, of which the end is left out where it would take more than [`FILE_BYTES_MAX`].
+/// The timeline, cut at the end if it would exceed [`FILE_BYTES_MAX`].
 fn fitting(document: &mut Document) -> (String, Counts) {
     loop {
         let (text, counts) = timeline(document);
         if text.len() <= FILE_BYTES_MAX || document.entries.is_empty() {
             return (text, counts);
         }
-        // Some more, as entries are not drawn equally long.
+        // A margin, as entries differ in length.
         document.shorten(0.97 * FILE_BYTES_MAX as f64 / text.len() as f64);
     }
 }
 
-/// The daemon that is meant.
 fn socket(options: &Options) -> Result<PathBuf, Failure> {
     let mut sockets = daemons::sockets();
     if let Some(name) = &options.gpu {
@@ -151,7 +149,7 @@ fn socket(options: &Options) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Has the daemon take the trace; `None` if it ends before.
+/// Has the daemon take the trace; `None` if the daemon ends first.
 fn take(socket: &Path, options: &Options) -> Result<Option<Vec<u8>>, Failure> {
     let Length(length_ns) = options.seconds;
     let named = |error: HelloError| anyhow!("{}: {error}", socket.display());
@@ -159,7 +157,7 @@ fn take(socket: &Path, options: &Options) -> Result<Option<Vec<u8>>, Failure> {
         .map_err(|error| daemons::none_answers(&[named(error.into()).to_string()]))?;
     let signal = Arc::new(AtomicBool::new(false));
     for number in [SIGINT, SIGTERM] {
-        // The second one ends the command as it would have without this.
+        // A second signal has its default action.
         signal_hook::flag::register_conditional_default(number, Arc::clone(&signal))
             .and_then(|_| signal_hook::flag::register(number, Arc::clone(&signal)))
             .context("catching signals")?;
@@ -185,10 +183,9 @@ fn take(socket: &Path, options: &Options) -> Result<Option<Vec<u8>>, Failure> {
     Ok(Some(bytes))
 }
 
-/// A packet and the files that came with it.
 type Packet = (Vec<u8>, Vec<OwnedFd>);
 
-/// The packet with the trace; `None` if the daemon ends before.
+/// The packet with the trace; `None` if the daemon ends first.
 fn wait(
     connection: &OwnedFd,
     length_ns: u64,
@@ -203,7 +200,7 @@ fn wait(
             shutdown(connection, Shutdown::Write).map_err(std::io::Error::from)?;
         }
         let mut fds = [PollFd::from_borrowed_fd(connection.as_fd(), PollFlags::IN)];
-        // Interrupted by a signal, which is what is looked for.
+        // A signal interrupts it; the loop checks for signals.
         let _ = poll(&mut fds, Some(&LOOK));
         if fds.iter().any(|fd| !fd.revents().is_empty()) {
             let received = receive(connection)?;
@@ -215,7 +212,7 @@ fn wait(
     }
 }
 
-/// Checks the daemon's answer: it does what it was asked, or says why not.
+/// Checks the daemon's answer; a refusal has a reason.
 fn check(socket: &Path, packet: &[u8]) -> Result<(), Failure> {
     let path = socket.display();
     let version = peer_version(packet);
@@ -240,7 +237,7 @@ fn check(socket: &Path, packet: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// What was taken, in words or as JSON.
+/// Reports the result, in words or as JSON.
 fn say(
     options: &Options,
     document: &Document,

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     output: Option<PathBuf>,
 }
 
-/// Exit 2 for a name, batch, device or precision that does not exist; nothing is written then.
+/// Exits 2 for a name, batch, device or precision that does not exist; nothing is written then.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let Some(name) = &options.name else {
         return list();
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a person wants to know before he uses it.
+/// The properties that a user needs before using it.
 fn summary(trace: &Trace) -> String {
     let ms = |class: Option<ResourceClass>| {
         let of_class = trace

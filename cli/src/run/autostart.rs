@@ -1,8 +1,8 @@
 //! Starts a daemon for each GPU that a job may use, where none runs.
 //!
-//! The daemon is the user's own, has the defaults, and ends a minute after nobody uses it. One is
-//! started at a time, whoever asks. Beside a daemon that somebody has installed there is never one,
-//! not even while that one is being restarted.
+//! The daemon belongs to the user, has the defaults, and ends after a minute without users. Only
+//! one start runs at a time, whoever requests it. No daemon is started beside an installed one, not
+//! even while that one is being restarted.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -28,19 +28,19 @@ use crate::out;
 
 /// `0`: no daemon is started.
 const SWITCH: &str = "PILLION_AUTOSTART";
-/// The daemon ends when nobody has used it for so long, s.
+/// The daemon's idle timeout, s.
 const IDLE_S: u32 = 60;
-/// Longest wait for another `pillion run` that is starting daemons. A driver that has to wake its
-/// GPUs takes seconds.
+/// Timeout for another `pillion run` that is starting daemons. A driver that has to wake its GPUs
+/// takes seconds.
 const TURN_NS: u64 = 60_000_000_000;
-/// Longest wait for a daemon that has the GPU and does not listen: it is about to, or to end.
+/// Timeout for a daemon that has the GPU and does not listen: it is about to listen, or to end.
 const HOLDER_NS: u64 = 10_000_000_000;
-/// How files are opened where another user may have put something: no link, and no pipe that
-/// waits.
+/// Flags for opening files where another user may have put something: follow no link, and do not
+/// block on a pipe.
 const NO_TRAP: i32 = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
-/// Between two looks meanwhile.
+/// Poll interval.
 const LOOK_NS: u64 = 50_000_000;
-/// What a job is told by, and must not tell a daemon that serves others, too.
+/// Variables for the job that must not reach a daemon, which also serves others.
 const OF_THE_JOB: [&str; 11] = [
     "LD_PRELOAD",
     "CUDA_VISIBLE_DEVICES",
@@ -54,17 +54,17 @@ const OF_THE_JOB: [&str; 11] = [
     "STATE_DIRECTORY",
     "WATCHDOG_USEC",
 ];
-/// Of Pillion's own variables, those that are a daemon's.
+/// Pillion's variables that are meant for a daemon.
 const OF_THE_DAEMON: [&str; 2] = ["PILLION_LOG", "PILLION_CONFIG_FOLDER"];
 
-/// Sees to it that a daemon runs for the GPU, or for each that the job may see, and stays for this
-/// process. Where that cannot be: why, a sentence each.
+/// Ensures that a daemon runs for the GPU, or for each that the job may see, and stays until this
+/// process attaches. Returns a sentence for each failure.
 pub(super) fn see_to_daemons(gpu: Option<&Gpu>, may_start: bool) -> Vec<String> {
     if set("PILLION_DISABLE").is_some_and(|value| value != "0") || Clock::process().is_virtual() {
         return Vec::new();
     }
     let is_off = set(SWITCH).is_some_and(|value| value == "0");
-    // A socket that is named is that of a daemon of the user's own.
+    // A named socket is that of a daemon of the user's own.
     if !may_start || is_off || set("PILLION_SOCKET").is_some() {
         for socket in daemons::sockets() {
             is_there(&socket);
@@ -74,7 +74,7 @@ pub(super) fn see_to_daemons(gpu: Option<&Gpu>, may_start: bool) -> Vec<String> 
     let seen = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let gpus = match (gpu, seen.as_deref()) {
         (Some(gpu), _) => vec![gpu.clone()],
-        // The job is to see no GPU.
+        // The job sees no GPU.
         (None, Some("" | "-1" | "NoDevFiles")) => return Vec::new(),
         (None, None) if all_have_daemons() => return Vec::new(),
         (None, _) => match device::gpus() {
@@ -94,8 +94,8 @@ fn set(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Whether a daemon answers for every GPU of this machine, as far as the kernel's module lists
-/// them: so that, where all is installed, no job waits for CUDA to begin.
+/// Whether a daemon answers for every GPU that the kernel module lists. On a fully installed
+/// machine no job then waits for CUDA to initialise.
 fn all_have_daemons() -> bool {
     let folders = fs::read_dir("/proc/driver/nvidia/gpus");
     let texts = folders.into_iter().flatten().flatten();
@@ -107,32 +107,32 @@ fn all_have_daemons() -> bool {
     !uuids.is_empty() && uuids.iter().all(is_served)
 }
 
-/// The UUID in what the kernel's module says of a GPU.
+/// The UUID in the kernel module's information about a GPU.
 fn uuid_in(text: &str) -> Option<String> {
     let mut lines = text.lines();
     let uuid = lines
         .find_map(|line| line.strip_prefix("GPU UUID:"))?
         .trim();
-    // With `?` in place of digits where the GPU sleeps or is not to be known.
+    // The UUID has `?` for digits if the GPU sleeps or its identity is hidden.
     let is_whole = uuid.len() == 40 && !uuid.contains('?');
     is_whole.then(|| uuid.to_owned())
 }
 
-/// Whether a daemon of that GPU listens, which then stays for this process.
+/// Whether a daemon of that GPU listens; if so it stays for this process.
 fn is_served(uuid: &str) -> bool {
     socket_paths(uuid).iter().any(|path| is_there(path))
 }
 
-/// Whether a daemon listens at a socket, which then stays for this process.
+/// Whether a daemon listens at a socket; if so it stays for this process.
 fn is_there(socket: &Path) -> bool {
     match ask_once(socket, &Request::Expect, PATIENCE) {
-        // One that listens and is late.
+        // The daemon listens, and is late.
         Err(HelloError::Io(error)) => {
             matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
         }
-        // One that is ending.
+        // The daemon is ending.
         Err(HelloError::Closed) => false,
-        // An older daemon refuses, and stays anyway: none of these ended by itself.
+        // An older daemon refuses, and stays anyway: old versions never end by themselves.
         _ => true,
     }
 }
@@ -189,7 +189,7 @@ fn see_to(gpu: &Gpu, turn_ends_ns: u64) -> anyhow::Result<()> {
             );
         }
         match holder(uuid) {
-            // It may be about to listen, or to end.
+            // That daemon may be about to listen, or to end.
             Some(holder) if holder.is_ours() || holder.uid == Some(0) => {
                 if !pause(holder_ends_ns) {
                     bail!("{}", held(&holder));
@@ -201,7 +201,7 @@ fn see_to(gpu: &Gpu, turn_ends_ns: u64) -> anyhow::Result<()> {
     }
 }
 
-/// Why a GPU that another daemon has gets none of this user's, and what one can do.
+/// Why another daemon's GPU gets none of this user's, and what can be done.
 fn held(holder: &Holder) -> String {
     let pid = holder
         .pid
@@ -258,7 +258,7 @@ fn start(gpu: &Gpu, folder: &Path) -> anyhow::Result<()> {
         }
     }
     let ended = command.output();
-    // Where SIGCHLD is ignored, how `pilliond --detach` ended is not known.
+    // Where SIGCHLD is ignored, the exit status of `pilliond --detach` is unknown.
     if !is_served(uuid) {
         let ended = ended.context("pilliond cannot be started")?;
         if ended.status.success() {
@@ -278,7 +278,7 @@ fn start(gpu: &Gpu, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The reason that a daemon has given in its log, in one line.
+/// The reason from a daemon's log, in one line.
 fn why_not(said: &str, log: &Path) -> String {
     let reasons = said
         .split_once("pilliond: ")

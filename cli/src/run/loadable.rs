@@ -1,7 +1,7 @@
-//! A job whose C library cannot load the preload library: it is started without.
+//! Starts a job without the library if its C library cannot load it.
 //!
-//! The dynamic loader would end the program before it began. A program that runs without Pillion is
-//! better than none, unless a daemon was required.
+//! The dynamic loader would end the program before it began. Running without Pillion is better than
+//! not running, unless a daemon is required.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use crate::out;
 use crate::program::why_not_loadable;
 
-/// Whether the program of `command` can have the library preloaded. Where it cannot, that is said,
-/// and what an outer `pillion run` has set is taken back.
+/// Whether the program of `command` can have the library preloaded. If not, reports that and undoes
+/// the settings of an outer `pillion run`.
 ///
 /// # Errors
 /// It cannot, and a daemon is required.
@@ -46,7 +46,7 @@ pub(super) fn is_by(
     Ok(false)
 }
 
-/// A list of libraries without one of them: as it is, where that is not in it.
+/// Removes a library from a list; a list without it stays unchanged.
 fn without(set: &OsStr, library: &Path) -> OsString {
     let library = library.as_os_str().as_bytes();
     let is_end = |byte: &u8| b" :".contains(byte);

@@ -1,6 +1,6 @@
 //! The share of the SMs that a job is started with (`[share]` of a daemon's configuration, MPS).
 //!
-//! Nothing can change it of a process that runs, so it is asked for before the job begins.
+//! The share of a running process cannot change, so it is queried before the job begins.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,15 +15,17 @@ use super::every_socket;
 use crate::daemons::PATIENCE;
 use crate::out;
 
-/// Of MPS: how much of the SMs a process may use, per cent. Without MPS the driver ignores it.
+/// MPS's variable for the share of the SMs that a process may use, per cent. Without MPS the driver
+/// ignores it.
 const SM_SHARE: &str = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE";
-/// The share that `pillion run` itself has set: a `pillion run` within the job must not take it for
-/// the user's wish.
+/// The share that `pillion run` itself has set: a nested `pillion run` must not take it for the
+/// user's wish.
 const OURS: &str = "PILLION_SM_SHARE";
 const RESTARTABLE: &str = "PILLION_RESTARTABLE";
 
-/// A best-effort job has the share that daemons say, unless it was given less; a high-priority job
-/// has all that it was given. What a job around this one was started with counts for neither.
+/// Gives a best-effort job the share that daemons report, unless the user gave it less; a
+/// high-priority job gets all that the user gave it. The share set for an enclosing job counts for
+/// neither.
 pub(super) fn take(
     command: &mut Command,
     gpu: Option<&Gpu>,
@@ -44,7 +46,7 @@ pub(super) fn take(
         return;
     }
     let shares = shares(gpu);
-    // Which of several GPUs it will use is not known: what is right for each is right.
+    // Which of several GPUs the job will use is unknown: the least share fits each.
     let percent = shares.iter().copied().min().unwrap_or(100);
     let less = given.filter(|given| {
         let given = given.trim().parse::<f64>();
@@ -67,8 +69,8 @@ pub(super) fn take(
     }
 }
 
-/// The shares of the SMs, per cent, of the daemons that the job may meet: 100 where a daemon does not
-/// know its share yet, nothing from one that has none.
+/// The shares of the SMs, per cent, of the daemons that the job may meet: 100 from a daemon that
+/// does not know its share yet, no entry from one that has none.
 fn shares(gpu: Option<&Gpu>) -> Vec<u64> {
     let sockets = match (std::env::var_os("PILLION_SOCKET"), gpu) {
         (Some(path), _) => vec![PathBuf::from(path)],
@@ -79,7 +81,7 @@ fn shares(gpu: Option<&Gpu>) -> Vec<u64> {
     let until_ns = clock.now_ns() + PATIENCE.as_nanos() as u64;
     let mut shares = Vec::new();
     for socket in sockets.iter().filter(|socket| connect_to(socket).is_ok()) {
-        // All of them together, and each a little.
+        // One timeout for all daemons, but at least a little for each.
         let left = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
         let answer = ask_status_within(socket, left.max(Duration::from_millis(10)));
         match answer {

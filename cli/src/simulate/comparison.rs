@@ -1,8 +1,9 @@
-//! Policies beside each other under each of the things that were swept: one table for many pairs of jobs.
+//! Compares policies under each of the swept values: one table for many pairs of jobs.
 //!
-//! A column is a policy (with its label where several settings of one are compared), a row whatever else
-//! was swept but for who the jobs are; a cell is about all pairs of jobs together. Where nothing else was
-//! swept the policies are the rows. The same table is printed for people and written as Markdown.
+//! A column is a policy (with its label where several settings of one are compared). A row is one
+//! combination of the other swept values, except the jobs; a cell covers all pairs of jobs. If
+//! nothing else was swept, the policies are the rows. The same table is printed for people and
+//! written as Markdown.
 
 use std::fmt::Write as _;
 
@@ -14,25 +15,25 @@ use crate::simulate::plan::Plan;
 use crate::simulate::plots::slowdown;
 use crate::simulate::reproduction;
 
-/// The table of one part.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) headings: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// What the groups of one cell have together.
+/// The summary of one cell's groups.
 struct Cell {
-    /// How much longer the 99th percentile is than alone: mean of the pairs, and the greatest.
+    /// Slowdown of the 99th percentile against alone: mean of the pairs, and the greatest.
     slowdown: Option<(f64, f64)>,
-    /// Rates of all best-effort jobs, each of its rate alone, summed: mean of the pairs, and the least.
+    /// Rates of all best-effort jobs, each relative to its rate alone, summed: mean of the pairs,
+    /// and the least.
     share: Option<(f64, f64)>,
-    /// Runs that were given up.
+    /// Aborted runs.
     overrun: usize,
 }
 
 impl Comparison {
-    /// Of the groups of one part.
+    /// Builds the table of one part's groups.
     pub(crate) fn of(groups: &[Group<'_>]) -> Self {
         let mut rows: Vec<String> = Vec::new();
         let mut columns: Vec<String> = Vec::new();
@@ -62,7 +63,7 @@ impl Comparison {
         }
     }
 
-    /// A row for each policy.
+    /// One row per policy.
     fn of_policies(policies: &[String], cell: impl Fn(&str) -> Cell) -> Self {
         let headings = ["", "HP p99 over alone", "worst", "BE share", "least"];
         let rows = policies.iter().map(|policy| {
@@ -83,7 +84,6 @@ impl Comparison {
         }
     }
 
-    /// The table in Markdown.
     fn markdown(&self) -> String {
         let mut text = format!("| {} |\n|---", self.headings.join(" | "));
         text.push_str(&"|--:".repeat(self.headings.len() - 1));
@@ -109,7 +109,7 @@ impl Cell {
         }
     }
 
-    /// The mean and, where there are several pairs, the worst; the share; what was given up.
+    /// The mean and, with several pairs, the worst; the share; the aborted runs.
     fn shown(&self) -> String {
         let slowdown = match self.slowdown {
             None => "-".to_owned(),
@@ -124,8 +124,8 @@ impl Cell {
     }
 }
 
-/// Whether it is a suite that compares policies, or a file with more to compare than policies and pairs
-/// of jobs.
+/// Whether the plan is a suite that compares policies, or a file that compares more than policies
+/// and pairs of jobs.
 pub(crate) fn is_wanted(plan: &Plan) -> bool {
     if let Some(suite) = plan.suite {
         return suite.why().is_none() && !suite.judges_targets();
@@ -166,12 +166,11 @@ pub(crate) fn document(plan: &Plan, parts: &[(String, Comparison)], lines: &[Val
     text
 }
 
-/// How a table is read.
 pub(crate) const EXPLANATION: &str = "In each cell: the high-priority job's 99th percentile over alone (of one that trains, its time \
      per iteration), mean of the pairs of jobs with the worst pair in brackets; and what best-effort jobs get, of the rate \
      that one of them has alone.";
 
-/// What a group is a row of: everything swept that is neither a policy nor a whole job.
+/// The row of a group: all swept values except the policy and whole jobs.
 fn row(group: &Group<'_>) -> String {
     let swept = group.scenario.swept.iter();
     let of_row = swept.filter(|swept| is_of_row(&swept.path));

@@ -1,4 +1,4 @@
-//! What is read off a run: each job against itself alone; and means over the seeds of a scenario.
+//! Evaluates runs: each job against itself alone, and means over the seeds of a scenario.
 
 use sim::scenario::Scenario;
 use sim::{JobClass, JobKind, JobOutcome, Share};
@@ -10,7 +10,7 @@ use crate::simulate::runner::Run;
 /// One job of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Measures {
-    /// Its place in the scenario.
+    /// Its index in the scenario.
     pub(crate) index: usize,
     pub(crate) is_hp: bool,
     pub(crate) requests: u64,
@@ -43,12 +43,12 @@ impl Measures {
         .collect()
     }
 
-    /// Its rate, of its rate alone.
+    /// Its rate relative to its rate alone.
     pub(crate) fn share(&self) -> Option<f64> {
         (self.solo_per_s > 0.0).then(|| self.per_s / self.solo_per_s)
     }
 
-    /// How much longer the quantile at `place` of [`Measures::ms`] is than alone.
+    /// The slowdown against alone of the quantile at `place` of [`Measures::ms`].
     pub(crate) fn slowdown(&self, place: usize) -> Option<f64> {
         Some(self.ms?[place] / self.solo_ms?[place])
     }
@@ -69,20 +69,19 @@ pub(crate) struct Group<'p> {
     pub(crate) be: Vec<(f64, f64)>,
     pub(crate) util: Share,
     pub(crate) seeds: usize,
-    /// Runs that were given up with requests left over.
+    /// Runs aborted with requests left over.
     pub(crate) overrun: usize,
 }
 
-/// The high-priority job of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hp {
     pub(crate) is_training: bool,
     /// Median, 95th and 99th percentile.
     pub(crate) ms: [f64; 3],
-    /// The mean of each seed's quantile over that seed's quantile alone.
+    /// Mean over the seeds of the quantile relative to the same seed's quantile alone.
     pub(crate) slowdown: [f64; 3],
     pub(crate) per_s: f64,
-    /// Of its rate alone.
+    /// Relative to its rate alone.
     pub(crate) share: f64,
 }
 
@@ -152,7 +151,7 @@ impl<'p> Group<'p> {
         (!self.be.is_empty()).then(|| sum / self.be.len() as f64)
     }
 
-    /// Who runs beside whom.
+    /// The names of the jobs.
     pub(crate) fn pair(&self) -> String {
         let of = |class: JobClass| {
             let jobs = self.scenario.experiment.jobs.iter();
@@ -170,7 +169,7 @@ impl<'p> Group<'p> {
         }
     }
 
-    /// What all rows of a table have in common: the jobs, their arrivals, the device, the sharing.
+    /// What all rows of a table share: jobs, arrivals, device and sharing.
     pub(crate) fn heading(&self) -> String {
         let experiment = &self.scenario.experiment;
         let job = |class: JobClass| {
@@ -197,7 +196,7 @@ impl<'p> Group<'p> {
         format!("{jobs}: {device}, {sharing}, {seconds} s{seeds}")
     }
 
-    /// The policy, and whatever else was swept that is not a job.
+    /// The policy, and the swept values that are not of a job.
     pub(crate) fn series(&self) -> String {
         let swept = self.scenario.swept.iter();
         let swept = swept.map(|swept| (swept.path.as_str(), swept.value.as_str()));
@@ -205,8 +204,8 @@ impl<'p> Group<'p> {
     }
 }
 
-/// What runs under a policy with these swept values are called. What the heading says of the jobs (their
-/// traces and arrivals) is not in it.
+/// The name of the runs of a policy with these swept values. It leaves out what the heading says
+/// about the jobs (their traces and arrivals).
 pub(crate) fn series_name<'s>(
     policy: &str,
     swept: impl Iterator<Item = (&'s str, &'s str)>,
@@ -229,10 +228,11 @@ pub(crate) fn series_name<'s>(
     name + &more
 }
 
-/// Whether it is of a job, and the job is shown with it: its whole table, or what it runs and when.
+/// Whether a swept path belongs to a job and is shown with it: its whole table, or its trace and
+/// arrivals.
 fn is_in_heading(path: &str) -> bool {
     const SHOWN: [&str; 5] = ["trace", "arrivals", "rate", "arrivals_stream", "class"];
-    // What a made-up trace is called says these of it.
+    // The name of a synthetic trace contains these.
     const NAMED: [&str; 3] = ["kernel_us", "block_us", "class"];
     let mut parts = path.split('.');
     let is_job = parts.next() == Some("jobs");

@@ -1,7 +1,7 @@
-//! What `--out` writes: results, a page with pictures and tables, the pictures alone, a timeline.
+//! Writes the files of `--out`: results, a page with pictures and tables, the pictures, a timeline.
 //!
-//! `report.html` stands alone: no script, nothing from elsewhere; colours follow the reader's light or
-//! dark setting. Each file is written whole or not at all.
+//! `report.html` is self-contained: no script, no external resource; colours follow the reader's
+//! light or dark setting. Each file is written whole or not at all.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,7 +20,6 @@ use crate::simulate::runner::Run;
 use crate::simulate::scenes;
 use crate::svg::{STYLE, alone, escaped};
 
-/// One picture with what it is called and how it is read.
 struct Picture {
     key: &'static str,
     title: &'static str,
@@ -28,10 +27,10 @@ struct Picture {
     svg: String,
 }
 
-/// Most series of a part of which pictures are drawn.
+/// Limit on a part's series for drawing pictures.
 const SERIES_MAX: usize = 24;
 
-/// Writes everything into the folder, which is there; `lines` are those of the runs.
+/// Writes everything into the folder, which exists; `lines` are those of the runs.
 pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>], lines: &[Value]) -> Result<()> {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     out::file(folder, "results.jsonl", &text)?;
@@ -67,7 +66,7 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>], lines: &[Value
     out::file(folder, "timeline.json", &scenes::timeline(runs)?)
 }
 
-/// The pictures for which there is something to draw.
+/// The pictures that have something to draw.
 fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> Vec<Picture> {
     let mut pictures = Vec::new();
     let has_hp = field.groups.iter().any(|(_, _, group)| group.hp.is_some());
@@ -86,7 +85,7 @@ fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> V
             svg: plots::curve(field, &path),
         });
     }
-    // Of more than that nobody can read pictures; there are the tables.
+    // Pictures of more series are illegible; the tables remain.
     if field.series.len() > SERIES_MAX {
         return pictures;
     }

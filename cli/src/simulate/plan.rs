@@ -1,4 +1,4 @@
-//! What is to be run: scenarios from options, a file or a suite, all of it checked.
+//! Plans the runs: checked scenarios from options, a file or a suite.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,36 +13,34 @@ use softgpu::{Config, Device, Sharing};
 
 use crate::simulate::Options;
 
-/// Scenarios of one experiment: a suite has several, everything else one.
+/// The scenarios of one experiment: a suite has several, everything else one.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// Its key in a suite; empty elsewhere.
     pub(crate) key: String,
-    /// What it shows, for people.
     pub(crate) title: String,
     pub(crate) scenarios: Vec<Scenario>,
 }
 
-/// Everything that is to be run, in order.
+/// All scenarios, in order.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
-    /// The suite, if it is one.
     pub(crate) suite: Option<&'static Suite>,
-    /// The parts of it that were asked for, by their keys; empty for all.
+    /// The keys of the requested parts; empty for all.
     pub(crate) chosen: Vec<String>,
-    /// What a reader of the results must know, a line each.
+    /// Notes for a reader of the results, a line each.
     pub(crate) notes: Vec<String>,
 }
 
-/// The environment variable that names the folder of recorded traces.
+/// Names the folder of recorded traces.
 pub(crate) const DATA: &str = "PILLION_DATA";
 
 impl Plan {
     /// The plan that the options describe.
     ///
     /// # Errors
-    /// Anything that is wrong in them or in a file that they name.
+    /// Any mistake in the options or in a file that they name.
     pub(crate) fn of(options: &Options) -> Result<Self> {
         let mut library = Library::default();
         if let Some(name) = &options.suite {
@@ -108,7 +106,7 @@ impl Plan {
         })
     }
 
-    /// The command's options that chose the suite and its parts.
+    /// The command-line options for the suite and its chosen parts.
     pub(crate) fn suite_options(&self, suite: &Suite) -> String {
         match &self.chosen[..] {
             [] => format!("--suite {}", suite.name),
@@ -123,10 +121,10 @@ impl Plan {
     }
 }
 
-/// A scenario file, with the seeds and seconds of the options where they are given.
+/// The scenarios of a file, with the options' seeds and seconds where given.
 fn of_file(options: &Options, path: &Path, library: &mut Library) -> Result<Vec<Scenario>> {
     let mut scenarios = match path.to_str() {
-        // Paths in it start where the command was started.
+        // Relative paths in it start at the current folder.
         Some("-") => {
             let name = Path::new("stdin");
             let text = io::read_to_string(io::stdin().lock()).context("stdin: cannot be read")?;
@@ -140,7 +138,7 @@ fn of_file(options: &Options, path: &Path, library: &mut Library) -> Result<Vec<
     Ok(scenarios)
 }
 
-/// Seeds and seconds of the options go before those of a file.
+/// The options' seeds and seconds override those of a file.
 fn set_size(options: &Options, scenario: &mut Scenario) -> Result<()> {
     if !options.seeds.is_empty() {
         scenario.seeds.clone_from(&options.seeds);
@@ -215,8 +213,8 @@ fn of_pair(options: &Options, library: &mut Library) -> Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-/// An error of a trace, with the flag that names it; one that names its file already has only the
-/// flag.
+/// An error of a trace with the flag that names it; an error that contains the file's name gets
+/// only the flag.
 fn of_flag(flag: &str, name: &str, error: &TraceError) -> anyhow::Error {
     match error {
         TraceError::File(error) => anyhow!("{flag}: {error}"),
@@ -284,8 +282,8 @@ fn sharing(word: Option<&str>) -> Result<Sharing> {
     }
 }
 
-/// The policies of those names; without a name all that are right for this sharing, but for the
-/// bound that no daemon can have.
+/// The named policies; by default all that suit this sharing, except the bound that no daemon can
+/// reach.
 fn policies(names: &[String], sharing: Sharing) -> Result<Vec<PolicySpec>> {
     if names.is_empty() {
         let all = PolicySpec::names()
@@ -322,6 +320,6 @@ fn duration_ns(seconds: f64) -> Result<u64> {
         "--seconds {seconds}: expected more than 0 and at most {}",
         scenario::SECONDS_MAX
     );
-    // Less than a ns is none, and refused as such.
+    // Less than 1 ns becomes 0, which is refused.
     Ok((seconds * 1e9) as u64)
 }

@@ -1,7 +1,7 @@
 //! The pictures of a set of runs: tails, latencies, trade-off, utilisation.
 //!
-//! A *series* is a policy with whatever was swept of it, a *pair* the jobs beside each other. Every
-//! picture says in its caption how to read it. Colours are by series (`.s0` to `.s11` of `report.css`),
+//! A *series* is a policy with its swept values, a *pair* the jobs that run together. Every
+//! picture's caption says how to read it. Colours are by series (`.s0` to `.s11` of `report.css`),
 //! the same in all pictures of a page.
 
 mod cdf;
@@ -19,16 +19,16 @@ use sim::PolicySpec;
 use crate::simulate::outcomes::Group;
 use crate::svg::{Axis, WIDTH, escaped, open};
 
-/// Colours of series; further ones begin again.
+/// Colours of series, reused after the last.
 pub(crate) const COLOURS: usize = 12;
 
-/// Slower than this is drawn as this, and its number says what it is.
+/// Greater slowdowns are drawn as this, with their number beside.
 const SLOWDOWN_MAX: f64 = 10.0;
 
-/// What is within so much of alone is blue.
+/// Slowdowns up to this are blue.
 const GOOD: f64 = 1.25;
 
-/// The groups of one part, by series and pair in the order in which they come.
+/// The groups of one part, by series and pair in order of appearance.
 #[derive(Debug)]
 pub(crate) struct Field<'g, 'p> {
     pub(crate) series: Vec<String>,
@@ -39,7 +39,6 @@ pub(crate) struct Field<'g, 'p> {
 }
 
 impl<'g, 'p> Field<'g, 'p> {
-    /// Sorts the groups.
     pub(crate) fn new(groups: &'g [Group<'p>]) -> Self {
         let mut field = Self {
             series: Vec::new(),
@@ -52,20 +51,20 @@ impl<'g, 'p> Field<'g, 'p> {
             let pair = place(&mut field.pairs, group.pair());
             field.groups.push((series, pair, group));
         }
-        // A policy has one colour in all pictures; where others are compared, they go by their place.
+        // A policy has one colour in all pictures; other series get theirs by position.
         let policy = |name: &String| PolicySpec::names().iter().position(|policy| policy == name);
         let policies: Option<Vec<usize>> = field.series.iter().map(policy).collect();
         field.colours = policies.unwrap_or_else(|| (0..field.series.len()).collect());
         field
     }
 
-    /// A group's value by series and pair; none where it was not run or has none.
+    /// A group's value by series and pair; none if it was not run or has none.
     fn value(&self, at: (usize, usize), of: impl Fn(&Group<'_>) -> Option<f64>) -> Option<f64> {
         let found = self.groups.iter().find(|(s, p, _)| (*s, *p) == at);
         of(found?.2)
     }
 
-    /// The class of a series' colour.
+    /// The CSS class of a series' colour.
     fn colour(&self, series: usize) -> String {
         format!("s{}", self.colours[series] % COLOURS)
     }
@@ -82,7 +81,7 @@ impl<'g, 'p> Field<'g, 'p> {
     }
 }
 
-/// The place of a word in a list, at its end if it is new.
+/// The index of a word in a list; appends a new one.
 fn place(list: &mut Vec<String>, word: String) -> usize {
     list.iter()
         .position(|known| *known == word)
@@ -92,8 +91,8 @@ fn place(list: &mut Vec<String>, word: String) -> usize {
         })
 }
 
-/// How much longer the high-priority job's 99th percentile is than alone; of a job that trains, how
-/// much slower it is.
+/// Slowdown of the high-priority job's 99th percentile against alone; of a training job, the
+/// slowdown of its rate.
 pub(crate) fn slowdown(group: &Group<'_>) -> Option<f64> {
     let hp = group.hp?;
     Some(if hp.is_training {
@@ -103,7 +102,7 @@ pub(crate) fn slowdown(group: &Group<'_>) -> Option<f64> {
     })
 }
 
-/// What [`slowdown`] is called.
+/// The name of [`slowdown`]'s measure.
 pub(crate) fn slowdown_name(field: &Field<'_, '_>) -> &'static str {
     let mut hps = field.groups.iter().filter_map(|(_, _, group)| group.hp);
     match hps.next() {
@@ -112,7 +111,7 @@ pub(crate) fn slowdown_name(field: &Field<'_, '_>) -> &'static str {
     }
 }
 
-/// A bar for each pair, a column for each series, from alone upwards.
+/// Bars for each pair, a column for each series, starting at the value alone.
 pub(crate) fn tails(field: &Field<'_, '_>) -> String {
     const LEFT: f64 = 250.0;
     const TOP: f64 = 112.0;
@@ -151,7 +150,7 @@ pub(crate) fn tails(field: &Field<'_, '_>) -> String {
     svg
 }
 
-/// A pair's name, its high-priority job above what rides along.
+/// A pair's name, the high-priority job above the best-effort ones.
 fn label(svg: &mut String, name: &str, is_bold: bool, right: f64, top: f64) {
     let (above, below) = name.split_once(" | ").unwrap_or((name, ""));
     let class = if is_bold { " class=\"bold\"" } else { "" };
@@ -171,7 +170,7 @@ fn label(svg: &mut String, name: &str, is_bold: bool, right: f64, top: f64) {
     }
 }
 
-/// The beginning of a text that is too long for its place.
+/// Truncates a text to its place.
 fn shortened(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {
         return text.to_owned();
@@ -260,14 +259,14 @@ pub(crate) fn utilisation(field: &Field<'_, '_>) -> String {
     svg
 }
 
-/// Names of the series beside their colours, in rows; returns where they end.
+/// Draws the series' names beside their colours, in rows; returns where they end.
 fn legend(svg: &mut String, field: &Field<'_, '_>, left: f64, top: f64) -> f64 {
     let names = field.series.iter().enumerate();
     let entries = names.map(|(series, name)| (name.as_str(), field.colour(series)));
     keys(svg, entries, left, top)
 }
 
-/// Names beside the classes of their colours, in rows; returns where they end.
+/// Draws names beside their colour classes, in rows; returns where they end.
 pub(crate) fn keys<'n>(
     svg: &mut String,
     entries: impl Iterator<Item = (&'n str, String)>,
@@ -276,7 +275,7 @@ pub(crate) fn keys<'n>(
 ) -> f64 {
     let (mut x, mut y) = (left, top);
     for (name, class) in entries {
-        // A character is 6.2 units wide on average at 12 px.
+        // Average width of a character at 12 px: 6.2 units.
         let width = 34.0 + 6.2 * name.chars().count() as f64;
         if x + width > WIDTH - 10.0 && x > left {
             (x, y) = (left, y + 18.0);

@@ -1,6 +1,6 @@
-//! `reproduction.md` of `--out`: a suite's runs beside what its publication says.
+//! `reproduction.md` of `--out`: a suite's runs beside its publication's claims.
 //!
-//! Made from the lines of the results and nothing else, so that it can be made again from them.
+//! It derives from the lines of the results alone, so that it can be recreated from them.
 
 use std::fmt::Write as _;
 
@@ -79,7 +79,7 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -
     text
 }
 
-/// How long the runs are and how many seeds there are, in words.
+/// The length of the runs and the number of seeds, in words.
 pub(super) fn sizes(lines: &[Value]) -> String {
     let distinct = |key: &str| {
         let mut values: Vec<String> = lines.iter().map(|line| line[key].to_string()).collect();
@@ -112,7 +112,7 @@ fn row(claim: &Claim, has_code: bool, lines: &[&Value]) -> String {
     format!("| {} | {} | {code} | {here} |\n", claim.what, claim.paper)
 }
 
-/// What the claim's measure is with each seed that has it, ascending.
+/// The claim's measure for each seed that has it, ascending.
 fn by_seed(claim: &Claim, policy: &str, lines: &[&Value]) -> Vec<f64> {
     let mut seeds: Vec<u64> = lines
         .iter()
@@ -129,7 +129,7 @@ fn by_seed(claim: &Claim, policy: &str, lines: &[&Value]) -> Vec<f64> {
     values
 }
 
-/// The median of ascending values, and their ends where these read otherwise.
+/// The median of ascending values, and their ends if these print differently.
 fn shown(values: &[f64]) -> String {
     let (Some(least), Some(greatest)) = (values.first(), values.last()) else {
         return "-".to_owned();
@@ -146,7 +146,7 @@ fn shown(values: &[f64]) -> String {
     format!("{median} ({least} to {greatest})")
 }
 
-/// What the claim's measure is over the runs that it speaks of.
+/// The claim's measure over the runs that the claim covers.
 fn read(claim: &Claim, policy: &str, lines: &[&Value]) -> Option<f64> {
     let is_meant = |line: &&&Value| {
         let be = line["pair"]["be"].as_array();

@@ -1,7 +1,7 @@
-//! Runs a plan on all cores, in the plan's order for whoever listens.
+//! Runs a plan on all cores, and reports in the plan's order.
 //!
-//! What is computed is the plan's [`Work`]: its units are independent of each other, and each is computed
-//! once for all runs that it is part of.
+//! The computations are the plan's [`Work`]: its units are independent of each other, and each is
+//! computed once for all runs that use it.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,33 +17,33 @@ use crate::failure::Failure;
 use crate::simulate::plan::{Part, Plan};
 use crate::simulate::units::{Task, Work};
 
-/// Progress is shown of what takes longer.
+/// Longer runs show progress.
 const QUIET_NS: u64 = 1_000_000_000;
 
-/// A run that is done.
 #[derive(Debug)]
 pub(crate) struct Run<'p> {
     pub(crate) part: &'p Part,
     pub(crate) scenario: &'p Scenario,
     pub(crate) seed: u64,
-    /// Others may have the same one.
+    /// Other runs may share it.
     pub(crate) outcome: Arc<Outcome>,
-    /// What each job got alone, in the order of the jobs; each an outcome of one job.
+    /// The outcome of each job alone, in the order of the jobs.
     solo: Vec<Arc<Outcome>>,
 }
 
 impl Run<'_> {
-    /// What each job got alone, in the order of the jobs. Its times only: another job that launches the
-    /// same may have been computed in its stead, so that name and class are those of `outcome`.
+    /// The outcome of each job alone, in the order of the jobs. Only its times are valid: another
+    /// job with the same launches may have been computed instead, so name and class are those of
+    /// `outcome`.
     pub(crate) fn solo(&self) -> impl Iterator<Item = &JobOutcome> {
         self.solo.iter().flat_map(|outcome| &outcome.jobs)
     }
 }
 
-/// Runs everything; `listen` hears of each run in the plan's order, as soon as its turn has come.
+/// Runs everything; calls `listen` for each run in the plan's order, as soon as its turn has come.
 ///
 /// # Errors
-/// Those of `listen`, and what a run refuses although it was checked.
+/// Those of `listen`, and runs that fail although they were checked.
 pub(crate) fn run_all<'p>(
     plan: &'p Plan,
     mut listen: impl FnMut(&Run<'p>) -> Result<(), Failure>,
@@ -65,7 +65,7 @@ pub(crate) fn run_all<'p>(
                         return;
                     };
                     let outcome = unit.run(&mut Watch::new(progress));
-                    // Nobody listens any more where something failed.
+                    // The receiver is gone if something failed.
                     if sender.send((number, outcome)).is_err() {
                         return;
                     }
@@ -77,7 +77,7 @@ pub(crate) fn run_all<'p>(
     })
 }
 
-/// Makes runs of units in the order of the plan; units that are early wait.
+/// Assembles runs from units in the order of the plan; early units wait.
 fn in_order<'p>(
     work: &Work<'p>,
     receiver: &mpsc::Receiver<(usize, Result<Outcome, sim::Error>)>,
@@ -113,7 +113,7 @@ fn run_of<'p>(task: &Task<'p>, outcomes: &[Option<Arc<Outcome>>]) -> Option<Run<
     })
 }
 
-/// How far all runs have come, on stderr if that is a terminal and it takes more than a second.
+/// Progress of all runs, on stderr if that is a terminal and it takes more than a second.
 pub(crate) struct Progress {
     clock: Clock,
     begun_ns: u64,
@@ -124,7 +124,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Of so many runs with so much time of their own.
+    /// For so many runs with so much time of their own.
     pub(crate) fn new(total_ns: u64, runs: usize) -> Self {
         let clock = Clock::monotonic();
         Self {
@@ -137,7 +137,7 @@ impl Progress {
         }
     }
 
-    /// A run has come so much further, in ms of its own time.
+    /// A run has advanced by so many ms of its own time.
     pub(crate) fn add(&self, ms: u64) {
         let done_ms = self.done_ms.fetch_add(ms, Ordering::Relaxed) + ms;
         if self.clock.now_ns().saturating_sub(self.begun_ns) < QUIET_NS {
@@ -146,7 +146,7 @@ impl Progress {
         let bar = self.bar.get_or_init(|| {
             let bar = ProgressBar::new(self.total_ms);
             let template = "{wide_bar} {percent:>3} %  {msg}, {eta} left";
-            // The template is a constant, so it parses or the bar is plain.
+            // The template is constant: it parses, or the bar is plain.
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
@@ -155,7 +155,6 @@ impl Progress {
         bar.set_position(done_ms.min(self.total_ms));
     }
 
-    /// So many runs are done.
     pub(crate) fn runs_done(&self, done: usize) {
         if let Some(bar) = self.bar.get() {
             bar.set_message(format!("{done} of {} runs", self.runs));
@@ -171,7 +170,7 @@ impl Drop for Progress {
     }
 }
 
-/// Tells the progress every quarter of a second of a run's own time.
+/// Reports progress every quarter of a second of a run's own time.
 struct Watch<'p> {
     progress: &'p Progress,
     told_ms: u64,

@@ -1,10 +1,10 @@
-//! `timeline.json` of `--out`: what ran around the slowest request, under each policy.
+//! `timeline.json` of `--out`: everything that ran around the slowest request, under each policy.
 //!
-//! Of the first pair of jobs and the first seed: a process for each policy (or whatever else was
-//! swept), with a track for the high-priority job's requests, one for each job's kernels and copies,
-//! and one for what held its launches. The request is the one that took longest in the first of them;
-//! the arrivals are the same in all. Runs are repeated for this: keeping everything that happened in
-//! each run would take more memory than all the rest.
+//! It covers the first pair of jobs and the first seed: a process for each policy (or other swept
+//! value), with a track for the high-priority job's requests, one for each job's kernels and
+//! copies, and one for the holds of its launches. The request is the slowest of the first process;
+//! the arrivals are the same in all. Runs are repeated for this: recording every run in full would
+//! take more memory than all the rest.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ use crate::perfetto::{Track, Writer};
 use crate::simulate::outcomes::Group;
 use crate::simulate::runner::Run;
 
-/// So much before the slow request arrives and after is shown, as in the demo.
+/// Time shown before and after the slow request's arrival, as in the demo.
 const HALF_WINDOW_NS: u64 = 250_000_000;
 
-/// Processes of one timeline.
+/// Limit on the processes of a timeline.
 const SCENES_MAX: usize = 12;
 
 const REQUESTS_TRACK: u64 = 1;
-/// Kernels of the jobs, one after the other.
+/// First of the jobs' tracks for kernels.
 const JOBS_TRACK: u64 = 100;
-/// What held them.
+/// First of the jobs' tracks for holds.
 const HOLDS_TRACK: u64 = 200;
 
 /// The document.
@@ -60,7 +60,7 @@ pub(crate) fn timeline(runs: &[Run<'_>]) -> Result<String, sim::Error> {
     Ok(writer.document(&other))
 }
 
-/// When the request arrived that takes longest.
+/// The arrival of the slowest request.
 fn slowest_ns(scenario: &Scenario, seed: u64) -> Result<u64, sim::Error> {
     struct Slowest {
         is_hp: Vec<bool>,
@@ -91,7 +91,7 @@ fn is_hp(scenario: &Scenario) -> Vec<bool> {
         .collect()
 }
 
-/// Something that took time on the device.
+/// An operation that took time on the device.
 struct Span {
     client: usize,
     what: What,
@@ -99,28 +99,28 @@ struct Span {
 }
 
 enum What {
-    /// The launch at that place of the job's trace.
+    /// The launch at that index of the job's trace.
     Kernel(u32),
     Copy(OpKind),
 }
 
-/// What happened in the window of one run.
+/// The events in the window of one run.
 struct Scene<'p> {
     scenario: &'p Scenario,
     is_hp: Vec<bool>,
     window_ns: (u64, u64),
     spans: Vec<Span>,
-    /// By job: what holds it since when.
+    /// By job: since when it is held, and by which rule.
     held: BTreeMap<usize, (u64, &'static str)>,
-    /// Job, span, rule; of one job in order of time, without overlap.
+    /// Job, span, rule; for each job in order of time, without overlap.
     holds: Vec<(usize, (u64, u64), &'static str)>,
     requests: Vec<(u64, u64)>,
 }
 
 impl<'p> Scene<'p> {
-    /// Runs it again and keeps what lies in the window around `at_ns`.
+    /// Repeats a run, and keeps what lies in the window around `at_ns`.
     fn record(run: &Run<'p>, at_ns: u64) -> Result<Self, sim::Error> {
-        // The whole run, because a policy may look at all of it.
+        // The whole run, because a policy may depend on all of it.
         let experiment = run.scenario.with_seed(run.seed);
         let to_ns = at_ns.saturating_add(HALF_WINDOW_NS);
         let mut scene = Self {
@@ -140,7 +140,7 @@ impl<'p> Scene<'p> {
         end_ns >= self.window_ns.0 && start_ns <= self.window_ns.1
     }
 
-    /// Writes it as a process; returns what `otherData` says of it.
+    /// Writes it as a process; returns its entry in `otherData`.
     fn write(&self, writer: &mut Writer, pid: u64, name: &str) -> Value {
         writer.name_process(pid, name);
         let track = |tid: u64| Track { pid, tid };
@@ -203,7 +203,7 @@ impl Observer for Scene<'_> {
     }
 
     fn hold_started(&mut self, now_ns: u64, launch: &Launch, rule: &'static str) {
-        // A queue of several launches is held by what holds its first.
+        // A queue of several launches is held by the reason for its first.
         self.held.entry(launch.client.0).or_insert((now_ns, rule));
     }
 

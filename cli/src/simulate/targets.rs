@@ -1,7 +1,8 @@
-//! The suite `slo`: what was asked, what was held, and the verdict of each row ([`sim::targets`]).
+//! The suite `slo`: each row's target, its result, and the verdict ([`sim::targets`]).
 //!
-//! Runs come in the plan's order, in which those that rows are set beside come first; so a row is judged as soon as its run
-//! is done. The policy's bound is counted in every run, and a run that breaks it fails the suite.
+//! Runs come in the plan's order, in which a row's references come first; so a row is judged as
+//! soon as its run is done. The policy's bound is checked in every run, and a run that breaks it
+//! fails the suite.
 
 use std::fmt::Write as _;
 
@@ -19,13 +20,12 @@ use crate::simulate::plan::{Part, Plan};
 use crate::simulate::runner::Run;
 use crate::status::table;
 
-/// Everything that is judged of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Targets<'p> {
     cells: Vec<Cell<'p>>,
-    /// Runs of which the bound was counted.
+    /// Runs in which the bound was checked.
     counted: usize,
-    /// What to call those that broke it.
+    /// Names of the runs that broke it.
     broken: Vec<String>,
 }
 
@@ -56,20 +56,20 @@ const HEADINGS: [&str; 14] = [
     "verdict",
 ];
 
-/// A row is far from what is asked of it by this much at least: of targets of so many times alone best-effort work is to get
-/// this many times what it gets without marks.
+/// From targets of [`FAR_TIMES`] times alone on, best-effort work should get [`FAR_GAIN`] times what
+/// it gets without marks.
 const FAR_TIMES: f64 = 2.0;
 const FAR_GAIN: f64 = 1.1;
 
 impl<'p> Targets<'p> {
-    /// Of a suite that is judged; none of another plan.
+    /// None for a plan that is not judged.
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
         plan.suite
             .filter(|suite| suite.judges_targets())
             .map(|_| Self::default())
     }
 
-    /// The next run of the plan; its row, if it is one.
+    /// Takes the next run of the plan; returns its row, if it is one.
     pub(crate) fn handle_run(&mut self, run: &Run<'p>) -> Option<&Row> {
         let side = Side::of(&run.scenario.experiment)?;
         let (hp, solo) = (run.outcome.jobs.first()?, run.solo().next()?);
@@ -119,7 +119,6 @@ impl<'p> Targets<'p> {
         &mut self.cells[place]
     }
 
-    /// Tables for people, one of each part.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         let same = |a: &Cell<'_>, b: &Cell<'_>| std::ptr::eq(a.part, b.part);
         for cells in self.cells.chunk_by(same) {
@@ -135,7 +134,7 @@ impl<'p> Targets<'p> {
         out::line(format_args!("{}", self.summary()))
     }
 
-    /// How many rows count, how many were held, and what of the bound was seen.
+    /// How many rows count, how many met their target, and the result for the bound.
     pub(crate) fn summary(&self) -> String {
         let rows: Vec<&Row> = self.cells.iter().flat_map(|cell| &cell.rows).collect();
         let counting: Vec<&Row> = rows
@@ -179,7 +178,7 @@ impl<'p> Targets<'p> {
         )
     }
 
-    /// Fails where a run broke the bound: exit 1.
+    /// Fails if a run broke the bound: exit 1.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         match self.broken.first() {
             None => Ok(()),
@@ -192,7 +191,7 @@ impl<'p> Targets<'p> {
         }
     }
 
-    /// `tables.md` of `--out`: what was asked against the jobs, and what missed.
+    /// `tables.md` of `--out`: targets by jobs, and the misses.
     pub(crate) fn document(&self, plan: &Plan) -> String {
         let options = plan
             .suite
@@ -229,7 +228,7 @@ impl<'p> Targets<'p> {
         text
     }
 
-    /// The rows that count and were not held.
+    /// The rows that count and missed their target.
     fn missed(&self) -> String {
         let mut text = "\n## Not held\n\n| requests".to_owned();
         for heading in &HEADINGS[1..] {
@@ -256,7 +255,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Under [`HEADINGS`].
+    /// A row under [`HEADINGS`].
     fn line(&self, row: &Row) -> Vec<String> {
         let ms = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
         let of = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -283,7 +282,6 @@ impl Cell<'_> {
     }
 }
 
-/// A cell of the table.
 fn short(row: &Row) -> String {
     let numbers = format!("{:.2}, {}", row.over(), pct(row.share));
     match row.verdict {
@@ -293,7 +291,6 @@ fn short(row: &Row) -> String {
     }
 }
 
-/// A row as JSON.
 pub(crate) fn row_json(row: &Row) -> Value {
     let ms = |ns: u64| ns as f64 / 1e6;
     json!({
@@ -314,7 +311,6 @@ pub(crate) fn row_json(row: &Row) -> Value {
     })
 }
 
-/// What a policy says of a target as JSON.
 pub(crate) fn view_json(view: &SloView) -> Value {
     let ms = |ns: u64| ns as f64 / 1e6;
     json!({
@@ -332,7 +328,7 @@ pub(crate) fn view_json(view: &SloView) -> Value {
     })
 }
 
-/// The high-priority job and how its requests arrive.
+/// The high-priority job and its arrivals.
 fn name(shown: &[Shown]) -> String {
     shown.first().map_or_else(String::new, |job| {
         format!("{}, {}", job.trace, job.arrivals)
@@ -343,7 +339,6 @@ fn pct(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// How the tables are read.
 const EXPLANATION: &str = "In each cell: the 99th percentile over the target, and the share of its rate alone that \
      best-effort work gets, of both jobs together. Bold: the target was not held; in brackets: it does not count, because it is above .9 of what \
      requests take beside ungated work, or below what they take alone.";

@@ -1,8 +1,9 @@
-//! What has to be computed for a plan, each thing once.
+//! The computations of a plan, without duplicates.
 //!
-//! A run is its experiment and each of its jobs alone. Runs of a suite or a sweep share much of that: a
-//! job alone is the same whatever the policy, and one part's row may be another's. Equal experiments have
-//! equal outcomes, so what decides an outcome is its key, and of equal keys one [`Unit`] is computed.
+//! A run consists of its experiment and of each of its jobs alone. Runs of a suite or a sweep share
+//! much of that: a job alone is the same under every policy, and a row of one part may recur in
+//! another. Equal experiments have equal outcomes, so the `Key` holds everything that determines
+//! an outcome, and each key is computed as one [`Unit`].
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,11 +19,11 @@ use crate::simulate::plan::{Part, Plan};
 pub(crate) struct Unit<'p> {
     scenario: &'p Scenario,
     seed: u64,
-    /// The job that is alone; none: all together.
+    /// The job that runs alone; none: all together.
     alone: Option<usize>,
 }
 
-/// One run of the plan, and the numbers of the units that it is made of.
+/// One run of the plan, with the numbers of its units.
 #[derive(Debug)]
 pub(crate) struct Task<'p> {
     pub(crate) part: &'p Part,
@@ -33,26 +34,25 @@ pub(crate) struct Task<'p> {
     pub(crate) alone: Vec<usize>,
 }
 
-/// Everything that a plan needs. A task's units stand before those that only later tasks need.
+/// All computations of a plan. A task's units precede those that only later tasks need.
 #[derive(Debug, Default)]
 pub(crate) struct Work<'p> {
     pub(crate) tasks: Vec<Task<'p>>,
     pub(crate) units: Vec<Unit<'p>>,
 }
 
-/// Everything that decides an outcome.
+/// Everything that determines an outcome.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// Addresses of the jobs' traces: a library loads each once, so one is one address.
+    /// Addresses of the jobs' traces: a library loads each once, so equal traces have equal
+    /// addresses.
     traces: Vec<usize>,
     /// Arrivals that are lists.
     lists: Vec<Arc<[u64]>>,
-    /// The rest, as text.
     rest: String,
 }
 
 impl<'p> Work<'p> {
-    /// What is to be computed for `plan`.
     pub(crate) fn of(plan: &'p Plan) -> Self {
         let mut work = Self::default();
         let mut numbers = HashMap::new();
@@ -88,10 +88,10 @@ impl<'p> Work<'p> {
 }
 
 impl Unit<'_> {
-    /// Computes it.
+    /// Runs the computation.
     ///
     /// # Errors
-    /// What the experiment refuses although it was checked.
+    /// The experiment fails although it was checked.
     pub(crate) fn run(&self, observer: &mut impl Observer) -> Result<Outcome, sim::Error> {
         let experiment = self.scenario.with_seed(self.seed);
         match self.alone {
@@ -100,7 +100,7 @@ impl Unit<'_> {
         }
     }
 
-    /// For how long requests arrive in it, ns of its own time.
+    /// The time during which requests arrive, ns of its own time.
     pub(crate) const fn duration_ns(&self) -> u64 {
         self.scenario.experiment.duration_ns
     }
@@ -115,7 +115,7 @@ impl Key {
             jobs,
             policy,
             laws,
-            // Else in the seeds of the jobs.
+            // Otherwise contained in the seeds of the jobs.
             seed,
             duration_ns,
             host,
@@ -131,7 +131,7 @@ impl Key {
             let policy = policy.alike(gpu.sharing);
             key.add(format_args!("together {policy:?} {laws:?} {host:?}"));
             if *profiles != ProfileErrors::NONE {
-                // Which kernels are told wrongly is random too.
+                // The choice of wrongly profiled kernels is random, too.
                 key.add(format_args!("{profiles:?} {seed}"));
             }
         }
@@ -151,10 +151,10 @@ impl Key {
             batches,
             arrivals,
             phases,
-            // Decides whether it can be run at all.
+            // Only decides whether the experiment can run at all.
             memory_bytes: _,
             copies,
-            // In the host that it has.
+            // Contained in the job's host.
             launch_gap_ns: _,
             threads,
             start_ns,
@@ -175,7 +175,7 @@ impl Key {
             self.add(format_args!("batch {}", batch.requests));
         }
         let host = experiment.host_of(index);
-        // Nobody who is disturbed has to do with a job that is alone.
+        // Disturbed processes do not affect a job that runs alone.
         let host = if is_alone { host.undisturbed() } else { host };
         self.add(format_args!(
             "{host:?} {copies:?} {phases:?} {start_ns} {death_ns:?}"
@@ -198,7 +198,7 @@ impl Key {
             }
             Arrivals::Closed | Arrivals::Uniform { .. } => self.add(format_args!("{arrivals:?}")),
         }
-        // Who is alone is scheduled by nobody, and only its times are read.
+        // A job alone is not scheduled, and only its times are read.
         if !is_alone {
             self.add(format_args!("{class:?} {kind:?} {name:?}"));
         }

@@ -1,5 +1,5 @@
-//! `pillion status` as people see it: captures at three widths, and that no line is ever wider than
-//! it may be, whatever the documents say.
+//! `pillion status` as people see it: captures at three widths, and a check that no line is wider
+//! than allowed, whatever the documents contain.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,15 @@ use serde_json::{Value, json};
 use super::text::width;
 use super::{Options, Seen, legible, lines};
 
-/// The widths of the captures.
 const WIDTHS: [usize; 3] = [80, 100, 200];
 
-/// A job that serves beside one that trains, with a process that neither is.
+/// A serving job beside a training one, with an unmanaged process.
 fn usual() -> Value {
     let text = include_str!("captures/usual.json");
     serde_json::from_str(text).unwrap()
 }
 
-/// Everything that there can be, with names that are too long: the same with what `troubles.json`
-/// has for some of its places.
+/// Every possible trouble, with overlong names: `usual` with places replaced from `troubles.json`.
 fn troubled() -> Value {
     let mut status = usual();
     let text = include_str!("captures/troubles.json");
@@ -31,7 +29,7 @@ fn troubled() -> Value {
     status
 }
 
-/// Several of them, one of an older version, and one that does not answer.
+/// Several daemons, one of an older version, and one that does not answer.
 fn many() -> Seen {
     let mut older = usual();
     older["gpu"]["uuid"] = json!("GPU-5a3c1e77-9b1d-0000-0000-000000000000");
@@ -77,7 +75,7 @@ fn shown(seen: &Seen, explain: Option<&str>, all: bool, columns: usize) -> Vec<S
     lines.unwrap_or_else(|failure| panic!("{}", failure.why()))
 }
 
-/// What there is to show, each with a name.
+/// All inputs to show, each with a name.
 fn everything() -> Vec<(&'static str, Seen, Option<String>)> {
     let id = |seen: &Seen, job: usize| {
         let id = seen.daemons[0]["jobs"][job]["job"].as_str();
@@ -193,20 +191,20 @@ fn a_name_that_nobody_has_is_answered_with_the_nearest_one() {
         "{said}"
     );
     assert!(!why("banana").contains("did you mean"));
-    // Too short to be of one GPU.
+    // Too short for a GPU's UUID.
     assert!(why("GPU-").contains("no job and no GPU"));
     let lines = shown(&one(usual()), Some("GPU-5a3c"), false, 80);
     assert!(
         lines[0].starts_with("Tesla V100-SXM2-16GB GPU-5a3c1e77"),
         "{lines:#?}"
     );
-    // Without any daemon there is nobody to have heard of it.
+    // Without any daemon nobody knows the job.
     let lines = shown(&Seen::default(), Some("serve"), false, 80);
     assert_eq!(lines, ["no daemon is running"]);
 }
 
-/// The captures are files, so that they can be read as they are seen. To take them anew:
-/// `PILLION_TAKE_CAPTURES=1 cargo test -p pillion-cli captures`, and look at what has changed.
+/// The captures are files, so that they can be read as displayed. To update them, run
+/// `PILLION_TAKE_CAPTURES=1 cargo test -p pillion-cli captures` and check the differences.
 #[test]
 fn captures_are_as_they_were() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/status/captures");

@@ -1,17 +1,17 @@
-//! What `pillion status` says of a high-priority job's target and how it is held, of the batches
-//! that it is to take, and of a best-effort job's share of the GPU's time.
+//! Describes the control of jobs: a high-priority job's target and batches, and a best-effort job's
+//! share of the GPU's time.
 
 use serde_json::Value;
 
 use super::{device, probe};
 
-/// The target in force, where it comes from, what requests take, and the end at which it is not held; one line, none of jobs
-/// without a target.
+/// One line: the target in force and its source, the requests' latency, and a missed target. None
+/// for jobs without a target.
 pub(super) fn slo(job: &Value) -> Option<String> {
     let slo = job.pointer("/control/slo")?;
     let (goal, source) = (slo["goal"].as_str()?, slo["source"].as_str()?);
     let is_rate = slo["of"] == "rate";
-    // 0.005 is p99.5; what a difference of binary fractions adds is not shown.
+    // 0.005 is p99.5; rounding hides errors of binary fractions.
     let quantile = |miss: f64| format!("p{} ", ((1.0 - miss) * 1e8).round() / 1e6);
     let of = match slo["miss"].as_f64() {
         Some(miss) => quantile(miss),
@@ -61,16 +61,16 @@ pub(super) fn slo(job: &Value) -> Option<String> {
     Some(line)
 }
 
-/// The job has a target in ms that nobody holds at its quantile: requests that are inferred have no
-/// known arrival.
+/// Whether the job has a target in ms that is not enforced at its quantile: inferred requests have
+/// no known arrival.
 pub(super) fn is_unheld(job: &Value) -> bool {
     let slo = &job["control"]["slo"];
     let is_time = |goal: &str| slo["of"] != "rate" && !goal.ends_with('x');
     job["requests_source"] == "inferred" && slo["goal"].as_str().is_some_and(is_time)
 }
 
-/// The batches that a high-priority job is to take and how they are searched, a line for each kind
-/// of its requests.
+/// The chosen batches of a high-priority job and the state of their search, a line for each kind of
+/// its requests.
 pub(super) fn batches(job: &Value) -> Vec<String> {
     let tuner = job.pointer("/control/tuner").and_then(Value::as_array);
     let lines = tuner.into_iter().flatten().filter_map(|of| {
@@ -108,14 +108,14 @@ pub(super) fn batches(job: &Value) -> Vec<String> {
     lines.collect()
 }
 
-/// The most that a best-effort job may use, where that comes from, and what it uses; none of jobs without a cap.
+/// A best-effort job's cap and its source, and its use; none for jobs without a cap.
 pub(super) fn cap(job: &Value) -> Option<String> {
     let usage = job.pointer("/control/usage")?;
     let (cap, source) = (usage["cap"].as_f64()?, usage["source"].as_str()?);
     if cap >= 1.0 {
         return None;
     }
-    // Steps of a hundredth of a per cent are kept.
+    // Hundredths of a per cent are kept.
     let pct = (cap * 1e4).round() / 1e2;
     let used = usage["used"].as_f64();
     let used = used.map_or_else(String::new, |used| format!(", uses {:.1} %", used * 1e2));
@@ -128,8 +128,7 @@ pub(super) fn cap(job: &Value) -> Option<String> {
     ))
 }
 
-/// What a best-effort job is promised, and where that comes from; none where nobody has said
-/// anything of it.
+/// A best-effort job's promised share, and its source; none if nobody has set one.
 pub(super) fn promise(job: &Value) -> Option<String> {
     let promise = job.pointer("/control/promise")?;
     let is_usual = promise["weight"] == 1 && promise["weight_source"] != "set";
@@ -138,8 +137,8 @@ pub(super) fn promise(job: &Value) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// The same with what is as usual, for an answer to who has changed it; none where the policy does
-/// not look at that.
+/// [`promise`] including the default, as the answer to a change; none where the policy ignores
+/// promises.
 pub(super) fn promise_in_full(job: &Value) -> Option<String> {
     let promise = job.pointer("/control/promise")?;
     let weight = weight(promise)?;
@@ -158,7 +157,7 @@ fn weight(promise: &Value) -> Option<String> {
 }
 
 fn least(promise: &Value) -> Option<String> {
-    // Steps of a hundredth of a per cent are kept.
+    // Hundredths of a per cent are kept.
     let pct = (promise["min_progress"].as_f64()? * 1e4).round() / 1e2;
     let source = source(promise, "min_progress_source");
     Some(format!("at least {pct} % of its rate alone ({source})"))
@@ -168,7 +167,7 @@ fn source<'v>(promise: &'v Value, name: &str) -> &'v str {
     promise[name].as_str().unwrap_or("N/A")
 }
 
-/// The laws that hold all best-effort work together, and the device that they go by; a line each.
+/// The limits on all best-effort work together, and the device state behind them; a line each.
 pub(super) fn together(status: &Value) -> impl Iterator<Item = String> {
     let lines = [
         throttle(status),
@@ -179,7 +178,7 @@ pub(super) fn together(status: &Value) -> impl Iterator<Item = String> {
     lines.into_iter().flatten()
 }
 
-/// How much the GPU is used, and what best-effort work may use therefore; none without a throttle.
+/// The GPU's use, and the resulting limit on best-effort work; none without a throttle.
 fn throttle(status: &Value) -> Option<String> {
     let throttle = &status["policy"]["throttle"];
     let (held, rate) = (
@@ -210,7 +209,7 @@ fn throttle(status: &Value) -> Option<String> {
     Some(line)
 }
 
-/// How much of the GPU best-effort work has beside high-priority work; none where no share is to hold.
+/// The share of the GPU that best-effort work has beside high-priority work; none without a share.
 fn share(status: &Value) -> Option<String> {
     let share = &status["policy"]["share"];
     let mode = share["mode"].as_str()?;

@@ -1,9 +1,8 @@
-//! What `pillion status` says of the device's clock, power and heat.
+//! Describes the device's clock, power and heat.
 
 use serde_json::Value;
 
-/// How the device stands, where a throttle goes by it or power or heat hold its clock down; one
-/// line.
+/// One line about the device, if a throttle depends on it or power or heat limit its clock.
 pub(super) fn line(status: &Value) -> Option<String> {
     let is_slow = status.pointer("/gpu/device/slowed_by")?.is_string();
     let is_throttled = status["policy"]["throttle"].is_object();
@@ -11,8 +10,8 @@ pub(super) fn line(status: &Value) -> Option<String> {
     Some(format!("GPU: {words}"))
 }
 
-/// Its clock, what holds it down, power, temperature and SMs in use, as far as they are known; none
-/// where nothing is.
+/// Its clock, the reason for a reduced one, power, temperature and SMs in use, as far as known;
+/// none if nothing is.
 pub(crate) fn stands(status: &Value) -> Option<String> {
     let device = status.pointer("/gpu/device")?;
     let of = |name: &str| device[name].as_f64();

@@ -1,4 +1,4 @@
-//! `pillion status --explain`: all that is to be said of one job, or of one GPU, in sentences.
+//! `pillion status --explain`: everything known about one job, or about one GPU, in sentences.
 
 use anyhow::anyhow;
 use profiler::nearest::nearest;
@@ -11,7 +11,7 @@ use super::text::wrap;
 use super::{Seen, bytes, control, hold, mps, profile_fits, sharing, warnings};
 use crate::failure::Failure;
 
-/// Beginnings of a GPU's UUID that are taken for it are no shorter: `GPU-` and four digits.
+/// Shortest prefix of a GPU's UUID that is accepted: `GPU-` and four digits.
 const UUID_CHARS_MIN: usize = 8;
 
 const CLIENT_COLUMNS: [Column; 5] = [
@@ -36,7 +36,7 @@ const REQUEST_COLUMNS: [Column; 7] = [
 ///
 /// # Errors
 ///
-/// Nobody has heard of either.
+/// No daemon knows either.
 pub(super) fn lines(seen: &Seen, name: &str, columns_max: usize) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
     for status in &seen.daemons {
@@ -155,8 +155,8 @@ fn clients(job: &Value) -> (&'static [Column], Vec<Vec<String>>) {
     (&CLIENT_COLUMNS, rows)
 }
 
-/// A line for each kind of requests, and one for all where there are several. P50 and P99 are of
-/// the last minute, the rest is of all since the job attached.
+/// A line for each kind of requests, and a total if there are several. P50 and P99 cover the last
+/// minute, the rest everything since the job attached.
 fn requests_by_kind(job: &Value) -> (&'static [Column], Vec<Vec<String>>) {
     let requests = &job["requests"];
     let kinds = requests["kinds"].as_array();
@@ -187,7 +187,7 @@ fn requests_by_kind(job: &Value) -> (&'static [Column], Vec<Vec<String>>) {
     (&REQUEST_COLUMNS, rows)
 }
 
-/// What the table of jobs has of it, in words.
+/// The job's entries of the table of jobs, in words.
 fn facts(job: &Value) -> Vec<String> {
     let enforced = job["enforcing"].as_str().unwrap_or("N/A");
     let enforced = format!("enforced: {enforced}");
@@ -210,7 +210,7 @@ fn facts(job: &Value) -> Vec<String> {
     parts.into_iter().flatten().collect()
 }
 
-/// What is to be said of a job beside its rows; a line each.
+/// Remarks on a job beside its rows; a line each.
 fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     let known = super::known(job).into_iter().chain(super::requests(job));
     let mut lines: Vec<String> = known
@@ -244,7 +244,7 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     lines
 }
 
-/// What of a job passes by Pillion, or is not as it asked to be.
+/// Where a job's work bypasses Pillion, or runs differently than the job asked.
 fn evasions(job: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
@@ -278,7 +278,7 @@ fn evasions(job: &Value) -> Vec<String> {
     lines
 }
 
-/// The daemon, and what it says of the GPU as a whole.
+/// The daemon, and its report about the GPU as a whole.
 fn of_gpu(status: &Value, columns_max: usize) -> Vec<String> {
     let text = |pointer: &str| match status.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),

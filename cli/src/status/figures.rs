@@ -1,26 +1,25 @@
-//! The promise in numbers: what a high-priority job's requests took in the last minute, what they
-//! may take, and how many of them kept to it; and what best-effort jobs get.
+//! The latency targets in numbers: the latency of a high-priority job's requests in the last
+//! minute, their target, and the share within it; and the progress of best-effort jobs.
 //!
 //! `-` stands for what does not apply or has not happened, `N/A` for what the daemon, which may be
-//! an older one, does not report.
+//! older, does not report.
 
 use serde_json::Value;
 
-/// What a high-priority job's requests took in the last minute, or those of one kind.
+/// Latencies of a high-priority job's requests in the last minute, or of those of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figures {
     pub(super) p50: String,
     pub(super) p99: String,
-    /// What a request may take; the goal in words where its time is not known.
+    /// A request's target; the goal in words if its time is unknown.
     pub(super) target: String,
-    /// The share of the requests that took no longer.
+    /// The share of the requests within the target.
     pub(super) within: String,
     /// Orders jobs: the smallest is the worst.
     standing: (f64, f64),
 }
 
 impl Figures {
-    /// Of a job.
     pub(super) fn of(job: &Value) -> Self {
         if job["class"] != "high-priority" {
             return Self::none();
@@ -38,12 +37,12 @@ impl Figures {
             p99: time(&requests["recent"]["p99_ns"]),
             target: target(job),
             within: within.map_or(unknown.to_owned(), share_within),
-            // A job that is not judged is worse than none, and better than one that is.
+            // A job that is not judged ranks worse than no job, and better than a judged one.
             standing: (within.unwrap_or(2.0), -p99_ns.unwrap_or(0.0)),
         }
     }
 
-    /// Of the GPU: those of the high-priority job that keeps its target worst.
+    /// The figures of a GPU: those of the high-priority job that keeps its target worst.
     pub(super) fn of_worst<'a>(jobs: impl Iterator<Item = &'a Value>) -> Self {
         let high_priority = jobs.filter(|job| job["class"] == "high-priority");
         let figures = high_priority.map(Self::of);
@@ -66,7 +65,6 @@ impl Figures {
     }
 }
 
-/// What a request of the job may take.
 fn target(job: &Value) -> String {
     let slo = job.pointer("/control/slo");
     let of = |value: &Value| value.as_u64().map(latency);
@@ -76,8 +74,8 @@ fn target(job: &Value) -> String {
     known.or_else(goal).unwrap_or_else(|| "-".to_owned())
 }
 
-/// What the best-effort jobs of a GPU get of their rate alone, on average over those that want
-/// anything; `<` where it is an upper bound.
+/// The mean share of their rate alone that a GPU's best-effort jobs get, over those that want
+/// anything; `<` marks an upper bound.
 pub(super) fn be_share<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
     let progress = jobs.map(|job| &job["progress"]);
     let shares: Vec<(f64, bool)> = progress
@@ -97,7 +95,7 @@ pub(super) fn be_share<'a>(jobs: impl Iterator<Item = &'a Value>) -> String {
     format!("{mark}{:.0} %", mean * 100.0)
 }
 
-/// A share of requests; rounded down, so that 100 % is all.
+/// A share of requests; rounded down, so that 100 % means all.
 pub(super) fn share_within(share: f64) -> String {
     let pct = (share * 1e3 + 1e-9).floor() / 10.0;
     match pct {
@@ -106,7 +104,7 @@ pub(super) fn share_within(share: f64) -> String {
     }
 }
 
-/// A time that a request takes, in three digits.
+/// A request's latency, in three digits.
 pub(super) fn latency(ns: u64) -> String {
     let us = ns as f64 / 1e3;
     match us {
@@ -165,7 +163,7 @@ mod tests {
         assert_eq!(texts(&worst), ["6.81 ms", "11.2 ms", "9.43 ms", "92.1 %"]);
         let first = Figures::of(&jobs[0]);
         assert_eq!(first.within, "99.9 %", "not all of them");
-        // Of jobs of which none is judged the slowest.
+        // Without a judged job the slowest.
         let jobs = [
             serving(Value::Null, 1_000_000),
             serving(Value::Null, 2_000_000),
@@ -181,7 +179,7 @@ mod tests {
             "goal": "1.2x", "target_ns": 9_431_000, "measured_ns": 9_104_000,
         }}});
         assert_eq!(texts(&Figures::of(&job)), ["N/A", "N/A", "9.43 ms", "N/A"]);
-        // One of today of whose requests nothing is known.
+        // A current daemon's job, whose requests are unknown.
         let job = json!({"class": "high-priority", "requests": null,
             "control": {"slo": {"goal": "1.2x", "target_ns": null}}});
         assert_eq!(texts(&Figures::of(&job)), ["-", "-", "1.2x", "-"]);

@@ -1,32 +1,26 @@
 //! A table that fits a terminal: no row is wider than it, and each row is one line.
 //!
-//! A column has a rank. Where the table is too wide, the columns of the greatest ranks are left
-//! out; what is left is narrowed as its kind allows, and the space that remains goes to the columns
-//! of the smallest ranks. So the same columns are there at a given width whatever the rows say,
-//! unless their texts are longer than usual.
+//! A column has a rank. If the table is too wide, the columns of the greatest ranks are left out;
+//! the others are narrowed as their kind allows, and the remaining space goes to the columns of the
+//! smallest ranks. So a width always shows the same columns, unless texts are longer than usual.
 
 use super::text::{cut_end, cut_middle, width};
 
-/// What separates columns.
 const GAP: usize = 2;
 
-/// A column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
-    /// Its header.
     pub(super) name: &'static str,
-    /// How important it is: 1 is left out last. Each column of a table has another.
+    /// Importance: rank 1 is left out last. Ranks are unique within a table.
     pub(super) rank: u8,
-    /// Numbers are to the right.
+    /// Numbers are right-aligned.
     pub(super) is_right: bool,
-    /// How it gets narrower.
     pub(super) give: Give,
 }
 
-/// How a column gets narrower than its texts.
+/// How a column becomes narrower than its texts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Give {
-    /// The column keeps its width.
     Never,
     /// Its texts lose their ends, down to so many columns.
     End(usize),
@@ -37,7 +31,6 @@ pub(super) enum Give {
 }
 
 impl Column {
-    /// A column of words.
     pub(super) const fn words(name: &'static str, rank: u8, give: Give) -> Self {
         Self {
             name,
@@ -57,13 +50,12 @@ impl Column {
         }
     }
 
-    /// As wide as all its texts.
+    /// The width of its longest text.
     fn natural(&self, texts: &[&str]) -> usize {
         let texts = texts.iter().map(|text| width(text));
         texts.max().unwrap_or(0).max(width(self.name))
     }
 
-    /// As narrow as it gets.
     fn least(&self, texts: &[&str]) -> usize {
         let natural = self.natural(texts);
         match self.give {
@@ -76,7 +68,6 @@ impl Column {
         }
     }
 
-    /// A text in so many columns.
     fn cell(&self, text: &str, columns: usize) -> String {
         let text = match self.give {
             Give::Short(short) if width(text) > columns => short(text),
@@ -94,7 +85,7 @@ impl Column {
     }
 }
 
-/// The header and the rows as lines of at most so many columns. A row has a text for each column.
+/// Header and rows as lines of at most `columns_max`. A row has a text for each column.
 pub(super) fn lines(columns: &[Column], rows: &[Vec<String>], columns_max: usize) -> Vec<String> {
     let texts = |place: usize| -> Vec<&str> {
         let texts = rows

@@ -1,15 +1,15 @@
-//! What `pillion status` says of a best-effort job that does not get on, in sentences for whoever is woken by it: how much it
-//! gets, what holds it, and what of it hurts others.
+//! Describes a best-effort job that makes no progress, in sentences for an operator on call: how
+//! much it gets, what holds it, and what of it harms others.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::events::time_of;
 
-/// Kernels named in one line; the rest is counted.
+/// Limit on the kernels named in one line; the rest is counted.
 const NAMED_MAX: usize = 3;
 
-/// The bounds in force, if the policy has such; one line.
+/// The bounds in force, if the policy has any; one line.
 pub(super) fn bounds(policy: &Value) -> Option<String> {
     let bounds = policy.get("bounds").filter(|bounds| !bounds.is_null())?;
     let gain = bounds["gain"].as_f64()?;
@@ -44,8 +44,8 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     ))
 }
 
-/// What is held until an operator says otherwise, or MPS serves again, whether such jobs are
-/// there or not; a line each.
+/// Holds that last until an operator acts or MPS serves again, whether jobs are affected or not; a
+/// line each.
 pub(crate) fn for_faults(status: &Value) -> Vec<String> {
     let draining = status["draining"].as_str().map(|why| {
         format!(
@@ -61,7 +61,7 @@ pub(crate) fn for_faults(status: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What of it is neither that the GPU is drained nor that it is released; a line each.
+/// Those holds except a drained or released GPU; a line each.
 pub(super) fn holds(status: &Value) -> Vec<String> {
     let is_draining = status["draining"].is_string();
     let holds = status["held"].as_array().into_iter().flatten();
@@ -77,7 +77,7 @@ pub(super) fn holds(status: &Value) -> Vec<String> {
                 "best-effort jobs are".to_owned(),
                 "MPS serves again".to_owned(),
             ),
-            // Said already.
+            // Reported elsewhere.
             (None, None) if is_draining => return None,
             (None, None) => (
                 "best-effort jobs are".to_owned(),
@@ -89,8 +89,8 @@ pub(super) fn holds(status: &Value) -> Vec<String> {
     holds.collect()
 }
 
-/// In a word, why a best-effort job does not get on: the rule that held it longest in the last
-/// seconds in which it wanted the GPU, or what holds it until somebody acts. `-`: nothing does.
+/// One word for why a best-effort job makes no progress: the rule that held it longest in the last
+/// seconds in which it wanted the GPU, or the hold until somebody acts. `-`: nothing does.
 pub(super) fn word<'a>(job: &'a Value, status: &'a Value) -> &'a str {
     if job["class"] != "best-effort" || !job["ended_ns"].is_null() {
         return "-";
@@ -117,7 +117,7 @@ pub(super) fn word<'a>(job: &'a Value, status: &'a Value) -> &'a str {
     longest.map(|(limit, _)| limit).or_else(now).unwrap_or("-")
 }
 
-/// That the daemon has let go of its device.
+/// The daemon has closed its device.
 fn released(status: &Value) -> Option<String> {
     let released = &status["gpu"]["released"];
     let now_ns = status["daemon"]["now_ns"].as_u64()?;
@@ -135,7 +135,7 @@ fn released(status: &Value) -> Option<String> {
     ))
 }
 
-/// A job's share for the table: per cent, with `<` where it is an upper bound.
+/// A job's share for the table: per cent, with `<` for an upper bound.
 pub(super) fn share(job: &Value) -> String {
     let progress = &job["progress"];
     let Some(share) = progress["share"].as_f64() else {
@@ -148,7 +148,7 @@ pub(super) fn share(job: &Value) -> String {
     format!("{mark}{:.0} %", share * 100.0)
 }
 
-/// What is to be said of a job's progress and of its kernels; a line each.
+/// Remarks on a job's progress and on its kernels; a line each.
 pub(super) fn lines(job: &Value, affordable_ns: Option<u64>) -> Vec<String> {
     let is_stalled = job["stalled"] == true;
     let stalled = is_stalled.then(|| {
@@ -156,13 +156,13 @@ pub(super) fn lines(job: &Value, affordable_ns: Option<u64>) -> Vec<String> {
          log say more)"
             .to_owned()
     });
-    // What stands still by itself is not held up, and its share says nothing.
+    // A job that stalls by itself is not held, and its share means nothing.
     let progress = progress(job).filter(|_| !is_stalled);
     let lines = [stalled, progress, learnt(job), too_long(job, affordable_ns)];
     lines.into_iter().flatten().collect()
 }
 
-/// What of the job was learnt.
+/// The learnt part of the job's kernels.
 fn learnt(job: &Value) -> Option<String> {
     let said = match job["totals"]["kernels_learnt"].as_u64()? {
         0 => return None,
@@ -202,7 +202,7 @@ fn progress(job: &Value) -> Option<String> {
     ))
 }
 
-/// Why a job stands still, after a percentage.
+/// Why a job is held, to follow a percentage.
 fn reason(limit: &str) -> &str {
     match limit {
         "throttle" => {
@@ -253,7 +253,6 @@ fn too_long(job: &Value, affordable_ns: Option<u64>) -> Option<String> {
     ))
 }
 
-/// A time for people.
 pub(super) fn time(ns: u64) -> String {
     match ns {
         0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
@@ -376,7 +375,7 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("held back"), "{said}");
-        // What is said of the bound is the bound, and not the gain times what a request can afford.
+        // The stated bound is the bound itself, not the gain times what a request can afford.
         policy["bounds"]["floor"] = json!(true);
         policy["bounds"]["idle_ns"] = json!(170_000);
         let said = bounds(&policy).unwrap();

@@ -1,9 +1,7 @@
-//! The terminal of `pillion status`: how wide and high it is, and a picture of it that is drawn
-//! anew once a second.
+//! The terminal of `pillion status`: its size, and a picture that is redrawn once a second.
 //!
-//! Nothing of the terminal is switched that would have to be switched back: the picture is drawn
-//! over the one before, from the first row on. So SIGINT and SIGTERM end the command as they end
-//! any, at whatever moment.
+//! No terminal mode changes that would have to be restored: each picture is drawn over the one
+//! before, from the first row on. So SIGINT and SIGTERM can end the command at any moment.
 
 use std::io::{IsTerminal, stdout};
 
@@ -15,34 +13,31 @@ use crate::events::time_of;
 use crate::failure::Failure;
 use crate::out;
 
-/// Between two pictures, ns.
+/// Redraw interval, ns.
 const REDRAW_NS: u64 = 1_000_000_000;
 
-/// Columns where nobody says how many there are.
+/// Default columns if the width is unknown.
 pub(super) const COLUMNS_DEFAULT: usize = 100;
 
-/// Narrower ones than that hold nothing: some terminals say that they have none.
+/// Some terminals report a width of 0; nothing fits below this.
 const COLUMNS_MIN: usize = 20;
 
-/// The first row of the terminal.
+/// Moves to the first row.
 const HOME: &str = "\u{1b}[H";
-/// What is left of the row is empty.
+/// Clears the rest of the row.
 const END_ROW: &str = "\u{1b}[K";
-/// And all rows below.
+/// Clears all rows below.
 const END_SCREEN: &str = "\u{1b}[J";
 
-/// Where the output goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Screen {
-    /// Columns that a line may have.
     pub(super) columns: usize,
-    /// Rows of a terminal; none: it is none.
+    /// Rows of a terminal; none if the output is not a terminal.
     rows: Option<usize>,
 }
 
 impl Screen {
-    /// The standard output: as wide as the terminal; where it is none as `COLUMNS` says, or
-    /// [`COLUMNS_DEFAULT`].
+    /// The standard output: the terminal's width, or else `COLUMNS`, or [`COLUMNS_DEFAULT`].
     pub(super) fn now() -> Self {
         let size = match stdout().is_terminal() {
             true => rustix::termios::tcgetwinsize(stdout()).ok(),
@@ -53,7 +48,7 @@ impl Screen {
         Self::of(size, variable.as_deref())
     }
 
-    /// The columns of the terminal, or as `COLUMNS` says; none where neither is there.
+    /// The terminal's columns, or `COLUMNS`; none if both are unknown.
     pub(super) fn columns_given() -> Option<usize> {
         let is_given = stdout().is_terminal() || std::env::var_os("COLUMNS").is_some();
         is_given.then(|| Self::now().columns)
@@ -69,8 +64,8 @@ impl Screen {
         }
     }
 
-    /// A picture over the one before: of a terminal at most all rows, and of the last one nothing,
-    /// in which a newline would scroll.
+    /// A picture over the one before: at most the terminal's rows, except the last one, where a
+    /// newline would scroll.
     fn picture(self, lines: &[String]) -> String {
         let Some(rows) = self.rows else {
             let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -95,11 +90,11 @@ impl Screen {
     }
 }
 
-/// Draws the time of day and what `lines` gives for a width, once a second, for ever.
+/// Draws the time of day and the result of `lines` for a width, once a second, for ever.
 ///
 /// # Errors
 ///
-/// Nobody reads any more, or `lines` has none.
+/// Nobody reads any more, or `lines` fails.
 pub(super) fn watch(
     mut lines: impl FnMut(usize) -> Result<Vec<String>, Failure>,
 ) -> Result<(), Failure> {
@@ -112,7 +107,7 @@ pub(super) fn watch(
     })
 }
 
-/// Does it once a second, until it fails.
+/// Calls `once` every second, until it fails.
 pub(super) fn every_second(mut once: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     loop {

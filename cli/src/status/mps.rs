@@ -1,8 +1,8 @@
-//! MPS where the daemon manages it (`[mps] manage`), in one line.
+//! Describes MPS in one line, if the daemon manages it (`[mps] manage`).
 
 use serde_json::Value;
 
-/// How it is, since when it is so, and who sees to it; none where it is not managed.
+/// Its state, since when, and who is responsible; none if it is not managed.
 pub(super) fn line(status: &Value) -> Option<String> {
     let mps = status.get("mps").filter(|mps| mps.is_object())?;
     let state = mps["state"].as_str()?;

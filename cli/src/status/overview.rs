@@ -1,5 +1,5 @@
-//! What `pillion status` shows first: a line for each GPU, a line for each job, a line for each
-//! thing that needs somebody. No line is wider than asked.
+//! The first screen of `pillion status`: a line for each GPU, each job, and each problem. No line
+//! is wider than requested.
 
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use super::grid::{self, Column, Give};
 use super::text::{cut_end, cut_middle};
 use super::{Seen, hold, live_jobs, users, warnings};
 
-/// Characters of a GPU's UUID that are shown: `GPU-` and the first group, if they tell all GPUs
-/// apart.
+/// Characters of a GPU's UUID that are shown: `GPU-` and the first group, if they distinguish all
+/// GPUs.
 const ID_CHARS: usize = 12;
 
-/// A line per GPU. The first to go is how it is shared, the last its id.
+/// A line per GPU. The sharing mode is dropped first, the id last.
 const GPU_COLUMNS: [Column; 10] = [
     Column::words("GPU", 1, Give::Middle(ID_CHARS)),
     Column::words("NAME", 9, Give::End(8)),
@@ -26,7 +26,6 @@ const GPU_COLUMNS: [Column; 10] = [
     Column::words("STATE", 6, Give::End(7)),
 ];
 
-/// A line per job.
 const JOB_COLUMNS: [Column; 16] = [
     Column::words("JOB", 1, Give::Middle(16)),
     Column::words("GPU", 3, Give::Middle(ID_CHARS)),
@@ -46,7 +45,7 @@ const JOB_COLUMNS: [Column; 16] = [
     Column::numbers(users::GPU_TIME, 4),
 ];
 
-/// A class, in the words of the glossary.
+/// A class in the glossary's words.
 fn class(class: &str) -> &str {
     match class {
         "high-priority" => "HP",
@@ -55,7 +54,7 @@ fn class(class: &str) -> &str {
     }
 }
 
-/// All of it; with `is_all` also jobs that have ended, and the GPU time of jobs and users.
+/// All lines; with `is_all` also jobs that have ended, and the GPU time of jobs and users.
 pub(super) fn lines(seen: &Seen, is_all: bool, columns_max: usize) -> Vec<String> {
     let ids = short_ids(&seen.daemons);
     let gpus: Vec<(String, &Value)> = ids.into_iter().zip(&seen.daemons).collect();
@@ -72,7 +71,7 @@ pub(super) fn lines(seen: &Seen, is_all: bool, columns_max: usize) -> Vec<String
             false => grid::lines(&JOB_COLUMNS, &rows, columns_max),
         });
     }
-    // With one daemon nobody asks which.
+    // A single daemon needs no name.
     let gpus: Vec<(String, &Value)> = match gpus.len() {
         1 => vec![(String::new(), gpus[0].1)],
         _ => gpus,
@@ -89,7 +88,7 @@ pub(super) fn lines(seen: &Seen, is_all: bool, columns_max: usize) -> Vec<String
         .collect()
 }
 
-/// The beginnings of the UUIDs of GPUs, as long as it takes to tell them apart.
+/// Prefixes of the GPUs' UUIDs, long enough to distinguish them.
 pub(super) fn short_ids(daemons: &[Value]) -> Vec<String> {
     let uuids = daemons.iter().map(|status| status["gpu"]["uuid"].as_str());
     let uuids: Vec<&str> = uuids.map(|uuid| uuid.unwrap_or("N/A")).collect();
@@ -128,7 +127,7 @@ fn gpu(id: &str, status: &Value) -> Vec<String> {
     ]
 }
 
-/// The high-priority ones first, then those that have ended, if all are asked for.
+/// High-priority jobs first; jobs that have ended, if requested, last.
 fn jobs(gpus: &[(String, &Value)], is_all: bool) -> Vec<Vec<String>> {
     let of = |(id, status)| {
         let id: &String = id;
@@ -140,7 +139,7 @@ fn jobs(gpus: &[(String, &Value)], is_all: bool) -> Vec<Vec<String>> {
     let mut listed: Vec<_> = all
         .filter(|(_, _, job)| is_all || job["ended_ns"].is_null())
         .collect();
-    // A stable sort: else as the daemons have them.
+    // The sort is stable: it keeps the daemons' order otherwise.
     listed.sort_by_key(|(_, _, job)| (!job["ended_ns"].is_null(), job["class"] != "high-priority"));
     let uids = listed.iter().map(|(_, _, job)| &job["uid"]);
     let is_one_user = uids.clone().all(|uid| *uid == listed[0].2["uid"]);
@@ -196,7 +195,7 @@ fn row(gpu: &str, uid: String, gpu_time: String, job: &Value, status: &Value) ->
     ]
 }
 
-/// The program of a job's first client, and how many others there are.
+/// The program of a job's first client, and the number of others.
 fn program(job: &Value) -> String {
     let clients = job["clients"].as_array().into_iter().flatten();
     let names = clients.map(|client| client["name"].as_str().unwrap_or(""));
@@ -213,7 +212,7 @@ fn program(job: &Value) -> String {
     }
 }
 
-/// What needs somebody, jobs that are not shown, and daemons that do not answer.
+/// Problems, jobs that are not shown, and daemons that do not answer.
 fn notes(seen: &Seen, gpus: &[(String, &Value)], columns_max: usize) -> Vec<String> {
     let mut notes = Vec::new();
     let mut is_explained = false;

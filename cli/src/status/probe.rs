@@ -1,9 +1,9 @@
-//! What `pillion status` says of the probe: whether the GPU is in trouble, and what waits for it.
+//! Describes the probe: whether the GPU is in trouble, and what waits for it.
 
 use serde_json::Value;
 
-/// The state, the metric behind it with its bound, and until when at least; one line, none without
-/// a probe.
+/// One line: the state, the metric behind it with its bound, and the state's earliest end; none
+/// without a probe.
 pub(crate) fn line(status: &Value) -> Option<String> {
     let probe = status.pointer("/gpu/probe")?;
     let state = probe["state"].as_str()?;

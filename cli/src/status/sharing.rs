@@ -1,5 +1,5 @@
-//! How a GPU is shared and whether priorities between blocks are counted on: what was configured,
-//! what is true, and what of it needs somebody.
+//! Describes how a GPU is shared and whether block priorities are relied on: the configuration, the
+//! facts, and problems.
 
 use serde_json::Value;
 
@@ -19,8 +19,7 @@ pub(crate) fn shared(gpu: &Value) -> String {
     }
 }
 
-/// What is wrong with how it is shared, if anything is: of a configuration that is not true, and of
-/// clients that differ.
+/// A problem with the sharing, if any: a configuration that does not match, or clients that differ.
 pub(crate) fn trouble(status: &Value) -> Option<String> {
     let gpu = &status["gpu"];
     let word = |key: &str| gpu[key].as_str().unwrap_or("N/A");
@@ -38,7 +37,7 @@ pub(crate) fn trouble(status: &Value) -> Option<String> {
     })
 }
 
-/// Of a job whose clients do not all share the GPU as the daemon takes it: which.
+/// The clients of a job that share the GPU in another way than the daemon assumes.
 pub(super) fn of_job(job: &Value, gpu: &Value) -> Vec<String> {
     let clients = job["clients"].as_array().into_iter().flatten();
     let clients = clients.filter(|_| gpu["sharing_mixed"] == true);
@@ -52,7 +51,7 @@ pub(super) fn of_job(job: &Value, gpu: &Value) -> Vec<String> {
     lines.collect()
 }
 
-/// That priorities between blocks are off though nobody has switched them off, where that counts.
+/// Block priorities are off although nobody switched them off, where that matters.
 pub(super) fn block_priority(policy: &Value) -> Option<String> {
     let known = &policy["block_priority"];
     let is_meant = policy["name"] == "pillion" && known["configured"].is_null();

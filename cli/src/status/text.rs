@@ -1,15 +1,15 @@
-//! Text for a terminal of a given width, in columns: its width, cut to a width, wrapped to one.
+//! Text for a terminal of a given width, in columns: measured, cut, and wrapped.
 //!
-//! A terminal wraps a line that is too long wherever its edge is, which breaks tables. So nothing
-//! leaves `pillion status` that is wider than the terminal.
+//! A terminal wraps a long line at its edge, which breaks tables. So `pillion status` prints
+//! nothing wider than the terminal.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Stands for what was cut out.
+/// Replaces the part that was cut out.
 const ELLIPSIS: char = '…';
 
-/// Columns that a text takes. Terminals differ in sequences of characters that are drawn as one;
-/// the larger width is taken.
+/// Columns of a text. Terminals differ in sequences of characters that are drawn as one; this takes
+/// the larger width.
 pub(crate) fn width(text: &str) -> usize {
     let chars: usize = text.chars().map(char_width).sum();
     chars.max(text.width())
@@ -41,7 +41,7 @@ fn tail(text: &str, columns: usize) -> &str {
         .unwrap_or_default()
 }
 
-/// A text that loses its end where it is too wide.
+/// Cuts the end of a text that is too wide.
 pub(super) fn cut_end(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -52,7 +52,7 @@ pub(super) fn cut_end(text: &str, columns: usize) -> String {
     format!("{}{ELLIPSIS}", head(text, columns - 1).trim_end())
 }
 
-/// A text that loses its middle where it is too wide: ids differ at either end.
+/// Cuts the middle of a text that is too wide: ids differ at either end.
 pub(super) fn cut_middle(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -65,10 +65,10 @@ pub(super) fn cut_middle(text: &str, columns: usize) -> String {
     format!("{begin}{ELLIPSIS}{end}")
 }
 
-/// A text as lines of at most so many columns, broken between words where that is possible. Each
-/// line but the first begins with `hanging`, and the first with `first`.
+/// Wraps a text to lines of at most so many columns, between words where possible. The first line
+/// begins with `first`, each other one with `hanging`.
 pub(crate) fn wrap(text: &str, columns: usize, first: &str, hanging: &str) -> Vec<String> {
-    // A terminal that is narrower than the indentation gets none.
+    // A terminal narrower than the indentation gets none.
     let (first, hanging) = match width(first).max(width(hanging)) + 2 <= columns {
         true => (first, hanging),
         false => ("", ""),
@@ -87,10 +87,10 @@ pub(crate) fn wrap(text: &str, columns: usize, first: &str, hanging: &str) -> Ve
                 break;
             }
             if !is_begun {
-                // A word that no line is wide enough for.
+                // A word that fits on no line.
                 let begin = head(word, columns.saturating_sub(width(&line)));
                 let begin = match begin.is_empty() {
-                    // Not even its first character: it is left out.
+                    // Not even its first character fits: it is left out.
                     true => &word[..word.chars().next().map_or(0, char::len_utf8)],
                     false => {
                         line.push_str(begin);

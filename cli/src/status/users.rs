@@ -1,11 +1,10 @@
-//! What `pillion status --all` shows of GPU time: of each job a column, of each user a line.
+//! GPU time in `pillion status --all`: a column of jobs, and a line per user.
 
 use serde_json::Value;
 
 use super::grid::{Column, Give, lines};
 use super::hold::time;
 
-/// The name of the column.
 pub(super) const GPU_TIME: &str = "GPU TIME";
 
 const COLUMNS: [Column; 4] = [
@@ -20,7 +19,7 @@ pub(super) fn gpu_time(of: &Value) -> String {
     of["gpu_time_ns"].as_u64().map_or("N/A".into(), time)
 }
 
-/// A line per user of each GPU, which is named where there are several; none where no daemon has
+/// A line per user of each GPU, with the GPU's name if there are several; none if no daemon has
 /// seen a job or reports users.
 pub(super) fn table(gpus: &[(String, &Value)], columns_max: usize) -> Vec<String> {
     let rows = gpus.iter().flat_map(|(gpu, status)| {

@@ -1,5 +1,5 @@
-//! What needs somebody, of a GPU and its jobs: a line each, the gravest first, in few words. The
-//! whole of each is in `pillion status --explain`.
+//! Problems of a GPU and its jobs: a short line each, the gravest first. `pillion status --explain`
+//! gives the details.
 
 use serde_json::Value;
 
@@ -7,13 +7,13 @@ use super::figures::{latency, share_within};
 use super::text::cut_middle;
 use super::{bytes, control, hold, live_jobs, mps, probe, sharing};
 
-/// Warnings of a daemon that are listed; the rest is counted.
+/// Limit on the listed warnings of a daemon; the rest is counted.
 pub(super) const LISTED_MAX: usize = 12;
 
-/// Columns of a job's id before what is said of it.
+/// Columns of a job's id before its warning.
 const ID_COLUMNS: usize = 24;
 
-/// What needs somebody, of one daemon.
+/// The problems of one daemon.
 pub(super) fn of(status: &Value) -> Vec<String> {
     let gpu = of_gpu(status);
     let jobs = live_jobs(status).flat_map(of_job);
@@ -24,7 +24,7 @@ pub(super) fn of(status: &Value) -> Vec<String> {
         .collect()
 }
 
-/// In words, how the GPU stands where that is not as it should be.
+/// The GPU's abnormal states, in words.
 pub(super) fn states(status: &Value) -> Vec<&'static str> {
     let gpu = &status["gpu"];
     let mps = match status["mps"]["state"].as_str() {
@@ -94,7 +94,7 @@ fn of_gpu(status: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Processes that use the GPU past Pillion. Those of other users are counted, not named.
+/// Processes that use the GPU without Pillion. Those of other users are counted, not named.
 pub(super) fn unmanaged(status: &Value) -> Vec<String> {
     let processes = status["unmanaged"]["processes"].as_array();
     let processes = processes.map_or(&[][..], Vec::as_slice);
@@ -132,7 +132,7 @@ fn is_unmanaged(status: &Value, pid: &Value) -> bool {
     processes.any(|process| process["pid"] == *pid)
 }
 
-/// Processes that asked to be clients and are none; those whose ids are wanted.
+/// Processes that asked to be clients and were refused; `is_wanted` selects by id.
 pub(super) fn turned_away(status: &Value, is_wanted: impl Fn(&Value) -> bool) -> Vec<String> {
     let turned_away = status["turned_away"].as_array().into_iter().flatten();
     let turned_away = turned_away.filter(|process| is_wanted(&process["pid"]));
@@ -198,7 +198,7 @@ fn of_job(job: &Value) -> Vec<String> {
     lines.map(|line| format!("job {id}: {line}")).collect()
 }
 
-/// That the target of a job is missed, with the numbers.
+/// A missed target of a job, with the numbers.
 fn missed(job: &Value) -> String {
     let requests = &job["requests"];
     let mut line = "misses its target".to_owned();
@@ -246,7 +246,7 @@ mod tests {
                 "pid 12 old is not attached: it speaks protocol 9 (asked 3 times)",
             ]
         );
-        // NVML cannot tell, or an older daemon.
+        // NVML cannot tell, or the daemon is older.
         for none in [json!({"unmanaged": null}), json!({})] {
             assert!(of(&none).is_empty());
         }

@@ -1,8 +1,10 @@
-//! Who is in a job that is to end: its clients, as the daemons tell, and those that started them and are of it too.
+//! Finds the processes of a job that is to end: its clients, as the daemons report them, and the
+//! ancestors that started them and belong to the job.
 //!
-//! A job is an id and a user. By an ancestor with the job's id in its environment (`PILLION_JOB`) and of its user it is seen who would
-//! start anew what has ended; whom we descend from ourselves is left in peace. Siblings without a client among their descendants are
-//! not looked for: what a job starts for itself (workers that load data) is its own to end.
+//! A job is an id and a user. An ancestor of the same user with the job's id in its environment
+//! (`PILLION_JOB`) may restart what has ended, and so belongs to the job; ancestors of this command
+//! are spared. Siblings without a client among their descendants are not searched: the job itself
+//! must end its helpers (workers that load data).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -22,43 +24,39 @@ use crate::daemons::none_answers;
 use crate::failure::Failure;
 use crate::status;
 
-/// A job that is to end.
 pub(super) struct Job<'a> {
     id: &'a str,
-    /// Whose it is, if that was said.
+    /// Its user, if that is given.
     pub(super) user: Option<u32>,
     sockets: Vec<PathBuf>,
-    /// The clients that were seen: the daemon's place and their number there.
+    /// The clients seen so far: the daemon's index and their number there.
     known: BTreeSet<(usize, u64)>,
 }
 
-/// What a look at it has found.
 #[derive(Default)]
 pub(super) struct Looked {
     /// Processes that were not there before.
     pub(super) new: Vec<Process>,
-    /// Those that are overdue.
     pub(super) overdue: BTreeSet<i32>,
-    /// Some are clients of a daemon that they were not clients of before: one that has come in another's place knows of nothing.
+    /// Some processes are clients of another daemon than before: a daemon that replaced one knows
+    /// nothing about the stop.
     pub(super) are_anew: bool,
 }
 
-/// A client of it, as the daemons tell.
 struct Client {
     name: String,
     uid: u32,
     is_on_mps: bool,
-    /// Its time to drain is over, and it waits for who sees to its end.
+    /// Its time to drain is over, and it waits for the supervisor of its end.
     is_overdue: bool,
-    /// The kernel sends it a signal when what started it ends.
+    /// The kernel sends it a signal when its parent ends.
     falls_with_parent: bool,
-    /// One that uses several GPUs is several clients.
+    /// A process that uses several GPUs is several clients.
     numbers: Vec<(usize, u64)>,
 }
 
-/// What the daemons tell.
 struct Told {
-    /// Its clients by process id.
+    /// The job's clients by process id.
     clients: BTreeMap<i32, Client>,
     /// All jobs that have clients.
     jobs: Vec<String>,
@@ -79,7 +77,7 @@ impl<'a> Job<'a> {
         &self.sockets
     }
 
-    /// Its processes, of which there must be some, of one user.
+    /// Its processes: at least one, all of one user.
     pub(super) fn processes(&mut self) -> Result<Vec<Process>, Failure> {
         let told = self.told()?;
         let (id, users) = (self.id, told.users());
@@ -91,7 +89,7 @@ impl<'a> Job<'a> {
             )
             .into());
         }
-        // From here on it is that user's, whoever else may have one of that id.
+        // From here on the job is that user's, even if others have one of that id.
         self.user = users.first().copied().or(self.user);
         let known = match told.jobs.as_slice() {
             [] => "no job runs".to_owned(),
@@ -104,7 +102,7 @@ impl<'a> Job<'a> {
         Ok(processes)
     }
 
-    /// Who has come, and who is overdue; nobody if no daemon answers.
+    /// New and overdue processes; none if no daemon answers.
     pub(super) fn look(&mut self, processes: &[Process]) -> Result<Looked, Failure> {
         let Ok(told) = self.told() else {
             return Ok(Looked::default());
@@ -119,7 +117,8 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Those told clients that were not seen before, and their supervisors, none of whom is among the processes that are there.
+    /// The reported clients that were not seen before, and their supervisors, except processes that
+    /// are already known and alive.
     fn take_new(&mut self, told: &Told, there: &[Process]) -> Result<Vec<Process>, Failure> {
         let is_there = |pid: i32, found: &[Process]| {
             let mut all = there.iter().chain(found);
@@ -140,7 +139,7 @@ impl<'a> Job<'a> {
         if new.is_empty() {
             return Ok(new);
         }
-        // Seen again: a number that was free in between would be another process's.
+        // Check again after opening: an id that was free in between would be another process's.
         let still = self.told()?;
         new.retain(|process| still.clients.contains_key(&process.pid));
         let own: BTreeSet<u32> = [std::process::id()]
@@ -150,7 +149,7 @@ impl<'a> Job<'a> {
         for place in 0..new.len() {
             let (client, uid) = (new[place].pid.cast_unsigned(), new[place].uid);
             let falls = still.clients.get(&new[place].pid);
-            // Those who come later keep nobody: where one after another is started anew there would always be one.
+            // Later processes delay nobody: with constant restarts there would always be one.
             let falls = there.is_empty() && falls.is_some_and(|client| client.falls_with_parent);
             for supervisor in supervisors(client, self.id, uid) {
                 let pid = supervisor.cast_signed();
@@ -214,9 +213,9 @@ impl<'a> Job<'a> {
     fn add(&self, told: &mut Told, place: usize, client: &Value) {
         let pid = client["pid"].as_i64().and_then(|pid| pid.try_into().ok());
         let uid = client["uid"].as_u64().and_then(|uid| uid.try_into().ok());
-        // Of nobody's where it is not said.
+        // No user's, if the daemon does not report one.
         let uid = uid.unwrap_or(u32::MAX);
-        // 0 is a process that cannot be seen from the daemon, which was said.
+        // 0 is a process that the daemon cannot see, which `check_numbers` reports.
         let Some(pid) = pid.filter(|&pid| pid > 0 && self.user.is_none_or(|user| user == uid))
         else {
             return;
@@ -248,12 +247,12 @@ fn all<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The numbers that a daemon tells of processes are those of its PID namespace: in another one they are strangers'. `unseen` of the job's it
-/// cannot number.
+/// Process ids from a daemon belong to its PID namespace; in another one they are other processes'.
+/// `unseen` counts the job's processes that the daemon cannot number.
 ///
 /// # Errors
 ///
-/// The daemon is not in this namespace, or does not see who its clients are.
+/// The daemon is not in this namespace, or does not see its clients.
 fn check_numbers(id: &str, socket: &Path, status: &Value, unseen: usize) -> Result<(), Failure> {
     let of_daemon = |status: &Value| status["daemon"]["pid"].as_u64();
     let is_ours = |status: &Value| {
@@ -261,7 +260,7 @@ fn check_numbers(id: &str, socket: &Path, status: &Value, unseen: usize) -> Resu
         let pid = listener.and_then(|socket| peer::number_of(&socket));
         pid.is_some() && pid.map(u64::from) == of_daemon(status)
     };
-    // Asked once more: another daemon may have come between status and number.
+    // Ask again: another daemon may have taken over between status and number.
     if !is_ours(status) && !status::ask(socket).is_ok_and(|status| is_ours(&status)) {
         return Err(anyhow!(
             "the daemon at {} is in another PID namespace (a container's, or this is one), where its process numbers are other processes: run \
@@ -281,7 +280,7 @@ fn check_numbers(id: &str, socket: &Path, status: &Value, unseen: usize) -> Resu
     Ok(())
 }
 
-/// What stands for the process of that number now, if there is one.
+/// A pidfd of that process, if it exists.
 fn open(pid: i32) -> Result<Option<OwnedFd>, Failure> {
     let Some(id) = Pid::from_raw(pid) else {
         return Ok(None);
@@ -293,7 +292,6 @@ fn open(pid: i32) -> Result<Option<OwnedFd>, Failure> {
     }
 }
 
-/// What the kernel calls it.
 fn command_name(pid: i32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
@@ -307,7 +305,7 @@ fn process(pid: i32, client: &Client, fd: OwnedFd) -> Process {
     }
 }
 
-/// One that is no client and has started one.
+/// A process that is no client and has started one.
 fn supervising(pid: i32, name: String, uid: u32, fd: OwnedFd) -> Process {
     Process {
         pid,

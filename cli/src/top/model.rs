@@ -1,45 +1,44 @@
-//! What `pillion top` shows, taken from the documents of daemons: a record of each GPU and each
-//! job, and the last minutes of each GPU.
+//! The data of `pillion top`, from the documents of daemons: a record per GPU and job, and the last
+//! minutes of each GPU.
 //!
-//! A field that a daemon does not have is `None` and shown as `-`, never as 0: it may be older.
+//! A field that a daemon, which may be older, does not have is `None` and shown as `-`, never as 0.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::Value;
 
-/// Samples kept of each GPU, one for each answer of its daemon: twenty minutes at one per second.
+/// Samples kept per GPU, one per answer of its daemon: twenty minutes at one per second.
 const SAMPLES_MAX: usize = 1_200;
 
-/// All that is shown.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) gpus: Vec<Gpu>,
     pub(super) jobs: Vec<Job>,
-    /// Daemons that do not answer, in words.
+    /// Daemons that do not answer, as messages.
     pub(super) silent: Vec<String>,
     history: BTreeMap<String, VecDeque<Sample>>,
     before: BTreeMap<(String, String, u64), Counts>,
 }
 
-/// A GPU, as its daemon sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Gpu {
     pub(super) uuid: String,
     pub(super) name: String,
     pub(super) sharing: String,
-    /// Of the high-priority job that is worst off: the one with the largest p99 for its target.
+    /// Of the high-priority job that is worst off: the one with the largest p99 relative to its
+    /// target.
     pub(super) hp: Latency,
-    /// Of all best-effort jobs that want the GPU the mean share, 0 to 1.
+    /// Mean share of all best-effort jobs that want the GPU, 0 to 1.
     pub(super) be_share: Option<f64>,
     pub(super) memory_held: u64,
     pub(super) memory_bytes: u64,
-    /// Processes that use the GPU past Pillion; none where that cannot be seen.
+    /// Processes that use the GPU without Pillion; none if unknown.
     pub(super) unmanaged: Option<u64>,
-    /// What an operator must know at once.
+    /// Urgent problems.
     pub(super) alarms: Vec<String>,
 }
 
-/// How long requests took in the last minute.
+/// Latency of requests in the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Latency {
     pub(super) p50_ns: Option<u64>,
@@ -53,29 +52,26 @@ pub(super) struct Latency {
 /// A job that has clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Job {
-    /// Place of its GPU.
+    /// Index of its GPU.
     pub(super) gpu: usize,
     pub(super) id: String,
     pub(super) uid: u64,
     pub(super) is_hp: bool,
     pub(super) processes: usize,
     pub(super) latency: Latency,
-    /// What a best-effort job gets of what it wants, 0 to 1.
+    /// A best-effort job's share of the GPU time that it wants, 0 to 1.
     pub(super) share: Option<f64>,
     pub(super) held_by: Option<String>,
     pub(super) memory_held: Option<u64>,
     pub(super) memory_quota: Option<u64>,
-    /// Expected GPU time per time since the last answer, 0 to 1 and more where it waits in the
-    /// queue.
+    /// Expected GPU time per time since the last answer, 0 to 1, and more if launches queue up.
     pub(super) gpu_use: Option<f64>,
     pub(super) launches_per_s: Option<f64>,
 }
 
-/// A moment of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// The p99 of the last minute, as a share of the target; of the median where there is no
-    /// target.
+    /// The p99 of the last minute relative to the target, or to the median without a target.
     pub(super) latency: Option<f64>,
     pub(super) be_share: Option<f64>,
 }
@@ -89,7 +85,7 @@ struct Counts {
 }
 
 impl Model {
-    /// All daemons have answered, or not: `{"daemons": […], "silent": […]}` as `status --json`.
+    /// Takes the daemons' answers: `{"daemons": […], "silent": […]}` as in `status --json`.
     pub(super) fn handle_answers(&mut self, answers: &Value) {
         self.gpus.clear();
         self.jobs.clear();
@@ -133,7 +129,7 @@ impl Model {
         };
         let is_hp = job["class"] == "high-priority";
         let key = (uuid, format!("{id} {is_hp}"), uid);
-        // What is less than before is of another daemon.
+        // Smaller totals than before are another daemon's.
         let before = self.before.get(&key).filter(|before| {
             before.at_ns < now.at_ns
                 && before.launches <= now.launches
@@ -176,7 +172,7 @@ impl Gpu {
 }
 
 impl Latency {
-    /// How bad it is, for who compares.
+    /// How bad it is, for comparisons.
     fn badness(&self) -> f64 {
         let of = self.target_ns.unwrap_or(u64::MAX).max(1);
         self.p99_ns.map_or(-1.0, |p99| p99 as f64 / of as f64)
@@ -201,7 +197,7 @@ fn gpu(status: &Value, jobs: &[Job]) -> Gpu {
     }
 }
 
-/// What an operator must know at once, a few words each.
+/// Urgent problems, a few words each.
 fn alarms(status: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let jobs = || items(&status["jobs"]).filter(|job| job["ended_ns"].is_null());

@@ -1,7 +1,7 @@
 //! Draws the screen of `pillion top` for any size of a terminal: GPUs above, their last minutes as
 //! bars, jobs below, keys in the last row.
 //!
-//! No row wraps. Where there is little room, bars go first, then columns from the right.
+//! No row wraps. If there is little room, bars are dropped first, then columns from the right.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,20 +12,20 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, Tab
 use super::model::{Gpu, Job, Latency, Model, Sample};
 use super::view::{Prompt, View, class_of};
 
-/// Time that all bars of a picture show at least, in samples.
+/// Least time that the bars of a picture cover together, in samples.
 const BARS_OVER: usize = 300;
 
-/// Rows of a picture: its bars, and its title.
+/// Least rows of a picture: its bars, and its title.
 const PICTURE_MIN: u16 = 3;
 const PICTURE_MAX: u16 = 7;
 
-/// Rows that jobs have at least: a heading and some jobs.
+/// Least rows for jobs: a heading and some jobs.
 const JOBS_MIN: u16 = 6;
 
 /// A picture of latency ends at twice the target.
 const LATENCY_TOP: f64 = 2.0;
 
-/// Draws all of it. `now` is the time of day, for the first row.
+/// Draws everything. `now` is the time of day, for the first row.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, view: &View, now: &str) {
     let area = frame.area();
     let jobs = view.jobs(model);
@@ -56,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, view: &View, now: &str)
     }
 }
 
-/// The title and the GPUs. Where there are too many for the terminal those with alarms come first,
+/// The title and the GPUs. If there are too many for the terminal, those with alarms come first,
 /// and the last row says how many rows are left out.
 fn head_of(model: &Model, view: &View, now: &str, area: Rect) -> Vec<Line<'static>> {
     let direction = if view.is_reversed { ", reversed" } else { "" };
@@ -103,8 +103,8 @@ fn head_of(model: &Model, view: &View, now: &str, area: Rect) -> Vec<Line<'stati
     lines
 }
 
-/// A row of numbers, and one of alarms if there are any. What is least important comes last, and is
-/// left out where there is no room.
+/// A row of numbers, and one of alarms if there are any. The least important comes last, and is
+/// left out if there is no room.
 fn rows_of(gpu: &Gpu, width: u16) -> Vec<Line<'static>> {
     let hp = &gpu.hp;
     let mut spans = vec![
@@ -180,7 +180,7 @@ fn draw_pictures(frame: &mut Frame<'_>, area: Rect, model: &Model, gpu: &Gpu) {
     picture(frame, right, &title, &share, Color::Blue);
 }
 
-/// Samples of a bar where there are so many columns.
+/// Samples per bar for a width.
 fn samples_of(width: u16) -> usize {
     BARS_OVER.div_ceil(usize::from(width.max(1)))
 }
@@ -216,10 +216,10 @@ fn picture(frame: &mut Frame<'_>, area: Rect, title: &str, bars: &[Option<u64>],
     frame.render_widget(bars, below);
 }
 
-/// A column of jobs: heading, width, whether numbers stand in it, its text.
+/// A column of jobs: heading, width, whether it is numeric, its text.
 type Column = (&'static str, u16, bool, fn(&Job, &Model) -> String);
 
-/// From the most important to the least. The id has what is left.
+/// From the most important to the least. The id gets the remaining width.
 const COLUMNS: [Column; 12] = [
     ("CLASS", 5, false, |job, _| class_of(job).to_owned()),
     ("P99 ms", 8, true, |job, _| ms(job.latency.p99_ns)),
@@ -247,16 +247,14 @@ const COLUMNS: [Column; 12] = [
     }),
 ];
 
-/// Where columns stand on the screen, by their headings.
+/// The columns' order on the screen, by heading.
 const SHOWN: [&str; 12] = [
     "CLASS", "ON", "P50 ms", "P99 ms", "TARGET", "IN TIME", "SHARE", "HELD BY", "GPU", "MEMORY",
     "QUOTA", "LAUNCH/S",
 ];
 
-/// Columns that the name of a GPU has at least.
 const NAME_MIN: usize = 4;
 
-/// Columns that an id has at least.
 const ID_MIN: u16 = 16;
 
 fn draw_jobs(frame: &mut Frame<'_>, area: Rect, model: &Model, jobs: &[&Job], selected: usize) {
@@ -327,7 +325,6 @@ fn last_row(view: &View) -> Line<'static> {
     }
 }
 
-/// What each key does.
 const HELP: [(&str, &str); 12] = [
     ("↑ ↓  k j", "select a job; also Home, End, PgUp, PgDn"),
     ("T", "stop the selected job (asks first)"),
@@ -372,7 +369,7 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
-/// With a decimal place, never rounded up to all.
+/// With a decimal place, never rounded up to 100 %.
 fn exact_percent(share: f64) -> String {
     format!("{:.1} %", (share * 1_000.0).floor() / 10.0)
 }
@@ -386,8 +383,7 @@ fn bytes(bytes: Option<u64>) -> String {
     }
 }
 
-/// No more columns than that: the middle of a text that is longer is left out, as ids differ at
-/// both ends.
+/// Cuts the middle of a text that is too wide, as ids differ at both ends.
 fn elided(text: &str, width: usize) -> String {
     let width_of = |text: &str| Span::raw(text.to_owned()).width();
     if width_of(text) <= width {

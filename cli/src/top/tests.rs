@@ -1,4 +1,4 @@
-//! Screens of fixed documents at the sizes of terminals, what keys do, and what a panic leaves.
+//! Screens of fixed documents at the sizes of terminals, the effects of keys, and of a panic.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ use super::with_terminal;
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (100, 40), (200, 50)];
 
-/// A GPU with a service and a training; `second` seconds after the first answer.
+/// A GPU with a serving and a training job, `second` seconds after the first answer.
 fn answers(second: u64) -> Value {
     let serve = json!({
         "job": "serve", "uid": 1000, "class": "high-priority", "ended_ns": null,
@@ -162,7 +162,7 @@ fn keys_sort_filter_and_select() {
     press(&mut view, &model, "\u{1b}f1000\n");
     assert_eq!(ids(&view), ["serve"]);
     press(&mut view, &model, "\u{1b},.");
-    // The selected job stays it, wherever it goes.
+    // The selection follows the job.
     press(&mut view, &model, "↓");
     let selected = |view: &View| {
         view.jobs(&model)[view.selected(&view.jobs(&model))]
@@ -261,7 +261,7 @@ fn rates_are_those_between_two_answers_and_none_after_another_daemon() {
     assert_eq!(model.jobs[1].launches_per_s, None);
 }
 
-/// The test below runs itself once more, in a terminal of its own, with this variable.
+/// The test below runs itself again in a terminal of its own, with this variable.
 const INSIDE: &str = "PILLION_TEST_INSIDE";
 
 #[test]
@@ -291,14 +291,14 @@ fn a_panic_leaves_the_terminal_as_it_was() {
     assert_eq!(tcgetattr(&terminal.slave).unwrap(), before);
     drop(terminal.slave);
     let mut told = Vec::new();
-    // A terminal without anybody on its other end ends with an error.
+    // Reading from a terminal whose other end is closed fails.
     let _ = std::fs::File::from(terminal.master).read_to_end(&mut told);
     let told = String::from_utf8_lossy(&told);
     let place = |text: &str| {
         told.find(text)
             .unwrap_or_else(|| panic!("no {text:?} in {told:?}"))
     };
-    // The other screen is entered, left, and then the message comes.
+    // The alternate screen is entered and left, and then the message comes.
     let (entered, left) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"));
     assert!(entered < left && left < place("on purpose"), "{told:?}");
 }

@@ -1,16 +1,15 @@
-//! The choices of the person at the terminal: the selected job, the order, the filter, a question
-//! that waits for an answer. Keys come in, what is to be done comes out.
+//! The choices of the person at the terminal: the selected job, the order, the filter, a pending
+//! question. Input: keys; output: the action.
 //!
-//! Keys are those of nvitop where it has the same thing.
+//! Keys are those of nvitop where it has the same function.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::model::{Job, Model};
 
-/// What jobs are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
-    /// As daemons list them: by GPU, then as they came.
+    /// As daemons list them: by GPU, then by start.
     #[default]
     Listed,
     Name,
@@ -35,7 +34,6 @@ impl Order {
         Self::Launches,
     ];
 
-    /// The word on the screen.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Listed => "GPU",
@@ -59,36 +57,34 @@ impl Order {
     }
 }
 
-/// A line that is typed, or a question.
+/// An input line, or a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Prompt {
-    /// Only jobs whose id, class or user has this in it.
+    /// Shows only jobs whose id, class or user contains this.
     Filter(String),
     /// Options of `pillion set` for a job.
     Set { job: String, line: String },
-    /// Whether to stop that job, of that user where another one has a job of that id, too.
+    /// Whether to stop that job; with its user if another one has a job of that id, too.
     Stop { job: String, user: Option<u64> },
 }
 
-/// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Todo {
     Nothing,
     Quit,
-    /// Ask daemons at once.
+    /// Ask the daemons at once.
     Refresh,
     /// Run `pillion` with these arguments.
     Run(Vec<String>),
 }
 
-/// Which job: two users may have jobs of one id, and one job of each class.
+/// Identifies a job: two users may have jobs of one id, and one job of each class.
 type Key = (usize, String, u64, bool);
 
 fn key_of(job: &Job) -> Key {
     (job.gpu, job.id.clone(), job.uid, job.is_hp)
 }
 
-/// See the module's text.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) order: Order,
@@ -96,14 +92,14 @@ pub(super) struct View {
     pub(super) filter: String,
     pub(super) prompt: Option<Prompt>,
     pub(super) is_help: bool,
-    /// What became of the last thing that was done.
+    /// The result of the last action.
     pub(super) message: String,
-    /// The selected job; the first one if it is not there.
+    /// The selected job; the first one if it is gone.
     selected: Option<Key>,
 }
 
 impl View {
-    /// The jobs that are shown, in their order.
+    /// The jobs that are shown, in order.
     pub(super) fn jobs<'a>(&self, model: &'a Model) -> Vec<&'a Job> {
         let mut jobs: Vec<&Job> = model.jobs.iter().filter(|job| self.matches(job)).collect();
         let rank = |share: Option<f64>| share.unwrap_or(-1.0);
@@ -111,7 +107,7 @@ impl View {
             Order::Listed => {}
             Order::Name => jobs.sort_by(|a, b| a.id.cmp(&b.id)),
             Order::Class => jobs.sort_by_key(|job| !job.is_hp),
-            // What one looks for stands first.
+            // The interesting ones come first.
             Order::P99 => jobs.sort_by_key(|job| std::cmp::Reverse(job.latency.p99_ns)),
             Order::Share => jobs.sort_by(|a, b| rank(b.share).total_cmp(&rank(a.share))),
             Order::Use => jobs.sort_by(|a, b| rank(b.gpu_use).total_cmp(&rank(a.gpu_use))),
@@ -126,7 +122,7 @@ impl View {
         jobs
     }
 
-    /// The place of the selected job among those.
+    /// The index of the selected job among those.
     pub(super) fn selected(&self, jobs: &[&Job]) -> usize {
         let selected = self.selected.as_ref();
         let mut places = jobs.iter();
@@ -142,7 +138,6 @@ impl View {
             .any(|text| text.contains(&wanted))
     }
 
-    /// A key is pressed.
     pub(super) fn handle_key(&mut self, key: KeyEvent, model: &Model) -> Todo {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && key.code == KeyCode::Char('c') {
@@ -235,7 +230,7 @@ impl View {
     }
 }
 
-/// Whether users other than the job's have a job of its id.
+/// Whether other users have a job of the same id.
 fn is_of_several(model: &Model, job: &Job) -> bool {
     let mut others = model.jobs.iter();
     others.any(|other| other.id == job.id && other.uid != job.uid)
@@ -249,7 +244,7 @@ pub(super) const fn class_of(job: &Job) -> &'static str {
     }
 }
 
-/// A line after a key.
+/// The line after a key.
 fn typed(mut line: String, key: KeyCode) -> String {
     match key {
         KeyCode::Char(c) if line.chars().count() < LINE_MAX => line.push(c),
@@ -259,5 +254,5 @@ fn typed(mut line: String, key: KeyCode) -> String {
     line
 }
 
-/// Characters of a line that is typed.
+/// Limit on an input line, characters.
 const LINE_MAX: usize = 200;

@@ -1,4 +1,4 @@
-//! A trace as the daemon hands it over.
+//! Parses a trace as the daemon delivers it.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use protocol::record::Record;
 use protocol::trace::{ENTRY_BYTES, Entry, HEADER_END, SCHEMA_VERSION};
 use serde::Deserialize;
 
-/// The first line: of what the trace is.
+/// The first line: the subject of the trace.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Header {
     /// UUID of the GPU.
@@ -36,9 +36,9 @@ pub(super) struct Job {
 #[derive(Debug, Deserialize)]
 pub(super) struct Client {
     pub(super) client: u64,
-    /// Place of its job.
+    /// Index of its job.
     pub(super) job: usize,
-    /// 0: it was not seen.
+    /// 0: unknown.
     pub(super) pid: u32,
     pub(super) name: String,
 }
@@ -50,18 +50,16 @@ struct Kernel {
     name: String,
 }
 
-/// A trace.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub(super) header: Header,
-    /// In the order in which the daemon noted them.
+    /// In the order in which the daemon recorded them.
     pub(super) entries: Vec<Entry>,
     /// By client and kernel.
     pub(super) kernels: HashMap<(u64, u64), String>,
 }
 
 impl Document {
-    /// Reads what the daemon sent.
     pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         let end = bytes.iter().position(|&byte| byte == HEADER_END);
         let end = end.context("it has no first line")?;
@@ -92,7 +90,7 @@ impl Document {
 }
 
 impl Document {
-    /// Leaves the end out, so that about this share of the entries is in it, and fewer than before.
+    /// Cuts the end, to about this share of the entries, and to fewer than before.
     pub(super) fn shorten(&mut self, share: f64) {
         let last = (self.entries.len() as f64 * share) as usize;
         let ended_ns = self.entries.get(last).map_or(self.header.began_ns, at_ns);
@@ -103,7 +101,7 @@ impl Document {
     }
 }
 
-/// When it happened, or, of a request, ended.
+/// When it happened; of a request, when it ended.
 fn at_ns(entry: &Entry) -> u64 {
     match entry {
         Entry::Record {

@@ -1,12 +1,12 @@
-//! A trace as a timeline: the Trace Event Format, a process for each job.
+//! Draws a trace as a timeline: the Trace Event Format, a process for each job.
 //!
-//! In a job's process there is a track for its requests, or for its leases and its waits, and one
-//! for each stream of each of its processes. When a launch was made is measured, and so is when a
-//! high-priority stream was known to be complete. How long a kernel took is not: it is drawn for
-//! what it is known to take, from when it was launched or from the end of what was before it in its
-//! stream. What was seen to be complete, because the program waited for it or a client asked the
-//! driver, ends then at the latest; kernels of which no duration is known share the
-//! time until then. So nothing of a stream is drawn before it is known how far that has come.
+//! A job's process has a track for its requests, or for its leases and its waits, and one for each
+//! stream of each of its processes. Measured are the times of launches, and the times at which a
+//! high-priority stream was known to be complete. The duration of a kernel is not measured: the
+//! expected duration is drawn, from the launch or from the end of the previous kernel of the
+//! stream. Work seen complete, because the program waited for it or a client asked the driver, ends
+//! at that time at the latest; kernels without a known duration share the time until then. So a
+//! part of a stream is drawn only once its completion is known.
 //!
 //! Records of one stream may come by several rings, so a completion may be read before its launch.
 
@@ -25,22 +25,22 @@ use crate::perfetto::{Track, Writer};
 const REQUESTS_TRACK: u64 = 1;
 const LEASES_TRACK: u64 = 2;
 const WAITS_TRACK: u64 = 3;
-/// Streams follow.
+/// First track of the streams.
 const STREAMS_TRACK: u64 = 4;
 
-/// Most bytes of a kernel's name in the file; the whole one is in `otherData`.
+/// Limit on a kernel's name in the file, bytes; `otherData` has the whole name.
 const NAME_BYTES_MAX: usize = 40;
 
-/// What is drawn for a kernel of which nothing is known, ns.
+/// The drawn duration of an unknown kernel, ns.
 const UNKNOWN_NS: u64 = 1_000;
 
-/// What is in a timeline, by job.
+/// The contents of a timeline, by job.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Counts {
     pub(super) jobs: Vec<JobCounts>,
 }
 
-/// What is in it of one job.
+/// The contents of one job.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct JobCounts {
     pub(super) job: String,
@@ -54,7 +54,6 @@ pub(super) struct JobCounts {
 }
 
 impl Counts {
-    /// The sum over all jobs.
     pub(super) fn all(&self) -> JobCounts {
         let mut all = JobCounts::default();
         for job in &self.jobs {
@@ -67,7 +66,7 @@ impl Counts {
     }
 }
 
-/// The document, and what is in it.
+/// The document, and its counts.
 pub(super) fn timeline(document: &Document) -> (String, Counts) {
     let mut drawing = Drawing::new(document);
     for entry in &document.entries {
@@ -95,39 +94,37 @@ struct Drawing<'d> {
     document: &'d Document,
     writer: Writer,
     counts: Counts,
-    /// Place of a client in the header.
+    /// Index of a client in the header.
     clients: HashMap<u64, usize>,
     streams: HashMap<(u64, u32), Stream>,
-    /// Streams that have a track, of each job.
+    /// Streams with a track, by job.
     tracks: Vec<u64>,
-    /// What jobs may do, as told last.
+    /// The jobs' current leases.
     leases: Vec<Option<Lease>>,
     /// Since when a job has waited, and by which rule.
     waits: Vec<Option<(u64, u8)>>,
-    /// What is drawn, by client and kernel.
+    /// The drawn kernels, by client and kernel.
     kernels: HashMap<(u64, u64), Drawn>,
 }
 
-/// A kernel that is drawn.
 struct Drawn {
     number: usize,
     name: String,
     sm_needed: u32,
 }
 
-/// A stream and what of it is not drawn yet.
+/// A stream with the operations that are not drawn yet.
 struct Stream {
     track: Track,
-    /// Where what is drawn ends.
+    /// The end of the drawn operations.
     end_ns: u64,
     waiting: VecDeque<Item>,
     /// Its last launch.
     seq: u64,
-    /// Up to which launch it is complete, and since when.
+    /// The launch up to which it is complete, and since when.
     done: (u64, u64),
 }
 
-/// A launch or a copy.
 struct Item {
     seq: u64,
     at_ns: u64,
@@ -140,7 +137,7 @@ enum What {
 }
 
 impl Item {
-    /// How long it takes, if that is known.
+    /// Its duration, if known.
     fn length_ns(&self) -> Option<u64> {
         match &self.what {
             What::Kernel(launch) => Some(launch.expected_ns).filter(|&ns| ns != 0),
@@ -233,7 +230,7 @@ impl<'d> Drawing<'d> {
                     what: What::Copy(copy),
                 });
                 if copy.waited_ns != 0 {
-                    // It was done when the call returned, and so was what is before it.
+                    // The copy and all work before it were complete when the call returned.
                     let by_ns = copy.at_ns.saturating_add(copy.waited_ns);
                     self.draw(client, copy.stream, seq, Some(by_ns));
                 }
@@ -255,7 +252,7 @@ impl<'d> Drawing<'d> {
         }
     }
 
-    /// Place of a client's job.
+    /// Index of a client's job.
     fn job_of(&self, client: u64) -> Option<usize> {
         let place = *self.clients.get(&client)?;
         Some(self.document.header.clients.get(place)?.job)
@@ -268,7 +265,7 @@ impl<'d> Drawing<'d> {
         }
     }
 
-    /// A client's stream, which gets a track at its first sight.
+    /// A client's stream, which gets a track when first seen.
     fn stream(&mut self, client: u64, index: u32) -> Option<&mut Stream> {
         if !self.streams.contains_key(&(client, index)) {
             let is = self
@@ -296,7 +293,7 @@ impl<'d> Drawing<'d> {
         self.streams.get_mut(&(client, index))
     }
 
-    /// Draws what of a stream is known up to launch `seq`, which was complete by `by_ns` if that is
+    /// Draws a stream's operations up to launch `seq`, which was complete by `by_ns` if that is
     /// known.
     fn draw(&mut self, client: u64, index: u32, seq: u64, by_ns: Option<u64>) {
         let Some(stream) = self.streams.get_mut(&(client, index)) else {
@@ -340,7 +337,7 @@ impl<'d> Drawing<'d> {
         }
     }
 
-    /// Times in the trace, from its begin on.
+    /// Times within the trace, relative to its beginning.
     fn within(&self, (from_ns, to_ns): (u64, u64)) -> (u64, u64) {
         let header = &self.document.header;
         let place = |ns: u64| ns.clamp(header.began_ns, header.ended_ns) - header.began_ns;
@@ -348,7 +345,7 @@ impl<'d> Drawing<'d> {
         (from_ns, place(to_ns).max(from_ns))
     }
 
-    /// The name of a kernel in this document, which ends in its number there.
+    /// The name of a kernel in this document, which ends in its number.
     fn name_of(&mut self, client: u64, launch: &Launch) -> String {
         let of = (client, launch.kernel);
         let whole = self.document.kernels.get(&of);
@@ -368,7 +365,7 @@ impl<'d> Drawing<'d> {
         drawn.name.clone()
     }
 
-    /// The kernels that are drawn, by number: their whole names, and the SMs that they need.
+    /// The drawn kernels, by number: their whole names, and the SMs that they need.
     fn kernels(&self) -> BTreeMap<usize, Value> {
         let kernels = self.kernels.iter();
         let all = kernels.map(|(of, drawn)| {
@@ -416,7 +413,7 @@ impl<'d> Drawing<'d> {
         self.leases[job] = Some(lease);
     }
 
-    /// What a job might do until then.
+    /// Draws the job's lease up to that time.
     fn end_lease(&mut self, job: usize, at_ns: u64) {
         let Some(lease) = self.leases[job].take() else {
             return;
@@ -429,7 +426,7 @@ impl<'d> Drawing<'d> {
                 if lease.sms_max != u32::MAX {
                     args["sms"] = lease.sms_max.into();
                 }
-                // A greater one bounds nothing.
+                // A greater budget bounds nothing.
                 if lease.budget_ns <= EXPECTED_NS_MAX {
                     args["budget_us"] = (lease.budget_ns / 1_000).into();
                 }
@@ -480,7 +477,7 @@ impl<'d> Drawing<'d> {
 }
 
 impl Stream {
-    /// Behind all that was launched before it.
+    /// Adds an item after all those launched before it.
     fn add(&mut self, item: Item) {
         self.seq = self.seq.max(item.seq);
         let behind = self.waiting.iter().rev();
@@ -489,9 +486,9 @@ impl Stream {
     }
 }
 
-/// A kernel's own name, cut where it takes too much of the file.
+/// A kernel's own name, cut if it is too long.
 fn short(name: &str) -> String {
-    // Of a graph the name is a sentence.
+    // A graph's name is a sentence.
     let base = match name.contains(' ') && !name.contains('(') {
         true => name,
         false => base(name),
@@ -512,8 +509,8 @@ fn short(name: &str) -> String {
     short
 }
 
-/// How long each of the kernels is drawn of which no duration is known: they share the time in
-/// which the known ones do not run.
+/// The drawn duration of each unknown kernel: they share the time in which the known ones do not
+/// run.
 fn share_of_unknown(items: &[Item], end_ns: u64, by_ns: Option<u64>) -> u64 {
     let (Some(by_ns), Some(first)) = (by_ns, items.first()) else {
         return UNKNOWN_NS;
@@ -526,12 +523,11 @@ fn share_of_unknown(items: &[Item], end_ns: u64, by_ns: Option<u64>) -> u64 {
     share_ns.unwrap_or(0).max(UNKNOWN_NS)
 }
 
-/// The row of a job.
+/// The process id of a job's row.
 fn pid_of(job: usize) -> u64 {
     job as u64 + 1
 }
 
-/// The names of classes.
 fn classes(bits: u8) -> Vec<&'static str> {
     let set = ClassSet::from_bits_truncate(bits.into());
     let all = Class::ALL.into_iter();

@@ -1,4 +1,4 @@
-//! How latencies are distributed: a panel for each pair, a line for each series.
+//! The distribution of latencies: a panel for each pair, a line for each series.
 
 use std::fmt::Write as _;
 
@@ -8,16 +8,15 @@ use super::{Field, legend, shortened};
 use crate::simulate::runner::Run;
 use crate::svg::{Axis, WIDTH, escaped, open};
 
-/// Panels of one picture; the caption says when there would be more.
+/// Limit on the panels of a picture; the caption says when there would be more.
 pub(crate) const PANELS_MAX: usize = 16;
 
-/// Points of one line.
 const POINTS: usize = 120;
 const COLUMNS: usize = 2;
 const PANEL: f64 = 230.0;
 const HEIGHT: f64 = 150.0;
 
-/// One line: sorted latencies, ms, and the class that draws it.
+/// A line: sorted latencies, ms, and its CSS class.
 type Line = (Vec<f64>, String);
 
 /// The picture; `runs` are those of the field's groups.

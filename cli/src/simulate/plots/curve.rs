@@ -1,4 +1,4 @@
-//! What a number of a job costs: the high-priority job's loss against it, a line for each series.
+//! The effect of a job's number: the high-priority job's loss against it, a line for each series.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::svg::{Axis, WIDTH, escaped, open};
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = WIDTH - 30.0;
 const HEIGHT: f64 = 340.0;
-/// Fewer points are no curve.
+/// Fewer points make no curve.
 const POINTS_MIN: usize = 4;
 
 /// The path of a job's number that was swept over enough values, if there is one.

@@ -1,4 +1,4 @@
-//! What best-effort jobs get for what the high-priority job loses, and which series nothing beats.
+//! Best-effort gain against high-priority loss, and the series that no other dominates.
 
 use std::fmt::Write as _;
 
@@ -11,15 +11,15 @@ const RIGHT: f64 = WIDTH - 30.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 400.0;
 
-/// A series: the mean of its pairs.
+/// The mean of a series over its pairs.
 struct Mean {
     series: usize,
     slowdown: f64,
     share: f64,
 }
 
-/// A small dot for each pair, a large one for each series' mean, and a line through the means that no
-/// other beats on both axes.
+/// A small dot for each pair, a large one for each series' mean, and a line through the means that
+/// no other dominates.
 pub(crate) fn pareto(field: &Field<'_, '_>) -> String {
     let share = |group: &Group<'_>| group.be_share();
     let dots: Vec<(usize, f64, f64)> = field
@@ -84,7 +84,7 @@ pub(crate) fn pareto(field: &Field<'_, '_>) -> String {
     svg
 }
 
-/// The means that none beats: no other is at least as good on both axes and better on one.
+/// The undominated means: no other is at least as good on both axes and better on one.
 fn front(svg: &mut String, means: &[Mean], place: impl Fn(&Mean) -> (f64, f64)) {
     let beats = |a: &Mean, b: &Mean| {
         a.slowdown <= b.slowdown
@@ -115,7 +115,7 @@ fn around(x: f64, y: f64) -> [f64; 4] {
     [x - 7.0, y - 7.0, x + 7.0, y + 7.0]
 }
 
-/// A name where no dot or other name is, if there is such a place nearby.
+/// Places a name where no dot or other name is, if there is such a place nearby.
 fn name_beside(svg: &mut String, name: &str, (x, y): (f64, f64), taken: &mut Vec<[f64; 4]>) {
     let width = 6.4 * name.chars().count() as f64;
     let fits = |b: &[f64; 4]| b[0] > LEFT && b[2] < WIDTH && b[1] > 0.0 && b[3] < BOTTOM;

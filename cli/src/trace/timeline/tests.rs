@@ -1,4 +1,4 @@
-//! What is drawn of a trace.
+//! The drawing of a trace.
 
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ fn drawn(entries: &[Entry]) -> (Vec<Value>, Counts) {
     (events, counts)
 }
 
-/// Name, begin and length of what was drawn in a category, us.
+/// Name, begin and length of the spans in a category, us.
 fn spans(events: &[Value], cat: &str) -> Vec<(String, f64, f64)> {
     let of = events.iter().filter(|event| event["cat"] == cat);
     of.map(|event| {
@@ -77,7 +77,7 @@ fn kernels_follow_each_other_and_end_when_they_were_seen_complete() {
     let (events, counts) = drawn(&[
         of(1, launch(0, 1, 1_100, 200)),
         of(1, launch(0, 2, 1_110, 200)),
-        // Seen complete before they were expected to end.
+        // Seen complete before their expected end.
         of(1, complete(2, 1_400)),
         of(1, launch(0, 3, 1_500, 100)),
         of(2, launch(0, 1, 1_200, 50)),
@@ -135,7 +135,7 @@ fn kernels_without_a_duration_share_the_time_until_they_were_seen_complete() {
 fn a_completion_that_was_read_before_its_launches_ends_them() {
     let (events, _) = drawn(&[
         of(1, complete(3, 1_400)),
-        // Of two threads, in another order than they were launched.
+        // Launched by two threads, and read in another order.
         of(1, launch(0, 2, 1_200, 0)),
         of(1, launch(0, 5, 1_900, 50)),
         of(1, launch(0, 4, 1_800, 50)),
@@ -163,7 +163,7 @@ fn a_copy_that_was_waited_for_is_as_long_as_its_size_and_what_is_before_it_is_do
             expected_ns: 1_000,
         })
     };
-    // A loop of a training: known to take longer than it does, and waited for each time.
+    // A training loop with overestimated durations that waits for each step.
     let rounds = (0..100).flat_map(|round| {
         let at_us = 1_000 + 10 * round;
         [of(2, launch(0, 1, at_us, 15)), of(2, copy(at_us + 1, 8))]
